@@ -1,0 +1,42 @@
+.DEFAULT_GOAL := help
+PYTHON ?= python3
+BIN := .venv/bin
+
+.PHONY: help setup demo test soak check bench lock clean
+
+help:  ## list these commands
+	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+.venv/.installed: pyproject.toml constraints.txt
+	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	@echo "Installing into .venv (the first time takes a minute or two) ..."
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	@touch $@
+
+setup: .venv/.installed  ## make .venv and install everything from the lock
+
+demo: setup  ## a real batch against the backlot: quote, run, media, report
+	@$(BIN)/callsheet demo
+
+test: setup  ## all tests
+	@$(BIN)/python -m pytest -m "not soak"
+
+soak: setup  ## the long forms of the tests
+	@$(BIN)/python -m pytest -m soak
+
+check: setup  ## lint, format, types, import layers
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports
+
+bench: setup  ## speed and memory, as ratios
+	@for b in benchmarks/bench_*.py; do $(BIN)/python $$b || exit 1; done
+
+lock: setup  ## renew constraints.txt
+	@$(BIN)/uv pip compile --quiet --universal --upgrade --python-version 3.11 --all-extras \
+		--no-header --no-annotate --no-emit-index-url --no-emit-find-links pyproject.toml --output-file constraints.txt
+
+clean:  ## remove .venv, caches and out/
+	rm -rf .venv out .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,200 @@
+"""The nouns, in the order in which data becomes them: row, job, plan's price, generation, media.
+
+Plain values without behaviour of their own: no I/O, no clock, nothing that knows where they came from.
+Those that the service sends (`Model`, `Usage`, `Media`, ...) are the wire's own shapes and ignore fields
+they do not know, because the interface may grow (INTERFACE 9).
+Money is `Decimal` US dollars everywhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from decimal import Decimal
+from enum import StrEnum
+from typing import Any
+
+from pydantic import AwareDatetime, BaseModel, ConfigDict
+
+
+class Kind(StrEnum):
+    """What a model makes (INTERFACE 2.10 `type`); rate windows are kept per kind (INTERFACE 8)."""
+
+    IMAGE = "image"
+    VIDEO = "video"
+
+
+class State(StrEnum):
+    """Where a job stands. DESIGN's table says which state follows which."""
+
+    PLANNED = "planned"
+    SUBMITTING = "submitting"
+    PENDING = "pending"
+    GENERATED = "generated"
+    STORED = "stored"
+    FAILED = "failed"
+    IN_DOUBT = "in_doubt"
+    LOST = "lost"
+
+
+class Wire(BaseModel):
+    """A shape that the service sends: frozen, and deaf to fields it does not know."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+
+class Rate(Wire):
+    """One price of a model (INTERFACE 2.10). `sound` and `billable_unit` are open sets: never guess."""
+
+    resolution: str
+    sound: str
+    billable_unit: str
+    unit_price: Decimal
+
+
+class Pricing(Wire):
+    """A model's prices; empty `rates` means that there is no price, not that it is free."""
+
+    currency: str
+    rates: tuple[Rate, ...] = ()
+
+
+class Model(Wire):
+    """A model of the catalogue (INTERFACE 2.10). The first entry of each list is its default."""
+
+    id: str
+    name: str = ""
+    type: str
+    supported_aspect_ratios: tuple[str, ...] = ()
+    supported_durations: tuple[int, ...] = ()
+    supported_resolutions: tuple[str, ...] = ()
+    supports_sound: bool = False
+    supported_references: dict[str, int] = {}
+    pricing: Pricing
+
+
+Catalogue = Mapping[str, Model]
+"""The live catalogue by model id."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reject:
+    """A row that will not be bought, and why.
+
+    Attributes:
+        line: the file's line on which the row begins, from 1 (in Parquet, the row's number from 1).
+        column: the offending column, as the file names it.
+        value: what stands there, shortened.
+        reason: what is wrong, in words that a person can act on.
+    """
+
+    line: int
+    column: str
+    value: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Price:
+    """An exact price: `unit_price` dollars times `quantity` units."""
+
+    billable_unit: str
+    unit_price: Decimal
+    quantity: int
+    currency: str
+
+    @property
+    def total(self) -> Decimal:
+        """What the job costs, in `currency`."""
+        return self.unit_price * self.quantity
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One generation to buy: a row of the plan.
+
+    Attributes:
+        key: the content address, 64 hex digits.
+        row_id: the row's id, or one made from its content.
+        sample: which of the row's samples, from 1.
+        request: the JSON body to send, with `sha256:<hex>` in place of each inlined image's data URL.
+        inlined: where the bytes of each inlined image are, by their sha256 (hex): a path or an `s3://` URL.
+        carried: the batch file's other columns, for the manifest.
+        price: None where the catalogue has no price and the config allows that.
+    """
+
+    key: str
+    row_id: str
+    sample: int
+    kind: Kind
+    model: str
+    request: Mapping[str, Any]
+    price: Price | None
+    inlined: Mapping[str, str] = field(default_factory=dict)
+    carried: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def quoted(self) -> Decimal:
+        """The quote in dollars; zero where there is no price."""
+        return self.price.total if self.price else Decimal(0)
+
+
+class Usage(Wire):
+    """What a generation cost, as the service says (INTERFACE 2.5)."""
+
+    total_cost: Decimal
+    billable_unit: str
+    unit_price: Decimal
+    quantity: Decimal
+
+
+class Media(Wire):
+    """One file of a generation, still at the service (INTERFACE 2.6, 2.7).
+
+    `width` and `height` are pixels, `duration` seconds, `fps` frames a second.
+    """
+
+    url: str
+    mime_type: str
+    deletes_at: AwareDatetime
+    width: int | None = None
+    height: int | None = None
+    duration: float | None = None
+    fps: float | None = None
+    has_sound: bool | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Generation:
+    """An accepted submission that is finished: its id, its files in order, and its cost."""
+
+    id: str
+    media: tuple[Media, ...]
+    usage: Usage
+
+
+@dataclass(frozen=True, slots=True)
+class Pending:
+    """A video that the service is still making (INTERFACE 3)."""
+
+    id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """A video that the service gave up; terminal, and not charged (INTERFACE 3)."""
+
+    id: str
+    code: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class StoredFile:
+    """A verified file in storage: its URL (a path for local storage), sha256 in hex, and size in bytes."""
+
+    url: str
+    sha256: str
+    bytes: int
+    stored_at: datetime

@@ -1,0 +1,1 @@
+"""The service of the interface, from the client's side: wire types, transport and verdicts."""

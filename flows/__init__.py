@@ -1,0 +1,1 @@
+"""The Prefect flows: order and concurrency only."""

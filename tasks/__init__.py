@@ -1,0 +1,1 @@
+"""The steps of the data's way, one Prefect task a file: read, price, submit, poll, download, record."""
