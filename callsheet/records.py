@@ -191,6 +191,29 @@ class Failed:
 
 
 @dataclass(frozen=True, slots=True)
+class Attempt:
+    """One attempt at a job that this run owns. `number` counts from 1."""
+
+    job_key: str
+    number: int
+    kind: Kind
+    row_id: str
+    sample: int
+    model: str
+    generation_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class File:
+    """A file of a generation that is paid for and not yet stored, under its reserved name in storage."""
+
+    attempt: Attempt
+    index: int
+    name: str
+    media: Media
+
+
+@dataclass(frozen=True, slots=True)
 class StoredFile:
     """A verified file in storage: its URL (a path for local storage), sha256 in hex, and size in bytes."""
 
@@ -198,3 +221,13 @@ class StoredFile:
     sha256: str
     bytes: int
     stored_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """A batch so far: jobs by state, and money."""
+
+    states: dict[State, int]
+    spent: Decimal
+    in_doubt_exposure: Decimal
+    exposure: Decimal

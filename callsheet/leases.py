@@ -1,0 +1,96 @@
+"""Which run owns which jobs: a run holds a lease that it renews, and a dead run's jobs go to the next one.
+
+On the machine and container where it ran, a run is dead as soon as its process is gone; seen from elsewhere,
+when its lease ends. Each function is part of a ledger transaction, on the connection it is given.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import sqlalchemy as sa
+
+from callsheet.errors import LedgerError
+from callsheet.records import State
+from callsheet.tables import attempts, runs
+
+LEASE = timedelta(seconds=60)
+
+
+def enter(connection: sa.Connection, run_id: str, batch: str) -> None:
+    """Enters a run and takes over what dead runs of the batch left.
+
+    What they were submitting is in doubt now; what they had reserved is free; what was accepted is the new
+    run's.
+    """
+    now = datetime.now(UTC)
+    connection.execute(
+        runs.insert().values(
+            id=run_id, batch=batch, host=_host(), pid=os.getpid(), started_at=now, lease_until=now + LEASE
+        )
+    )
+    open_runs = connection.execute(sa.select(runs).where(runs.c.batch == batch, runs.c.ended_at.is_(None)))
+    alive = [run.id for run in open_runs if _is_alive(run, now)]
+    orphaned = sa.and_(attempts.c.batch == batch, attempts.c.run_id.not_in(alive))
+    doubt = {
+        "run_id": None,
+        "finished_at": now,
+        "error_code": "in_doubt",
+        "error_message": "the run ended before the answer came",
+    }
+    for state, values in (
+        (State.SUBMITTING, {"state": State.IN_DOUBT, **doubt}),
+        (State.PLANNED, {"run_id": None}),
+        (State.PENDING, {"run_id": run_id}),
+        (State.GENERATED, {"run_id": run_id}),
+    ):
+        connection.execute(attempts.update().where(orphaned, attempts.c.state == state).values(**values))
+
+
+def renew(connection: sa.Connection, run_id: str) -> None:
+    """Puts the end of the lease off.
+
+    Raises:
+        LedgerError: it has ended, so another run may own our jobs now.
+    """
+    now = datetime.now(UTC)
+    held = sa.and_(runs.c.id == run_id, runs.c.ended_at.is_(None), runs.c.lease_until > now)
+    if connection.execute(runs.update().where(held).values(lease_until=now + LEASE)).rowcount != 1:
+        raise LedgerError(
+            f"this run lost its lease on the ledger: it was suspended for over {LEASE.seconds} s",
+            hint="Run the same command again; nothing is lost.",
+        )
+
+
+def leave(connection: sa.Connection, run_id: str) -> None:
+    """Ends a run: what it had reserved is free again."""
+    reserved = sa.and_(attempts.c.run_id == run_id, attempts.c.state == State.PLANNED)
+    connection.execute(attempts.update().where(reserved).values(run_id=None))
+    connection.execute(runs.update().where(runs.c.id == run_id).values(ended_at=datetime.now(UTC)))
+
+
+def _host() -> str:
+    """This machine, and where there are several, this container: where a process id has a meaning."""
+    space = ""
+    with suppress(OSError):
+        space = str(Path("/proc/self/ns/pid").readlink())
+    return f"{socket.gethostname()} {space}".strip()
+
+
+def _is_alive(run: Any, now: datetime) -> bool:
+    if run.lease_until < now:
+        return False
+    if run.host != _host():
+        return True
+    try:
+        os.kill(run.pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True

@@ -1,0 +1,184 @@
+"""The ledger's tables and column types, and how its database is opened. No rule of the business is here.
+
+Money is stored as whole millionths of a dollar, so that SQL sums are exact on every database; times are UTC
+text in one fixed width, so that they compare as they read.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Dialect
+
+from callsheet.errors import LedgerError
+
+SCHEMA_VERSION = 1
+_MICRO = Decimal(1_000_000)
+
+
+class Money(sa.types.TypeDecorator[Decimal]):
+    """`Decimal` dollars in Python, millionths in the database. More than six decimals is a bug."""
+
+    impl = sa.BigInteger
+    cache_ok = True
+
+    def process_bind_param(self, value: Decimal | None, dialect: Dialect) -> int | None:
+        """Dollars to millionths, exactly."""
+        if value is None:
+            return None
+        micros = value * _MICRO
+        if micros != micros.to_integral_value():
+            raise ValueError(f"{value} has more than six decimals")
+        return int(micros)
+
+    def process_result_value(self, value: Any, dialect: Dialect) -> Decimal | None:
+        """Millionths to dollars, exactly. (PostgreSQL sums integers to a Decimal.)"""
+        return None if value is None else Decimal(int(value)) / _MICRO
+
+
+class Moment(sa.types.TypeDecorator[datetime]):
+    """An aware `datetime` in Python, `2026-01-31T12:00:00.000000Z` in the database."""
+
+    impl = sa.String(27)
+    cache_ok = True
+
+    def process_bind_param(self, value: datetime | None, dialect: Dialect) -> str | None:
+        """To UTC text of one fixed width."""
+        return None if value is None else value.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+    def process_result_value(self, value: Any, dialect: Dialect) -> datetime | None:
+        """Back to an aware datetime."""
+        return None if value is None else datetime.fromisoformat(value)
+
+
+metadata = sa.MetaData()
+
+about = sa.Table("about", metadata, sa.Column("schema_version", sa.Integer, primary_key=True))
+
+runs = sa.Table(
+    "runs",
+    metadata,
+    sa.Column("id", sa.String(36), primary_key=True),
+    sa.Column("batch", sa.Text, nullable=False, index=True),
+    sa.Column("host", sa.Text, nullable=False),
+    sa.Column("pid", sa.Integer, nullable=False),
+    sa.Column("started_at", Moment, nullable=False),
+    sa.Column("lease_until", Moment, nullable=False),
+    sa.Column("ended_at", Moment),
+)
+
+# A row for every attempt at a job; the job's state is that of its newest attempt, the one not superseded.
+attempts = sa.Table(
+    "attempts",
+    metadata,
+    sa.Column("job_key", sa.String(64), primary_key=True),
+    sa.Column("attempt", sa.Integer, primary_key=True),
+    sa.Column("superseded", sa.Boolean, nullable=False, default=False),
+    sa.Column("batch", sa.Text, nullable=False),
+    sa.Column("run_id", sa.String(36)),
+    sa.Column("state", sa.String(16), nullable=False),
+    sa.Column("row_id", sa.Text, nullable=False),
+    sa.Column("sample", sa.Integer, nullable=False),
+    sa.Column("type", sa.String(16), nullable=False),
+    sa.Column("model", sa.Text, nullable=False),
+    sa.Column("prompt", sa.Text, nullable=False),
+    sa.Column("carried", sa.JSON, nullable=False),
+    sa.Column("quoted", Money, nullable=False),
+    sa.Column("cost", Money),
+    sa.Column("currency", sa.String(8), nullable=False),
+    sa.Column("billable_unit", sa.Text),
+    sa.Column("unit_price", Money),
+    sa.Column("quantity", Money),  # seconds may come with a fraction: six decimals, like money
+    sa.Column("generation_id", sa.Text),
+    sa.Column("error_code", sa.Text),
+    sa.Column("error_message", sa.Text),
+    sa.Column("submitted_at", Moment),
+    sa.Column("finished_at", Moment),
+    sa.Index("attempts_by_state", "batch", "state", "superseded", "run_id"),
+)
+
+media = sa.Table(
+    "media",
+    metadata,
+    sa.Column("job_key", sa.String(64), primary_key=True),
+    sa.Column("attempt", sa.Integer, primary_key=True),
+    sa.Column("index", sa.Integer, primary_key=True),
+    sa.Column("storage", sa.Text, nullable=False),
+    sa.Column("name", sa.Text, nullable=False),
+    sa.Column("source_url", sa.Text, nullable=False),
+    sa.Column("mime_type", sa.Text, nullable=False),
+    sa.Column("width", sa.Integer),
+    sa.Column("height", sa.Integer),
+    sa.Column("duration", sa.Float),
+    sa.Column("fps", sa.Float),
+    sa.Column("has_sound", sa.Boolean),
+    sa.Column("deletes_at", Moment, nullable=False),
+    sa.Column("url", sa.Text),
+    sa.Column("sha256", sa.String(64)),
+    sa.Column("bytes", sa.BigInteger),
+    sa.Column("stored_at", Moment),
+    sa.Column("lost_at", Moment),
+    sa.UniqueConstraint("storage", "name"),
+)
+
+# What pace and lanes have learnt of an account, to start the next run with.
+learned = sa.Table(
+    "learned",
+    metadata,
+    sa.Column("service", sa.Text, primary_key=True),
+    sa.Column("limits", sa.JSON, nullable=False),
+)
+
+
+def open_engine(url: str) -> sa.Engine:
+    """Opens (and where it is new, makes) the ledger's database.
+
+    Raises:
+        LedgerError: it cannot be opened, or another version of Callsheet made it.
+    """
+    try:
+        address = sa.make_url(url)
+        if address.get_backend_name() == "sqlite":
+            engine = _sqlite(address)
+        else:
+            engine = sa.create_engine(address, pool_pre_ping=True)
+        with engine.begin() as connection:
+            metadata.create_all(connection)
+            version = connection.scalar(sa.select(about.c.schema_version))
+            if version is None:
+                connection.execute(about.insert().values(schema_version=SCHEMA_VERSION))
+    except (sa.exc.SQLAlchemyError, OSError, ImportError) as error:
+        raise LedgerError(
+            f"the ledger {url} cannot be opened: {error.__cause__ or error}",
+            hint="Check ledger.url, the permissions of its folder, and free disk space.",
+        ) from error
+    if version not in (None, SCHEMA_VERSION):
+        raise LedgerError(
+            f"the ledger {url} has schema version {version}; this Callsheet knows {SCHEMA_VERSION}",
+            hint="Use the Callsheet that made it, or another ledger.url.",
+        )
+    return engine
+
+
+def _sqlite(address: sa.URL) -> sa.Engine:
+    if address.database:
+        Path(address.database).parent.mkdir(parents=True, exist_ok=True)
+    engine = sa.create_engine(address, connect_args={"timeout": 30, "check_same_thread": False})
+
+    @sa.event.listens_for(engine, "connect")
+    def _settings(connection: Any, _record: Any) -> None:
+        connection.isolation_level = None  # the driver must not begin transactions behind our back
+        for pragma in ("journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON"):
+            connection.execute(f"PRAGMA {pragma}")
+
+    @sa.event.listens_for(engine, "begin")
+    def _begin(connection: sa.Connection) -> None:
+        # A writer takes the lock at once: what its transaction reads stays true until it commits.
+        reading = connection.get_execution_options().get("reading", False)
+        connection.exec_driver_sql("BEGIN" if reading else "BEGIN IMMEDIATE")
+
+    return engine

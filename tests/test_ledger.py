@@ -1,0 +1,239 @@
+"""The ledger keeps the states' rules, the budget's wall, and everything through a dead run."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+
+from callsheet import books
+from callsheet.errors import LedgerError
+from callsheet.ledger import Ledger
+from callsheet.records import Generation, Job, Kind, Media, Price, State, StoredFile, Usage
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def job(name: str, kind: Kind = Kind.IMAGE, price: str = "0.0400") -> Job:
+    return Job(
+        key=hashlib.sha256(name.encode()).hexdigest(),
+        row_id=name,
+        sample=1,
+        kind=kind,
+        model="m",
+        request={"model": "m", "prompt": f"a {name}"},
+        price=Price("image", Decimal(price), 1, "USD"),
+    )
+
+
+def generation(name: str, cost: str = "0.0400", files: int = 1) -> Generation:
+    item = Media(url="http://x/1", mime_type="image/png", deletes_at=NOW)
+    usage = Usage(
+        total_cost=Decimal(cost), billable_unit="image", unit_price=Decimal(cost), quantity=Decimal(1)
+    )
+    return Generation(f"req-{name}", (item,) * files, usage)
+
+
+@asynccontextmanager
+async def buyer(path: Path, batch: str = "b") -> AsyncIterator[Ledger]:
+    ledger = await Ledger.open(f"sqlite:///{path}/ledger.db", batch)
+    await ledger.begin_run()
+    try:
+        yield ledger
+    finally:
+        await ledger.close()
+
+
+async def reserve(ledger: Ledger, *jobs: Job, limit: str | None = None, **policy: bool):  # type: ignore[no-untyped-def]
+    policy = {"retry_failed": False, "retry_doubt": False} | policy
+    return await ledger.reserve(jobs, limit=Decimal(limit) if limit else None, **policy)
+
+
+async def state_of(ledger: Ledger, one: Job) -> State | None:
+    return (await ledger.read(books.states)).get(one.key)
+
+
+def test_a_job_walks_from_intent_to_stored_and_the_totals_say_what_it_cost(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with buyer(tmp_path) as ledger:
+            one = job("one")
+            [(_, attempt)], _ = await reserve(ledger, one)
+            await ledger.intend(attempt)
+            assert await state_of(ledger, one) is State.SUBMITTING
+            [file] = await ledger.generated(attempt, generation("one", "0.0500"), ["b/one.png"], "out")
+            assert await state_of(ledger, one) is State.GENERATED
+            stored = StoredFile("out/b/one.png", "ab" * 32, 7, NOW)
+            assert await ledger.stored(file, stored) is State.STORED
+            totals = await ledger.read(books.totals)
+            assert totals.states == {State.STORED: 1}
+            assert totals.spent == totals.exposure == Decimal("0.05")
+            [row] = await ledger.read(books.manifest)
+            assert (row["prompt"], row["sha256"], row["cost"]) == ("a one", "ab" * 32, Decimal("0.05"))
+
+    asyncio.run(scenario())
+
+
+def test_a_generation_of_several_files_is_stored_with_the_last_one(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with buyer(tmp_path) as ledger:
+            [(_, attempt)], _ = await reserve(ledger, job("one"))
+            await ledger.intend(attempt)
+            files = await ledger.generated(attempt, generation("one", files=2), ["a.png", "b.png"], "out")
+            stored = StoredFile("u", "ab" * 32, 7, NOW)
+            assert await ledger.stored(files[0], stored) is None
+            assert await ledger.lost(files[1], "gone") is State.LOST
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("limit, fit", [("0.0799", 1), ("0.0800", 2), ("0.1200", 3), ("0.0300", 0)])
+def test_the_wall_lets_jobs_through_in_order_until_one_does_not_fit(
+    tmp_path: Path, limit: str, fit: int
+) -> None:
+    async def scenario() -> None:
+        async with buyer(tmp_path) as ledger:
+            reserved, considered = await reserve(ledger, *map(job, "abc"), limit=limit)
+            assert [one.row_id for one, _ in reserved] == list("abc")[:fit]
+            assert considered == fit
+
+    asyncio.run(scenario())
+
+
+def test_a_refusal_gives_its_reservation_back_and_doubt_does_not(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with buyer(tmp_path) as ledger:
+            reserved, _ = await reserve(ledger, job("a"), job("b"), limit="0.08")
+            for _, attempt in reserved:
+                await ledger.intend(attempt)
+            assert (await reserve(ledger, job("c"), limit="0.08"))[1] == 0
+            await ledger.failed(reserved[0][1], "content_policy_violation", "no")
+            await ledger.doubt(reserved[1][1], "cut off")
+            assert (await reserve(ledger, job("c"), limit="0.08"))[1] == 1
+            assert (await reserve(ledger, job("d"), limit="0.08"))[1] == 0
+            assert (await ledger.read(books.totals)).in_doubt_exposure == Decimal("0.04")
+
+    asyncio.run(scenario())
+
+
+def test_two_runs_at_once_never_reserve_the_same_job(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with buyer(tmp_path) as first, buyer(tmp_path) as second:
+            jobs = [job(f"j{n}") for n in range(40)]
+            both = await asyncio.gather(
+                *(reserve(ledger, *jobs[at : at + 8]) for at in range(0, 40, 8) for ledger in (first, second))
+            )
+            bought = [one.key for reserved, _ in both for one, _ in reserved]
+            assert sorted(bought) == sorted(one.key for one in jobs)
+
+    asyncio.run(scenario())
+
+
+def test_what_a_dead_run_left_is_taken_over(tmp_path: Path) -> None:
+    """In doubt is what was on the wire, and only that."""
+
+    async def scenario() -> None:
+        jobs = {name: job(name, Kind.VIDEO) for name in ("reserved", "sent", "accepted", "paid")}
+        async with buyer(tmp_path) as dead:
+            reserved, _ = await reserve(dead, *jobs.values())
+            attempts = {one.row_id: attempt for one, attempt in reserved}
+            for name in ("sent", "accepted", "paid"):
+                await dead.intend(attempts[name])
+            await dead.pending(attempts["accepted"], "req-accepted")
+            await dead.generated(attempts["paid"], generation("paid"), ["paid.png"], "out")
+            await dead.end_run()
+        async with buyer(tmp_path) as heir:
+            videos, files = await heir.adopted()
+            assert [video.generation_id for video in videos] == ["req-accepted"]
+            assert [file.attempt.row_id for file in files] == ["paid"]
+            assert await state_of(heir, jobs["sent"]) is State.IN_DOUBT
+            reserved, _ = await reserve(heir, *jobs.values())
+            assert [one.row_id for one, _ in reserved] == ["reserved"]
+
+    asyncio.run(scenario())
+
+
+def test_a_live_runs_jobs_are_left_alone(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with buyer(tmp_path) as first:
+            [(_, attempt)], _ = await reserve(first, job("one"))
+            await first.intend(attempt)
+            async with buyer(tmp_path) as second:
+                assert await second.adopted() == ([], [])
+                assert await state_of(second, job("one")) is State.SUBMITTING
+                with pytest.raises(LedgerError, match="another run"):
+                    await second.doubt(attempt, "not mine")
+
+    asyncio.run(scenario())
+
+
+def test_an_illegal_step_is_refused_and_leaves_the_steps_beside_it_alone(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with buyer(tmp_path) as ledger:
+            reserved, _ = await reserve(ledger, job("a"), job("b"))
+            (_, a), (_, b) = reserved
+            results = await asyncio.gather(
+                ledger.intend(a), ledger.pending(b, "req-b"), ledger.release(a), return_exceptions=True
+            )
+            assert [type(result) for result in results] == [type(None), LedgerError, type(None)]
+            assert await state_of(ledger, job("a")) is State.PLANNED
+
+    asyncio.run(scenario())
+
+
+def test_failed_and_doubtful_jobs_are_attempted_anew_only_when_asked_for(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with buyer(tmp_path) as ledger:
+            reserved, _ = await reserve(ledger, job("a"), job("b"))
+            for _, attempt in reserved:
+                await ledger.intend(attempt)
+            await ledger.failed(reserved[0][1], "server_error", "no")
+            await ledger.doubt(reserved[1][1], "cut off")
+            assert await reserve(ledger, job("a"), job("b")) == ([], 2)
+            again, _ = await reserve(ledger, job("a"), job("b"), retry_failed=True, retry_doubt=True)
+            assert [attempt.number for _, attempt in again] == [2, 2]
+            assert (await ledger.read(books.totals)).in_doubt_exposure == Decimal("0.04")
+
+    asyncio.run(scenario())
+
+
+def test_two_files_never_share_a_name(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with buyer(tmp_path) as ledger:
+            reserved, _ = await reserve(ledger, job("a"), job("b"))
+            names = []
+            for one, attempt in reserved:
+                await ledger.intend(attempt)
+                [file] = await ledger.generated(attempt, generation(one.row_id), ["same.png"], "out")
+                names.append(file.name)
+            assert names == ["same.png", f"same-{reserved[1][0].key[:12]}.png"]
+
+    asyncio.run(scenario())
+
+
+def test_a_cost_with_more_than_six_decimals_is_a_bug_not_a_rounding(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with buyer(tmp_path) as ledger:
+            [(_, attempt)], _ = await reserve(ledger, job("a"))
+            await ledger.intend(attempt)
+            with pytest.raises(LedgerError, match="six decimals"):
+                await ledger.generated(attempt, generation("a", "0.0000001"), ["a.png"], "out")
+
+    asyncio.run(scenario())
+
+
+def test_a_ledger_that_cannot_be_opened_says_which_and_what_to_check(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(LedgerError, match="cannot be opened") as caught:
+        asyncio.run(Ledger.open(f"sqlite:///{tmp_path}/file/ledger.db", "b"))
+    assert "ledger.url" in caught.value.hint
+    (tmp_path / "ledger.db").write_text(
+        "this is no database, but long enough to look like one to SQLite " * 9
+    )
+    with pytest.raises(LedgerError, match="not a database"):
+        asyncio.run(Ledger.open(f"sqlite:///{tmp_path}/ledger.db", "b"))
