@@ -1,0 +1,118 @@
+"""Workspaces: balance, rate windows and concurrency (INTERFACE 5, 8). Pure: no I/O, and the time is handed in.
+
+A generation is admitted in one step, so that parallel requests can pass neither a limit nor the balance:
+window, concurrency and balance are all looked at, and then all taken. A refusal takes nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from decimal import Decimal
+from typing import Literal
+
+from backlot.errors import Refused
+
+Kind = Literal["image", "video"]
+
+
+@dataclass(slots=True)
+class Window:
+    """A fixed rate window: `limit` requests in each `seconds` of the clock, counted from the Unix epoch."""
+
+    limit: int
+    seconds: int
+    index: int = -1
+    used: int = 0
+
+    def roll(self, now: float) -> None:
+        """Begin a new window when its time has come."""
+        if (index := int(now // self.seconds)) > self.index:
+            self.index, self.used = index, 0
+
+    def headers(self, now: float) -> dict[str, str]:
+        """The `X-RateLimit-*` headers: digit strings; the reset in whole Unix seconds (INTERFACE 8)."""
+        self.roll(now)
+        return {
+            "X-RateLimit-Limit": str(self.limit),
+            "X-RateLimit-Remaining": str(self.limit - self.used),
+            "X-RateLimit-Reset": str((self.index + 1) * self.seconds),
+        }
+
+    def check(self, now: float) -> None:
+        """Raises `Refused` 429 with `Retry-After` when the window is full; takes nothing."""
+        self.roll(now)
+        if self.used >= self.limit:
+            raise self.full(now)
+
+    def full(self, now: float) -> Refused:
+        """The 429 of a full window; who waits for `Retry-After` seconds is never early."""
+        wait = math.ceil((self.index + 1) * self.seconds - now)
+        message = f"Rate limit reached: {self.limit} requests per {self.seconds} seconds."
+        return Refused("rate_limit", message, headers={"Retry-After": str(max(wait, 1))})
+
+
+def lanes_full(limit: int) -> Refused:
+    """The 429 of the concurrency limit: no `Retry-After`, for nobody knows when a lane is free (INTERFACE 7)."""
+    return Refused("rate_limit", f"Concurrent request limit reached: {limit} generations at once.")
+
+
+@dataclass(slots=True)
+class Workspace:
+    """A workspace's money and limits.
+
+    Attributes:
+        opening: dollars it began with.
+        spent: the sum of all charges.
+        reserved: the sum of what accepted generations in progress will cost.
+        busy: accepted generations in progress, images and videos together.
+    """
+
+    name: str
+    opening: Decimal
+    windows: dict[Kind, Window]
+    reads: Window
+    concurrency: int
+    spent: Decimal = Decimal(0)
+    reserved: Decimal = Decimal(0)
+    busy: int = field(default=0)
+
+    @property
+    def balance(self) -> Decimal:
+        """What the balance endpoint says: charges count when they are made, not when they are reserved."""
+        return max(self.opening - self.spent, Decimal(0))
+
+    def admit(self, kind: Kind, cost: Decimal, now: float) -> None:
+        """Take a place in the window, a lane and the money, or none of them.
+
+        Raises:
+            Refused: 429 for the window, 429 for concurrency, 402 for the balance, in this order.
+        """
+        window = self.windows[kind]
+        window.check(now)
+        if self.busy >= self.concurrency:
+            raise lanes_full(self.concurrency)
+        if self.spent + self.reserved + cost > self.opening:
+            raise Refused("quota_exceeded", f"Insufficient balance: this generation costs {cost} USD.")
+        window.used += 1
+        self.busy += 1
+        self.reserved += cost
+
+    def finish(self, reserved: Decimal, charged: Decimal) -> None:
+        """Give back the lane and the reservation; charge what is due (zero for a failure)."""
+        self.busy -= 1
+        self.reserved -= reserved
+        self.spent += charged
+
+    def read(self, now: float) -> None:
+        """Count a request that is not a generation, against the generous guard (INTERFACE 8)."""
+        self.reads.check(now)
+        self.reads.used += 1
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Whose key it is: a project of a workspace."""
+
+    workspace: Workspace
+    project: str

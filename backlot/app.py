@@ -1,0 +1,250 @@
+"""HTTP: routes, headers, the error envelope, and OpenAPI that says all of it (INTERFACE 4, 5, 7, 8)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from fastapi import FastAPI, Request, Response
+from starlette.exceptions import HTTPException
+
+from backlot import openapi, wire
+from backlot.accounts import Caller, Window
+from backlot.errors import Refused, invalid
+from backlot.faults import Dropped, Endpoint, Page, Truncate, WrongType
+from backlot.files import Cut, File
+from backlot.service import Service
+
+MAX_BODY_BYTES = 25 * 2**20
+NO_STORE = {"Cache-Control": "no-store"}
+DATE_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)", re.IGNORECASE | re.ASCII)
+
+
+def answer(body: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+    """A JSON answer."""
+    return Response(wire.to_json(body), status, headers, "application/json")
+
+
+def refusal(refused: Refused) -> Response:
+    """The error envelope (INTERFACE 2.1)."""
+    body = {
+        "error": {
+            "message": refused.message,
+            "type": "invalid_request_error",
+            "param": refused.param,
+            "code": refused.code,
+        }
+    }
+    return answer(body, refused.status, refused.headers)
+
+
+def create_app(service: Service) -> FastAPI:
+    """The whole service as an ASGI application."""
+    app = FastAPI(**openapi.ABOUT)
+    add_error_handlers(app)
+    add_generations(app, service)
+    add_reads(app, service)
+    add_downloads(app, service)
+    openapi.complete(app)
+    return app
+
+
+def add_error_handlers(app: FastAPI) -> None:
+    """Every error leaves in the interface's envelope (INTERFACE 7)."""
+
+    @app.exception_handler(Refused)
+    async def refused(request: Request, error: Refused) -> Response:
+        return refusal(error)
+
+    @app.exception_handler(HTTPException)
+    async def unknown_path_or_method(request: Request, error: HTTPException) -> Response:
+        code = "not_found" if error.status_code == 404 else "invalid_parameter"
+        message = f"{error.detail}: {request.method} {request.url.path}"
+        return refusal(Refused(code, message, status=error.status_code, headers=error.headers))
+
+    @app.exception_handler(Exception)
+    async def failed(request: Request, error: Exception) -> Response:
+        return refusal(Refused("server_error", "The server had an internal failure."))
+
+    @app.exception_handler(Page)
+    async def page(request: Request, error: Page) -> Response:
+        return Response(error.body, error.status, media_type="text/html")
+
+    @app.exception_handler(Dropped)
+    async def dropped(request: Request, error: Dropped) -> Response:
+        return Cut()
+
+
+@contextmanager
+def metered(window: Window, service: Service) -> Iterator[dict[str, str]]:
+    """Give an error the rate headers too; a success takes them from the dictionary, filled at the end."""
+    headers: dict[str, str] = {}
+    try:
+        yield headers
+    except Refused as refused:
+        refused.headers = window.headers(service.clock()) | refused.headers
+        raise
+    headers |= window.headers(service.clock())
+
+
+async def read_body(request: Request) -> bytes:
+    """The JSON body, never more than 25 MiB of it.
+
+    Raises:
+        Refused: 400 for another content type, or a body that is too large.
+    """
+    content_type = request.headers.get("content-type", "")
+    if content_type.partition(";")[0].strip().lower() != "application/json":
+        raise invalid(f"The content type must be application/json, not '{content_type}'.")
+    too_large = Refused(
+        "invalid_parameter", "The request is larger than 25 MiB.", headers={"Connection": "close"}
+    )
+    if int(request.headers.get("content-length", 0)) > MAX_BODY_BYTES:
+        raise too_large
+    body = bytearray()
+    async for chunk in request.stream():
+        body += chunk
+        if len(body) > MAX_BODY_BYTES:
+            raise too_large
+    return bytes(body)
+
+
+def base_url(request: Request) -> str:
+    """Where the caller reached the server; its URLs lead back there."""
+    return f"{request.url.scheme}://{request.url.netloc}"
+
+
+def add_generations(app: FastAPI, service: Service) -> None:
+    """The metered endpoints (INTERFACE 4.1, 4.4)."""
+
+    @app.post("/v2/images/generations", **openapi.CREATE_IMAGE)
+    async def create_image(request: Request) -> Response:
+        caller = service.caller(request.headers.get("authorization"))
+        with metered(caller.workspace.windows["image"], service) as headers:
+            wanted = wire.read_request(wire.ImageRequest, await read_body(request))
+            body = await service.create_image(caller, wanted, base_url(request))
+        return answer(body, 200, headers)
+
+    @app.post("/v2/videos/generations", **openapi.CREATE_VIDEO)
+    async def create_video(request: Request) -> Response:
+        caller = service.caller(request.headers.get("authorization"))
+        with metered(caller.workspace.windows["video"], service) as headers:
+            wanted = wire.read_request(wire.VideoRequest, await read_body(request))
+            body = await service.create_video(caller, wanted)
+        return answer(body, 202, headers)
+
+
+def add_reads(app: FastAPI, service: Service) -> None:
+    """The endpoints that are not metered, but guarded (INTERFACE 4.2, 4.3, 4.5-4.7, 8)."""
+
+    def enter(request: Request) -> Caller:
+        caller = service.caller(request.headers.get("authorization"))
+        now = service.clock()
+        caller.workspace.read(now)
+        service.settle(now)
+        return caller
+
+    async def faults(endpoint: Endpoint, caller: Caller, model: str = "") -> None:
+        struck = service.faults.match(endpoint, model)
+        await struck.before(caller.workspace.reads, caller.workspace.concurrency, service.clock())
+        struck.after({})
+
+    @app.get("/v2/models", **openapi.LIST_MODELS)
+    async def list_models(request: Request) -> Response:
+        caller = enter(request)
+        with metered(caller.workspace.reads, service) as headers:
+            wanted = query(request, "type").get("type")
+            if wanted not in {None, "image", "video"}:
+                raise invalid("type is image or video.", "type")
+            await faults("models", caller)
+            models = [m.as_wire() for m in service.models.values() if wanted in {None, m.type}]
+        return answer(models, 200, headers)
+
+    @app.get("/v2/models/{model}", **openapi.GET_MODEL)
+    async def get_model(request: Request, model: str) -> Response:
+        caller = enter(request)
+        with metered(caller.workspace.reads, service) as headers:
+            query(request)
+            await faults("model", caller, model)
+            found = service.models.get(model)
+            if found is None:
+                raise Refused("not_found", f"There is no model '{model}'.", "model")
+        return answer(found.as_wire(), 200, headers)
+
+    @app.get("/v2/videos/generations/{id}", **openapi.GET_VIDEO)
+    async def get_video(request: Request, id: str) -> Response:  # noqa: A002 - the interface's name
+        caller = enter(request)
+        with metered(caller.workspace.reads, service) as headers:
+            query(request)
+            body = await service.status(caller, id, base_url(request))
+        return answer(body, 200, headers)
+
+    @app.get("/v2/billing/balance", **openapi.GET_BALANCE)
+    async def get_balance(request: Request) -> Response:
+        caller = enter(request)
+        query(request)
+        await faults("balance", caller)
+        body: wire.Balance = {"currency": "USD", "balance": f"{caller.workspace.balance:.4f}"}
+        return answer(body, 200, NO_STORE)
+
+    @app.get("/v2/billing/costs", **openapi.GET_COSTS)
+    async def get_costs(request: Request) -> Response:
+        caller = enter(request)
+        wanted = query(request, "start", "end")
+        start, end = moment(wanted, "start"), moment(wanted, "end")
+        if end <= start:
+            raise invalid("end must be after start.", "end")
+        if end - start > timedelta(days=180):
+            raise invalid("end must be within 180 days of start.", "end")
+        await faults("costs", caller)
+        return answer(service.costs(caller, start, end), 200, NO_STORE)
+
+
+def query(request: Request, *known: str) -> dict[str, str]:
+    """The query's parameters.
+
+    Raises:
+        Refused: 400 for an unknown or repeated one.
+    """
+    found: dict[str, str] = {}
+    for name, value in request.query_params.multi_items():
+        if name not in known or name in found:
+            raise invalid(f"{'Repeated' if name in found else 'Unknown'} query parameter: '{name}'.", name)
+        found[name] = value
+    return found
+
+
+def moment(values: Mapping[str, str], name: str) -> datetime:
+    """A required query parameter: an ISO 8601 date-time with time zone, in UTC.
+
+    Raises:
+        Refused: 400.
+    """
+    if name not in values:
+        raise Refused("parameter_missing", f"Missing required parameter: '{name}'.", name)
+    try:
+        if DATE_TIME.fullmatch(values[name]):
+            return datetime.fromisoformat(values[name].upper()).astimezone(UTC)
+    except (ValueError, OverflowError):
+        pass
+    raise invalid(f"{name} must be an ISO 8601 date-time with time zone, such as 2026-01-31T00:00:00Z.", name)
+
+
+def add_downloads(app: FastAPI, service: Service) -> None:
+    """The signed URLs (INTERFACE 4.8): no key; `Range` and `HEAD` served."""
+
+    @app.api_route("/v2/downloads/{generation_id}/{index}", methods=["GET", "HEAD"], **openapi.DOWNLOAD)
+    async def download(request: Request, generation_id: str, index: str) -> Response:
+        signed = request.query_params
+        recipe = service.media(generation_id, index, signed.get("exp", ""), signed.get("sig", ""))
+        struck = service.faults.match("downloads", recipe.model, recipe.prompt)
+        workspace = next(iter(service.workspaces.values()))
+        await struck.before(workspace.reads, workspace.concurrency, service.clock())
+        if struck.find(WrongType):
+            raise Page(200)
+        made = await service.studio.get(recipe)
+        struck.after({})
+        return File(made, recipe.mime_type, request, cut=bool(struck.find(Truncate)))

@@ -1,0 +1,125 @@
+"""The models and their prices (INTERFACE 2.10): read from a YAML file, checked, priced to the exact decimal."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from pathlib import Path
+from typing import Annotated, Literal, Self
+
+import yaml
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+
+from backlot import wire
+from backlot.errors import SettingsError
+
+BUILT_IN = Path(__file__).with_name("catalogue.yaml")
+CREATED_AT = "2026-01-15T09:00:00.000Z"
+
+
+def money(value: object) -> object:
+    """Refuse a float where money is meant: it may have lost digits before we see it."""
+    if isinstance(value, float):
+        raise ValueError('an amount of money is written in quotes, such as "0.0400"')  # noqa: TRY004 - for pydantic
+    return value
+
+
+Money = Annotated[Decimal, BeforeValidator(money), Field(ge=0, decimal_places=4, allow_inf_nan=False)]
+"""US dollars, exact, with at most four fractional digits."""
+
+
+class Shape(BaseModel):
+    """A part of a settings file: an unknown key is an error."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Rate(Shape):
+    """One price of a model: dollars for an image, or for a second of video."""
+
+    resolution: str
+    sound: Literal["sound_on", "sound_off", "not_applicable"]
+    unit_price: Money
+
+
+class Model(Shape):
+    """A model of the catalogue. The first entry of each list is its default."""
+
+    id: str = Field(min_length=1)
+    name: str
+    type: Literal["image", "video"]
+    supported_aspect_ratios: tuple[Annotated[str, Field(pattern=r"^[1-9]\d*:[1-9]\d*$")], ...] = Field(
+        min_length=1
+    )
+    supported_durations: tuple[Annotated[int, Field(ge=1)], ...] = ()
+    supported_resolutions: tuple[Annotated[str, Field(pattern=r"^(\d+p|[\d.]+K)$")], ...] = Field(
+        min_length=1
+    )
+    supports_sound: bool = False
+    supported_references: dict[wire.Role, Annotated[int, Field(ge=1)]] = {}
+    rates: tuple[Rate, ...] = ()
+    unlisted: tuple[Rate, ...] = ()
+
+    @property
+    def unit(self) -> str:
+        """The billable unit (INTERFACE 2.5)."""
+        return "image" if self.type == "image" else "video_second"
+
+    @model_validator(mode="after")
+    def everything_has_a_price(self) -> Self:
+        """Every combination that can be asked for costs something, listed or not."""
+        if bool(self.supported_durations) != (self.type == "video"):
+            raise ValueError("video models have durations, image models have none (INTERFACE 2.10)")
+        for resolution in self.supported_resolutions:
+            for sound in (True, False) if self.supports_sound else (False,):
+                self.unit_price(resolution, sound=sound)
+        return self
+
+    def unit_price(self, resolution: str, *, sound: bool) -> Decimal:
+        """Dollars for one unit: the listed rate, else what is charged without one (INTERFACE 2.10 pricing)."""
+        exact = "not_applicable" if self.type == "image" else "sound_on" if sound else "sound_off"
+        for rates in (self.rates, self.unlisted):
+            for wanted in (exact, "not_applicable"):
+                for rate in rates:
+                    if (rate.resolution, rate.sound) == (resolution, wanted):
+                        return rate.unit_price
+        raise ValueError(f"model {self.id} has no rate, listed or not, for {resolution} with {exact}")
+
+    def as_wire(self) -> wire.Model:
+        """The model object of INTERFACE 2.10."""
+        return {
+            "id": self.id,
+            "name": self.name,
+            "type": self.type,
+            "supported_aspect_ratios": list(self.supported_aspect_ratios),
+            "supported_durations": list(self.supported_durations),
+            "supported_resolutions": list(self.supported_resolutions),
+            "supports_sound": self.supports_sound,
+            "supported_references": dict(self.supported_references),
+            "pricing": {
+                "currency": "USD",
+                "rates": [
+                    {
+                        "resolution": rate.resolution,
+                        "sound": rate.sound,
+                        "billable_unit": self.unit,
+                        "unit_price": f"{rate.unit_price:.4f}",
+                    }
+                    for rate in self.rates
+                ],
+            },
+            "created_at": CREATED_AT,
+        }
+
+
+def read_catalogue(path: Path = BUILT_IN) -> dict[str, Model]:
+    """The models of a catalogue file by id, in its order.
+
+    Raises:
+        SettingsError: the file cannot be read, or an entry is wrong.
+    """
+    try:
+        entries = yaml.safe_load(path.read_text("utf-8"))
+        models = [Model.model_validate(entry) for entry in entries]
+    except (OSError, yaml.YAMLError, ValidationError, TypeError) as error:
+        raise SettingsError(f"{path}: {error}") from None
+    return {model.id: model for model in models}

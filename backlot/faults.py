@@ -1,0 +1,289 @@
+"""Faults on demand: what a rule matches, and what then goes wrong. Off unless a faults file is given.
+
+    seed: 7
+    rules:
+      - {endpoint: images, nth: 3, do: error, status: 502}
+      - {prompt: storm, do: drop, when: after_charging}
+      - {endpoint: status, probability: 0.1, do: delay, seconds: 2}
+
+A generation's rules are looked at when the request has passed every check but limits and balance.
+All rules that match apply, in the file's order; the first that ends the request ends it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Iterable
+from decimal import Decimal
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar
+
+from pydantic import Field, TypeAdapter, ValidationError, model_validator
+
+from backlot.accounts import Window, lanes_full
+from backlot.catalogue import Money, Shape
+from backlot.errors import CODES, Refused, SettingsError
+from backlot.settings import read_mapping
+
+Endpoint = Literal["images", "videos", "models", "model", "status", "balance", "costs", "downloads"]
+EVERYWHERE: frozenset[Endpoint] = frozenset(
+    ["images", "videos", "models", "model", "status", "balance", "costs", "downloads"]
+)
+
+HTML = b"<html><head><title>502 Bad Gateway</title></head><body><center><h1>502 Bad Gateway</h1></center></body></html>"
+
+
+class Dropped(Exception):  # noqa: N818 - an order to the server, not an error
+    """Close the connection without another byte."""
+
+
+class Page(Exception):  # noqa: N818 - an answer
+    """Answer with a page that is not the interface's: a proxy's, most often."""
+
+    def __init__(self, status: int, body: bytes = HTML) -> None:
+        super().__init__(status)
+        self.status = status
+        self.body = body
+
+
+class Rule(Shape):
+    """What a rule matches: everything that it names must fit.
+
+    `prompt` is a part of the prompt's text; `nth` counts, from 1, the requests that fit the rest of the rule.
+    """
+
+    acts_on: ClassVar[frozenset[Endpoint]] = EVERYWHERE
+
+    endpoint: Endpoint | None = None
+    model: str | None = None
+    prompt: str | None = None
+    nth: int | tuple[int, ...] | None = None
+    probability: float = Field(default=1, ge=0, le=1)
+
+    @model_validator(mode="after")
+    def can_act(self) -> Self:
+        """A rule that could never do anything is a mistake."""
+        if self.endpoint and self.endpoint not in self.acts_on:
+            raise ValueError(f"this fault acts on {', '.join(sorted(self.acts_on))} only")
+        return self
+
+    def fits(self, endpoint: Endpoint, model: str, prompt: str) -> bool:
+        """Whether the request is one that the rule speaks of, before counting and chance."""
+        return (
+            endpoint in self.acts_on
+            and self.endpoint in {None, endpoint}
+            and self.model in {None, model}
+            and (self.prompt is None or self.prompt in prompt)
+        )
+
+
+class FailRequest(Rule):
+    """Answer 500 or 503 with the interface's error body, or 502 with an HTML page."""
+
+    do: Literal["error"]
+    status: Literal[500, 502, 503] = 500
+
+
+class Limit(Rule):
+    """Answer 429: of a full window, with `Retry-After`, or of full lanes, without."""
+
+    do: Literal["rate_limit"]
+    kind: Literal["window", "concurrency"] = "window"
+
+
+class Delay(Rule):
+    """Wait before anything happens."""
+
+    do: Literal["delay"]
+    seconds: float = Field(ge=0, allow_inf_nan=False)
+
+
+class Drop(Rule):
+    """Close the connection without an answer, before or after the request was carried out (and charged)."""
+
+    do: Literal["drop"]
+    when: Literal["before_charging", "after_charging"]
+
+
+class Truncate(Rule):
+    """Close the connection in the middle of the file."""
+
+    acts_on = frozenset({"downloads"})
+    do: Literal["truncate"]
+
+
+class WrongType(Rule):
+    """Serve an HTML page, with status 200, instead of the file."""
+
+    acts_on = frozenset({"downloads"})
+    do: Literal["wrong_type"]
+
+
+class ExpireUrl(Rule):
+    """Give out URLs that have already expired."""
+
+    acts_on = frozenset({"images", "status"})
+    do: Literal["expire_url"]
+
+
+class FailVideo(Rule):
+    """Accept the video, and fail it when it is due. Nothing is charged."""
+
+    acts_on = frozenset({"videos"})
+    do: Literal["fail_video"]
+    code: str = "server_error"
+    message: str = "The upstream model timed out."
+
+    @model_validator(mode="after")
+    def known_code(self) -> Self:
+        """A failure's code is one of INTERFACE 7."""
+        if self.code not in CODES:
+            raise ValueError(f"code is one of {', '.join(CODES)}")
+        return self
+
+
+class NeverFinish(Rule):
+    """Accept the video, and leave it pending for ever."""
+
+    acts_on = frozenset({"videos"})
+    do: Literal["never_finish"]
+
+
+class Surcharge(Rule):
+    """Charge more than `unit_price` times `quantity`."""
+
+    acts_on = frozenset({"images", "videos"})
+    do: Literal["surcharge"]
+    amount: Money
+
+
+class ExtraFields(Rule):
+    """Add fields that the interface does not know, at every level of a generation's answer."""
+
+    acts_on = frozenset({"images", "videos", "status"})
+    do: Literal["extra_fields"]
+    fields: dict[str, Any] = {"x_note": "a field of a later version"}
+
+
+class NullSize(Rule):
+    """Give null for width and height."""
+
+    acts_on = frozenset({"images", "status"})
+    do: Literal["null_size"]
+
+
+AnyRule = Annotated[
+    FailRequest
+    | Limit
+    | Delay
+    | Drop
+    | Truncate
+    | WrongType
+    | ExpireUrl
+    | FailVideo
+    | NeverFinish
+    | Surcharge
+    | ExtraFields
+    | NullSize,
+    Field(discriminator="do"),
+]
+RULES = TypeAdapter(tuple[AnyRule, ...])
+A = TypeVar("A", bound=Rule)
+
+
+class Faults:
+    """The rules of one server, with what they have counted so far."""
+
+    def __init__(self, rules: Iterable[Rule] = (), seed: int = 0) -> None:
+        self.rules = tuple(rules)
+        self.seen = [0] * len(self.rules)
+        self.chance = [random.Random(f"{seed}/{n}") for n in range(len(self.rules))]  # noqa: S311 - repeatable on purpose
+
+    def match(self, endpoint: Endpoint, model: str = "", prompt: str = "") -> Struck:
+        """The faults that strike this request; every call counts as one request."""
+        struck = []
+        for n, rule in enumerate(self.rules):
+            if not rule.fits(endpoint, model, prompt):
+                continue
+            self.seen[n] += 1
+            wanted = rule.nth if isinstance(rule.nth, tuple) else (rule.nth,)
+            lucky = self.chance[n].random() >= rule.probability
+            if (rule.nth is None or self.seen[n] in wanted) and not lucky:
+                struck.append(rule)
+        return Struck(struck)
+
+
+class Struck(tuple[Rule, ...]):
+    """The faults that strike one request, in the file's order."""
+
+    __slots__ = ()
+
+    def find(self, kind: type[A]) -> A | None:
+        """The first fault of a kind."""
+        return next((rule for rule in self if isinstance(rule, kind)), None)
+
+    async def before(self, window: Window, concurrency: int, now: float) -> None:
+        """What happens before the request is carried out.
+
+        Raises:
+            Refused, Page, Dropped: the request ends here.
+        """
+        for rule in self:
+            match rule:
+                case Delay():
+                    await asyncio.sleep(rule.seconds)
+                case FailRequest(status=502):
+                    raise Page(502)
+                case FailRequest():
+                    raise Refused("server_error", "The server had an internal failure.", status=rule.status)
+                case Limit(kind="window"):
+                    raise window.full(now)
+                case Limit():
+                    raise lanes_full(concurrency)
+                case Drop(when="before_charging"):
+                    raise Dropped
+
+    def after(self, answer: dict[str, Any]) -> dict[str, Any]:
+        """The answer as it leaves, after the request was carried out.
+
+        Raises:
+            Dropped: no answer leaves.
+        """
+        for rule in self:
+            match rule:
+                case Drop(when="after_charging"):
+                    raise Dropped
+                case NullSize():
+                    for item in answer.get("data", []):
+                        item["width"] = item["height"] = None
+                case ExtraFields():
+                    for part in (answer, *answer.get("data", []), answer.get("usage"), answer.get("error")):
+                        if part is not None:
+                            part |= rule.fields
+        return answer
+
+    @property
+    def surcharge(self) -> Decimal:
+        """Dollars on top of the price."""
+        return sum((rule.amount for rule in self if isinstance(rule, Surcharge)), Decimal(0))
+
+
+def read_faults(path: Path | None) -> Faults:
+    """The faults of a file; none without one.
+
+    Raises:
+        SettingsError: the file cannot be read, or a rule is wrong.
+    """
+    if path is None:
+        return Faults()
+    content = read_mapping(path)
+    if unknown := content.keys() - {"seed", "rules"}:
+        raise SettingsError(
+            f"{path}: unknown key {', '.join(sorted(map(str, unknown)))}; known are seed and rules"
+        )
+    try:
+        return Faults(RULES.validate_python(content.get("rules") or ()), content.get("seed", 0))
+    except ValidationError as error:
+        lines = [f"{path}: rules.{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors()]
+        raise SettingsError("\n".join(lines)) from None

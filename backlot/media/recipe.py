@@ -1,0 +1,77 @@
+"""What a picture or film is made from, and how large it is. The same recipe always makes the same bytes."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from dataclasses import dataclass, field
+from typing import Literal
+
+import orjson
+
+FPS = 24
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """A reference image: `data` is a reduced JPEG of an inline picture; empty for an https `url`.
+
+    An https picture is never fetched: one drawn from the URL's own text stands in for it.
+    """
+
+    role: str
+    url: str
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """Everything that decides how the media looks. Sizes are in pixels, `duration` in seconds (0 for a picture)."""
+
+    model: str
+    prompt: str
+    width: int
+    height: int
+    label: str
+    format: Literal["png", "jpeg", "webp", "mp4"]
+    seed: int
+    duration: int = 0
+    sound: bool = False
+    references: tuple[Reference, ...] = field(default=(), compare=False)
+
+    @property
+    def mime_type(self) -> str:
+        """What it is served as."""
+        return "video/mp4" if self.format == "mp4" else f"image/{self.format}"
+
+    def to_json(self) -> str:
+        """The recipe without its reference images."""
+        fields = {n: getattr(self, n) for n in self.__dataclass_fields__ if n != "references"}
+        return orjson.dumps(fields).decode()
+
+    @classmethod
+    def from_json(cls, text: str) -> Recipe:
+        """The inverse of `to_json`."""
+        return cls(**orjson.loads(text))
+
+    def digest(self) -> bytes:
+        """The recipe's content address, reference images included."""
+        content = hashlib.sha256(self.to_json().encode())
+        for image in self.references:
+            for part in (image.role.encode(), image.url.encode(), image.data):
+                content.update(hashlib.sha256(part).digest())
+        return content.digest()
+
+
+def size(aspect_ratio: str, resolution: str) -> tuple[int, int]:
+    """Width and height in pixels: the exact ratio, both even.
+
+    `1K` is the area of a 1024 x 1024 square; `720p` is the shorter side, as near as the ratio allows.
+    """
+    wide, high = (int(part) for part in aspect_ratio.split(":"))
+    if resolution.endswith("K"):
+        step = float(resolution[:-1]) * 1024 / math.sqrt(wide * high)
+    else:
+        step = int(resolution[:-1]) / min(wide, high)
+    factor = max(round(step / 2), 1) * 2
+    return wide * factor, high * factor

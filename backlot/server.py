@@ -1,0 +1,130 @@
+"""Running the service: in this process for tests, in the foreground for the command, or as a child process."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+
+import uvicorn
+from uvicorn.protocols.http.auto import AutoHTTPProtocol
+
+from backlot.app import create_app
+from backlot.errors import SettingsError
+from backlot.service import Service
+from backlot.settings import Settings
+
+
+class Connection(AutoHTTPProtocol):
+    """A connection whose transport the application can reach (`scope["state"]["transport"]`), to break it off."""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """A client has connected."""
+        super().connection_made(transport)
+        self.app_state = {**self.app_state, "transport": transport}
+
+
+def configure(service: Service) -> uvicorn.Config:
+    """uvicorn, quiet: warnings and worse, to stderr."""
+    return uvicorn.Config(
+        create_app(service),
+        http=Connection,
+        ws="none",
+        lifespan="off",
+        access_log=False,
+        log_level="warning",
+        server_header=False,
+        backlog=4096,
+        timeout_graceful_shutdown=5,
+    )
+
+
+def listen(settings: Settings) -> socket.socket:
+    """The listening socket.
+
+    Raises:
+        SettingsError: the address cannot be had.
+    """
+    try:
+        return socket.create_server((settings.host, settings.port), backlog=4096)
+    except OSError as error:
+        message = f"cannot listen on {settings.host} port {settings.port}: {error.strerror}; try --port 0"
+        raise SettingsError(message) from None
+
+
+def address(listener: socket.socket) -> str:
+    """The base URL of a listening socket."""
+    host, port = listener.getsockname()[:2]
+    return f"http://{host}:{port}"
+
+
+def run(settings: Settings, announce: Callable[[str], None]) -> None:
+    """Serve until Ctrl-C or SIGTERM; `announce` is told the base URL.
+
+    Raises:
+        SettingsError: see `Service` and `listen`.
+    """
+    service = Service(settings)
+    with closing(service.store), listen(settings) as listener:
+        announce(address(listener))
+        try:
+            uvicorn.Server(configure(service)).run(sockets=[listener])
+        except KeyboardInterrupt:
+            return
+
+
+@dataclass(frozen=True)
+class Backlot:
+    """A server that is running: its address, its key, and, where it runs in this process, its service."""
+
+    base_url: str
+    api_key: str
+    service: Service
+
+
+@contextmanager
+def serve(settings: Settings | None = None, clock: Callable[[], float] = time.time) -> Iterator[Backlot]:
+    """Serve from a thread of this process, on a free port of 127.0.0.1 unless the settings name one.
+
+    Raises:
+        SettingsError: see `Service` and `listen`.
+    """
+    settings = settings or Settings(port=0)
+    service = Service(settings, clock)
+    with closing(service.store), listen(settings) as listener:
+        server = uvicorn.Server(configure(service))
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
+        thread.start()
+        while not server.started and thread.is_alive():
+            time.sleep(0.005)
+        try:
+            yield Backlot(address(listener), settings.api_key, service)
+        finally:
+            server.should_exit = True
+            thread.join()
+
+
+@contextmanager
+def spawn(*flags: str) -> Iterator[tuple[str, subprocess.Popen[str]]]:
+    """Serve from a child process, `python -m backlot --port 0 <flags>`; yields its base URL and the process.
+
+    Raises:
+        SettingsError: it did not start; the message is what it said.
+    """
+    command = [sys.executable, "-m", "backlot", "--port", "0", *flags]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)  # noqa: S603 - our own program
+    with process:
+        try:
+            line = process.stdout.readline() if process.stdout else ""
+            if not (found := re.search(r"http://\S+", line)):
+                raise SettingsError(process.stderr.read() if process.stderr else "")
+            yield found[0], process
+        finally:
+            process.terminate()

@@ -1,0 +1,342 @@
+"""What the service knows and does, without HTTP: check, accept, charge, finish, and answer.
+
+A generation is checked in this order: its model, its parameters, its images, their safety; then, in one step,
+the rate window, the concurrency and the balance. A refusal at any point takes and charges nothing.
+
+Videos need no timer: each knows when it is due, and every request first settles those whose time has come,
+with the charge dated when it was due. A restart therefore goes on as if the server had never been away.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import math
+import time
+import uuid
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+
+from backlot import checks, signing, wire
+from backlot.accounts import Caller, Kind, Window, Workspace
+from backlot.catalogue import BUILT_IN, read_catalogue
+from backlot.errors import Refused
+from backlot.faults import ExpireUrl, FailVideo, NeverFinish, Struck, read_faults
+from backlot.media.recipe import FPS, Recipe
+from backlot.media.studio import Studio
+from backlot.safety import Check
+from backlot.settings import Settings, WorkspaceSettings
+from backlot.store import Generation, Store
+
+POLICY = ("content_policy_violation", "The finished film does not pass the safety check.")
+
+
+class Service:
+    """One running service. Its methods are called from one event loop; `clock` gives Unix seconds.
+
+    Raises:
+        SettingsError: a file that the settings name is wrong, or the state folder is in use.
+    """
+
+    def __init__(self, settings: Settings, clock: Callable[[], float] = time.time) -> None:
+        self.settings = settings
+        self.clock = clock
+        self.models = read_catalogue(settings.catalogue or BUILT_IN)
+        self.faults = read_faults(settings.faults)
+        self.safety = Check(settings.safety)
+        self.studio = Studio()
+        self.store = Store(settings.state)
+        self.store.forget_references(clock())
+        self.workspaces: dict[str, Workspace] = {}
+        self.callers: dict[str, Caller] = {}
+        self.due: list[tuple[int, str]] = []
+        self.pending: dict[str, Generation] = {}
+        default = WorkspaceSettings(balance=settings.balance, projects={"default": (settings.api_key,)})
+        spent = self.store.spent()
+        for name, workspace in (settings.workspaces or {"default": default}).items():
+            self.add_workspace(name, workspace, spent.get(name, Decimal(0)))
+        for video in self.store.pending():
+            self.watch(video)
+
+    def add_workspace(self, name: str, workspace: WorkspaceSettings, spent: Decimal = Decimal(0)) -> None:
+        """Open a workspace with its projects and keys; limits that it leaves out are the server's."""
+
+        def own(limit: int | None, servers: int) -> int:
+            return servers if limit is None else limit
+
+        windows: dict[Kind, Window] = {
+            "image": Window(own(workspace.image_rpm, self.settings.image_rpm), self.settings.window),
+            "video": Window(own(workspace.video_rpm, self.settings.video_rpm), self.settings.window),
+        }
+        opened = self.workspaces[name] = Workspace(
+            name=name,
+            opening=workspace.balance or Decimal(0),
+            windows=windows,
+            reads=Window(self.settings.read_rpm, 60),
+            concurrency=own(workspace.concurrency, self.settings.concurrency),
+            spent=spent,
+        )
+        for project, keys in workspace.projects.items():
+            self.callers |= dict.fromkeys(keys, Caller(opened, project))
+
+    def caller(self, authorization: str | None) -> Caller:
+        """Whose key it is.
+
+        Raises:
+            Refused: 401 for a missing or wrong key (INTERFACE 5.2).
+        """
+        scheme, _, key = (authorization or "").partition(" ")
+        caller = self.callers.get(key.strip())
+        if scheme.lower() != "bearer" or caller is None:
+            raise Refused(
+                "invalid_api_key", "Missing or incorrect API key. Send 'Authorization: Bearer sk_...'."
+            )
+        return caller
+
+    # Videos in the making
+
+    def watch(self, video: Generation) -> None:
+        """Hold the video's lane and money until it is finished."""
+        self.pending[video.id] = video
+        if workspace := self.workspaces.get(video.workspace):
+            workspace.busy += 1
+            workspace.reserved += video.cost
+        if video.due_at is not None:
+            heapq.heappush(self.due, (video.due_at, video.id))
+
+    def settle(self, now: float) -> None:
+        """Finish and charge every video whose time has come."""
+        done = []
+        while self.due and self.due[0][0] <= now * 1000:
+            video = self.pending.pop(heapq.heappop(self.due)[1])
+            video.finished_at = video.due_at
+            video.state = "failed" if video.error_code else "completed"
+            if video.state == "completed":
+                video.deletes_at = self.deletion(video.finished_at or 0)
+            done.append(video)
+        if not done:
+            return
+        self.store.finish(done)
+        for video in done:
+            if workspace := self.workspaces.get(video.workspace):
+                workspace.finish(video.cost, video.cost if video.state == "completed" else Decimal(0))
+
+    def deletion(self, finished_at: int) -> int:
+        """When media finished at a time (ms) is deleted: whole seconds, as its URL says them."""
+        return math.ceil(finished_at / 1000 + self.settings.media_ttl)
+
+    # Generations
+
+    async def draft(
+        self, caller: Caller, kind: Kind, request: wire.ImageRequest | wire.VideoRequest
+    ) -> Generation:
+        """Check a request wholly, and make of it a generation that is not accepted yet.
+
+        Raises:
+            Refused: 400 or 422.
+        """
+        terms = checks.check(self.models, kind, request)
+        images = await checks.read_images(request.images)
+        self.safety.request(request.prompt, (image.sha256 for image in images))
+        recipe = Recipe(
+            model=terms.model.id,
+            prompt=request.prompt,
+            width=terms.width,
+            height=terms.height,
+            label=terms.resolution,
+            format=terms.format,
+            seed=self.settings.seed,
+            duration=terms.duration,
+            sound=terms.sound,
+            references=tuple(image.reference for image in images),
+        )
+        return Generation(
+            id=f"req-{uuid.uuid4().hex}",
+            workspace=caller.workspace.name,
+            project=caller.project,
+            kind=kind,
+            state="pending",
+            model=terms.model.id,
+            recipe=recipe,
+            unit_price=terms.unit_price,
+            quantity=terms.quantity,
+            cost=terms.unit_price * terms.quantity,
+        )
+
+    async def create_image(
+        self, caller: Caller, request: wire.ImageRequest, base: str
+    ) -> wire.ImageGeneration:
+        """POST image generation (INTERFACE 4.1): charged when it is answered."""
+        workspace = caller.workspace
+        image = await self.draft(caller, "image", request)
+        struck = self.faults.match("images", image.model, request.prompt)
+        await struck.before(workspace.windows["image"], workspace.concurrency, self.clock())
+        image.cost += struck.surcharge
+        charged = Decimal(0)
+        workspace.admit("image", image.cost, self.clock())
+        try:
+            await asyncio.sleep(self.settings.image_seconds)
+            image.finished_at = int(self.clock() * 1000)
+            image.deletes_at = self.deletion(image.finished_at)
+            image.state = "completed"
+            self.store.add(image, image.recipe.references)
+            charged = image.cost
+        finally:
+            workspace.finish(image.cost, charged)
+        return struck.after(self.image_answer(image, base, struck))
+
+    async def create_video(self, caller: Caller, request: wire.VideoRequest) -> wire.Pending:
+        """POST video generation (INTERFACE 4.4): the money is reserved now, and charged when it is finished."""
+        workspace = caller.workspace
+        video = await self.draft(caller, "video", request)
+        struck = self.faults.match("videos", video.model, request.prompt)
+        await struck.before(workspace.windows["video"], workspace.concurrency, self.clock())
+        video.cost += struck.surcharge
+        now = self.clock()
+        self.settle(now)
+        if not struck.find(NeverFinish):
+            video.due_at = int((now + self.settings.video_seconds) * 1000)
+        if fault := struck.find(FailVideo):
+            video.error_code, video.error_message = fault.code, fault.message
+        elif self.safety.film_fails(request.prompt):
+            video.error_code, video.error_message = POLICY
+        workspace.admit("video", video.cost, now)
+        try:
+            self.store.add(video, video.recipe.references)
+            self.watch(video)
+        finally:
+            workspace.finish(video.cost, Decimal(0))  # `watch` holds lane and money from here on
+        return struck.after({"id": video.id, "status": "pending"})
+
+    async def status(
+        self, caller: Caller, generation_id: str, base: str
+    ) -> wire.Pending | wire.Failed | wire.Completed:
+        """GET video generation (INTERFACE 4.5).
+
+        Raises:
+            Refused: 404 when the project has no such video.
+        """
+        video = self.store.get(generation_id)
+        if video is None or (video.workspace, video.project, video.kind) != (
+            caller.workspace.name,
+            caller.project,
+            "video",
+        ):
+            raise Refused("not_found", f"No video generation with id '{generation_id}'.", "id")
+        struck = self.faults.match("status", video.model, video.recipe.prompt)
+        await struck.before(caller.workspace.reads, caller.workspace.concurrency, self.clock())
+        return struck.after(self.video_answer(video, base, struck))
+
+    # Answers
+
+    def url(self, generation: Generation, base: str, struck: Struck) -> str:
+        """The signed URL of a generation's file: good until the file is deleted."""
+        exp = generation.deletes_at or 0
+        if struck.find(ExpireUrl):
+            exp = int(self.clock()) - 1
+        return base + signing.signed_path(self.store.secret, generation.id, 0, exp)
+
+    def image_answer(self, image: Generation, base: str, struck: Struck) -> wire.ImageGeneration:
+        """INTERFACE 2.8."""
+        item: wire.ImageData = {
+            "url": self.url(image, base, struck),
+            "width": image.recipe.width,
+            "height": image.recipe.height,
+            "mime_type": image.recipe.mime_type,
+            "deletes_at": timestamp((image.deletes_at or 0) * 1000),
+        }
+        return {
+            "id": image.id,
+            "status": "completed",
+            "model": image.model,
+            "data": [item],
+            "usage": usage(image),
+        }
+
+    def video_answer(
+        self, video: Generation, base: str, struck: Struck
+    ) -> wire.Pending | wire.Failed | wire.Completed:
+        """INTERFACE 2.9, by state."""
+        if video.state == "pending":
+            return {"id": video.id, "status": "pending"}
+        if video.state == "failed":
+            reason: wire.FailureReason = {
+                "message": video.error_message or "",
+                "code": video.error_code or "",
+            }
+            return {"id": video.id, "status": "failed", "error": reason}
+        item: wire.VideoData = {
+            "url": self.url(video, base, struck),
+            "width": video.recipe.width,
+            "height": video.recipe.height,
+            "duration": Decimal(video.recipe.duration),
+            "fps": Decimal(FPS),
+            "has_sound": video.recipe.sound,
+            "mime_type": video.recipe.mime_type,
+            "deletes_at": timestamp((video.deletes_at or 0) * 1000),
+        }
+        return {
+            "id": video.id,
+            "status": "completed",
+            "model": video.model,
+            "data": [item],
+            "usage": usage(video),
+        }
+
+    # Money and media
+
+    def costs(self, caller: Caller, start: datetime, end: datetime) -> wire.Costs:
+        """A project's costs by UTC date, both ends inclusive (INTERFACE 4.7)."""
+        last_ms = milliseconds(end, math.floor)
+        known_ms = int((self.clock() - self.settings.costs_lag) * 1000)
+        spent = self.store.costs(
+            caller.workspace.name, caller.project, milliseconds(start, math.ceil), min(last_ms, known_ms)
+        )
+        days = (end.date() - start.date()).days + 1
+        data: list[wire.Bucket] = []
+        for n in range(days):
+            day = (start.date() + timedelta(days=n)).isoformat()
+            data.append({"date": day, "cost": spent.get(day, Decimal(0))})
+        return {
+            "currency": "USD",
+            "data": data,
+            "total_cost": sum(spent.values(), Decimal(0)),
+            "start": timestamp(milliseconds(start, math.floor)),
+            "end": timestamp(last_ms),
+        }
+
+    def media(self, generation_id: str, index: str, exp: str, sig: str) -> Recipe:
+        """The recipe behind a signed URL, with its reference images.
+
+        Raises:
+            Refused: 403 for an altered URL, 410 for an expired one, 404 when there is no such file.
+        """
+        signing.check(self.store.secret, generation_id, index, exp, sig, self.clock())
+        generation = self.store.get(generation_id)
+        if generation is None or generation.state != "completed" or index != "0":
+            raise Refused("not_found", "There is no such file.")
+        object.__setattr__(generation.recipe, "references", self.store.references(generation_id))
+        return generation.recipe
+
+
+def usage(generation: Generation) -> wire.Usage:
+    """INTERFACE 2.5."""
+    return {
+        "total_cost": generation.cost,
+        "billable_unit": "image" if generation.kind == "image" else "video_second",
+        "unit_price": generation.unit_price,
+        "quantity": Decimal(generation.quantity),
+    }
+
+
+def timestamp(unix_ms: int) -> str:
+    """ISO 8601 in UTC with milliseconds."""
+    moment = datetime.fromtimestamp(unix_ms // 1000, UTC)
+    return f"{moment:%Y-%m-%dT%H:%M:%S}.{unix_ms % 1000:03}Z"
+
+
+def milliseconds(moment: datetime, rounding: Callable[[float], int]) -> int:
+    """A moment in Unix milliseconds."""
+    micro = (moment - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
+    return -(-micro // 1000) if rounding is math.ceil else micro // 1000

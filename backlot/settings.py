@@ -1,0 +1,140 @@
+"""The backlot's settings: one schema for flags, `BACKLOT_*` variables and the config file.
+
+A flag wins over a variable, a variable over the file. Unknown keys are errors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from decimal import Decimal
+from pathlib import Path
+from typing import Annotated, Any, Self
+
+import yaml
+from pydantic import Field, ValidationError, model_validator
+
+from backlot.catalogue import Money, Shape
+from backlot.errors import SettingsError
+
+Key = Annotated[str, Field(pattern=r"^sk_[\x21-\x7e]+$")]
+
+TEST_WORD = "forbidden-test-word"
+"""The harmless word that the safety check refuses, for demos and tests."""
+
+SPOILED_WORD = "spoiled-in-the-lab"
+"""The harmless word with which a film is accepted, but fails its own safety check when it is made."""
+
+
+class Safety(Shape):
+    """What the safety check refuses (INTERFACE 7, 422).
+
+    Words match whole words of the prompt, whatever their case. `images` are the SHA-256 of an inline
+    picture's bytes, or of the text of an https URL, in hex. A prompt with one of `film_words` is accepted,
+    but its film then fails with `content_policy_violation`.
+    """
+
+    words: tuple[str, ...] = (TEST_WORD, "gore", "beheading", "nude", "nudity", "porn", "swastika")
+    film_words: tuple[str, ...] = (SPOILED_WORD,)
+    images: tuple[Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")], ...] = ()
+
+
+class WorkspaceSettings(Shape):
+    """One workspace: balance and limits are shared by its projects (INTERFACE 5.4). Left-out limits are the server's.
+
+    A balance of null is a workspace without billing set up: it reads as zero (INTERFACE 4.6).
+    """
+
+    balance: Money | None = None
+    image_rpm: int | None = Field(default=None, ge=0)
+    video_rpm: int | None = Field(default=None, ge=0)
+    concurrency: int | None = Field(default=None, ge=0)
+    projects: dict[str, tuple[Key, ...]]
+
+
+class Settings(Shape):
+    """Everything that can be set. The field descriptions are the help texts of the flags."""
+
+    host: str = Field(default="127.0.0.1", description="Address to listen on.")
+    port: int = Field(default=8400, ge=0, le=65535, description="Port to listen on; 0 takes a free one.")
+    state: Path | None = Field(
+        default=None, description="Folder that keeps the state; without it, all is in memory."
+    )
+    api_key: Key = Field(default="sk_backlot", description="The API key, of the form sk_...")
+    image_rpm: int = Field(default=600, ge=0, description="Image generations accepted per window.")
+    video_rpm: int = Field(default=120, ge=0, description="Video generations accepted per window.")
+    concurrency: int = Field(default=16, ge=0, description="Generations at once, images and videos together.")
+    window: int = Field(default=60, ge=1, description="Length of a rate window in whole seconds.")
+    balance: Money = Field(default=Decimal("100.0000"), description="US dollars the workspace starts with.")
+    image_seconds: float = Field(
+        default=0.3, ge=0, allow_inf_nan=False, description="How long an image takes."
+    )
+    video_seconds: float = Field(
+        default=3.0, ge=0, allow_inf_nan=False, description="How long a video takes."
+    )
+    media_ttl: int = Field(default=3600, ge=1, description="Seconds until finished media is deleted.")
+    seed: int = Field(default=0, description="Another seed draws other pictures for the same prompts.")
+    faults: Path | None = Field(default=None, description="YAML file of faults to commit on demand.")
+    # In the config file only:
+    workspaces: dict[str, WorkspaceSettings] = {}
+    safety: Safety = Safety()
+    catalogue: Path | None = None
+    costs_lag: float = Field(default=0, ge=0, description="Seconds by which daily costs lag behind charges.")
+    read_rpm: int = Field(
+        default=60_000, ge=1, description="Requests a minute and workspace to all other endpoints."
+    )
+
+    @model_validator(mode="after")
+    def keys_are_unique(self) -> Self:
+        """A key belongs to one project."""
+        keys = [key for ws in self.workspaces.values() for project in ws.projects.values() for key in project]
+        if len(keys) != len(set(keys)):
+            raise ValueError("the same API key stands in two projects")
+        return self
+
+
+def read_settings(config: Path | None, flags: Mapping[str, Any], environ: Mapping[str, str]) -> Settings:
+    """Settings from flags, then `BACKLOT_*` variables, then the config file.
+
+    Raises:
+        SettingsError: something is wrong; the message names the source and the key.
+    """
+    config = config or (Path(environ["BACKLOT_CONFIG"]) if environ.get("BACKLOT_CONFIG") else None)
+    values: dict[str, Any] = {}
+    sources: dict[str, str] = {}
+    for source, entries in (
+        (str(config), read_mapping(config) if config else {}),
+        (
+            "the environment",
+            {
+                n: environ[f"BACKLOT_{n.upper()}"]
+                for n in Settings.model_fields
+                if f"BACKLOT_{n.upper()}" in environ
+            },
+        ),
+        ("the command line", flags),
+    ):
+        values |= entries
+        sources |= dict.fromkeys(entries, source)
+    try:
+        return Settings.model_validate(values)
+    except ValidationError as error:
+        lines = [
+            f"{sources.get(str(e['loc'][0] if e['loc'] else ''), config)}: {'.'.join(map(str, e['loc']))}: {e['msg']}"
+            for e in error.errors()
+        ]
+        raise SettingsError("\n".join(lines)) from None
+
+
+def read_mapping(path: Path) -> dict[str, Any]:
+    """A YAML file that holds a mapping.
+
+    Raises:
+        SettingsError: it cannot be read, or holds something else.
+    """
+    try:
+        content = yaml.safe_load(path.read_text("utf-8"))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise SettingsError(f"{path}: {error}") from None
+    if not isinstance(content, dict):
+        raise SettingsError(f"{path}: expected keys and values, found {type(content).__name__}")
+    return content

@@ -1,0 +1,180 @@
+"""What survives a restart: accepted generations and the signing secret, in SQLite.
+
+Money is kept as whole ten-thousandths of a dollar, so that sums in SQL are exact. Times are Unix milliseconds.
+With a state folder the database is in WAL mode: what has been answered survives the death of the process.
+"""
+
+from __future__ import annotations
+
+import secrets
+import sqlite3
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from decimal import Decimal
+from pathlib import Path
+
+from backlot.accounts import Kind
+from backlot.errors import SettingsError
+from backlot.media.recipe import Recipe, Reference
+
+TEN_THOUSANDTH = Decimal("0.0001")
+
+SCHEMA = """
+CREATE TABLE IF NOT EXISTS secret (value BLOB NOT NULL);
+CREATE TABLE IF NOT EXISTS generations (
+    id TEXT PRIMARY KEY,
+    workspace TEXT NOT NULL,
+    project TEXT NOT NULL,
+    kind TEXT NOT NULL,
+    state TEXT NOT NULL,           -- pending, completed, failed
+    model TEXT NOT NULL,
+    recipe TEXT NOT NULL,          -- JSON: what the media is made from
+    unit_price INTEGER NOT NULL,   -- ten-thousandths of a dollar
+    quantity INTEGER NOT NULL,
+    cost INTEGER NOT NULL,         -- ten-thousandths; reserved while pending, charged when completed
+    due_at INTEGER,                -- when a pending video finishes; NULL: never
+    error_code TEXT,               -- set from the start where a video is going to fail
+    error_message TEXT,
+    finished_at INTEGER,
+    deletes_at INTEGER             -- Unix seconds
+) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS charges ON generations (workspace, project, finished_at, cost) WHERE state = 'completed';
+CREATE INDEX IF NOT EXISTS waiting ON generations (due_at) WHERE state = 'pending';
+CREATE TABLE IF NOT EXISTS reference_images (
+    generation_id TEXT NOT NULL,
+    position INTEGER NOT NULL,
+    role TEXT NOT NULL,
+    url TEXT NOT NULL,
+    data BLOB NOT NULL,
+    PRIMARY KEY (generation_id, position)
+) WITHOUT ROWID;
+"""
+
+
+@dataclass(slots=True)
+class Generation:
+    """An accepted generation. Dollars are `Decimal`, times Unix milliseconds (`deletes_at`: seconds)."""
+
+    id: str
+    workspace: str
+    project: str
+    kind: Kind
+    state: str
+    model: str
+    recipe: Recipe
+    unit_price: Decimal
+    quantity: int
+    cost: Decimal
+    due_at: int | None = None
+    error_code: str | None = None
+    error_message: str | None = None
+    finished_at: int | None = None
+    deletes_at: int | None = None
+
+
+COLUMNS = tuple(Generation.__dataclass_fields__)
+
+
+def whole(dollars: Decimal) -> int:
+    """Dollars as ten-thousandths. Raises `ValueError` when a digit would be lost."""
+    units = dollars / TEN_THOUSANDTH
+    if units != int(units):
+        raise ValueError(f"{dollars} has more than four fractional digits")
+    return int(units)
+
+
+class Store:
+    """The database, used from the event loop's thread alone."""
+
+    def __init__(self, folder: Path | None) -> None:
+        if folder:
+            folder.mkdir(parents=True, exist_ok=True)
+        path = str(folder / "backlot.db") if folder else ":memory:"
+        self.db = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=1)
+        try:
+            # Exclusive: two servers on one state folder would sell the same balance twice.
+            self.db.execute("PRAGMA locking_mode = EXCLUSIVE")
+            self.db.execute("PRAGMA journal_mode = WAL")
+            self.db.execute("PRAGMA synchronous = NORMAL")
+            self.db.executescript(SCHEMA)
+            self.db.execute(
+                "INSERT INTO secret SELECT ? WHERE NOT EXISTS (SELECT 1 FROM secret)",
+                [secrets.token_bytes(32)],
+            )
+        except sqlite3.DatabaseError as error:
+            self.db.close()
+            raise SettingsError(f"{path}: {error}; does another backlot use this folder?") from None
+        self.secret: bytes = self.db.execute("SELECT value FROM secret").fetchone()[0]
+
+    def close(self) -> None:
+        """Close the database; what was answered is in it."""
+        self.db.close()
+
+    def add(self, generation: Generation, references: Iterable[Reference] = ()) -> None:
+        """Record an accepted generation, with its reference images, in one transaction."""
+        row = [getattr(generation, column) for column in COLUMNS]
+        for place in (COLUMNS.index("unit_price"), COLUMNS.index("cost")):
+            row[place] = whole(row[place])
+        row[COLUMNS.index("recipe")] = generation.recipe.to_json()
+        insert = f"INSERT INTO generations ({', '.join(COLUMNS)}) VALUES ({', '.join('?' * len(COLUMNS))})"  # noqa: S608 - names of ours
+        images = [(generation.id, n, r.role, r.url, r.data) for n, r in enumerate(references)]
+        if not images:
+            self.db.execute(insert, row)
+            return
+        self.db.execute("BEGIN")
+        self.db.execute(insert, row)
+        self.db.executemany("INSERT INTO reference_images VALUES (?, ?, ?, ?, ?)", images)
+        self.db.execute("COMMIT")
+
+    def finish(self, generations: Iterable[Generation]) -> None:
+        """Record the terminal states of videos, in one transaction."""
+        rows = [(g.state, g.finished_at, g.deletes_at, g.id) for g in generations]
+        self.db.execute("BEGIN")
+        self.db.executemany(
+            "UPDATE generations SET state = ?, finished_at = ?, deletes_at = ? WHERE id = ?", rows
+        )
+        self.db.execute("COMMIT")
+
+    def get(self, generation_id: str) -> Generation | None:
+        """A generation by its id."""
+        return next(self.select("id = ?", generation_id), None)
+
+    def pending(self) -> Iterator[Generation]:
+        """The videos that are not finished."""
+        return self.select("state = 'pending'")
+
+    def select(self, where: str, *values: str) -> Iterator[Generation]:
+        """The generations that fit a condition."""
+        for row in self.db.execute(f"SELECT {', '.join(COLUMNS)} FROM generations WHERE {where}", values):  # noqa: S608 - conditions of ours
+            fields = dict(zip(COLUMNS, row, strict=True))
+            fields["recipe"] = Recipe.from_json(fields["recipe"])
+            fields["unit_price"] *= TEN_THOUSANDTH
+            fields["cost"] *= TEN_THOUSANDTH
+            yield Generation(**fields)
+
+    def references(self, generation_id: str) -> tuple[Reference, ...]:
+        """A generation's reference images, in the request's order."""
+        query = "SELECT role, url, data FROM reference_images WHERE generation_id = ? ORDER BY position"
+        return tuple(Reference(*row) for row in self.db.execute(query, [generation_id]))
+
+    def forget_references(self, now: float) -> None:
+        """Drop the reference images of media that has been deleted or was never made."""
+        self.db.execute(
+            "DELETE FROM reference_images WHERE generation_id IN "
+            "(SELECT id FROM generations WHERE state = 'failed' OR deletes_at <= ?)",
+            [int(now)],
+        )
+
+    def spent(self) -> dict[str, Decimal]:
+        """All charges by workspace, in dollars."""
+        query = "SELECT workspace, SUM(cost) FROM generations WHERE state = 'completed' GROUP BY workspace"
+        return {workspace: units * TEN_THOUSANDTH for workspace, units in self.db.execute(query)}
+
+    def costs(self, workspace: str, project: str, start_ms: int, end_ms: int) -> dict[str, Decimal]:
+        """Dollars charged to a project by UTC date (`YYYY-MM-DD`), from `start_ms` to `end_ms` inclusive."""
+        query = (
+            "SELECT date(finished_at / 1000, 'unixepoch'), SUM(cost) FROM generations WHERE state = 'completed' "
+            "AND workspace = ? AND project = ? AND finished_at BETWEEN ? AND ? GROUP BY 1"
+        )
+        rows = self.db.execute(query, [workspace, project, start_ms, end_ms])
+        return {day: units * TEN_THOUSANDTH for day, units in rows}
