@@ -49,6 +49,7 @@ def totals(connection: sa.Connection, batch: str) -> Totals:
 
     return Totals(
         states={State(state): count for state, count in counts},
+        quoted=money(attempts.c.quoted, ~attempts.c.superseded),
         spent=money(attempts.c.cost, sa.true()),
         in_doubt_exposure=money(attempts.c.quoted, attempts.c.state == State.IN_DOUBT),
         exposure=exposure(connection, batch),

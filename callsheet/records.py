@@ -18,6 +18,12 @@ from typing import Any
 from pydantic import AwareDatetime, BaseModel, ConfigDict
 
 
+def dollars(amount: Decimal) -> str:
+    """An amount as people and JSON read it: four decimals, six where fewer would not be exact."""
+    four = amount.quantize(Decimal("0.0001"))
+    return str(four if four == amount else amount.quantize(Decimal("0.000001")))
+
+
 class Kind(StrEnum):
     """What a model makes (INTERFACE 2.10 `type`); rate windows are kept per kind (INTERFACE 8)."""
 
@@ -228,6 +234,16 @@ class Totals:
     """A batch so far: jobs by state, and money."""
 
     states: dict[State, int]
+    quoted: Decimal
     spent: Decimal
     in_doubt_exposure: Decimal
     exposure: Decimal
+
+    def as_json(self) -> dict[str, Any]:
+        """What `status --json` prints beside the batch's name; money is a string."""
+        return {
+            **{state.value: self.states.get(state, 0) for state in State},
+            "spent": dollars(self.spent),
+            "in_doubt_exposure": dollars(self.in_doubt_exposure),
+            "currency": "USD",
+        }

@@ -1,0 +1,310 @@
+"""The command line: the roof over the flows, and the only file here that imports them.
+
+A command imports Prefect only when it runs a flow, so that `--help` and `quote` are quick.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json as jsonlib
+import os
+import sys
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+
+import typer
+
+from backlot.cli import app as backlot_app
+from callsheet.errors import CallsheetError, ConfigError
+
+if TYPE_CHECKING:
+    from callsheet.quote import Quote
+    from callsheet.report import Summary
+    from callsheet.service.client import Client
+    from callsheet.settings import Settings
+
+T = TypeVar("T")
+
+DEMO_KEY = "sk_demo"
+DEMO_BACKLOT = (
+    *("--state", "out/demo/backlot", "--api-key", DEMO_KEY, "--balance", "25.0000"),
+    *("--image-seconds", "1.5", "--video-seconds", "6", "--concurrency", "8"),
+)
+
+app = typer.Typer(
+    name="callsheet",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+    help="Buy images and videos by the batch: priced before, paid once, never lost.",
+    epilog="New here? `callsheet demo` runs a real batch against a service on this machine, without an account.",
+)
+app.add_typer(backlot_app)
+
+Config = Annotated[Path, typer.Argument(metavar="CONFIG", help="The config file (YAML).", show_default=False)]
+OptionalConfig = Annotated[
+    Path | None,
+    typer.Argument(
+        metavar="[CONFIG]",
+        help="A config file; without it, the environment says which service.",
+        show_default=False,
+    ),
+]
+Sets = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="A.B=VALUE", help="Change one setting of the config; repeatable."),
+]
+Json = Annotated[
+    bool, typer.Option("--json", help="Print one JSON object on stdout, and nothing else there.")
+]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Buy also above budget.approve_above.")]
+
+
+def main() -> None:
+    """The console script: every error that Callsheet knows becomes a message and an exit code."""
+    try:
+        app()
+    except CallsheetError as error:
+        _fail(error)
+    except BaseExceptionGroup as group:
+        known = _known(group)
+        if known is None:
+            raise
+        _fail(known)
+    except KeyboardInterrupt:
+        typer.echo("\nStopped. Nothing is lost: the same command goes on from here.", err=True)
+        sys.exit(130)
+
+
+def _known(group: BaseExceptionGroup[Any]) -> CallsheetError | None:
+    """The first error of a group (steps run side by side) that Callsheet knows, if all of it is known."""
+    known, unknown = group.split(CallsheetError)
+    first: BaseException | None = known
+    while isinstance(first, BaseExceptionGroup):
+        first = first.exceptions[0]
+    return first if isinstance(first, CallsheetError) and not unknown else None
+
+
+def _fail(error: CallsheetError) -> None:
+    from callsheet.show import show_error
+
+    show_error(error)
+    if "--json" in sys.argv:
+        typer.echo(jsonlib.dumps({"error": error.message, "hint": error.hint}))
+    sys.exit(error.exit_code)
+
+
+@app.command()
+def run(config: Config, set_: Sets = None, yes: Yes = False, json: Json = False) -> None:
+    """Buy every job of a batch that is not bought yet, and store its media.
+
+    Any stop is a pause: the same command goes on where the last one ended, and pays for nothing twice.
+
+    Exit codes: 0 all stored; 2 bad config or input, nothing spent; 3 finished, but some jobs failed, are in
+    doubt, lost or pending; 4 stopped early by budget, balance, key or for want of a yes.
+    """
+    _settings(config, set_)  # a bad config is told at once, before Prefect starts
+
+    async def flow() -> Any:
+        from flows.generate import generate_batch
+
+        return await generate_batch(str(config), set_ or [], yes)
+
+    raise typer.Exit(_report(_watched(flow), json))
+
+
+@app.command()
+def collect(config: Config, set_: Sets = None, json: Json = False) -> None:
+    """Poll and download what is paid for already. Never buys."""
+    _settings(config, set_)
+
+    async def flow() -> Any:
+        from flows.collect import collect_media
+
+        return await collect_media(str(config), set_ or [])
+
+    raise typer.Exit(_report(_watched(flow), json))
+
+
+@app.command()
+def quote(config: Config, set_: Sets = None, json: Json = False) -> None:
+    """Price a batch exactly, and list what is wrong with which line. Buys nothing."""
+    from callsheet import show
+    from callsheet.quote import quote_batch
+
+    settings = _settings(config, set_)
+
+    async def price() -> Quote:
+        async with await _client(settings) as client:
+            return await quote_batch(settings, client)
+
+    made = asyncio.run(price())
+    if json:
+        typer.echo(jsonlib.dumps(made.as_json()))
+    else:
+        show.show_quote(made)
+
+
+@app.command()
+def status(config: Config, set_: Sets = None, json: Json = False) -> None:
+    """Say how a batch stands, from the ledger alone."""
+    from callsheet import books, show
+    from callsheet.ledger import Ledger
+
+    settings = _settings(config, set_)
+
+    async def read() -> Any:
+        ledger = await Ledger.open(settings.ledger.url, settings.batch)
+        try:
+            return await ledger.read(books.totals)
+        finally:
+            await ledger.close()
+
+    totals = asyncio.run(read())
+    if json:
+        typer.echo(jsonlib.dumps({"batch": settings.batch} | totals.as_json()))
+    else:
+        show.show_status(settings.batch, totals)
+
+
+@app.command()
+def resolve(config: Config, set_: Sets = None, json: Json = False) -> None:
+    """Settle jobs that are in doubt. (Comes in a later version.)"""
+    _later("resolve", _settings(config, set_), json)
+
+
+@app.command()
+def reconcile(config: Config, set_: Sets = None, json: Json = False) -> None:
+    """Compare the ledger with the service's own books. (Comes in a later version.)"""
+    _later("reconcile", _settings(config, set_), json)
+
+
+@app.command()
+def models(config: OptionalConfig = None, set_: Sets = None, json: Json = False) -> None:
+    """List the service's models, what they take, and their prices."""
+    from callsheet import show
+
+    catalogue = asyncio.run(_ask(config, set_, lambda client: client.models()))
+    if json:
+        typer.echo(jsonlib.dumps({"models": [model.model_dump(mode="json") for model in catalogue.values()]}))
+    else:
+        show.show_models(catalogue.values())
+
+
+@app.command()
+def balance(config: OptionalConfig = None, set_: Sets = None, json: Json = False) -> None:
+    """Say what the workspace has to spend."""
+    from callsheet.records import dollars
+
+    amount = asyncio.run(_ask(config, set_, lambda client: client.balance()))
+    if json:
+        typer.echo(jsonlib.dumps({"balance": dollars(amount), "currency": "USD"}))
+    else:
+        typer.echo(f"{dollars(amount)} USD")
+
+
+@app.command()
+def demo() -> None:
+    """Run a real batch against a service on this machine: no account, no money, real pictures and films."""
+    from backlot.server import spawn
+    from callsheet import show
+
+    config = Path("configs/demo.yaml")
+    if not config.exists():
+        raise ConfigError(
+            f"{config} is not here", hint="Run the demo from the project's root, where configs/ is."
+        )
+    with spawn(*DEMO_BACKLOT) as (base_url, _):
+        os.environ |= {"CALLSHEET_BASE_URL": base_url, "CALLSHEET_API_KEY": DEMO_KEY}
+        show.err.print(f"The backlot, a service in a box, listens at {base_url}.")
+        _settings(config, None)
+
+        async def flow() -> Any:
+            from flows.generate import generate_batch
+
+            return await generate_batch(str(config))
+
+        summary = _watched(flow)
+    show.show_summary(summary)
+    show.show_demo(summary)
+    # The demo has a row that the service refuses, on purpose.
+    raise typer.Exit(0 if summary.outcome in ("complete", "partial") else summary.exit_code)
+
+
+def _settings(config: Path, overrides: list[str] | None) -> Settings:
+    from callsheet.settings import load
+
+    return load(config, overrides or ())
+
+
+async def _client(settings: Settings) -> Client:
+    """The service's client; Prefect is imported only where the key is in one of its blocks."""
+    if settings.service.api_key_block:
+        from tasks.connect import connect
+
+        return await connect(settings)
+    from callsheet.run import api_key
+    from callsheet.service.client import Client
+
+    return Client(settings.service.base_url, api_key(settings.service.api_key_env))
+
+
+async def _ask(
+    config: Path | None, overrides: list[str] | None, question: Callable[[Client], Awaitable[T]]
+) -> T:
+    """Asks the service one thing, with a config or with the environment alone."""
+    if config:
+        client = await _client(_settings(config, overrides))
+    else:
+        from callsheet.run import api_key
+        from callsheet.service.client import Client
+
+        base_url = os.environ.get("CALLSHEET_BASE_URL")
+        if not base_url:
+            raise ConfigError(
+                "which service? The environment variable CALLSHEET_BASE_URL is not set",
+                hint="Set it, or name a config.",
+            )
+        client = Client(base_url, api_key("CALLSHEET_API_KEY"))
+    async with client:
+        return await question(client)
+
+
+def _watched(flow: Callable[[], Awaitable[Any]]) -> Any:
+    """Runs a flow in this process, with the terminal as its watcher and Prefect silent."""
+    os.environ.setdefault("PREFECT_LOGGING_LEVEL", "CRITICAL")  # errors are ours to tell, in our words
+    os.environ.setdefault("PREFECT_SERVER_ANALYTICS_ENABLED", "false")  # offline, it prints stack traces
+    from callsheet import show
+    from callsheet.watch import WATCHER
+
+    terminal = show.Terminal()
+
+    async def watched() -> Any:
+        WATCHER.set(terminal)
+        return await flow()
+
+    try:
+        with show.starting("Starting Prefect ..."):
+            import prefect  # noqa: F401 - takes seconds, and a person should know why
+        return asyncio.run(watched())
+    finally:
+        terminal.close()
+
+
+def _report(summary: Summary, json: bool) -> int:
+    """Prints a run's summary; returns the exit code."""
+    if json:
+        typer.echo(jsonlib.dumps(summary.as_json()))
+    else:
+        from callsheet.show import show_summary
+
+        show_summary(summary)
+    return summary.exit_code
+
+
+def _later(command: str, settings: Settings, json: bool) -> None:
+    raise CallsheetError(
+        f"`callsheet {command}` comes in a later version; {settings.batch} was left as it is"
+    )

@@ -1,0 +1,196 @@
+"""One run's open parts (client, limits, ledger, storage) and the belts between its steps, handed to the steps.
+
+It opens and closes; what is done with the parts is in `tasks/`, and in what order in `flows/`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import asdict, dataclass, field
+from decimal import Decimal
+from pathlib import Path
+from typing import Generic, TypeVar
+
+import anyio
+from anyio.abc import TaskGroup
+from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
+
+from callsheet import leases
+from callsheet.errors import CallsheetError, ConfigError, Stop
+from callsheet.ledger import Ledger
+from callsheet.limits import Learned, Limits
+from callsheet.media import extension
+from callsheet.plan import Plan
+from callsheet.quote import Quote, work_folder
+from callsheet.records import Attempt, File, Generation
+from callsheet.service.client import Client
+from callsheet.settings import Settings
+from callsheet.storage import Store
+from callsheet.storage import name as name_in_store
+
+T = TypeVar("T")
+
+
+class Belt(Generic[T]):
+    """Carries work from some steps to the next; it ends when every step that fills it has left.
+
+    Args:
+        fillers: how many steps fill it.
+    """
+
+    def __init__(self, fillers: int) -> None:
+        streams = anyio.create_memory_object_stream[T](1_000)
+        first: MemoryObjectSendStream[T] = streams[0]
+        self.items: MemoryObjectReceiveStream[T] = streams[1]
+        self._ends = [first, *(first.clone() for _ in range(fillers - 1))]
+
+    def end(self) -> MemoryObjectSendStream[T]:
+        """One filler's end: to be used in a `with`, so that leaving is seen."""
+        return self._ends.pop()
+
+
+@dataclass
+class Run:
+    """The open parts of one run.
+
+    Attributes:
+        plan: what to buy; None where nothing is bought (`collect`).
+        wall: how much the batch's exposure may come to, in dollars; None for no wall.
+        wall_stop: which stop it is to come there.
+        spool: where downloads wait until they are stored; on the local disk.
+        videos: accepted videos, from submit to poll.
+        files: paid files, from submit and poll to download.
+        adopted_videos: accepted by earlier runs, and taken over.
+        adopted_files: paid for by earlier runs, and taken over.
+        collected: set when every file of this run is dealt with.
+        buying: the tasks that buy; cancelled (but for what is on the wire) when the run stops buying.
+        stop: why nothing more is bought; None while buying goes on.
+        unsettled: reserved jobs whose cost is not known yet.
+        settled: set when one of them has settled.
+    """
+
+    settings: Settings
+    client: Client
+    ledger: Ledger
+    store: Store
+    limits: Limits
+    spool: Path
+    plan: Plan | None = None
+    wall: Decimal | None = None
+    wall_stop: type[Stop] = Stop
+    videos: Belt[Attempt] = field(default_factory=lambda: Belt(1))
+    files: Belt[File] = field(default_factory=lambda: Belt(2))
+    adopted_videos: Sequence[Attempt] = ()
+    adopted_files: Sequence[File] = ()
+    collected: asyncio.Event = field(default_factory=asyncio.Event)
+    stop: CallsheetError | None = None
+    buying: TaskGroup = field(default_factory=anyio.create_task_group)
+    unsettled: int = 0
+    settled: asyncio.Event = field(default_factory=asyncio.Event)
+    began: float = field(default_factory=time.monotonic)
+
+    def halt(self, stop: CallsheetError) -> None:
+        """Buys nothing more, for the first reason given; what is bought is still collected."""
+        if self.stop is None:
+            self.stop = stop
+            self.buying.cancel_scope.cancel()
+
+    def settle(self) -> None:
+        """The cost of a reserved job is known, or will not be known by this run."""
+        self.unsettled -= 1
+        self.settled.set()
+
+    async def keep(self, attempt: Attempt, generation: Generation) -> list[File]:
+        """Writes a paid generation into the ledger, each of its files under a name in storage."""
+        names = [
+            name_in_store(
+                self.settings.storage.key,
+                batch=self.settings.batch,
+                row_id=attempt.row_id,
+                sample=attempt.sample,
+                index=index,
+                ext=extension(item.mime_type),
+                job_key=attempt.job_key,
+                model=attempt.model,
+                generation_id=generation.id,
+            )
+            for index, item in enumerate(generation.media)
+        ]
+        return await self.ledger.generated(attempt, generation, names, self.settings.storage.url)
+
+
+def api_key(name: str) -> str:
+    """The API key from the environment variable `name`.
+
+    Raises:
+        ConfigError: it is not set.
+    """
+    key = os.environ.get(name, "").strip()
+    if not key:
+        raise ConfigError(
+            f"the API key is missing: the environment variable {name} is not set",
+            hint=f"export {name}=sk_...",
+        )
+    return key
+
+
+@asynccontextmanager
+async def open_run(
+    settings: Settings, client: Client, *, quote: Quote | None = None, stop: Stop | None = None
+) -> AsyncIterator[Run]:
+    """Opens a run and takes over what dead runs left; closes it in any case.
+
+    Args:
+        settings: the config.
+        client: the open client of the service.
+        quote: what to buy; None to only collect.
+        stop: a reason to buy nothing, found before.
+
+    Raises:
+        StorageError: the store does not take a real write; nothing was bought.
+        LedgerError: the ledger cannot be opened.
+    """
+    store = Store(settings.storage.url, endpoint_url=settings.storage.endpoint_url)
+    if quote and quote.to_buy and not stop:
+        await store.probe()
+    ledger = await Ledger.open(settings.ledger.url, settings.batch)
+    try:
+        await ledger.begin_run()
+        limits = await _limits(settings, ledger)
+        run = Run(settings, client, ledger, store, limits, work_folder(settings) / "spool")
+        run.adopted_videos, run.adopted_files = await ledger.adopted()
+        run.unsettled = len(run.adopted_videos)
+        limits.adopt(len(run.adopted_videos))
+        if quote:
+            run.plan = quote.plan
+            run.wall, run.wall_stop = quote.wall(settings)
+        if stop:
+            run.halt(stop)
+        async with asyncio.TaskGroup() as background:
+            lease = background.create_task(_keep_lease(ledger))
+            yield run
+            lease.cancel()
+        await ledger.learn(settings.service.base_url, asdict(limits.learned()))
+    finally:
+        await ledger.end_run()
+        await ledger.close()
+
+
+async def _limits(settings: Settings, ledger: Ledger) -> Limits:
+    known = await ledger.learned(settings.service.base_url)
+    return Limits(
+        image_rpm=settings.limits.image_rpm,
+        video_rpm=settings.limits.video_rpm,
+        concurrency=settings.limits.concurrency,
+        remembered=Learned(**known) if known else None,
+    )
+
+
+async def _keep_lease(ledger: Ledger) -> None:
+    while True:
+        await asyncio.sleep(leases.LEASE.seconds / 4)
+        await ledger.renew()

@@ -1,0 +1,208 @@
+"""What a person sees on a terminal: the quote, the progress, the summary. It decides nothing.
+
+Progress and notes go to stderr, results to stdout, so that `--json` and pipes stay clean.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterable
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
+from rich.progress import Progress as Bar
+from rich.table import Table
+
+from callsheet import plan as plans
+from callsheet.errors import CallsheetError
+from callsheet.quote import Quote
+from callsheet.records import Model, State, Totals, dollars
+from callsheet.report import Summary
+from callsheet.watch import Progress
+
+out = Console(highlight=False, soft_wrap=True)
+err = Console(stderr=True, highlight=False, soft_wrap=True)
+PLAIN_EVERY = 5.0  # seconds between two lines of progress where stderr is no terminal
+
+
+class Terminal:
+    """Watches a run for the person at the terminal (a `watch.Watcher`)."""
+
+    def __init__(self) -> None:
+        self._bar: Bar | None = None
+        self._last = time.monotonic()
+
+    def quoted(self, quote: Quote) -> None:
+        """Shows the quote."""
+        show_quote(quote, err)
+
+    def approves(self, quote: Quote) -> bool:
+        """Asks, where there is a terminal to ask on."""
+        if not (sys.stdin.isatty() and err.is_terminal):
+            return False
+        answer = err.input(f"Buy {quote.to_buy} jobs for [bold]{dollars(quote.quoted)} USD[/]? [y/N] ")
+        return answer.strip().lower() in ("y", "yes")
+
+    def progress(self, progress: Progress) -> None:
+        """A live bar on a terminal, else a line now and then."""
+        if err.is_terminal:
+            self._live(progress)
+        elif time.monotonic() - self._last >= PLAIN_EVERY:
+            self._last = time.monotonic()
+            err.print(escape(progress.line()))
+
+    def note(self, text: str) -> None:
+        """Prints what a person should know."""
+        err.print(f"[yellow]note:[/] {escape(text)}")
+
+    def close(self) -> None:
+        """Leaves the terminal as it was."""
+        if self._bar:
+            self._bar.stop()
+
+    def _live(self, progress: Progress) -> None:
+        if self._bar is None:
+            columns = (
+                BarColumn(),
+                MofNCompleteColumn(),
+                TimeElapsedColumn(),
+                TextColumn("{task.description}"),
+            )
+            self._bar = Bar(*columns, console=err)
+            self._bar.add_task("", total=progress.jobs)
+            self._bar.start()
+        spent = f"{dollars(progress.totals.spent)} USD  {progress.states()}"
+        self._bar.update(self._bar.task_ids[0], completed=progress.done, description=spent)
+
+
+def show_error(error: CallsheetError) -> None:
+    """Prints what is wrong and what to do about it, to stderr."""
+    err.print(f"[bold red]error:[/] {escape(error.message)}")
+    if error.hint:
+        err.print(f"  {escape(error.hint)}")
+
+
+def show_quote(quote: Quote, console: Console = out) -> None:
+    """Prints the quote: a line for each distinct price, and the sum."""
+    table = Table(title=f"Quote for {quote.plan.batch}", title_justify="left")
+    lines = plans.lines(quote.plan)
+    for name, column_type in lines.schema.items():
+        table.add_column(name, justify="right" if column_type.is_numeric() else "left")
+    for row in lines.iter_rows():
+        table.add_row(*("" if value is None else escape(str(value)) for value in row))
+    console.print(table)
+    _pairs(
+        console,
+        [
+            ("Rows", f"{quote.plan.rows} read, {quote.plan.rejected_rows} rejected"),
+            (
+                "Jobs",
+                f"{quote.plan.jobs}: {quote.to_buy} to buy, {quote.already_bought} already bought"
+                + (f", {quote.held} failed or in doubt and left so" if quote.held else ""),
+            ),
+            ("To pay", f"{dollars(quote.quoted)} {quote.plan.currency}"),
+            ("Balance", f"{dollars(quote.balance)} {quote.plan.currency}"),
+        ],
+    )
+    for reject in quote.plan.rejects[:10]:
+        value = f" ({reject.value})" if reject.value else ""
+        console.print(
+            f"  [yellow]line {reject.line}[/] {escape(reject.column)}{escape(value)}: {escape(reject.reason)}"
+        )
+    if len(quote.plan.rejects) > 10:
+        console.print(f"  and {len(quote.plan.rejects) - 10} more in rejects.csv")
+    if not quote.to_buy:
+        console.print("[green]Nothing to buy: everything is bought already.[/]")
+
+
+def show_summary(summary: Summary) -> None:
+    """Prints how a batch stands after a run, and where its files are."""
+    colour = {"complete": "green", "partial": "yellow", "stopped": "red"}[summary.outcome]
+    out.print(f"\n[bold {colour}]{summary.batch}: {summary.outcome}[/]")
+    if summary.stop_message:
+        out.print(f"  stopped early: {escape(summary.stop_message)}")
+    counts = {name: getattr(summary, name) for name in ("stored", "failed", "in_doubt", "lost", "pending")}
+    shown = ", ".join(f"{count} {name}" for name, count in counts.items() if count) or "nothing bought"
+    _pairs(
+        out,
+        [
+            ("Jobs", f"{summary.jobs}: {shown}"),
+            ("Quoted", f"{dollars(summary.quoted)} {summary.currency}"),
+            ("Spent", f"{dollars(summary.spent)} {summary.currency}"),
+            *(
+                [("In doubt", f"at most {dollars(summary.in_doubt_exposure)} USD more")]
+                if summary.in_doubt
+                else []
+            ),
+            (
+                "This run",
+                f"{summary.submissions} submissions, {summary.rate_limited} rate limited, {summary.seconds:.1f} s",
+            ),
+            ("Manifest", summary.manifest),
+            ("Costs", summary.costs),
+            ("Report", summary.report),
+        ],
+    )
+
+
+def starting(text: str) -> AbstractContextManager[object]:
+    """Says on a terminal that something slow begins, until it has."""
+    return err.status(text) if err.is_terminal else nullcontext()
+
+
+def show_demo(summary: Summary) -> None:
+    """Says what the demo has made, and what to try next."""
+    if summary.submissions == 0:
+        out.print("\nNothing was bought: everything in this batch is paid for and stored already.")
+        out.print("`rm -r out/demo` starts afresh.")
+    out.print(f"\nThe media are in {Path(summary.manifest).parents[1] / 'media'}; open one.")
+    out.print("One row of the batch was refused by the service and one was rejected on reading, on purpose:")
+    out.print(f"see {Path(summary.manifest).parent / 'rejects.csv'} and the table of costs.")
+
+
+def show_status(batch: str, totals: Totals) -> None:
+    """Prints what the ledger says of a batch."""
+    _pairs(
+        out,
+        [
+            ("Batch", batch),
+            *((state.value, str(totals.states.get(state, 0))) for state in State if totals.states.get(state)),
+            ("spent", f"{dollars(totals.spent)} USD"),
+            ("in doubt", f"{dollars(totals.in_doubt_exposure)} USD at most"),
+        ],
+    )
+
+
+def show_models(models: Iterable[Model]) -> None:
+    """Prints the catalogue, a line for each rate."""
+    table = Table(
+        "model", "type", "ratios", "resolution", "durations", "sound", "unit", "USD a unit", "references"
+    )
+    for model in models:
+        shared = (escape(model.id), model.type, " ".join(model.supported_aspect_ratios))
+        durations = " ".join(map(str, model.supported_durations))
+        roles = " ".join(f"{role}:{count}" for role, count in model.supported_references.items())
+        for rate in model.pricing.rates:
+            table.add_row(
+                *shared,
+                rate.resolution,
+                durations,
+                rate.sound,
+                rate.billable_unit,
+                str(rate.unit_price),
+                roles,
+            )
+        if not model.pricing.rates:
+            table.add_row(
+                *shared, " ".join(model.supported_resolutions), durations, "", "", "unpriced", roles
+            )
+    out.print(table)
+
+
+def _pairs(console: Console, pairs: Iterable[tuple[str, str]]) -> None:
+    for name, value in pairs:
+        console.print(f"  [bold]{name:<9}[/] {escape(value)}")

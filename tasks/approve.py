@@ -1,0 +1,44 @@
+"""Approve: the plan beside the ledger, the balance and the budget; and a person's word where it is needed.
+
+A plain function, not a task: it takes no time of its own, and its quote belongs to the flow run.
+"""
+
+from __future__ import annotations
+
+from callsheet.plan import Plan
+from prefect.artifacts import acreate_table_artifact
+
+from callsheet import plan as plans
+from callsheet import quote as quotes
+from callsheet.errors import Stop
+from callsheet.quote import Quote
+from callsheet.service.client import Client
+from callsheet.settings import Settings
+from callsheet.watch import WATCHER
+
+
+async def approve(
+    plan: Plan, settings: Settings, client: Client, approved: bool
+) -> tuple[Quote, Stop | None]:
+    """Makes the quote and shows it; returns it with the reason to buy nothing, where there is one.
+
+    Args:
+        plan: what the batch would buy.
+        settings: the config.
+        client: for the balance.
+        approved: somebody has said yes already, whatever the price.
+
+    Raises:
+        InputError: rows were rejected, and `input.strict` wants none.
+    """
+    quote = await quotes.quote_plan(plan, settings, client)
+    WATCHER.get().quoted(quote)
+    await acreate_table_artifact(
+        plans.lines(plan).cast(str).to_dicts(), key="quote", description=quote.line()
+    )
+    stop = quote.objection(settings)
+    if stop is None and not approved:
+        needed = quotes.approval_needed(quote, settings)
+        if needed and not WATCHER.get().approves(quote):
+            stop = needed
+    return quote, stop

@@ -1,0 +1,132 @@
+"""Download: each file that is paid for is fetched before its URL expires, verified, and stored.
+
+A file is stored only whole: its length, type and first bytes are checked and its sha256 is kept. The files
+whose URLs expire first go first. What cannot be stored stays `generated` in the ledger, for the next run.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import random
+from dataclasses import replace
+from datetime import UTC, datetime
+
+import anyio
+from callsheet.media import Spooled
+from prefect import task
+from prefect.cache_policies import NO_CACHE
+
+from callsheet import media
+from callsheet.errors import MediaError, ServiceError, StorageConflict, StorageError
+from callsheet.ledger import other_name
+from callsheet.records import File, Generation, Kind, StoredFile
+from callsheet.run import Run
+from callsheet.service import verdicts
+from callsheet.service.verdicts import Verdict
+from callsheet.watch import WATCHER
+
+SIDE_BY_SIDE = 16  # downloads at once: enough to fill a line, few enough for a heap by deadline to matter
+STORE_TRIES = 3  # a store that refuses this often is left for the next run
+
+
+@task(name="download", task_run_name="download", cache_policy=NO_CACHE, persist_result=False)
+async def download(run: Run) -> None:
+    """Downloads the files of earlier runs and of this one, the most urgent first."""
+    urgent: list[tuple[datetime, int, File]] = []
+    order = itertools.count()
+    free = anyio.Semaphore(SIDE_BY_SIDE)
+
+    async def most_urgent() -> None:
+        async with free:
+            _, _, file = heapq.heappop(urgent)
+            await _collect(run, file)
+
+    try:
+        async with anyio.create_task_group() as fetching:
+
+            def add(file: File) -> None:
+                heapq.heappush(urgent, (file.media.deletes_at, next(order), file))
+                fetching.start_soon(most_urgent)
+
+            for file in run.adopted_files:
+                add(file)
+            async for file in run.files.items:
+                add(file)
+    finally:
+        run.collected.set()
+
+
+async def _collect(run: Run, file: File) -> None:
+    """Takes one file from the service into storage, or says why not."""
+    fetched = await _fetch(run, file)
+    if fetched is not None:
+        await _store(run, *fetched)
+
+
+async def _fetch(run: Run, file: File) -> tuple[File, Spooled] | None:
+    """Downloads and verifies one file; None when it is lost, or left for the next run."""
+    refreshed = False
+    patience = anyio.current_time() + run.settings.poll.timeout
+    for tries in itertools.count(1):
+        try:
+            async with run.client.download(file.media.url) as response:
+                return file, await media.spool(response, file.media.mime_type, run.spool, _spool_name(file))
+        except (ServiceError, MediaError) as error:
+            gone = verdicts.download(error) is Verdict.GONE or datetime.now(UTC) >= file.media.deletes_at
+            if gone and file.attempt.kind is Kind.VIDEO and not refreshed:
+                refreshed = True
+                file = await _refresh(run, file) or file
+            elif gone:
+                await run.ledger.lost(
+                    file, f"the file could not be had before {file.media.deletes_at}: {error}"
+                )
+                return None
+            elif anyio.current_time() > patience:
+                WATCHER.get().note(
+                    f"row {file.attempt.row_id}: not downloaded yet, left for the next run: {error}"
+                )
+                return None
+            else:
+                await anyio.sleep(verdicts.backoff(tries, random.Random()))
+    raise AssertionError("unreachable")
+
+
+async def _refresh(run: Run, file: File) -> File | None:
+    """Polls a video again for a fresh URL; None when the service has none."""
+    assert file.attempt.generation_id is not None  # noqa: S101 - what has files has an id
+    try:
+        answer = await run.client.video(file.attempt.generation_id)
+    except ServiceError:
+        return None
+    if not isinstance(answer, Generation) or file.index >= len(answer.media):
+        return None
+    fresh = answer.media[file.index]
+    await run.ledger.refreshed(file, fresh.url, fresh.deletes_at)
+    return replace(file, media=fresh)
+
+
+async def _store(run: Run, file: File, spooled: Spooled) -> None:
+    """Puts a verified file into storage under a name that no other file has."""
+    for tries in itertools.count(1):
+        try:
+            url = await run.store.put(
+                spooled.path, file.name, sha256=spooled.sha256, mime_type=file.media.mime_type
+            )
+        except StorageConflict:
+            file = replace(file, name=other_name(file.name, file.attempt))
+            await run.ledger.renamed(file, file.name)
+        except StorageError as error:
+            if tries >= STORE_TRIES:
+                WATCHER.get().note(f"row {file.attempt.row_id}: {error}")
+                run.halt(error)
+                return
+            await anyio.sleep(verdicts.backoff(tries, random.Random()))
+        else:
+            await run.ledger.stored(file, StoredFile(url, spooled.sha256, spooled.bytes, datetime.now(UTC)))
+            spooled.path.unlink(missing_ok=True)
+            return
+
+
+def _spool_name(file: File) -> str:
+    return f"{file.attempt.job_key}-{file.attempt.number}-{file.index}"

@@ -1,0 +1,18 @@
+"""Price: checked rows and the live catalogue become a plan, frozen, with an exact price for every job."""
+
+from __future__ import annotations
+
+from callsheet.batches import Batch
+from callsheet.plan import Plan
+from prefect import task
+from prefect.cache_policies import NO_CACHE
+
+from callsheet import quote
+from callsheet.service.client import Client
+from callsheet.settings import Settings
+
+
+@task(name="price", task_run_name="price", cache_policy=NO_CACHE, persist_result=False)
+async def price(batch: Batch, settings: Settings, client: Client) -> Plan:
+    """Prices every job and freezes the plan (`quote.price`)."""
+    return await quote.price(batch, settings, client)
