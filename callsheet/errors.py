@@ -128,9 +128,12 @@ class Refusal(ServiceError):
         status: the HTTP status.
         code: the service's code; `http_<status>` where the answer had none.
         param: the offending parameter, where the service names one.
+        rate: what the answer to a submission says about its window (INTERFACE 8): the limit, what remains,
+            the window's end and the service's clock in Unix seconds; None where it says nothing.
     """
 
     code = "unexpected_answer"
+    rate: tuple[int, int, int, float | None] | None = None
 
     def __init__(
         self,

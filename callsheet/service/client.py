@@ -1,0 +1,341 @@
+"""The service's endpoints (INTERFACE 4), one method each: typed answers out, typed errors up.
+
+Every failure is a `ServiceError`: `NotSent` when nothing can have happened, `Refusal` when the service (or
+what stands before it) answered with an error, and `MaybeSent` for all the rest. Decides nothing: what a
+failure means is `verdicts`' to say, and sending again is the steps'.
+
+The API key goes to the API alone: not to download URLs, not along redirects, not into a message or a log.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
+from datetime import datetime
+from decimal import Decimal
+from email.utils import parsedate_to_datetime
+from typing import Any, Self, TypeVar
+from urllib.parse import quote
+
+import httpx
+from pydantic import TypeAdapter, ValidationError
+
+from callsheet.errors import (
+    CallsheetError,
+    ConfigError,
+    ContentPolicyViolation,
+    InvalidApiKey,
+    InvalidParameter,
+    MaybeSent,
+    NotFound,
+    NotSent,
+    ParameterMissing,
+    QuotaExceeded,
+    RateLimit,
+    Refusal,
+    ServerError,
+    UnexpectedAnswer,
+)
+from callsheet.records import Catalogue, Failed, Generation, Kind, Model, Pending
+from callsheet.service.models import (
+    Accepted,
+    Answer,
+    Balance,
+    Costs,
+    Download,
+    ErrorEnvelope,
+    FailedVideo,
+    ImageAnswer,
+    PendingVideo,
+    RateHeaders,
+    VideoAnswer,
+    VideoError,
+    parse,
+)
+from callsheet.service.transport import Connections
+
+T = TypeVar("T")
+
+# Each would write a line for every request, with the signed URLs in it.
+for _name in ("httpx", "httpcore"):
+    logging.getLogger(_name).setLevel(logging.WARNING)
+
+_NOT_SENT = (
+    httpx.ConnectError,  # refused, name not found, TLS handshake failed
+    httpx.ConnectTimeout,
+    httpx.PoolTimeout,
+    httpx.ProxyError,  # the proxy opened no way to the service
+    httpx.UnsupportedProtocol,
+    httpx.InvalidURL,
+)
+
+_BY_STATUS: dict[int, type[Refusal]] = {  # whatever the body is
+    401: InvalidApiKey,
+    402: QuotaExceeded,
+    429: RateLimit,
+    503: ServerError,
+}
+_BY_STATUS_AND_CODE: dict[tuple[int, str], type[Refusal]] = {
+    (400, "invalid_parameter"): InvalidParameter,
+    (400, "parameter_missing"): ParameterMissing,
+    (422, "parameter_missing"): ParameterMissing,  # INTERFACE 7 leaves its status open
+    (404, "not_found"): NotFound,
+    (422, "content_policy_violation"): ContentPolicyViolation,
+}
+
+_GATEWAY = frozenset(
+    {502, 504}
+)  # said by what stands before the service, which may have passed the request on
+
+_HINTS: dict[type[Refusal], str] = {
+    InvalidApiKey: "Check CALLSHEET_API_KEY (service.api_key_env).",
+    QuotaExceeded: "Top up the workspace's balance; the same command goes on from here.",
+}
+
+WINDOW = 60.0
+"""Seconds to wait where a `Retry-After` cannot be read: a whole window (INTERFACE 8)."""
+
+_catalogue = TypeAdapter(tuple[Model, ...])
+_video: TypeAdapter[Any] = TypeAdapter(VideoAnswer)
+
+
+class Client:
+    """The service, as one workspace sees it. Use it in an `async with`.
+
+    Args:
+        base_url: the service's address, without the version.
+        api_key: `sk_...`.
+        connect_timeout: seconds to wait for a connection.
+        read_timeout: seconds to wait for each part of an answer that costs nothing.
+        generation_timeout: the same for a submission, and for sending it. An image is drawn while we wait,
+            and giving up on one leaves doubt: better to wait too long.
+
+    Raises:
+        ConfigError: the address or the key can be neither.
+
+    Every method raises `NotSent`, `MaybeSent` or one of the `Refusal` types. `MaybeSent` also stands for a
+    2xx answer that cannot be read: for a submission that is doubt, for a reading it is free to try again.
+    """
+
+    def __init__(
+        self,
+        base_url: str,
+        api_key: str,
+        *,
+        connect_timeout: float = 10.0,
+        read_timeout: float = 30.0,
+        generation_timeout: float = 300.0,
+    ) -> None:
+        if not (api_key.isascii() and api_key.isprintable() and api_key and " " not in api_key):
+            raise ConfigError(
+                "the API key is empty or has a space, a line break or another character that no key has",
+                hint="A key looks like sk_...; check CALLSHEET_API_KEY (service.api_key_env).",
+            )
+        try:
+            self._base_url = str(httpx.URL(base_url)).rstrip("/")
+        except httpx.InvalidURL as error:
+            raise ConfigError(f"service.base_url is no address: {error}") from error
+        self._key = api_key
+        self._reading = httpx.Timeout(read_timeout, connect=connect_timeout)
+        self._generating = httpx.Timeout(generation_timeout, connect=connect_timeout)
+        self._http = httpx.AsyncClient(transport=Connections(), headers={"User-Agent": "callsheet"})
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._http.aclose()
+
+    # ---- the endpoints
+
+    async def create_image(self, body: Mapping[str, Any]) -> Answer[Generation]:
+        """Buys an image and waits for it (INTERFACE 4.1).
+
+        An answer that lacks the id, a whole file or the cost is `MaybeSent`, and its message gives the id:
+        without the cost no ledger could stay right to the cent, so a person settles it.
+        """
+        response = await self._submit("/v2/images/generations", body)
+        answer = _readable(response, ImageAnswer.model_validate)
+        return Answer(Generation(answer.id, answer.data, answer.usage), _rate(response.headers))
+
+    async def create_video(self, body: Mapping[str, Any]) -> Answer[Pending]:
+        """Orders a video (INTERFACE 4.4). Whatever else the answer says, with an id it is accepted."""
+        response = await self._submit("/v2/videos/generations", body)
+        accepted = _readable(response, Accepted.model_validate)
+        return Answer(Pending(accepted.id), _rate(response.headers))
+
+    async def models(self, kind: Kind | None = None) -> Catalogue:
+        """The models with their prices, by id (INTERFACE 4.2); of one kind, or all."""
+        response = await self._read("/v2/models", {"type": kind.value} if kind else {})
+        return {model.id: model for model in _readable(response, _catalogue.validate_python)}
+
+    async def model(self, model_id: str) -> Model:
+        """One model (INTERFACE 4.3)."""
+        return _readable(await self._read(f"/v2/models/{quote(model_id, safe='')}"), Model.model_validate)
+
+    async def video(self, generation_id: str) -> Pending | Failed | Generation:
+        """How far a video is (INTERFACE 4.5). Its one file is the first that the answer lists."""
+        response = await self._read(f"/v2/videos/generations/{quote(generation_id, safe='')}")
+        answer = _readable(response, _video.validate_python)
+        if isinstance(answer, PendingVideo):
+            return Pending(generation_id)
+        if isinstance(answer, FailedVideo):
+            error = answer.error or VideoError()
+            return Failed(generation_id, error.code or "unknown", error.message or "no reason was given")
+        return Generation(generation_id, answer.data[:1], answer.usage)
+
+    async def balance(self) -> Decimal:
+        """What the workspace has, in US dollars (INTERFACE 4.6)."""
+        return _readable(await self._read("/v2/billing/balance"), Balance.model_validate).balance
+
+    async def costs(self, start: datetime, end: datetime) -> Costs:
+        """What each UTC day from `start` to `end` has cost (INTERFACE 4.7). Both need a time zone."""
+        span = {"start": start.isoformat(), "end": end.isoformat()}
+        return _readable(await self._read("/v2/billing/costs", span), Costs.model_validate)
+
+    @asynccontextmanager
+    async def download(self, url: str) -> AsyncIterator[Download]:
+        """Fetches a signed URL as given (INTERFACE 4.8), without the key. Redirects are followed."""
+        what = f"GET {url.partition('?')[0]}"  # the query is the signature
+        with _failures(what, "Check the network between here and where the service keeps its files."):
+            # Unpacked by httpx, the bytes would not be those that the length counts.
+            request = self._http.build_request(
+                "GET", url, headers={"Accept-Encoding": "identity"}, timeout=self._reading
+            )
+            response = await self._http.send(request, stream=True, follow_redirects=True)
+        try:
+            if not response.is_success:
+                with _failures(what):
+                    await response.aread()
+                raise self._refusal(what, response)
+            length = response.headers.get("Content-Length", "")
+            mime_type = response.headers.get("Content-Type", "").partition(";")[0].strip().lower()
+            yield Download(_chunks(what, response), int(length) if length.isdecimal() else None, mime_type)
+        finally:
+            await response.aclose()
+
+    # ---- one request
+
+    async def _submit(self, path: str, body: Mapping[str, Any]) -> httpx.Response:
+        return await self._send("POST", path, self._generating, json=body)
+
+    async def _read(self, path: str, query: Mapping[str, str] | None = None) -> httpx.Response:
+        return await self._send("GET", path, self._reading, params=query)
+
+    async def _send(self, method: str, path: str, timeout: httpx.Timeout, **content: Any) -> httpx.Response:
+        headers = {"Authorization": f"Bearer {self._key}"}
+        request = self._http.build_request(
+            method, self._base_url + path, headers=headers, timeout=timeout, **content
+        )
+        what = f"{method} {path}"
+        hint = f"Is {self._base_url} the service's address? It is service.base_url, or CALLSHEET_BASE_URL."
+        with _failures(what, hint):
+            response = await self._http.send(request)
+        if not response.is_success:
+            raise self._refusal(what, response, hint)
+        return response
+
+    def _refusal(self, what: str, response: httpx.Response, hint: str = "") -> Refusal:
+        """The answer as the error of its status and code."""
+        status = response.status_code
+        try:
+            error = ErrorEnvelope.model_validate(parse(response.content)).error
+        except ValueError:
+            kind = _BY_STATUS.get(status, UnexpectedAnswer)
+            message = f"{what}: answered {status} {response.reason_phrase}, without the service's error body"
+            refusal = kind(message, status=status, code=f"http_{status}", hint=hint)
+        else:
+            kind = _kind(status, error.code)
+            # Some services repeat the key that they refuse, or a whole data URL.
+            said = error.message.replace(self._key, "sk_...")[:500]
+            param = f", {error.param}" if error.param else ""
+            message = f"{what}: {said} ({status} {error.code}{param})"
+            refusal = kind(
+                message, status=status, code=error.code, param=error.param, hint=_HINTS.get(kind, "")
+            )
+        if isinstance(refusal, RateLimit):
+            refusal.retry_after = _retry_after(response.headers)
+        if response.request.method == "POST":
+            refusal.rate = _rate(response.headers)
+        return refusal
+
+
+def _kind(status: int, code: str) -> type[Refusal]:
+    """The error of an answer that has the interface's body (INTERFACE 7)."""
+    kind = _BY_STATUS.get(status) or _BY_STATUS_AND_CODE.get((status, code))
+    if kind is None and status >= 500 and status not in _GATEWAY:
+        kind = ServerError
+    return kind or UnexpectedAnswer
+
+
+def _retry_after(headers: httpx.Headers) -> float | None:
+    """Seconds to wait for the window. With the header the window is full, even where it cannot be read."""
+    text = headers.get("Retry-After")
+    if text is None:
+        return None
+    return float(text) if text.isdecimal() else WINDOW
+
+
+def _rate(headers: httpx.Headers) -> RateHeaders | None:
+    try:
+        limit, remaining, reset = (
+            int(headers[f"X-RateLimit-{name}"]) for name in ("Limit", "Remaining", "Reset")
+        )
+    except (KeyError, ValueError):
+        return None
+    try:
+        date = parsedate_to_datetime(headers["Date"]).timestamp()
+    except (KeyError, ValueError):
+        date = None
+    return RateHeaders(limit, remaining, reset, date)
+
+
+def _readable(response: httpx.Response, shape: Callable[[Any], T]) -> T:
+    """The answer in its shape.
+
+    Raises:
+        MaybeSent: it has another shape, or is not JSON.
+    """
+    content: Any = None
+    try:
+        content = parse(response.content)
+        return shape(content)
+    except ValueError as error:
+        what = f"{response.request.method} {response.request.url.path}"
+        known = content.get("id") if isinstance(content, dict) else None
+        raise MaybeSent(
+            f"{what}: answered {response.status_code}, but the answer cannot be read: {_reason(error)}"
+            + (f"; it is about {known}" if known else ""),
+            hint="Is this the service of the interface's version 2?",
+        ) from error
+
+
+async def _chunks(what: str, response: httpx.Response) -> AsyncIterator[bytes]:
+    with _failures(what):
+        async for chunk in response.aiter_raw():
+            yield chunk
+
+
+@contextmanager
+def _failures(what: str, hint: str = "") -> Iterator[None]:
+    """Turns whatever httpx, and what lies under it, raises into our types.
+
+    What is not known to come before the request left may have come after it.
+    """
+    try:
+        yield
+    except CallsheetError:
+        raise
+    except _NOT_SENT as error:
+        raise NotSent(f"{what}: not sent: {_reason(error)}", hint=hint) from error
+    except Exception as error:
+        raise MaybeSent(f"{what}: sent, but no answer came: {_reason(error)}", hint=hint) from error
+
+
+def _reason(error: Exception) -> str:
+    """What went wrong, in a line."""
+    if isinstance(error, ValidationError):
+        first = error.errors(include_url=False, include_input=False)[0]
+        return f"{'.'.join(map(str, first['loc'])) or 'the body'}: {first['msg']}"
+    return f"{type(error).__name__}: {error}".rstrip(": ")

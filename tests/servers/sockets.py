@@ -1,0 +1,210 @@
+"""A server on raw sockets that misbehaves as told, plain or over TLS.
+
+    with serve(reply(200, b"{}"), close, tls=certificate) as server:
+        ...  # server.url, server.requests, server.connections
+
+Each behaviour answers one request, in order; the last one answers all that follow. It gets the socket after
+the whole request was read, and says whether the connection stays open.
+"""
+
+from __future__ import annotations
+
+import socket
+import ssl
+import struct
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from ipaddress import IPv4Address
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+
+Behaviour = Callable[[socket.socket], bool]
+
+
+def reply(status: int, body: bytes = b"", headers: Mapping[str, str] | None = None) -> Behaviour:
+    """A whole answer; the connection stays open."""
+    given = {"Content-Length": str(len(body)), "Content-Type": "application/json"} | dict(headers or {})
+    head = "".join(f"{name}: {value}\r\n" for name, value in given.items())
+    message = f"HTTP/1.1 {status} Whatever\r\n{head}\r\n".encode() + body
+
+    def behave(connection: socket.socket) -> bool:
+        connection.sendall(message)
+        return True
+
+    return behave
+
+
+def raw(message: bytes) -> Behaviour:
+    """These bytes, and then the connection is closed."""
+
+    def behave(connection: socket.socket) -> bool:
+        connection.sendall(message)
+        return False
+
+    return behave
+
+
+def close(_: socket.socket) -> bool:
+    """No answer: the connection is closed."""
+    return False
+
+
+def reset(connection: socket.socket) -> bool:
+    """No answer: the connection is reset."""
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    return False
+
+
+def silence(connection: socket.socket) -> bool:
+    """No answer, until the client gives up."""
+    with suppress(OSError):
+        connection.recv(1)
+    return False
+
+
+@dataclass
+class Server:
+    """What a test may look at: the whole requests (head and body) and how many connections there were.
+
+    `arrived` is set when the first request is here.
+    """
+
+    url: str
+    requests: list[bytes] = field(default_factory=list)
+    connections: int = 0
+    arrived: threading.Event = field(default_factory=threading.Event)
+
+
+@contextmanager
+def serve(*behaviours: Behaviour, tls: Path | None = None, idle: float | None = None) -> Iterator[Server]:
+    """Serves on a free port of 127.0.0.1.
+
+    Args:
+        behaviours: what to do with the first, second, ... request.
+        tls: a PEM file with a certificate and its key, to speak TLS.
+        idle: seconds after which a connection without a request is closed.
+    """
+    context = None
+    if tls:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(tls)
+    listener = socket.create_server(("127.0.0.1", 0))
+    server = Server(f"{'https' if tls else 'http'}://127.0.0.1:{listener.getsockname()[1]}")
+    lock = threading.Lock()
+    opened: list[socket.socket] = []
+
+    def talk(connection: socket.socket) -> None:
+        with suppress(OSError), connection:
+            connection.settimeout(idle)
+            with context.wrap_socket(connection, server_side=True) if context else connection as channel:
+                stays = True
+                while stays and (request := _request(channel)):
+                    with lock:
+                        server.requests.append(request)
+                        behave = behaviours[min(len(server.requests), len(behaviours)) - 1]
+                    server.arrived.set()
+                    stays = behave(channel)
+
+    def accept() -> None:
+        with suppress(OSError):
+            while True:
+                connection, _ = listener.accept()
+                server.connections += 1
+                opened.append(connection)
+                threading.Thread(target=talk, args=[connection], daemon=True).start()
+
+    thread = threading.Thread(target=accept, daemon=True)
+    thread.start()
+    try:
+        yield server
+    finally:
+        listener.shutdown(socket.SHUT_RDWR)
+        listener.close()
+        for connection in opened:
+            with suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
+        thread.join()
+
+
+def _request(connection: socket.socket) -> bytes:
+    """One whole request; empty when the client has closed."""
+    data = b""
+    while b"\r\n\r\n" not in data:
+        chunk = connection.recv(65536)
+        if not chunk:
+            return b""
+        data += chunk
+    head, _, body = data.partition(b"\r\n\r\n")
+    length = next(
+        (
+            int(line.split(b":")[1])
+            for line in head.split(b"\r\n")
+            if line.lower().startswith(b"content-length:")
+        ),
+        0,
+    )
+    while len(body) < length:
+        body += connection.recv(65536)
+    return head + b"\r\n\r\n" + body
+
+
+@contextmanager
+def unused_port() -> Iterator[int]:
+    """A port on which nothing listens."""
+    with socket.socket() as holder:
+        holder.bind(("127.0.0.1", 0))
+        yield holder.getsockname()[1]
+
+
+@contextmanager
+def full_backlog() -> Iterator[int]:
+    """A port on which connecting takes for ever: its queue of connections is full and nobody accepts."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen(0)
+        waiting = []
+        for _ in range(4):
+            client = socket.socket()
+            client.setblocking(False)
+            client.connect_ex(listener.getsockname())
+            waiting.append(client)
+        try:
+            yield listener.getsockname()[1]
+        finally:
+            for client in waiting:
+                client.close()
+
+
+def certificate(folder: Path) -> Path:
+    """A PEM file with a self-signed certificate for 127.0.0.1 and its key, made in `folder`."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "127.0.0.1")])
+    now = datetime.now(UTC)
+    made = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - timedelta(hours=1))
+        .not_valid_after(now + timedelta(hours=1))
+        .add_extension(
+            x509.SubjectAlternativeName([x509.IPAddress(IPv4Address("127.0.0.1"))]), critical=False
+        )
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    pem = folder / "server.pem"
+    pem.write_bytes(
+        made.public_bytes(serialization.Encoding.PEM)
+        + key.private_bytes(
+            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+        )
+    )
+    return pem
