@@ -47,7 +47,7 @@ FileColumn = Literal[
 ]
 """The columns of a batch file that Callsheet understands; every other one is carried into the manifest."""
 
-COLUMNS: tuple[str, ...] = get_args(FileColumn)
+COLUMNS: tuple[FileColumn, ...] = get_args(FileColumn)
 
 STORAGE_PLACEHOLDERS = ("batch", "row_id", "sample", "index", "ext", "job_key", "model", "generation_id")
 
@@ -74,6 +74,18 @@ def _http(value: str) -> str:
     if not re.match(r"https?://[^/\s]", value):
         raise ValueError("must begin with http:// or https:// and name a host")
     return value.rstrip("/")
+
+
+def _template(value: str) -> str:
+    try:
+        parts = list(string.Formatter().parse(value))
+    except ValueError as error:
+        raise ValueError(f"{error}; write a literal brace twice") from None
+    if bad := next(
+        (name for _, name, spec, how in parts if name is not None and (not name or spec or how)), None
+    ):
+        raise ValueError(f"{{{bad}}} is not the bare name of a column; write a literal brace twice")
+    return value
 
 
 def _placeholders(value: str) -> str:
@@ -138,7 +150,7 @@ class Input(Section):
     defaults: dict[FileColumn, Cell] = {}
     """Values for columns that the file lacks and for empty cells: `{model: still-1}`."""
 
-    template: Name | None = None
+    template: Annotated[Name, AfterValidator(_template)] | None = None
     """A prompt made from columns: `"{adjective} photo of {product}"`. Write a literal brace twice."""
 
     matrix: dict[FileColumn, Annotated[list[Cell], Field(min_length=1)]] = {}
@@ -228,7 +240,7 @@ class Storage(Section):
     """A folder, or `s3://bucket/prefix`."""
 
     endpoint_url: Annotated[str, AfterValidator(_http)] | None = None
-    """The address of an S3 server other than Amazon's."""
+    """The address of an S3 server other than Amazon's, for every `s3://` URL of the config."""
 
     key: Annotated[Name, AfterValidator(_placeholders)] = "{batch}/{row_id}-{sample}-{index}.{ext}"
     """A file's name inside `url`: batch, row_id, sample, index, ext, job_key, model, generation_id."""

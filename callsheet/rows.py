@@ -1,0 +1,102 @@
+"""Cells of text -> checked values, a column at a time, and a reject for each cell that is wrong.
+
+Pure, and knows neither files nor the catalogue: what a model offers is the business of `pricing`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import polars as pl
+
+from callsheet.records import Reject
+
+LONGEST_PROMPT = 4096
+"""INTERFACE 8."""
+
+MOST_SAMPLES = 10_000
+"""A slip of the keyboard in `samples` is not to become a million jobs."""
+
+IMAGE_COLUMNS = ("images", "first_frame", "last_frame", "reference_image")
+
+_INTEGER = r"^[+-]?[0-9]+(\.0*)?$"
+_BOOLEANS = dict.fromkeys(["true", "yes", "y", "on", "1", "1.0"], True) | dict.fromkeys(
+    ["false", "no", "n", "off", "0", "0.0"], False
+)
+
+
+def shortened(value: object) -> str:
+    """A cell as a reject shows it: one line, at most 80 characters."""
+    text = " ".join(str(value).split())
+    return text if len(text) <= 80 else text[:79] + "…"
+
+
+def integer(column: str) -> pl.Expr:
+    """Text as a whole number, also as spreadsheets write it (`5.0`); null where it is none."""
+    text = pl.col(column)
+    digits = pl.when(text.str.contains(_INTEGER)).then(text.str.replace(r"\.0*$", ""))
+    return digits.cast(pl.Int64, strict=False)
+
+
+def boolean(column: str) -> pl.Expr:
+    """Text as a truth value, also as spreadsheets write it (`TRUE`, `yes`, `1`); null where it is none."""
+    return pl.col(column).str.to_lowercase().replace_strict(_BOOLEANS, default=None, return_dtype=pl.Boolean)
+
+
+def check(cells: pl.DataFrame, names: Mapping[str, str]) -> tuple[pl.DataFrame, list[Reject]]:
+    """Parts the rows that are sound from those with a wrong cell.
+
+    Args:
+        cells: text in `prompt`, `model`, `duration`, `samples` and `sound`, and each row's `line` and `file`.
+        names: each column as the file names it, for the rejects.
+
+    Returns:
+        The sound rows, with `duration` and `samples` as Int64 and `sound` as Boolean; and a reject for every
+        wrong cell of the others.
+    """
+    values = cells.with_columns(integer("duration"), integer("samples"), boolean("sound"))
+    prompt, samples = cells["prompt"].fill_null(""), values["samples"]
+    wrong = [
+        ("prompt", prompt.str.strip_chars() == "", "the prompt is empty"),
+        ("prompt", prompt.str.len_chars() > LONGEST_PROMPT, f"is longer than {LONGEST_PROMPT:,} characters"),
+        ("model", cells["model"].is_null(), "no model is named, and input.defaults has none"),
+        ("duration", _lost("duration", cells, values), "is not a whole number of seconds"),
+        ("sound", _lost("sound", cells, values), "is neither true nor false (yes, no, 1 and 0 are read too)"),
+        (
+            "samples",
+            _lost("samples", cells, values) | ~samples.is_between(1, MOST_SAMPLES).fill_null(True),
+            f"is not a whole number from 1 to {MOST_SAMPLES:,}",
+        ),
+    ]
+    sound = pl.repeat(True, cells.height, eager=True)
+    rejects: list[Reject] = []
+    for column, mask, reason in wrong:
+        rejects += rejected(cells.filter(mask), column, names, reason)
+        sound &= ~mask
+    return values.filter(sound), rejects
+
+
+def rejected(rows: pl.DataFrame, column: str, names: Mapping[str, str], reason: str) -> list[Reject]:
+    """A reject for each of these rows, all for the same reason.
+
+    Args:
+        rows: `line`, `file` (null where the batch is one file) and the column itself.
+        column: the offending column.
+        names: each column as the file names it.
+        reason: what is wrong.
+    """
+    name = names.get(column, column)
+    return [
+        Reject(line, name, shortened(value or ""), in_file(reason, file))
+        for line, file, value in rows.select("line", "file", pl.col(column).alias("value")).iter_rows()
+    ]
+
+
+def in_file(reason: str, file: str | None) -> str:
+    """A reason that names its file, where the batch has several."""
+    return f"{reason} (in {file})" if file else reason
+
+
+def _lost(column: str, cells: pl.DataFrame, values: pl.DataFrame) -> pl.Series:
+    """Where a cell says something that is no value of its column's type."""
+    return cells[column].is_not_null() & values[column].is_null()

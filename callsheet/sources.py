@@ -1,0 +1,139 @@
+"""Where input files are: a path, a glob, or the same on S3; and their bytes.
+
+Reads only. S3 goes by boto3 with the standard credential chain, at `endpoint_url` where one is given.
+Every failure is an `InputError` that names the file.
+"""
+
+from __future__ import annotations
+
+import functools
+import glob
+import re
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from fnmatch import fnmatchcase
+from pathlib import Path
+from tempfile import NamedTemporaryFile
+from typing import TYPE_CHECKING
+
+from callsheet.errors import InputError
+
+if TYPE_CHECKING:
+    from botocore.response import StreamingBody
+    from types_boto3_s3 import S3Client
+
+_WILDCARD = re.compile(r"[*?\[]")
+
+
+def find(path: str, endpoint_url: str | None = None) -> list[str]:
+    """The files that a path, a glob or an `s3://` URL means, in the order of their names.
+
+    Raises:
+        InputError: there is none, or S3 cannot be asked.
+    """
+    if path.startswith("s3://"):
+        found = _find_s3(path, endpoint_url)
+    elif Path(path).is_file():
+        found = [path]
+    else:
+        matches = glob.glob(path, recursive=True)  # noqa: PTH207  # Path.glob takes no absolute pattern
+        found = sorted(each for each in matches if Path(each).is_file())
+    if not found:
+        what = "no file matches" if _WILDCARD.search(path) else "there is no such file"
+        raise InputError(f"{path}: {what}", hint=f"Relative paths start at {Path.cwd()}.")
+    return found
+
+
+def _find_s3(url: str, endpoint_url: str | None) -> list[str]:
+    wildcard = _WILDCARD.search(url)
+    if not wildcard:
+        return [url]
+    bucket, pattern = _bucket_and_key(url)
+    prefix = pattern[: _WILDCARD.search(pattern).start()]  # type: ignore[union-attr]  # a bucket has none
+    with _s3_errors(url):
+        pages = _client(endpoint_url).get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=prefix)
+        keys = [each["Key"] for page in pages for each in page.get("Contents", ())]
+    # As in a local glob, a '*' stays within its folder.
+    depth = pattern.count("/")
+    return sorted(
+        f"s3://{bucket}/{key}" for key in keys if key.count("/") == depth and fnmatchcase(key, pattern)
+    )
+
+
+@contextmanager
+def local(name: str, endpoint_url: str | None = None) -> Iterator[Path]:
+    """The file as a local path; an S3 object is copied to a temporary file for as long as the context lasts.
+
+    Raises:
+        InputError: it cannot be read.
+    """
+    if not name.startswith("s3://"):
+        yield Path(name)
+        return
+    with NamedTemporaryFile(prefix="callsheet-") as copy:
+        with _s3_errors(name):
+            shutil.copyfileobj(_open_s3(name, endpoint_url)[0], copy, 1 << 20)
+        copy.flush()
+        yield Path(copy.name)
+
+
+def read(name: str, limit: int, endpoint_url: str | None = None) -> bytes:
+    """A file's bytes.
+
+    Raises:
+        InputError: it cannot be read, or has more than `limit` bytes; the message does not repeat the name.
+    """
+    if name.startswith("s3://"):
+        with _s3_errors(name):
+            body, size = _open_s3(name, endpoint_url)
+            return body.read() if size <= limit else _too_large(size, limit)
+    try:
+        size = Path(name).stat().st_size
+        return Path(name).read_bytes() if size <= limit else _too_large(size, limit)
+    except FileNotFoundError:
+        raise InputError("there is no such file", hint=f"Relative paths start at {Path.cwd()}.") from None
+    except OSError as error:
+        raise InputError(f"cannot be read: {error.strerror}") from None
+
+
+def _too_large(size: int, limit: int) -> bytes:
+    raise InputError(f"has {size:,} bytes; at most {limit:,} are taken")
+
+
+def _open_s3(url: str, endpoint_url: str | None) -> tuple[StreamingBody, int]:
+    bucket, key = _bucket_and_key(url)
+    answer = _client(endpoint_url).get_object(Bucket=bucket, Key=key)
+    return answer["Body"], answer["ContentLength"]
+
+
+def _bucket_and_key(url: str) -> tuple[str, str]:
+    bucket, _, key = url.removeprefix("s3://").partition("/")
+    if not bucket or not key:
+        raise InputError(f"{url}: takes the form s3://bucket/key")
+    return bucket, key
+
+
+@functools.lru_cache(maxsize=4)
+def _client(endpoint_url: str | None) -> S3Client:
+    import boto3
+    from botocore.config import Config
+
+    retries = Config(retries={"mode": "standard", "max_attempts": 5})
+    return boto3.client("s3", endpoint_url=endpoint_url, config=retries)
+
+
+@contextmanager
+def _s3_errors(url: str) -> Iterator[None]:
+    from boto3.exceptions import Boto3Error
+    from botocore.exceptions import BotoCoreError, ClientError
+
+    try:
+        yield
+    except ClientError as error:
+        code = error.response.get("Error", {}).get("Code", "")
+        if code in {"NoSuchKey", "NoSuchBucket", "404"}:
+            raise InputError(f"{url}: there is no such object ({code})") from None
+        raise InputError(f"{url}: S3 refused to read it: {error}") from None
+    except (BotoCoreError, Boto3Error, ValueError) as error:
+        raise InputError(f"{url}: S3 cannot be read: {error}") from None

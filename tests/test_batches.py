@@ -1,0 +1,366 @@
+"""Reading: any batch file becomes checked rows, and each reject knows its line in the file."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+from callsheet.batches import Batch, read
+from callsheet.errors import CallsheetError, ConfigError, InputError
+from callsheet.records import Reject
+from callsheet.settings import Settings
+
+PARTI = Path(__file__).parents[2] / "shared/data/PartiPrompts.tsv"
+
+
+def settings(path: Path | str, **given: Any) -> Settings:
+    return Settings.model_validate(
+        {
+            "batch": "b",
+            "service": {"base_url": "http://127.0.0.1:1"},
+            "input": {"path": str(path), "defaults": {"model": "still-1"}, **given},
+        }
+    )
+
+
+@pytest.fixture
+def batch(tmp_path: Path):
+    def batch(content: str | bytes, name: str = "shots.csv", **given: Any) -> Batch:
+        path = tmp_path / name
+        path.write_bytes(content.encode() if isinstance(content, str) else content)
+        return read(settings(path, **given))
+
+    return batch
+
+
+@pytest.fixture
+def refusal(batch):
+    def refusal(content: str | bytes, name: str = "shots.csv", **given: Any) -> str:
+        with pytest.raises(CallsheetError) as caught:
+            batch(content, name, **given)
+        assert isinstance(caught.value, InputError | ConfigError)
+        return caught.value.message
+
+    return refusal
+
+
+def places(batch: Batch) -> list[tuple[int, str, str]]:
+    return [(each.line, each.column, each.reason) for each in batch.rejects]
+
+
+def prompts(batch: Batch) -> list[tuple[int, str]]:
+    return batch.rows.select("line", "prompt").rows()
+
+
+def test_every_column_is_read_and_the_others_are_carried(batch):
+    read = batch(
+        "id,model,prompt,aspect_ratio,resolution,output_format,duration,sound,samples,first_frame,sku\n"
+        " a1 , reel-1 ,  a cat ,16:9,720p,,5.0,TRUE,3,start.png,K-7\n"
+    )
+    row = read.rows.row(0, named=True)
+    assert row == {
+        "line": 2,
+        "file": None,
+        "row_id": "a1",
+        "model": "reel-1",
+        "prompt": "  a cat ",
+        "aspect_ratio": "16:9",
+        "resolution": "720p",
+        "output_format": None,
+        "duration": 5,
+        "sound": True,
+        "samples": 3,
+        "images": None,
+        "first_frame": "start.png",
+        "last_frame": None,
+        "reference_image": None,
+        "carried": {"sku": "K-7"},
+    }
+    assert (read.total, read.rejects) == (1, ())
+
+
+def test_columns_are_mapped_and_defaults_fill_what_is_empty(batch):
+    read = batch(
+        "text,engine,prompt\na cat,,old\na dog,poster-1,older\n",
+        columns={"prompt": "text", "model": "engine"},
+        defaults={"model": "still-1", "resolution": "1K", "duration": 5},
+    )
+    assert read.rows.select("prompt", "model", "resolution").rows() == [
+        ("a cat", "still-1", "1K"),
+        ("a dog", "poster-1", "1K"),
+    ]
+    assert read.rows["carried"].to_list() == [{"prompt": "old"}, {"prompt": "older"}]
+    assert read.rows["duration"].to_list() == [None, None], "the kind of model decides whether it applies"
+
+
+def test_a_line_is_the_file_s_line_also_after_quoted_newlines_and_blank_lines(batch):
+    read = batch(
+        '\n\nprompt,sound\n"one\ntwo\nthree",yes\n\n\nx,no\n"y\n",maybe\nz,\n,\n"",""\nlast,perhaps\n'
+    )
+    assert prompts(read) == [(4, "one\ntwo\nthree"), (9, "x"), (12, "z")]
+    assert [(each.line, each.value) for each in read.rejects] == [(10, "maybe"), (15, "perhaps")]
+    assert read.total == 5
+
+
+def test_ragged_lines_are_rejected_with_their_line(batch):
+    read = batch('prompt,a,b\n"x\n\ny",1,2\none,1\ntwo,1,2,3\nthree,1,2\n')
+    assert prompts(read) == [(2, "x\n\ny"), (7, "three")]
+    assert places(read) == [
+        (5, "", "the line has 2 cells, and the header has 3"),
+        (6, "", "the line has 4 cells, and the header has 3"),
+    ]
+    assert read.total == 4
+
+
+DIALECTS = {
+    "commas": b"prompt,id\nsaid,a\ncaf\xc3\xa9,b\n",
+    "semicolons": b"prompt;id\nsaid;a\ncaf\xc3\xa9;b\n",
+    "tabs": b"prompt\tid\nsaid\ta\ncaf\xc3\xa9\tb\n",
+    "bars": b"prompt|id\nsaid|a\ncaf\xc3\xa9|b\n",
+    "byte order mark": b"\xef\xbb\xbfprompt,id\nsaid,a\ncaf\xc3\xa9,b\n",
+    "crlf": b"prompt,id\r\nsaid,a\r\ncaf\xc3\xa9,b\r\n",
+    "cr": b"prompt,id\rsaid,a\rcaf\xc3\xa9,b\r",
+    "no last line end": b"prompt,id\nsaid,a\ncaf\xc3\xa9,b",
+    "all quoted": b'"prompt","id"\n"said","a"\n"caf\xc3\xa9","b"\n',
+    "utf-16": "prompt\tid\r\nsaid\ta\r\ncafé\tb\r\n".encode("utf-16"),
+    "commas in a header of semicolons": 'prompt;id;"a,b,c,d"\nsaid;a;1\ncafé;b;2\n'.encode(),
+}
+
+
+@pytest.mark.parametrize("name", DIALECTS)
+def test_a_dialect_is_found_out(batch, name):
+    read = batch(DIALECTS[name], "shots.txt")
+    assert read.rows.select("row_id", "prompt", "line").rows() == [("a", "said", 2), ("b", "café", 3)]
+
+
+def test_quotes_are_read_as_spreadsheets_write_them(batch):
+    read = batch('prompt,id\r\n"a ""big"", red cat\r\nasleep",1\r\n5" nail,2\r\n')
+    assert prompts(read) == [(2, 'a "big", red cat\nasleep'), (4, '5" nail')]
+
+
+def test_an_encoding_and_a_delimiter_can_be_declared(batch):
+    read = batch("prompt~id\ncafé, fort~1\n".encode("cp1252"), encoding="cp1252", delimiter="~")
+    assert prompts(read) == [(2, "café, fort")]
+
+
+@pytest.mark.parametrize("ending", [".csv", ".csv.gz", ".csv.zst"])
+def test_packed_files_read_as_unpacked_ones(tmp_path, ending):
+    text = 'prompt,id\r\n"one\r\ntwo",1\r\n\r\nthree,2\r\nfour,2\r\n'
+    path = tmp_path / f"shots{ending}"
+    if ending.endswith("zst"):
+        lines = pl.DataFrame({"": text.removesuffix("\r\n").split("\r\n")})
+        lines.lazy().sink_csv(
+            path, compression="zstd", include_header=False, quote_style="never", line_terminator="\r\n"
+        )
+    else:
+        path.write_bytes(gzip.compress(text.encode()) if ending.endswith("gz") else text.encode())
+    read_batch = read(settings(path))
+    assert prompts(read_batch) == [(2, "one\ntwo"), (5, "three")]
+    assert places(read_batch) == [(6, "id", "line 5 has this id already")]
+
+
+@pytest.mark.parametrize(
+    ("said", "meant"),
+    [
+        ("TRUE", True),
+        ("Yes", True),
+        ("1", True),
+        ("on", True),
+        ("false", False),
+        ("No", False),
+        ("0", False),
+        ("", None),
+    ],
+)
+def test_booleans_are_read_as_people_write_them(batch, said, meant):
+    assert batch(f"prompt,sound\nx,{said}\n").rows["sound"].to_list() == [meant]
+
+
+@pytest.mark.parametrize(
+    ("said", "meant"), [("5", 5), ("5.0", 5), ("+5", 5), (" 5 ", 5), ("5.", 5), ("", None)]
+)
+def test_whole_numbers_are_read_as_spreadsheets_write_them(batch, said, meant):
+    assert batch(f"prompt,duration\nx,{said}\n").rows["duration"].to_list() == [meant]
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "reason"),
+    [
+        ("duration", "5.5", "is not a whole number of seconds"),
+        ("duration", "five", "is not a whole number of seconds"),
+        ("duration", "99999999999999999999", "is not a whole number of seconds"),
+        ("duration", "1e1", "is not a whole number of seconds"),
+        ("sound", "loud", "is neither true nor false (yes, no, 1 and 0 are read too)"),
+        ("samples", "0", "is not a whole number from 1 to 10,000"),
+        ("samples", "-1", "is not a whole number from 1 to 10,000"),
+        ("samples", "10001", "is not a whole number from 1 to 10,000"),
+        ("samples", "two", "is not a whole number from 1 to 10,000"),
+    ],
+)
+def test_a_wrong_cell_is_rejected_with_column_value_and_reason(batch, column, value, reason):
+    read = batch(f"prompt,id,{column}\nx,1,{value}\n")
+    assert read.rejects == (Reject(2, column, value, reason),)
+    assert read.rows.height == 0
+
+
+def test_a_reject_names_the_column_as_the_file_does(batch):
+    read = batch("text,secs\n,x\n", columns={"prompt": "text", "duration": "secs"})
+    assert [(each.line, each.column) for each in read.rejects] == [(2, "text"), (2, "secs")]
+
+
+def test_a_prompt_has_1_to_4096_characters(batch):
+    read = batch(f"prompt,id\n{'é' * 4096},1\n{'é' * 4097},2\n   ,3\n,4\n")
+    assert read.rows["row_id"].to_list() == ["1"]
+    assert places(read) == [
+        (3, "prompt", "is longer than 4,096 characters"),
+        (4, "prompt", "the prompt is empty"),
+        (5, "prompt", "the prompt is empty"),
+    ]
+    assert read.rejects[0].value == "é" * 79 + "…"
+
+
+def test_a_repeated_id_is_rejected_and_its_first_line_named(batch):
+    read = batch("id,prompt\nA,x\nB,y\n A ,z\na,w\nA,v\n")
+    assert read.rows["row_id"].to_list() == ["A", "B", "a"]
+    assert places(read) == [(4, "id", "line 2 has this id already"), (6, "id", "line 2 has this id already")]
+
+
+def test_an_id_made_from_content_survives_a_new_order_a_new_note_and_more_samples(batch):
+    before = batch("prompt,note,samples\nx,1,1\ny,2,1\nx,3,1\n").rows.select("prompt", "row_id")
+    after = batch("samples,note,prompt\n2,c,x\n5,b,y\n2,a,x\n9,d,z\n").rows.select("prompt", "row_id")
+    assert after.rows()[:3] == [before.row(0), before.row(1), before.row(2)]
+    assert before["row_id"].n_unique() == 3
+    assert before["row_id"][0].rsplit("-", 1)[0] == before["row_id"][2].rsplit("-", 1)[0]
+
+
+def test_an_id_made_from_content_does_not_depend_on_the_matrix(batch):
+    text = "prompt,model\nx,still-1\n"
+    one = batch(text, matrix={"aspect_ratio": ["1:1"]}).rows["row_id"].to_list()
+    assert batch(text, matrix={"aspect_ratio": ["16:9", "1:1"]}).rows["row_id"].to_list() == one
+
+
+def test_a_template_makes_the_prompt(batch):
+    read = batch(
+        'adjective,product,model\nred,shoe,\n,hat,\nblue,"cap\n{x}",\n',
+        template="a {adjective} {{studio}} photo of {product}, {adjective}",
+    )
+    assert prompts(read) == [
+        (2, "a red {studio} photo of shoe, red"),
+        (4, "a blue {studio} photo of cap\n{x}, blue"),
+    ]
+    assert places(read) == [(3, "adjective", "is empty, and input.template needs it")]
+    assert read.rows["carried"].to_list()[0] == {"adjective": "red", "product": "shoe"}
+
+
+def test_a_template_with_a_column_that_is_not_there_lists_those_that_are(refusal):
+    said = refusal("a,b\n1,2\n", template="{a} of {c}")
+    assert said.endswith("line 1: there is no column 'c'; the columns are a, b")
+
+
+def test_a_missing_column_lists_those_that_are_there(refusal, batch):
+    assert refusal("text,b\n1,2\n").endswith("there is no column 'prompt'; the columns are text, b")
+    assert "no column 'secs'" in refusal("prompt\nx\n", columns={"duration": "secs"})
+    assert "no column 'model'" in refusal("prompt\nx\n", defaults={})
+    assert batch("prompt\nx\n", defaults={}, matrix={"model": ["a", "b"]}).rows.height == 1
+
+
+def test_a_default_that_is_no_value_is_the_config_s_error(refusal):
+    assert refusal("prompt\nx\n", defaults={"model": "m", "duration": "long"}).startswith(
+        "input.defaults.duration"
+    )
+
+
+@pytest.mark.parametrize(
+    ("content", "name", "says"),
+    [
+        ("", "shots.csv", "is empty"),
+        ("\n\n", "shots.csv", "is empty"),
+        ("prompt\n", "shots.csv", "has no rows"),
+        ("prompt,prompt\nx,y\n", "shots.csv", "line 1: the column 'prompt' is named twice"),
+        ('prompt,id\nx,1\n"y"z,2\n', "shots.csv", "line 3: broken quoting"),
+        ('prompt,id\nx,1\n"y,2\nz,3\n', "shots.csv", "line 3: broken quoting"),
+        (b"prompt,id\nx,1\ncaf\xe9,2\n", "shots.csv", "line 3: is not UTF-8 (byte 0xE9)"),
+        (gzip.compress(b"prompt,id\nx,1\ncaf\xe9,2\n"), "shots.csv.gz", "line 3: is not UTF-8"),
+        (b"prompt\nx\n", "shots.csv.gz", "cannot be unpacked"),
+        (gzip.compress(b"prompt\nxyz\n" * 99)[:40], "shots.csv.gz", "cannot be unpacked"),
+        (b"\x28\xb5\x2f\xfdno", "shots.csv.zst", "shots.csv.zst: cannot be"),
+        (b"PK\x03\x04", "shots.xlsx", "is of no type that is read; there are .csv"),
+        (b"PAR1, or not", "shots.parquet", "cannot be read as Parquet"),
+    ],
+)
+def test_a_file_that_cannot_be_read_is_named_with_its_line(refusal, tmp_path, content, name, says):
+    said = refusal(content, name)
+    assert says in said
+    assert said.startswith(str(tmp_path / name))
+
+
+def test_a_missing_file_is_named(tmp_path):
+    for path in (tmp_path / "none.csv", tmp_path / "none-*.csv", tmp_path):
+        with pytest.raises(InputError, match=r"no such file|no file matches") as caught:
+            read(settings(path))
+        assert str(path) in caught.value.message
+
+
+def test_several_files_are_read_in_the_order_of_their_names(tmp_path):
+    (tmp_path / "b.csv").write_text("prompt,id,note\nthird,3,\nagain,1,n\n,4,\n")
+    (tmp_path / "a.tsv").write_text("id\tprompt\tsize\n1\tfirst\t9\n2\tsecond\n")
+    (tmp_path / "c.md").write_text("not a batch")
+    found = read(settings(tmp_path / "[ab].?sv"))
+    assert prompts(found) == [(2, "first"), (2, "third")]
+    assert found.rows["carried"].to_list() == [{"size": "9", "note": None}, {"size": None, "note": ""}]
+    assert [(each.line, each.reason.split(str(tmp_path))[0]) for each in found.rejects] == [
+        (3, "the line has 2 cells, and the header has 3 (in "),
+        (3, "line 2 of "),
+        (4, "the prompt is empty (in "),
+    ]
+    assert found.total == 5
+
+
+def test_parquet_is_read_with_its_types(tmp_path):
+    table = pl.DataFrame(
+        {
+            "id": [1, 2, 3, 4],
+            "prompt": pl.Series(["a", "b", None, "d"], dtype=pl.Categorical),
+            "duration": [5.0, None, 5.0, 5.5],
+            "sound": [True, False, None, None],
+            "images": [[{"url": "https://h/x.png", "role": "first_frame"}], [], None, None],
+            "price": [Decimal("1.10"), None, None, None],
+            "tags": [["x", "y"], [], None, None],
+        }
+    )
+    table.write_parquet(tmp_path / "shots.parquet", compression="gzip")
+    found = read(settings(tmp_path / "shots.parquet"))
+    assert found.rows.select("line", "row_id", "prompt", "duration", "sound").rows() == [
+        (1, "1", "a", 5, True),
+        (2, "2", "b", None, False),
+    ]
+    assert json.loads(found.rows["images"][0]) == [{"url": "https://h/x.png", "role": "first_frame"}]
+    assert found.rows["carried"][0] == {"price": Decimal("1.10"), "tags": ["x", "y"]}
+    assert [(each.line, each.column, each.value) for each in found.rejects] == [
+        (3, "prompt", ""),
+        (4, "duration", "5.5"),
+    ]
+
+
+def test_a_nested_column_where_text_is_meant_is_refused(tmp_path):
+    pl.DataFrame({"prompt": [["a"]]}).write_parquet(tmp_path / "shots.parquet")
+    with pytest.raises(InputError, match="the column 'prompt' holds"):
+        read(settings(tmp_path / "shots.parquet"))
+
+
+@pytest.mark.skipif(not PARTI.exists(), reason="PartiPrompts.tsv is not part of the project")
+def test_a_real_batch_file_is_read_whole():
+    found = read(settings(PARTI, columns={"prompt": "Prompt"}))
+    assert (found.total, found.rows.height, found.rejects) == (1632, 1632, ())
+    assert found.rows["row_id"].n_unique() == 1632
+    assert found.rows.row(0, named=True)["carried"] == {
+        "Category": "Abstract",
+        "Challenge": "Basic",
+        "Note": "Biology-inspired concepts with multiple meanings",
+    }
