@@ -1,4 +1,4 @@
-"""Workspaces: balance, rate windows and concurrency (INTERFACE 5, 8). Pure: no I/O, and the time is handed in.
+"""Workspaces: balance, rate windows and concurrency (INTERFACE 5, 8). No I/O, and the time is handed in.
 
 A generation is admitted in one step, so that parallel requests can pass neither a limit nor the balance:
 window, concurrency and balance are all looked at, and then all taken. A refusal takes nothing.
@@ -53,7 +53,7 @@ class Window:
 
 
 def lanes_full(limit: int) -> Refused:
-    """The 429 of the concurrency limit: no `Retry-After`, for nobody knows when a lane is free (INTERFACE 7)."""
+    """The 429 of the concurrency limit: no `Retry-After`, for nobody knows how long (INTERFACE 7)."""
     return Refused("rate_limit", f"Concurrent request limit reached: {limit} generations at once.")
 
 

@@ -1,4 +1,4 @@
-"""The models and their prices (INTERFACE 2.10): read from a YAML file, checked, priced to the exact decimal."""
+"""The models and their prices (INTERFACE 2.10): read from a YAML file, checked, priced exactly."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class Model(Shape):
         return self
 
     def unit_price(self, resolution: str, *, sound: bool) -> Decimal:
-        """Dollars for one unit: the listed rate, else what is charged without one (INTERFACE 2.10 pricing)."""
+        """Dollars for one unit: the listed rate, else what is charged without one (INTERFACE 2.10)."""
         exact = "not_applicable" if self.type == "image" else "sound_on" if sound else "sound_off"
         for rates in (self.rates, self.unlisted):
             for wanted in (exact, "not_applicable"):

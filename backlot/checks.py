@@ -1,6 +1,6 @@
 """What a generation request must satisfy beyond its shape: the model's lists, the role rules, the images.
 
-Everything here is refused with 400 `invalid_parameter`, with the offender's name in `param` (INTERFACE 2.2-2.4, 7).
+What is wrong is refused with 400 `invalid_parameter`, its name in `param` (INTERFACE 2.2-2.4, 7).
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ async def read_images(images: Sequence[wire.ImageReference]) -> list[InputImage]
             read.append(InputImage(Reference(image.role, image.url, b""), digest))
         else:
             raise invalid(
-                "Expected an https URL, or data:<mime>;base64,<data> with image/png, image/jpeg or image/webp.",
+                "Expected an https URL, or data:<mime>;base64,<data> of image/png, image/jpeg, image/webp.",
                 param,
             )
     return read

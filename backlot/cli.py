@@ -14,29 +14,30 @@ from backlot.settings import Settings, read_settings
 app = typer.Typer(add_completion=False)
 
 
-def option(name: str, kind: Any = str) -> Any:
+def flag(name: str) -> Any:
     """The flag of a setting, with the setting's own help text; left out, the setting is not touched."""
     field = Settings.model_fields[name]
     default = "" if field.default is None else f" [default: {field.default}]"
-    return Annotated[kind | None, typer.Option(help=f"{field.description}{default}", show_default=False)]
+    return typer.Option(help=f"{field.description}{default}", show_default=False)
 
 
 @app.command()
 def backlot(
-    host: option("host") = None,
-    port: option("port", int) = None,
-    state: option("state", Path) = None,
-    api_key: option("api_key") = None,
-    image_rpm: option("image_rpm", int) = None,
-    video_rpm: option("video_rpm", int) = None,
-    concurrency: option("concurrency", int) = None,
-    window: option("window", int) = None,
-    balance: option("balance") = None,
-    image_seconds: option("image_seconds", float) = None,
-    video_seconds: option("video_seconds", float) = None,
-    media_ttl: option("media_ttl", int) = None,
-    seed: option("seed", int) = None,
-    faults: option("faults", Path) = None,
+    *,
+    host: Annotated[str | None, flag("host")] = None,
+    port: Annotated[int | None, flag("port")] = None,
+    state: Annotated[Path | None, flag("state")] = None,
+    api_key: Annotated[str | None, flag("api_key")] = None,
+    image_rpm: Annotated[int | None, flag("image_rpm")] = None,
+    video_rpm: Annotated[int | None, flag("video_rpm")] = None,
+    concurrency: Annotated[int | None, flag("concurrency")] = None,
+    window: Annotated[int | None, flag("window")] = None,
+    balance: Annotated[str | None, flag("balance")] = None,
+    image_seconds: Annotated[float | None, flag("image_seconds")] = None,
+    video_seconds: Annotated[float | None, flag("video_seconds")] = None,
+    media_ttl: Annotated[int | None, flag("media_ttl")] = None,
+    seed: Annotated[int | None, flag("seed")] = None,
+    faults: Annotated[Path | None, flag("faults")] = None,
     config: Annotated[Path | None, typer.Option(help="YAML file with any of these and more.")] = None,
 ) -> None:
     """Run the whole generation service on this machine, with real pictures and films, for trying and testing.

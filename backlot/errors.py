@@ -17,7 +17,7 @@ CODES = {
 """The codes of INTERFACE 7, each with its usual status."""
 
 
-class Refused(Exception):  # noqa: N818 - it is an answer, not a fault of the program
+class Refused(Exception):
     """An error answer.
 
     Attributes:

@@ -17,7 +17,7 @@ import random
 from collections.abc import Iterable
 from decimal import Decimal
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar
+from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar, cast
 
 from pydantic import Field, TypeAdapter, ValidationError, model_validator
 
@@ -31,14 +31,14 @@ EVERYWHERE: frozenset[Endpoint] = frozenset(
     ["images", "videos", "models", "model", "status", "balance", "costs", "downloads"]
 )
 
-HTML = b"<html><head><title>502 Bad Gateway</title></head><body><center><h1>502 Bad Gateway</h1></center></body></html>"
+HTML = b"<html><head><title>502 Bad Gateway</title></head><body><h1>502 Bad Gateway</h1></body></html>"
 
 
-class Dropped(Exception):  # noqa: N818 - an order to the server, not an error
+class Dropped(Exception):
     """Close the connection without another byte."""
 
 
-class Page(Exception):  # noqa: N818 - an answer
+class Page(Exception):
     """Answer with a page that is not the interface's: a proxy's, most often."""
 
     def __init__(self, status: int, body: bytes = HTML) -> None:
@@ -163,7 +163,7 @@ class ExtraFields(Rule):
 
     acts_on = frozenset({"images", "videos", "status"})
     do: Literal["extra_fields"]
-    fields: dict[str, Any] = {"x_note": "a field of a later version"}
+    fields: dict[str, Any] = Field(default={"x_note": "a field of a later version"})
 
 
 class NullSize(Rule):
@@ -190,6 +190,7 @@ AnyRule = Annotated[
 ]
 RULES = TypeAdapter(tuple[AnyRule, ...])
 A = TypeVar("A", bound=Rule)
+W = TypeVar("W")
 
 
 class Faults:
@@ -244,23 +245,24 @@ class Struck(tuple[Rule, ...]):
                 case Drop(when="before_charging"):
                     raise Dropped
 
-    def after(self, answer: dict[str, Any]) -> dict[str, Any]:
+    def after(self, answer: W) -> W:
         """The answer as it leaves, after the request was carried out.
 
         Raises:
             Dropped: no answer leaves.
         """
+        loose = cast("dict[str, Any]", answer)  # a fault may break the shape
         for rule in self:
             match rule:
                 case Drop(when="after_charging"):
                     raise Dropped
                 case NullSize():
-                    for item in answer.get("data", []):
+                    for item in loose.get("data", []):
                         item["width"] = item["height"] = None
                 case ExtraFields():
-                    for part in (answer, *answer.get("data", []), answer.get("usage"), answer.get("error")):
+                    for part in (loose, *loose.get("data", []), loose.get("usage"), loose.get("error")):
                         if part is not None:
-                            part |= rule.fields
+                            part.update(rule.fields)
         return answer
 
     @property

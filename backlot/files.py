@@ -16,7 +16,7 @@ RANGE = re.compile(r"bytes=(\d*)-(\d*)", re.ASCII)
 class Cut(Response):
     """Close the connection at once, with nothing sent."""
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: D102 - ASGI's
         scope["state"]["transport"].abort()
         await receive_disconnect(receive)
 
@@ -28,7 +28,7 @@ async def receive_disconnect(receive: Receive) -> None:
 
 
 class File(Response):
-    """A file, or the one range that was asked for (RFC 9110, 14). Several ranges at once get the whole file."""
+    """A file, or the one range that was asked for (RFC 9110, 14); several at once get the whole file."""
 
     def __init__(self, content: bytes, mime_type: str, request: Request, *, cut: bool = False) -> None:
         tag = f'"{hashlib.sha256(content).hexdigest()[:32]}"'

@@ -174,6 +174,7 @@ class Service:
         await struck.before(workspace.windows["image"], workspace.concurrency, self.clock())
         image.cost += struck.surcharge
         charged = Decimal(0)
+        self.settle(self.clock())
         workspace.admit("image", image.cost, self.clock())
         try:
             await asyncio.sleep(self.settings.image_seconds)
@@ -187,7 +188,7 @@ class Service:
         return struck.after(self.image_answer(image, base, struck))
 
     async def create_video(self, caller: Caller, request: wire.VideoRequest) -> wire.Pending:
-        """POST video generation (INTERFACE 4.4): the money is reserved now, and charged when it is finished."""
+        """POST video generation (INTERFACE 4.4): the money is reserved now, and charged when it finishes."""
         workspace = caller.workspace
         video = await self.draft(caller, "video", request)
         struck = self.faults.match("videos", video.model, request.prompt)
@@ -207,7 +208,8 @@ class Service:
             self.watch(video)
         finally:
             workspace.finish(video.cost, Decimal(0))  # `watch` holds lane and money from here on
-        return struck.after({"id": video.id, "status": "pending"})
+        pending: wire.Pending = {"id": video.id, "status": "pending"}
+        return struck.after(pending)
 
     async def status(
         self, caller: Caller, generation_id: str, base: str
@@ -312,7 +314,7 @@ class Service:
         Raises:
             Refused: 403 for an altered URL, 410 for an expired one, 404 when there is no such file.
         """
-        signing.check(self.store.secret, generation_id, index, exp, sig, self.clock())
+        signing.check(self.store.secret, generation_id, index, exp=exp, sig=sig, now=self.clock())
         generation = self.store.get(generation_id)
         if generation is None or generation.state != "completed" or index != "0":
             raise Refused("not_found", "There is no such file.")

@@ -39,9 +39,10 @@ class Safety(Shape):
 
 
 class WorkspaceSettings(Shape):
-    """One workspace: balance and limits are shared by its projects (INTERFACE 5.4). Left-out limits are the server's.
+    """One workspace: balance and limits are shared by its projects (INTERFACE 5.4).
 
-    A balance of null is a workspace without billing set up: it reads as zero (INTERFACE 4.6).
+    Limits that are left out are the server's. A balance of null is a workspace without billing set up:
+    it reads as zero (INTERFACE 4.6).
     """
 
     balance: Money | None = None
@@ -75,7 +76,7 @@ class Settings(Shape):
     seed: int = Field(default=0, description="Another seed draws other pictures for the same prompts.")
     faults: Path | None = Field(default=None, description="YAML file of faults to commit on demand.")
     # In the config file only:
-    workspaces: dict[str, WorkspaceSettings] = {}
+    workspaces: dict[str, WorkspaceSettings] = Field(default={})
     safety: Safety = Safety()
     catalogue: Path | None = None
     costs_lag: float = Field(default=0, ge=0, description="Seconds by which daily costs lag behind charges.")
@@ -118,9 +119,9 @@ def read_settings(config: Path | None, flags: Mapping[str, Any], environ: Mappin
     try:
         return Settings.model_validate(values)
     except ValidationError as error:
+        problems = [(".".join(map(str, e["loc"])), e["msg"]) for e in error.errors()]
         lines = [
-            f"{sources.get(str(e['loc'][0] if e['loc'] else ''), config)}: {'.'.join(map(str, e['loc']))}: {e['msg']}"
-            for e in error.errors()
+            f"{sources.get(key.partition('.')[0], config)}: {key}: {message}" for key, message in problems
         ]
         raise SettingsError("\n".join(lines)) from None
 

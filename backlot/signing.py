@@ -1,4 +1,4 @@
-"""Signed, temporary download URLs (INTERFACE 4.8): HMAC over id, index and expiry, compared in constant time."""
+"""Signed, temporary download URLs (INTERFACE 4.8): HMAC over id, index and expiry."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ def signed_path(secret: bytes, generation_id: str, index: int, exp: int) -> str:
     return f"/v2/downloads/{generation_id}/{index}?exp={exp}&sig={sig}"
 
 
-def check(secret: bytes, generation_id: str, index: str, exp: str, sig: str, now: float) -> None:
-    """Pass only an URL that was signed here and is still good.
+def check(secret: bytes, generation_id: str, index: str, *, exp: str, sig: str, now: float) -> None:
+    """Pass only a URL that was signed here and is still good; compared in constant time.
 
     Raises:
         Refused: 403 for an altered URL, 410 for one that has expired.

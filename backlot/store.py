@@ -1,7 +1,8 @@
 """What survives a restart: accepted generations and the signing secret, in SQLite.
 
-Money is kept as whole ten-thousandths of a dollar, so that sums in SQL are exact. Times are Unix milliseconds.
-With a state folder the database is in WAL mode: what has been answered survives the death of the process.
+Money is kept as whole ten-thousandths of a dollar, so that sums in SQL are exact. Times are Unix
+milliseconds. With a state folder the database is in WAL mode: what has been answered survives the death of
+the process.
 """
 
 from __future__ import annotations
@@ -38,7 +39,8 @@ CREATE TABLE IF NOT EXISTS generations (
     finished_at INTEGER,
     deletes_at INTEGER             -- Unix seconds
 ) WITHOUT ROWID;
-CREATE INDEX IF NOT EXISTS charges ON generations (workspace, project, finished_at, cost) WHERE state = 'completed';
+CREATE INDEX IF NOT EXISTS charges ON generations (workspace, project, finished_at, cost)
+    WHERE state = 'completed';
 CREATE INDEX IF NOT EXISTS waiting ON generations (due_at) WHERE state = 'pending';
 CREATE TABLE IF NOT EXISTS reference_images (
     generation_id TEXT NOT NULL,
@@ -173,8 +175,9 @@ class Store:
     def costs(self, workspace: str, project: str, start_ms: int, end_ms: int) -> dict[str, Decimal]:
         """Dollars charged to a project by UTC date (`YYYY-MM-DD`), from `start_ms` to `end_ms` inclusive."""
         query = (
-            "SELECT date(finished_at / 1000, 'unixepoch'), SUM(cost) FROM generations WHERE state = 'completed' "
-            "AND workspace = ? AND project = ? AND finished_at BETWEEN ? AND ? GROUP BY 1"
+            "SELECT date(finished_at / 1000, 'unixepoch') AS day, SUM(cost) FROM generations "
+            "WHERE state = 'completed' AND workspace = ? AND project = ? AND finished_at BETWEEN ? AND ? "
+            "GROUP BY day"
         )
         rows = self.db.execute(query, [workspace, project, start_ms, end_ms])
         return {day: units * TEN_THOUSANDTH for day, units in rows}

@@ -37,7 +37,7 @@ class ImageReference(Request):
 
     url: str = Field(
         min_length=1,
-        description="An HTTPS URL, or `data:<mime>;base64,<data>` with a PNG, JPEG or WebP of at most 10 MiB.",
+        description="An HTTPS URL, or `data:<mime>;base64,<data>`: a PNG, JPEG or WebP of at most 10 MiB.",
         examples=["https://example.com/portrait.png"],
     )
     role: Role = "reference_image"

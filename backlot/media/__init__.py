@@ -1,1 +1,1 @@
-"""Pictures and films: pure functions of a recipe, run in worker processes. Nothing here knows of HTTP or money."""
+"""Pictures and films: pure functions of a recipe, run in worker processes. No HTTP and no money here."""

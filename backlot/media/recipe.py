@@ -26,7 +26,7 @@ class Reference:
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """Everything that decides how the media looks. Sizes are in pixels, `duration` in seconds (0 for a picture)."""
+    """All that decides how the media looks. Sizes are in pixels, `duration` in seconds (0 for a picture)."""
 
     model: str
     prompt: str
