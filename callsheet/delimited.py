@@ -12,7 +12,7 @@ import csv
 import gzip
 import io
 import zlib
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
@@ -25,7 +25,7 @@ from callsheet.errors import InputError
 from callsheet.records import Reject
 from callsheet.rows import shortened
 
-_DELIMITERS = (",", ";", "\t", "|")
+_DELIMITERS = [",", ";", "\t", "|"]
 _CHUNK = 50_000
 _LARGEST_CELL = 64 << 20
 _LINE = "\0line"  # no header has such a column
@@ -64,9 +64,13 @@ def read(
         found = _encoding(path, name, encoding)
         with _text(path, name, found) as lines:
             first = next((line for line in lines if line.strip()), "")
-        delimiter = delimiter or _delimiter(first, wanted)
-        with _text(path, name, found) as lines:
-            return _table(lines, name, delimiter)
+        delimiter = delimiter or _delimiter(first, name, wanted)
+
+        def table(quoting: int) -> Table:
+            with _text(path, name, found) as lines:
+                return _table(lines, name, delimiter, quoting)
+
+        return _tabbed(table) if delimiter == "\t" else table(csv.QUOTE_MINIMAL)
     except UnicodeDecodeError as error:
         raise _not_of_encoding(path, name, found, error) from None
     except (EOFError, gzip.BadGzipFile, zlib.error, pl.exceptions.PolarsError) as error:
@@ -75,8 +79,28 @@ def read(
         raise InputError(f"{name}: cannot be read: {error.strerror or error}") from None
 
 
-def _table(lines: Iterator[str], name: str, delimiter: str) -> Table:
-    records = _records(lines, name, delimiter)
+def _tabbed(table: Callable[[int], Table]) -> Table:
+    """Reads a file of tabs, in which a quote may be a spreadsheet's or a letter like any other.
+
+    It is a letter where every line has its cells without any quoting, and with quoting the file would be
+    broken or lines would melt into one.
+    """
+    plain = table(csv.QUOTE_NONE)
+    starts = plain.cells.select(pl.any_horizontal(pl.all().str.starts_with('"')).any()).item()
+    if not starts and not any(column.startswith('"') for column in plain.cells.columns):
+        return plain
+    if plain.rejects:
+        return table(csv.QUOTE_MINIMAL)
+    try:
+        quoted = table(csv.QUOTE_MINIMAL)
+    except InputError:
+        return plain
+    melted = quoted.cells.height != plain.cells.height and plain.cells.width > 1
+    return plain if melted else quoted
+
+
+def _table(lines: Iterator[str], name: str, delimiter: str, quoting: int) -> Table:
+    records = _records(lines, name, delimiter, quoting)
     at, header = next(records, (1, []))
     if not header:
         raise InputError(f"{name}: is empty")
@@ -100,9 +124,11 @@ def _frame(records: Sequence[tuple[int, list[str]]], columns: Sequence[str]) -> 
     return pl.DataFrame([pl.Series(_LINE, [line for line, _ in records], pl.Int64), *series])
 
 
-def _records(lines: Iterator[str], name: str, delimiter: str) -> Iterator[tuple[int, list[str]]]:
+def _records(
+    lines: Iterator[str], name: str, delimiter: str, quoting: int
+) -> Iterator[tuple[int, list[str]]]:
     """Each record with the line on which it begins; blank lines are passed over."""
-    reader = csv.reader(lines, delimiter=delimiter, strict=True)
+    reader = csv.reader(lines, delimiter=delimiter, quoting=quoting, strict=True)  # type: ignore[arg-type]  # a name of csv
     begins = 1
     try:
         for cells in reader:
@@ -129,14 +155,18 @@ def _ragged(line: int, cells: Sequence[str], width: int) -> Reject:
     return Reject(line, "", shortened(" ... ".join(cells)), reason)
 
 
-def _delimiter(header: str, wanted: Collection[str]) -> str:
-    """The delimiter that finds most of the wanted columns in the header, and then most columns at all."""
+def _delimiter(header: str, name: str, wanted: Collection[str]) -> str:
+    """The delimiter that finds most of the wanted columns in the header, and then most columns at all.
+
+    Where none is found the file has one column, and unless it is a .csv its commas are part of the text.
+    """
+    likeliest = [","] if ".csv" in name.lower() else ["\t"]
 
     def found(delimiter: str) -> tuple[int, int]:
         cells = [cell.strip() for cell in next(csv.reader([header], delimiter=delimiter))]
         return len(set(wanted) & set(cells)), len(cells)
 
-    return max(_DELIMITERS, key=found)
+    return max(likeliest + _DELIMITERS, key=found)
 
 
 def _encoding(path: Path, name: str, declared: str | None) -> str:

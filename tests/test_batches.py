@@ -144,6 +144,20 @@ def test_quotes_are_read_as_spreadsheets_write_them(batch):
     assert prompts(read) == [(2, 'a "big", red cat\nasleep'), (4, '5" nail')]
 
 
+def test_a_quote_in_a_file_of_tabs_is_a_letter_where_it_cannot_be_a_spreadsheet_s(batch):
+    plain = batch('prompt\tid\n"G I G" on a wall\t1\nsay "hi"\t2\n', "shots.tsv")
+    assert prompts(plain) == [(2, '"G I G" on a wall'), (3, 'say "hi"')]
+    melting = batch('prompt\tid\n"Hello, she said\t1\nand\t2\nbye"\t3\n', "shots.tsv")
+    assert prompts(melting) == [(2, '"Hello, she said'), (3, "and"), (4, 'bye"')]
+    spreadsheet = batch('"prompt"\tid\n"a ""big""\ncat"\t1\n"x\ty"\t2\n', "shots.tsv")
+    assert prompts(spreadsheet) == [(2, 'a "big"\ncat'), (4, "x\ty")]
+    assert prompts(batch('prompt\tid\n"all"\t1\n', "shots.tsv")) == [(2, "all")]
+
+
+def test_a_list_of_prompts_may_have_commas(batch):
+    assert prompts(batch("prompt\na red, round thing\n", "shots.txt")) == [(2, "a red, round thing")]
+
+
 def test_an_encoding_and_a_delimiter_can_be_declared(batch):
     read = batch("prompt~id\ncafé, fort~1\n".encode("cp1252"), encoding="cp1252", delimiter="~")
     assert prompts(read) == [(2, "café, fort")]
@@ -359,6 +373,7 @@ def test_a_real_batch_file_is_read_whole():
     found = read(settings(PARTI, columns={"prompt": "Prompt"}))
     assert (found.total, found.rows.height, found.rejects) == (1632, 1632, ())
     assert found.rows["row_id"].n_unique() == 1632
+    assert '"G I G G L E" painted in thick' in found.rows["prompt"].str.join("\n").item()
     assert found.rows.row(0, named=True)["carried"] == {
         "Category": "Abstract",
         "Challenge": "Basic",
