@@ -39,7 +39,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
     help="Buy images and videos by the batch: priced before, paid once, never lost.",
-    epilog="New here? `callsheet demo` runs a real batch against a service on this machine, without an account.",
+    epilog="New here? `callsheet demo` runs a real batch on this machine, without an account.",
 )
 app.add_typer(backlot_app)
 

@@ -86,7 +86,7 @@ class Ledger:
     # ---- buying
 
     async def reserve(
-        self, jobs: Sequence[Job], *, limit: Decimal | None, retry_failed: bool, retry_doubt: bool
+        self, jobs: Sequence[Job], *, limit: Decimal, retry_failed: bool, retry_doubt: bool
     ) -> tuple[list[tuple[Job, Attempt]], int]:
         """Reserves jobs in their order, until one does not fit the budget.
 
@@ -94,7 +94,7 @@ class Ledger:
 
         Args:
             jobs: the next jobs of the plan.
-            limit: the budget's wall in dollars; None for none.
+            limit: the budget's wall in dollars.
             retry_failed: failed jobs are attempted anew.
             retry_doubt: jobs in doubt are attempted anew, and their exposure stays.
 
@@ -106,7 +106,7 @@ class Ledger:
         again |= {State.IN_DOUBT} if retry_doubt else set()
 
         def op(connection: sa.Connection) -> tuple[list[tuple[Job, Attempt]], int]:
-            exposure = books.exposure(connection, self.batch) if limit is not None else Decimal(0)
+            exposure = books.exposure(connection, self.batch)
             current = {
                 row.job_key: row
                 for row in connection.execute(
@@ -125,7 +125,7 @@ class Ledger:
                 )
                 if not free:
                     continue
-                if limit is not None and exposure + job.quoted > limit:
+                if exposure + job.quoted > limit:
                     return reserved, considered
                 exposure += job.quoted
                 reserved.append((job, self._enter(connection, job, last)))

@@ -49,32 +49,26 @@ class Quote:
     balance: Decimal
     totals: Totals
 
-    def wall(self, settings: Settings) -> tuple[Decimal | None, type[Stop]]:
+    def wall(self, settings: Settings) -> tuple[Decimal, type[Stop]]:
         """How much the batch's exposure may come to, in dollars, and which stop it is to come there.
 
         That is the budget's limit, or what the balance can pay beside what was paid already.
         """
         affordable = self.totals.spent + self.totals.in_doubt_exposure + self.balance
         limit = settings.budget.limit
-        if limit is not None and limit <= affordable:
-            return limit, BudgetReached
-        return affordable, BalanceTooLow
+        return (affordable, BalanceTooLow) if limit is None or limit > affordable else (limit, BudgetReached)
 
     def objection(self, settings: Settings) -> Stop | None:
         """Why not to buy at all, apart from approval; None when buying may begin."""
         wall, stop = self.wall(settings)
-        if settings.budget.on_exceed == "stop" or wall is None or self.totals.exposure + self.quoted <= wall:
+        if settings.budget.on_exceed == "stop" or self.totals.exposure + self.quoted <= wall:
             return None
+        beside = f", beside {dollars(self.totals.exposure)} USD spent, in flight or in doubt,"
         return stop(
-            self.shortfall(wall, stop), hint="Nothing was bought, because budget.on_exceed is 'refuse'."
+            f"the quote of {dollars(self.quoted)} USD{beside if self.totals.exposure else ''} "
+            f"does not fit the {stop.reason} of {dollars(wall)} USD",
+            hint="Nothing was bought, because budget.on_exceed is 'refuse'.",
         )
-
-    def shortfall(self, wall: Decimal, stop: type[Stop]) -> str:
-        """Why the next job does not fit, in words."""
-        held = f"{dollars(self.totals.exposure)} USD spent, in flight or in doubt"
-        if stop is BudgetReached:
-            return f"the quote of {dollars(self.quoted)} USD and {held} do not fit budget.limit, {dollars(wall)} USD"
-        return f"the quote of {dollars(self.quoted)} USD is more than the balance, {dollars(self.balance)} USD, can pay"
 
     def line(self) -> str:
         """The quote in one line."""

@@ -74,8 +74,8 @@ _COSTS: dict[str, Any] = {
 class Summary:
     """A batch after a run: what `run --json` prints (DESIGN, contracts), by the same names.
 
-    Money is in dollars; `submissions`, `rate_limited` and `seconds` are of this run, the rest of the whole batch.
-    `stop_message` says in words what `stop_reason` says in one.
+    Money is in dollars. `submissions`, `rate_limited` and `seconds` are of this run, the rest is of the whole
+    batch. `stop_message` says in words what `stop_reason` says in one.
     """
 
     batch: str

@@ -1,4 +1,4 @@
-"""One run's open parts (client, limits, ledger, storage) and the belts between its steps, handed to the steps.
+"""One run's open parts (client, limits, ledger, storage), and the belts between its steps.
 
 It opens and closes; what is done with the parts is in `tasks/`, and in what order in `flows/`.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import random
 import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -59,7 +60,7 @@ class Run:
 
     Attributes:
         plan: what to buy; None where nothing is bought (`collect`).
-        wall: how much the batch's exposure may come to, in dollars; None for no wall.
+        wall: how much the batch's exposure may come to, in dollars.
         wall_stop: which stop it is to come there.
         spool: where downloads wait until they are stored; on the local disk.
         videos: accepted videos, from submit to poll.
@@ -80,7 +81,7 @@ class Run:
     limits: Limits
     spool: Path
     plan: Plan | None = None
-    wall: Decimal | None = None
+    wall: Decimal = Decimal(0)
     wall_stop: type[Stop] = Stop
     videos: Belt[Attempt] = field(default_factory=lambda: Belt(1))
     files: Belt[File] = field(default_factory=lambda: Belt(2))
@@ -91,6 +92,7 @@ class Run:
     buying: TaskGroup = field(default_factory=anyio.create_task_group)
     unsettled: int = 0
     settled: asyncio.Event = field(default_factory=asyncio.Event)
+    jitter: random.Random = field(default_factory=random.SystemRandom)
     began: float = field(default_factory=time.monotonic)
 
     def halt(self, stop: CallsheetError) -> None:

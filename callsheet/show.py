@@ -127,26 +127,21 @@ def show_summary(summary: Summary) -> None:
         out.print(f"  stopped early: {escape(summary.stop_message)}")
     counts = {name: getattr(summary, name) for name in ("stored", "failed", "in_doubt", "lost", "pending")}
     shown = ", ".join(f"{count} {name}" for name, count in counts.items() if count) or "nothing bought"
-    _pairs(
-        out,
-        [
-            ("Jobs", f"{summary.jobs}: {shown}"),
-            ("Quoted", f"{dollars(summary.quoted)} {summary.currency}"),
-            ("Spent", f"{dollars(summary.spent)} {summary.currency}"),
-            *(
-                [("In doubt", f"at most {dollars(summary.in_doubt_exposure)} USD more")]
-                if summary.in_doubt
-                else []
-            ),
-            (
-                "This run",
-                f"{summary.submissions} submissions, {summary.rate_limited} rate limited, {summary.seconds:.1f} s",
-            ),
-            ("Manifest", summary.manifest),
-            ("Costs", summary.costs),
-            ("Report", summary.report),
-        ],
-    )
+    pairs = [
+        ("Jobs", f"{summary.jobs}: {shown}"),
+        ("Quoted", f"{dollars(summary.quoted)} {summary.currency}"),
+        ("Spent", f"{dollars(summary.spent)} {summary.currency}"),
+    ]
+    if summary.in_doubt:
+        pairs += [("In doubt", f"at most {dollars(summary.in_doubt_exposure)} {summary.currency} more")]
+    sent = f"{summary.submissions} submissions, {summary.rate_limited} rate limited"
+    pairs += [
+        ("This run", f"{sent}, {summary.seconds:.1f} s"),
+        ("Manifest", summary.manifest),
+        ("Costs", summary.costs),
+        ("Report", summary.report),
+    ]
+    _pairs(out, pairs)
 
 
 def starting(text: str) -> AbstractContextManager[object]:

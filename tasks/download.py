@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import heapq
 import itertools
-import random
 from dataclasses import replace
 from datetime import UTC, datetime
 
@@ -88,7 +87,7 @@ async def _fetch(run: Run, file: File) -> tuple[File, Spooled] | None:
                 )
                 return None
             else:
-                await anyio.sleep(verdicts.backoff(tries, random.Random()))
+                await anyio.sleep(verdicts.backoff(tries, run.jitter))
     raise AssertionError("unreachable")
 
 
@@ -121,7 +120,7 @@ async def _store(run: Run, file: File, spooled: Spooled) -> None:
                 WATCHER.get().note(f"row {file.attempt.row_id}: {error}")
                 run.halt(error)
                 return
-            await anyio.sleep(verdicts.backoff(tries, random.Random()))
+            await anyio.sleep(verdicts.backoff(tries, run.jitter))
         else:
             await run.ledger.stored(file, StoredFile(url, spooled.sha256, spooled.bytes, datetime.now(UTC)))
             spooled.path.unlink(missing_ok=True)

@@ -6,7 +6,6 @@ next run or `collect`; giving up on it here would lose what is paid for.
 
 from __future__ import annotations
 
-import random
 
 import anyio
 from anyio.streams.memory import MemoryObjectSendStream
@@ -71,7 +70,7 @@ async def _watch(run: Run, video: Attempt) -> Generation | Failed | None:
                 not_found += 1
                 if not_found == NOT_FOUND_TRIES:
                     return Failed(video.generation_id, "not_found", str(error))
-            wait = max(interval, verdicts.backoff(errors, random.Random()))
+            wait = max(interval, verdicts.backoff(errors, run.jitter))
         if anyio.current_time() + wait > patience:
             return None
         await anyio.sleep(wait)

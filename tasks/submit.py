@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import random
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -181,4 +180,4 @@ async def _not_bought(
             turn.unsent()
             if tries >= UNREACHABLE_TRIES:
                 run.halt(error)
-    return _Again(verdicts.backoff(tries, random.Random()), failed=True)
+    return _Again(verdicts.backoff(tries, run.jitter), failed=True)

@@ -50,9 +50,9 @@ async def buyer(path: Path, batch: str = "b") -> AsyncIterator[Ledger]:
         await ledger.close()
 
 
-async def reserve(ledger: Ledger, *jobs: Job, limit: str | None = None, **policy: bool):  # type: ignore[no-untyped-def]
+async def reserve(ledger: Ledger, *jobs: Job, limit: str = "100", **policy: bool):  # type: ignore[no-untyped-def]
     policy = {"retry_failed": False, "retry_doubt": False} | policy
-    return await ledger.reserve(jobs, limit=Decimal(limit) if limit else None, **policy)
+    return await ledger.reserve(jobs, limit=Decimal(limit), **policy)
 
 
 async def state_of(ledger: Ledger, one: Job) -> State | None:

@@ -1,0 +1,116 @@
+"""What tests stand on: real servers on this machine, and a project folder of their own."""
+
+from __future__ import annotations
+
+import asyncio
+import csv
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+import yaml
+
+from backlot.server import Backlot, serve
+from backlot.settings import Settings as BacklotSettings
+from callsheet.report import Summary
+
+
+@pytest.fixture(scope="session")
+def prefect_server() -> Iterator[None]:
+    """A real Prefect server with a database of its own, for every flow that runs in this process."""
+    from prefect.testing.utilities import prefect_test_harness
+
+    with prefect_test_harness(server_startup_timeout=90):
+        yield
+
+
+@pytest.fixture
+def start_backlot() -> Iterator[Callable[..., Backlot]]:
+    """Starts a service in a box, with the settings given; it stops when the test ends."""
+    with ExitStack() as stack:
+
+        def start(**settings: Any) -> Backlot:
+            quick = {"port": 0, "image_seconds": 0, "video_seconds": 0.2} | settings
+            return stack.enter_context(serve(BacklotSettings(**quick)))
+
+        yield start
+
+
+@dataclass
+class Project:
+    """A folder with a config and a batch file, and a service to buy from."""
+
+    folder: Path
+    backlot: Backlot
+    settings: dict[str, Any]
+
+    @property
+    def config(self) -> Path:
+        return self.folder / "batch.yaml"
+
+    def rows(self, *rows: dict[str, Any]) -> None:
+        """Writes the batch file."""
+        columns = dict.fromkeys(name for row in rows for name in row)
+        with (self.folder / "prompts.csv").open("w", newline="") as file:
+            writer = csv.DictWriter(file, list(columns), restval="")
+            writer.writeheader()
+            writer.writerows(rows)
+
+    def set(self, **sections: Any) -> None:
+        """Changes the config, section by section, and writes it."""
+        for name, value in sections.items():
+            old = self.settings.get(name)
+            self.settings[name] = old | value if isinstance(old, dict) and isinstance(value, dict) else value
+        self.config.write_text(yaml.safe_dump(self.settings))
+
+    def run(self, *overrides: str, approved: bool = False) -> Summary:
+        """Runs the flow in this process."""
+        from flows.generate import generate_batch
+
+        return asyncio.run(generate_batch(str(self.config), list(overrides), approved))
+
+    def collect(self, *overrides: str) -> Summary:
+        """Runs the collecting flow in this process."""
+        from flows.collect import collect_media
+
+        return asyncio.run(collect_media(str(self.config), list(overrides)))
+
+    def manifest(self) -> pl.DataFrame:
+        return pl.read_parquet(self.folder / "out/report/manifest.parquet")
+
+    def costs(self) -> pl.DataFrame:
+        return pl.read_parquet(self.folder / "out/report/costs.parquet")
+
+    def rejects(self) -> list[dict[str, str]]:
+        with (self.folder / "out/report/rejects.csv").open(newline="") as file:
+            return list(csv.DictReader(file))
+
+
+@pytest.fixture
+def project(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, start_backlot: Callable[..., Backlot]
+) -> Callable[..., Project]:
+    """Makes a project in a folder of its own, with a fresh service (whose settings may be given)."""
+
+    def make(rows: Sequence[dict[str, Any]] = (), **service: Any) -> Project:
+        backlot = start_backlot(**service)
+        monkeypatch.chdir(tmp_path)
+        monkeypatch.setenv("CALLSHEET_API_KEY", backlot.api_key)
+        monkeypatch.setenv("CALLSHEET_BASE_URL", backlot.base_url)
+        settings = {
+            "batch": "test",
+            "service": {"base_url": backlot.base_url},
+            "input": {"path": "prompts.csv"},
+            "poll": {"interval": 0.1},
+        }
+        made = Project(tmp_path, backlot, settings)
+        made.set()
+        if rows:
+            made.rows(*rows)
+        return made
+
+    return make

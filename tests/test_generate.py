@@ -1,0 +1,227 @@
+"""The main job, end to end: a batch file becomes priced, paid-for, stored and accounted media."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import av
+import duckdb
+import pytest
+from PIL import Image
+
+from tests.conftest import Project
+
+pytestmark = pytest.mark.usefixtures("prefect_server")
+
+STILL = {"model": "sketch-1", "aspect_ratio": "1:1"}
+FILM = {"model": "dailies-1", "aspect_ratio": "9:16", "duration": 1}
+Make = Callable[..., Project]
+
+
+def stills(count: int, **more: Any) -> list[dict[str, Any]]:
+    return [{"id": f"s{n}", "prompt": f"still {n}", **STILL, **more} for n in range(count)]
+
+
+def balance(project: Project) -> Decimal:
+    import asyncio
+
+    from callsheet.service.client import Client
+
+    async def ask() -> Decimal:
+        async with Client(project.backlot.base_url, project.backlot.api_key) as client:
+            return await client.balance()
+
+    return asyncio.run(ask())
+
+
+def test_images_and_videos_are_bought_stored_and_accounted(project: Make) -> None:
+    films = [
+        {"id": "film", "prompt": "a film", **FILM},
+        {"id": "loud", "prompt": "loud", **FILM, "sound": "true"},
+    ]
+    made = project([*stills(3), {"id": "png", "prompt": "png", **STILL, "output_format": "png"}, *films])
+    summary = made.run()
+    assert (summary.outcome, summary.exit_code, summary.jobs, summary.stored) == ("complete", 0, 6, 6)
+    assert summary.spent == summary.quoted == Decimal("100.0000") - balance(made)
+    manifest = made.manifest()
+    assert manifest.height == 6
+    for row in manifest.iter_rows(named=True):
+        content = Path(row["url"]).read_bytes()
+        assert hashlib.sha256(content).hexdigest() == row["sha256"]
+        assert len(content) == row["bytes"]
+        if row["mime_type"] == "video/mp4":
+            with av.open(row["url"]) as film:
+                assert [stream.type for stream in film.streams] == ["video"] + ["audio"] * row["has_sound"]
+        else:
+            with Image.open(row["url"]) as picture:
+                assert (picture.size, picture.format) == (
+                    (row["width"], row["height"]),
+                    "PNG" if row["row_id"] == "png" else "JPEG",
+                )
+
+
+def test_a_second_run_buys_nothing(project: Make) -> None:
+    made = project(stills(4))
+    made.run()
+    before = balance(made)
+    again = made.run()
+    assert (again.outcome, again.submissions, again.stored) == ("complete", 0, 4)
+    assert balance(made) == before
+
+
+def test_a_reordered_file_buys_nothing_again_and_a_changed_prompt_is_a_new_job(project: Make) -> None:
+    rows = stills(3)
+    made = project(rows)
+    made.run()
+    made.rows(*reversed(rows))
+    assert made.run().submissions == 0
+    made.rows(rows[0] | {"prompt": "another"}, *rows[1:])
+    changed = made.run()
+    assert (changed.submissions, changed.outcome) == (1, "complete")
+    assert made.manifest()["url"].n_unique() == 4
+
+
+def test_rows_that_are_wrong_are_rejected_and_the_rest_goes_on(project: Make) -> None:
+    made = project([*stills(2), {"id": "bad", "prompt": "x", **FILM, "duration": 7}])
+    summary = made.run()
+    assert (summary.stored, summary.rejected_rows, summary.exit_code) == (2, 1, 0)
+    [reject] = made.rejects()
+    assert (reject["line"], reject["column"], reject["value"]) == ("4", "duration", "7")
+
+
+def test_what_the_service_refuses_is_failed_with_its_code_and_costs_nothing(project: Make) -> None:
+    refused = {"id": "no", "prompt": "a forbidden-test-word", **STILL}
+    spoiled = {"id": "spoiled", "prompt": "spoiled-in-the-lab", **FILM}
+    made = project([*stills(1), refused, spoiled])
+    summary = made.run()
+    assert (summary.outcome, summary.exit_code) == ("partial", 3)
+    assert (summary.stored, summary.failed) == (1, 2)
+    costs = {row["row_id"]: row for row in made.costs().iter_rows(named=True)}
+    assert {name: costs[name]["error_code"] for name in ("no", "spoiled")} == dict.fromkeys(
+        ("no", "spoiled"), "content_policy_violation"
+    )
+    assert costs["no"]["cost"] == costs["spoiled"]["cost"] == 0
+    assert summary.spent == costs["s0"]["cost"] == Decimal("100") - balance(made)
+
+
+def test_failed_jobs_are_bought_anew_only_when_asked_for(project: Make) -> None:
+    made = project([{"id": "no", "prompt": "a forbidden-test-word", **STILL}])
+    assert made.run().submissions == 1
+    assert made.run().submissions == 0
+    assert made.run("retry_failed=true").submissions == 1
+
+
+@pytest.mark.parametrize("limit, bought", [("0.0059", 3), ("0.0060", 4), ("0.0001", 0)])
+def test_the_budget_is_a_wall(project: Make, limit: str, bought: int) -> None:
+    made = project(stills(10))
+    made.set(budget={"limit": limit})
+    summary = made.run()
+    assert (summary.outcome, summary.stop_reason, summary.exit_code) == ("stopped", "budget", 4)
+    assert summary.stored == bought
+    assert Decimal("100") - balance(made) == summary.spent <= Decimal(limit)
+    assert sorted(made.manifest()["row_id"]) == [f"s{n}" for n in range(bought)]
+
+
+def test_a_refusal_makes_room_under_the_wall(project: Make) -> None:
+    refused = {"id": "no", "prompt": "a forbidden-test-word", **STILL}
+    made = project([refused, *stills(3)])
+    made.set(budget={"limit": "0.0030"})
+    assert made.run().stored == 2
+
+
+def test_refuse_buys_nothing_when_the_quote_is_over_the_limit(project: Make) -> None:
+    made = project(stills(3))
+    made.set(budget={"limit": "0.0040", "on_exceed": "refuse"})
+    summary = made.run()
+    assert (summary.stop_reason, summary.exit_code, summary.submissions) == ("budget", 4, 0)
+
+
+def test_a_balance_that_is_too_small_is_a_wall_too(project: Make) -> None:
+    made = project(stills(5), balance=Decimal("0.0050"))
+    summary = made.run()
+    assert (summary.stop_reason, summary.exit_code, summary.stored) == ("balance", 4, 3)
+
+
+def test_above_approve_above_nobody_is_asked_and_nothing_is_bought_without_a_yes(project: Make) -> None:
+    made = project(stills(3))
+    made.set(budget={"approve_above": "0.0010"})
+    assert (made.run().stop_reason, made.run().submissions) == ("approval", 0)
+    assert made.run(approved=True).stored == 3
+
+
+def test_a_video_past_the_runs_patience_stays_pending_and_collect_takes_it_up(project: Make) -> None:
+    made = project([{"id": "film", "prompt": "a film", **FILM}], video_seconds=2)
+    made.set(poll={"timeout": 0.3})
+    first = made.run()
+    assert (first.pending, first.exit_code, first.submissions) == (1, 3, 1)
+    collected = made.collect("poll.timeout=60")
+    assert (collected.stored, collected.exit_code, collected.submissions) == (1, 0, 0)
+
+
+def test_samples_and_a_matrix_buy_each_variant_once_under_its_own_name(project: Make) -> None:
+    made = project([{"id": "a", "prompt": "one", "model": "sketch-1", "samples": 2}])
+    made.set(input={"matrix": {"aspect_ratio": ["1:1", "16:9"]}})
+    summary = made.run()
+    assert (summary.jobs, summary.stored) == (4, 4)
+    assert made.manifest()["url"].n_unique() == 4
+    assert made.run().submissions == 0
+
+
+def test_row_ids_may_be_anything(project: Make) -> None:
+    ids = ["../up", "a/b", "a b", "ü", ".hidden", "x" * 300, "CON", "a%2Fb"]
+    made = project([{"id": name, "prompt": f"row {name[:9]}", **STILL} for name in ids])
+    assert made.run().stored == len(ids)
+    urls = made.manifest()["url"].to_list()
+    assert len(set(urls)) == len(ids)
+    assert all(Path(url).resolve().is_relative_to(made.folder / "out/media") for url in urls)
+
+
+def test_carried_columns_reach_the_manifest(project: Make) -> None:
+    made = project([{"id": "a", "prompt": "x", **STILL, "campaign": "autumn"}])
+    made.run()
+    assert made.manifest()["campaign"].to_list() == ["autumn"]
+
+
+def test_reference_images_from_the_disk_are_sent(project: Make) -> None:
+    made = project([{"id": "a", "prompt": "like this", "model": "still-1", "reference_image": "ref.png"}])
+    Image.new("RGB", (64, 64), (200, 30, 30)).save(made.folder / "ref.png")
+    assert made.run().stored == 1
+
+
+def test_the_report_opens_in_duckdb_with_exact_money(project: Make) -> None:
+    made = project(stills(2))
+    summary = made.run()
+    total = duckdb.sql(f"select sum(cost), any_value(typeof(cost)) from '{summary.costs}'").fetchone()
+    assert total == (Decimal("0.003000"), "DECIMAL(18,6)")
+    report = json.loads(Path(summary.report).read_text())
+    assert report == summary.as_json()
+    assert report["spent"] == "0.0030"
+
+
+def test_an_unpriced_row_is_refused_with_the_reason(project: Make) -> None:
+    made = project([*stills(1), {"id": "free?", "prompt": "x", "model": "proof-1"}])
+    summary = made.run()
+    assert (summary.jobs, summary.stored) == (1, 1)
+    [reject] = made.rejects()
+    assert "rate" in reject["reason"]
+
+
+def test_two_runs_of_the_same_batch_at_once_buy_each_job_once(project: Make) -> None:
+    import asyncio
+
+    from flows.generate import generate_batch
+
+    made = project(stills(20), image_seconds=0.1)
+
+    async def both() -> list[Any]:
+        return await asyncio.gather(*(generate_batch(str(made.config)) for _ in range(2)))
+
+    summaries = asyncio.run(both())
+    assert sum(summary.submissions for summary in summaries) == 20
+    assert {summary.exit_code for summary in summaries} <= {0, 3}
+    assert Decimal("100") - balance(made) == Decimal("0.0300")
