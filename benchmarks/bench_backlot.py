@@ -1,0 +1,111 @@
+"""How many requests a second the backlot answers when no media latency is simulated.
+
+    python benchmarks/bench_backlot.py [--requests N] [--connections N]
+
+Three runs over kept-alive connections, against a server process of its own on this machine: image generations
+(64 prompts over and over, recorded and charged each time), then downloads of those pictures (drawn once, then
+cached), then video submissions. The client is raw asyncio, so that little of what is measured is its own.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import tempfile
+import time
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from backlot.server import spawn
+
+PROMPTS = [f"A small boat on a wide sea, study number {n}" for n in range(64)]
+
+
+async def worker(port: int, requests: list[bytes], answers: list[bytes]) -> None:
+    """Send requests one after another over one connection, until none is left."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    while requests:
+        writer.write(requests.pop())
+        head = await reader.readuntil(b"\r\n\r\n")
+        length = int(head.lower().partition(b"content-length: ")[2].partition(b"\r\n")[0])
+        body = await reader.readexactly(length)
+        if not head.startswith(b"HTTP/1.1 2"):
+            raise SystemExit(f"{head.decode()}{body[:500].decode(errors='replace')}")
+        answers.append(body)
+    writer.close()
+
+
+async def run(port: int, requests: list[bytes], connections: int) -> tuple[float, list[bytes]]:
+    """Seconds for all requests, and the answers' bodies."""
+    answers: list[bytes] = []
+    start = time.perf_counter()
+    await asyncio.gather(*(worker(port, requests, answers) for _ in range(connections)))
+    return time.perf_counter() - start, answers
+
+
+def post(path: str, body: dict[str, str]) -> bytes:
+    """A POST as bytes."""
+    content = json.dumps(body).encode()
+    head = (
+        f"POST {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer sk_backlot\r\n"
+        f"Content-Type: application/json\r\nContent-Length: {len(content)}\r\n\r\n"
+    )
+    return head.encode() + content
+
+
+def get(url: str) -> bytes:
+    """A GET as bytes."""
+    parts = urlsplit(url)
+    return f"GET {parts.path}?{parts.query} HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n".encode()
+
+
+def cpu_seconds(pid: int) -> float:
+    """CPU time of a process so far (Linux; elsewhere 0)."""
+    stat = Path(f"/proc/{pid}/stat")
+    if not stat.exists():
+        return 0.0
+    fields = stat.read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / 100
+
+
+def main() -> None:
+    """Run and print."""
+    options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    options.add_argument("--requests", type=int, default=5000)
+    options.add_argument("--connections", type=int, default=32)
+    chosen = options.parse_args()
+    quick = (
+        "--image-rpm 99999999 --video-rpm 99999999 --concurrency 99999999 --image-seconds 0 --balance 999999"
+    )
+    with tempfile.TemporaryDirectory() as state:
+        for title, flags in (("in memory", ()), ("state on disk", ("--state", state))):
+            with spawn(*quick.split(), *flags) as (base_url, process):
+                port = urlsplit(base_url).port or 0
+
+                def measure(
+                    name: str, requests: list[bytes], port: int = port, pid: int = process.pid
+                ) -> list[bytes]:
+                    count, before = len(requests), cpu_seconds(pid)
+                    seconds, answers = asyncio.run(run(port, requests, chosen.connections))
+                    cpu = (cpu_seconds(pid) - before) * 1000 / count
+                    print(f"  {name:24} {count / seconds:6.0f} a second   {cpu:.2f} ms of server CPU each")
+                    return answers
+
+                print(f"{title}, {chosen.connections} connections:")
+                images = [
+                    post("/v2/images/generations", {"model": "sketch-1", "prompt": PROMPTS[n % 64]})
+                    for n in range(chosen.requests)
+                ]
+                urls = [json.loads(body)["data"][0]["url"] for body in measure("image generations", images)]
+                asyncio.run(run(port, [get(url) for url in urls[:64]], 4))  # draw them once
+                measure("cached downloads", [get(url) for url in urls])
+                videos = [
+                    post("/v2/videos/generations", {"model": "reel-1", "prompt": PROMPTS[n % 64]})
+                    for n in range(chosen.requests // 2)
+                ]
+                measure("video submissions", videos)
+
+
+if __name__ == "__main__":
+    main()

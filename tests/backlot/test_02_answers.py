@@ -1,0 +1,158 @@
+"""INTERFACE 2.5-2.12: the shapes of answers, and what things cost."""
+
+from __future__ import annotations
+
+import json
+import re
+from decimal import Decimal
+from typing import Any
+
+import httpx
+import pytest
+
+from .conftest import Clock, draw, film, poll
+
+TIMESTAMP = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z")
+
+
+def test_2_5_numbers_are_the_exact_decimals_of_the_catalogue(api: httpx.Client) -> None:
+    answer = draw(api, resolution="2K")
+    usage = json.loads(answer.text, parse_float=Decimal)["usage"]
+    assert usage == {
+        "total_cost": Decimal("0.08"),
+        "billable_unit": "image",
+        "unit_price": Decimal("0.08"),
+        "quantity": 1,
+    }
+    assert '"total_cost":0.08,' in answer.text  # the digits themselves, as no float would have been asked
+
+
+def test_2_6_2_8_an_image_answer_has_every_field(api: httpx.Client, clock: Clock) -> None:
+    answer = draw(api, aspect_ratio="16:9", output_format="webp").json()
+    assert answer.keys() == {"id", "status", "model", "data", "usage"}
+    assert answer["id"].startswith("req-")
+    assert (answer["status"], answer["model"]) == ("completed", "still-1")
+    (item,) = answer["data"]
+    assert item.keys() == {"url", "width", "height", "mime_type", "deletes_at"}
+    assert (item["width"], item["height"], item["mime_type"]) == (1376, 774, "image/webp")
+    assert TIMESTAMP.fullmatch(item["deletes_at"])
+    assert f"exp={int(clock.now) + 3600}&" in item["url"]
+
+
+def test_2_7_2_9_a_finished_video_has_every_field(api: httpx.Client, clock: Clock) -> None:
+    video = film(api, resolution="1080p", duration=10, sound=True)
+    assert video.status_code == 202
+    assert video.json() == {"id": video.json()["id"], "status": "pending"}
+    clock.now += 10
+    answer = poll(api, video)
+    assert answer.keys() == {"id", "status", "model", "data", "usage"}
+    (item,) = answer["data"]
+    assert item.keys() == {
+        "url",
+        "width",
+        "height",
+        "duration",
+        "fps",
+        "has_sound",
+        "mime_type",
+        "deletes_at",
+    }
+    assert (item["width"], item["height"], item["duration"], item["fps"]) == (1920, 1080, 10, 24)
+    assert (item["has_sound"], item["mime_type"]) == (True, "video/mp4")
+    assert TIMESTAMP.fullmatch(item["deletes_at"])
+    assert answer["usage"] == {
+        "total_cost": 1.5,
+        "billable_unit": "video_second",
+        "unit_price": 0.15,
+        "quantity": 10,
+    }
+
+
+def test_2_10_a_model_object_has_every_field(api: httpx.Client) -> None:
+    for model in api.get("/v2/models").json():
+        assert model.keys() == {
+            "id",
+            "name",
+            "type",
+            "supported_aspect_ratios",
+            "supported_durations",
+            "supported_resolutions",
+            "supports_sound",
+            "supported_references",
+            "pricing",
+            "created_at",
+        }
+        assert model["pricing"].keys() == {"currency", "rates"}
+        assert bool(model["supported_durations"]) == (model["type"] == "video")
+        assert TIMESTAMP.fullmatch(model["created_at"])
+        for rate in model["pricing"]["rates"]:
+            assert rate.keys() == {"resolution", "sound", "billable_unit", "unit_price"}
+            assert re.fullmatch(r"\d+\.\d{4}", rate["unit_price"])
+            assert rate["billable_unit"] == ("image" if model["type"] == "image" else "video_second")
+
+
+def listed_price(model: Any, resolution: str, sound: str) -> Decimal | None:
+    """The pricing rules of INTERFACE 2.10, as a client reads them."""
+    rates = {(r["resolution"], r["sound"]): Decimal(r["unit_price"]) for r in model["pricing"]["rates"]}
+    return rates.get((resolution, sound), rates.get((resolution, "not_applicable")))
+
+
+def test_2_10_every_generation_costs_what_the_catalogue_says(api: httpx.Client, clock: Clock) -> None:
+    seen = set()
+    for model in api.get("/v2/models").json():
+        for resolution in model["supported_resolutions"]:
+            if model["type"] == "image":
+                usage = draw(api, model=model["id"], resolution=resolution).json()["usage"]
+                price = listed_price(model, resolution, "not_applicable")
+                assert price is None or (usage["unit_price"], usage["quantity"]) == (float(price), 1)
+                seen.add(price is None)
+                continue
+            for sound in {False, model["supports_sound"]}:
+                video = film(api, model=model["id"], resolution=resolution, sound=sound)
+                clock.now += 10
+                usage = poll(api, video)["usage"]
+                price = listed_price(model, resolution, "sound_on" if sound else "sound_off")
+                assert price is None or usage["unit_price"] == float(price)
+                assert usage["quantity"] == model["supported_durations"][0]
+                seen.add(price is None)
+    assert seen == {True, False}, "models with and without a listed price"
+
+
+def test_2_10_the_catalogue_has_a_case_of_every_pricing_rule(api: httpx.Client) -> None:
+    models = {model["id"]: model for model in api.get("/v2/models").json()}
+    kinds = [model["type"] for model in models.values()]
+    assert kinds.count("image") >= 3
+    assert kinds.count("video") >= 3
+    sounds = [{r["sound"] for r in m["pricing"]["rates"]} for m in models.values() if m["type"] == "video"]
+    assert {"sound_on", "sound_off"} in sounds
+    assert {"not_applicable"} in sounds
+    assert {"sound_on", "sound_off", "not_applicable"} in sounds
+    assert {"sound_off"} in sounds, "no match and no fallback"
+    assert [] in [m["pricing"]["rates"] for m in models.values()]
+    assert {role for m in models.values() for role in m["supported_references"]} == {
+        "reference_image",
+        "first_frame",
+        "last_frame",
+    }
+    assert len({m["supported_aspect_ratios"][0] for m in models.values()}) >= 4
+
+
+def test_2_10_no_listed_price_does_not_mean_free(api: httpx.Client) -> None:
+    assert draw(api, model="proof-1").json()["usage"]["total_cost"] == 0.0525
+
+
+def test_2_11_a_balance_is_a_string_with_four_digits(api: httpx.Client) -> None:
+    assert api.get("/v2/billing/balance").json() == {"currency": "USD", "balance": "100.0000"}
+    draw(api)
+    assert api.get("/v2/billing/balance").json()["balance"] == "99.9600"
+
+
+@pytest.mark.parametrize("quantity", [1, 2, 3])
+def test_2_5_a_videos_cost_is_unit_price_times_seconds(
+    api: httpx.Client, clock: Clock, quantity: int
+) -> None:
+    video = film(api, model="dailies-1", duration=quantity)
+    clock.now += 10
+    answer = api.get(f"/v2/videos/generations/{video.json()['id']}")
+    usage = json.loads(answer.text, parse_float=Decimal)["usage"]
+    assert usage["total_cost"] == usage["unit_price"] * usage["quantity"] == Decimal("0.0080") * quantity

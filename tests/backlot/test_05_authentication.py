@@ -1,0 +1,60 @@
+"""INTERFACE 5: keys, projects and workspaces."""
+
+from __future__ import annotations
+
+import httpx
+import pytest
+
+from backlot.server import Backlot
+
+from .conftest import Account, Clock, balance, draw, film, poll, refused
+
+ENDPOINTS = [
+    ("POST", "/v2/images/generations"),
+    ("POST", "/v2/videos/generations"),
+    ("GET", "/v2/models"),
+    ("GET", "/v2/models/still-1"),
+    ("GET", "/v2/videos/generations/req-0"),
+    ("GET", "/v2/billing/balance"),
+    ("GET", "/v2/billing/costs?start=2026-01-01T00:00:00Z&end=2026-01-02T00:00:00Z"),
+]
+
+
+@pytest.mark.parametrize(("method", "path"), ENDPOINTS)
+@pytest.mark.parametrize(
+    "authorization", [None, "", "Bearer", "Bearer sk_wrong", "Basic sk_backlot", "sk_backlot"]
+)
+def test_5_2_a_missing_or_wrong_key_gives_401(
+    backlot: Backlot, method: str, path: str, authorization: str | None
+) -> None:
+    headers = {} if authorization is None else {"Authorization": authorization}
+    refused(httpx.request(method, backlot.base_url + path, headers=headers), 401, "invalid_api_key")
+
+
+def test_5_4_balance_and_limits_are_the_workspaces_costs_the_projects(account: Account, clock: Clock) -> None:
+    projects = {"ads": ["sk_ads_1", "sk_ads_2"], "films": ["sk_films"]}
+    first = account(projects=projects, image_rpm=3)
+    second, third = (
+        httpx.Client(base_url=first.base_url, headers={"Authorization": f"Bearer {key}"})
+        for key in ("sk_ads_2", "sk_films")
+    )
+    for api in (first, second, third):
+        assert draw(api).status_code == 200
+    for api in (first, second, third):
+        refused(draw(api), 429, "rate_limit")
+        assert balance(api) == "99.8800"
+    day = {"start": "2026-01-01T00:00:00Z", "end": "2026-06-01T00:00:00Z"}
+    totals = [api.get("/v2/billing/costs", params=day).json()["total_cost"] for api in (first, second, third)]
+    assert totals == [0.08, 0.08, 0.04]
+
+
+def test_5_4_a_projects_videos_are_its_own(account: Account) -> None:
+    first = account(projects={"p": ["sk_p1", "sk_p2"], "q": ["sk_q"]})
+    video = film(first)
+    second, other = (
+        httpx.Client(base_url=first.base_url, headers={"Authorization": f"Bearer {key}"})
+        for key in ("sk_p2", "sk_q")
+    )
+    assert poll(second, video)["status"] == "pending"
+    path = f"/v2/videos/generations/{video.json()['id']}"
+    refused(other.get(path), 404, "not_found", "id")

@@ -1,0 +1,193 @@
+"""Faults on demand: each does what its rule says, where and when it says so, and nothing else."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from backlot.errors import SettingsError
+from backlot.faults import read_faults
+from backlot.server import serve
+from backlot.settings import Settings
+
+from .conftest import Clock, balance, draw, film, poll, refused
+
+Faulty = Callable[..., httpx.Client]
+
+
+@pytest.fixture
+def faulty(tmp_path: Path, clock: Clock) -> Iterator[Faulty]:
+    """Starts a server with these rules (YAML, one a line); gives a client of it."""
+    open_servers = []
+
+    def start(*rules: str) -> httpx.Client:
+        path = tmp_path / "faults.yaml"
+        path.write_text("rules:\n" + "".join(f"  - {rule}\n" for rule in rules))
+        running = serve(Settings(port=0, image_seconds=0, video_seconds=10, faults=path), clock)
+        open_servers.append(running)
+        address = running.__enter__().base_url
+        return httpx.Client(base_url=address, headers={"Authorization": "Bearer sk_backlot"})
+
+    yield start
+    for running in open_servers:
+        running.__exit__(None, None, None)
+
+
+def test_a_500_and_a_503_are_the_envelope_a_502_is_a_proxys_page(faulty: Faulty) -> None:
+    api = faulty(
+        *(f"{{endpoint: images, nth: {n}, do: error, status: {s}}}" for n, s in enumerate((500, 502, 503), 1))
+    )
+    refused(draw(api), 500, "server_error")
+    page = draw(api)
+    assert (page.status_code, page.headers["Content-Type"]) == (502, "text/html; charset=utf-8")
+    assert "<html>" in page.text
+    refused(draw(api), 503, "server_error")
+    assert draw(api).status_code == 200
+    assert balance(api) == "99.9600"
+
+
+def test_both_429s_on_demand(faulty: Faulty) -> None:
+    api = faulty(
+        "{endpoint: images, nth: 1, do: rate_limit}",
+        "{endpoint: images, nth: 2, do: rate_limit, kind: concurrency}",
+        "{endpoint: status, do: rate_limit}",
+    )
+    window, lanes = draw(api), draw(api)
+    refused(window, 429, "rate_limit")
+    refused(lanes, 429, "rate_limit")
+    assert ("Retry-After" in window.headers, "Retry-After" in lanes.headers) == (True, False)
+    video = film(api).json()["id"]
+    refused(api.get(f"/v2/videos/generations/{video}"), 429, "rate_limit")
+
+
+@pytest.mark.parametrize(("when", "left"), [("before_charging", "100.0000"), ("after_charging", "99.9600")])
+def test_a_dropped_connection_gives_no_answer_before_or_after_the_charge(
+    faulty: Faulty, when: str, left: str
+) -> None:
+    api = faulty(f"{{endpoint: images, prompt: storm, do: drop, when: {when}}}")
+    with pytest.raises((httpx.RemoteProtocolError, httpx.ReadError)):
+        draw(api, prompt="a storm at sea")
+    assert balance(api) == left
+    assert draw(api, prompt="calm").status_code == 200
+
+
+def test_a_dropped_video_submission_may_have_been_accepted(faulty: Faulty, clock: Clock) -> None:
+    api = faulty("{endpoint: videos, do: drop, when: after_charging}")
+    with pytest.raises((httpx.RemoteProtocolError, httpx.ReadError)):
+        film(api)
+    clock.now += 10
+    assert balance(api) == "99.7500"
+
+
+def test_a_truncated_download_announces_more_than_it_sends(faulty: Faulty) -> None:
+    api = faulty("{endpoint: downloads, nth: 1, do: truncate}")
+    url = draw(api).json()["data"][0]["url"]
+    with pytest.raises(httpx.RemoteProtocolError, match="incomplete"):
+        api.get(url)
+    assert api.get(url).content.startswith(b"\xff\xd8")
+
+
+def test_the_wrong_type(faulty: Faulty) -> None:
+    api = faulty("{do: wrong_type, nth: 1}")
+    url = draw(api).json()["data"][0]["url"]
+    answer = api.get(url)
+    assert (answer.status_code, answer.headers["Content-Type"]) == (200, "text/html; charset=utf-8")
+    assert api.get(url).headers["Content-Type"] == "image/jpeg"
+
+
+def test_an_expired_url_is_replaced_by_the_next_poll(faulty: Faulty, clock: Clock) -> None:
+    api = faulty("{endpoint: status, nth: 1, do: expire_url}")
+    video = film(api)
+    clock.now += 10
+    refused(api.get(poll(api, video)["data"][0]["url"]), 410, "not_found", "exp")
+    assert api.head(poll(api, video)["data"][0]["url"], timeout=30).status_code == 200
+
+
+def test_a_video_fails_with_a_code_and_is_not_charged(faulty: Faulty, clock: Clock) -> None:
+    api = faulty("{model: reel-1, do: fail_video, code: server_error, message: Upstream timeout.}")
+    video = film(api)
+    assert poll(api, video)["status"] == "pending"
+    clock.now += 10
+    assert poll(api, video)["error"] == {"code": "server_error", "message": "Upstream timeout."}
+    assert balance(api) == "100.0000"
+
+
+def test_a_video_that_never_finishes(faulty: Faulty, clock: Clock) -> None:
+    api = faulty("{do: never_finish}")
+    video = film(api)
+    clock.now += 10**6
+    assert poll(api, video)["status"] == "pending"
+
+
+def test_a_surcharge_is_in_the_usage_and_on_the_bill(faulty: Faulty) -> None:
+    api = faulty('{do: surcharge, amount: "0.0125"}')
+    usage = draw(api).json()["usage"]
+    assert (usage["total_cost"], usage["unit_price"]) == (0.0525, 0.04)
+    assert balance(api) == "99.9475"
+
+
+def test_extra_fields_and_null_sizes(faulty: Faulty) -> None:
+    api = faulty("{do: extra_fields, fields: {x_new: [1]}}", "{do: null_size}")
+    answer = draw(api).json()
+    item = answer["data"][0]
+    assert (item["width"], item["height"]) == (None, None)
+    assert answer["x_new"] == item["x_new"] == answer["usage"]["x_new"] == [1]
+
+
+def test_a_delay_waits(faulty: Faulty) -> None:
+    api = faulty("{endpoint: balance, do: delay, seconds: 0.3}")
+    with pytest.raises(httpx.ReadTimeout):
+        api.get("/v2/billing/balance", timeout=0.1)
+    assert api.get("/v2/billing/balance", timeout=5).status_code == 200
+
+
+def test_rules_match_model_prompt_and_the_nth_request(faulty: Faulty) -> None:
+    api = faulty("{endpoint: images, model: still-1, prompt: fox, nth: [2, 3], do: error}")
+    asked: list[dict[str, Any]] = [{}, {"prompt": "owl"}, {"model": "sketch-1"}, {}, {}, {}]
+    assert [draw(api, **fields).status_code for fields in asked] == [200, 200, 200, 500, 500, 200]
+
+
+def test_chance_is_repeatable_by_its_seed(tmp_path: Path) -> None:
+    path = tmp_path / "faults.yaml"
+
+    def struck(seed: int) -> list[bool]:
+        path.write_text(f"seed: {seed}\nrules: [{{do: error, probability: 0.3}}]")
+        faults = read_faults(path)
+        return [bool(faults.match("models")) for _ in range(400)]
+
+    assert struck(1) == struck(1) != struck(2)
+    assert 80 < sum(struck(1)) < 160
+
+
+@pytest.mark.parametrize(
+    ("content", "complaint"),
+    [
+        ("rules: [{do: explode}]", "explode"),
+        ("rules: [{endpoint: images, do: error, status: 418}]", "status"),
+        ("rules: [{endpoint: images, do: truncate}]", "downloads only"),
+        ("rules: [{do: surcharge, amount: 0.01}]", "in quotes"),
+        ("rules: [{do: fail_video, code: oops}]", "code is one of"),
+        ("rules: [{do: delay, seconds: 1, colour: red}]", "colour"),
+        ("rule: []", "unknown key rule"),
+        ("[]", "expected keys and values"),
+    ],
+)
+def test_a_wrong_faults_file_names_the_file_and_the_rule(
+    tmp_path: Path, content: str, complaint: str
+) -> None:
+    path = tmp_path / "faults.yaml"
+    path.write_text(content)
+    with pytest.raises(SettingsError, match=complaint) as error:
+        read_faults(path)
+    assert str(path) in str(error.value)
+
+
+def test_without_a_file_nothing_goes_wrong(api: httpx.Client) -> None:
+    content = api.get(draw(api).json()["data"][0]["url"]).content
+    assert base64.b64encode(content)
+    assert not read_faults(None).match("images")

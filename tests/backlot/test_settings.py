@@ -1,0 +1,121 @@
+"""The command: flags, variables and the config file, and what it says."""
+
+from __future__ import annotations
+
+import signal
+import socket
+from decimal import Decimal
+from pathlib import Path
+
+import httpx
+import pytest
+from typer.testing import CliRunner
+
+from backlot.cli import app
+from backlot.errors import SettingsError
+from backlot.server import serve, spawn
+from backlot.settings import Settings, read_settings
+
+from .conftest import draw
+
+FLAGS = (
+    "--host --port --state --api-key --image-rpm --video-rpm --concurrency --window --balance "
+    "--image-seconds --video-seconds --media-ttl --seed --faults --config"
+)
+
+
+def test_help_explains_every_option() -> None:
+    shown = CliRunner().invoke(app, ["--help"], terminal_width=200)
+    assert shown.exit_code == 0
+    assert all(flag in shown.output for flag in FLAGS.split())
+
+
+def test_a_flag_wins_over_a_variable_and_a_variable_over_the_file(tmp_path: Path) -> None:
+    config = tmp_path / "backlot.yaml"
+    config.write_text('balance: "1.5000"\nseed: 1\nwindow: 1\nsafety: {words: [teapot]}\n')
+    environ = {"BACKLOT_SEED": "2", "BACKLOT_WINDOW": "2", "BACKLOT_CONFIG": str(config), "OTHER": "x"}
+    settings = read_settings(None, {"window": 3}, environ)
+    assert (settings.balance, settings.seed, settings.window) == (Decimal("1.5000"), 2, 3)
+    assert settings.safety.words == ("teapot",)
+
+
+@pytest.mark.parametrize(
+    ("config", "environ", "complaint"),
+    [
+        ("colour: red", {}, "backlot.yaml: colour"),
+        ("balance: 1.5", {}, "in quotes"),
+        ("window: 0", {}, "backlot.yaml: window"),
+        ("", {}, "expected keys and values"),
+        ("port: [", {}, "backlot.yaml"),
+        ("{}", {"BACKLOT_BALANCE": "0.00001"}, "the environment: balance"),
+        ("{}", {"BACKLOT_API_KEY": "secret"}, "the environment: api_key"),
+        ("workspaces: {a: {projects: {p: [sk_1], q: [sk_1]}}}", {}, "two projects"),
+        ("workspaces: {a: {}}", {}, "workspaces.a.projects"),
+    ],
+)
+def test_a_wrong_setting_names_its_source_and_key(
+    tmp_path: Path, config: str, environ: dict[str, str], complaint: str
+) -> None:
+    path = tmp_path / "backlot.yaml"
+    path.write_text(config)
+    with pytest.raises(SettingsError, match=complaint):
+        read_settings(path, {}, environ)
+
+
+def test_a_config_can_bring_workspaces_and_a_catalogue(tmp_path: Path) -> None:
+    (tmp_path / "models.yaml").write_text(
+        "- {id: m, name: M, type: image, supported_aspect_ratios: ['1:1'], supported_resolutions: [1K], "
+        "rates: [{resolution: 1K, sound: not_applicable, unit_price: '0.0007'}]}"
+    )
+    (tmp_path / "backlot.yaml").write_text(
+        f"port: 0\nimage_seconds: 0\ncatalogue: {tmp_path / 'models.yaml'}\n"
+        'workspaces: {one: {balance: "0.0010", projects: {p: [sk_1]}}, two: {projects: {p: [sk_2]}}}'
+    )
+    with serve(read_settings(tmp_path / "backlot.yaml", {}, {})) as running:
+        one, two = (
+            httpx.Client(base_url=running.base_url, headers={"Authorization": f"Bearer {key}"})
+            for key in ("sk_1", "sk_2")
+        )
+        assert draw(one, model="m").json()["usage"]["total_cost"] == 0.0007
+        assert [draw(api, model="m").status_code for api in (one, two)] == [402, 402]
+
+
+@pytest.mark.parametrize(
+    ("entry", "complaint"),
+    [
+        ("supported_resolutions: [1K, 2K]", "no rate, listed or not, for 2K"),
+        ("supported_durations: [5]", "image models have none"),
+        ("supported_aspect_ratios: ['wide']", "aspect_ratios"),
+        ("rates: [{resolution: 1K, sound: not_applicable, unit_price: 0.04}]", "in quotes"),
+    ],
+)
+def test_a_wrong_catalogue_is_refused(tmp_path: Path, entry: str, complaint: str) -> None:
+    model = {
+        "supported_aspect_ratios": "['1:1']",
+        "supported_resolutions": "[1K]",
+        "rates": "[{resolution: 1K, sound: not_applicable, unit_price: '0.0400'}]",
+    } | dict([entry.split(": ", 1)])
+    fields = ", ".join(f"{key}: {value}" for key, value in model.items())
+    (tmp_path / "models.yaml").write_text(f"- {{id: m, name: M, type: image, {fields}}}")
+    with (
+        pytest.raises(SettingsError, match=complaint),
+        serve(Settings(port=0, catalogue=tmp_path / "models.yaml")),
+    ):
+        pass
+
+
+def test_the_command_says_one_line_and_stops_on_ctrl_c() -> None:
+    with spawn("--api-key", "sk_mine", "--balance", "2") as (address, process):
+        headers = {"Authorization": "Bearer sk_mine"}
+        assert httpx.get(f"{address}/v2/billing/balance", headers=headers).json()["balance"] == "2.0000"
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=10)
+    assert (process.returncode, out, err) == (0, "", "")
+
+
+def test_a_port_that_is_taken_is_said_in_a_line() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        result = CliRunner().invoke(app, ["--port", str(port)])
+    assert result.exit_code == 2
+    assert f"cannot listen on 127.0.0.1 port {port}" in result.output
