@@ -29,6 +29,9 @@ UNTIL_PRICED = ("output_format", "duration", "sound")
 """Columns that only one kind of model takes: their defaults wait until the kind is known (see `pricing`)."""
 
 
+Value = str | int | bool | None
+
+
 @dataclass(frozen=True)
 class Batch:
     """What a batch file holds, once read.
@@ -60,7 +63,7 @@ def read(settings: Settings) -> Batch:
     """
     given, endpoint_url = settings.input, settings.storage.endpoint_url
     names: dict[str, str] = {column: given.columns.get(column, column) for column in COLUMNS}
-    defaults = fixed_cells(given.defaults, "input.defaults")
+    defaults = fixed_values(given.defaults, "input.defaults")
     found = sources.find(given.path, endpoint_url)
     total, frames, rejects = 0, [], []
     for name in found:
@@ -75,10 +78,12 @@ def read(settings: Settings) -> Batch:
         rejects += unfilled
         frames.append(frame)
     cells = pl.concat(frames, how="diagonal_relaxed")
-    held = {column: pl.lit(_text(values[0])) for column, values in given.matrix.items()}
     filled = {
-        each: pl.col(each).fill_null(text) for each, text in defaults.items() if each not in UNTIL_PRICED
+        column: pl.col(column).fill_null(pl.lit(value).cast(pl.String))
+        for column, value in defaults.items()
+        if column not in UNTIL_PRICED
     }
+    held = {column: pl.lit(_text(values[0]), pl.String) for column, values in given.matrix.items()}
     rows, wrong = check(cells.with_columns(**(filled | held)), names)
     repeated, again = _repeated_ids(cells, names["id"])
     rows = rows.join(repeated, on=["file", "line"], how="anti", nulls_equal=True, maintain_order="left")
@@ -86,18 +91,19 @@ def read(settings: Settings) -> Batch:
     return Batch(_finished(rows, set(given.matrix)), tuple(rejects), total, names)
 
 
-def fixed_cells(cells: Mapping[FileColumn, Cell], where: str) -> dict[FileColumn, str | None]:
-    """The config's own values for columns, as a file would write them.
+def fixed_values(cells: Mapping[FileColumn, Cell], where: str) -> dict[FileColumn, Value]:
+    """The config's own values for columns, checked and typed as those of a file are.
 
     Raises:
         ConfigError: one is no value for its column.
     """
     text = {column: _text(value) for column, value in cells.items()}
     blank = dict.fromkeys([*COLUMNS, "file"]) | {"line": 0, "prompt": "-", "model": "-"}
-    _, wrong = check(pl.DataFrame([blank | text], schema_overrides=dict.fromkeys(COLUMNS, pl.String)), {})
+    types = dict.fromkeys([*COLUMNS, "file"], pl.String)
+    sound, wrong = check(pl.DataFrame([blank | text], schema_overrides=types), {})
     if wrong:
         raise ConfigError(f"{where}.{wrong[0].column}: {wrong[0].value!r} {wrong[0].reason}")
-    return text
+    return {column: sound[column][0] for column in cells}
 
 
 def _text(cell: Cell) -> str | None:

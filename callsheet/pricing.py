@@ -1,0 +1,251 @@
+"""What a request would cost, to the cent, or why it cannot be bought. Pure: no files, no network, no clock.
+
+Everything that the service would answer 400 to for the sake of the model is found here (INTERFACE 2.2 to 2.4,
+2.10, 4.4). Money is `Decimal` from the catalogue's text on; nothing is guessed and nothing is rounded.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import TypeVar
+
+from callsheet.records import Catalogue, Kind, Model, Price
+
+OUTPUT_FORMATS = ("jpeg", "png", "webp")
+"""INTERFACE 2.3; the first is the default."""
+
+ROLES = ("first_frame", "last_frame", "reference_image")
+MOST_IMAGES = 20
+"""INTERFACE 8: images in a request."""
+
+
+@dataclass(frozen=True, slots=True)
+class Combination:
+    """What a row asks for, apart from its prompt. None means that nothing is said.
+
+    Attributes:
+        duration: seconds.
+        images: role and column of each image, in the order of the request; no role where none was given.
+    """
+
+    model: str
+    aspect_ratio: str | None = None
+    resolution: str | None = None
+    output_format: str | None = None
+    duration: int | None = None
+    sound: bool | None = None
+    images: tuple[tuple[str | None, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Defaults:
+    """The config's defaults for what only one kind of model takes; the other kind is left without."""
+
+    output_format: str | None = None
+    duration: int | None = None
+    sound: bool | None = None
+
+
+NO_DEFAULTS = Defaults()
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """The service would not take it: the offending column, what stands there, and why."""
+
+    column: str
+    value: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """What will be sent, with every default made explicit, and its price.
+
+    Attributes:
+        parameters: `model` and those of `aspect_ratio`, `duration`, `output_format`, `resolution`, `sound`
+            that the request carries.
+        roles: the role of each image, in order.
+        price: None where the catalogue has none.
+        unpriced: why there is no price; empty where there is one.
+    """
+
+    kind: Kind
+    parameters: Mapping[str, str | int | bool]
+    roles: tuple[str, ...]
+    price: Price | None
+    unpriced: str = ""
+
+
+_TOO_MUCH = 10**9
+_T = TypeVar("_T", str, int)
+
+
+class _Refused(Exception):
+    def __init__(self, column: str, value: object, reason: str) -> None:
+        self.refusal = Refusal(column, "" if value is None else str(value), reason)
+
+
+def offer(asked: Combination, catalogue: Catalogue, defaults: Defaults = NO_DEFAULTS) -> Offer | Refusal:
+    """Resolves and prices one combination.
+
+    Args:
+        asked: what the row says.
+        catalogue: the live models.
+        defaults: the config's, for what the row leaves open.
+    """
+    try:
+        model = _model(asked.model, catalogue)
+        if model.type == Kind.IMAGE:
+            return _image(asked, model, defaults)
+        return _video(asked, model, defaults)
+    except _Refused as refused:
+        return refused.refusal
+
+
+def _model(name: str, catalogue: Catalogue) -> Model:
+    model = catalogue.get(name)
+    if model is None:
+        near = difflib.get_close_matches(name, catalogue, n=3, cutoff=0.4)
+        guess = f"did you mean {' or '.join(near)}?" if near else f"there are {_listed(catalogue)}"
+        raise _Refused("model", name, f"the service has no model {name}; {guess}")
+    if model.type not in {Kind.IMAGE, Kind.VIDEO}:
+        raise _Refused("model", name, f"{name} makes {model.type}, which cannot be bought in a batch")
+    return model
+
+
+def _image(asked: Combination, model: Model, defaults: Defaults) -> Offer:
+    for column, value in (("duration", asked.duration), ("sound", asked.sound)):
+        if value is not None:
+            raise _Refused(column, _cell(value), f"{column} is for videos, and {model.id} makes images")
+    roles = _roles(asked, model, none_given="reference_image")
+    output_format = asked.output_format or defaults.output_format or OUTPUT_FORMATS[0]
+    if output_format not in OUTPUT_FORMATS:
+        there_are = _listed(OUTPUT_FORMATS)
+        raise _Refused(
+            "output_format", output_format, f"{output_format} is no output format; there are {there_are}"
+        )
+    parameters = _common(asked, model) | {"output_format": output_format}
+    price, unpriced = _price(model, parameters, "not_applicable")
+    return Offer(Kind.IMAGE, parameters, roles, price, unpriced)
+
+
+def _video(asked: Combination, model: Model, defaults: Defaults) -> Offer:
+    if asked.output_format is not None:
+        reason = f"output_format is for images, and {model.id} makes videos"
+        raise _Refused("output_format", asked.output_format, reason)
+    roles = _roles(asked, model, none_given=None)
+    parameters = _common(asked, model)
+    wanted = asked.duration if asked.duration is not None else defaults.duration
+    duration = _offered("duration", wanted, model.supported_durations, model)
+    if duration is not None:
+        parameters["duration"] = duration
+    sound = bool(asked.sound if asked.sound is not None else defaults.sound)
+    if sound and not model.supports_sound:
+        raise _Refused("sound", "true", f"{model.id} makes no sound")
+    parameters["sound"] = sound
+    price, unpriced = _price(model, parameters, "sound_on" if sound else "sound_off")
+    return Offer(Kind.VIDEO, parameters, roles, price, unpriced)
+
+
+def _common(asked: Combination, model: Model) -> dict[str, str | int | bool]:
+    parameters: dict[str, str | int | bool] = {"model": model.id}
+    for column, value, offered in (
+        ("aspect_ratio", asked.aspect_ratio, model.supported_aspect_ratios),
+        ("resolution", asked.resolution, model.supported_resolutions),
+    ):
+        chosen = _offered(column, value, offered, model)
+        if chosen is not None:
+            parameters[column] = chosen
+    return parameters
+
+
+def _offered(column: str, value: _T | None, offered: tuple[_T, ...], model: Model) -> _T | None:
+    """The value, or the model's first entry where nothing is said; None where the model lists none."""
+    if value is None:
+        return offered[0] if offered else None
+    if value not in offered:
+        offers = f"it offers {_listed(offered)}" if offered else f"it takes no {column}"
+        raise _Refused(column, value, f"{column} {value} is not offered by {model.id}; {offers}")
+    return value
+
+
+def _roles(asked: Combination, model: Model, none_given: str | None) -> tuple[str, ...]:
+    """The role of each image, checked by the rules of INTERFACE 2.2 and 2.4 and the model's own."""
+    if len(asked.images) > MOST_IMAGES:
+        reason = f"{len(asked.images)} images are given; a request takes at most {MOST_IMAGES}"
+        raise _Refused(asked.images[-1][1], len(asked.images), reason)
+    roles = []
+    columns: dict[str, str] = {}
+    for given, column in asked.images:
+        role = given or none_given
+        if role is None:
+            raise _Refused(column, "", f"an image for a video needs a role; there are {_listed(ROLES)}")
+        if model.type == Kind.IMAGE and role in {"first_frame", "last_frame"}:
+            raise _Refused(column, role, f"{role} is for videos, and {model.id} makes images")
+        if role not in model.supported_references:
+            takes = (
+                f"it takes {_listed(model.supported_references)}"
+                if model.supported_references
+                else "it takes no images"
+            )
+            raise _Refused(column, role, f"{model.id} takes no {role}; {takes}")
+        roles.append(role)
+        columns[role] = column
+    for role, count in Counter(roles).items():
+        most = model.supported_references[role]
+        if count > most:
+            raise _Refused(columns[role], count, f"{model.id} takes at most {most} {role}; {count} are given")
+    if "last_frame" in columns and "first_frame" not in columns:
+        raise _Refused(columns["last_frame"], "last_frame", "a last_frame needs a first_frame")
+    if "reference_image" in columns and len(columns) > 1:
+        column = columns["reference_image"]
+        raise _Refused(
+            column, "reference_image", "a reference_image cannot go with a first_frame or last_frame"
+        )
+    return tuple(roles)
+
+
+def _price(model: Model, parameters: Mapping[str, str | int | bool], sound: str) -> tuple[Price | None, str]:
+    """The rate for what will be sent (INTERFACE 2.10, rules 1 to 4); otherwise why there is no price."""
+    pricing, resolution = model.pricing, parameters.get("resolution")
+    if not pricing.rates:
+        return None, f"{model.id} has no rates in the catalogue, and that does not mean free"
+    if pricing.currency != "USD":
+        return None, f"{model.id} is priced in {pricing.currency}, and a budget is in USD"
+    at_resolution = [rate for rate in pricing.rates if rate.resolution == resolution]
+    for wanted in dict.fromkeys((sound, "not_applicable")):
+        matching = {(rate.billable_unit, rate.unit_price) for rate in at_resolution if rate.sound == wanted}
+        if len(matching) > 1:
+            return None, f"{model.id} has several rates for resolution {resolution} and sound {wanted}"
+        if matching:
+            return _quantified(model, parameters, *matching.pop())
+    return None, f"{model.id} has no rate for resolution {resolution} and sound {sound}"
+
+
+def _quantified(
+    model: Model, parameters: Mapping[str, str | int | bool], unit: str, unit_price: Decimal
+) -> tuple[Price | None, str]:
+    quantities = {"image": 1} if model.type == Kind.IMAGE else {"video_second": parameters.get("duration")}
+    quantity = quantities.get(unit)
+    if quantity is None:
+        return None, f"{model.id} is billed by {unit}, and how many of them a {model.type} has is not known"
+    if not (unit_price.is_finite() and 0 <= unit_price < _TOO_MUCH and unit_price == round(unit_price, 6)):
+        return (
+            None,
+            f"{model.id} has the unit price {unit_price}, which is no amount of money to six decimals",
+        )
+    return Price(unit, unit_price, int(quantity), model.pricing.currency), ""
+
+
+def _cell(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _listed(values: Iterable[object]) -> str:
+    texts = [str(value) for value in values]
+    return ", ".join(texts[:20]) + (f" and {len(texts) - 20} more" if len(texts) > 20 else "")
