@@ -141,6 +141,8 @@ def _request(connection: socket.socket) -> bytes:
             return b""
         data += chunk
     head, _, body = data.partition(b"\r\n\r\n")
+    if b"100-continue" in head:
+        connection.sendall(b"HTTP/1.1 100 Continue\r\n\r\n")
     length = next(
         (
             int(line.split(b":")[1])

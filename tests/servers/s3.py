@@ -1,0 +1,123 @@
+"""A real S3 server on this machine: SeaweedFS, which checks keys, signatures, checksums and conditions.
+
+with s3(folder) as server:
+    ...  # server.endpoint_url, server.environment, server.client()
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import boto3
+from botocore.config import Config
+from botocore.exceptions import BotoCoreError, ClientError
+
+if TYPE_CHECKING:
+    from types_boto3_s3 import S3Client
+
+_READER = ["Read", "List"]
+_ACCOUNTS = {
+    "writer": ("writer-key", "writer-secret", ["Admin"]),
+    "reader": ("reader-key", "reader-secret", _READER),
+}
+
+
+@dataclass(frozen=True)
+class Server:
+    """Where it is, and how to get in."""
+
+    endpoint_url: str
+    bucket: str
+
+    def environment(self, account: str = "writer") -> dict[str, str]:
+        """Environment variables for the standard credential chain; `account` is `writer` or `reader`."""
+        key, secret, _ = _ACCOUNTS[account]
+        return {
+            "AWS_ACCESS_KEY_ID": key,
+            "AWS_SECRET_ACCESS_KEY": secret,
+            "AWS_ENDPOINT_URL": self.endpoint_url,
+        }
+
+    def client(self) -> S3Client:
+        """A client that may do everything."""
+        key, secret, _ = _ACCOUNTS["writer"]
+        return boto3.client(
+            "s3",
+            endpoint_url=self.endpoint_url,
+            aws_access_key_id=key,
+            aws_secret_access_key=secret,
+            region_name="us-east-1",
+            config=Config(s3={"addressing_style": "path"}, retries={"total_max_attempts": 1}),
+        )
+
+
+@contextmanager
+def s3(folder: Path, bucket: str = "media") -> Iterator[Server]:
+    """Starts the server with its data in `folder`, and one empty bucket; about 3 s."""
+    identities = [
+        {"name": name, "credentials": [{"accessKey": key, "secretKey": secret}], "actions": actions}
+        for name, (key, secret, actions) in _ACCOUNTS.items()
+    ]
+    (folder / "s3.json").write_text(json.dumps({"identities": identities}))
+    ports = dict(zip(["s3.port", "master.port", "volume.port", "filer.port"], _free_ports(4), strict=True))
+    command = [shutil.which("weed", path=str(Path(sys.executable).parent)) or "weed", "server"]
+    command += [
+        "-ip=127.0.0.1",
+        "-ip.bind=127.0.0.1",
+        f"-dir={folder}",
+        "-filer",
+        "-s3",
+        "-s3.port.iceberg=0",
+    ]
+    command += [f"-s3.config={folder / 's3.json'}", "-master.volumeSizeLimitMB=64", "-volume.max=50"]
+    command += [f"-{name}={port}" for name, port in ports.items()]
+    with (folder / "weed.log").open("wb") as log:
+        process = subprocess.Popen(command, stdout=log, stderr=log, cwd=folder)
+    server = Server(f"http://127.0.0.1:{ports['s3.port']}", bucket)
+    try:
+        _wait_for_bucket(server, process, folder / "weed.log")
+        yield server
+    finally:
+        process.kill()  # it takes its time to end politely, and its data is thrown away
+        process.wait()
+
+
+def _wait_for_bucket(server: Server, process: subprocess.Popen[bytes], log: Path) -> None:
+    client = server.client()
+    deadline = time.monotonic() + 30
+    while True:
+        try:
+            client.create_bucket(Bucket=server.bucket)
+            client.put_object(Bucket=server.bucket, Key="ready", Body=b"")
+            client.delete_object(Bucket=server.bucket, Key="ready")
+        except (BotoCoreError, ClientError):
+            if process.poll() is not None or time.monotonic() > deadline:
+                raise RuntimeError(f"the S3 server did not start:\n{log.read_text()[-2000:]}") from None
+            time.sleep(0.1)
+        else:
+            return
+
+
+def _free_ports(count: int) -> list[int]:
+    """Free ports whose neighbours 10,000 above, which SeaweedFS takes for gRPC, are ports too."""
+    holders = []
+    ports: list[int] = []
+    while len(ports) < count:
+        holder = socket.create_server(("127.0.0.1", 0))
+        holders.append(holder)
+        port = holder.getsockname()[1]
+        if port < 55_000:
+            ports.append(port)
+    for holder in holders:
+        holder.close()
+    return ports
