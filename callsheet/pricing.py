@@ -110,7 +110,7 @@ def offer(asked: Combination, catalogue: Catalogue, defaults: Defaults = NO_DEFA
 def _model(name: str, catalogue: Catalogue) -> Model:
     model = catalogue.get(name)
     if model is None:
-        near = difflib.get_close_matches(name, catalogue, n=3, cutoff=0.4)
+        near = difflib.get_close_matches(name, catalogue, n=3)
         guess = f"did you mean {' or '.join(near)}?" if near else f"there are {_listed(catalogue)}"
         raise _Refused("model", name, f"the service has no model {name}; {guess}")
     if model.type not in {Kind.IMAGE, Kind.VIDEO}:
