@@ -61,6 +61,11 @@ class Plan:
     made_at: datetime
     currency: Literal["USD"] = "USD"
 
+    @property
+    def rejected_rows(self) -> int:
+        """Rows with something wrong, those without a price among them."""
+        return len({reject.line for reject in self.rejects})
+
     def jobs_in_order(self) -> Iterator[Job]:
         """Every job, in the file's order, read a slice at a time."""
         for start in range(0, self.jobs, _SLICE):

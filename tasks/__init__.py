@@ -1,1 +1,18 @@
 """The steps of the data's way, one Prefect task a file: read, price, submit, poll, download, record."""
+
+import logging
+
+from callsheet.errors import CallsheetError
+
+
+def _plain_words(record: logging.LogRecord) -> bool:
+    """Errors that Callsheet raises on purpose say all in their message: they are logged without their trace."""
+    error = record.exc_info[1] if record.exc_info else None
+    known = error.split(CallsheetError)[1] is None if isinstance(error, BaseExceptionGroup) else None
+    if known or isinstance(error, CallsheetError):
+        record.exc_info = None
+    return True
+
+
+for _name in ("prefect.flow_runs", "prefect.task_runs"):
+    logging.getLogger(_name).addFilter(_plain_words)

@@ -6,6 +6,7 @@ A plain function, not a task: it takes no time of its own, and its quote belongs
 from __future__ import annotations
 
 from callsheet.plan import Plan
+import polars as pl
 from prefect.artifacts import acreate_table_artifact
 
 from callsheet import plan as plans
@@ -34,7 +35,7 @@ async def approve(
     quote = await quotes.quote_plan(plan, settings, client)
     WATCHER.get().quoted(quote)
     await acreate_table_artifact(
-        plans.lines(plan).cast(str).to_dicts(), key="quote", description=quote.line()
+        plans.lines(plan).cast(pl.String).to_dicts(), key="quote", description=quote.line()
     )
     stop = quote.objection(settings)
     if stop is None and not approved:

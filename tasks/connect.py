@@ -6,6 +6,8 @@ stores those in plain text.
 
 from __future__ import annotations
 
+from typing import Any
+
 from prefect.blocks.system import Secret
 
 from callsheet.errors import ConfigError
@@ -24,7 +26,7 @@ async def connect(settings: Settings) -> Client:
     if block is None:
         return Client(settings.service.base_url, api_key(settings.service.api_key_env))
     try:
-        secret = await Secret[str].aload(block)
+        secret: Any = await Secret.aload(block)
     except ValueError as error:
         raise ConfigError(
             f"service.api_key_block: there is no Prefect Secret block named {block!r}",

@@ -6,6 +6,7 @@ whose URLs expire first go first. What cannot be stored stays `generated` in the
 
 from __future__ import annotations
 
+import asyncio
 import heapq
 import itertools
 from dataclasses import replace
@@ -65,6 +66,8 @@ async def _collect(run: Run, file: File) -> None:
 
 async def _fetch(run: Run, file: File) -> tuple[File, Spooled] | None:
     """Downloads and verifies one file; None when it is lost, or left for the next run."""
+    if found := await asyncio.to_thread(media.waiting, run.spool, _spool_name(file)):
+        return file, found  # an earlier run had it, and storage did not take it
     refreshed = False
     patience = anyio.current_time() + run.settings.poll.timeout
     for tries in itertools.count(1):

@@ -6,7 +6,6 @@ next run or `collect`; giving up on it here would lose what is paid for.
 
 from __future__ import annotations
 
-
 import anyio
 from anyio.streams.memory import MemoryObjectSendStream
 from prefect import task

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 
-from callsheet.batches import Batch
 from prefect import task
 from prefect.cache_policies import NO_CACHE
 
 from callsheet import batches
+from callsheet.batches import Batch
 from callsheet.settings import Settings
 
 

@@ -101,7 +101,7 @@ async def _buy(
     """Buys one job. It ends accepted, failed or in doubt; or planned as before, when buying stops first."""
     tries = 1
     try:
-        body = await references.fill(job)
+        body = await references.fill(job, endpoint_url=run.settings.storage.endpoint_url)
     except CallsheetError as error:
         run.halt(error)
         return

@@ -17,15 +17,19 @@ import yaml
 from backlot.server import Backlot, serve
 from backlot.settings import Settings as BacklotSettings
 from callsheet.report import Summary
+from tests.servers.prefect import PrefectServer, prefect_server
 
 
 @pytest.fixture(scope="session")
-def prefect_server() -> Iterator[None]:
-    """A real Prefect server with a database of its own, for every flow that runs in this process."""
-    from prefect.testing.utilities import prefect_test_harness
+def prefect(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PrefectServer]:
+    """A real Prefect server with a database of its own; flows that run in this process use it too."""
+    from prefect.settings import PREFECT_API_URL, PREFECT_LOGGING_LEVEL, temporary_settings
 
-    with prefect_test_harness(server_startup_timeout=90):
-        yield
+    with (
+        prefect_server(tmp_path_factory.mktemp("prefect")) as server,
+        temporary_settings({PREFECT_API_URL: server.api, PREFECT_LOGGING_LEVEL: "CRITICAL"}),
+    ):
+        yield server
 
 
 @pytest.fixture

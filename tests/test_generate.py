@@ -16,7 +16,7 @@ from PIL import Image
 
 from tests.conftest import Project
 
-pytestmark = pytest.mark.usefixtures("prefect_server")
+pytestmark = pytest.mark.usefixtures("prefect")
 
 STILL = {"model": "sketch-1", "aspect_ratio": "1:1"}
 FILM = {"model": "dailies-1", "aspect_ratio": "9:16", "duration": 1}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -11,15 +11,14 @@ import httpx
 import pytest
 
 from tests.conftest import Project
-from tests.servers.prefect import PrefectServer, prefect_server
+from tests.servers.prefect import PrefectServer
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PrefectServer]:
-    with prefect_server(tmp_path_factory.mktemp("prefect")) as running:
-        running.command("work-pool", "create", "crew", "--type", "process")
-        running.command("--no-prompt", "deploy", "--all")
-        yield running
+def server(prefect: PrefectServer) -> PrefectServer:
+    prefect.command("work-pool", "create", "crew", "--type", "process")
+    prefect.command("--no-prompt", "deploy", "--all")
+    return prefect
 
 
 def _ask(server: PrefectServer, path: str, **filters: Any) -> list[dict[str, Any]]:
@@ -48,24 +47,29 @@ def test_a_deployed_run_buys_a_batch_and_shows_it(
     )
     keyed = replace(server, environment=server.environment | {"CALLSHEET_API_KEY": made.backlot.api_key})
     with keyed.worker("crew"):
-        server.command("deployment", "run", "generate-batch/by-hand", "--param", f"config={made.config}")
-        run = _wait(server)
+        server.command(
+            *("deployment", "run", "generate-batch/by-hand", "--param", f"config={made.config}"),
+            *("--tag", made.folder.name),
+        )
+        run = _wait(server, made.folder.name)
     assert (run["state"]["type"], run["state"]["name"]) == ("COMPLETED", "Complete"), run["state"]["message"]
     assert run["name"] == "batch"
     assert "callsheet" in run["tags"]
     assert made.manifest().height == 4
     tasks = _ask(server, "task_runs", flow_runs={"id": {"any_": [run["id"]]}})
     assert sorted(one["name"] for one in tasks) == ["download", "poll", "price", "read", "record", "submit"]
-    artifacts = {one["key"]: one["data"] for one in _ask(server, "artifacts")}
+    artifacts = {
+        one["key"]: one["data"] for one in _ask(server, "artifacts", flow_runs={"id": {"any_": [run["id"]]}})
+    }
     assert artifacts["progress"] == 100.0
     assert "test: complete" in artifacts["costs"]
     assert "dailies-1" in artifacts["quote"]
 
 
-def _wait(server: PrefectServer) -> dict[str, Any]:
+def _wait(server: PrefectServer, tag: str) -> dict[str, Any]:
     deadline = time.monotonic() + 120
     while True:
-        [run] = _ask(server, "flow_runs")
+        [run] = _ask(server, "flow_runs", flow_runs={"tags": {"all_": [tag]}})
         if run["state"]["type"] in ("COMPLETED", "FAILED", "CRASHED"):
             return run
         assert time.monotonic() < deadline, f"the run is still {run['state']}"
