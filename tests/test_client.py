@@ -1,4 +1,4 @@
-"""The client against real sockets: every answer and every breakage, and what it means for the money."""
+"""The client: every answer read as the interface says, and nothing told to whom it is not meant for."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ import asyncio
 import inspect
 import json
 import logging
-from collections.abc import Awaitable, Callable, Mapping
-from datetime import UTC, datetime
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,10 @@ from typing import Any
 import httpx
 import pytest
 
-from callsheet import errors
+from backlot.server import Backlot
+from backlot.server import serve as serve_backlot
+from backlot.settings import Settings as BacklotSettings
+from callsheet import errors, media
 from callsheet.errors import (
     CallsheetError,
     ConfigError,
@@ -30,7 +34,6 @@ from callsheet.errors import (
     RateLimit,
     Refusal,
     ServerError,
-    ServiceError,
     UnexpectedAnswer,
 )
 from callsheet.records import Failed, Generation, Kind, Pending
@@ -39,18 +42,7 @@ from callsheet.service import verdicts
 from callsheet.service.client import WINDOW, Client
 from callsheet.service.models import RateHeaders
 from callsheet.service.verdicts import Verdict
-from tests.servers.sockets import (
-    Behaviour,
-    certificate,
-    close,
-    full_backlog,
-    raw,
-    reply,
-    reset,
-    serve,
-    silence,
-    unused_port,
-)
+from tests.servers.sockets import Behaviour, error_reply, json_reply, page, raw, reply, serve
 
 KEY = "sk_very-secret"
 IMAGE = {
@@ -73,26 +65,17 @@ VIDEO = {**IMAGE["data"][0], "mime_type": "video/mp4", "duration": 5, "fps": 24,
 RATE = {"X-RateLimit-Limit": "60", "X-RateLimit-Remaining": "59", "X-RateLimit-Reset": "1700000060"}
 
 
-def run(url: str, use: Callable[[Client], Awaitable[Any]], **timeouts: float) -> Any:
+def run(url: str, use: Callable[[Client], Awaitable[Any]], key: str = KEY) -> Any:
     async def scenario() -> Any:
-        async with Client(url, KEY, **timeouts) as client:
+        async with Client(url, key) as client:
             return await use(client)
 
     return asyncio.run(scenario())
 
 
-def ask(behaviour: Behaviour, use: Callable[[Client], Awaitable[Any]], **timeouts: float) -> Any:
+def ask(behaviour: Behaviour, use: Callable[[Client], Awaitable[Any]]) -> Any:
     with serve(behaviour) as server:
-        return run(server.url, use, **timeouts)
-
-
-def json_reply(content: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Behaviour:
-    return reply(status, json.dumps(content).encode(), headers)
-
-
-def error_reply(status: int, code: str, headers: Mapping[str, str] | None = None, **more: Any) -> Behaviour:
-    body = {"message": "No.", "type": "invalid_request_error", "param": None, "code": code} | more
-    return json_reply({"error": body}, status, headers)
+        return run(server.url, use)
 
 
 async def image(client: Client) -> Any:
@@ -101,157 +84,6 @@ async def image(client: Client) -> Any:
 
 async def video(client: Client) -> Any:
     return await client.create_video({"model": "m", "prompt": "a cat"})
-
-
-# ---- what a breakage means for a submission
-
-HTML = b"<html><h1>Bad Gateway</h1></html>"
-PAGE = {"Content-Type": "text/html"}
-LONG = b"HTTP/1.1 200 OK\r\nContent-Length: 500\r\n\r\n" + json.dumps(IMAGE).encode()[:200]
-
-
-@pytest.mark.parametrize("submit", [image, video])
-@pytest.mark.parametrize("tls", [False, True], ids=["plain", "tls"])
-@pytest.mark.parametrize(
-    "behaviour, verdict",
-    [
-        pytest.param(close, Verdict.IN_DOUBT, id="closed after the request was read"),
-        pytest.param(reset, Verdict.IN_DOUBT, id="reset after the request was read"),
-        pytest.param(silence, Verdict.IN_DOUBT, id="read timed out"),
-        pytest.param(raw(b"HTTTP!\r\n\r\n"), Verdict.IN_DOUBT, id="garbled status line"),
-        pytest.param(LONG and raw(LONG), Verdict.IN_DOUBT, id="2xx cut off in the body"),
-        pytest.param(reply(200, b"{"), Verdict.IN_DOUBT, id="2xx that is not JSON"),
-        pytest.param(reply(200, b"[" * 100_000), Verdict.IN_DOUBT, id="2xx nested without end"),
-        pytest.param(reply(200, b'{"id": "\xff"}'), Verdict.IN_DOUBT, id="2xx that is not UTF-8"),
-        pytest.param(reply(204), Verdict.IN_DOUBT, id="2xx without a body"),
-        pytest.param(reply(200, HTML, PAGE), Verdict.IN_DOUBT, id="2xx with a page"),
-        pytest.param(
-            reply(200, b"no gzip", {"Content-Encoding": "gzip"}),
-            Verdict.IN_DOUBT,
-            id="2xx that cannot be unpacked",
-        ),
-        pytest.param(json_reply({"status": "pending"}), Verdict.IN_DOUBT, id="2xx without an id"),
-        pytest.param(reply(502, HTML, PAGE), Verdict.IN_DOUBT, id="502 with a page"),
-        pytest.param(reply(504, HTML, PAGE), Verdict.IN_DOUBT, id="504 with a page"),
-        pytest.param(error_reply(502, "server_error"), Verdict.IN_DOUBT, id="502 with the error body"),
-        pytest.param(reply(500, HTML, PAGE), Verdict.IN_DOUBT, id="500 with a page"),
-        pytest.param(error_reply(500, "server_error"), Verdict.SAYS_NO, id="500"),
-        pytest.param(reply(503, HTML, PAGE), Verdict.SAYS_NO, id="503 with a page"),
-        pytest.param(error_reply(503, "server_error"), Verdict.SAYS_NO, id="503"),
-        pytest.param(error_reply(429, "rate_limit"), Verdict.LANES_FULL, id="429"),
-        pytest.param(
-            error_reply(429, "rate_limit", {"Retry-After": "7"}),
-            Verdict.WINDOW_FULL,
-            id="429 with Retry-After",
-        ),
-        pytest.param(error_reply(400, "invalid_parameter"), Verdict.REFUSED, id="400"),
-        pytest.param(error_reply(401, "invalid_api_key"), Verdict.STOP_KEY, id="401"),
-        pytest.param(error_reply(402, "quota_exceeded"), Verdict.STOP_BALANCE, id="402"),
-        pytest.param(error_reply(404, "not_found"), Verdict.REFUSED, id="404"),
-        pytest.param(error_reply(422, "content_policy_violation"), Verdict.REFUSED, id="422"),
-        pytest.param(reply(302, b"", {"Location": "/elsewhere"}), Verdict.REFUSED, id="redirect"),
-    ],
-)
-def test_verdict_on_a_submission(
-    behaviour: Behaviour,
-    verdict: Verdict,
-    tls: bool,
-    submit: Callable[[Client], Awaitable[Any]],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    pem = certificate(tmp_path) if tls else None
-    if pem:
-        monkeypatch.setenv("SSL_CERT_FILE", str(pem))
-    with serve(behaviour, tls=pem) as server, pytest.raises(ServiceError) as caught:
-        run(server.url, submit, generation_timeout=0.2)
-    assert verdicts.submit(caught.value) is verdict
-    assert len(server.requests) == 1, "a submission is sent once"
-    assert KEY not in repr(caught.value) + caught.value.hint
-
-
-def test_verdict_on_a_second_submission_over_the_same_connection() -> None:
-    """A connection that was good once and breaks under the next request raises doubt, as it must."""
-
-    async def twice(client: Client) -> None:
-        await image(client)
-        with pytest.raises(MaybeSent):
-            await image(client)
-
-    with serve(json_reply(IMAGE), close) as server:
-        run(server.url, twice)
-        assert (server.connections, len(server.requests)) == (1, 2)
-
-
-def test_refused_connection_was_not_sent() -> None:
-    with (
-        unused_port() as port,
-        pytest.raises(NotSent, match="POST /v2/images/generations: not sent") as caught,
-    ):
-        run(f"http://127.0.0.1:{port}", image)
-    assert f"http://127.0.0.1:{port}" in caught.value.hint
-    assert "service.base_url" in caught.value.hint
-    assert "CALLSHEET_BASE_URL" in caught.value.hint
-
-
-def test_unknown_name_was_not_sent() -> None:
-    with pytest.raises(NotSent):
-        run("http://no-such-host.invalid", image)
-
-
-def test_connect_timeout_was_not_sent() -> None:
-    with full_backlog() as port, pytest.raises(NotSent):
-        run(f"http://127.0.0.1:{port}", image, connect_timeout=0.2)
-
-
-def test_failed_tls_handshake_was_not_sent(tmp_path: Path) -> None:
-    with serve(json_reply(IMAGE), tls=certificate(tmp_path)) as untrusted, pytest.raises(NotSent):
-        run(untrusted.url, image)
-    assert untrusted.requests == []
-    with serve(json_reply(IMAGE)) as plain, pytest.raises(NotSent):
-        run(plain.url.replace("http:", "https:"), image, connect_timeout=0.5)
-
-
-def test_garbled_tls_after_the_handshake_is_doubt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Python's TLS raises an error of its own here, which httpx does not translate."""
-    pem = certificate(tmp_path)
-    monkeypatch.setenv("SSL_CERT_FILE", str(pem))
-
-    def garble(channel: Any) -> bool:
-        import socket
-
-        with socket.socket(fileno=channel.fileno()) as under:
-            under.sendall(b"this is no TLS record")
-            under.shutdown(socket.SHUT_WR)
-            under.detach()
-        return silence(channel)
-
-    with serve(garble, tls=pem) as server, pytest.raises(MaybeSent):
-        run(server.url, image, generation_timeout=2)
-
-
-def test_a_proxy_that_does_not_let_us_through_means_not_sent(monkeypatch: pytest.MonkeyPatch) -> None:
-    with serve(reply(403)) as proxy, pytest.raises(NotSent):
-        monkeypatch.setenv("https_proxy", proxy.url)
-        run("https://service.test", image)
-
-
-def test_a_proxy_that_answers_502_leaves_doubt(monkeypatch: pytest.MonkeyPatch) -> None:
-    with serve(reply(502, HTML, PAGE)) as proxy, pytest.raises(UnexpectedAnswer) as caught:
-        monkeypatch.setenv("http_proxy", proxy.url)
-        run("http://service.test", image)
-    assert verdicts.submit(caught.value) is Verdict.IN_DOUBT
-
-
-@pytest.mark.parametrize(
-    "kind",
-    [kind for _, kind in inspect.getmembers(httpx, inspect.isclass) if issubclass(kind, httpx.RequestError)],
-)
-def test_every_error_of_httpx_has_its_meaning(kind: type[httpx.RequestError]) -> None:
-    never_left = {"ConnectError", "ConnectTimeout", "PoolTimeout", "ProxyError", "UnsupportedProtocol"}
-    expected: type[ServiceError] = NotSent if kind.__name__ in never_left else MaybeSent
-    with pytest.raises(expected), client_module._failures("GET /x"):
-        raise kind("boom")
 
 
 # ---- refusals
@@ -293,7 +125,7 @@ def test_every_refusal_of_the_tree_is_reachable() -> None:
 
 def test_an_answer_without_the_error_body_keeps_its_status_as_code() -> None:
     with pytest.raises(UnexpectedAnswer, match="answered 404 Whatever, without") as caught:
-        ask(reply(404, HTML, PAGE), lambda client: client.video("req-1"))
+        ask(page(404), lambda client: client.video("req-1"))
     assert caught.value.code == "http_404"
     assert "CALLSHEET_BASE_URL" in caught.value.hint
     assert caught.value.rate is None
@@ -497,7 +329,10 @@ def test_a_download_follows_redirects_and_a_submission_does_not() -> None:
 
 
 def test_a_download_that_breaks_off_says_so() -> None:
-    with pytest.raises(MaybeSent), serve(raw(LONG)) as server:
+    with (
+        pytest.raises(MaybeSent),
+        serve(raw(b"HTTP/1.1 200 OK\r\nContent-Length: 500\r\n\r\nbegun")) as server,
+    ):
         run(server.url, lambda client: fetch(client, server.url))
     with pytest.raises(NotSent):
         run(server.url, lambda client: fetch(client, server.url))
@@ -506,7 +341,7 @@ def test_a_download_that_breaks_off_says_so() -> None:
 
 
 def test_a_refused_download_keeps_its_status_and_its_signature_to_itself() -> None:
-    with serve(reply(403, HTML, PAGE)) as server, pytest.raises(UnexpectedAnswer) as caught:
+    with serve(page(403)) as server, pytest.raises(UnexpectedAnswer) as caught:
         run(server.url, lambda client: fetch(client, server.url + "/f?sig=hidden"))
     assert verdicts.download(caught.value) is Verdict.GONE
     assert "hidden" not in str(caught.value)
@@ -542,3 +377,71 @@ def test_nothing_is_logged(caplog: pytest.LogCaptureFixture) -> None:
 def test_an_address_that_is_none_is_a_config_error() -> None:
     with pytest.raises(CallsheetError, match=r"service\.base_url"):
         Client("http://127.0.0.1:port", KEY)
+
+
+# ---- the backlot: every endpoint as a service that is not ours to bend answers it
+
+
+@pytest.fixture(scope="module")
+def backlot() -> Iterator[Backlot]:
+    with serve_backlot(BacklotSettings(port=0, image_seconds=0, video_seconds=0.2)) as running:
+        yield running
+
+
+def test_every_endpoint_of_the_backlot(backlot: Backlot, tmp_path: Path) -> None:
+    async def buy(client: Client) -> None:
+        before = await client.balance()
+        catalogue = await client.models()
+        assert await client.model("still-1") == catalogue["still-1"]
+        films = await client.models(Kind.VIDEO)
+        assert set(films) == {model.id for model in catalogue.values() if model.type == "video"}
+
+        still = await client.create_image({"model": "still-1", "prompt": "a cat", "output_format": "webp"})
+        assert still.rate is not None
+        assert still.rate.remaining == still.rate.limit - 1
+        assert still.rate.date == pytest.approx(time.time(), abs=5)
+        ordered = await client.create_video({"model": "dailies-1", "prompt": "a dog", "duration": 1})
+        assert await client.video(ordered.value.id) == ordered.value
+        film = ordered.value
+        while isinstance(film, Pending):
+            await asyncio.sleep(0.05)
+            film = await client.video(film.id)
+        assert isinstance(film, Generation)
+
+        for file, kind in [(still.value.media[0], "image/webp"), (film.media[0], "video/mp4")]:
+            assert file.mime_type == kind
+            async with client.download(file.url) as download:
+                assert download.length
+                kept = await media.spool(download, file.mime_type, tmp_path, "file")
+                assert kept.bytes == download.length
+
+        spent = still.value.usage.total_cost + film.usage.total_cost
+        assert spent > 0
+        assert await client.balance() == before - spent
+        now = datetime.now(UTC)
+        assert (await client.costs(now - timedelta(days=1), now + timedelta(minutes=1))).total_cost == spent
+
+    run(backlot.base_url, buy, key=backlot.api_key)
+
+
+def test_the_backlot_s_refusals(backlot: Backlot) -> None:
+    async def try_all(client: Client) -> None:
+        with pytest.raises(InvalidParameter) as wrong_ratio:
+            await client.create_image({"model": "still-1", "prompt": "x", "aspect_ratio": "7:5"})
+        assert wrong_ratio.value.param == "aspect_ratio"
+        with pytest.raises(ParameterMissing):
+            await client.create_video({"model": "dailies-1"})
+        with pytest.raises(ContentPolicyViolation):
+            await client.create_image({"model": "still-1", "prompt": "gore"})
+        with pytest.raises(NotFound):
+            await client.model("no-such-model")
+        with pytest.raises(NotFound):
+            await client.video("req-none")
+        with pytest.raises(UnexpectedAnswer) as forged:
+            async with client.download(f"{backlot.base_url}/v2/downloads/req-none/0?exp=1&sig=x"):
+                pass
+        assert verdicts.download(forged.value) is Verdict.GONE
+
+    run(backlot.base_url, try_all, key=backlot.api_key)
+    with pytest.raises(InvalidApiKey):
+        run(backlot.base_url, lambda client: client.balance())

@@ -1,9 +1,17 @@
-"""DESIGN's table of verdicts, row by row, for errors as the client raises them (see `test_client`)."""
+"""DESIGN's table of verdicts, row by row: for each error, and through the real transport."""
 
 from __future__ import annotations
 
+import asyncio
+import inspect
+import json
 import random
+import socket
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
 
+import httpx
 import pytest
 
 from callsheet.errors import (
@@ -22,82 +30,69 @@ from callsheet.errors import (
     ServiceError,
     UnexpectedAnswer,
 )
+from callsheet.service import client as client_module
 from callsheet.service import verdicts
+from callsheet.service.client import Client
 from callsheet.service.verdicts import Verdict
+from tests.servers.sockets import (
+    Behaviour,
+    certificate,
+    close,
+    error_reply,
+    full_backlog,
+    json_reply,
+    page,
+    raw,
+    reply,
+    reset,
+    serve,
+    silence,
+    unused_port,
+)
+
+# ---- each error
 
 
-def refusal(kind: type[Refusal], status: int) -> Refusal:
-    return kind("no", status=status)
-
-
-def rate_limit(retry_after: float | None) -> RateLimit:
-    error = RateLimit("slower", status=429)
-    error.retry_after = retry_after
+def refusal(kind: type[Refusal], status: int, retry_after: float | None = None) -> Refusal:
+    error = kind("no", status=status)
+    if isinstance(error, RateLimit):
+        error.retry_after = retry_after
     return error
 
 
-ALL = [
-    NotSent("x"),
-    MaybeSent("x"),
-    rate_limit(None),
-    rate_limit(2.0),
-    rate_limit(0.0),
-    refusal(InvalidParameter, 400),
-    refusal(ParameterMissing, 400),
-    refusal(InvalidApiKey, 401),
-    refusal(QuotaExceeded, 402),
-    refusal(NotFound, 404),
-    refusal(ContentPolicyViolation, 422),
-    refusal(ServerError, 500),
-    refusal(ServerError, 503),
-    *(
-        refusal(UnexpectedAnswer, status)
-        for status in (302, 400, 403, 404, 405, 408, 409, 410, 413, 500, 502, 504, 520)
-    ),
+SUBMIT: list[tuple[ServiceError, Verdict]] = [
+    (NotSent("x"), Verdict.NOT_SENT),
+    (MaybeSent("x"), Verdict.IN_DOUBT),
+    (refusal(RateLimit, 429), Verdict.LANES_FULL),
+    (refusal(RateLimit, 429, 0.0), Verdict.WINDOW_FULL),
+    (refusal(RateLimit, 429, 2.0), Verdict.WINDOW_FULL),
+    (refusal(InvalidParameter, 400), Verdict.REFUSED),
+    (refusal(ParameterMissing, 400), Verdict.REFUSED),
+    (refusal(InvalidApiKey, 401), Verdict.STOP_KEY),
+    (refusal(QuotaExceeded, 402), Verdict.STOP_BALANCE),
+    (refusal(NotFound, 404), Verdict.REFUSED),
+    (refusal(ContentPolicyViolation, 422), Verdict.REFUSED),
+    (refusal(ServerError, 500), Verdict.SAYS_NO),
+    (refusal(ServerError, 503), Verdict.SAYS_NO),
+    *((refusal(UnexpectedAnswer, n), Verdict.REFUSED) for n in (302, 400, 403, 404, 409, 410, 413)),
+    *((refusal(UnexpectedAnswer, n), Verdict.IN_DOUBT) for n in (408, 500, 502, 504, 520)),
 ]
+ERRORS = [error for error, _ in SUBMIT]
 
 
-@pytest.mark.parametrize(
-    "error, verdict",
-    list(
-        zip(
-            ALL,
-            [
-                Verdict.NOT_SENT,
-                Verdict.IN_DOUBT,
-                Verdict.LANES_FULL,
-                Verdict.WINDOW_FULL,
-                Verdict.WINDOW_FULL,
-                Verdict.REFUSED,
-                Verdict.REFUSED,
-                Verdict.STOP_KEY,
-                Verdict.STOP_BALANCE,
-                Verdict.REFUSED,
-                Verdict.REFUSED,
-                Verdict.SAYS_NO,
-                Verdict.SAYS_NO,
-                *[Verdict.REFUSED] * 5,
-                Verdict.IN_DOUBT,  # 408
-                *[Verdict.REFUSED] * 3,
-                *[Verdict.IN_DOUBT] * 4,
-            ],
-            strict=True,
-        )
-    ),
-)
+@pytest.mark.parametrize("error, verdict", SUBMIT)
 def test_submit(error: ServiceError, verdict: Verdict) -> None:
     assert verdicts.submit(error) is verdict
 
 
 def test_a_poll_goes_on_unless_the_key_or_the_generation_is_unknown() -> None:
     special = {InvalidApiKey: Verdict.STOP_KEY, NotFound: Verdict.NOT_FOUND}
-    assert [verdicts.poll(error) for error in ALL] == [
-        special.get(type(error), Verdict.AGAIN) for error in ALL
-    ]
+    for error in ERRORS:
+        assert verdicts.poll(error) is special.get(type(error), Verdict.AGAIN)
 
 
 def test_a_download_goes_on_unless_the_url_is_gone() -> None:
-    for error in ALL:
+    for error in ERRORS:
         gone = isinstance(error, Refusal) and error.status in {403, 404, 410}
         other = Verdict.STOP_KEY if isinstance(error, InvalidApiKey) else Verdict.AGAIN
         assert verdicts.download(error) is (Verdict.GONE if gone else other)
@@ -110,3 +105,162 @@ def test_backoff_doubles_up_to_a_minute_and_half_of_it_is_chance() -> None:
         waits = [verdicts.backoff(tries, jitter) for _ in range(200)]
         assert whole / 2 <= min(waits) < whole * 0.55
         assert whole * 0.95 < max(waits) <= whole
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [kind for _, kind in inspect.getmembers(httpx, inspect.isclass) if issubclass(kind, httpx.RequestError)],
+)
+def test_every_error_of_httpx_is_one_of_ours(kind: type[httpx.RequestError]) -> None:
+    never_left = {"ConnectError", "ConnectTimeout", "PoolTimeout", "ProxyError", "UnsupportedProtocol"}
+    expected: type[ServiceError] = NotSent if kind.__name__ in never_left else MaybeSent
+    with pytest.raises(expected), client_module._failures("GET /x"):
+        raise kind("boom")
+
+
+# ---- a submission to real sockets
+
+KEY = "sk_very-secret"
+IMAGE = {
+    "id": "req-1",
+    "data": [{"url": "http://x/", "mime_type": "image/png", "deletes_at": "2026-01-01T00:00:00.000Z"}],
+    "usage": {"total_cost": 0.04, "billable_unit": "image", "unit_price": 0.04, "quantity": 1},
+}
+CUT_OFF = b"HTTP/1.1 200 OK\r\nContent-Length: 500\r\n\r\n" + json.dumps(IMAGE).encode()[:100]
+CASES: dict[str, tuple[Behaviour, Verdict]] = {
+    "closed after the request was read": (close, Verdict.IN_DOUBT),
+    "reset after the request was read": (reset, Verdict.IN_DOUBT),
+    "read timed out": (silence, Verdict.IN_DOUBT),
+    "garbled status line": (raw(b"HTTTP!\r\n\r\n"), Verdict.IN_DOUBT),
+    "2xx cut off in the body": (raw(CUT_OFF), Verdict.IN_DOUBT),
+    "2xx that is not JSON": (reply(200, b"{"), Verdict.IN_DOUBT),
+    "2xx nested without end": (reply(200, b"[" * 100_000), Verdict.IN_DOUBT),
+    "2xx that is not UTF-8": (reply(200, b'{"id": "\xff"}'), Verdict.IN_DOUBT),
+    "2xx without a body": (reply(204), Verdict.IN_DOUBT),
+    "2xx with a page": (page(200), Verdict.IN_DOUBT),
+    "2xx that cannot be unpacked": (reply(200, b"?", {"Content-Encoding": "gzip"}), Verdict.IN_DOUBT),
+    "2xx without an id": (json_reply({"status": "pending"}), Verdict.IN_DOUBT),
+    "502 with a page": (page(502), Verdict.IN_DOUBT),
+    "502 with the error body": (error_reply(502, "server_error"), Verdict.IN_DOUBT),
+    "504 with a page": (page(504), Verdict.IN_DOUBT),
+    "500 with a page": (page(500), Verdict.IN_DOUBT),
+    "500 with the error body": (error_reply(500, "server_error"), Verdict.SAYS_NO),
+    "503 with a page": (page(503), Verdict.SAYS_NO),
+    "503 with the error body": (error_reply(503, "server_error"), Verdict.SAYS_NO),
+    "429": (error_reply(429, "rate_limit"), Verdict.LANES_FULL),
+    "429 with Retry-After": (error_reply(429, "rate_limit", {"Retry-After": "7"}), Verdict.WINDOW_FULL),
+    "400": (error_reply(400, "invalid_parameter"), Verdict.REFUSED),
+    "401": (error_reply(401, "invalid_api_key"), Verdict.STOP_KEY),
+    "402": (error_reply(402, "quota_exceeded"), Verdict.STOP_BALANCE),
+    "404": (error_reply(404, "not_found"), Verdict.REFUSED),
+    "422": (error_reply(422, "content_policy_violation"), Verdict.REFUSED),
+    "redirect": (reply(302, b"", {"Location": "/elsewhere"}), Verdict.REFUSED),
+}
+
+
+async def image(client: Client) -> Any:
+    return await client.create_image({"model": "m", "prompt": "a cat"})
+
+
+async def video(client: Client) -> Any:
+    return await client.create_video({"model": "m", "prompt": "a cat"})
+
+
+def run(url: str, use: Callable[[Client], Awaitable[Any]], **timeouts: float) -> Any:
+    async def scenario() -> Any:
+        async with Client(url, KEY, **timeouts) as client:
+            return await use(client)
+
+    return asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("submit", [image, video])
+@pytest.mark.parametrize("tls", [False, True], ids=["plain", "tls"])
+@pytest.mark.parametrize("case", CASES)
+def test_verdict_on_a_submission(
+    case: str,
+    tls: bool,
+    submit: Callable[[Client], Awaitable[Any]],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    behaviour, verdict = CASES[case]
+    pem = certificate(tmp_path) if tls else None
+    if pem:
+        monkeypatch.setenv("SSL_CERT_FILE", str(pem))
+    with serve(behaviour, tls=pem) as server, pytest.raises(ServiceError) as caught:
+        run(server.url, submit, generation_timeout=0.2)
+    assert verdicts.submit(caught.value) is verdict
+    assert len(server.requests) == 1, "a submission is sent once"
+    assert KEY not in repr(caught.value) + caught.value.hint
+
+
+def test_verdict_on_a_second_submission_over_the_same_connection() -> None:
+    """A connection that was good once and breaks under the next request raises doubt, as it must."""
+
+    async def twice(client: Client) -> None:
+        await image(client)
+        with pytest.raises(MaybeSent):
+            await image(client)
+
+    with serve(json_reply(IMAGE), close) as server:
+        run(server.url, twice)
+        assert (server.connections, len(server.requests)) == (1, 2)
+
+
+def test_refused_connection_was_not_sent() -> None:
+    with (
+        unused_port() as port,
+        pytest.raises(NotSent, match="POST /v2/images/generations: not sent") as caught,
+    ):
+        run(f"http://127.0.0.1:{port}", image)
+    assert f"http://127.0.0.1:{port}" in caught.value.hint
+    assert "service.base_url" in caught.value.hint
+    assert "CALLSHEET_BASE_URL" in caught.value.hint
+
+
+def test_unknown_name_was_not_sent() -> None:
+    with pytest.raises(NotSent):
+        run("http://no-such-host.invalid", image)
+
+
+def test_connect_timeout_was_not_sent() -> None:
+    with full_backlog() as port, pytest.raises(NotSent):
+        run(f"http://127.0.0.1:{port}", image, connect_timeout=0.2)
+
+
+def test_failed_tls_handshake_was_not_sent(tmp_path: Path) -> None:
+    with serve(json_reply(IMAGE), tls=certificate(tmp_path)) as untrusted, pytest.raises(NotSent):
+        run(untrusted.url, image)
+    assert untrusted.requests == []
+    with serve(json_reply(IMAGE)) as plain, pytest.raises(NotSent):
+        run(plain.url.replace("http:", "https:"), image, connect_timeout=0.5)
+
+
+def test_garbled_tls_after_the_handshake_is_doubt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python's TLS raises an error of its own here, which httpx does not translate."""
+    pem = certificate(tmp_path)
+    monkeypatch.setenv("SSL_CERT_FILE", str(pem))
+
+    def garble(channel: Any) -> bool:
+        with socket.socket(fileno=channel.fileno()) as under:
+            under.sendall(b"this is no TLS record")
+            under.shutdown(socket.SHUT_WR)
+            under.detach()
+        return silence(channel)
+
+    with serve(garble, tls=pem) as server, pytest.raises(MaybeSent):
+        run(server.url, image, generation_timeout=2)
+
+
+def test_a_proxy_that_does_not_let_us_through_means_not_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+    with serve(reply(403)) as proxy, pytest.raises(NotSent):
+        monkeypatch.setenv("https_proxy", proxy.url)
+        run("https://service.test", image)
+
+
+def test_a_proxy_that_answers_502_leaves_doubt(monkeypatch: pytest.MonkeyPatch) -> None:
+    with serve(page(502)) as proxy, pytest.raises(UnexpectedAnswer) as caught:
+        monkeypatch.setenv("http_proxy", proxy.url)
+        run("http://service.test", image)
+    assert verdicts.submit(caught.value) is Verdict.IN_DOUBT

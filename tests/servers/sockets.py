@@ -9,6 +9,7 @@ the whole request was read, and says whether the connection stays open.
 
 from __future__ import annotations
 
+import json
 import socket
 import ssl
 import struct
@@ -19,6 +20,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from ipaddress import IPv4Address
 from pathlib import Path
+from typing import Any
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
@@ -38,6 +40,22 @@ def reply(status: int, body: bytes = b"", headers: Mapping[str, str] | None = No
         return True
 
     return behave
+
+
+def json_reply(content: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Behaviour:
+    """A whole answer with a JSON body."""
+    return reply(status, json.dumps(content).encode(), headers)
+
+
+def error_reply(status: int, code: str, headers: Mapping[str, str] | None = None, **more: Any) -> Behaviour:
+    """A refusal with the interface's error body (INTERFACE 2.1); `more` are fields of it."""
+    body = {"message": "No.", "type": "invalid_request_error", "param": None, "code": code} | more
+    return json_reply({"error": body}, status, headers)
+
+
+def page(status: int) -> Behaviour:
+    """An HTML page, as a proxy answers."""
+    return reply(status, b"<html><h1>Whatever</h1></html>", {"Content-Type": "text/html"})
 
 
 def raw(message: bytes) -> Behaviour:
