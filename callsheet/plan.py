@@ -2,37 +2,31 @@
 
 `plan.parquet` has a row per job, in the batch file's order; its metadata hold the catalogue that the prices
 come from. Beside it lies `plan.rejects.parquet`, what will not be bought. The same batch, catalogue, settings
-and time make the same bytes. Each distinct combination is checked and priced once, by `pricing`.
+and time make the same bytes. What stands in it is found by `jobs`.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
-from itertools import product
 from pathlib import Path
 from tempfile import NamedTemporaryFile
 from typing import Any, Literal
 
 import polars as pl
 
-from callsheet import pricing, references
-from callsheet.batches import UNTIL_PRICED, Batch, fixed_values
+from callsheet.batches import Batch
 from callsheet.errors import InputError, StorageError
-from callsheet.pricing import Combination, Defaults, Offer, Refusal
+from callsheet.jobs import canonical, list_jobs
 from callsheet.records import Catalogue, Job, Kind, Model, Price, Reject
-from callsheet.rows import IMAGE_COLUMNS, in_file, shortened
+from callsheet.rows import in_file, shortened
 from callsheet.settings import Settings
 
-MONEY = pl.Decimal(18, 6)
 _SLICE = 8_192
-_ASKED = ("model", "aspect_ratio", "resolution", "output_format", "duration", "sound")
-_INLINED = pl.List(pl.Struct({"sha256": pl.String, "source": pl.String}))
 
 
 @dataclass(frozen=True)
@@ -43,6 +37,7 @@ class Plan:
         path: `plan.parquet`.
         batch: the batch's name.
         rows: rows of the batch file, rejected ones too.
+        rejected_rows: those with something wrong, a combination of the matrix or no price among it.
         jobs: what can be bought; rows of `plan.parquet`.
         rejects: what is wrong with the other rows, sorted by line; rows without a price too, unless the
             config allows them.
@@ -54,17 +49,13 @@ class Plan:
     path: Path
     batch: str
     rows: int
+    rejected_rows: int
     jobs: int
     rejects: tuple[Reject, ...]
     unpriced: int
     quoted: Decimal
     made_at: datetime
     currency: Literal["USD"] = "USD"
-
-    @property
-    def rejected_rows(self) -> int:
-        """Rows with something wrong, those without a price among them."""
-        return len({reject.line for reject in self.rejects})
 
     def jobs_in_order(self) -> Iterator[Job]:
         """Every job, in the file's order, read a slice at a time."""
@@ -96,23 +87,21 @@ def make(batch: Batch, catalogue: Catalogue, settings: Settings, path: Path, *, 
         ConfigError: a default or a value of the matrix is no value for its column.
         StorageError: the plan cannot be written.
     """
-    rows = _multiplied(batch.rows, settings)
-    rows, wrong_images = _with_images(rows, batch, settings.storage.endpoint_url)
-    rows, refused = _priced(rows, batch, catalogue, settings)
-    unpriced = rows.filter(pl.col("unit_price").is_null())
-    without_price: list[Reject] = []
-    if not settings.budget.allow_unpriced:
-        without_price = _rejects(unpriced.with_columns(reason=pl.col("unpriced")), batch)
-        rows = rows.filter(pl.col("unit_price").is_not_null())
-    jobs, impossible = _jobs(rows, batch, settings.batch)
-    rejects = dict.fromkeys([*batch.rejects, *wrong_images, *refused, *without_price, *impossible])
+    found = list_jobs(batch, catalogue, settings)
+    wrong = found.wrong.select("line", "file", "column", "value", "reason").iter_rows()
+    refused = [
+        Reject(line, batch.columns.get(column, column), shortened(value), in_file(reason, file))
+        for line, file, column, value, reason in wrong
+    ]
+    rejects = sorted(dict.fromkeys([*batch.rejects, *refused]), key=lambda reject: reject.line)
     about = {
         "batch": settings.batch,
         "rows": batch.total,
-        "unpriced": unpriced["row"].n_unique(),
+        "rejected_rows": batch.total - batch.rows.height + found.wrong["row"].n_unique(),
+        "unpriced": found.unpriced,
         "made_at": now.astimezone(UTC).isoformat(),
     }
-    _write(path, jobs, sorted(rejects, key=lambda reject: reject.line), about, catalogue)
+    _write(path, found.table, rejects, about, catalogue)
     return open_plan(path)
 
 
@@ -132,6 +121,7 @@ def open_plan(path: Path) -> Plan:
         path=path,
         batch=about["batch"],
         rows=about["rows"],
+        rejected_rows=about["rejected_rows"],
         jobs=price["jobs"][0],
         rejects=tuple(Reject(*each) for each in rejects.iter_rows()),
         unpriced=about["unpriced"],
@@ -161,210 +151,12 @@ def lines(plan: Plan) -> pl.DataFrame:
     )
 
 
-def _multiplied(rows: pl.DataFrame, settings: Settings) -> pl.DataFrame:
-    """Every row times every combination of the matrix, in the file's order; `row` counts the file's rows."""
-    rows = rows.with_row_index("row")
-    matrix = settings.input.matrix
-    if not matrix:
-        return rows
-    combinations = [
-        fixed_values(dict(zip(matrix, values, strict=True)), "input.matrix")
-        for values in product(*matrix.values())
-    ]
-    table = pl.DataFrame(combinations, schema={column: rows.schema[column] for column in matrix})
-    return (
-        rows.drop(matrix)
-        .join(table.with_row_index("combination"), how="cross")
-        .sort("row", "combination")
-        .drop("combination")
-    )
-
-
-def _with_images(
-    rows: pl.DataFrame, batch: Batch, endpoint_url: str | None
-) -> tuple[pl.DataFrame, list[Reject]]:
-    """Finds each row's images; every distinct source is read once, every distinct set made up once.
-
-    Adds `images_json` (of the request), `inlined`, `grows` and `roles` (role and column of each, as JSON).
-    """
-    seen: dict[str, references.Sent | str] = {}
-    sets = [
-        cells | _image_set(cells, seen, endpoint_url)
-        for cells in rows.select(IMAGE_COLUMNS).unique(maintain_order=True).iter_rows(named=True)
-    ]
-    schema = dict.fromkeys([*IMAGE_COLUMNS, "images_json", "roles", "column", "value", "reason"], pl.String)
-    table = pl.DataFrame(sets, schema=schema | {"inlined": _INLINED, "grows": pl.Int64})
-    joined = rows.join(table, on=IMAGE_COLUMNS, how="left", nulls_equal=True, maintain_order="left")
-    wrong = joined.filter(pl.col("reason").is_not_null())
-    sound = joined.filter(pl.col("reason").is_null()).drop(*IMAGE_COLUMNS, "column", "value", "reason")
-    return sound, _rejects(wrong, batch)
-
-
-def _image_set(
-    cells: dict[str, Any], seen: dict[str, references.Sent | str], endpoint_url: str | None
-) -> dict[str, Any]:
-    named = references.named(cells)
-    if isinstance(named, Refusal):
-        return asdict(named)
-    images, inlined, grows = [], {}, 0
-    for each in named:
-        sent = seen.get(each.source)
-        if sent is None:
-            sent = seen[each.source] = references.look(each.source, endpoint_url)
-        if isinstance(sent, str):
-            return {"column": each.column, "value": shortened(each.source), "reason": sent}
-        # Only an image model lets a role be left out (see pricing), and there it can be but this one.
-        images.append({"role": each.role or "reference_image", "url": sent.url})
-        grows += sent.grows
-        if sent.sha256:
-            inlined[sent.sha256] = each.source
-    return {
-        "images_json": _json(images) if images else None,
-        "roles": json.dumps([(each.role, each.column) for each in named]) if named else None,
-        "inlined": [{"sha256": sha256, "source": source} for sha256, source in inlined.items()],
-        "grows": grows,
-    }
-
-
-def _priced(
-    rows: pl.DataFrame, batch: Batch, catalogue: Catalogue, settings: Settings
-) -> tuple[pl.DataFrame, list[Reject]]:
-    """Resolves and prices each distinct combination once, and joins the answers back to the rows."""
-    given = settings.input.defaults
-    held = fixed_values({each: given[each] for each in UNTIL_PRICED if each in given}, "input.defaults")
-    defaults = Defaults(**held)  # type: ignore[arg-type]  # typed by fixed_values
-    asked = [*_ASKED, "roles"]
-    answers = []
-    for cells in rows.select(asked).unique(maintain_order=True).iter_rows(named=True):
-        images = tuple((role, column) for role, column in json.loads(cells["roles"] or "[]"))
-        combination = Combination(**{each: cells[each] for each in _ASKED}, images=images)
-        answers.append(_answer(pricing.offer(combination, catalogue, defaults)))
-    table = pl.DataFrame(answers, schema=_ANSWER)
-    distinct = rows.select(asked).unique(maintain_order=True).hstack(table)
-    joined = rows.join(distinct, on=asked, how="left", nulls_equal=True, maintain_order="left")
-    wrong = joined.filter(pl.col("reason").is_not_null())
-    return joined.filter(pl.col("reason").is_null()), _rejects(wrong, batch)
-
-
-_ANSWER: dict[str, Any] = {
-    **dict.fromkeys(
-        ["column", "value", "reason", "unpriced", "type", "billable_unit", "currency"], pl.String
-    ),
-    **dict.fromkeys(["head", "middle", "tail", "sent_resolution"], pl.String),
-    "sent_duration": pl.Int64,
-    "sent_sound": pl.Boolean,
-    "quantity": pl.Int64,
-    "unit_price": MONEY,
-    "price": MONEY,
-}
-
-
-def _answer(offer: Offer | Refusal) -> dict[str, Any]:
-    """An offer as a row of `_ANSWER`; the request's JSON in three parts, around `images` and `prompt`."""
-    if isinstance(offer, Refusal):
-        return asdict(offer)
-    parts = {name: f'"{name}":{_json(value)}' for name, value in sorted(offer.parameters.items())}
-    price = offer.price
-    return {
-        "type": offer.kind.value,
-        "head": "".join(f"{parts[name]}," for name in parts if name < "images"),
-        "middle": "".join(f"{parts[name]}," for name in parts if "images" < name < "prompt"),
-        "tail": "".join(f",{parts[name]}" for name in parts if name > "prompt"),
-        "sent_resolution": offer.parameters.get("resolution"),
-        "sent_duration": offer.parameters.get("duration"),
-        "sent_sound": offer.parameters.get("sound"),
-        "column": "model",
-        "value": offer.parameters["model"],
-        "unpriced": offer.unpriced,
-    } | (
-        {"billable_unit": price.billable_unit, "currency": price.currency, "quantity": price.quantity}
-        | {"unit_price": price.unit_price, "price": price.total}
-        if price
-        else {}
-    )
-
-
-def _jobs(rows: pl.DataFrame, batch: Batch, name: str) -> tuple[pl.DataFrame, list[Reject]]:
-    """Requests, samples and keys: the plan's table, and what turns out impossible on the way."""
-    prompts = pl.Series("prompt_json", map(_json, rows["prompt"]), pl.String)
-    images = pl.when(pl.col("images_json").is_not_null()).then(pl.format('"images":{},', "images_json"))
-    rows = rows.with_columns(prompts).with_columns(
-        request=pl.concat_str(
-            pl.lit("{"),
-            "head",
-            images.fill_null(""),
-            "middle",
-            pl.lit('"prompt":'),
-            "prompt_json",
-            "tail",
-            pl.lit("}"),
-        )
-    )
-    size = pl.col("request").str.len_bytes() + pl.col("grows")
-    limit = references.LARGEST_REQUEST
-    reason = pl.format(f"the request has {{}} bytes with its images; at most {limit:,} are taken", size)
-    too_large = rows.filter(size > limit).with_columns(
-        column=pl.lit("images"), value=pl.lit(""), reason=reason
-    )
-    rows = rows.filter(size <= limit)
-    again = ~pl.struct("row", "request").is_first_distinct()
-    twice = rows.filter(again).with_columns(reason=pl.lit("input.matrix asks for the same request twice"))
-    jobs = rows.filter(~again).with_columns(sample=pl.int_ranges(1, pl.col("samples") + 1)).explode("sample")
-    carried = pl.col("carried") if "carried" in rows.columns else pl.lit(None, pl.String).alias("carried")
-    table = jobs.select(
-        pl.Series("key", _keys(name, jobs), pl.String),
-        "row_id",
-        "sample",
-        "line",
-        "type",
-        "model",
-        pl.col("sent_resolution").alias("resolution"),
-        pl.col("sent_duration").alias("duration"),
-        pl.col("sent_sound").alias("sound"),
-        "request",
-        "inlined",
-        carried,
-        "billable_unit",
-        "unit_price",
-        "quantity",
-        "price",
-        "currency",
-    )
-    return table, _rejects(too_large, batch) + _rejects(twice, batch)
-
-
-def _keys(batch: str, jobs: pl.DataFrame) -> list[str]:
-    """Content addresses: the sha256 of {"batch", "request", "row_id", "sample"} as canonical JSON."""
-    name = _json(batch)
-    return [
-        hashlib.sha256(
-            f'{{"batch":{name},"request":{request},"row_id":{_json(row_id)},"sample":{sample}}}'.encode()
-        ).hexdigest()
-        for request, row_id, sample in jobs.select("request", "row_id", "sample").iter_rows()
-    ]
-
-
-def _json(value: Any) -> str:
-    """Canonical JSON: sorted keys, no spaces, UTF-8."""
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
-
-
-def _rejects(wrong: pl.DataFrame, batch: Batch) -> list[Reject]:
-    """Rows with `column`, `value` and `reason` as rejects."""
-    return [
-        Reject(line, batch.columns.get(column, column), shortened(value), in_file(reason, file))
-        for line, file, column, value, reason in wrong.select(
-            "line", "file", "column", "value", "reason"
-        ).iter_rows()
-    ]
-
-
 def _write(
     path: Path, jobs: pl.DataFrame, rejects: Sequence[Reject], about: dict[str, Any], catalogue: Catalogue
 ) -> None:
     """Both files, each in one step, the rejects first."""
     models = [catalogue[name].model_dump(mode="json") for name in sorted(catalogue)]
-    metadata = {"callsheet.plan": _json(about), "callsheet.catalogue": _json(models)}
+    metadata = {"callsheet.plan": canonical(about), "callsheet.catalogue": canonical(models)}
     schema = {"line": pl.Int64, "column": pl.String, "value": pl.String, "reason": pl.String}
     table = pl.DataFrame([asdict(each) for each in rejects], schema=schema)
     try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -11,10 +12,12 @@ from typing import Any
 import polars as pl
 import pytest
 
+from callsheet import references, sources
 from callsheet.batches import Batch, read
 from callsheet.errors import CallsheetError, ConfigError, InputError
 from callsheet.records import Reject
 from callsheet.settings import Settings
+from tests.servers import s3 as servers
 
 PARTI = Path(__file__).parents[2] / "shared/data/PartiPrompts.tsv"
 
@@ -366,6 +369,73 @@ def test_a_nested_column_where_text_is_meant_is_refused(tmp_path):
     pl.DataFrame({"prompt": [["a"]]}).write_parquet(tmp_path / "shots.parquet")
     with pytest.raises(InputError, match="the column 'prompt' holds"):
         read(settings(tmp_path / "shots.parquet"))
+
+
+@pytest.fixture(scope="module")
+def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[servers.Server]:
+    with servers.s3(tmp_path_factory.mktemp("s3")) as server:
+        yield server
+
+
+@pytest.fixture
+def bucket(s3: servers.Server, monkeypatch: pytest.MonkeyPatch) -> servers.Server:
+    """The server, found by the standard environment variables."""
+    for variable, value in s3.environment("reader").items():
+        monkeypatch.setenv(variable, value)
+    return s3
+
+
+def put(server: servers.Server, key: str, content: bytes) -> str:
+    server.client().put_object(Bucket=server.bucket, Key=key, Body=content)
+    return f"s3://{server.bucket}/{key}"
+
+
+def test_batch_files_are_read_from_s3(bucket, tmp_path):
+    put(bucket, "in/b.csv.gz", gzip.compress(b"id,prompt\n3,z\n"))
+    url = put(bucket, "in/a.csv", b"id,prompt\n1,x\n2,\n")
+    put(bucket, "in/deeper/c.csv", b"id,prompt\n4,w\n")
+    pl.DataFrame({"prompt": ["p"]}).write_parquet(tmp_path / "p.parquet")
+    parquet = put(bucket, "in/p.parquet", (tmp_path / "p.parquet").read_bytes())
+    assert prompts(read(settings(url))) == [(2, "x")]
+    assert prompts(read(settings(parquet))) == [(1, "p")]
+    found = read(settings(f"s3://{bucket.bucket}/in/*.csv*"))
+    assert found.rows["row_id"].to_list() == ["1", "3"]
+    assert [each.reason for each in found.rejects] == [f"the prompt is empty (in {url})"]
+
+
+def test_s3_is_also_found_by_the_config_s_endpoint(bucket, monkeypatch):
+    url = put(bucket, "one.csv", b"prompt\nx\n")
+    monkeypatch.delenv("AWS_ENDPOINT_URL")
+    given = settings(url)
+    storage = given.storage.model_copy(update={"endpoint_url": bucket.endpoint_url})
+    assert prompts(read(given.model_copy(update={"storage": storage}))) == [(2, "x")]
+
+
+def test_what_s3_does_not_have_is_named(bucket, monkeypatch):
+    for url, says in [
+        (f"s3://{bucket.bucket}/none.csv", "there is no such object"),
+        (f"s3://{bucket.bucket}/none-*.csv", "no file matches"),
+        ("s3://nobody/none.csv", "there is no such object (NoSuchBucket)"),
+        ("s3://nobody", "takes the form s3://bucket/key"),
+    ]:
+        with pytest.raises(InputError) as caught:
+            read(settings(url))
+        assert caught.value.message.startswith(url)
+        assert says in caught.value.message
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "wrong")
+    with pytest.raises(InputError, match="S3 refused to read it"):
+        read(settings(f"s3://{bucket.bucket}/none.csv"))
+
+
+def test_reference_images_are_read_from_s3(bucket):
+    content = b"\x89PNG\r\n\x1a\n" + b"p" * 100
+    url = put(bucket, "look.png", content)
+    found = references.look(url)
+    assert isinstance(found, references.Sent)
+    assert sources.read(url, 200) == content
+    assert "there is no such object" in str(references.look(url + "x"))
+    with pytest.raises(InputError, match="has 108 bytes; at most 100 are taken"):
+        sources.read(url, 100)
 
 
 @pytest.mark.skipif(not PARTI.exists(), reason="PartiPrompts.tsv is not part of the project")

@@ -141,7 +141,7 @@ def test_every_job_is_priced_and_stands_in_the_file_s_order(plan):
         ("b", 1, Kind.VIDEO, Decimal("0.771")),
         ("f", 1, Kind.IMAGE, Decimal("0.0407")),
     ]
-    assert (made.batch, made.rows, made.jobs, made.unpriced) == ("shots", 6, 4, 1)
+    assert (made.batch, made.rows, made.rejected_rows, made.jobs, made.unpriced) == ("shots", 6, 3, 4, 1)
     assert (made.quoted, made.currency, made.made_at) == (Decimal("0.9783"), "USD", NOW)
 
 
@@ -172,6 +172,16 @@ def test_what_cannot_be_bought_is_a_reject_with_its_line(plan):
         (5, "model", "proof-1", "proof-1 has no rates in the catalogue, and that does not mean free"),
         (6, "model", "reel-9", "the service has no model reel-9; did you mean reel-1?"),
     ]
+
+
+def test_rejected_rows_are_counted_once_and_in_every_file(plan, tmp_path):
+    for name in "ab":
+        text = "prompt,duration,sound\n,x,maybe\nok,,\nshort\nlong,5,yes\n"
+        (tmp_path / f"{name}.csv").write_text(text)
+    settings = plan.settings(tmp_path / "?.csv", matrix={"resolution": ["1K", "2K"]})
+    made = make(batches.read(settings), CATALOGUE, settings, tmp_path / "plan.parquet", now=NOW)
+    assert (made.rows, made.rejected_rows, made.jobs) == (8, 6, 4)
+    assert len(made.rejects) == 2 * (3 + 1 + 1)
 
 
 def test_a_reject_of_the_price_names_the_column_as_the_file_does(plan):

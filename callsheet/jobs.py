@@ -1,0 +1,249 @@
+"""Prompt rows and a catalogue -> the jobs to buy, resolved, priced and keyed; and what is refused.
+
+A column at a time; what takes a decision is decided once for each distinct case and joined back: each image
+source is read once, each combination of parameters is checked and priced once, by `pricing`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass
+from itertools import product
+from typing import Any
+
+import polars as pl
+
+from callsheet import pricing, references
+from callsheet.batches import UNTIL_PRICED, Batch, fixed_values
+from callsheet.pricing import Combination, Defaults, Offer, Refusal
+from callsheet.records import Catalogue
+from callsheet.rows import IMAGE_COLUMNS, shortened
+from callsheet.settings import Settings
+
+MONEY = pl.Decimal(18, 6)
+_ASKED = ("model", "aspect_ratio", "resolution", "output_format", "duration", "sound")
+_INLINED = pl.List(pl.Struct({"sha256": pl.String, "source": pl.String}))
+
+
+@dataclass(frozen=True)
+class JobList:
+    """What a batch comes to.
+
+    Attributes:
+        table: a row per job, in the file's order; the columns of `plan.parquet`.
+        wrong: what cannot be bought: `row` (of the batch), `line`, `file`, `column`, `value`, `reason`.
+        unpriced: prompt rows for which the catalogue has no price.
+    """
+
+    table: pl.DataFrame
+    wrong: pl.DataFrame
+    unpriced: int
+
+
+def list_jobs(batch: Batch, catalogue: Catalogue, settings: Settings) -> JobList:
+    """Multiplies out the matrix and the samples, resolves, prices and keys. Reads local and S3 images.
+
+    Raises:
+        ConfigError: a default or a value of the matrix is no value for its column.
+    """
+    rows = _multiplied(batch.rows, settings)
+    rows, bad_images = _with_images(rows, settings.storage.endpoint_url)
+    rows, refused = _priced(rows, catalogue, settings)
+    unpriced = rows.filter(pl.col("price").is_null())
+    wrong = [bad_images, refused]
+    if not settings.budget.allow_unpriced:
+        wrong.append(unpriced.with_columns(reason="unpriced"))
+        rows = rows.filter(pl.col("price").is_not_null())
+    rows, impossible = _requested(rows)
+    said = ["row", "line", "file", "column", "value", "reason"]
+    return JobList(
+        table=_table(rows, settings.batch),
+        wrong=pl.concat([each.select(said) for each in [*wrong, *impossible]]),
+        unpriced=unpriced["row"].n_unique(),
+    )
+
+
+def _multiplied(rows: pl.DataFrame, settings: Settings) -> pl.DataFrame:
+    """Every row times every combination of the matrix, in the file's order; `row` counts the file's rows."""
+    rows = rows.with_row_index("row")
+    matrix = settings.input.matrix
+    if not matrix:
+        return rows
+    combinations = [
+        fixed_values(dict(zip(matrix, values, strict=True)), "input.matrix")
+        for values in product(*matrix.values())
+    ]
+    table = pl.DataFrame(combinations, schema={column: rows.schema[column] for column in matrix})
+    return (
+        rows.drop(matrix)
+        .join(table.with_row_index("combination"), how="cross")
+        .sort("row", "combination")
+        .drop("combination")
+    )
+
+
+def _with_images(rows: pl.DataFrame, endpoint_url: str | None) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Finds each row's images; every distinct source is read once, every distinct set made up once.
+
+    Adds `images_json` (of the request), `inlined`, `grows` and `roles` (role and column of each, as JSON).
+    """
+    seen: dict[str, references.Sent | str] = {}
+    sets = [
+        cells | _image_set(cells, seen, endpoint_url)
+        for cells in rows.select(IMAGE_COLUMNS).unique(maintain_order=True).iter_rows(named=True)
+    ]
+    schema = dict.fromkeys([*IMAGE_COLUMNS, "images_json", "roles", "column", "value", "reason"], pl.String)
+    table = pl.DataFrame(sets, schema=schema | {"inlined": _INLINED, "grows": pl.Int64})
+    joined = rows.join(table, on=IMAGE_COLUMNS, how="left", nulls_equal=True, maintain_order="left")
+    wrong = joined.filter(pl.col("reason").is_not_null())
+    sound = joined.filter(pl.col("reason").is_null()).drop(*IMAGE_COLUMNS, "column", "value", "reason")
+    return sound, wrong
+
+
+def _image_set(
+    cells: dict[str, Any], seen: dict[str, references.Sent | str], endpoint_url: str | None
+) -> dict[str, Any]:
+    named = references.named(cells)
+    if isinstance(named, Refusal):
+        return asdict(named)
+    images, inlined, grows = [], {}, 0
+    for each in named:
+        sent = seen.get(each.source)
+        if sent is None:
+            sent = seen[each.source] = references.look(each.source, endpoint_url)
+        if isinstance(sent, str):
+            return {"column": each.column, "value": shortened(each.source), "reason": sent}
+        # Only an image model lets a role be left out (see pricing), and there it can be but this one.
+        images.append({"role": each.role or "reference_image", "url": sent.url})
+        grows += sent.grows
+        if sent.sha256:
+            inlined[sent.sha256] = each.source
+    return {
+        "images_json": canonical(images) if images else None,
+        "roles": json.dumps([(each.role, each.column) for each in named]) if named else None,
+        "inlined": [{"sha256": sha256, "source": source} for sha256, source in inlined.items()],
+        "grows": grows,
+    }
+
+
+def _priced(
+    rows: pl.DataFrame, catalogue: Catalogue, settings: Settings
+) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Resolves and prices each distinct combination once, and joins the answers back to the rows."""
+    given = settings.input.defaults
+    held = fixed_values({each: given[each] for each in UNTIL_PRICED if each in given}, "input.defaults")
+    defaults = Defaults(**held)  # type: ignore[arg-type]  # typed by fixed_values
+    asked = [*_ASKED, "roles"]
+    distinct = rows.select(asked).unique(maintain_order=True)
+    answers = []
+    for cells in distinct.iter_rows(named=True):
+        images = tuple((role, column) for role, column in json.loads(cells["roles"] or "[]"))
+        combination = Combination(**{each: cells[each] for each in _ASKED}, images=images)
+        answers.append(_answer(pricing.offer(combination, catalogue, defaults)))
+    table = distinct.hstack(pl.DataFrame(answers, schema=_ANSWER))
+    joined = rows.join(table, on=asked, how="left", nulls_equal=True, maintain_order="left")
+    refused = pl.col("reason").is_not_null()
+    return joined.filter(~refused), joined.filter(refused)
+
+
+_ANSWER: dict[str, Any] = {
+    **dict.fromkeys(
+        ["column", "value", "reason", "unpriced", "type", "billable_unit", "currency"], pl.String
+    ),
+    **dict.fromkeys(["head", "middle", "tail", "sent_resolution"], pl.String),
+    "sent_duration": pl.Int64,
+    "sent_sound": pl.Boolean,
+    "quantity": pl.Int64,
+    "unit_price": MONEY,
+    "price": MONEY,
+}
+
+
+def _answer(offer: Offer | Refusal) -> dict[str, Any]:
+    """An offer as a row of `_ANSWER`; the request's JSON in three parts, around `images` and `prompt`."""
+    if isinstance(offer, Refusal):
+        return asdict(offer)
+    parts = {name: f'"{name}":{canonical(value)}' for name, value in sorted(offer.parameters.items())}
+    price = offer.price
+    return {
+        "type": offer.kind.value,
+        "head": "".join(f"{parts[name]}," for name in parts if name < "images"),
+        "middle": "".join(f"{parts[name]}," for name in parts if "images" < name < "prompt"),
+        "tail": "".join(f",{parts[name]}" for name in parts if name > "prompt"),
+        "sent_resolution": offer.parameters.get("resolution"),
+        "sent_duration": offer.parameters.get("duration"),
+        "sent_sound": offer.parameters.get("sound"),
+        "column": "model",
+        "value": offer.parameters["model"],
+        "unpriced": offer.unpriced,
+    } | (
+        {"billable_unit": price.billable_unit, "currency": price.currency, "quantity": price.quantity}
+        | {"unit_price": price.unit_price, "price": price.total}
+        if price
+        else {}
+    )
+
+
+def _requested(rows: pl.DataFrame) -> tuple[pl.DataFrame, list[pl.DataFrame]]:
+    """Adds each row's `request`; parts off what is too large, and what the matrix asks for twice."""
+    prompts = pl.Series("prompt_json", map(canonical, rows["prompt"]), pl.String)
+    images = pl.when(pl.col("images_json").is_not_null()).then(pl.format('"images":{},', "images_json"))
+    parts = ["head", images.fill_null(""), "middle", pl.lit('"prompt":'), "prompt_json", "tail"]
+    rows = (
+        rows.with_columns(prompts)
+        .with_columns(request=pl.concat_str(pl.lit("{"), *parts, pl.lit("}")))
+        .drop("prompt_json")
+    )
+    limit = references.LARGEST_REQUEST
+    size = pl.col("request").str.len_bytes() + pl.col("grows")
+    too_large = rows.filter(size > limit).with_columns(
+        column=pl.lit("images"),
+        value=pl.lit(""),
+        reason=pl.format(f"the request has {{}} bytes with its images; at most {limit:,} are taken", size),
+    )
+    rows = rows.filter(size <= limit)
+    again = ~pl.struct("row", "request").is_first_distinct()
+    twice = rows.filter(again).with_columns(reason=pl.lit("input.matrix asks for the same request twice"))
+    return rows.filter(~again), [too_large, twice]
+
+
+def _table(rows: pl.DataFrame, batch: str) -> pl.DataFrame:
+    """A row per sample, with its key."""
+    jobs = rows.with_columns(sample=pl.int_ranges(1, pl.col("samples") + 1)).explode("sample")
+    carried = pl.col("carried") if "carried" in rows.columns else pl.lit(None, pl.String).alias("carried")
+    return jobs.select(
+        pl.Series("key", _keys(batch, jobs), pl.String),
+        "row_id",
+        "sample",
+        "line",
+        "type",
+        "model",
+        pl.col("sent_resolution").alias("resolution"),
+        pl.col("sent_duration").alias("duration"),
+        pl.col("sent_sound").alias("sound"),
+        "request",
+        "inlined",
+        carried,
+        "billable_unit",
+        "unit_price",
+        "quantity",
+        "price",
+        "currency",
+    )
+
+
+def _keys(batch: str, jobs: pl.DataFrame) -> list[str]:
+    """Content addresses: the sha256 of {"batch", "request", "row_id", "sample"} as canonical JSON."""
+    name = canonical(batch)
+    return [
+        hashlib.sha256(
+            f'{{"batch":{name},"request":{request},"row_id":{canonical(row_id)},"sample":{sample}}}'.encode()
+        ).hexdigest()
+        for request, row_id, sample in jobs.select("request", "row_id", "sample").iter_rows()
+    ]
+
+
+def canonical(value: Any) -> str:
+    """Canonical JSON: sorted keys, no spaces, UTF-8."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
