@@ -165,12 +165,14 @@ class ParameterMissing(Refusal):
 class InvalidApiKey(Refusal):
     """401 `invalid_api_key`."""
 
+    exit_code = 4
     code = "invalid_api_key"
 
 
 class QuotaExceeded(Refusal):
     """402 `quota_exceeded`."""
 
+    exit_code = 4
     code = "quota_exceeded"
 
 

@@ -29,17 +29,16 @@ async def record(run: Run) -> Summary:
     """Shows the progress until every file is dealt with, then writes the report and the cost summary."""
     artifact = await acreate_progress_artifact(progress=0.0, key="progress", description="Jobs done")
     jobs = run.plan.jobs if run.plan else len(run.adopted_videos) + len(run.adopted_files)
-    tick = 0
-    while True:
+    over, tick = False, 0
+    while not over:
         with suppress(TimeoutError):
             await asyncio.wait_for(run.collected.wait(), TICK)
+        over = run.collected.is_set()
         progress = Progress(jobs, await run.ledger.read(books.totals))
         WATCHER.get().progress(progress)
-        if run.collected.is_set() or tick % ARTIFACT_EVERY == 0:
+        if over or tick % ARTIFACT_EVERY == 0:
             share = 100.0 * min(1.0, progress.done / jobs) if jobs else 100.0
             await aupdate_progress_artifact(artifact, progress=share, description=progress.line())
-        if run.collected.is_set():
-            break
         tick += 1
     summary = await report.write(
         run.ledger,

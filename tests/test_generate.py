@@ -196,8 +196,8 @@ def test_reference_images_from_the_disk_are_sent(project: Make) -> None:
 def test_the_report_opens_in_duckdb_with_exact_money(project: Make) -> None:
     made = project(stills(2))
     summary = made.run()
-    total = duckdb.sql(f"select sum(cost), any_value(typeof(cost)) from '{summary.costs}'").fetchone()
-    assert total == (Decimal("0.003000"), "DECIMAL(18,6)")
+    total = duckdb.sql(f"select sum(cost), any_value(typeof(cost)) from '{summary.costs}'").fetchall()
+    assert total == [(Decimal("0.003000"), "DECIMAL(18,6)")]
     report = json.loads(Path(summary.report).read_text())
     assert report == summary.as_json()
     assert report["spent"] == "0.0030"
