@@ -286,8 +286,7 @@ def _watched(flow: Callable[[], Awaitable[Any]]) -> Any:
         return await flow()
 
     try:
-        with show.starting("Starting Prefect ..."):
-            import prefect  # noqa: F401 - takes seconds, and a person should know why
+        terminal.start()
         return asyncio.run(watched())
     finally:
         terminal.close()

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import csv
 import io
+import itertools
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
@@ -69,6 +70,9 @@ _COSTS: dict[str, Any] = {
     "finished_at": _TIME,
 }
 
+_FOR_PEOPLE = ("stop_message", "problems")
+_PROBLEMS = 10
+
 
 @dataclass(frozen=True, slots=True)
 class Summary:
@@ -82,6 +86,7 @@ class Summary:
     outcome: str
     stop_reason: str | None
     stop_message: str | None
+    problems: tuple[str, ...]
     jobs: int
     stored: int
     failed: int
@@ -117,7 +122,7 @@ class Summary:
 
     def as_json(self) -> dict[str, Any]:
         """The JSON object; money is a string."""
-        fields = {name: getattr(self, name) for name in self.__slots__ if name != "stop_message"}
+        fields = {name: getattr(self, name) for name in self.__slots__ if name not in _FOR_PEOPLE}
         return {
             name: dollars(value) if isinstance(value, Decimal) else value for name, value in fields.items()
         }
@@ -151,9 +156,8 @@ async def write(
     manifest = await store.write(
         "manifest.parquet", _manifest(await ledger.read(books.manifest)), "application/vnd.apache.parquet"
     )
-    costs = await store.write(
-        "costs.parquet", _table(await ledger.read(books.costs), _COSTS), "application/vnd.apache.parquet"
-    )
+    attempts = await ledger.read(books.costs)
+    costs = await store.write("costs.parquet", _table(attempts, _COSTS), "application/vnd.apache.parquet")
     if plan:
         await store.write("rejects.csv", rejects_csv(plan.rejects), "text/csv")
     totals = await ledger.read(books.totals)
@@ -163,6 +167,7 @@ async def write(
         outcome=_outcome(counts, jobs, stop),
         stop_reason=_reason(stop),
         stop_message=str(stop) if stop else None,
+        problems=tuple(itertools.islice(_problems(attempts), _PROBLEMS)),
         jobs=jobs,
         stored=counts[State.STORED],
         failed=counts[State.FAILED],
@@ -207,6 +212,12 @@ def _count(states: Mapping[str, State], plan: Plan | None) -> tuple[Counter[Stat
         if key in planned or state not in (State.PLANNED, State.FAILED)
     }
     return Counter(counted.values()), len(planned | counted.keys())
+
+
+def _problems(attempts: Iterable[Mapping[str, Any]]) -> Iterator[str]:
+    for row in attempts:
+        if row["state"] in (State.FAILED, State.IN_DOUBT, State.LOST) and not row["superseded"]:
+            yield f"row {row['row_id']} {row['state'].replace('_', ' ')}: {row['error_message']}"
 
 
 def _outcome(counts: Counter[State], jobs: int, stop: CallsheetError | None) -> str:

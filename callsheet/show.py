@@ -8,9 +8,9 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Iterable
-from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
@@ -35,9 +35,18 @@ class Terminal:
     def __init__(self) -> None:
         self._bar: Bar | None = None
         self._last = time.monotonic()
+        self._status = err.status("Starting Prefect ...")
+
+    def start(self) -> None:
+        """Says that something slow begins."""
+        if err.is_terminal:
+            self._status.start()
+        else:
+            err.print("Starting Prefect ...")
 
     def quoted(self, quote: Quote) -> None:
         """Shows the quote."""
+        self._status.stop()
         show_quote(quote, err)
 
     def approves(self, quote: Quote) -> bool:
@@ -61,6 +70,7 @@ class Terminal:
 
     def close(self) -> None:
         """Leaves the terminal as it was."""
+        self._status.stop()
         if self._bar:
             self._bar.stop()
 
@@ -88,12 +98,16 @@ def show_error(error: CallsheetError) -> None:
 
 def show_quote(quote: Quote, console: Console = out) -> None:
     """Prints the quote: a line for each distinct price, and the sum."""
-    table = Table(title=f"Quote for {quote.plan.batch}", title_justify="left")
-    lines = plans.lines(quote.plan)
-    for name, column_type in lines.schema.items():
-        table.add_column(name, justify="right" if column_type.is_numeric() else "left")
-    for row in lines.iter_rows():
-        table.add_row(*("" if value is None else escape(str(value)) for value in row))
+    table = Table("model", "what", box=SIMPLE_HEAD)
+    for name in ("jobs", "each", "total"):
+        table.add_column(name, justify="right")
+    for line in plans.lines(quote.plan).iter_rows(named=True):
+        what = [line["resolution"] or "", f"{line['duration']} s" if line["duration"] else ""]
+        what += ["with sound"] if line["sound"] else []
+        each = f"{dollars(line['total'] / line['jobs'])}" if line["total"] is not None else "unpriced"
+        total = dollars(line["total"]) if line["total"] is not None else ""
+        table.add_row(line["model"], ", ".join(filter(None, what)), str(line["jobs"]), each, total)
+    console.print(f"[bold]{quote.plan.batch}[/]")
     console.print(table)
     _pairs(
         console,
@@ -109,10 +123,7 @@ def show_quote(quote: Quote, console: Console = out) -> None:
         ],
     )
     for reject in quote.plan.rejects[:10]:
-        value = f" ({reject.value})" if reject.value else ""
-        console.print(
-            f"  [yellow]line {reject.line}[/] {escape(reject.column)}{escape(value)}: {escape(reject.reason)}"
-        )
+        console.print(f"  [yellow]line {reject.line}, {escape(reject.column)}: {escape(reject.reason)}[/]")
     if len(quote.plan.rejects) > 10:
         console.print(f"  and {len(quote.plan.rejects) - 10} more in rejects.csv")
     if not quote.to_buy:
@@ -142,21 +153,20 @@ def show_summary(summary: Summary) -> None:
         ("Report", summary.report),
     ]
     _pairs(out, pairs)
-
-
-def starting(text: str) -> AbstractContextManager[object]:
-    """Says on a terminal that something slow begins, until it has."""
-    return err.status(text) if err.is_terminal else nullcontext()
+    for problem in summary.problems:
+        out.print(f"  [yellow]{escape(problem)}[/]")
 
 
 def show_demo(summary: Summary) -> None:
     """Says what the demo has made, and what to try next."""
+    report = Path(summary.manifest).parent
     if summary.submissions == 0:
-        out.print("\nNothing was bought: everything in this batch is paid for and stored already.")
-        out.print("`rm -r out/demo` starts afresh.")
-    out.print(f"\nThe media are in {Path(summary.manifest).parents[1] / 'media'}; open one.")
-    out.print("One row of the batch was refused by the service and one was rejected on reading, on purpose:")
-    out.print(f"see {Path(summary.manifest).parent / 'rejects.csv'} and the table of costs.")
+        out.print("\n[green]Nothing was bought:[/] everything here is paid for and stored already.")
+        out.print("To start afresh: rm -r out/demo")
+    else:
+        out.print("\nThe same command again buys nothing.")
+    out.print(f"The pictures and films are in {report.parent / 'media'}.")
+    out.print(f"On purpose, one row is wrong ({report / 'rejects.csv'}) and the service refuses one.")
 
 
 def show_status(batch: str, totals: Totals) -> None:
