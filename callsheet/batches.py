@@ -77,7 +77,10 @@ def read(settings: Settings) -> Batch:
         frame, unfilled = _known(table, name, file, given)
         rejects += unfilled
         frames.append(frame)
-    cells = pl.concat(frames, how="diagonal_relaxed")
+    try:
+        cells = pl.concat(frames, how="diagonal_relaxed")
+    except pl.exceptions.PolarsError as error:
+        raise InputError(f"{given.path}: a column has another type in another file: {error}") from None
     filled = {
         column: pl.col(column).fill_null(pl.lit(value).cast(pl.String))
         for column, value in defaults.items()

@@ -71,10 +71,10 @@ def read(
                 return _table(lines, name, delimiter, quoting)
 
         return _tabbed(table) if delimiter == "\t" else table(csv.QUOTE_MINIMAL)
-    except UnicodeDecodeError as error:
+    except UnicodeError as error:
         raise _not_of_encoding(path, name, found, error) from None
     except (EOFError, gzip.BadGzipFile, zlib.error, pl.exceptions.PolarsError) as error:
-        raise InputError(f"{name}: cannot be unpacked: {error}") from None
+        raise InputError(f"{name}: cannot be unpacked as UTF-8 text: {error}") from None
     except OSError as error:
         raise InputError(f"{name}: cannot be read: {error.strerror or error}") from None
 
@@ -132,7 +132,7 @@ def _records(
     begins = 1
     try:
         for cells in reader:
-            if cells:
+            if len(cells) > 1 or (cells and cells[0].strip()):
                 yield begins, cells
             begins = reader.line_num + 1
     except csv.Error as error:
@@ -195,10 +195,10 @@ def _text(path: Path, name: str, encoding: str) -> Iterator[Iterator[str]]:
         yield text
 
 
-def _not_of_encoding(path: Path, name: str, encoding: str, error: UnicodeDecodeError) -> InputError:
+def _not_of_encoding(path: Path, name: str, encoding: str, error: UnicodeError) -> InputError:
     hint = "Save it as UTF-8, or say in input.encoding what it is, for example cp1252."
     if encoding != "utf-8-sig":
-        return InputError(f"{name}: is not {encoding} text: {error.reason}", hint=hint)
+        return InputError(f"{name}: is not {encoding} text: {error}", hint=hint)
     with _open(path, name) as file:
         for number, line in enumerate(file, start=1):
             try:
@@ -207,4 +207,4 @@ def _not_of_encoding(path: Path, name: str, encoding: str, error: UnicodeDecodeE
                 return InputError(
                     f"{name}, line {number}: is not UTF-8 (byte 0x{line[bad.start]:02X})", hint=hint
                 )
-    return InputError(f"{name}: is not UTF-8: {error.reason}", hint=hint)
+    return InputError(f"{name}: is not UTF-8: {error}", hint=hint)

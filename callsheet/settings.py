@@ -66,7 +66,13 @@ def _batch_name(value: str) -> str:
 
 def _no_float(value: Any) -> Any:
     if isinstance(value, float):
-        raise ValueError("money is not a binary float: give it as text or as a Decimal")  # noqa: TRY004
+        raise ValueError("money is not a binary float: give it as text or as a Decimal")  # noqa: TRY004  # the same
+    return value
+
+
+def _no_truth_value(value: Any) -> Any:
+    if isinstance(value, bool):
+        raise ValueError("should be a number")  # noqa: TRY004  # pydantic reports a ValueError
     return value
 
 
@@ -104,12 +110,15 @@ def _placeholders(value: str) -> str:
 
 def _codec(value: str) -> str:
     try:
+        "".encode(value)
         return codecs.lookup(value).name
     except LookupError:
         raise ValueError(f"there is no text encoding called {value!r}") from None
 
 
 Name = Annotated[str, StringConstraints(min_length=1)]
+Count = Annotated[int, BeforeValidator(_no_truth_value), Field(ge=1)]
+Seconds = Annotated[float, BeforeValidator(_no_truth_value)]
 Dollars = Annotated[Decimal, BeforeValidator(_no_float), Field(ge=0, max_digits=18, decimal_places=6)]
 
 
@@ -210,13 +219,13 @@ class Budget(Section):
 class Limits(Section):
     """The account's limits, where they are known. What is not given is learned from the service's answers."""
 
-    image_rpm: Annotated[int, Field(ge=1)] | None = None
+    image_rpm: Count | None = None
     """Image submissions a minute."""
 
-    video_rpm: Annotated[int, Field(ge=1)] | None = None
+    video_rpm: Count | None = None
     """Video submissions a minute."""
 
-    concurrency: Annotated[int, Field(ge=1)] | None = None
+    concurrency: Count | None = None
     """Generations in flight at once, images and pending videos together."""
 
     shared: Name | None = None
@@ -226,10 +235,10 @@ class Limits(Section):
 class Poll(Section):
     """How pending videos are asked after."""
 
-    interval: Annotated[float, Field(ge=0.1)] = 5.0
+    interval: Annotated[Seconds, Field(ge=0.1)] = 5.0
     """Seconds between two polls of a video."""
 
-    timeout: Annotated[float, Field(gt=0)] = 300.0
+    timeout: Annotated[Seconds, Field(gt=0)] = 300.0
     """Seconds after which this run leaves a video pending, for the next run or `collect` to take up."""
 
 
@@ -278,7 +287,7 @@ class Settings(Section):
     retry_failed: bool = False
     """Whether a run buys anew the jobs that failed in an earlier one."""
 
-    attempts: Annotated[int, Field(ge=1)] = 4
+    attempts: Count = 4
     """How often a job that the service answers 500 is tried in all."""
 
     storage: Storage = Storage()

@@ -104,10 +104,10 @@ def test_columns_are_mapped_and_defaults_fill_what_is_empty(batch):
 
 def test_a_line_is_the_file_s_line_also_after_quoted_newlines_and_blank_lines(batch):
     read = batch(
-        '\n\nprompt,sound\n"one\ntwo\nthree",yes\n\n\nx,no\n"y\n",maybe\nz,\n,\n"",""\nlast,perhaps\n'
+        '\n\nprompt,sound\n"one\ntwo\nthree",yes\n\n\nx,no\n"y\n",maybe\nz,\n,\n  \n"",""\nlast,perhaps\n'
     )
     assert prompts(read) == [(4, "one\ntwo\nthree"), (9, "x"), (12, "z")]
-    assert [(each.line, each.value) for each in read.rejects] == [(10, "maybe"), (15, "perhaps")]
+    assert [(each.line, each.value) for each in read.rejects] == [(10, "maybe"), (16, "perhaps")]
     assert read.total == 5
 
 
@@ -315,6 +315,17 @@ def test_a_file_that_cannot_be_read_is_named_with_its_line(refusal, tmp_path, co
     said = refusal(content, name)
     assert says in said
     assert said.startswith(str(tmp_path / name))
+
+
+def test_an_encoding_that_does_not_fit_is_named(refusal):
+    assert "is not utf-16 text" in refusal("prompt\nx\n", encoding="utf-16")
+
+
+def test_files_whose_columns_do_not_go_together_are_refused(tmp_path):
+    for at, value in enumerate(["x", [1]]):
+        pl.DataFrame({"prompt": ["p"], "note": [value]}).write_parquet(tmp_path / f"{at}.parquet")
+    with pytest.raises(InputError, match="a column has another type in another file"):
+        read(settings(tmp_path / "*.parquet"))
 
 
 def test_a_missing_file_is_named(tmp_path):

@@ -142,6 +142,8 @@ def test_every_wrong_key_is_named_at_once(write):
         ("on_doubt: maybe", "`on_doubt` should be 'hold' or 'retry'"),
         ("retry_failed: perhaps", "`retry_failed` should be a valid boolean"),
         ("attempts: 0", "`attempts`"),
+        ("attempts: yes", "`attempts` should be a number"),
+        ("poll: {interval: true}", "`poll.interval` should be a number"),
         (
             'storage: {key: "{batch}/{colour}.{ext}"}',
             "{colour} is no placeholder; there are {batch} {row_id}",
@@ -170,6 +172,7 @@ def test_a_wrong_value_is_named_with_key_and_line(write, line, says):
         ("input.matrix.model", "[a, b, a]", "lists a value twice"),
         ("input.matrix.model", "a", "should be a valid list"),
         ("input.delimiter", "'||'", "at most 1 character"),
+        ("input.encoding", "base64", "no text encoding called 'base64'"),
         ("input.encoding", "utf-99", "no text encoding called 'utf-99'"),
     ],
 )
