@@ -361,7 +361,7 @@ def safe_name(row_id: str) -> str:
     ASCII letters, digits, `-`, `_` and `.` stay; all else, and a leading dot, is percent-encoded. What is
     longer than 100 characters ends in `~` and a hash.
     """
-    name = quote(row_id, safe="", errors="surrogatepass").replace("~", "%7E")
+    name = quote(row_id, safe="").replace("~", "%7E")
     if name.startswith("."):
         name = f"%2E{name[1:]}"
     return _bounded(name, _FIELD)

@@ -178,11 +178,9 @@ def test_money_is_read_to_six_decimals_and_never_as_a_float() -> None:
     assert str(cost("0.30000000000000004")) == "0.300000"
     assert str(cost("0.0000005")) == "0.000000"  # half to even
     assert str(cost("0.0000015")) == "0.000002"
-    assert (
-        str(cost("123456789.123456")) == "123456789.123456"
-    )  # more digits than a float holds with certainty
+    assert str(cost("123456789012.123456")) == "123456789012.123456"  # more digits than a float holds
     for impossible in ("NaN", "Infinity", "-1", "1e999", "null"):
-        with pytest.raises(MaybeSent, match=r"cannot be read: .*about req-1|no JSON number"):
+        with pytest.raises(MaybeSent, match=r"cannot be read: usage.*about req-1"):
             cost(impossible)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import io
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from callsheet import media
 from callsheet.errors import MaybeSent, MediaError, StorageError
 from callsheet.media import Spooled, extension
 from callsheet.service.client import Client
+from callsheet.service.models import Download
 from tests.servers.sockets import Behaviour, raw, reply, serve
 
 
@@ -65,6 +67,11 @@ def test_other_first_bytes_are_refused(mime_type: str, tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_sound_file_is_no_picture_though_it_begins_alike(tmp_path: Path) -> None:
+    with pytest.raises(MediaError, match="does not begin as image/webp"):
+        fetch(reply(200, b"RIFF\0\0\0\0WAVE", {"Content-Type": "image/webp"}), "image/webp", tmp_path)
+
+
 @pytest.mark.parametrize("said", ["text/html", "video/mp4", "application/json", "application/problem+json"])
 def test_another_kind_of_thing_is_refused(said: str, tmp_path: Path) -> None:
     with pytest.raises(MediaError, match=f"sends {said.replace('+', '.')} where it promised image/png"):
@@ -87,6 +94,17 @@ def test_an_empty_file_is_refused(tmp_path: Path) -> None:
 def test_a_file_that_is_cut_off_leaves_nothing_behind(framing: bytes, tmp_path: Path) -> None:
     with pytest.raises(MaybeSent):
         fetch(raw(b"HTTP/1.1 200 OK\r\n" + framing % FILES["image/png"][:12]), "image/png", tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_of_another_length_than_was_said_is_refused(tmp_path: Path) -> None:
+    """The transport sees to it already where the length is HTTP's; here nothing is taken on trust."""
+
+    async def chunks() -> AsyncIterator[bytes]:
+        yield FILES["image/png"]
+
+    with pytest.raises(MediaError, match=r"has \d+ of 7 bytes"):
+        asyncio.run(media.spool(Download(chunks(), 7, "image/png"), "image/png", tmp_path, "job-1-0"))
     assert list(tmp_path.iterdir()) == []
 
 

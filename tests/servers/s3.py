@@ -69,27 +69,36 @@ def s3(folder: Path, bucket: str = "media") -> Iterator[Server]:
         for name, (key, secret, actions) in _ACCOUNTS.items()
     ]
     (folder / "s3.json").write_text(json.dumps({"identities": identities}))
-    ports = dict(zip(["s3.port", "master.port", "volume.port", "filer.port"], _free_ports(4), strict=True))
-    command = [shutil.which("weed", path=str(Path(sys.executable).parent)) or "weed", "server"]
-    command += [
-        "-ip=127.0.0.1",
-        "-ip.bind=127.0.0.1",
-        f"-dir={folder}",
-        "-filer",
-        "-s3",
-        "-s3.port.iceberg=0",
-    ]
-    command += [f"-s3.config={folder / 's3.json'}", "-master.volumeSizeLimitMB=64", "-volume.max=50"]
-    command += [f"-{name}={port}" for name, port in ports.items()]
+    ports = dict(zip(["s3", "master", "volume", "filer"], _free_ports(4), strict=True))
+    options = {
+        "ip": "127.0.0.1",
+        "ip.bind": "127.0.0.1",
+        "dir": ".",
+        "filer": "true",
+        "filer.localSocket": "filer.sock",
+        "s3": "true",
+        "s3.config": "s3.json",
+        "s3.localSocket": "s3.sock",
+        "s3.port.iceberg": 0,
+        "s3.port.lance": 0,
+        "master.telemetry": "false",  # it would report home
+        "master.volumeSizeLimitMB": 64,
+        "volume.max": 50,
+        **{f"{part}.port": port for part, port in ports.items()},
+    }
+    weed = shutil.which("weed", path=str(Path(sys.executable).parent)) or "weed"
+    command = [weed, "server", *(f"-{name}={value}" for name, value in options.items())]
     with (folder / "weed.log").open("wb") as log:
         process = subprocess.Popen(command, stdout=log, stderr=log, cwd=folder)
-    server = Server(f"http://127.0.0.1:{ports['s3.port']}", bucket)
+    server = Server(f"http://127.0.0.1:{ports['s3']}", bucket)
     try:
         _wait_for_bucket(server, process, folder / "weed.log")
         yield server
     finally:
         process.kill()  # it takes its time to end politely, and its data is thrown away
         process.wait()
+        for part, port in ports.items():
+            Path(f"/tmp/seaweedfs-{part}-grpc-{port + 10_000}.sock").unlink(missing_ok=True)  # it insists
 
 
 def _wait_for_bucket(server: Server, process: subprocess.Popen[bytes], log: Path) -> None:
