@@ -236,7 +236,8 @@ def moment(values: Mapping[str, str], name: str) -> datetime:
 def add_downloads(app: FastAPI, service: Service) -> None:
     """The signed URLs (INTERFACE 4.8): no key; `Range` and `HEAD` served."""
 
-    @app.api_route("/v2/downloads/{generation_id}/{index}", methods=["GET", "HEAD"], **openapi.DOWNLOAD)
+    @app.head("/v2/downloads/{generation_id}/{index}", **openapi.DOWNLOAD)
+    @app.get("/v2/downloads/{generation_id}/{index}", **openapi.DOWNLOAD)
     async def download(request: Request, generation_id: str, index: str) -> Response:
         signed = request.query_params
         recipe = service.media(generation_id, index, signed.get("exp", ""), signed.get("sig", ""))
