@@ -61,26 +61,10 @@ def read(settings: Settings) -> Batch:
         InputError: a file is missing, empty, of no known type, not decodable or broken, or lacks a column.
         ConfigError: a default is no value for its column.
     """
-    given, endpoint_url = settings.input, settings.storage.endpoint_url
+    given = settings.input
     names: dict[str, str] = {column: given.columns.get(column, column) for column in COLUMNS}
     defaults = fixed_values(given.defaults, "input.defaults")
-    found = sources.find(given.path, endpoint_url)
-    total, frames, rejects = 0, [], []
-    for name in found:
-        with sources.local(name, endpoint_url) as path:
-            table = _table(path, name, given)
-        file = name if len(found) > 1 else None
-        rejects += [replace(each, reason=in_file(each.reason, file)) for each in table.rejects]
-        total += table.cells.height + len(table.rejects)
-        if not table.cells.height and not table.rejects:
-            raise InputError(f"{name}: has no rows")
-        frame, unfilled = _known(table, name, file, given)
-        rejects += unfilled
-        frames.append(frame)
-    try:
-        cells = pl.concat(frames, how="diagonal_relaxed")
-    except pl.exceptions.PolarsError as error:
-        raise InputError(f"{given.path}: a column has another type in another file: {error}") from None
+    cells, total, rejects = _cells(given, settings.storage.endpoint_url)
     filled = {
         column: pl.col(column).fill_null(pl.lit(value).cast(pl.String))
         for column, value in defaults.items()
@@ -92,6 +76,27 @@ def read(settings: Settings) -> Batch:
     rows = rows.join(repeated, on=["file", "line"], how="anti", nulls_equal=True, maintain_order="left")
     rejects = sorted([*rejects, *wrong, *again], key=lambda reject: reject.line)
     return Batch(_finished(rows, set(given.matrix)), tuple(rejects), total, names)
+
+
+def _cells(given: Input, endpoint_url: str | None) -> tuple[pl.DataFrame, int, list[Reject]]:
+    """All files as one table of text, how many rows they have, and those that are no rows of ours."""
+    found = sources.find(given.path, endpoint_url)
+    total, frames, rejects = 0, [], []
+    for name in found:
+        with sources.local(name, endpoint_url) as path:
+            table = _table(path, name, given)
+        file = name if len(found) > 1 else None
+        if not table.cells.height and not table.rejects:
+            raise InputError(f"{name}: has no rows")
+        frame, unfilled = _known(table, name, file, given)
+        ragged = [replace(each, reason=in_file(each.reason, file)) for each in table.rejects]
+        frames.append(frame)
+        rejects += ragged + unfilled
+        total += table.cells.height + len(ragged)
+    try:
+        return pl.concat(frames, how="diagonal_relaxed"), total, rejects
+    except pl.exceptions.PolarsError as error:
+        raise InputError(f"{given.path}: a column has another type in another file: {error}") from None
 
 
 def fixed_values(cells: Mapping[FileColumn, Cell], where: str) -> dict[FileColumn, Value]:
@@ -118,7 +123,7 @@ def _text(cell: Cell) -> str | None:
 def _table(path: Path, name: str, given: Input) -> Table:
     plain = name.lower().removesuffix(".gz").removesuffix(".zst")
     if plain.endswith(_TEXT):
-        wanted = {*given.columns.values(), *template_columns(given), *COLUMNS}
+        wanted = {*given.columns.values(), *_template_columns(given), *COLUMNS}
         return delimited.read(path, name, delimiter=given.delimiter, encoding=given.encoding, wanted=wanted)
     if not name.lower().endswith(_PARQUET):
         known = ", ".join([*_TEXT, *_PARQUET])
@@ -134,7 +139,7 @@ def _table(path: Path, name: str, given: Input) -> Table:
     return Table(cells, pl.int_range(1, cells.height + 1, eager=True))
 
 
-def template_columns(given: Input) -> list[str]:
+def _template_columns(given: Input) -> list[str]:
     """The columns that `input.template` names, in its order."""
     if given.template is None:
         return []
@@ -145,7 +150,7 @@ def _known(table: Table, name: str, file: str | None, given: Input) -> tuple[pl.
     """A file's table with our columns as text and the others as `carried.*`; rejects by the template."""
     cells = table.cells
     used = {column: given.columns.get(column, column) for column in COLUMNS}
-    needed = [*given.columns.values(), *template_columns(given)]
+    needed = [*given.columns.values(), *_template_columns(given)]
     fixed = {*given.defaults, *given.matrix}
     needed += [
         used[each]
@@ -195,7 +200,7 @@ def _from_template(
         parts += [pl.lit(literal)] + ([pl.col(name).cast(pl.String)] if name is not None else [])
     frame = frame.with_columns(cells.select(pl.concat_str(parts).alias("prompt"))["prompt"])
     rejects, whole = [], pl.repeat(True, frame.height, eager=True)
-    for name in dict.fromkeys(template_columns(given)):
+    for name in dict.fromkeys(_template_columns(given)):
         text = cells[name].cast(pl.String).fill_null("")
         empty = text.str.strip_chars() == ""
         rejects += rejected(

@@ -26,6 +26,10 @@ _ASKED = ("model", "aspect_ratio", "resolution", "output_format", "duration", "s
 _INLINED = pl.List(pl.Struct({"sha256": pl.String, "source": pl.String}))
 
 
+canonical = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode
+"""A value as canonical JSON: sorted keys, no spaces, text as it is."""
+
+
 @dataclass(frozen=True)
 class JobList:
     """What a batch comes to.
@@ -242,8 +246,3 @@ def _keys(batch: str, jobs: pl.DataFrame) -> list[str]:
         ).hexdigest()
         for request, row_id, sample in jobs.select("request", "row_id", "sample").iter_rows()
     ]
-
-
-def canonical(value: Any) -> str:
-    """Canonical JSON: sorted keys, no spaces, UTF-8."""
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)

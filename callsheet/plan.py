@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import json
 import os
+import weakref
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
 from tempfile import NamedTemporaryFile
-from typing import Any, Literal
+from typing import Any, BinaryIO, Literal
 
 import polars as pl
 
@@ -44,6 +45,8 @@ class Plan:
         unpriced: prompt rows for which the catalogue has no price (bought or not).
         quoted: the sum of all prices, in `currency`.
         made_at: when the catalogue was read.
+        catalogue: the models and rates that the prices come from.
+        file: `path`, held open: another run may put another plan in its place.
     """
 
     path: Path
@@ -55,22 +58,19 @@ class Plan:
     unpriced: int
     quoted: Decimal
     made_at: datetime
+    catalogue: Catalogue
+    file: BinaryIO = field(repr=False, compare=False)
     currency: Literal["USD"] = "USD"
 
     def jobs_in_order(self) -> Iterator[Job]:
         """Every job, in the file's order, read a slice at a time."""
         for start in range(0, self.jobs, _SLICE):
-            for row in pl.scan_parquet(self.path).slice(start, _SLICE).collect().iter_rows(named=True):
+            for row in pl.scan_parquet(self.file).slice(start, _SLICE).collect().iter_rows(named=True):
                 yield _job(row)
 
     def keys(self) -> pl.DataFrame:
         """`key`, `price` (decimal, null where there is none) and `kind` of every job, in the file's order."""
-        return pl.read_parquet(self.path, columns=["key", "price", "type"]).rename({"type": "kind"})
-
-    def catalogue(self) -> Catalogue:
-        """The models and rates that the prices come from."""
-        frozen = json.loads(pl.read_parquet_metadata(self.path)["callsheet.catalogue"])
-        return {each["id"]: Model.model_validate(each) for each in frozen}
+        return pl.read_parquet(self.file, columns=["key", "price", "type"]).rename({"type": "kind"})
 
 
 def make(batch: Batch, catalogue: Catalogue, settings: Settings, path: Path, *, now: datetime) -> Plan:
@@ -112,12 +112,15 @@ def open_plan(path: Path) -> Plan:
         InputError: there is none, or it is not one of ours.
     """
     try:
-        about = json.loads(pl.read_parquet_metadata(path)["callsheet.plan"])
-        price = pl.scan_parquet(path).select(jobs=pl.len(), quoted=pl.col("price").sum()).collect()
+        file = path.open("rb")
+        metadata = pl.read_parquet_metadata(file)
+        about, models = json.loads(metadata["callsheet.plan"]), json.loads(metadata["callsheet.catalogue"])
+        file.seek(0)
+        price = pl.scan_parquet(file).select(jobs=pl.len(), quoted=pl.col("price").sum()).collect()
         rejects = pl.read_parquet(_beside(path))
     except (KeyError, OSError, pl.exceptions.PolarsError) as error:
         raise InputError(f"{path}: is no plan that can be read: {error}") from None
-    return Plan(
+    plan = Plan(
         path=path,
         batch=about["batch"],
         rows=about["rows"],
@@ -127,7 +130,11 @@ def open_plan(path: Path) -> Plan:
         unpriced=about["unpriced"],
         quoted=price["quoted"][0] or Decimal(0),
         made_at=datetime.fromisoformat(about["made_at"]),
+        catalogue={each["id"]: Model.model_validate(each) for each in models},
+        file=file,
     )
+    weakref.finalize(plan, file.close)
+    return plan
 
 
 def lines(plan: Plan) -> pl.DataFrame:
@@ -137,7 +144,7 @@ def lines(plan: Plan) -> pl.DataFrame:
         Sorted by these; money as decimals; unit_price and total are null where there is no price.
     """
     by = ["model", "type", "resolution", "sound", "duration"]
-    grouped = pl.scan_parquet(plan.path).group_by(*by, unit="billable_unit", unit_price="unit_price")
+    grouped = pl.scan_parquet(plan.file).group_by(*by, unit="billable_unit", unit_price="unit_price")
     priced = pl.col("price").is_not_null().any()
     return (
         grouped.agg(

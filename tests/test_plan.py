@@ -348,7 +348,7 @@ def test_a_plan_is_read_back_as_it_was(plan):
     again = open_plan(made.path)
     assert again == made
     assert jobs(again) == jobs(made)
-    assert again.catalogue() == CATALOGUE
+    assert again.catalogue == CATALOGUE
 
 
 def test_a_plan_of_nothing_is_a_plan(plan):
@@ -356,6 +356,18 @@ def test_a_plan_of_nothing_is_a_plan(plan):
     assert (made.jobs, made.quoted, made.rows, len(made.rejects)) == (0, Decimal(0), 1, 1)
     assert jobs(made) == []
     assert lines(made).height == 0
+
+
+def test_a_run_keeps_its_plan_when_another_run_makes_a_new_one(plan):
+    first = plan("id,prompt\n1,x\n2,y\n")
+    reading = first.jobs_in_order()
+    next(reading)
+    second = plan("id,prompt\n3,z\n")
+    assert [each.row_id for each in reading] == ["2"]
+    assert [each.row_id for each in jobs(first)] == ["1", "2"]
+    assert first.keys().height == lines(first)["jobs"].sum() == 2
+    assert first.path == second.path
+    assert [each.row_id for each in jobs(second)] == ["3"]
 
 
 def test_a_plan_replaces_the_last_one_and_leaves_nothing_else(plan, tmp_path):
