@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import base64
 import io
+import queue
 import subprocess
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from urllib.parse import unquote
 
 import av
 import httpx
@@ -220,19 +224,48 @@ def test_films_are_repeatable() -> None:
 
 
 @pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine")
-def test_a_browser_plays_a_film(api: httpx.Client, clock: Clock, tmp_path: Path) -> None:
-    item, content = finished(api, clock, model="dailies-1", duration=1, sound=True)
-    (tmp_path / "film.mp4").write_bytes(content)
-    (tmp_path / "page.html").write_text(
-        "<video id=v src=film.mp4 muted></video><script>v.onended = () => document.title = "
-        "`ended ${v.videoWidth}x${v.videoHeight} ${v.duration}`; v.play()</script>"
+def test_a_browser_plays_a_film_from_its_signed_url(api: httpx.Client, clock: Clock, tmp_path: Path) -> None:
+    video = film(api, model="dailies-1", duration=1, sound=True)
+    clock.now += 10
+    item = poll(api, video)["data"][0]
+    page = (
+        f"<video id=v src='{item['url']}' muted></video><script>const say = what => fetch('/said/' + what);"
+        "v.onended = () => say(`${v.videoWidth}x${v.videoHeight} ${v.duration}`);"
+        "v.onerror = () => say(v.error.message); v.play()</script>"
     )
-    browser = [str(CHROMIUM), "--headless", "--no-sandbox", "--disable-gpu", "--dump-dom"]
-    page = subprocess.run(
-        [*browser, "--virtual-time-budget=8000", f"file://{tmp_path}/page.html"],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=True,
-    )
-    assert f"ended {item['width']}x{item['height']} 1" in page.stdout
+    said: queue.Queue[str] = queue.Queue()
+
+    class Page(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            if self.path.startswith("/said/"):
+                said.put(unquote(self.path.removeprefix("/said/")))
+            self.send_response(200)
+            self.send_header("Content-Type", "text/html")
+            self.end_headers()
+            self.wfile.write(page.encode())
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Page) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        command = [
+            str(CHROMIUM),
+            "--headless",
+            "--no-sandbox",
+            "--disable-gpu",
+            f"--user-data-dir={tmp_path}",
+        ]
+        browser = subprocess.Popen(
+            [*command, "--remote-debugging-port=0", f"http://127.0.0.1:{server.server_port}/"],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        try:
+            size, duration = said.get(timeout=45).split()
+        finally:
+            browser.terminate()
+            browser.wait(timeout=10)
+            server.shutdown()
+    assert size == f"{item['width']}x{item['height']}"
+    assert float(duration) == pytest.approx(1, abs=0.06)

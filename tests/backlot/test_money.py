@@ -1,0 +1,200 @@
+"""Money is conserved: whatever happens, the opening balance is the balance now plus what `usage` said."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import tempfile
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from hypothesis import settings, strategies
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+
+from backlot.server import Backlot, serve
+from backlot.settings import SPOILED_WORD, TEST_WORD, Settings
+
+from .conftest import Clock
+
+OPENING = Decimal("2.5000")
+HEADERS = {"Authorization": "Bearer sk_backlot"}
+
+
+def exact(answer: httpx.Response) -> Any:
+    """A JSON body with its numbers as decimals."""
+    return json.loads(answer.text, parse_float=Decimal, parse_int=Decimal)
+
+
+class Account(RuleBasedStateMachine):
+    """Submit, poll, download, restart and let time pass, in any order."""
+
+    @initialize()
+    def open_account(self) -> None:
+        self.folder = tempfile.TemporaryDirectory()
+        self.clock = Clock()
+        self.began = self.clock.now
+        self.costs: dict[str, Decimal] = {}
+        self.videos: dict[str, str] = {}
+        self.urls: dict[str, int] = {}
+        self.start()
+
+    def start(self) -> None:
+        self.stack = contextlib.ExitStack()
+        opened = Settings(
+            port=0,
+            state=Path(self.folder.name),
+            balance=OPENING,
+            image_seconds=0,
+            video_seconds=5,
+            media_ttl=60,
+            concurrency=4,
+        )
+        running = self.stack.enter_context(serve(opened, self.clock))
+        self.api = self.stack.enter_context(httpx.Client(base_url=running.base_url, headers=HEADERS))
+
+    @rule(
+        model=strategies.sampled_from(["still-1", "sketch-1", "proof-1", "nobody"]),
+        prompt=strategies.sampled_from(["a fox", TEST_WORD, ""]),
+    )
+    def draw(self, model: str, prompt: str) -> None:
+        answer = self.api.post("/v2/images/generations", json={"model": model, "prompt": prompt})
+        if answer.status_code != 200:
+            assert answer.status_code in {400, 402, 422, 429}
+            return
+        body = exact(answer)
+        usage = body["usage"]
+        assert usage["total_cost"] == usage["unit_price"] * usage["quantity"]
+        self.costs[body["id"]] = usage["total_cost"]
+        self.urls[body["data"][0]["url"]] = int(self.clock.now) + 60
+
+    @rule(
+        model=strategies.sampled_from(["reel-1", "dailies-1", "still-1"]),
+        sound=strategies.booleans(),
+        prompt=strategies.sampled_from(["a fox", SPOILED_WORD]),
+    )
+    def submit(self, model: str, sound: bool, prompt: str) -> None:
+        body = {"model": model, "prompt": prompt, "sound": sound}
+        answer = self.api.post("/v2/videos/generations", json=body)
+        if answer.status_code == 202:
+            self.videos[answer.json()["id"]] = "pending"
+        else:
+            assert answer.status_code in {400, 402, 429}
+
+    @precondition(lambda self: self.videos)
+    @rule(data=strategies.data())
+    def poll(self, data: strategies.DataObject) -> None:
+        video = data.draw(strategies.sampled_from(sorted(self.videos)))
+        body = exact(self.api.get(f"/v2/videos/generations/{video}"))
+        before = self.videos[video]
+        assert before in {"pending", body["status"]}, "a terminal state is terminal"
+        self.videos[video] = body["status"]
+        if body["status"] == "completed":
+            assert self.costs.setdefault(video, body["usage"]["total_cost"]) == body["usage"]["total_cost"]
+
+    @precondition(lambda self: self.urls)
+    @rule(data=strategies.data())
+    def download(self, data: strategies.DataObject) -> None:
+        url = data.draw(strategies.sampled_from(sorted(self.urls)))
+        path = url[url.index("/v2/") :]  # a restart changes the port, not the signature
+        assert self.api.head(path).status_code == (200 if self.clock.now < self.urls[url] else 410)
+
+    @rule(seconds=strategies.sampled_from([0.5, 5, 61]))
+    def wait(self, seconds: float) -> None:
+        self.clock.now += seconds
+
+    @rule()
+    def restart(self) -> None:
+        self.stack.close()
+        self.start()
+
+    @invariant()
+    def conserved(self) -> None:
+        for video, state in self.videos.items():
+            if state == "pending":  # it may be finished and charged, though nobody has asked
+                body = exact(self.api.get(f"/v2/videos/generations/{video}"))
+                self.videos[video] = body["status"]
+                if body["status"] == "completed":
+                    self.costs[video] = body["usage"]["total_cost"]
+        balance = Decimal(self.api.get("/v2/billing/balance").json()["balance"])
+        assert balance == OPENING - sum(self.costs.values())
+        assert balance >= 0
+        span = {"start": "2026-03-01T00:00:00Z", "end": "2026-04-01T00:00:00Z"}
+        reported = exact(self.api.get("/v2/billing/costs", params=span))
+        assert reported["total_cost"] == sum(self.costs.values())
+        assert sum(bucket["cost"] for bucket in reported["data"]) == reported["total_cost"]
+
+    def teardown(self) -> None:
+        self.stack.close()
+        self.folder.cleanup()
+
+
+Account.TestCase.settings = settings(max_examples=8, stateful_step_count=20, deadline=None)
+TestMoneyIsConserved = Account.TestCase
+
+
+@pytest.mark.soak
+def test_money_is_conserved_for_long() -> None:
+    run_state_machine_as_test(
+        Account, settings=settings(max_examples=300, stateful_step_count=60, deadline=None)
+    )
+
+
+def storm(running: Backlot, bodies: list[tuple[str, dict[str, Any]]]) -> list[httpx.Response]:
+    """All requests at once."""
+
+    async def send() -> list[httpx.Response]:
+        async with httpx.AsyncClient(base_url=running.base_url, headers=HEADERS, timeout=60) as api:
+            return await asyncio.gather(*(api.post(path, json=body) for path, body in bodies))
+
+    return asyncio.run(send())
+
+
+def test_200_at_once_with_the_balance_running_out_spend_not_a_cent_over() -> None:
+    still = ("/v2/images/generations", {"model": "still-1", "prompt": "a fox"})  # 0.04
+    reel = ("/v2/videos/generations", {"model": "reel-1", "prompt": "a fox", "duration": 5})  # 0.25
+    clock = Clock()
+    opened = Settings(
+        port=0,
+        balance=Decimal("10.0100"),
+        image_seconds=0.05,
+        video_seconds=5,
+        image_rpm=1000,
+        video_rpm=1000,
+        concurrency=1000,
+    )
+    with serve(opened, clock) as running:
+        answers = storm(running, [still, reel] * 100)
+        assert {a.status_code for a in answers} == {200, 202, 402}
+        images = sum(a.status_code == 200 for a in answers)
+        videos = sum(a.status_code == 202 for a in answers)
+        spent = images * Decimal("0.04") + videos * Decimal("0.25")
+        assert Decimal("10.0100") - Decimal("0.25") < spent <= Decimal("10.0100")
+        clock.now += 5
+        api = httpx.Client(base_url=running.base_url, headers=HEADERS)
+        left = Decimal(api.get("/v2/billing/balance").json()["balance"])
+        assert left == Decimal("10.0100") - spent
+
+
+def test_200_at_once_never_pass_a_limit_by_one() -> None:
+    still = ("/v2/images/generations", {"model": "still-1", "prompt": "a fox"})
+    reel = ("/v2/videos/generations", {"model": "reel-1", "prompt": "a fox"})
+    opened = Settings(port=0, image_seconds=0.5, video_seconds=60, image_rpm=30, video_rpm=7, concurrency=25)
+    with serve(opened, Clock()) as running:
+        answers = storm(running, [still, reel] * 100)
+        accepted = [a for a in answers if a.is_success]
+        videos = [a for a in accepted if a.status_code == 202]
+        assert len(videos) == 7
+        assert 25 <= len(accepted) <= 37, "25 at once; an image that is done makes room for another"
+        assert {a.status_code for a in answers} == {200, 202, 429}
+        assert running.service.workspaces["default"].busy == 7
