@@ -142,19 +142,20 @@ class _Folder:
 
     def write(self, name: str, data: bytes, mime_type: str) -> None:
         final = self._root / name
-        with _disk(final), _partial(final) as partial:
+        with _disk(final), _partial(final, secrets.token_hex(4)) as partial:  # two runs may report at once
             _copy(io.BytesIO(data), partial)
             partial.replace(final)
 
 
 @contextmanager
-def _partial(final: Path) -> Iterator[Path]:
+def _partial(final: Path, mark: str = "") -> Iterator[Path]:
     """A name beside `final` to write to; at the end it is gone, and what became of it is durable.
 
-    The name is the same each time, so that what a killed run left is not there for ever.
+    Without a `mark` the name is the same each time, so that what a killed run left is cleared away by the
+    next: for files that one run alone may write.
     """
     _make_folder(final.parent)
-    partial = final.with_name(f".{final.name}.part")
+    partial = final.with_name(f".{final.name}.{mark}part")
     partial.unlink(missing_ok=True)
     try:
         yield partial
@@ -227,7 +228,7 @@ def _disk(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise StorageError(
-            f"{path}: cannot be written: {error.strerror}",
+            f"{error.filename or path}: cannot be written: {error.strerror}",
             hint=_DISK_HINTS.get(error.errno or 0, "Check storage.url and report.url."),
         ) from error
 
@@ -256,7 +257,7 @@ class _Bucket:
     def put(self, spooled: Path, name: str, sha256: str, mime_type: str) -> None:
         from botocore.exceptions import ClientError
 
-        with _s3(self.url_of(name)), _disk(spooled), spooled.open("rb") as file:
+        with _disk(spooled), _s3(self.url_of(name)), spooled.open("rb") as file:
             try:
                 answer = self._upload(name, file, sha256, mime_type, IfNoneMatch="*")
             except ClientError as error:
@@ -315,7 +316,7 @@ def _s3_client(url: str, endpoint_url: str | None) -> S3Client:
         return boto3.session.Session().client("s3", endpoint_url=endpoint_url, config=config)
 
 
-_RIGHTS = "Check the AWS credentials (profile, environment) and the rights to read and write objects there."
+_RIGHTS = "Check the AWS credentials (profile, environment) and the rights to read, write and delete there."
 _S3_HINTS = {
     "NoSuchBucket": "Create the bucket, or correct storage.url or storage.endpoint_url.",
     "AccessDenied": _RIGHTS,

@@ -125,6 +125,19 @@ def test_a_report_file_is_replaced(tmp_path: Path) -> None:
     assert [path.name for path in Path(url).parent.iterdir()] == ["report.json"]
 
 
+def test_two_runs_that_report_at_once_do_not_disturb_each_other(tmp_path: Path) -> None:
+    stores = [Store(str(tmp_path / "report")) for _ in range(2)]
+
+    async def scenario() -> None:
+        async with asyncio.TaskGroup() as group:
+            for n in range(100):
+                group.create_task(stores[n % 2].write("costs.parquet", bytes([n]) * 10_000, "x/y"))
+
+    asyncio.run(scenario())
+    assert len(set((tmp_path / "report/costs.parquet").read_bytes())) == 1
+    assert len(list((tmp_path / "report").iterdir())) == 1
+
+
 def test_a_probe_leaves_nothing_and_fails_where_nothing_can_be_written(tmp_path: Path) -> None:
     asyncio.run(Store(str(tmp_path / "new/folder")).probe())
     assert list((tmp_path / "new/folder").iterdir()) == []
@@ -283,14 +296,13 @@ def test_a_server_that_says_nothing_of_the_sum_is_asked_for_it(
         put(Store("s3://b", endpoint_url=server.url), path, sha256)
 
 
-def test_a_server_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_that_is_not_there(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "k")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "s")
-    with (
-        unused_port() as port,
-        pytest.raises(StorageError, match=r"S3 cannot be used: .*Could not connect") as caught,
-    ):
-        asyncio.run(Store("s3://b", endpoint_url=f"http://127.0.0.1:{port}").probe())
+    with unused_port() as port:
+        store = Store("s3://b", endpoint_url=f"http://127.0.0.1:{port}")
+        with pytest.raises(StorageError, match=r"S3 cannot be used: .*Could not connect") as caught:
+            put(store, *spooled(tmp_path))
     assert "storage.endpoint_url" in caught.value.hint
 
 

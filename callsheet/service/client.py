@@ -84,9 +84,8 @@ _BY_STATUS_AND_CODE: dict[tuple[int, str], type[Refusal]] = {
     (422, "content_policy_violation"): ContentPolicyViolation,
 }
 
-_GATEWAY = frozenset(
-    {502, 504}
-)  # said by what stands before the service, which may have passed the request on
+# Said by what stands before the service, and may have passed the request on.
+_GATEWAY = frozenset({502, 504})
 
 _HINTS: dict[type[Refusal], str] = {
     InvalidApiKey: "Check CALLSHEET_API_KEY (service.api_key_env).",

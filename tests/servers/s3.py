@@ -107,7 +107,7 @@ def _wait_for_bucket(server: Server, process: subprocess.Popen[bytes], log: Path
     while True:
         try:
             client.create_bucket(Bucket=server.bucket)
-            client.put_object(Bucket=server.bucket, Key="ready", Body=b"")
+            client.put_object(Bucket=server.bucket, Key="ready", Body=b"ready")
             client.delete_object(Bucket=server.bucket, Key="ready")
         except (BotoCoreError, ClientError):
             if process.poll() is not None or time.monotonic() > deadline:
