@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import csv
 import gzip
+import io
 import json
 from collections.abc import Iterator
 from decimal import Decimal
@@ -11,8 +13,11 @@ from typing import Any
 
 import polars as pl
 import pytest
+from hypothesis import given
+from hypothesis import settings as quick
+from hypothesis import strategies as st
 
-from callsheet import references, sources
+from callsheet import delimited, references, sources
 from callsheet.batches import Batch, read
 from callsheet.errors import CallsheetError, ConfigError, InputError
 from callsheet.records import Reject
@@ -180,6 +185,33 @@ def test_packed_files_read_as_unpacked_ones(tmp_path, ending):
     read_batch = read(settings(path))
     assert prompts(read_batch) == [(2, "one\ntwo"), (5, "three")]
     assert places(read_batch) == [(6, "id", "line 5 has this id already")]
+
+
+@given(
+    st.lists(
+        st.lists(st.text('ab",;|\t\n ', max_size=6), min_size=3, max_size=3) | st.just([]),
+        min_size=1,
+        max_size=8,
+    ),
+    st.sampled_from([",", ";", "|"]),
+    st.sampled_from(["\n", "\r\n"]),
+)
+@quick(max_examples=150, deadline=None)
+def test_every_cell_and_line_is_that_of_the_obvious_reference(tmp_path_factory, rows, delimiter, ends):
+    text = io.StringIO()
+    writer = csv.writer(text, delimiter=delimiter, lineterminator="\n")
+    writer.writerow("xyz")
+    expected = []
+    for row in rows:
+        line = text.getvalue().count("\n") + 1
+        writer.writerow(row)
+        if any(row):
+            expected.append((line, *row))
+    path = tmp_path_factory.mktemp("dialect") / "x.csv"
+    path.write_bytes(text.getvalue().replace("\n", ends).encode())
+    found = delimited.read(path, "x.csv", delimiter=delimiter, encoding=None, wanted=())
+    assert found.cells.select(found.lines.alias("line"), "x", "y", "z").rows() == expected
+    assert found.rejects == ()
 
 
 @pytest.mark.parametrize(
