@@ -143,7 +143,11 @@ def add_reads(app: FastAPI, service: Service) -> None:
     def enter(request: Request) -> Caller:
         caller = service.caller(request.headers.get("authorization"))
         now = service.clock()
-        caller.workspace.read(now)
+        try:
+            caller.workspace.read(now)
+        except Refused as refused:
+            refused.headers = caller.workspace.reads.headers(now) | refused.headers
+            raise
         service.settle(now)
         return caller
 

@@ -118,15 +118,15 @@ def spawn(*flags: str) -> Iterator[tuple[str, subprocess.Popen[str]]]:
     """Serve from a child process, `python -m backlot --port 0 <flags>`; yields its base URL and the process.
 
     Raises:
-        SettingsError: it did not start; the message is what it said.
+        SettingsError: it did not start; why, it has said on stderr.
     """
     command = [sys.executable, "-m", "backlot", "--port", "0", *flags]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)  # noqa: S603 - our own program
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)  # noqa: S603 - our own program
     with process:
         try:
             line = process.stdout.readline() if process.stdout else ""
             if not (found := re.search(r"http://\S+", line)):
-                raise SettingsError(process.stderr.read() if process.stderr else "")
+                raise SettingsError(f"the backlot did not start: {' '.join(command)}")
             yield found[0], process
         finally:
             process.terminate()

@@ -42,7 +42,8 @@ def letters(text: str) -> str:
         if has_glyph(letter):
             return letter
         name = unicodedata.name(letter, "").lower()
-        return unidecode(letter) or (f"[{name}]" if unicodedata.category(letter) == "So" else "")
+        latin = unidecode(letter) or (f"[{name}]" if unicodedata.category(letter) == "So" else "")
+        return latin if latin.isprintable() else ""
 
     text = unicodedata.normalize("NFC", text)
     return " ".join("".join(written(letter) for letter in text).split()) or "(no letters)"

@@ -14,6 +14,7 @@ from urllib.parse import unquote
 import av
 import httpx
 import pytest
+from hypothesis import given, settings, strategies
 from PIL import Image, ImageChops, ImageStat
 
 from backlot.media import pictures, titles
@@ -111,6 +112,14 @@ def test_the_prompt_stands_in_the_picture(api: httpx.Client) -> None:
 )
 def test_letters_that_the_font_lacks_are_written_in_latin(prompt: str, written: str) -> None:
     assert titles.letters(prompt) == written
+
+
+@given(strategies.text(max_size=40))
+@settings(max_examples=300, deadline=None)
+def test_any_text_can_be_lettered(text: str) -> None:
+    written = titles.letters(text)
+    assert written.strip()
+    assert all(letter == " " or titles.has_glyph(letter) for letter in written)
 
 
 @pytest.mark.parametrize("prompt", ["x" * 4096, "word " * 819, "水" * 4096, "a", "\n", "i" * 300])

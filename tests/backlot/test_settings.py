@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import socket
+import subprocess
+import sys
+import time
 from decimal import Decimal
 from pathlib import Path
 
@@ -22,6 +26,15 @@ FLAGS = (
     "--host --port --state --api-key --image-rpm --video-rpm --concurrency --window --balance "
     "--image-seconds --video-seconds --media-ttl --seed --faults --config"
 )
+
+
+def children(pid: int) -> list[int]:
+    """The process ids of a process's children (Linux)."""
+    return [
+        int(child)
+        for task in Path(f"/proc/{pid}/task").iterdir()
+        for child in (task / "children").read_text().split()
+    ]
 
 
 def test_help_explains_every_option() -> None:
@@ -105,12 +118,32 @@ def test_a_wrong_catalogue_is_refused(tmp_path: Path, entry: str, complaint: str
 
 
 def test_the_command_says_one_line_and_stops_on_ctrl_c() -> None:
-    with spawn("--api-key", "sk_mine", "--balance", "2") as (address, process):
-        headers = {"Authorization": "Bearer sk_mine"}
-        assert httpx.get(f"{address}/v2/billing/balance", headers=headers).json()["balance"] == "2.0000"
-        process.send_signal(signal.SIGINT)
-        out, err = process.communicate(timeout=10)
+    command = [sys.executable, "-m", "backlot", "--port", "0", "--api-key", "sk_mine", "--balance", "2"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    line = process.stdout.readline() if process.stdout else ""
+    said = re.fullmatch(
+        r"The backlot listens at (http://127\.0\.0\.1:\d+) with the key sk_mine \(.*\)\n", line
+    )
+    assert said
+    headers = {"Authorization": "Bearer sk_mine"}
+    assert httpx.get(f"{said[1]}/v2/billing/balance", headers=headers).json()["balance"] == "2.0000"
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=10)
     assert (process.returncode, out, err) == (0, "", "")
+
+
+def test_workers_end_with_their_server_even_when_it_is_killed() -> None:
+    with spawn("--image-seconds", "0") as (address, process):
+        api = httpx.Client(base_url=address, headers={"Authorization": "Bearer sk_backlot"}, timeout=30)
+        assert api.get(draw(api, model="sketch-1").json()["data"][0]["url"]).status_code == 200
+        workers = children(process.pid)
+        assert workers
+        process.kill()
+        process.wait()
+    deadline = time.monotonic() + 10
+    while any(Path(f"/proc/{pid}").exists() for pid in workers) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not [pid for pid in workers if Path(f"/proc/{pid}").exists()]
 
 
 def test_a_port_that_is_taken_is_said_in_a_line() -> None:
