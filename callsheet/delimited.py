@@ -86,11 +86,11 @@ def _tabbed(table: Callable[[int], Table]) -> Table:
     broken or lines would melt into one.
     """
     plain = table(csv.QUOTE_NONE)
+    if plain.rejects:
+        return table(csv.QUOTE_MINIMAL)
     starts = plain.cells.select(pl.any_horizontal(pl.all().str.starts_with('"')).any()).item()
     if not starts and not any(column.startswith('"') for column in plain.cells.columns):
         return plain
-    if plain.rejects:
-        return table(csv.QUOTE_MINIMAL)
     try:
         quoted = table(csv.QUOTE_MINIMAL)
     except InputError:

@@ -160,6 +160,7 @@ def test_a_quote_in_a_file_of_tabs_is_a_letter_where_it_cannot_be_a_spreadsheet_
     spreadsheet = batch('"prompt"\tid\n"a ""big""\ncat"\t1\n"x\ty"\t2\n', "shots.tsv")
     assert prompts(spreadsheet) == [(2, 'a "big"\ncat'), (4, "x\ty")]
     assert prompts(batch('prompt\tid\n"all"\t1\n', "shots.tsv")) == [(2, "all")]
+    assert prompts(batch('prompt\tid\n"one\ntwo"\t1\n', "shots.tsv")) == [(2, "one\ntwo")]
 
 
 def test_a_list_of_prompts_may_have_commas(batch):
