@@ -136,7 +136,7 @@ def _table(path: Path, name: str, given: Input) -> Table:
         raise InputError(f"{name}: there is no such file") from None
     except (pl.exceptions.PolarsError, OSError) as error:
         raise InputError(f"{name}: cannot be read as Parquet: {error}") from None
-    return Table(cells, pl.int_range(1, cells.height + 1, eager=True))
+    return Table(cells, pl.int_range(1, cells.height + 1, eager=True), name)
 
 
 def _template_columns(given: Input) -> list[str]:
@@ -159,9 +159,11 @@ def _known(table: Table, name: str, file: str | None, given: Input) -> tuple[pl.
     ]
     missing = next((each for each in needed if each not in cells.columns), None)
     if missing is not None:
+        column = missing if missing in COLUMNS else "prompt"
+        near = next((each for each in cells.columns if each.lower() == missing.lower()), "text")
         raise InputError(
-            f"{name}, line 1: there is no column {missing!r}; the columns are {', '.join(cells.columns)}",
-            hint="Say in input.columns which column is which, for example {prompt: text}.",
+            f"{table.header}: there is no column {missing!r}; the columns are {', '.join(cells.columns)}",
+            hint=f"Say in input.columns which column is which, for example {{{column}: {near}}}.",
         )
     frame = cells.select(
         table.lines.alias("line"),

@@ -33,10 +33,11 @@ _LINE = "\0line"  # no header has such a column
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A file's rows: `cells` as the file has them, and the line on which each one begins."""
+    """A file's rows: `cells` as the file has them, the line on which each begins, and the header's place."""
 
     cells: pl.DataFrame
     lines: pl.Series
+    header: str
     rejects: tuple[Reject, ...] = ()
 
 
@@ -104,7 +105,8 @@ def _table(lines: Iterator[str], name: str, delimiter: str, quoting: int) -> Tab
     at, header = next(records, (1, []))
     if not header:
         raise InputError(f"{name}: is empty")
-    columns = _columns(header, f"{name}, line {at}")
+    where = f"{name}, line {at}"
+    columns = _columns(header, where)
     frames = [_frame([], columns)]
     rejects: list[Reject] = []
     while chunk := list(islice(records, _CHUNK)):
@@ -112,7 +114,7 @@ def _table(lines: Iterator[str], name: str, delimiter: str, quoting: int) -> Tab
         whole = [(line, cells) for line, cells in chunk if len(cells) == len(columns) and any(cells)]
         frames.append(_frame(whole, columns))
     table = pl.concat(frames)
-    return Table(table.drop(_LINE), table[_LINE], tuple(rejects))
+    return Table(table.drop(_LINE), table[_LINE], where, tuple(rejects))
 
 
 def _frame(records: Sequence[tuple[int, list[str]]], columns: Sequence[str]) -> pl.DataFrame:

@@ -119,7 +119,7 @@ def _image_set(
         if isinstance(sent, str):
             return {"column": each.column, "value": shortened(each.source), "reason": sent}
         # Only an image model lets a role be left out (see pricing), and there it can be but this one.
-        images.append({"role": each.role or "reference_image", "url": sent.url})
+        images.append({"role": each.role or pricing.REFERENCE, "url": sent.url})
         grows += sent.grows
         if sent.sha256:
             inlined[sent.sha256] = each.source

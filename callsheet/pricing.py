@@ -18,7 +18,8 @@ from callsheet.records import Catalogue, Kind, Model, Price
 OUTPUT_FORMATS = ("jpeg", "png", "webp")
 """INTERFACE 2.3; the first is the default."""
 
-ROLES = ("first_frame", "last_frame", "reference_image")
+REFERENCE = "reference_image"
+ROLES = ("first_frame", "last_frame", REFERENCE)
 MOST_IMAGES = 20
 """INTERFACE 8: images in a request."""
 
@@ -69,14 +70,12 @@ class Offer:
     Attributes:
         parameters: `model` and those of `aspect_ratio`, `duration`, `output_format`, `resolution`, `sound`
             that the request carries.
-        roles: the role of each image, in order.
         price: None where the catalogue has none.
         unpriced: why there is no price; empty where there is one.
     """
 
     kind: Kind
     parameters: Mapping[str, str | int | bool]
-    roles: tuple[str, ...]
     price: Price | None
     unpriced: str = ""
 
@@ -122,7 +121,7 @@ def _image(asked: Combination, model: Model, defaults: Defaults) -> Offer:
     for column, value in (("duration", asked.duration), ("sound", asked.sound)):
         if value is not None:
             raise _Refused(column, _cell(value), f"{column} is for videos, and {model.id} makes images")
-    roles = _roles(asked, model, none_given="reference_image")
+    _check_images(asked, model)
     output_format = asked.output_format or defaults.output_format or OUTPUT_FORMATS[0]
     if output_format not in OUTPUT_FORMATS:
         there_are = _listed(OUTPUT_FORMATS)
@@ -131,14 +130,14 @@ def _image(asked: Combination, model: Model, defaults: Defaults) -> Offer:
         )
     parameters = _common(asked, model) | {"output_format": output_format}
     price, unpriced = _price(model, parameters, "not_applicable")
-    return Offer(Kind.IMAGE, parameters, roles, price, unpriced)
+    return Offer(Kind.IMAGE, parameters, price, unpriced)
 
 
 def _video(asked: Combination, model: Model, defaults: Defaults) -> Offer:
     if asked.output_format is not None:
         reason = f"output_format is for images, and {model.id} makes videos"
         raise _Refused("output_format", asked.output_format, reason)
-    roles = _roles(asked, model, none_given=None)
+    _check_images(asked, model)
     parameters = _common(asked, model)
     wanted = asked.duration if asked.duration is not None else defaults.duration
     duration = _offered("duration", wanted, model.supported_durations, model)
@@ -149,7 +148,7 @@ def _video(asked: Combination, model: Model, defaults: Defaults) -> Offer:
         raise _Refused("sound", "true", f"{model.id} makes no sound")
     parameters["sound"] = sound
     price, unpriced = _price(model, parameters, "sound_on" if sound else "sound_off")
-    return Offer(Kind.VIDEO, parameters, roles, price, unpriced)
+    return Offer(Kind.VIDEO, parameters, price, unpriced)
 
 
 def _common(asked: Combination, model: Model) -> dict[str, str | int | bool]:
@@ -174,15 +173,15 @@ def _offered(column: str, value: _T | None, offered: tuple[_T, ...], model: Mode
     return value
 
 
-def _roles(asked: Combination, model: Model, none_given: str | None) -> tuple[str, ...]:
-    """The role of each image, checked by the rules of INTERFACE 2.2 and 2.4 and the model's own."""
+def _check_images(asked: Combination, model: Model) -> None:
+    """The rules of INTERFACE 2.2 and 2.4 and the model's own. An image for an image model is a reference."""
     if len(asked.images) > MOST_IMAGES:
         reason = f"{len(asked.images)} images are given; a request takes at most {MOST_IMAGES}"
         raise _Refused(asked.images[-1][1], len(asked.images), reason)
     roles = []
     columns: dict[str, str] = {}
     for given, column in asked.images:
-        role = given or none_given
+        role = given or (REFERENCE if model.type == Kind.IMAGE else None)
         if role is None:
             raise _Refused(column, "", f"an image for a video needs a role; there are {_listed(ROLES)}")
         if model.type == Kind.IMAGE and role in {"first_frame", "last_frame"}:
@@ -202,12 +201,11 @@ def _roles(asked: Combination, model: Model, none_given: str | None) -> tuple[st
             raise _Refused(columns[role], count, f"{model.id} takes at most {most} {role}; {count} are given")
     if "last_frame" in columns and "first_frame" not in columns:
         raise _Refused(columns["last_frame"], "last_frame", "a last_frame needs a first_frame")
-    if "reference_image" in columns and len(columns) > 1:
+    if REFERENCE in columns and len(columns) > 1:
         column = columns["reference_image"]
         raise _Refused(
             column, "reference_image", "a reference_image cannot go with a first_frame or last_frame"
         )
-    return tuple(roles)
 
 
 def _price(model: Model, parameters: Mapping[str, str | int | bool], sound: str) -> tuple[Price | None, str]:

@@ -22,7 +22,7 @@ import anyio.to_thread
 
 from callsheet import sources
 from callsheet.errors import InputError
-from callsheet.pricing import Refusal
+from callsheet.pricing import ROLES, Refusal
 from callsheet.records import Job
 from callsheet.rows import shortened
 
@@ -80,7 +80,7 @@ def named(cells: Mapping[str, str | None]) -> list[Reference] | Refusal:
             if not _is_reference(each):
                 return Refusal("images", shortened(json.dumps(each)), 'is no {"url": "...", "role": "..."}')
             found.append(Reference(each["url"].strip(), each.get("role"), "images"))
-    for role in ("first_frame", "last_frame", "reference_image"):
+    for role in ROLES:
         parts = (part.strip() for part in (cells[role] or "").split("|"))
         found += [Reference(part, role, role) for part in parts if part]
     return found

@@ -251,9 +251,9 @@ def test_images_keep_the_rules_of_roles_and_counts(name, images, column, says):
 
 
 def test_images_that_keep_the_rules_are_taken():
-    assert sold(Combination("still-1", images=((None, "images"),))).roles == ("reference_image",)
-    frames = (("first_frame", "f"), ("last_frame", "l"))
-    assert sold(Combination("reel-1", images=frames)).roles == ("first_frame", "last_frame")
+    assert sold(Combination("still-1", images=((None, "images"),))).price
+    assert sold(Combination("reel-1", images=(("first_frame", "f"), ("last_frame", "l")))).price
+    assert sold(Combination("reel-1", images=(("reference_image", "r"),) * 3)).price
 
 
 def test_a_model_of_a_new_type_is_refused():
