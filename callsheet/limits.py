@@ -1,18 +1,8 @@
-"""How fast to send: a pace for each kind and lanes for both, learned from the service's answers (INTERFACE 8).
+"""When the next submission may leave, learned from the service's answers (INTERFACE 8).
 
-`Pace` counts requests per window for one kind, `Lanes` counts generations at work for both kinds together.
-Both are plain state on a clock that is handed in: they never wait. `Limits` is what waits, and what callers
-use: one `turn` per submission. Nothing here sends, retries or reads a body; a 429 is no failed attempt, it is
-how the limits are learned.
-
-The interface names a 60 second window and does not say how it moves. What the answers show decides:
-
-- fixed: the count starts anew at `X-RateLimit-Reset`; then a whole window may be sent at once;
-- sliding: each request counts for 60 seconds;
-- bucket: the count falls steadily.
-
-Until they show it, the most careful reading (sliding) is followed, and one request alone goes past a reset to
-see what the window does.
+A `Pace` for each kind counts requests per window, and `Lanes` count the generations at work of both kinds.
+`Limits` waits for both, on a clock that is handed in; callers use one `turn` per submission. Nothing here
+sends, retries or reads a body. A 429 is no failed attempt: it is how the limits are learned.
 """
 
 from __future__ import annotations
@@ -21,25 +11,19 @@ import asyncio
 import itertools
 import math
 import time as machine
-from bisect import bisect_right
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
-from enum import StrEnum
-from typing import Protocol, TypedDict
+from dataclasses import dataclass
+from typing import Protocol
 
+from callsheet.pace import Pace, Send, Window
 from callsheet.records import Kind
 
-WINDOW = 60.0  # seconds (INTERFACE 8)
-UNTOLD = 60  # requests of a kind that may leave before the first answer tells its limit
-SHORTEST = 5.0  # seconds: a reset that is never further off is that of a bucket's next token
-SAME = 2  # seconds by which two resets may differ and still be one window's: rounding, and no more
 FIRST_LANES = 8
-RAMP = 0.1  # seconds between two steps of the ramp
-RAMP_MOST = 3  # lanes that one step adds at the most: what is overshot is answered 429
-TICK = 0.001  # seconds that are waited at the least
-PAD = 0.25  # seconds that a request counts beyond its 60: its way to the service took some time
+RAMP = 0.1  # seconds between two steps of the ramp, each of 10 %
+RAMP_MOST = 3  # lanes that a step adds at the most: as many may be too many before the first 429 is back
 PROBE = 60.0  # seconds between two probes of latched lanes
+ALONE = 10.0  # seconds between two tries while others hold every lane
 
 
 class Clock(Protocol):
@@ -66,28 +50,9 @@ class SystemClock:
 SYSTEM = SystemClock()
 
 
-class Shape(StrEnum):
-    """How a window moves, as far as the answers have shown it."""
-
-    UNKNOWN = "unknown"
-    FIXED = "fixed"
-    SLIDING = "sliding"
-    BUCKET = "bucket"
-
-
-class Window(TypedDict):
-    """What is remembered of one kind's pace: `reset` is the service's Unix time, `margin` seconds."""
-
-    limit: int
-    used: int
-    reset: int
-    shape: str
-    margin: float
-
-
 @dataclass(frozen=True)
 class Learned:
-    """What a run has learned, for the next one: JSON by `dataclasses.asdict`, and back by `Learned(**json)`."""
+    """What a run has learned, for the next one; `dataclasses.asdict` of it is JSON, and makes it again."""
 
     lanes: int
     latched: bool
@@ -95,195 +60,12 @@ class Learned:
 
 
 @dataclass(slots=True, eq=False)
-class Send:
-    """A request that left at `at`. `counted` of ours had been answered then, of the last 58 seconds: whatever the
-    window's shape, a service that forgets nothing early counts at least these. `reset` is from its answer.
-    """
-
-    at: float
-    counted: int
-    reset: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Count:
-    """The service's count, from the answer to the send that left at `at`; the window ends at `ends` (monotonic)."""
-
-    at: float
-    used: int
-    ends: float
-
-
-@dataclass(slots=True, eq=False)
-class Pace:
-    """Requests of one kind per window. Every `now` is in monotonic seconds."""
-
-    cap: int | None = None
-    limit: int | None = None
-    shape: Shape = Shape.UNKNOWN
-    margin: float = 1.05  # seconds after a reset until a request is sure to count in the next window
-    reset: int | None = None  # the current window, by the service's clock
-    count: Count | None = None
-    held_until: float = -math.inf
-    told: bool = False  # some answer has come, with or without a limit
-    _rolls: bool = False  # a reset moved before it was due: the windows are not fixed
-    _own: int = 0  # sends answered, or given up, in the current window
-    _others: int = 0  # requests of others that are certain to count in it
-    _since: float = -math.inf  # a send after this moment may count in the current window
-    _log: list[float] = field(default_factory=list)  # when sends left, oldest first, for two windows
-    _flying: list[float] = field(default_factory=list)  # those without an answer
-    _refusals: int = 0  # rounds of 429 since the last accepted send
-
-    def wait(self, now: float) -> float:
-        """Seconds until one more may be sent; 0 for now, infinity if only an answer can tell."""
-        if now < self.held_until:
-            return self.held_until - now
-        own = self._own_used(now)
-        limit = self.limit
-        if limit is None and self.cap is None and not self.told:
-            limit = UNTOLD
-        if (self.cap is None or own < self.cap) and (
-            limit is None or self._used(now, own) < limit or self._may_look(now)
-        ):
-            return 0.0
-        return self._next_room(now) - now
-
-    def send(self, now: float) -> Send:
-        """Count one that leaves now."""
-        at = max(now, self._log[-1] + 1e-6) if self._log else now  # a send's time is its name
-        del self._log[: bisect_right(self._log, now - 2 * WINDOW)]
-        counted = max(0, self._within(now, WINDOW - SAME) - len(self._flying))
-        self._log.append(at)
-        self._flying.append(at)
-        return Send(at, counted)
-
-    def learn(self, send: Send, limit: int, remaining: int, reset: int, ends: float) -> None:
-        """Take in the headers of an answer; `ends` is `reset` in monotonic seconds. Answers come in any order."""
-        self.told = True
-        send.reset = reset
-        if self.reset is None:
-            self.reset = reset
-        moved = abs(reset - self.reset) > SAME
-        if reset < self.reset - SAME and not self._rolls:
-            return  # of a window that is over
-        if self.count and send.at < self.count.at and (self._rolls or not moved):
-            return  # a later send has told more
-        used = max(0, limit - remaining)
-        if moved:
-            self._turn_over(send, used, limit, reset, ends)
-        elif not self._rolls:
-            # Sent after the reset and yet counted before it: the clocks differ by that much.
-            self.margin = min(max(self.margin, send.at - ends + 0.5), WINDOW)
-        if self.shape is Shape.FIXED:
-            self._others = max(self._others, used - self._own - len(self._flying))
-        self.limit, self.count = limit, Count(send.at, used, ends)
-
-    def _turn_over(self, send: Send, used: int, limit: int, reset: int, ends: float) -> None:
-        """The reset has moved: see from the count which shape the window has."""
-        ended = self.count.ends if self.count else -math.inf
-        self._rolls = self._rolls or send.at < ended - 3
-        if used < send.counted - 1:  # it has forgotten some: most of them at once, or a few at a time?
-            since = bisect_right(self._log, send.at) - bisect_right(self._log, ended - SAME)
-            fixed = not self._rolls and used - since < send.counted / 2 and ends - send.at > SHORTEST
-            self.shape = Shape.FIXED if fixed else Shape.BUCKET
-        elif self.shape is not Shape.BUCKET and (self._rolls or send.counted > limit / 4):
-            self.shape = Shape.SLIDING
-        self.reset, self._own, self._since = reset, 0, ended - SAME
-        self._others = 0
-
-    def hold(self, send: Send, now: float, retry_after: float) -> None:
-        """429 with `Retry-After`: wait as told, and twice as long each time that was not enough."""
-        self.told = True
-        if send.at >= self.held_until:
-            self._refusals += 1
-        if self.count and self.count.at == send.at >= self.count.ends and not self._rolls:
-            self.margin = min(
-                max(self.margin, now + retry_after - self.count.ends), WINDOW
-            )  # the clocks differ
-        again = min(2 ** (self._refusals - 1), WINDOW)
-        self.held_until = max(self.held_until, now + max(retry_after, 1.0) * again)
-
-    def done(self, send: Send) -> None:
-        """The send is over: answered, or given up without an answer (then it counts, because it may have)."""
-        self._flying.remove(send.at)
-        self._refusals = 0
-        if send.reset is None or (self.reset is not None and abs(send.reset - self.reset) <= SAME):
-            self._own += 1
-
-    def give_back(self, send: Send) -> None:
-        """The send did not count: it never left, or was refused by a 429."""
-        self._flying.remove(send.at)
-        self._log.remove(send.at)
-
-    def remember(self, now: float) -> Window | None:
-        """What the next run should know; None if no answer has told a limit."""
-        if self.limit is None or self.reset is None:
-            return None
-        used = math.ceil(self._used(now, self._own_used(now)))
-        return Window(limit=self.limit, used=used, reset=self.reset, shape=self.shape, margin=self.margin)
-
-    def recall(self, window: Window, now: float, ends: float) -> None:
-        """Begin with what an earlier run has learned; `ends` is the window's reset in monotonic seconds."""
-        self.limit, self.reset = window["limit"], window["reset"]
-        self.shape, self.margin = Shape(window["shape"]), window["margin"]
-        self.count, self._others = Count(now, window["used"], ends), window["used"]
-
-    def _within(self, now: float, seconds: float) -> int:
-        return len(self._log) - bisect_right(self._log, now - seconds)
-
-    def _over(self, now: float) -> bool:
-        """Whether the counted window has ended for certain."""
-        return self.count is not None and now >= self.count.ends + self.margin
-
-    def _own_used(self, now: float) -> int:
-        """Our own sends that the service may be counting."""
-        if self.shape is not Shape.FIXED or self.count is None:
-            return self._within(now, WINDOW + PAD)
-        if self._over(now):
-            return sum(at > self.count.ends - SAME for at in self._flying)
-        return self._own + sum(at > self._since for at in self._flying)
-
-    def _used(self, now: float, own: int) -> float:
-        """The most that the service may be counting, other users of the workspace included."""
-        count = self.count
-        if count is None:
-            return own
-        used = count.used + sum(at > count.at for at in self._flying)
-        if self.shape is Shape.BUCKET:
-            return math.ceil(used - max(0.0, now - count.at - PAD) * (self.limit or 0) / WINDOW)
-        if self._over(now):
-            return own
-        if self.shape is not Shape.FIXED:
-            gone = bisect_right(self._log, now - WINDOW - PAD)
-            used -= max(0, gone - bisect_right(self._log, count.at - WINDOW))
-        return max(own + self._others, used)
-
-    def _may_look(self, now: float) -> bool:
-        """Whether one send alone may go past a reset, to see what the window does there."""
-        ends = self.count.ends if self.count else math.inf
-        return self.shape is Shape.UNKNOWN and self._over(now) and all(at < ends for at in self._flying)
-
-    def _next_room(self, now: float) -> float:
-        """The next moment at which there may be room without an answer."""
-        moments = []
-        if self.count and not self._over(now):
-            moments.append(self.count.ends + self.margin)
-        if self.shape is Shape.BUCKET and self.limit:
-            excess = self._used(now, 0) - self.limit + 1
-            moments.append(now + excess * WINDOW / self.limit)
-        if self.shape is not Shape.FIXED:
-            keeps = WINDOW + PAD
-            oldest = bisect_right(self._log, now - keeps)
-            moments += [at + keeps for at in self._log[oldest : oldest + 1]]
-        return max(min(moments, default=math.inf), now + TICK)
-
-
-@dataclass(slots=True, eq=False)
 class Lanes:
     """Generations at work at once, of both kinds. Every `now` is in monotonic seconds.
 
-    The size grows only when every lane is taken and one more is wanted: fast until the first refusal, then by
-    one a minute, and by twice as much each time that nothing was refused.
+    The size grows only when every lane is taken and one more is wanted: fast until the first refusal, then
+    by one after a minute. A probe that is refused makes the next one wait twice as long, up to four minutes;
+    one that is not makes the next one twice as large.
     """
 
     size: int = FIRST_LANES
@@ -294,7 +76,6 @@ class Lanes:
     _probe: int = 1
     _patience: float = PROBE
     _blocked_until: float = -math.inf
-    _pause: float = 1.0
 
     def wait(self, now: float) -> float:
         """Seconds until one more may be taken; 0 for now, infinity if one must be freed first."""
@@ -319,13 +100,8 @@ class Lanes:
         """429 without `Retry-After`, for a send whose lane is still taken: one fewer fits."""
         self.size = max(1, min(self.size, self.in_use) - 1)
         self.latched, self._probe, self.grows_at = True, 1, now + self._patience
-        if self.in_use == 1:  # none of ours is left to wait for: others fill the workspace
-            self._blocked_until = now + self._pause
-            self._pause = min(2 * self._pause, PROBE)
-
-    def accepted(self) -> None:
-        """A send was not refused."""
-        self._pause = 1.0
+        if self.in_use == 1:  # none of ours is left to wait for
+            self._blocked_until = now + ALONE
 
 
 class Turn:
@@ -336,29 +112,28 @@ class Turn:
 
     def __init__(self, limits: Limits, pace: Pace, send: Send) -> None:
         self._limits, self._pace, self._send = limits, pace, send
-        self.left = self.counts = True
+        self.sent = self.counts = True
         self.kept = False
 
     def unsent(self) -> None:
         """Nothing left this machine: the send is given back to the window."""
-        self.counts = self.left = False
+        self.sent = self.counts = False
 
     def answered(
         self, limit: int | None, remaining: int | None, reset: int | None, date: float | None = None
     ) -> None:
-        """Take in the `X-RateLimit-*` of an answer of any status; None where it had none.
+        """Take in the `X-RateLimit-*` of an answer of any status (None where it had none), before `..._full`.
 
         Args:
             date: the answer's `Date` in Unix seconds; with it, `reset` is read by the service's clock.
         """
         self._pace.told = True
         if limit is not None and remaining is not None and reset is not None:
-            ends = self._limits.moment(reset, date)
-            self._pace.learn(self._send, limit, remaining, reset, ends)
+            self._pace.learn(self._send, limit, remaining, reset, self._limits.moment(reset, date))
         self._limits.changed()
 
     def window_full(self, retry_after: float) -> None:
-        """429 with `Retry-After` (seconds): this kind waits as told; the other kind and the lanes do not."""
+        """429 with `Retry-After` (seconds): this kind waits as told."""
         self._refused()
         self._pace.hold(self._send, self._limits.now(), retry_after)
 
@@ -372,13 +147,11 @@ class Turn:
         self.kept = True
 
     def end(self) -> None:
-        """Settle the send with its window, once."""
-        self._limits.submissions += self.left
-        if self.counts:
-            self._pace.done(self._send)
-            self._limits.lanes.accepted()
-        else:
-            self._pace.give_back(self._send)
+        """Settle it, once."""
+        self._pace.end(self._send, counts=self.counts)
+        self._limits.lanes.in_use -= not self.kept
+        self._limits.submissions += self.sent
+        self._limits.changed()
 
     def _refused(self) -> None:
         self.counts = False
@@ -418,7 +191,8 @@ class Limits:
             if self.lanes.latched:
                 self.lanes.grows_at = self.now() + PROBE
             for kind, window in remembered.windows.items():
-                self.paces[Kind(kind)].recall(window, self.now(), self.moment(window["reset"]))
+                ends = self.moment(window["reset"])
+                self.paces[Kind(kind)].recall(window, self.now(), clock.time(), ends)
         self._queues = {kind: asyncio.Lock() for kind in Kind}
         self._tickets = itertools.count()
         self._heads: dict[Kind, int] = {}
@@ -426,15 +200,12 @@ class Limits:
 
     @asynccontextmanager
     async def turn(self, kind: Kind) -> AsyncGenerator[Turn, None]:
-        """Wait for room in the kind's window and for a lane, and hold both; first come, first served per kind."""
+        """Wait for room in the kind's window and for a lane, and hold both; FIFO within a kind."""
         turn = await self._next_turn(kind)
         try:
             yield turn
         finally:
             turn.end()
-            if not turn.kept:
-                self.lanes.in_use -= 1
-            self.changed()
 
     def adopt(self, n: int = 1) -> None:
         """Count `n` lanes as taken: videos that an earlier run submitted and that are still pending."""
@@ -450,7 +221,8 @@ class Limits:
 
     def learned(self) -> Learned:
         """What to remember for the next run."""
-        windows = {str(kind): pace.remember(self.now()) for kind, pace in self.paces.items()}
+        now, unix = self.now(), self._clock.time()
+        windows = {str(kind): pace.remember(now, unix) for kind, pace in self.paces.items()}
         return Learned(self.lanes.size, self.lanes.latched, {k: w for k, w in windows.items() if w})
 
     def now(self) -> float:
@@ -500,7 +272,7 @@ class Limits:
         """Until something changes, `seconds` at the most."""
         waits: list[asyncio.Future[object]] = [asyncio.ensure_future(self._change.wait())]
         if seconds < math.inf:
-            waits.append(asyncio.ensure_future(self._clock.sleep(max(seconds, TICK))))
+            waits.append(asyncio.ensure_future(self._clock.sleep(seconds)))
         try:
             await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
         finally:
