@@ -274,7 +274,8 @@ async def _ask(
 
 def _watched(flow: Callable[[], Awaitable[Any]]) -> Any:
     """Runs a flow in this process, with the terminal as its watcher and Prefect silent."""
-    os.environ.setdefault("PREFECT_LOGGING_LEVEL", "CRITICAL")  # errors are ours to tell, in our words
+    # On the console errors are ours to tell, in our words; the UI has Prefect's.
+    os.environ.setdefault("PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL", "CRITICAL")
     os.environ.setdefault("PREFECT_SERVER_ANALYTICS_ENABLED", "false")  # offline, it prints stack traces
     from callsheet import show
     from callsheet.watch import WATCHER
@@ -282,8 +283,11 @@ def _watched(flow: Callable[[], Awaitable[Any]]) -> Any:
     terminal = show.Terminal()
 
     async def watched() -> Any:
+        from prefect import tags
+
         WATCHER.set(terminal)
-        return await flow()
+        with tags("callsheet"):
+            return await flow()
 
     try:
         terminal.start()

@@ -6,7 +6,7 @@ from callsheet.errors import CallsheetError
 
 
 def _plain_words(record: logging.LogRecord) -> bool:
-    """Errors that Callsheet raises on purpose say all in their message: they are logged without their trace."""
+    """Errors that Callsheet raises on purpose say all in their message: the log spares us their trace."""
     error = record.exc_info[1] if record.exc_info else None
     known = error.split(CallsheetError)[1] is None if isinstance(error, BaseExceptionGroup) else None
     if known or isinstance(error, CallsheetError):

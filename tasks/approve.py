@@ -5,13 +5,13 @@ A plain function, not a task: it takes no time of its own, and its quote belongs
 
 from __future__ import annotations
 
-from callsheet.plan import Plan
 import polars as pl
 from prefect.artifacts import acreate_table_artifact
 
 from callsheet import plan as plans
 from callsheet import quote as quotes
 from callsheet.errors import Stop
+from callsheet.plan import Plan
 from callsheet.quote import Quote
 from callsheet.service.client import Client
 from callsheet.settings import Settings

@@ -13,13 +13,13 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 import anyio
-from callsheet.media import Spooled
 from prefect import task
 from prefect.cache_policies import NO_CACHE
 
 from callsheet import media
 from callsheet.errors import MediaError, ServiceError, StorageConflict, StorageError
 from callsheet.ledger import other_name
+from callsheet.media import Spooled
 from callsheet.records import File, Generation, Kind, StoredFile
 from callsheet.run import Run
 from callsheet.service import verdicts
@@ -91,6 +91,10 @@ async def _fetch(run: Run, file: File) -> tuple[File, Spooled] | None:
                 return None
             else:
                 await anyio.sleep(verdicts.backoff(tries, run.jitter))
+        except StorageError as error:  # the spool's disk
+            WATCHER.get().note(f"row {file.attempt.row_id}: {error}")
+            run.halt(error)
+            return None
     raise AssertionError("unreachable")
 
 

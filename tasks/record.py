@@ -9,7 +9,6 @@ import asyncio
 import time
 from contextlib import suppress
 
-from callsheet.storage import Store
 from prefect import task
 from prefect.artifacts import acreate_markdown_artifact, acreate_progress_artifact, aupdate_progress_artifact
 from prefect.cache_policies import NO_CACHE
@@ -18,6 +17,7 @@ from callsheet import books, report
 from callsheet.records import dollars
 from callsheet.report import Summary
 from callsheet.run import Run
+from callsheet.storage import Store
 from callsheet.watch import WATCHER, Progress
 
 TICK = 0.5  # seconds between two looks at the ledger

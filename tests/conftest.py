@@ -17,6 +17,7 @@ import yaml
 from backlot.server import Backlot, serve
 from backlot.settings import Settings as BacklotSettings
 from callsheet.report import Summary
+from callsheet.service import verdicts
 from tests.servers.prefect import PrefectServer, prefect_server
 
 
@@ -42,6 +43,12 @@ def start_backlot() -> Iterator[Callable[..., Backlot]]:
             return stack.enter_context(serve(BacklotSettings(**quick)))
 
         yield start
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Backing off takes a hundredth of the time."""
+    monkeypatch.setattr(verdicts, "FIRST", verdicts.FIRST / 100)
 
 
 @dataclass
@@ -96,7 +103,7 @@ class Project:
 
 @pytest.fixture
 def project(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, start_backlot: Callable[..., Backlot]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, start_backlot: Callable[..., Backlot], impatient: None
 ) -> Callable[..., Project]:
     """Makes a project in a folder of its own, with a fresh service (whose settings may be given)."""
 

@@ -108,7 +108,8 @@ def download(error: ServiceError | MediaError) -> Verdict:
             return Verdict.AGAIN
 
 
-FIRST, LONGEST = 1.0, 60.0  # seconds
+FIRST, LONGEST = 1.0, 60.0
+"""Seconds: what `backoff` begins with, and its ceiling."""
 
 
 def backoff(tries: int, jitter: random.Random) -> float:
@@ -118,5 +119,4 @@ def backoff(tries: int, jitter: random.Random) -> float:
         tries: how many have failed, from 1.
         jitter: where chance comes from; it keeps jobs that failed together from coming back together.
     """
-    whole = min(LONGEST, FIRST * 2.0 ** min(tries - 1, 30))
-    return whole * jitter.uniform(0.5, 1.0)
+    return min(LONGEST, FIRST * 2.0 ** min(tries - 1, 30)) * jitter.uniform(0.5, 1.0)

@@ -1,0 +1,124 @@
+"""What goes wrong at the service, and the one state that each job must end in: paid once, never lost."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from decimal import Decimal
+from typing import Any
+
+import pytest
+import yaml
+
+from callsheet.service.client import Client
+from tests.conftest import Project
+
+pytestmark = pytest.mark.usefixtures("prefect")
+
+Make = Callable[..., Project]
+STILL = {"id": "job", "prompt": "a still", "model": "sketch-1", "aspect_ratio": "1:1"}
+FILM = {"id": "job", "prompt": "a film", "model": "dailies-1", "duration": 1}
+TWICE = {"nth": [1, 2]}
+
+
+@pytest.fixture
+def faulty(project: Make, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Project]:
+    """A project of one job, whose service commits a fault."""
+
+    def make(row: dict[str, Any], *rules: dict[str, Any], **service: Any) -> Project:
+        path = tmp_path_factory.mktemp("faults") / "faults.yaml"
+        path.write_text(yaml.safe_dump({"rules": list(rules)}))
+        return project([row], faults=path, **service)
+
+    return make
+
+
+def charged(project: Project) -> Decimal:
+    async def ask() -> Decimal:
+        async with Client(project.backlot.base_url, project.backlot.api_key) as client:
+            return Decimal("100.0000") - await client.balance()
+
+    return asyncio.run(ask())
+
+
+@pytest.mark.parametrize("row", [STILL, FILM], ids=["image", "video"])
+@pytest.mark.parametrize(
+    "fault, state, submissions",
+    [
+        ({"do": "error", "status": 500, **TWICE}, "stored", 3),
+        ({"do": "error", "status": 503, **TWICE}, "stored", 3),
+        ({"do": "error", "status": 500}, "failed", 4),
+        ({"do": "rate_limit", "kind": "concurrency", "nth": 1}, "stored", 2),
+        ({"do": "error", "status": 502}, "in_doubt", 1),
+        ({"do": "drop", "when": "before_charging"}, "in_doubt", 1),
+        ({"do": "drop", "when": "after_charging"}, "in_doubt", 1),
+    ],
+    ids=["500-twice", "503-twice", "500", "429", "502-html", "cut-off", "cut-off-charged"],
+)
+def test_each_answer_to_a_submission_has_its_one_end(
+    faulty: Make, row: dict[str, Any], fault: dict[str, Any], state: str, submissions: int
+) -> None:
+    made = faulty(row, {"endpoint": "images" if row is STILL else "videos"} | fault)
+    summary = made.run()
+    assert made.costs()["state"].to_list() == [state]
+    assert summary.submissions == submissions
+    assert summary.exit_code == (0 if state == "stored" else 3)
+    if state == "in_doubt":
+        assert made.costs()["cost"].to_list() == [None]
+        assert summary.in_doubt_exposure == made.costs()["quoted"].sum() >= charged(made)
+        assert made.run().submissions == 0, "doubt is never bought again by itself"
+    else:
+        assert summary.spent == charged(made)
+
+
+def test_doubt_is_bought_again_where_the_policy_accepts_the_risk(faulty: Make) -> None:
+    made = faulty(STILL, {"endpoint": "images", "nth": 1, "do": "drop", "when": "after_charging"})
+    made.set(on_doubt="retry")
+    summary = made.run()
+    assert (summary.stored, summary.submissions, summary.exit_code) == (1, 2, 0)
+    assert made.costs()["state"].to_list() == ["in_doubt", "stored"]
+    assert summary.spent + summary.in_doubt_exposure == charged(made)
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [{"do": "error", "status": 500, **TWICE}, {"do": "drop", "when": "before_charging", **TWICE}],
+    ids=["500", "cut-off"],
+)
+def test_polling_goes_on_through_errors(faulty: Make, fault: dict[str, Any]) -> None:
+    assert faulty(FILM, {"endpoint": "status"} | fault).run().stored == 1
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [{"do": "truncate"}, {"do": "wrong_type"}, {"do": "error", "status": 500}],
+    ids=["truncated", "wrong-type", "500"],
+)
+def test_a_broken_download_is_fetched_again(faulty: Make, fault: dict[str, Any]) -> None:
+    made = faulty(STILL, {"endpoint": "downloads", "nth": 1} | fault)
+    assert made.run().stored == 1
+    assert charged(made) == Decimal("0.0015")
+
+
+def test_an_image_that_can_no_longer_be_had_is_lost_and_paid_for(faulty: Make) -> None:
+    made = faulty(STILL, {"endpoint": "images", "do": "expire_url"})
+    summary = made.run()
+    assert (summary.lost, summary.exit_code, summary.spent) == (1, 3, Decimal("0.0015"))
+
+
+def test_a_videos_expired_url_is_renewed_by_polling_again(faulty: Make) -> None:
+    assert (
+        faulty(FILM, {"endpoint": "status", "nth": 1, "do": "expire_url"}, video_seconds=0).run().stored == 1
+    )
+
+
+def test_a_video_that_fails_is_failed_and_free(faulty: Make) -> None:
+    made = faulty(FILM, {"endpoint": "videos", "do": "fail_video"})
+    assert (made.run().failed, charged(made)) == (1, 0)
+
+
+def test_a_surcharge_is_what_it_cost(faulty: Make) -> None:
+    made = faulty(STILL, {"endpoint": "images", "do": "surcharge", "amount": "0.0100"})
+    summary = made.run()
+    assert summary.spent == charged(made) == Decimal("0.0115")
+    assert summary.quoted == Decimal("0.0015")
