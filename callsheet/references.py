@@ -33,6 +33,7 @@ LARGEST_REQUEST = 25 * 1024 * 1024
 """Bytes of the whole JSON request (INTERFACE 2.2)."""
 
 _DATA_URL = re.compile(r"data:(image/(?:png|jpeg|webp));base64,([A-Za-z0-9+/]*={0,2})", re.ASCII)
+_ADDRESS = re.compile(r"https://[^\s/?#]\S*")
 _PLACEHOLDER = "sha256:"
 _CACHE_BYTES = 128 * 1024 * 1024
 
@@ -102,7 +103,7 @@ def look(source: str, endpoint_url: str | None = None) -> Sent | str:
     The caller keeps the answers, so that each distinct source is read once.
     """
     if source.startswith("https://"):
-        return Sent(source)
+        return Sent(source) if _ADDRESS.fullmatch(source) else "is no https:// address without spaces"
     if source.startswith("data:"):
         return _data_url_problem(source) or Sent(source)
     if "://" in source and not source.startswith("s3://"):

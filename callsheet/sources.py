@@ -47,11 +47,11 @@ def find(path: str, endpoint_url: str | None = None) -> list[str]:
 
 
 def _find_s3(url: str, endpoint_url: str | None) -> list[str]:
-    wildcard = _WILDCARD.search(url)
-    if not wildcard:
-        return [url]
     bucket, pattern = _bucket_and_key(url)
-    prefix = pattern[: _WILDCARD.search(pattern).start()]  # type: ignore[union-attr]  # a bucket has none
+    wildcard = _WILDCARD.search(pattern)
+    if wildcard is None:
+        return [url]
+    prefix = pattern[: wildcard.start()]
     with _s3_errors(url):
         pages = _client(endpoint_url).get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=prefix)
         keys = [each["Key"] for page in pages for each in page.get("Contents", ())]
@@ -96,6 +96,8 @@ def read(name: str, limit: int, endpoint_url: str | None = None) -> bytes:
         raise InputError("there is no such file", hint=f"Relative paths start at {Path.cwd()}.") from None
     except OSError as error:
         raise InputError(f"cannot be read: {error.strerror}") from None
+    except ValueError as error:
+        raise InputError(f"is no file name: {error}") from None
 
 
 def _too_large(size: int, limit: int) -> bytes:

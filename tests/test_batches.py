@@ -460,6 +460,7 @@ def test_what_s3_does_not_have_is_named(bucket, monkeypatch):
         (f"s3://{bucket.bucket}/none.csv", "there is no such object"),
         (f"s3://{bucket.bucket}/none-*.csv", "no file matches"),
         ("s3://nobody/none.csv", "there is no such object (NoSuchBucket)"),
+        ("s3://nobod?/none.csv", "S3 "),
         ("s3://nobody", "takes the form s3://bucket/key"),
     ]:
         with pytest.raises(InputError) as caught:

@@ -82,6 +82,10 @@ def test_what_needs_no_reading_is_sent_as_it_stands():
     [
         ("http://h/x.png", "is no https:// or s3:// address"),
         ("ftp://h/x.png", "is no https:// or s3:// address"),
+        ("https://", "is no https:// address"),
+        ("https://h/a b.png", "is no https:// address"),
+        ("a\0b.png", "is no file name"),
+        ("x" * 5000, "cannot be read: File name too long"),
         ("none.png", "there is no such file"),
         ("data:image/png,abc", "is no data URL"),
         ("data:image/gif;base64,R0lG", "is no data URL"),
