@@ -18,6 +18,7 @@ from backlot.server import Backlot, serve
 from backlot.settings import Settings as BacklotSettings
 from callsheet.report import Summary
 from callsheet.service import verdicts
+from tests.servers import s3 as s3_server
 from tests.servers.prefect import PrefectServer, prefect_server
 
 
@@ -30,6 +31,13 @@ def prefect(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PrefectServer]
         prefect_server(tmp_path_factory.mktemp("prefect")) as server,
         temporary_settings({PREFECT_API_URL: server.api, PREFECT_LOGGING_LEVEL: "CRITICAL"}),
     ):
+        yield server
+
+
+@pytest.fixture(scope="session")
+def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[s3_server.Server]:
+    """A real S3 server with an empty bucket."""
+    with s3_server.s3(tmp_path_factory.mktemp("s3")) as server:
         yield server
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 from collections.abc import Callable
 from decimal import Decimal
@@ -11,10 +12,13 @@ from typing import Any
 
 import av
 import duckdb
+import polars as pl
 import pytest
 from PIL import Image
 
+from callsheet.errors import StorageError
 from tests.conftest import Project
+from tests.servers.s3 import Server
 
 pytestmark = pytest.mark.usefixtures("prefect")
 
@@ -225,3 +229,62 @@ def test_two_runs_of_the_same_batch_at_once_buy_each_job_once(project: Make) -> 
     assert sum(summary.submissions for summary in summaries) == 20
     assert {summary.exit_code for summary in summaries} <= {0, 3}
     assert Decimal("100") - balance(made) == Decimal("0.0300")
+
+
+def test_everything_may_live_in_s3(project: Make, s3: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The batch file, a reference image, the media and the report; the plan and the spool stay here."""
+    made = project(stills(1))
+    for name, value in s3.environment().items():
+        monkeypatch.setenv(name, value)
+    client = s3.client()
+    picture = io.BytesIO()
+    Image.new("RGB", (64, 64), (30, 30, 200)).save(picture, "PNG")
+    client.put_object(Bucket=s3.bucket, Key="in/ref.png", Body=picture.getvalue())
+    rows = f"id,prompt,model,reference_image\na,x,sketch-1,\nb,y,still-1,s3://{s3.bucket}/in/ref.png\n"
+    client.put_object(Bucket=s3.bucket, Key="in/rows.csv", Body=rows.encode())
+    made.set(
+        input={"path": f"s3://{s3.bucket}/in/rows.csv"},
+        storage={"url": f"s3://{s3.bucket}/media"},
+        report={"url": f"s3://{s3.bucket}/report"},
+    )
+    summary = made.run()
+    assert (summary.outcome, summary.stored) == ("complete", 2)
+    manifest = client.get_object(Bucket=s3.bucket, Key="report/manifest.parquet")["Body"].read()
+    for row in pl.read_parquet(manifest).iter_rows(named=True):
+        stored = client.get_object(Bucket=s3.bucket, Key=row["url"].removeprefix(f"s3://{s3.bucket}/"))
+        assert hashlib.sha256(stored["Body"].read()).hexdigest() == row["sha256"]
+        assert stored["ContentType"] == row["mime_type"]
+    assert made.run().submissions == 0
+
+
+def test_storage_that_takes_nothing_is_found_before_the_first_cent(
+    project: Make, s3: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = project(stills(1))
+    for name, value in s3.environment("reader").items():
+        monkeypatch.setenv(name, value)
+    made.set(storage={"url": f"s3://{s3.bucket}/media"})
+    with pytest.raises(StorageError, match=s3.bucket):
+        made.run()
+    assert balance(made) == Decimal("100")
+
+
+PARTI = Path(__file__).parents[2] / "shared/data/PartiPrompts.tsv"
+
+
+@pytest.mark.skipif(not PARTI.exists(), reason="the prompt file is not part of the project")
+def test_a_slice_of_a_real_prompt_file_is_generated(project: Make) -> None:
+    made = project()
+    lines = PARTI.read_text().splitlines(keepends=True)
+    (made.folder / "parti.tsv").write_text("".join([lines[0], *lines[1::20]]))
+    made.set(
+        input={
+            "path": "parti.tsv",
+            "columns": {"prompt": "Prompt"},
+            "defaults": {"model": "sketch-1", "aspect_ratio": "1:1"},
+        }
+    )
+    summary = made.run()
+    assert (summary.outcome, summary.jobs) == ("complete", 82)
+    assert summary.spent == 82 * Decimal("0.0015") == Decimal("100") - balance(made)
+    assert set(made.manifest().columns) >= {"Category", "Challenge", "Note"}

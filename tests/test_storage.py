@@ -10,7 +10,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 
 import pytest
@@ -158,12 +157,6 @@ def test_another_kind_of_store_is_a_config_error() -> None:
 
 
 # ---- a bucket
-
-
-@pytest.fixture(scope="module")
-def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[servers.Server]:
-    with servers.s3(tmp_path_factory.mktemp("s3")) as server:
-        yield server
 
 
 @pytest.fixture(autouse=True)
