@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import signal
 import socket
 import subprocess
 import sys
@@ -73,6 +74,8 @@ def run(settings: Settings, announce: Callable[[str], None]) -> None:
     Raises:
         SettingsError: see `Service` and `listen`.
     """
+    # uvicorn ends by raising the signal that it got once more: let SIGTERM, like Ctrl-C, end us in order.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     service = Service(settings)
     with closing(service.store), listen(settings) as listener:
         announce(address(listener))

@@ -1,4 +1,4 @@
-"""How many requests a second the backlot answers when no media latency is simulated.
+"""How many requests a second the backlot answers without media latency, and what its media costs to make.
 
     python benchmarks/bench_backlot.py [--requests N] [--connections N]
 
@@ -17,9 +17,12 @@ import time
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from backlot.media.recipe import Recipe, size
+from backlot.media.studio import make
 from backlot.server import spawn
 
-PROMPTS = [f"A small boat on a wide sea, study number {n}" for n in range(64)]
+PLACES = ("city", "sea", "forest", "desert", "mountains", "planet")
+PROMPTS = [f"A {PLACES[n % 6]} in the evening, study number {n}" for n in range(64)]
 
 
 async def worker(port: int, requests: list[bytes], answers: list[bytes]) -> None:
@@ -69,12 +72,34 @@ def cpu_seconds(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / 100
 
 
+def media_costs() -> None:
+    """CPU of pictures and films, drawn in this process."""
+    print("media, CPU in one process:")
+    for label, ratio, kind in (
+        *(("1K", "1:1", kind) for kind in ("jpeg", "png", "webp")),
+        *((label, "1:1", "jpeg") for label in ("0.25K", "2K", "4K")),
+        *((label, "16:9", "mp4") for label in ("360p", "720p", "1080p")),
+    ):
+        width, height = size(ratio, label)
+        seconds = 5 if kind == "mp4" else 0
+        recipes = [
+            Recipe("bench", p, width, height, label, kind, 0, seconds, bool(seconds)) for p in PROMPTS[:6]
+        ]
+        make(recipes[0])
+        start = time.process_time()
+        total = sum(len(make(recipe)) for recipe in recipes[1:])
+        cpu, kilobytes = (time.process_time() - start) * 200, total / 5000
+        what = f"{label:>5} {ratio} {kind}{', 5 s, sound' if seconds else ''}"
+        print(f"  {what:28} {cpu:6.0f} ms {kilobytes:6.0f} kB")
+
+
 def main() -> None:
     """Run and print."""
     options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     options.add_argument("--requests", type=int, default=5000)
     options.add_argument("--connections", type=int, default=32)
     chosen = options.parse_args()
+    media_costs()
     quick = (
         "--image-rpm 99999999 --video-rpm 99999999 --concurrency 99999999 --image-seconds 0 --balance 999999"
     )

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from PIL import Image, ImageOps, ImageStat, UnidentifiedImageError
 
-from backlot.media import scenes, titles
+from backlot.media import places, scenes, titles
 from backlot.media.recipe import Recipe, Reference
 
 FORMATS = {"image/png": "PNG", "image/jpeg": "JPEG", "image/webp": "WEBP"}
@@ -39,7 +39,7 @@ def reduce(data: bytes, mime_type: str) -> bytes:
 def picture(recipe: Recipe) -> bytes:
     """The finished picture as a file, without EXIF."""
     image = scene(recipe, recipe.width).flatten()
-    pin(image, [opened(reference, 384) for reference in recipe.references])
+    pin(image, [opened(reference, 320) for reference in recipe.references])
     light, mask, top = titles.title(recipe.width, recipe.height, recipe.prompt, label(recipe))
     image.paste(Image.merge("RGB", (light, light, light)), (0, top), mask)
     out = io.BytesIO()
@@ -70,7 +70,7 @@ def opened(reference: Reference, most: int) -> Image.Image:
     return image
 
 
-def mean_color(image: Image.Image) -> scenes.Color:
+def mean_color(image: Image.Image) -> places.Color:
     """The average colour."""
     red, green, blue = (round(value) for value in ImageStat.Stat(image).mean)
     return red, green, blue
@@ -86,5 +86,5 @@ def pin(picture: Image.Image, prints: Sequence[Image.Image]) -> None:
     for n, image in enumerate(prints):
         image = ImageOps.contain(image, (side, side))  # noqa: PLW2901 - the same print, smaller
         framed = ImageOps.expand(image, max(side // 22, 2), "white").convert("RGBA")
-        framed = framed.rotate((-4, 3, -2, 5)[n % 4], Image.Resampling.BICUBIC, expand=True)
+        framed = framed.rotate((-4, 3, -2, 5)[n % 4], Image.Resampling.BILINEAR, expand=True)
         picture.paste(framed, (round(margin + n * min(room, side * 1.25)), margin), framed)
