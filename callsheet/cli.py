@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 
 from backlot.cli import app as backlot_app
-from callsheet.errors import CallsheetError, ConfigError
+from callsheet.errors import CallsheetError, ConfigError, Interrupted
 
 if TYPE_CHECKING:
     from callsheet.quote import Quote
@@ -73,9 +73,6 @@ def main() -> None:
         if known is None:
             raise
         _fail(known)
-    except KeyboardInterrupt:
-        typer.echo("\nStopped. Nothing is lost: the same command goes on from here.", err=True)
-        sys.exit(130)
 
 
 def _known(group: BaseExceptionGroup[Any]) -> CallsheetError | None:
@@ -283,15 +280,17 @@ def _watched(flow: Callable[[], Awaitable[Any]]) -> Any:
     terminal = show.Terminal()
 
     async def watched() -> Any:
-        from prefect import tags
+        from flows.names import tagged
 
         WATCHER.set(terminal)
-        with tags("callsheet"):
+        with tagged():
             return await flow()
 
     try:
         terminal.start()
         return asyncio.run(watched())
+    except KeyboardInterrupt:
+        raise Interrupted("stopped", hint="Nothing is lost: the same command goes on from here.") from None
     finally:
         terminal.close()
 

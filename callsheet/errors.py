@@ -10,6 +10,7 @@ The whole tree:
     │   ├── BalanceTooLow         the workspace cannot pay for what is planned
     │   ├── ApprovalNeeded        dearer than `budget.approve_above`, and nobody said yes
     │   └── KeyRefused            the service does not take the API key
+    ├── Interrupted               a person pressed Ctrl-C
     ├── StorageError              the media or report store refused a read or a write
     │   └── StorageConflict       the name is taken by other bytes
     ├── LedgerError               the ledger cannot be opened or written
@@ -38,12 +39,15 @@ from __future__ import annotations
 class CallsheetError(Exception):
     """The root. `hint` says what a person can do about it; `exit_code` is the command's.
 
+    `reason` is the word that `run --json` gives as `stop_reason` where the error ends the buying.
+
     Args:
         message: what is wrong, and where.
         hint: what to do about it; shown on a line of its own.
     """
 
     exit_code = 2
+    reason = "error"
 
     def __init__(self, message: str, *, hint: str = "") -> None:
         super().__init__(message)
@@ -58,15 +62,13 @@ class ConfigError(CallsheetError):
 class InputError(CallsheetError):
     """A batch file or a reference image cannot be read; the message names the file and the line."""
 
+    reason = "input"
+
 
 class Stop(CallsheetError):
-    """An orderly early end. Nothing is lost: the same command goes on later.
-
-    `reason` is the word that `run --json` gives as `stop_reason`.
-    """
+    """An orderly early end. Nothing is lost: the same command goes on later."""
 
     exit_code = 4
-    reason = "stopped"
 
 
 class BudgetReached(Stop):
@@ -93,8 +95,16 @@ class KeyRefused(Stop):
     reason = "key"
 
 
+class Interrupted(CallsheetError):
+    """A person pressed Ctrl-C. The exit code is the shell's own for that."""
+
+    exit_code = 130
+
+
 class StorageError(CallsheetError):
     """The media or report store refused a read or a write."""
+
+    reason = "storage"
 
 
 class StorageConflict(StorageError):
@@ -115,6 +125,8 @@ class ServiceError(CallsheetError):
 
 class NotSent(ServiceError):
     """The request never left this machine: nothing happened, and trying again is safe."""
+
+    reason = "unreachable"
 
 
 class MaybeSent(ServiceError):

@@ -165,7 +165,7 @@ async def write(
     summary = Summary(
         batch=ledger.batch,
         outcome=_outcome(counts, jobs, stop),
-        stop_reason=_reason(stop),
+        stop_reason=stop.reason if stop else None,
         stop_message=str(stop) if stop else None,
         problems=tuple(itertools.islice(_problems(attempts), _PROBLEMS)),
         jobs=jobs,
@@ -224,12 +224,6 @@ def _outcome(counts: Counter[State], jobs: int, stop: CallsheetError | None) -> 
     if counts[State.STORED] == jobs:
         return "complete"
     return "stopped" if isinstance(stop, Stop) else "partial"
-
-
-def _reason(stop: CallsheetError | None) -> str | None:
-    if isinstance(stop, Stop):
-        return stop.reason
-    return type(stop).__name__ if stop else None
 
 
 def _table(rows: Sequence[Mapping[str, Any]], schema: Mapping[str, Any]) -> bytes:
