@@ -10,6 +10,7 @@ from typing import Any
 
 from fastapi import FastAPI, Request, Response
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 
 from backlot import openapi, wire
 from backlot.accounts import Caller, Window
@@ -76,6 +77,10 @@ def add_error_handlers(app: FastAPI) -> None:
     @app.exception_handler(Dropped)
     async def dropped(request: Request, error: Dropped) -> Response:
         return Cut()
+
+    @app.exception_handler(ClientDisconnect)
+    async def gone(request: Request, error: ClientDisconnect) -> Response:
+        return Response()  # nobody is left to read it
 
 
 @contextmanager

@@ -163,13 +163,7 @@ CREATE_VIDEO = operation(
 )
 GET_VIDEO = operation(
     "Read a video's status",
-    {
-        200: (
-            "Its state; with file and cost when completed.",
-            VideoStatus,
-            RATE_HEADERS,
-        )
-    },
+    {200: ("Its state; with file and cost when completed.", VideoStatus, RATE_HEADERS)},
     (400, 401, 404, 429, 500),
     tag="Videos",
 )
@@ -247,10 +241,9 @@ def complete(app: FastAPI) -> None:
 
 def schemas() -> dict[str, Any]:
     """All shapes by name."""
-    requests = [(shape, "validation") for shape in (wire.ImageRequest, wire.VideoRequest)]
-    _, found = models_json_schema(requests, ref_template=REFERENCE)  # type: ignore[arg-type]  # literals, widened
-    answers = Error | ImageGeneration | VideoStatus | list[Model] | Balance | Costs
-    found["$defs"] |= TypeAdapter[Any](answers).json_schema(ref_template=REFERENCE, mode="serialization")[
-        "$defs"
-    ]
-    return dict(found["$defs"])
+    _, requests = models_json_schema(
+        [(wire.ImageRequest, "validation"), (wire.VideoRequest, "validation")], ref_template=REFERENCE
+    )
+    shapes = Error | ImageGeneration | VideoStatus | list[Model] | Balance | Costs
+    answers = TypeAdapter[Any](shapes).json_schema(ref_template=REFERENCE, mode="serialization")
+    return {**requests["$defs"], **answers["$defs"]}

@@ -120,22 +120,19 @@ class Store:
         row[COLUMNS.index("recipe")] = generation.recipe.to_json()
         insert = f"INSERT INTO generations ({', '.join(COLUMNS)}) VALUES ({', '.join('?' * len(COLUMNS))})"  # noqa: S608 - names of ours
         images = [(generation.id, n, r.role, r.url, r.data) for n, r in enumerate(references)]
-        if not images:
+        with self.db:
+            self.db.execute("BEGIN")
             self.db.execute(insert, row)
-            return
-        self.db.execute("BEGIN")
-        self.db.execute(insert, row)
-        self.db.executemany("INSERT INTO reference_images VALUES (?, ?, ?, ?, ?)", images)
-        self.db.execute("COMMIT")
+            self.db.executemany("INSERT INTO reference_images VALUES (?, ?, ?, ?, ?)", images)
 
     def finish(self, generations: Iterable[Generation]) -> None:
         """Record the terminal states of videos, in one transaction."""
         rows = [(g.state, g.finished_at, g.deletes_at, g.id) for g in generations]
-        self.db.execute("BEGIN")
-        self.db.executemany(
-            "UPDATE generations SET state = ?, finished_at = ?, deletes_at = ? WHERE id = ?", rows
-        )
-        self.db.execute("COMMIT")
+        with self.db:
+            self.db.execute("BEGIN")
+            self.db.executemany(
+                "UPDATE generations SET state = ?, finished_at = ?, deletes_at = ? WHERE id = ?", rows
+            )
 
     def get(self, generation_id: str) -> Generation | None:
         """A generation by its id."""

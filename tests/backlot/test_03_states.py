@@ -76,6 +76,18 @@ def test_3_a_pending_video_takes_a_lane_until_it_is_finished(account: Account, c
     assert film(api).status_code == 202
 
 
+def test_3_an_image_is_charged_though_its_client_has_given_up() -> None:
+    with serve(Settings(port=0, image_seconds=0.3)) as running:
+        api = httpx.Client(base_url=running.base_url, headers={"Authorization": "Bearer sk_backlot"})
+        with pytest.raises(httpx.ReadTimeout):
+            api.post("/v2/images/generations", json={"model": "still-1", "prompt": "a"}, timeout=0.1)
+        assert balance(api) == "100.0000"
+        deadline = time.monotonic() + 5
+        while balance(api) == "100.0000" and time.monotonic() < deadline:
+            time.sleep(0.02)
+        assert balance(api) == "99.9600"
+
+
 def test_3_a_restart_loses_no_accepted_generation(tmp_path: Path) -> None:
     settings = Settings(
         port=0, state=tmp_path, image_seconds=0, video_seconds=10, concurrency=2, balance="10"

@@ -135,6 +135,13 @@ def test_the_command_says_one_line_and_stops_in_order(how: signal.Signals) -> No
     assert httpx.get(f"{said[1]}/v2/billing/balance", headers=headers).json()["balance"] == "2.0000"
     api = httpx.Client(base_url=said[1], headers=headers)
     assert api.get(draw(api, model="sketch-1").json()["data"][0]["url"]).status_code == 200
+    host, _, port = said[1].removeprefix("http://").partition(":")
+    with socket.create_connection((host, int(port))) as line:  # a client that breaks off is no event
+        line.sendall(
+            b"POST /v2/images/generations HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer sk_mine\r\n"
+            b"Content-Type: application/json\r\nContent-Length: 99\r\n\r\n{"
+        )
+    assert api.get("/v2/models").status_code == 200
     process.send_signal(how)
     out, err = process.communicate(timeout=10)
     assert (process.returncode, out, err) == (0, "", "")
