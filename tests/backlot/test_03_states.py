@@ -77,7 +77,7 @@ def test_3_a_pending_video_takes_a_lane_until_it_is_finished(account: Account, c
 
 
 def test_3_an_image_is_charged_though_its_client_has_given_up() -> None:
-    with serve(Settings(port=0, image_seconds=0.3)) as running:
+    with serve(Settings(port=0, image_seconds=1)) as running:
         api = httpx.Client(base_url=running.base_url, headers={"Authorization": "Bearer sk_backlot"})
         with pytest.raises(httpx.ReadTimeout):
             api.post("/v2/images/generations", json={"model": "still-1", "prompt": "a"}, timeout=0.1)
