@@ -136,7 +136,7 @@ async def quote_plan(plan: Plan, settings: Settings, client: Client) -> Quote:
         raise InputError(
             f"{plan.rejected_rows} rows of {settings.input.path} are wrong; the first, on line {first.line}: "
             f"{first.column}: {first.reason}",
-            hint=f"All are in {report.url_of('rejects.csv')}; nothing was bought, because input.strict is true.",
+            hint=f"All are in {report.url_of('rejects.csv')}. Nothing was bought: input.strict is true.",
         )
     ledger = await Ledger.open(settings.ledger.url, settings.batch)
     try:

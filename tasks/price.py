@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from callsheet.plan import Plan
 from prefect import task
 from prefect.cache_policies import NO_CACHE
 
 from callsheet import quote
 from callsheet.batches import Batch
+from callsheet.plan import Plan
 from callsheet.service.client import Client
 from callsheet.settings import Settings
 
