@@ -108,10 +108,7 @@ class Pace:
     def send(self, now: float) -> Send:
         """Count one that leaves now."""
         counted = max(0, self._sent_after(now - WINDOW + SAME) - self._flying)
-        oldest = now - 2 * WINDOW
-        if self.shape is Shape.FIXED:
-            oldest = min(oldest, self._begins)
-        del self._log[: bisect_right(self._log, oldest)]
+        del self._log[: bisect_right(self._log, now - 2 * WINDOW)]
         self._log.append(max(now, self._log[-1] + 1e-6) if self._log else now)  # no two at the same moment
         self._flying += 1
         return Send(self._log[-1], counted)
@@ -129,11 +126,6 @@ class Pace:
             return  # a later send has told more
         if moved:
             self._turn_over(send, used, limit, reset, ends)
-        elif not self._rolls:
-            # Sent after the reset and yet counted before it: the clocks differ by that much.
-            self.margin = min(max(self.margin, send.at - ends + 0.5), WINDOW)
-        if self.shape is Shape.FIXED:
-            self._others = max(self._others, used - self._sent_after(self._begins))
         self.limit, self._count = limit, Count(send.at, used, ends)
 
     def _turn_over(self, send: Send, used: int, limit: int, reset: int, ends: float) -> None:
@@ -151,7 +143,8 @@ class Pace:
     def hold(self, send: Send, now: float, retry_after: float) -> None:
         """429 with `Retry-After`: wait as told, and twice as long each time that this was not enough."""
         count = self._count
-        if count and count.at == send.at >= count.ends and not self._rolls:  # as above: the clocks differ
+        if count and count.at == send.at >= count.ends and not self._rolls:
+            # It left after the reset and yet met the old window: the clocks differ by that much.
             self.margin = min(max(self.margin, now + retry_after - count.ends), WINDOW)
         if send.at >= self._held_until:
             self._refusals += 1
@@ -163,7 +156,7 @@ class Pace:
         self._flying -= 1
         if counts:
             self._refusals = 0
-        else:
+        elif send.at in self._log:  # else it left so long ago that it is forgotten already
             self._log.remove(send.at)
 
     def remember(self, now: float, unix: float) -> Window | None:
