@@ -187,7 +187,7 @@ def test_an_object_is_stored_once_with_its_sum_and_type(
         put(store, *spooled(tmp_path, b"other"), "b/r%2F1.png")
 
     client = s3.client()
-    found = client.list_objects_v2(Bucket=s3.bucket)["Contents"]
+    found = client.list_objects_v2(Bucket=s3.bucket, Prefix="some/")["Contents"]
     assert [each["Key"] for each in found] == ["some/prefix/b/r%2F1.png"]
     head = client.get_object(Bucket=s3.bucket, Key=found[0]["Key"])
     assert head["Body"].read() == b"media"
