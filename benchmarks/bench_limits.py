@@ -431,7 +431,8 @@ def line(scenario: Scenario) -> str:
 
 
 if __name__ == "__main__":
-    print(f"{'':64}---- cold ---------  ---- again -------")
-    print(f"{'window':26}{'rpm':22}lanes  seconds   ratio   429s: window, lanes (twice)")
+    run = f"{'ratio':>8}{'429 w':>6}{'429 l':>6}"
+    print(f"{'':64}{'cold: 429s of window, lanes':^20}{'again':^20}")
+    print(f"{'window':26}{'rpm':22}{'lanes':>5}{'seconds':>11}{run}{run}")
     for scenario in scenarios():
         print(line(scenario), flush=True)
