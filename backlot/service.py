@@ -334,8 +334,8 @@ def usage(generation: Generation) -> wire.Usage:
 
 def timestamp(unix_ms: int) -> str:
     """ISO 8601 in UTC with milliseconds."""
-    moment = datetime.fromtimestamp(unix_ms // 1000, UTC)
-    return f"{moment:%Y-%m-%dT%H:%M:%S}.{unix_ms % 1000:03}Z"
+    moment = datetime(1970, 1, 1) + timedelta(milliseconds=unix_ms)  # noqa: DTZ001 - the Z is written here
+    return moment.isoformat(timespec="milliseconds") + "Z"
 
 
 def milliseconds(moment: datetime, rounding: Callable[[float], int]) -> int:

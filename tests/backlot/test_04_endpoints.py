@@ -112,6 +112,11 @@ def test_4_7_a_time_zone_moves_the_range_and_not_the_buckets(api: httpx.Client) 
     assert (answer["start"], answer["end"]) == ("2026-02-28T23:00:00.000Z", "2026-03-02T04:00:00.000Z")
 
 
+def test_4_7_any_year_is_written_in_four_digits(api: httpx.Client) -> None:
+    answer = costs(api, "0311-05-18T10:23:13.978603Z", "0311-05-18T23:59:59Z").json()
+    assert (answer["start"], answer["end"]) == ("0311-05-18T10:23:13.978Z", "0311-05-18T23:59:59.000Z")
+
+
 def test_4_7_a_failed_or_pending_video_is_no_cost_and_a_finished_one_is_dated_when_it_finished(
     api: httpx.Client, clock: Clock
 ) -> None:

@@ -146,7 +146,7 @@ TestMoneyIsConserved = Account.TestCase
 @pytest.mark.soak
 def test_money_is_conserved_for_long() -> None:
     run_state_machine_as_test(
-        Account, settings=settings(max_examples=300, stateful_step_count=60, deadline=None)
+        Account, settings=settings(max_examples=60, stateful_step_count=40, deadline=None)
     )
 
 
