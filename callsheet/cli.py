@@ -271,8 +271,8 @@ async def _ask(
 
 def _watched(flow: Callable[[], Awaitable[Any]]) -> Any:
     """Runs a flow in this process, with the terminal as its watcher and Prefect silent."""
-    # On the console errors are ours to tell, in our words; the UI has Prefect's.
-    os.environ.setdefault("PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL", "CRITICAL")
+    os.environ.setdefault("PREFECT_LOGGING_LEVEL", "CRITICAL")  # errors are ours to tell, in our words
+    os.environ.setdefault("PREFECT_CLIENT_MAX_RETRIES", "2")  # the default waits a minute for a lost server
     os.environ.setdefault("PREFECT_SERVER_ANALYTICS_ENABLED", "false")  # offline, it prints stack traces
     from callsheet import show
     from callsheet.watch import WATCHER
@@ -291,6 +291,14 @@ def _watched(flow: Callable[[], Awaitable[Any]]) -> Any:
         return asyncio.run(watched())
     except KeyboardInterrupt:
         raise Interrupted("stopped", hint="Nothing is lost: the same command goes on from here.") from None
+    except CallsheetError:
+        raise
+    except Exception as error:
+        if terminal.summary is None:
+            raise
+        # The batch is done and reported: only Prefect, by which people watch it, has lost sight of it.
+        terminal.note(f"Prefect could not record the end of the run: {error}")
+        return terminal.summary
     finally:
         terminal.close()
 

@@ -23,7 +23,7 @@ FIRST_LANES = 8
 RAMP = 0.1  # seconds between two steps of the ramp, each of 10 %
 RAMP_MOST = 3  # lanes that a step adds at the most: as many may be too many before the first 429 is back
 PROBE = 60.0  # seconds between two probes of latched lanes
-ALONE = 10.0  # seconds between two tries while others hold every lane
+ALONE = (1.0, 10.0)  # seconds between two tries while others hold every lane: the first, and the longest
 
 
 class Clock(Protocol):
@@ -75,6 +75,7 @@ class Lanes:
     grows_at: float = -math.inf
     _probe: int = 1
     _patience: float = PROBE
+    _alone: float = ALONE[0]
     _blocked_until: float = -math.inf
 
     def wait(self, now: float) -> float:
@@ -101,7 +102,8 @@ class Lanes:
         self.size = max(1, min(self.size, self.in_use) - 1)
         self.latched, self._probe, self.grows_at = True, 1, now + self._patience
         if self.in_use == 1:  # none of ours is left to wait for
-            self._blocked_until = now + ALONE
+            self._blocked_until = now + self._alone
+            self._alone = min(2 * self._alone, ALONE[1])
 
 
 class Turn:

@@ -33,6 +33,7 @@ class Terminal:
     """Watches a run for the person at the terminal (a `watch.Watcher`)."""
 
     def __init__(self) -> None:
+        self.summary: Summary | None = None
         self._bar: Bar | None = None
         self._last = time.monotonic()
         self._status = err.status("Starting Prefect ...")
@@ -67,6 +68,10 @@ class Terminal:
     def note(self, text: str) -> None:
         """Prints what a person should know."""
         err.print(f"[yellow]note:[/] {escape(text)}")
+
+    def finished(self, summary: Summary) -> None:
+        """Keeps the summary: it is shown when the flow has ended."""
+        self.summary = summary
 
     def close(self) -> None:
         """Leaves the terminal as it was."""

@@ -13,6 +13,7 @@ from typing import Protocol
 
 from callsheet.quote import Quote
 from callsheet.records import State, Totals, dollars
+from callsheet.report import Summary
 
 logger = logging.getLogger("callsheet")
 
@@ -55,6 +56,9 @@ class Watcher(Protocol):
     def note(self, text: str) -> None:
         """Something happened that a person should know, and that the run goes on from."""
 
+    def finished(self, summary: Summary) -> None:
+        """The run is over and its report is written, whatever Prefect makes of it."""
+
 
 class LogWatcher:
     """Writes to the log, and to nobody's question says yes."""
@@ -73,6 +77,10 @@ class LogWatcher:
     def note(self, text: str) -> None:
         """Logs a warning."""
         logger.warning("%s", text)
+
+    def finished(self, summary: Summary) -> None:
+        """Logs the summary in a line."""
+        logger.info("%s", summary.line())
 
 
 WATCHER: ContextVar[Watcher] = ContextVar("watcher", default=LogWatcher())  # noqa: B039 - it has no state

@@ -19,6 +19,7 @@ from callsheet.report import Summary
 from callsheet.run import Run
 from callsheet.storage import Store
 from callsheet.watch import WATCHER, Progress
+from tasks.artifacts import shown
 
 TICK = 0.5  # seconds between two looks at the ledger
 ARTIFACT_EVERY = 6  # ticks between two updates of the progress artifact, which cost the server 7 ms each
@@ -27,7 +28,7 @@ ARTIFACT_EVERY = 6  # ticks between two updates of the progress artifact, which 
 @task(name="record", task_run_name="record", cache_policy=NO_CACHE, persist_result=False)
 async def record(run: Run) -> Summary:
     """Shows the progress until every file is dealt with, then writes the report and the cost summary."""
-    artifact = await acreate_progress_artifact(progress=0.0, key="progress", description="Jobs done")
+    artifact = await shown(acreate_progress_artifact(progress=0.0, key="progress", description="Jobs done"))
     jobs = run.plan.jobs if run.plan else len(run.adopted_videos) + len(run.adopted_files)
     over, tick = False, 0
     while not over:
@@ -36,9 +37,10 @@ async def record(run: Run) -> Summary:
         over = run.collected.is_set()
         progress = Progress(jobs, await run.ledger.read(books.totals))
         WATCHER.get().progress(progress)
-        if over or tick % ARTIFACT_EVERY == 0:
+        if artifact and (over or tick % ARTIFACT_EVERY == 0):
             share = 100.0 * min(1.0, progress.done / jobs) if jobs else 100.0
-            await aupdate_progress_artifact(artifact, progress=share, description=progress.line())
+            update = aupdate_progress_artifact(artifact, progress=share, description=progress.line())
+            artifact = artifact if await shown(update) is not None else None
         tick += 1
     summary = await report.write(
         run.ledger,
@@ -49,7 +51,10 @@ async def record(run: Run) -> Summary:
         submissions=run.limits.submissions,
         rate_limited=run.limits.rate_limited,
     )
-    await acreate_markdown_artifact(markdown(summary), key="costs", description=f"Costs of {summary.batch}")
+    WATCHER.get().finished(summary)
+    if artifact:
+        title = f"Costs of {summary.batch}"
+        await shown(acreate_markdown_artifact(markdown(summary), key="costs", description=title))
     return summary
 
 

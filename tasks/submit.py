@@ -111,11 +111,10 @@ async def _buy(
                 shield=True
             ):  # when buying stops, what is on the wire still gets its answer
                 outcome = await _send(run, attempt, body, turn, tries)
-                if isinstance(outcome, Attempt):
-                    await videos.send(outcome)
-                    return  # poll settles it
-                for file in outcome if isinstance(outcome, list) else ():
-                    await files.send(file)
+        if isinstance(outcome, Attempt | list):
+            await _hand_on(outcome, videos, files)
+        if isinstance(outcome, Attempt):
+            return  # poll settles it
         if isinstance(outcome, _Again):
             tries += outcome.failed
             await anyio.sleep(outcome.seconds)
@@ -127,6 +126,20 @@ async def _buy(
         if not again or again[0][1].number > run.settings.attempts:
             return
         attempt = again[0][1]
+
+
+async def _hand_on(
+    bought: Attempt | list[File],
+    videos: MemoryObjectSendStream[Attempt],
+    files: MemoryObjectSendStream[File],
+) -> None:
+    """Gives what is bought to the next step, also when buying has just stopped."""
+    with anyio.CancelScope(shield=True):
+        if isinstance(bought, Attempt):
+            await videos.send(bought)
+        else:
+            for file in bought:
+                await files.send(file)
 
 
 async def _send(
