@@ -1,30 +1,36 @@
 """Batch files -> prompt rows, and the rejects with their line numbers.
 
-CSV, TSV and Parquet; one file, a glob or S3. Applies the config's columns, defaults and template. Knows the
-requests' shape, but neither the catalogue nor the matrix: those are the plan's.
+CSV, TSV, Parquet and Excel; one file, a glob or S3. Applies the config's columns, defaults and template, a
+slice at a time, so that a batch of any size takes little memory. Knows the requests' shape, but neither the
+catalogue nor the matrix: those are the plan's.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
 import string
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
+from itertools import chain
 from pathlib import Path
 
 import polars as pl
 
-from callsheet import delimited, sources
+from callsheet import delimited, excel, sources
 from callsheet.delimited import Table
 from callsheet.errors import ConfigError, InputError
+from callsheet.identities import Contents, Ids
 from callsheet.records import Reject
-from callsheet.rows import check, in_file, rejected, shortened
+from callsheet.rows import check, in_file, rejected
 from callsheet.settings import COLUMNS, Cell, FileColumn, Input, Settings
+from callsheet.spill import Spill
 
 _TEXT = (".csv", ".tsv", ".txt")
 _PARQUET = (".parquet", ".pq")
+_EXCEL = (".xlsx",)
 _CARRIED = "carried."
+_SLICE = 65_536
 UNTIL_PRICED = ("output_format", "duration", "sound")
 """Columns that only one kind of model takes: their defaults wait until the kind is known (see `pricing`)."""
 
@@ -34,24 +40,31 @@ Value = str | int | bool | None
 
 @dataclass(frozen=True)
 class Batch:
-    """What a batch file holds, once read.
+    """What a batch file holds, once read: checked, and set aside on disk.
 
     Attributes:
-        rows: one per sound row, in the file's order, before matrix and samples are multiplied out. Columns:
-            `line` (Int64), `file` (its name where the batch has several), `row_id`; as text and null where
-            nothing is said `model`, `prompt`, `aspect_ratio`, `resolution`, `output_format`, `images`,
-            `first_frame`, `last_frame`, `reference_image`; `duration` and `samples` (Int64), `sound`
-            (Boolean); and `carried`, a struct of all other columns (absent where there are none).
-            Defaults are filled in, but for those of UNTIL_PRICED; a matrix's column holds its first value.
-        rejects: what is wrong with the other rows, sorted by line. A row with two wrong cells has two.
+        rejects: what is wrong with the rows that are not sound, sorted by line. A row with two wrong cells
+            has two.
         total: the rows read, rejected ones too.
         columns: each known column as the file names it.
+        slices: gives the sound rows in the file's order, some ten thousand at a time and the first time none,
+            before matrix and samples are multiplied out. Columns: `line` (Int64), `file` (its name where the
+            batch has several), `row_id`; as text and null where nothing is said `model`, `prompt`,
+            `aspect_ratio`, `resolution`, `output_format`, `images`, `first_frame`, `last_frame`,
+            `reference_image`; `duration` and `samples` (Int64), `sound` (Boolean); and `carried`, a struct of
+            all other columns (absent where there are none). Defaults are filled in, but for those of
+            UNTIL_PRICED; a matrix's column holds its first value.
     """
 
-    rows: pl.DataFrame
     rejects: tuple[Reject, ...]
     total: int
     columns: Mapping[str, str]
+    slices: Callable[[], Iterator[pl.DataFrame]]
+
+    @property
+    def rows(self) -> pl.DataFrame:
+        """All slices in one table: for a batch that fits into memory."""
+        return pl.concat(self.slices())
 
 
 def read(settings: Settings) -> Batch:
@@ -64,39 +77,71 @@ def read(settings: Settings) -> Batch:
     given = settings.input
     names: dict[str, str] = {column: given.columns.get(column, column) for column in COLUMNS}
     defaults = fixed_values(given.defaults, "input.defaults")
-    cells, total, rejects = _cells(given, settings.storage.endpoint_url)
     filled = {
         column: pl.col(column).fill_null(pl.lit(value).cast(pl.String))
         for column, value in defaults.items()
         if column not in UNTIL_PRICED
     }
     held = {column: pl.lit(_text(values[0]), pl.String) for column, values in given.matrix.items()}
-    rows, wrong = check(cells.with_columns(**(filled | held)), names)
-    repeated, again = _repeated_ids(cells, names["id"])
-    rows = rows.join(repeated, on=["file", "line"], how="anti", nulls_equal=True, maintain_order="left")
-    rejects = sorted([*rejects, *wrong, *again], key=lambda reject: reject.line)
-    return Batch(_finished(rows, set(given.matrix)), tuple(rejects), total, names)
+    spill, ids, contents = Spill(), Ids(), Contents({*given.matrix})
+    schemas: dict[str, pl.DataFrame] = {}
+    total, rejects = 0, []
+    for table, name, file in _tables(given, settings.storage.endpoint_url):
+        cells, unfilled = _known(table, name, file, given)
+        ids.add(cells)
+        rows, wrong = check(cells.with_columns(**(filled | held)), names)
+        rows = contents.add(rows)
+        spill.add(rows)
+        schemas.setdefault(str(rows.schema), rows.clear())
+        total += table.cells.height + len(table.rejects)
+        rejects += [replace(each, reason=in_file(each.reason, file)) for each in table.rejects]
+        rejects += unfilled + wrong
+    repeated, again = ids.repeated(names["id"])
+    schema = _one_schema(schemas.values(), given.path)
+    slices = partial(_slices, spill, schema, contents.occurrence(), repeated)
+    return Batch(tuple(sorted([*rejects, *again], key=lambda each: each.line)), total, names, slices)
 
 
-def _cells(given: Input, endpoint_url: str | None) -> tuple[pl.DataFrame, int, list[Reject]]:
-    """All files as one table of text, how many rows they have, and those that are no rows of ours."""
-    found = sources.find(given.path, endpoint_url)
-    total, frames, rejects = 0, [], []
-    for name in found:
-        with sources.local(name, endpoint_url) as path:
-            table = _table(path, name, given)
-        file = name if len(found) > 1 else None
-        if not table.cells.height and not table.rejects:
-            raise InputError(f"{name}: has no rows")
-        frame, unfilled = _known(table, name, file, given)
-        ragged = [replace(each, reason=in_file(each.reason, file)) for each in table.rejects]
-        frames.append(frame)
-        rejects += ragged + unfilled
-        total += table.cells.height + len(ragged)
+def _one_schema(schemas: Collection[pl.DataFrame], path: str) -> pl.DataFrame:
+    """A table without rows into whose columns those of all these fit."""
     try:
-        return pl.concat(frames, how="diagonal_relaxed"), total, rejects
+        schema = pl.concat(schemas, how="diagonal_relaxed")
+        for each in schemas:
+            for column, kind in each.schema.items():
+                if kind.is_nested() != schema.schema[column].is_nested():
+                    raise pl.exceptions.SchemaError(f"{column.removeprefix(_CARRIED)} is {kind} in one")
     except pl.exceptions.PolarsError as error:
-        raise InputError(f"{given.path}: a column has another type in another file: {error}") from None
+        raise InputError(f"{path}: a column has another type in another file: {error}") from None
+    return schema
+
+
+def _slices(
+    spill: Spill, schema: pl.DataFrame, occurrence: pl.Series, repeated: pl.DataFrame
+) -> Iterator[pl.DataFrame]:
+    """The rows set aside, all in one schema, without those whose id is an earlier row's."""
+    at = 0
+    for rows in chain([schema], spill):
+        finished = _finished(
+            pl.concat([schema, rows], how="diagonal_relaxed"), occurrence.slice(at, rows.height)
+        )
+        at += rows.height
+        if repeated.height:
+            by = ["file", "line"]
+            finished = finished.join(repeated, on=by, how="anti", nulls_equal=True, maintain_order="left")
+        yield finished
+
+
+def _tables(given: Input, endpoint_url: str | None) -> Iterator[tuple[Table, str, str | None]]:
+    """All files a table at a time, with the file's name; and again where the batch has several."""
+    found = sources.find(given.path, endpoint_url)
+    for name in found:
+        empty = True
+        with sources.local(name, endpoint_url) as path:
+            for table in _of_file(path, name, given):
+                empty = empty and not table.cells.height and not table.rejects
+                yield table, name, name if len(found) > 1 else None
+        if empty:
+            raise InputError(f"{name}: has no rows")
 
 
 def fixed_values(cells: Mapping[FileColumn, Cell], where: str) -> dict[FileColumn, Value]:
@@ -120,23 +165,33 @@ def _text(cell: Cell) -> str | None:
     return str(cell).lower() if isinstance(cell, bool) else str(cell).strip() or None
 
 
-def _table(path: Path, name: str, given: Input) -> Table:
-    plain = name.lower().removesuffix(".gz").removesuffix(".zst")
+def _of_file(path: Path, name: str, given: Input) -> Iterator[Table]:
+    packed = name.lower()
+    plain = packed.removesuffix(".gz").removesuffix(".zst")
     if plain.endswith(_TEXT):
         wanted = {*given.columns.values(), *_template_columns(given), *COLUMNS}
-        return delimited.read(path, name, delimiter=given.delimiter, encoding=given.encoding, wanted=wanted)
-    if not name.lower().endswith(_PARQUET):
-        known = ", ".join([*_TEXT, *_PARQUET])
-        raise InputError(
-            f"{name}: is of no type that is read; there are {known}, and text also as .gz and .zst"
+        return delimited.read(
+            path, name, delimiter=given.delimiter, quote=given.quote, encoding=given.encoding, wanted=wanted
         )
+    if packed.endswith(_PARQUET):
+        return _of_parquet(path, name)
+    if packed.endswith(_EXCEL):
+        return iter([excel.read(path, name)])
+    known = ", ".join([*_TEXT, *_PARQUET, *_EXCEL])
+    raise InputError(f"{name}: is of no type that is read; there are {known}, and text also as .gz and .zst")
+
+
+def _of_parquet(path: Path, name: str) -> Iterator[Table]:
+    at = 1
     try:
-        cells = pl.read_parquet(path)
+        for cells in pl.scan_parquet(path).collect_batches(chunk_size=_SLICE, maintain_order=True):
+            lines = pl.int_range(at, at + cells.height, eager=True)
+            at += cells.height
+            yield Table(cells, lines, name)
     except FileNotFoundError:
         raise InputError(f"{name}: there is no such file") from None
     except (pl.exceptions.PolarsError, OSError) as error:
         raise InputError(f"{name}: cannot be read as Parquet: {error}") from None
-    return Table(cells, pl.int_range(1, cells.height + 1, eager=True), name)
 
 
 def _template_columns(given: Input) -> list[str]:
@@ -159,11 +214,9 @@ def _known(table: Table, name: str, file: str | None, given: Input) -> tuple[pl.
     ]
     missing = next((each for each in needed if each not in cells.columns), None)
     if missing is not None:
-        column = missing if missing in COLUMNS else "prompt"
-        near = next((each for each in cells.columns if each.lower() == missing.lower()), "text")
         raise InputError(
             f"{table.header}: there is no column {missing!r}; the columns are {', '.join(cells.columns)}",
-            hint=f"Say in input.columns which column is which, for example {{{column}: {near}}}.",
+            hint=_hint(missing, used, cells.columns),
         )
     frame = cells.select(
         table.lines.alias("line"),
@@ -174,6 +227,18 @@ def _known(table: Table, name: str, file: str | None, given: Input) -> tuple[pl.
     if given.template is None:
         return frame, []
     return _from_template(frame, cells, given)
+
+
+def _hint(missing: str, used: Mapping[str, str], columns: Sequence[str]) -> str:
+    """What to write into the config where the file lacks a column."""
+    ours = next((each for each in COLUMNS if used[each] == missing), None)
+    if ours is None:
+        return "input.template names columns of the file; a literal brace is written twice."
+    near = next((each for each in columns if each.lower() == missing.lower()), None)
+    if ours == "model" and near is None:
+        return "Say in input.defaults which model makes all, for example {model: still-1}."
+    near = near or next((each for each in columns if each not in used.values()), columns[0])
+    return f"Say in input.columns which column is which, for example {{{ours}: {near}}}."
 
 
 def _as_text(cells: pl.DataFrame, column: str, source: str, name: str) -> pl.Expr:
@@ -215,37 +280,13 @@ def _from_template(
     return frame.filter(whole), rejects
 
 
-def _repeated_ids(cells: pl.DataFrame, name: str) -> tuple[pl.DataFrame, list[Reject]]:
-    """The rows whose id an earlier row has, and their rejects."""
-    given = cells.filter(pl.col("id").is_not_null()).select("file", "line", "id")
-    first = given.unique("id", keep="first", maintain_order=True)
-    again = given.filter(~pl.col("id").is_first_distinct()).join(
-        first, on="id", suffix="_first", maintain_order="left"
-    )
-    rejects = []
-    for file, line, value, first_file, first_line in again.iter_rows():
-        where = f"line {first_line}" + (f" of {first_file}" if file != first_file else "")
-        rejects.append(Reject(line, name, shortened(value), in_file(f"{where} has this id already", file)))
-    return again.select("file", "line"), rejects
-
-
-def _finished(rows: pl.DataFrame, matrix: set[str]) -> pl.DataFrame:
-    """Gives every row its id and its number of samples, and packs the carried columns together.
-
-    An id made from content leaves out what the matrix says and how many samples there are, so that a longer
-    matrix or one more sample buys nothing twice.
-    """
-    said = [each for each in COLUMNS if each not in {"id", "samples", *matrix}]
-    content = rows.select(
-        pl.concat_str([pl.col(each).cast(pl.String).fill_null("\0") for each in said], separator="\x1f")
-    )
-    hashes = [hashlib.sha256(each.encode()).hexdigest()[:16] for each in content.to_series()]
-    rows = rows.with_columns(pl.Series("hash", hashes, pl.String))
-    occurrence = pl.int_range(1, pl.len() + 1).over("hash", pl.col("id").is_null())
+def _finished(rows: pl.DataFrame, occurrence: pl.Series) -> pl.DataFrame:
+    """Gives every row its id and its number of samples, and packs the carried columns together."""
     made = pl.concat_str(pl.col("hash"), pl.lit("-"), occurrence)
+    rows = rows.with_columns(pl.col("samples").fill_null(1), row_id=pl.coalesce("id", made))
+    rows = rows.drop("id", "hash")
     carried = [each for each in rows.columns if each.startswith(_CARRIED)]
-    if carried:
-        others = [pl.col(each).alias(each.removeprefix(_CARRIED)) for each in carried]
-        rows = rows.with_columns(carried=pl.struct(others)).drop(carried)
-    samples = pl.col("samples").fill_null(1)
-    return rows.with_columns(samples, row_id=pl.coalesce("id", made)).drop("id", "hash")
+    if not carried:
+        return rows
+    others = [pl.col(each).alias(each.removeprefix(_CARRIED)) for each in carried]
+    return rows.with_columns(carried=pl.struct(others)).drop(carried)

@@ -1,39 +1,41 @@
-"""CSV and TSV as people really have them -> a table of text, with each row's line in the file.
+"""CSV and TSV as people really have them -> tables of text, with each row's line in the file.
 
-Knows the dialects (delimiter, encoding, byte order mark, line ends, quoted newlines, blank and ragged lines,
-`.gz` and `.zst`) and nothing of what the columns mean. A line break inside a quoted cell reads as one `\\n`,
-whichever line ends the file has.
+Reads a block of lines at a time. A block that is plainly regular goes through polars' own reader; any other
+(ragged or blank lines, a quote where none belongs) through Python's `csv`, whose reading is the reference.
+Knows nothing of what the columns mean. A line break inside a quoted cell reads as one `\\n`.
 """
 
 from __future__ import annotations
 
-import codecs
 import csv
-import gzip
 import io
-import zlib
-from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
-from itertools import islice
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain, islice
 from pathlib import Path
-from typing import BinaryIO, cast
+from typing import TextIO
 
 import polars as pl
 
+from callsheet import dialects
+from callsheet.dialects import Dialect
 from callsheet.errors import InputError
 from callsheet.records import Reject
 from callsheet.rows import shortened
 
-_DELIMITERS = [",", ";", "\t", "|"]
-_CHUNK = 50_000
+_BLOCK = 1 << 23
+"""Characters of a block; with the frames made from them, a hundred megabytes at most."""
+
+_LONGEST_CELL = 1_000
+"""Lines that a quoted cell may go on beyond its block before polars is out of the question."""
+
 _LARGEST_CELL = 64 << 20
 _LINE = "\0line"  # no header has such a column
 
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A file's rows: `cells` as the file has them, the line on which each begins, and the header's place."""
+    """Rows of a file: `cells` as the file has them, the line on which each begins, and the header's place."""
 
     cells: pl.DataFrame
     lines: pl.Series
@@ -42,9 +44,15 @@ class Table:
 
 
 def read(
-    path: Path, name: str, *, delimiter: str | None, encoding: str | None, wanted: Collection[str]
-) -> Table:
-    """Reads one file. Blank lines, and lines with delimiters only, are no rows.
+    path: Path,
+    name: str,
+    *,
+    delimiter: str | None,
+    encoding: str | None,
+    wanted: Collection[str],
+    quote: str | None = None,
+) -> Iterator[Table]:
+    """Reads one file, a block of lines at a time. Blank lines, and lines with delimiters only, are no rows.
 
     Args:
         path: the local file.
@@ -52,99 +60,217 @@ def read(
         delimiter: None: the one that finds most of `wanted` in the header, then most columns.
         encoding: None: by the byte order mark, otherwise UTF-8.
         wanted: columns that the header should have.
+        quote: None: found with the delimiter.
 
-    Returns:
+    Yields:
         All columns as text; a line with more or fewer cells than the header is a reject.
 
     Raises:
         InputError: unreadable, empty, not of that encoding, broken quoting, a column named twice.
     """
     csv.field_size_limit(_LARGEST_CELL)  # a data URL is a large cell
-    found = "utf-8-sig"
-    try:
-        found = _encoding(path, name, encoding)
-        with _text(path, name, found) as lines:
-            first = next((line for line in lines if line.strip()), "")
-        delimiter = delimiter or _delimiter(first, name, wanted)
-
-        def table(quoting: int) -> Table:
-            with _text(path, name, found) as lines:
-                return _table(lines, name, delimiter, quoting)
-
-        return _tabbed(table) if delimiter == "\t" else table(csv.QUOTE_MINIMAL)
-    except UnicodeError as error:
-        raise _not_of_encoding(path, name, found, error) from None
-    except (EOFError, gzip.BadGzipFile, zlib.error, pl.exceptions.PolarsError) as error:
-        raise InputError(f"{name}: cannot be unpacked as UTF-8 text: {error}") from None
-    except OSError as error:
-        raise InputError(f"{name}: cannot be read: {error.strerror or error}") from None
+    with dialects.explained(path, name, encoding):
+        dialect = dialects.sniff(
+            path, name, delimiter=delimiter, quote=quote, encoding=encoding, wanted=wanted
+        )
+        if dialect.delimiter == "\t" and quote is None and _quotes_are_letters(path, dialect):
+            dialect = replace(dialect, quote=None)
+        with dialects.text(path, name, dialect.encoding) as text:
+            yield from _tables(text, dialect)
 
 
-def _tabbed(table: Callable[[int], Table]) -> Table:
-    """Reads a file of tabs, in which a quote may be a spreadsheet's or a letter like any other.
+def _quotes_are_letters(path: Path, dialect: Dialect) -> bool:
+    """Whether a quote in a file of tabs is a letter like any other, and not a spreadsheet's.
 
-    It is a letter where every line has its cells without any quoting, and with quoting the file would be
-    broken or lines would melt into one.
+    It is where every line has its cells without any quoting, and with quoting the file would be broken or
+    lines would melt into one.
     """
-    plain = table(csv.QUOTE_NONE)
-    if plain.rejects:
-        return table(csv.QUOTE_MINIMAL)
-    starts = plain.cells.select(pl.any_horizontal(pl.all().str.starts_with('"')).any()).item()
-    if not starts and not any(column.startswith('"') for column in plain.cells.columns):
-        return plain
+    with dialects.text(path, dialect.name, dialect.encoding) as text:
+        quote, last, begins = str(dialect.quote), "\n", False
+        while not begins and (block := text.read(_BLOCK)):
+            seen = last + block
+            begins, last = f"\n{quote}" in seen or f"\t{quote}" in seen, block[-1]
+    if not begins:
+        return True
+    width, rows, ragged = _count(path, replace(dialect, quote=None))
+    if ragged:
+        return False
     try:
-        quoted = table(csv.QUOTE_MINIMAL)
+        _, quoted, ragged = _count(path, dialect)
     except InputError:
-        return plain
-    melted = quoted.cells.height != plain.cells.height and plain.cells.width > 1
-    return plain if melted else quoted
+        return True
+    return width > 1 and (quoted != rows or ragged > 0)
 
 
-def _table(lines: Iterator[str], name: str, delimiter: str, quoting: int) -> Table:
-    records = _records(lines, name, delimiter, quoting)
-    at, header = next(records, (1, []))
+def _count(path: Path, dialect: Dialect) -> tuple[int, int, int]:
+    """Cells in the header, whole rows below it, and ragged ones."""
+    rows = ragged = 0
+    with dialects.text(path, dialect.name, dialect.encoding) as text:
+        records = (cells for _, _, cells in _records(islice(text, dialect.above, None), 0, dialect))
+        width = len(next(records, []))
+        for cells in records:
+            rows += len(cells) == width and any(cells)
+            ragged += len(cells) != width
+    return width, rows, ragged
+
+
+def _tables(text: TextIO, dialect: Dialect) -> Iterator[Table]:
+    above = list(islice(text, dialect.above))
+    at, end, header = next(_records(iter(text.readline, ""), len(above), dialect), (1, 0, []))
     if not header:
-        raise InputError(f"{name}: is empty")
-    where = f"{name}, line {at}"
-    columns = _columns(header, where)
-    frames = [_frame([], columns)]
+        raise InputError(f"{dialect.name}: is empty")
+    where = f"{dialect.name}, line {at}"
+    columns = columns_of(header, where)
+    while block := _block(text, dialect):
+        table = _regular(block, end, columns, dialect)
+        if table is None:
+            table, end = _irregular(block, text, end, columns, dialect)
+        else:
+            end += block.count("\n")
+        yield replace(table, header=where)
+
+
+def _block(text: TextIO, dialect: Dialect) -> str:
+    """Whole lines; and where quotes are regular, whole records."""
+    block = text.read(_BLOCK) + text.readline()
+    if dialect.quote and block.count(dialect.quote) % 2:
+        lines = []
+        for line in islice(iter(text.readline, ""), _LONGEST_CELL):
+            lines.append(line)
+            if line.count(dialect.quote) % 2:
+                break
+        block += "".join(lines)
+    return block
+
+
+def _regular(block: str, above: int, columns: Sequence[str], dialect: Dialect) -> Table | None:
+    """A block of records that are beyond doubt, read by polars; None where there is any doubt.
+
+    Beyond doubt means: each quote begins or ends a cell or is doubled within one, and outside of quotes
+    there are exactly as many delimiters as the lines must have. Were lines ragged, one would have too many,
+    and that polars refuses.
+
+    Args:
+        block: whole lines.
+        above: how many lines of the file come before it.
+        columns: the header.
+        dialect: the file's.
+    """
+    outside = _outside_quotes(block, dialect)
+    if outside is None or block.startswith("\ufeff"):
+        return None
+    ends = outside.count("\n")
+    rows = ends + (not block.endswith("\n"))
+    if outside.count(dialect.delimiter) != rows * (len(columns) - 1):
+        return None
+    if len(columns) == 1 and (block.startswith("\n") or "\n\n" in outside):
+        return None
+    names = [column or f"\0{at}" for at, column in enumerate(columns)]
+    try:
+        cells = pl.read_csv(
+            block.encode(),
+            has_header=False,
+            schema=dict.fromkeys(names, pl.String),
+            separator=dialect.delimiter,
+            quote_char=dialect.quote,
+        ).fill_null("")
+    except pl.exceptions.PolarsError:
+        return None
+    if cells.height != rows:
+        return None
+    lines = pl.int_range(above + 1, above + 1 + rows, eager=True)
+    if block.count("\n") != ends:
+        breaks = cells.select(pl.sum_horizontal(pl.all().str.count_matches("\n", literal=True))).to_series()
+        lines += breaks.cast(pl.Int64).cum_sum().shift(1, fill_value=0)
+    # A column without a name cannot be meant by anything, and is left out.
+    named = [column for column in columns if column]
+    said = pl.any_horizontal((pl.all() if len(columns) > 1 else pl.all().str.strip_chars()) != "")
+    frame = cells.with_columns(lines.alias(_LINE)).filter(cells.select(said).to_series())
+    return Table(frame.select(named), frame[_LINE], "")
+
+
+def _outside_quotes(block: str, dialect: Dialect) -> str | None:
+    """What stands outside of quoted cells, with one quote for each of them; None where a quote is astray."""
+    delimiter, quote = dialect.delimiter, dialect.quote
+    if not (delimiter.isascii() and (quote or "").isascii()):
+        return None  # polars takes single bytes
+    if quote is None or quote not in block:
+        return block
+    parts = block.split(quote)
+    if len(parts) % 2 == 0:
+        return None
+    # A doubled quote within a cell leaves an empty part outside of it.
+    between = list(filter(None, parts[2:-1:2]))
+    outside = quote.join([parts[0], *between, parts[-1]])
+    seams = len(between) + 1
+    begin = outside.count(delimiter + quote) + outside.count("\n" + quote) + (not parts[0])
+    end = outside.count(quote + delimiter) + outside.count(quote + "\n") + (not parts[-1])
+    return outside if begin == end == seams else None
+
+
+def _irregular(
+    block: str, text: TextIO, above: int, columns: Sequence[str], dialect: Dialect
+) -> tuple[Table, int]:
+    """A block read by `csv`, with the lines that its last record takes beyond it; and its last line."""
+    lines = io.StringIO(block, newline="\n")
+    whole: list[tuple[int, list[str]]] = []
     rejects: list[Reject] = []
-    while chunk := list(islice(records, _CHUNK)):
-        rejects += [_ragged(line, cells, len(columns)) for line, cells in chunk if len(cells) != len(columns)]
-        whole = [(line, cells) for line, cells in chunk if len(cells) == len(columns) and any(cells)]
-        frames.append(_frame(whole, columns))
-    table = pl.concat(frames)
-    return Table(table.drop(_LINE), table[_LINE], where, tuple(rejects))
+    last = above
+    for begins, ends, cells in _records(chain(lines, iter(text.readline, "")), above, dialect):
+        last = ends
+        if len(cells) != len(columns):
+            rejects.append(_ragged(begins, cells, len(columns)))
+        elif any(cells):
+            whole.append((begins, cells))
+        if lines.tell() == len(block):
+            break
+    return Table(*_frame(whole, columns), "", tuple(rejects)), last
 
 
-def _frame(records: Sequence[tuple[int, list[str]]], columns: Sequence[str]) -> pl.DataFrame:
-    """Records as columns of text. A column without a name cannot be meant by anything, and is left out."""
+def _frame(
+    records: Sequence[tuple[int, list[str]]], columns: Sequence[str]
+) -> tuple[pl.DataFrame, pl.Series]:
+    """Records as columns of text, and their lines."""
     by_column = list(zip(*(cells for _, cells in records), strict=True)) or [()] * len(columns)
     series = [
         pl.Series(name, values, pl.String) for name, values in zip(columns, by_column, strict=True) if name
     ]
-    return pl.DataFrame([pl.Series(_LINE, [line for line, _ in records], pl.Int64), *series])
+    return pl.DataFrame(series), pl.Series([line for line, _ in records], dtype=pl.Int64)
 
 
-def _records(
-    lines: Iterator[str], name: str, delimiter: str, quoting: int
-) -> Iterator[tuple[int, list[str]]]:
-    """Each record with the line on which it begins; blank lines are passed over."""
-    reader = csv.reader(lines, delimiter=delimiter, quoting=quoting, strict=True)  # type: ignore[arg-type]  # a name of csv
-    begins = 1
+def _records(lines: Iterable[str], above: int, dialect: Dialect) -> Iterator[tuple[int, int, list[str]]]:
+    """Each record with the lines on which it begins and ends; blank lines are passed over.
+
+    Args:
+        lines: takes no more of them than a record needs.
+        above: how many lines of the file come before.
+        dialect: the file's.
+    """
+    quoting = csv.QUOTE_MINIMAL if dialect.quote else csv.QUOTE_NONE
+    reader = csv.reader(
+        lines, delimiter=dialect.delimiter, quotechar=dialect.quote, quoting=quoting, strict=True
+    )
+    begins = above + 1
     try:
         for cells in reader:
+            end = above + reader.line_num
             if len(cells) > 1 or (cells and cells[0].strip()):
-                yield begins, cells
-            begins = reader.line_num + 1
+                yield begins, end, cells
+            begins = end + 1
     except csv.Error as error:
+        mark = dialect.quote
         raise InputError(
-            f"{name}, line {begins}: broken quoting: {error}",
-            hint='A cell that begins with " ends with "; a " inside it is written twice.',
+            f"{dialect.name}, line {begins}: broken quoting: {error}",
+            hint=f"A cell that begins with {mark} ends with {mark}; a {mark} inside it is written twice.",
         ) from None
 
 
-def _columns(header: Sequence[str], where: str) -> list[str]:
+def columns_of(header: Sequence[str], where: str) -> list[str]:
+    """The header's cells as names.
+
+    Raises:
+        InputError: two are the same.
+    """
     columns = [cell.strip() for cell in header]
     twice = next((each for at, each in enumerate(columns) if each and each in columns[:at]), None)
     if twice:
@@ -155,58 +281,3 @@ def _columns(header: Sequence[str], where: str) -> list[str]:
 def _ragged(line: int, cells: Sequence[str], width: int) -> Reject:
     reason = f"the line has {len(cells)} cells, and the header has {width}"
     return Reject(line, "", shortened(" ... ".join(cells)), reason)
-
-
-def _delimiter(header: str, name: str, wanted: Collection[str]) -> str:
-    """The delimiter that finds most of the wanted columns in the header, and then most columns at all.
-
-    Where none is found the file has one column, and unless it is a .csv its commas are part of the text.
-    """
-    likeliest = [","] if ".csv" in name.lower() else ["\t"]
-
-    def found(delimiter: str) -> tuple[int, int]:
-        cells = [cell.strip() for cell in next(csv.reader([header], delimiter=delimiter))]
-        return len(set(wanted) & set(cells)), len(cells)
-
-    return max(likeliest + _DELIMITERS, key=found)
-
-
-def _encoding(path: Path, name: str, declared: str | None) -> str:
-    """The declared encoding, otherwise what the byte order mark says, otherwise UTF-8."""
-    with _open(path, name) as file:
-        start = file.read(4)
-    if declared is None and start.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-        return "utf-16"
-    return "utf-8-sig" if declared in {None, "utf-8"} else str(declared)
-
-
-def _open(path: Path, name: str) -> BinaryIO:
-    return cast(BinaryIO, gzip.open(path)) if name.lower().endswith(".gz") else path.open("rb")
-
-
-@contextmanager
-def _text(path: Path, name: str, encoding: str) -> Iterator[Iterator[str]]:
-    """The file's lines, unpacked and decoded."""
-    if name.lower().endswith(".zst"):
-        if encoding != "utf-8-sig":
-            raise InputError(f"{name}: a .zst file is read as UTF-8 only; unpack it, or pack it as .gz")
-        # Python 3.11 has no zstd of its own; polars has, and gives the lines.
-        yield (f"{line}\n" for batch in pl.scan_lines(path).collect_batches() for line in batch["line"])
-        return
-    with _open(path, name) as file, io.TextIOWrapper(file, encoding=encoding) as text:
-        yield text
-
-
-def _not_of_encoding(path: Path, name: str, encoding: str, error: UnicodeError) -> InputError:
-    hint = "Save it as UTF-8, or say in input.encoding what it is, for example cp1252."
-    if encoding != "utf-8-sig":
-        return InputError(f"{name}: is not {encoding} text: {error}", hint=hint)
-    with _open(path, name) as file:
-        for number, line in enumerate(file, start=1):
-            try:
-                line.decode()
-            except UnicodeDecodeError as bad:
-                return InputError(
-                    f"{name}, line {number}: is not UTF-8 (byte 0x{line[bad.start]:02X})", hint=hint
-                )
-    return InputError(f"{name}: is not UTF-8: {error}", hint=hint)

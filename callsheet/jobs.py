@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from itertools import product
 from typing import Any
@@ -15,13 +16,14 @@ from typing import Any
 import polars as pl
 
 from callsheet import pricing, references
-from callsheet.batches import UNTIL_PRICED, Batch, fixed_values
+from callsheet.batches import UNTIL_PRICED, fixed_values
 from callsheet.pricing import Combination, Defaults, Offer, Refusal
 from callsheet.records import Catalogue
 from callsheet.rows import IMAGE_COLUMNS, shortened
 from callsheet.settings import Settings
 
 MONEY = pl.Decimal(18, 6)
+_MOST_JOBS = 65_536
 _ASKED = ("model", "aspect_ratio", "resolution", "output_format", "duration", "sound")
 _INLINED = pl.List(pl.Struct({"sha256": pl.String, "source": pl.String}))
 
@@ -32,67 +34,114 @@ canonical = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii
 
 @dataclass(frozen=True)
 class JobList:
-    """What a batch comes to.
+    """What a slice of a batch comes to.
 
     Attributes:
         table: a row per job, in the file's order; the columns of `plan.parquet`.
-        wrong: what cannot be bought: `row` (of the batch), `line`, `file`, `column`, `value`, `reason`.
+        wrong: what cannot be bought: `line`, `file`, `column`, `value`, `reason`.
+        rejected: prompt rows with something of it.
         unpriced: prompt rows for which the catalogue has no price.
     """
 
     table: pl.DataFrame
     wrong: pl.DataFrame
+    rejected: int
     unpriced: int
 
 
-def list_jobs(batch: Batch, catalogue: Catalogue, settings: Settings) -> JobList:
-    """Multiplies out the matrix and the samples, resolves, prices and keys. Reads local and S3 images.
+class Lister:
+    """Turns the rows of one batch into jobs, a slice at a time.
+
+    Args:
+        catalogue: the live models.
+        settings: the config.
 
     Raises:
         ConfigError: a default or a value of the matrix is no value for its column.
     """
-    rows = _multiplied(batch.rows, settings)
-    rows, bad_images = _with_images(rows, settings.storage.endpoint_url)
-    rows, refused = _priced(rows, catalogue, settings)
-    unpriced = rows.filter(pl.col("price").is_null())
-    wrong = [bad_images, refused]
-    if not settings.budget.allow_unpriced:
-        wrong.append(unpriced.with_columns(reason="unpriced"))
-        rows = rows.filter(pl.col("price").is_not_null())
-    rows, impossible = _requested(rows)
-    said = ["row", "line", "file", "column", "value", "reason"]
-    return JobList(
-        table=_table(rows, settings.batch),
-        wrong=pl.concat([each.select(said) for each in [*wrong, *impossible]]),
-        unpriced=unpriced["row"].n_unique(),
-    )
+
+    def __init__(self, catalogue: Catalogue, settings: Settings) -> None:
+        given = settings.input.defaults
+        held = fixed_values({each: given[each] for each in UNTIL_PRICED if each in given}, "input.defaults")
+        self._catalogue = catalogue
+        self._settings = settings
+        self._defaults = Defaults(**held)  # type: ignore[arg-type]  # typed by fixed_values
+        self._combinations = _combinations(settings)
+        self._read: dict[str, references.Sent | str] = {}
+
+    def lists(self, rows: pl.DataFrame) -> Iterator[JobList]:
+        """Multiplies out the matrix and the samples, resolves, prices and keys. Reads local and S3 images.
+
+        Args:
+            rows: a slice of a batch.
+
+        Yields:
+            Lists of some ten thousand jobs each, however many samples the rows have; at least one.
+        """
+        times = self._combinations.height if self._combinations is not None else 1
+        jobs = (rows["samples"] * times).cum_sum()
+        begin = 0
+        while True:
+            so_far = jobs[begin - 1] if begin else 0
+            end = max(begin + 1, jobs.search_sorted(so_far + _MOST_JOBS, side="right"))
+            yield self._list(rows[begin:end])
+            begin = end
+            if begin >= rows.height:
+                return
+
+    def _list(self, rows: pl.DataFrame) -> JobList:
+        rows = _multiplied(rows, self._combinations)
+        rows, bad_images = _with_images(rows, self._read, self._settings.storage.endpoint_url)
+        rows, refused = _priced(rows, self._catalogue, self._defaults)
+        unpriced = rows.filter(pl.col("price").is_null())
+        wrong = [bad_images, refused]
+        if not self._settings.budget.allow_unpriced:
+            wrong.append(unpriced.with_columns(reason="unpriced"))
+            rows = rows.filter(pl.col("price").is_not_null())
+        rows, impossible = _requested(rows, twice=self._combinations is not None)
+        said = ["row", "line", "file", "column", "value", "reason"]
+        refusals = pl.concat([each.select(said) for each in [*wrong, *impossible]])
+        return JobList(
+            table=_table(rows, self._settings.batch),
+            wrong=refusals.drop("row"),
+            rejected=refusals["row"].n_unique(),
+            unpriced=unpriced["row"].n_unique(),
+        )
 
 
-def _multiplied(rows: pl.DataFrame, settings: Settings) -> pl.DataFrame:
-    """Every row times every combination of the matrix, in the file's order; `row` counts the file's rows."""
-    rows = rows.with_row_index("row")
+def _combinations(settings: Settings) -> pl.DataFrame | None:
+    """Every combination of the matrix, a row each; None where there is no matrix."""
     matrix = settings.input.matrix
     if not matrix:
-        return rows
+        return None
     combinations = [
         fixed_values(dict(zip(matrix, values, strict=True)), "input.matrix")
         for values in product(*matrix.values())
     ]
-    table = pl.DataFrame(combinations, schema={column: rows.schema[column] for column in matrix})
+    types: dict[str, Any] = {"duration": pl.Int64, "sound": pl.Boolean}
+    return pl.DataFrame(combinations, schema={column: types.get(column, pl.String) for column in matrix})
+
+
+def _multiplied(rows: pl.DataFrame, combinations: pl.DataFrame | None) -> pl.DataFrame:
+    """Every row times every combination of the matrix, in the file's order; `row` counts the file's rows."""
+    rows = rows.with_row_index("row")
+    if combinations is None:
+        return rows
     return (
-        rows.drop(matrix)
-        .join(table.with_row_index("combination"), how="cross")
+        rows.drop(combinations.columns)
+        .join(combinations.with_row_index("combination"), how="cross")
         .sort("row", "combination")
         .drop("combination")
     )
 
 
-def _with_images(rows: pl.DataFrame, endpoint_url: str | None) -> tuple[pl.DataFrame, pl.DataFrame]:
+def _with_images(
+    rows: pl.DataFrame, seen: dict[str, references.Sent | str], endpoint_url: str | None
+) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Finds each row's images; every distinct source is read once, every distinct set made up once.
 
     Adds `images_json` (of the request), `inlined`, `grows` and `roles` (role and column of each, as JSON).
     """
-    seen: dict[str, references.Sent | str] = {}
     sets = [
         cells | _image_set(cells, seen, endpoint_url)
         for cells in rows.select(IMAGE_COLUMNS).unique(maintain_order=True).iter_rows(named=True)
@@ -115,7 +164,9 @@ def _image_set(
     for each in named:
         sent = seen.get(each.source)
         if sent is None:
-            sent = seen[each.source] = references.look(each.source, endpoint_url)
+            sent = references.look(each.source, endpoint_url)
+            if not each.source.startswith(("https://", "data:")):  # these cost no reading, only memory
+                seen[each.source] = sent
         if isinstance(sent, str):
             return {"column": each.column, "value": shortened(each.source), "reason": sent}
         # Only an image model lets a role be left out (see pricing), and there it can be but this one.
@@ -132,12 +183,9 @@ def _image_set(
 
 
 def _priced(
-    rows: pl.DataFrame, catalogue: Catalogue, settings: Settings
+    rows: pl.DataFrame, catalogue: Catalogue, defaults: Defaults
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Resolves and prices each distinct combination once, and joins the answers back to the rows."""
-    given = settings.input.defaults
-    held = fixed_values({each: given[each] for each in UNTIL_PRICED if each in given}, "input.defaults")
-    defaults = Defaults(**held)  # type: ignore[arg-type]  # typed by fixed_values
     asked = [*_ASKED, "roles"]
     distinct = rows.select(asked).unique(maintain_order=True)
     answers = []
@@ -189,16 +237,11 @@ def _answer(offer: Offer | Refusal) -> dict[str, Any]:
     )
 
 
-def _requested(rows: pl.DataFrame) -> tuple[pl.DataFrame, list[pl.DataFrame]]:
-    """Adds each row's `request`; parts off what is too large, and what the matrix asks for twice."""
-    prompts = pl.Series("prompt_json", map(canonical, rows["prompt"]), pl.String)
+def _requested(rows: pl.DataFrame, *, twice: bool) -> tuple[pl.DataFrame, list[pl.DataFrame]]:
+    """Adds each row's `request`; parts off what is too large, and what a matrix asks for `twice`."""
     images = pl.when(pl.col("images_json").is_not_null()).then(pl.format('"images":{},', "images_json"))
-    parts = ["head", images.fill_null(""), "middle", pl.lit('"prompt":'), "prompt_json", "tail"]
-    rows = (
-        rows.with_columns(prompts)
-        .with_columns(request=pl.concat_str(pl.lit("{"), *parts, pl.lit("}")))
-        .drop("prompt_json")
-    )
+    parts = ["head", images.fill_null(""), "middle", pl.lit('"prompt":'), _as_json("prompt"), "tail"]
+    rows = rows.with_columns(request=pl.concat_str(pl.lit("{"), *parts, pl.lit("}")))
     limit = references.LARGEST_REQUEST
     size = pl.col("request").str.len_bytes() + pl.col("grows")
     too_large = rows.filter(size > limit).with_columns(
@@ -207,9 +250,17 @@ def _requested(rows: pl.DataFrame) -> tuple[pl.DataFrame, list[pl.DataFrame]]:
         reason=pl.format(f"the request has {{}} bytes with its images; at most {limit:,} are taken", size),
     )
     rows = rows.filter(size <= limit)
+    if not twice:
+        return rows, [too_large]
     again = ~pl.struct("row", "request").is_first_distinct()
-    twice = rows.filter(again).with_columns(reason=pl.lit("input.matrix asks for the same request twice"))
-    return rows.filter(~again), [too_large, twice]
+    repeated = rows.filter(again).with_columns(reason=pl.lit("input.matrix asks for the same request twice"))
+    return rows.filter(~again), [too_large, repeated]
+
+
+def _as_json(column: str) -> pl.Expr:
+    """Text as `canonical` gives it: polars writes the same escapes, a column at a time."""
+    wrapped = pl.struct(pl.col(column).alias("i")).struct.json_encode()
+    return wrapped.str.strip_prefix('{"i":').str.strip_suffix("}")
 
 
 def _table(rows: pl.DataFrame, batch: str) -> pl.DataFrame:
@@ -239,10 +290,14 @@ def _table(rows: pl.DataFrame, batch: str) -> pl.DataFrame:
 
 def _keys(batch: str, jobs: pl.DataFrame) -> list[str]:
     """Content addresses: the sha256 of {"batch", "request", "row_id", "sample"} as canonical JSON."""
-    name = canonical(batch)
-    return [
-        hashlib.sha256(
-            f'{{"batch":{name},"request":{request},"row_id":{canonical(row_id)},"sample":{sample}}}'.encode()
-        ).hexdigest()
-        for request, row_id, sample in jobs.select("request", "row_id", "sample").iter_rows()
-    ]
+    address = pl.concat_str(
+        pl.lit(f'{{"batch":{canonical(batch)},"request":'),
+        "request",
+        pl.lit(',"row_id":'),
+        _as_json("row_id"),
+        pl.lit(',"sample":'),
+        "sample",
+        pl.lit("}"),
+    )
+    sha256 = hashlib.sha256
+    return [sha256(each.encode()).hexdigest() for each in jobs.select(address).to_series()]

@@ -10,24 +10,27 @@ from __future__ import annotations
 import json
 import os
 import weakref
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
 from tempfile import NamedTemporaryFile
-from typing import Any, BinaryIO, Literal
+from typing import Any, BinaryIO, Literal, cast
 
 import polars as pl
+from polars.io.plugins import register_io_source
 
 from callsheet.batches import Batch
 from callsheet.errors import InputError, StorageError
-from callsheet.jobs import canonical, list_jobs
+from callsheet.jobs import Lister, canonical
 from callsheet.records import Catalogue, Job, Kind, Model, Price, Reject
 from callsheet.rows import in_file, shortened
 from callsheet.settings import Settings
 
-_SLICE = 8_192
+_SLICE = 32_768
 
 
 @dataclass(frozen=True)
@@ -87,21 +90,27 @@ def make(batch: Batch, catalogue: Catalogue, settings: Settings, path: Path, *, 
         ConfigError: a default or a value of the matrix is no value for its column.
         StorageError: the plan cannot be written.
     """
-    found = list_jobs(batch, catalogue, settings)
-    wrong = found.wrong.select("line", "file", "column", "value", "reason").iter_rows()
-    refused = [
-        Reject(line, batch.columns.get(column, column), shortened(value), in_file(reason, file))
-        for line, file, column, value, reason in wrong
-    ]
-    rejects = sorted(dict.fromkeys([*batch.rejects, *refused]), key=lambda reject: reject.line)
-    about = {
-        "batch": settings.batch,
-        "rows": batch.total,
-        "rejected_rows": batch.total - batch.rows.height + found.wrong["row"].n_unique(),
-        "unpriced": found.unpriced,
-        "made_at": now.astimezone(UTC).isoformat(),
-    }
-    _write(path, found.table, rejects, about, catalogue)
+    refused: list[Reject] = []
+    counts = Counter(rows=batch.total, rejected_rows=batch.total, unpriced=0)
+    lister = Lister(catalogue, settings)
+
+    def tables() -> Iterator[pl.DataFrame]:
+        for rows in batch.slices():
+            counts["rejected_rows"] -= rows.height
+            for found in lister.lists(rows):
+                counts["rejected_rows"] += found.rejected
+                counts["unpriced"] += found.unpriced
+                for line, file, column, value, reason in found.wrong.iter_rows():
+                    name = batch.columns.get(column, column)
+                    refused.append(Reject(line, name, shortened(value), in_file(reason, file)))
+                yield found.table
+
+    def rejects() -> list[Reject]:
+        every = dict.fromkeys([*batch.rejects, *refused])
+        return sorted(every, key=lambda reject: reject.line)
+
+    about = {"batch": settings.batch, "made_at": now.astimezone(UTC).isoformat()}
+    _write(path, tables(), rejects, lambda: about | counts, catalogue)
     return open_plan(path)
 
 
@@ -159,25 +168,41 @@ def lines(plan: Plan) -> pl.DataFrame:
 
 
 def _write(
-    path: Path, jobs: pl.DataFrame, rejects: Sequence[Reject], about: dict[str, Any], catalogue: Catalogue
+    path: Path,
+    jobs: Iterator[pl.DataFrame],
+    rejects: Callable[[], list[Reject]],
+    about: Callable[[], dict[str, Any]],
+    catalogue: Catalogue,
 ) -> None:
-    """Both files, each in one step, the rejects first."""
+    """Both files, each put in place in one step, the rejects first; these are asked for last."""
     models = [catalogue[name].model_dump(mode="json") for name in sorted(catalogue)]
-    metadata = {"callsheet.plan": canonical(about), "callsheet.catalogue": canonical(models)}
     schema = {"line": pl.Int64, "column": pl.String, "value": pl.String, "reason": pl.String}
-    table = pl.DataFrame([asdict(each) for each in rejects], schema=schema)
+    first = next(jobs)
+
+    def source(*_: object) -> Iterator[pl.DataFrame]:
+        yield first
+        yield from jobs
+
+    def metadata(_: object) -> dict[str, str]:
+        return {"callsheet.plan": canonical(about()), "callsheet.catalogue": canonical(models)}
+
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        _replace(_beside(path), table, {})
-        _replace(path, jobs, metadata)
+        with _replaced(path) as file:
+            table = register_io_source(source, schema=first.schema)
+            table.sink_parquet(file, compression="lz4", row_group_size=_SLICE, metadata=metadata)
+            with _replaced(_beside(path)) as beside:
+                pl.DataFrame([asdict(each) for each in rejects()], schema=schema).write_parquet(beside)
     except OSError as error:
         raise StorageError(f"{path}: the plan cannot be written: {error.strerror or error}") from None
 
 
-def _replace(path: Path, table: pl.DataFrame, metadata: dict[str, str]) -> None:
+@contextmanager
+def _replaced(path: Path) -> Iterator[BinaryIO]:
+    """A file that is put in the place of `path`, whole, once it is written."""
     with NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", delete=False) as partial:
         try:
-            table.write_parquet(partial, row_group_size=_SLICE, metadata=metadata)
+            yield cast(BinaryIO, partial)
             partial.flush()
             os.fsync(partial.fileno())
             Path(partial.name).replace(path)

@@ -151,7 +151,7 @@ class Input(Section):
     """The batch file, and how its columns become requests."""
 
     path: Name
-    """A CSV, TSV or Parquet file, a glob, or an `s3://` URL (also with wildcards); also `.gz`, `.zst`."""
+    """A CSV, TSV, Parquet or Excel file (text also as `.gz`, `.zst`), a glob, or an `s3://` URL."""
 
     columns: dict[FileColumn, Name] = {}
     """Which column of the file gives which value, where the names differ: `{prompt: text}`."""
@@ -170,6 +170,9 @@ class Input(Section):
 
     delimiter: Annotated[str, StringConstraints(min_length=1, max_length=1)] | None = None
     """What separates the cells of a text file. Found from the header where it is not given."""
+
+    quote: Annotated[str, StringConstraints(min_length=1, max_length=1)] | None = None
+    """What encloses cells with delimiters in them. Found from the header where it is not given."""
 
     encoding: Annotated[str, AfterValidator(_codec)] | None = None
     """The text file's encoding. UTF-8, or what a byte order mark says, where it is not given."""

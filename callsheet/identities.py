@@ -1,0 +1,92 @@
+"""What tells a row from all others: its own id, or its content's hash and which occurrence of it the row is.
+
+Sees a batch a slice at a time and remembers eight bytes a row; the ids themselves are set aside on disk.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Collection
+
+import polars as pl
+
+from callsheet.records import Reject
+from callsheet.rows import in_file, shortened
+from callsheet.settings import COLUMNS
+from callsheet.spill import Spill
+
+
+class Ids:
+    """The ids that rows have, and those that come again."""
+
+    def __init__(self) -> None:
+        self._hashes: list[pl.Series] = []
+        self._spill = Spill()
+
+    def add(self, cells: pl.DataFrame) -> None:
+        """Takes in a slice: `file`, `line` and `id`, null where a row has none."""
+        given = cells.select("file", "line", "id").filter(pl.col("id").is_not_null())
+        self._hashes.append(given["id"].hash())
+        self._spill.add(given)
+
+    def repeated(self, name: str) -> tuple[pl.DataFrame, list[Reject]]:
+        """The rows (`file`, `line`) whose id an earlier row has, and their rejects.
+
+        Args:
+            name: the id's column, as the file names it.
+        """
+        twice, at, suspects = _twice(pl.concat(self._hashes)), 0, []
+        if not twice.any():
+            return pl.DataFrame(schema=["file", "line"]), []
+        for given in self._spill:
+            suspects.append(given.filter(twice.slice(at, given.height)))
+            at += given.height
+        given = pl.concat(suspects)
+        first = given.unique("id", keep="first", maintain_order=True)
+        again = given.filter(~pl.col("id").is_first_distinct()).join(
+            first, on="id", suffix="_first", maintain_order="left"
+        )
+        rejects = []
+        for file, line, value, first_file, first_line in again.iter_rows():
+            where = f"line {first_line}" + (f" of {first_file}" if file != first_file else "")
+            reason = in_file(f"{where} has this id already", file)
+            rejects.append(Reject(line, name, shortened(value), reason))
+        return again.select("file", "line"), rejects
+
+
+class Contents:
+    """The contents of rows without an id, and which occurrence of them each row is.
+
+    What the matrix says and how many samples there are is left out, so that a longer matrix or one more
+    sample buys nothing twice.
+    """
+
+    def __init__(self, matrix: Collection[str]) -> None:
+        self._said = [each for each in COLUMNS if each not in {"id", "samples", *matrix}]
+        self._hashes: list[pl.Series] = []
+
+    def add(self, rows: pl.DataFrame) -> pl.DataFrame:
+        """Takes in a slice of sound rows and adds `hash` to it: 16 hex digits, null beside an `id`."""
+        cells = [pl.col(each).cast(pl.String).fill_null("\0") for each in self._said]
+        text = pl.when(pl.col("id").is_null()).then(pl.concat_str(cells, separator="\x1f"))
+        digests = [
+            None if each is None else hashlib.sha256(each.encode()).hexdigest()[:16]
+            for each in rows.select(text).to_series()
+        ]
+        hashes = pl.Series("hash", digests, pl.String)
+        self._hashes.append(hashes.str.to_integer(base=16, dtype=pl.UInt64))
+        return rows.with_columns(hashes)
+
+    def occurrence(self) -> pl.Series:
+        """For each row taken in: which row of its content it is, from 1; of no meaning beside an id."""
+        hashes = pl.concat(self._hashes)
+        again = hashes.to_frame("hash").with_row_index("at").filter(_twice(hashes))
+        again = again.with_columns(number=pl.int_range(1, pl.len() + 1, dtype=pl.UInt32).over("hash"))
+        once = pl.repeat(1, len(hashes), dtype=pl.UInt32, eager=True)
+        return once.scatter(again["at"], again["number"])
+
+
+def _twice(hashes: pl.Series) -> pl.Series:
+    """Which hashes are there more than once; sorted instead of grouped, for the memory's sake."""
+    ordered = hashes.sort()
+    return hashes.is_in(ordered.filter(ordered == ordered.shift(1)).unique().implode())
