@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json as jsonlib
+import logging
 import os
 import sys
 from collections.abc import Awaitable, Callable
@@ -271,7 +272,7 @@ async def _ask(
 
 def _watched(flow: Callable[[], Awaitable[Any]]) -> Any:
     """Runs a flow in this process, with the terminal as its watcher and Prefect silent."""
-    os.environ.setdefault("PREFECT_LOGGING_LEVEL", "CRITICAL")  # errors are ours to tell, in our words
+    logging.disable(logging.ERROR)  # what a person should know is told by the watcher, in our words
     os.environ.setdefault("PREFECT_CLIENT_MAX_RETRIES", "2")  # the default waits a minute for a lost server
     os.environ.setdefault("PREFECT_SERVER_ANALYTICS_ENABLED", "false")  # offline, it prints stack traces
     from callsheet import show
