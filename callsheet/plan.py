@@ -23,9 +23,10 @@ from typing import Any, BinaryIO, Literal, cast
 import polars as pl
 from polars.io.plugins import register_io_source
 
+from callsheet.ahead import ahead
 from callsheet.batches import Batch
 from callsheet.errors import InputError, StorageError
-from callsheet.jobs import Lister, canonical
+from callsheet.jobs import JobList, Lister, canonical, keyed
 from callsheet.records import Catalogue, Job, Kind, Model, Price, Reject
 from callsheet.rows import in_file, shortened
 from callsheet.settings import Settings
@@ -94,16 +95,19 @@ def make(batch: Batch, catalogue: Catalogue, settings: Settings, path: Path, *, 
     counts = Counter(rows=batch.total, rejected_rows=batch.total, unpriced=0)
     lister = Lister(catalogue, settings)
 
-    def tables() -> Iterator[pl.DataFrame]:
+    def lists() -> Iterator[JobList]:
         for rows in batch.slices():
             counts["rejected_rows"] -= rows.height
-            for found in lister.lists(rows):
-                counts["rejected_rows"] += found.rejected
-                counts["unpriced"] += found.unpriced
-                for line, file, column, value, reason in found.wrong.iter_rows():
-                    name = batch.columns.get(column, column)
-                    refused.append(Reject(line, name, shortened(value), in_file(reason, file)))
-                yield found.table
+            yield from lister.lists(rows)
+
+    def tables() -> Iterator[pl.DataFrame]:
+        for found in ahead(lists()):
+            counts["rejected_rows"] += found.rejected
+            counts["unpriced"] += found.unpriced
+            for line, file, column, value, reason in found.wrong.iter_rows():
+                name = batch.columns.get(column, column)
+                refused.append(Reject(line, name, shortened(value), in_file(reason, file)))
+            yield keyed(found.table, settings.batch)
 
     def rejects() -> list[Reject]:
         every = dict.fromkeys([*batch.rejects, *refused])
