@@ -42,12 +42,15 @@ def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[s3_server.Server]:
 
 
 @pytest.fixture
-def start_backlot() -> Iterator[Callable[..., Backlot]]:
+def start_backlot(tmp_path: Path) -> Iterator[Callable[..., Backlot]]:
     """Starts a service in a box, with the settings given; it stops when the test ends."""
     with ExitStack() as stack:
 
         def start(**settings: Any) -> Backlot:
             quick = {"port": 0, "image_seconds": 0, "video_seconds": 0.2} | settings
+            if isinstance(rules := settings.get("faults"), dict):
+                quick["faults"] = tmp_path / "faults.yaml"
+                quick["faults"].write_text(yaml.safe_dump(rules))
             return stack.enter_context(serve(BacklotSettings(**quick)))
 
         yield start
