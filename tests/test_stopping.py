@@ -11,6 +11,7 @@ from collections.abc import Callable
 from decimal import Decimal
 
 import anyio
+import anyio.lowlevel
 import pytest
 
 from callsheet import breaker
@@ -111,7 +112,7 @@ def test_the_breaker_lets_one_probe_through_at_a_time_and_closes_when_it_works(
             async with guard.passing():
                 inside += 1
                 most = max(most, inside)
-                await anyio.sleep(0)
+                await anyio.lowlevel.checkpoint()
                 inside -= 1
                 guard.worked() if works else guard.given_up()
 
