@@ -148,13 +148,14 @@ async def quote_plan(plan: Plan, settings: Settings, client: Client) -> Quote:
 async def make(plan: Plan, ledger: Ledger, balance: Decimal, settings: Settings) -> Quote:
     """Sets a plan beside the ledger and the balance."""
     states = await ledger.read(books.states)
+    not_charged = await ledger.read(books.not_charged)
     again = {State.PLANNED}
     again |= {State.FAILED} if settings.retry_failed else set()
     again |= {State.IN_DOUBT} if settings.on_doubt == "retry" else set()
     to_buy, already_bought, quoted = 0, 0, Decimal(0)
     for key, price in plan.keys().select("key", "price").iter_rows():
         state = states.get(key)
-        if state is None or state in again:
+        if state is None or state in again or key in not_charged:
             to_buy += 1
             quoted += price or 0
         elif state in _BOUGHT:
