@@ -163,23 +163,17 @@ def open_engine(url: str) -> sa.Engine:
     Raises:
         LedgerError: it cannot be opened, or a later version of Callsheet made it.
     """
-    try:
-        address = sa.make_url(url)
-    except sa.exc.ArgumentError:
-        raise LedgerError(
-            "ledger.url is no database URL",
-            hint="It looks like sqlite:///out/ledger.db or postgresql+psycopg://user:password@host/database.",
-        ) from None
+    address = _address(url)
     name = address.render_as_string(hide_password=True)
     try:
-        engine = _sqlite(address) if address.get_backend_name() == "sqlite" else _postgresql(address)
+        engine = _sqlite(address) if address.drivername.startswith("sqlite") else _postgresql(address)
         with engine.begin() as connection:
             metadata.create_all(connection)
             version = _upgraded(connection)
     except ModuleNotFoundError as error:
         raise LedgerError(
             f"the ledger {name} needs a database driver that is not installed: {error.name}",
-            hint="For PostgreSQL: pip install 'callsheet[postgres]'; the URL is postgresql+psycopg://...",
+            hint="Install it: pip install 'callsheet[postgres]'",
         ) from error
     except (sa.exc.SQLAlchemyError, OSError) as error:
         raise LedgerError(
@@ -192,6 +186,20 @@ def open_engine(url: str) -> sa.Engine:
             hint="Use the Callsheet that made it, or another ledger.url.",
         )
     return engine
+
+
+def _address(url: str) -> sa.URL:
+    """The URL, read; it is not repeated in the message, because it may carry a password."""
+    try:
+        address = sa.make_url(url)
+    except (sa.exc.ArgumentError, ValueError):
+        address = None
+    if address is None or address.drivername not in ("sqlite", "postgresql+psycopg"):
+        raise LedgerError(
+            "ledger.url is no database that a ledger can be in",
+            hint="Give sqlite:///out/ledger.db or postgresql+psycopg://user:password@host/database.",
+        )
+    return address
 
 
 def _upgraded(connection: sa.Connection) -> int:
