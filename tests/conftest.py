@@ -43,9 +43,9 @@ def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[s3_server.Server]:
 
 
 @pytest.fixture(scope="session")
-def new_database(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[], str]]:
+def new_database() -> Iterator[Callable[[], str]]:
     """A real PostgreSQL server: makes an empty database and returns its URL."""
-    with postgres(tmp_path_factory.mktemp("postgres")) as make:
+    with postgres() as make:
         yield make
 
 
