@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 
 from callsheet import batches, references
 from callsheet.errors import ConfigError, InputError, StorageError
-from callsheet.plan import Plan, lines, make, open_plan
+from callsheet.plan import Plan, make, open_plan
 from callsheet.records import Job, Kind, Model
 from callsheet.settings import Settings
 
@@ -195,9 +195,6 @@ def test_unpriced_rows_are_jobs_only_where_the_config_allows_it(plan):
     assert [each.price for each in jobs(made) if each.model == "proof-1"] == [None]
     assert [each.line for each in made.rejects] == [4, 6]
     assert made.keys()["price"].null_count() == 1
-    assert lines(made).filter(model="proof-1").select("jobs", "unit_price", "total").rows() == [
-        (1, None, None)
-    ]
 
 
 def test_keys_are_the_address_of_batch_row_sample_and_request(plan):
@@ -355,7 +352,6 @@ def test_a_plan_of_nothing_is_a_plan(plan):
     made = plan("prompt,model\nx,none\n")
     assert (made.jobs, made.quoted, made.rows, len(made.rejects)) == (0, Decimal(0), 1, 1)
     assert jobs(made) == []
-    assert lines(made).height == 0
 
 
 def test_a_run_keeps_its_plan_when_another_run_makes_a_new_one(plan):
@@ -365,7 +361,7 @@ def test_a_run_keeps_its_plan_when_another_run_makes_a_new_one(plan):
     second = plan("id,prompt\n3,z\n")
     assert [each.row_id for each in reading] == ["2"]
     assert [each.row_id for each in jobs(first)] == ["1", "2"]
-    assert first.keys().height == lines(first)["jobs"].sum() == 2
+    assert first.keys().height == first.scan().collect().height == 2
     assert first.path == second.path
     assert [each.row_id for each in jobs(second)] == ["3"]
 
@@ -411,18 +407,6 @@ def test_a_plan_opens_without_our_code(plan):
     assert list(schema) == [
         "key", "row_id", "sample", "line", "type", "model", "resolution", "duration", "sound", "request",
         "inlined", "carried", "billable_unit", "unit_price", "quantity", "price", "currency",
-    ]  # fmt: skip
-
-
-def test_the_quote_is_grouped_by_what_sets_the_price(plan):
-    found = lines(plan(MIXED))
-    assert found.rows() == [
-        ("reel-1", "video", "720p", True, 10, 1, "video_second", Decimal("0.0771"), 10, Decimal("0.771")),
-        ("still-1", "image", "1K", None, None, 1, "image", Decimal("0.0407"), 1, Decimal("0.0407")),
-        ("still-1", "image", "2K", None, None, 2, "image", Decimal("0.0833"), 2, Decimal("0.1666")),
-    ]
-    assert found.columns == [
-        "model", "type", "resolution", "sound", "duration", "jobs", "unit", "unit_price", "quantity", "total",
     ]  # fmt: skip
 
 
