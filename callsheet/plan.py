@@ -32,6 +32,8 @@ from callsheet.rows import in_file, shortened
 from callsheet.settings import Settings
 
 _SLICE = 32_768
+_OF_JOB = ["key", "row_id", "sample", "type", "model", "request", "inlined", "carried"]
+_OF_JOB += ["billable_unit", "unit_price", "quantity", "currency"]
 
 
 @dataclass(frozen=True)
@@ -71,8 +73,8 @@ class Plan:
     def jobs_in_order(self) -> Iterator[Job]:
         """Every job, in the file's order, read a slice at a time."""
         for start in range(0, self.jobs, _SLICE):
-            for row in pl.scan_parquet(self.file).slice(start, _SLICE).collect().iter_rows(named=True):
-                yield _job(row)
+            rows = self.scan().select(_OF_JOB).slice(start, _SLICE).collect()
+            yield from map(_job, rows.iter_rows(named=True))
 
     def scan(self) -> pl.LazyFrame:
         """The rows of `plan.parquet`, read when they are asked for."""
@@ -220,7 +222,7 @@ def _beside(path: Path) -> Path:
 
 def _job(row: dict[str, Any]) -> Job:
     price = None
-    if row["price"] is not None:
+    if row["unit_price"] is not None:
         price = Price(row["billable_unit"], row["unit_price"], row["quantity"], row["currency"])
     return Job(
         key=row["key"],

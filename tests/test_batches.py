@@ -188,6 +188,36 @@ def test_packed_files_read_as_unpacked_ones(tmp_path, ending):
     assert places(read_batch) == [(6, "id", "line 5 has this id already")]
 
 
+def tables(path: Path, **given: Any) -> tuple[list[tuple[Any, ...]], list[int]]:
+    """Lines and cells of the rows, and the lines of the ragged ones."""
+    declared = {"delimiter": None, "encoding": None, "wanted": ()} | given
+    found = list(delimited.read(path, path.name, **declared))
+    rows = [row for each in found for row in each.cells.select(each.lines.alias("line"), pl.all()).rows()]
+    return rows, [reject.line for each in found for reject in each.rejects]
+
+
+def reference(text: str, delimiter: str) -> tuple[list[tuple[Any, ...]], list[int]] | None:
+    """The same, by `csv` alone; None where the quoting is broken."""
+    reader = csv.reader(io.StringIO(text, newline="\n"), delimiter=delimiter, strict=True)
+    rows, ragged, begins = [], [], 1
+    try:
+        width = len(next(reader))
+        while True:
+            begins = reader.line_num + 1
+            cells = next(reader, None)
+            if cells is None:
+                return rows, ragged
+            if len(cells) == width and any(cells) and (width > 1 or cells[0].strip()):
+                rows.append((begins, *cells))
+            elif len(cells) != width and (len(cells) > 1 or (cells and cells[0].strip())):
+                ragged.append(begins)
+    except csv.Error:
+        return None
+
+
+BLOCKS = [1, 10, 1 << 22]
+
+
 @given(
     st.lists(
         st.lists(st.text('ab",;|\t\n ', max_size=6), min_size=3, max_size=3) | st.just([]),
@@ -196,9 +226,10 @@ def test_packed_files_read_as_unpacked_ones(tmp_path, ending):
     ),
     st.sampled_from([",", ";", "|"]),
     st.sampled_from(["\n", "\r\n"]),
+    st.sampled_from(BLOCKS),
 )
 @quick(max_examples=150, deadline=None)
-def test_every_cell_and_line_is_that_of_the_obvious_reference(tmp_path_factory, rows, delimiter, ends):
+def test_every_cell_and_line_is_that_of_the_obvious_reference(tmp_path_factory, rows, delimiter, ends, block):
     text = io.StringIO()
     writer = csv.writer(text, delimiter=delimiter, lineterminator="\n")
     writer.writerow("xyz")
@@ -210,10 +241,69 @@ def test_every_cell_and_line_is_that_of_the_obvious_reference(tmp_path_factory, 
             expected.append((line, *row))
     path = tmp_path_factory.mktemp("dialect") / "x.csv"
     path.write_bytes(text.getvalue().replace("\n", ends).encode())
-    tables = list(delimited.read(path, "x.csv", delimiter=delimiter, encoding=None, wanted=()))
-    found = pl.concat(each.cells.select(each.lines.alias("line"), "x", "y", "z") for each in tables)
-    assert found.rows() == expected
-    assert not any(each.rejects for each in tables)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(delimited, "_BLOCK", block)
+        assert tables(path, delimiter=delimiter) == (expected, [])
+
+
+PIECES = [
+    "a",
+    "\u00e9 ",
+    "\ufeff",
+    "#",
+    "\\",
+    "\0",
+    '"',
+    '""',
+    ",",
+    ",",
+    "\n",
+    "\n",
+    '"a,\n"',
+    ',"b",',
+    '\n"',
+]
+
+
+@given(
+    st.lists(st.sampled_from(PIECES), max_size=30).map("".join),
+    st.sampled_from(["x\n", "x,y\n", 'x,"y\nz",\n']),
+    st.sampled_from(BLOCKS),
+)
+@quick(max_examples=400, deadline=None)
+def test_any_text_at_all_is_read_as_the_reference_reads_it(tmp_path_factory, text, header, block):
+    path = tmp_path_factory.mktemp("text") / "x.csv"
+    path.write_bytes((header + text).encode())
+    expected = reference(header + text, ",")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(delimited, "_BLOCK", block)
+        if expected is None:
+            with pytest.raises(InputError, match="broken quoting"):
+                tables(path, delimiter=",", quote='"')
+        else:
+            rows, ragged = expected
+            nameless = 3 if header.count(",") == 2 else None
+            found = tables(path, delimiter=",", quote='"')
+            assert found == ([row[:nameless] for row in rows], ragged)
+
+
+def test_a_regular_file_never_takes_the_slow_way_and_a_stray_line_only_for_its_block(tmp_path, monkeypatch):
+    lines = [f'{at},"one, ""two""\nthree {at}",x\n' for at in range(3000)]
+    slow = []
+    real = delimited._irregular
+    monkeypatch.setattr(delimited, "_BLOCK", 10_000)
+    monkeypatch.setattr(delimited, "_irregular", lambda *given: slow.append(given[2]) or real(*given))
+    path = tmp_path / "x.csv"
+    path.write_text("id,prompt,c\n" + "".join(lines))
+    rows, _ = tables(path)
+    assert rows[2999] == (2 + 2 * 2999, "2999", 'one, "two"\nthree 2999', "x")
+    assert slow == []
+    lines[1500] = '1500,5" nail\n'
+    path.write_text("id,prompt,c\n" + "".join(lines))
+    rows, ragged = tables(path)
+    assert ragged == [2 + 2 * 1500]
+    assert rows[2998] == (2 + 2 * 2999 - 1, "2999", 'one, "two"\nthree 2999', "x")
+    assert 1 <= len(slow) <= 3
 
 
 @pytest.mark.parametrize(
