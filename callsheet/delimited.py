@@ -165,8 +165,6 @@ def _regular(block: str, above: int, columns: Sequence[str], dialect: Dialect) -
     rows = ends + (not content.endswith(b"\n"))
     if outside.count(dialect.delimiter.encode()) != rows * (len(columns) - 1):
         return None
-    if len(columns) == 1 and (content.startswith(b"\n") or b"\n\n" in outside):
-        return None
     names = [column or f"\0{at}" for at, column in enumerate(columns)]
     try:
         cells = pl.read_csv(

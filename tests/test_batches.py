@@ -6,6 +6,7 @@ import csv
 import gzip
 import io
 import json
+import sys
 from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
@@ -147,6 +148,50 @@ def test_a_dialect_is_found_out(batch, name):
     assert read.rows.select("row_id", "prompt", "line").rows() == [("a", "said", 2), ("b", "café", 3)]
 
 
+GOLDEN = Path(__file__).parent / "data"
+FILES = json.loads((GOLDEN / "dialects.json").read_text())
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_golden_file_is_read_as_every_other(name):
+    """The same three rows, as spreadsheets, databases and people save them."""
+    found = read(settings(GOLDEN / "dialects" / name, **FILES[name]["input"]))
+    cells = found.rows.with_columns(note=pl.col("carried").struct.field("note").fill_null(""))
+    assert cells.select("row_id", "prompt", "duration", "sound", "note").rows() == [
+        ("a", 'She said, "hi"; then | left', 5, True, "x"),
+        ("b", "café\nau lait", 5, True, ""),
+        ("c", "plain", None, None, "last"),
+    ]
+    assert found.rows["line"].to_list() == FILES[name]["lines"]
+    assert [each.line for each in found.rejects] == ([6] if name.startswith("blank-and-ragged") else [])
+
+
+def test_every_golden_file_is_read():
+    assert {each.name for each in (GOLDEN / "dialects").iterdir()} - {".gitattributes"} == set(FILES)
+
+
+def test_a_missing_column_s_hint_is_about_that_column(tmp_path):
+    def hint(header: str, **given: Any) -> str:
+        (tmp_path / "x.csv").write_text(f"{header}\n1,2\n")
+        with pytest.raises(InputError) as caught:
+            read(settings(tmp_path / "x.csv", **given))
+        return caught.value.hint
+
+    assert "{prompt: text}" in hint("id,text")
+    assert "{prompt: Prompt}" in hint("id,Prompt")
+    assert "{model: still-1}" in hint("id,prompt", defaults={})
+    assert "{model: Model}" in hint("prompt,Model", defaults={})
+    assert "{duration: secs}" in hint("prompt,secs", columns={"duration": "seconds"})
+    assert "input.template" in hint("a,b", template="{a} {c}")
+
+
+def test_a_workbook_needs_its_extra_and_says_so(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "fastexcel", None)
+    with pytest.raises(InputError) as caught:
+        read(settings(GOLDEN / "dialects/workbook.xlsx"))
+    assert "callsheet[xlsx]" in caught.value.hint
+
+
 def test_quotes_are_read_as_spreadsheets_write_them(batch):
     read = batch('prompt,id\r\n"a ""big"", red cat\r\nasleep",1\r\n5" nail,2\r\n')
     assert prompts(read) == [(2, 'a "big", red cat\nasleep'), (4, '5" nail')]
@@ -228,7 +273,7 @@ BLOCKS = [1, 10, 1 << 22]
     st.sampled_from(["\n", "\r\n"]),
     st.sampled_from(BLOCKS),
 )
-@quick(max_examples=150, deadline=None)
+@quick(max_examples=100, deadline=None)
 def test_every_cell_and_line_is_that_of_the_obvious_reference(tmp_path_factory, rows, delimiter, ends, block):
     text = io.StringIO()
     writer = csv.writer(text, delimiter=delimiter, lineterminator="\n")
@@ -270,7 +315,7 @@ PIECES = [
     st.sampled_from(["x\n", "x,y\n", 'x,"y\nz",\n']),
     st.sampled_from(BLOCKS),
 )
-@quick(max_examples=400, deadline=None)
+@quick(max_examples=200, deadline=None)
 def test_any_text_at_all_is_read_as_the_reference_reads_it(tmp_path_factory, text, header, block):
     path = tmp_path_factory.mktemp("text") / "x.csv"
     path.write_bytes((header + text).encode())
@@ -291,8 +336,14 @@ def test_a_regular_file_never_takes_the_slow_way_and_a_stray_line_only_for_its_b
     lines = [f'{at},"one, ""two""\nthree {at}",x\n' for at in range(3000)]
     slow = []
     real = delimited._irregular
+
+    def counted(*given: Any) -> Any:
+        table, last = real(*given)
+        slow.append(table.cells.height)
+        return table, last
+
     monkeypatch.setattr(delimited, "_BLOCK", 10_000)
-    monkeypatch.setattr(delimited, "_irregular", lambda *given: slow.append(given[2]) or real(*given))
+    monkeypatch.setattr(delimited, "_irregular", counted)
     path = tmp_path / "x.csv"
     path.write_text("id,prompt,c\n" + "".join(lines))
     rows, _ = tables(path)
@@ -303,7 +354,7 @@ def test_a_regular_file_never_takes_the_slow_way_and_a_stray_line_only_for_its_b
     rows, ragged = tables(path)
     assert ragged == [2 + 2 * 1500]
     assert rows[2998] == (2 + 2 * 2999 - 1, "2999", 'one, "two"\nthree 2999', "x")
-    assert 1 <= len(slow) <= 3
+    assert 0 < sum(slow) < 1000
 
 
 @pytest.mark.parametrize(
