@@ -7,7 +7,6 @@ import gzip
 import io
 import json
 import sys
-from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -292,6 +291,7 @@ def test_every_cell_and_line_is_that_of_the_obvious_reference(tmp_path_factory, 
 
 
 PIECES = [
+    " ",
     "a",
     "\u00e9 ",
     "\ufeff",
@@ -431,6 +431,14 @@ def test_an_id_made_from_content_survives_a_new_order_a_new_note_and_more_sample
     assert before["row_id"][0].rsplit("-", 1)[0] == before["row_id"][2].rsplit("-", 1)[0]
 
 
+def test_an_id_made_from_content_counts_the_occurrences_of_that_content(batch, monkeypatch):
+    monkeypatch.setattr(delimited, "_BLOCK", 20)
+    ids = batch("id,prompt\n,x\n,y\nown,x\n,x\n,y\n,x\n").rows["row_id"]
+    contents = [each.rsplit("-", 1)[0] for each in ids]
+    assert [each.rsplit("-", 1)[-1] for each in ids] == ["1", "1", "own", "2", "2", "3"]
+    assert contents[0] == contents[3] == contents[5] != contents[1] == contents[4]
+
+
 def test_an_id_made_from_content_does_not_depend_on_the_matrix(batch):
     text = "prompt,model\nx,still-1\n"
     one = batch(text, matrix={"aspect_ratio": ["1:1"]}).rows["row_id"].to_list()
@@ -556,12 +564,6 @@ def test_a_nested_column_where_text_is_meant_is_refused(tmp_path):
     pl.DataFrame({"prompt": [["a"]]}).write_parquet(tmp_path / "shots.parquet")
     with pytest.raises(InputError, match="the column 'prompt' holds"):
         read(settings(tmp_path / "shots.parquet"))
-
-
-@pytest.fixture(scope="module")
-def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[servers.Server]:
-    with servers.s3(tmp_path_factory.mktemp("s3")) as server:
-        yield server
 
 
 @pytest.fixture

@@ -20,6 +20,7 @@ from hypothesis import settings as quick
 from hypothesis import strategies as st
 
 from callsheet import batches, references
+from callsheet import jobs as jobs_module
 from callsheet.errors import ConfigError, InputError, StorageError
 from callsheet.plan import Plan, make, open_plan
 from callsheet.records import Job, Kind, Model
@@ -338,6 +339,40 @@ def test_the_same_input_makes_the_same_bytes(plan, tmp_path):
     plan(MIXED, to="two.parquet")
     for ending in (".parquet", ".rejects.parquet"):
         assert (tmp_path / f"one{ending}").read_bytes() == (tmp_path / f"two{ending}").read_bytes()
+
+
+def test_the_plan_is_the_same_however_small_the_slices_it_was_made_in(plan, tmp_path, monkeypatch):
+    rows = "id,model,prompt,samples,sound\n"
+    for at in range(300):
+        own = at if at % 3 else ""
+        rows += f'{own},reel-1,"a {at % 7}, or\n{at % 5}",{1 + at % 4},{"maybe" if at % 50 == 49 else "no"}\n'
+        rows += f"{at},still-1,again,,\n" if at % 40 == 1 else ""
+    matrix = {"aspect_ratio": ["1:1", "16:9", "2:1"]}
+    whole = plan(rows, to="whole.parquet", matrix=matrix)
+    monkeypatch.setattr("callsheet.delimited._BLOCK", 500)
+    monkeypatch.setattr("callsheet.jobs._MOST_JOBS", 7)
+    sliced = plan(rows, to="sliced.parquet", matrix=matrix)
+    assert jobs(sliced) == jobs(whole)
+    assert len({each.key for each in jobs(whole)}) == whole.jobs > 1000
+    assert sliced.rejects == whole.rejects
+    assert (sliced.rows, sliced.rejected_rows) == (whole.rows, whole.rejected_rows) == (308, 308)
+    for ending in (".parquet", ".rejects.parquet"):
+        one, other = (tmp_path / f"{name}{ending}" for name in ("whole", "sliced"))
+        assert one.read_bytes() == other.read_bytes()
+
+
+def test_a_row_of_many_samples_is_made_a_slice_at_a_time(plan, monkeypatch):
+    heights = []
+    real = jobs_module.Lister._list
+    monkeypatch.setattr(jobs_module, "_MOST_JOBS", 100)
+    monkeypatch.setattr(
+        jobs_module.Lister,
+        "_list",
+        lambda *given: heights.append((made := real(*given)).table.height) or made,
+    )
+    made = plan("prompt,samples\n" + "x,40\n" * 10 + "y,1000\nz,1\n")
+    assert made.jobs == 1401
+    assert heights == [0, 80, 80, 80, 80, 80, 1000, 1]
 
 
 def test_a_plan_is_read_back_as_it_was(plan):
