@@ -122,9 +122,10 @@ def _slices(
     """The rows set aside, all in one schema, without those whose id is an earlier row's."""
     at = 0
     for rows in chain([schema], spill):
-        finished = _finished(
-            pl.concat([schema, rows], how="diagonal_relaxed"), occurrence.slice(at, rows.height)
-        )
+        whole = rows
+        if rows.schema != schema.schema:
+            whole = pl.concat([schema, rows], how="diagonal_relaxed")
+        finished = _finished(whole, occurrence.slice(at, rows.height))
         at += rows.height
         if repeated.height:
             by = ["file", "line"]

@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, islice
 from pathlib import Path
-from typing import TextIO
+from typing import Literal, TextIO
 
 import polars as pl
 
@@ -165,8 +165,6 @@ def _regular(block: str, above: int, columns: Sequence[str], dialect: Dialect) -
     rows = ends + (not content.endswith(b"\n"))
     if outside.count(dialect.delimiter.encode()) != rows * (len(columns) - 1):
         return None
-    if len(columns) == 1 and (content.startswith(b"\n") or b"\n\n" in outside):
-        return None
     names = [column or f"\0{at}" for at, column in enumerate(columns)]
     try:
         cells = pl.read_csv(
@@ -248,13 +246,9 @@ def _records(lines: Iterable[str], above: int, dialect: Dialect) -> Iterator[tup
         above: how many lines of the file come before.
         dialect: the file's.
     """
-    quoted, letters = csv.QUOTE_MINIMAL, csv.QUOTE_NONE
+    quoting: Literal[0, 3] = csv.QUOTE_MINIMAL if dialect.quote else csv.QUOTE_NONE
     reader = csv.reader(
-        lines,
-        delimiter=dialect.delimiter,
-        quotechar=dialect.quote,
-        quoting=quoted if dialect.quote else letters,
-        strict=True,
+        lines, delimiter=dialect.delimiter, quotechar=dialect.quote, quoting=quoting, strict=True
     )
     begins = above + 1
     try:

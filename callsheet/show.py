@@ -18,7 +18,6 @@ from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsed
 from rich.progress import Progress as Bar
 from rich.table import Table
 
-from callsheet import plan as plans
 from callsheet.doubts import Evidence
 from callsheet.errors import CallsheetError
 from callsheet.quote import Quote
@@ -28,6 +27,7 @@ from callsheet.watch import Progress
 
 out = Console(highlight=False, soft_wrap=True)
 err = Console(stderr=True, highlight=False, soft_wrap=True)
+_LINES = 30  # of a quote's table
 PLAIN_EVERY = 5.0  # seconds between two lines of progress where stderr is no terminal
 
 
@@ -104,33 +104,25 @@ def show_error(error: CallsheetError) -> None:
 
 
 def show_quote(quote: Quote, console: Console = out) -> None:
-    """Prints the quote: a line for each distinct price, and the sum."""
-    table = Table("model", "what", box=SIMPLE_HEAD)
-    for name in ("jobs", "each", "total"):
-        table.add_column(name, justify="right")
-    for line in plans.lines(quote.plan).iter_rows(named=True):
-        what = [line["resolution"] or "", f"{line['duration']} s" if line["duration"] else ""]
-        what += ["with sound"] if line["sound"] else []
-        each = f"{dollars(line['total'] / line['jobs'])}" if line["total"] is not None else "unpriced"
-        total = dollars(line["total"]) if line["total"] is not None else ""
-        table.add_row(line["model"], ", ".join(filter(None, what)), str(line["jobs"]), each, total)
+    """Prints the quote: a line for each distinct price, what it comes to, and what is wrong where."""
+    table = Table(box=SIMPLE_HEAD)
+    lines = quote.table()
+    numbers = ("bought", "to buy", "each", "USD")
+    for name in ("model", "what", *numbers):
+        table.add_column(name, justify="right" if name in numbers else "left", no_wrap=name in numbers)
+    for line in lines[:_LINES]:
+        sound = f"sound {line['sound']}" if line["sound"] else ""
+        what = ", ".join(filter(None, (line["resolution"], line["duration"], sound)))
+        table.add_row(escape(line["model"]), escape(what), *(line[name] for name in numbers))
     console.print(f"[bold]{quote.plan.batch}[/]")
-    console.print(table)
-    _pairs(
-        console,
-        [
-            ("Rows", f"{quote.plan.rows} read, {quote.plan.rejected_rows} rejected"),
-            (
-                "Jobs",
-                f"{quote.plan.jobs}: {quote.to_buy} to buy, {quote.already_bought} already bought"
-                + (f", {quote.held} failed or in doubt and left so" if quote.held else ""),
-            ),
-            ("To pay", f"{dollars(quote.quoted)} {quote.plan.currency}"),
-            ("Balance", f"{dollars(quote.balance)} {quote.plan.currency}"),
-        ],
-    )
+    if lines:
+        console.print(table)
+    if len(lines) > _LINES:
+        console.print(f"  and {len(lines) - _LINES} prices more")
+    _pairs(console, quote.facts())
     for reject in quote.plan.rejects[:10]:
-        console.print(f"  [yellow]line {reject.line}, {escape(reject.column)}: {escape(reject.reason)}[/]")
+        where = ", ".join(filter(None, (f"line {reject.line}", reject.column)))
+        console.print(f"  [yellow]{escape(where)}: {escape(reject.reason)}[/]")
     if len(quote.plan.rejects) > 10:
         console.print(f"  and {len(quote.plan.rejects) - 10} more in rejects.csv")
     if not quote.to_buy:

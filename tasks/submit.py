@@ -116,7 +116,7 @@ async def _buy(
     while True:
         while run.late():  # noqa: ASYNC110 - it is the passing of time that ends it, not an event
             await anyio.sleep(1)
-        async with run.breaker.passing(), run.limits.turn(job.kind) as turn:
+        async with run.limits.turn(job.kind) as turn, run.breaker.passing():
             if run.breaker.hopeless:
                 run.halt(
                     ServiceDown("the service fails for every job", hint="The same command goes on later.")

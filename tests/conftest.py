@@ -106,6 +106,15 @@ class Project:
             self.settings[name] = old | value if isinstance(old, dict) and isinstance(value, dict) else value
         self.config.write_text(yaml.safe_dump(self.settings))
 
+    def at_absolute_paths(self) -> None:
+        """For runs that start in another folder."""
+        self.set(
+            input={"path": str(self.folder / "prompts.csv")},
+            storage={"url": str(self.folder / "out/media")},
+            ledger={"url": f"sqlite:///{self.folder}/out/ledger.db"},
+            report={"url": str(self.folder / "out/report")},
+        )
+
     def run(self, *overrides: str, approved: bool = False) -> Summary:
         """Runs the flow in this process."""
         from flows.generate import generate_batch
