@@ -5,6 +5,7 @@ Run them with `Ledger.read`. Nothing here writes.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import date, datetime
 from decimal import Decimal
 from typing import Any
@@ -31,6 +32,10 @@ _EXPOSURE = sa.func.coalesce(
     type_=Money,
 )
 _OF_ONE_JOB = sa.and_(attempts.c.job_key == media.c.job_key, attempts.c.attempt == media.c.attempt)
+_FILES_OF = sa.and_(
+    sa.func.coalesce(attempts.c.reused_key, attempts.c.job_key) == media.c.job_key,
+    sa.func.coalesce(attempts.c.reused_attempt, attempts.c.attempt) == media.c.attempt,
+)
 
 
 def exposure(connection: sa.Connection, batch: str) -> Decimal:
@@ -75,6 +80,30 @@ def not_charged(connection: sa.Connection, batch: str) -> set[str]:
         attempts.c.batch == batch, ~attempts.c.superseded, attempts.c.error_code == NOT_CHARGED
     )
     return set(connection.scalars(query))
+
+
+def reusable(connection: sa.Connection, batch: str, *where: sa.ColumnElement[bool]) -> Sequence[sa.Row[Any]]:
+    """What other batches have stored and this one has not reused yet, the oldest first.
+
+    Each may stand for one job of this batch: two equal rows are two pictures.
+
+    Returns:
+        `request_key`, `job_key`, `attempt` and `generation_id` of each.
+    """
+    reused = attempts.alias("reused")
+    taken = sa.exists().where(
+        reused.c.batch == batch,
+        reused.c.reused_key == attempts.c.job_key,
+        reused.c.reused_attempt == attempts.c.attempt,
+    )
+    columns = (attempts.c[name] for name in ("request_key", "job_key", "attempt", "generation_id"))
+    query = (
+        sa.select(*columns)
+        .where(attempts.c.batch != batch, attempts.c.state == State.STORED)
+        .where(attempts.c.request_key.is_not(None), attempts.c.reused_key.is_(None), ~taken, *where)
+        .order_by(attempts.c.finished_at, attempts.c.job_key)
+    )
+    return connection.execute(query).all()
 
 
 def doubts(connection: sa.Connection, batch: str) -> list[Doubt]:
@@ -161,12 +190,15 @@ def costs(connection: sa.Connection, batch: str) -> list[dict[str, Any]]:
 
 
 def manifest(connection: sa.Connection, batch: str) -> list[dict[str, Any]]:
-    """A row for every stored file, with the columns of its attempt, in order of storage."""
+    """A row for every stored file, with the columns of its attempt, in order of storage.
+
+    A job that reuses another batch's files has these.
+    """
     query = (
-        sa.select(media, *_others())
-        .join(attempts, _OF_ONE_JOB)
+        sa.select(attempts, *(column for column in media.c if column.name not in attempts.c))
+        .join(media, _FILES_OF)
         .where(attempts.c.batch == batch, media.c.stored_at.is_not(None))
-        .order_by(media.c.stored_at, media.c.job_key, media.c.index)
+        .order_by(media.c.stored_at, attempts.c.job_key, media.c.index)
     )
     return [dict(row) for row in connection.execute(query).mappings()]
 

@@ -6,15 +6,24 @@ what is read here is true until it is written.
 
 from __future__ import annotations
 
+import hashlib
+from collections import defaultdict, deque
 from collections.abc import Collection, Sequence
+from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
 
 import sqlalchemy as sa
 
 from callsheet import books
+from callsheet.jobs import canonical
 from callsheet.records import Attempt, Job, State
 from callsheet.tables import attempts
+
+
+def request_key(job: Job) -> str:
+    """What jobs of several batches have in common that would buy the same: 64 hex digits."""
+    return hashlib.sha256(canonical([job.request, job.sample]).encode()).hexdigest()
 
 
 def reserve(
@@ -25,8 +34,10 @@ def reserve(
     *,
     limit: Decimal,
     again: Collection[State],
-) -> tuple[list[tuple[Job, Attempt]], int]:
-    """Reserves jobs in their order for a run, until one does not fit the budget (`Ledger.reserve`).
+    skip: bool,
+    reuse: bool,
+) -> tuple[list[tuple[Job, Attempt]], list[Job]]:
+    """Reserves jobs in their order for a run, as far as the budget goes (`Ledger.reserve`).
 
     Args:
         connection: the transaction.
@@ -35,19 +46,55 @@ def reserve(
         jobs: the next jobs of the plan.
         limit: how much the batch's exposure may come to, in dollars.
         again: the states of which a job is attempted anew.
+        skip: whether to go on behind a job that does not fit.
+        reuse: whether what another batch has stored for the same request stands for a job.
     """
     exposure = books.exposure(connection, batch)
     current = _current(connection, jobs)
+    stored = _stored(connection, batch, jobs) if reuse else {}
     reserved: list[tuple[Job, Attempt]] = []
-    for considered, job in enumerate(jobs):
+    left: list[Job] = []
+    for at, job in enumerate(jobs):
         last = current.get(job.key)
         if not _is_free(last, again):
             continue
-        if exposure + job.quoted > limit:
-            return reserved, considered
-        exposure += job.quoted
-        reserved.append((job, _enter(connection, batch, run_id, job, last)))
-    return reserved, len(jobs)
+        if source := stored.get(request_key(job)):
+            _reuse(connection, _enter(connection, batch, run_id, job, last), source.popleft())
+        elif exposure + job.quoted <= limit:
+            exposure += job.quoted
+            reserved.append((job, _enter(connection, batch, run_id, job, last)))
+        elif skip:
+            left.append(job)
+        else:
+            return reserved, list(jobs[at:])
+    return reserved, left
+
+
+def _stored(connection: sa.Connection, batch: str, jobs: Sequence[Job]) -> dict[str, deque[Any]]:
+    """What other batches have stored for the jobs' requests, the oldest first."""
+    wanted = attempts.c.request_key.in_([request_key(job) for job in jobs])
+    found: dict[str, deque[Any]] = defaultdict(deque)
+    for row in books.reusable(connection, batch, wanted):
+        found[row.request_key].append(row)
+    return found
+
+
+def _reuse(connection: sa.Connection, attempt: Attempt, source: Any) -> None:
+    """The files of another batch's attempt stand for this one's, at no cost."""
+    where = sa.and_(attempts.c.job_key == attempt.job_key, attempts.c.attempt == attempt.number)
+    connection.execute(
+        attempts.update()
+        .where(where)
+        .values(
+            state=State.STORED,
+            cost=Decimal(0),
+            generation_id=source.generation_id,
+            reused_key=source.job_key,
+            reused_attempt=source.attempt,
+            submitted_at=None,
+            finished_at=datetime.now(UTC),
+        )
+    )
 
 
 def _current(connection: sa.Connection, jobs: Sequence[Job]) -> dict[str, Any]:
@@ -101,6 +148,7 @@ def _row(job: Job) -> dict[str, Any]:
         "model": job.model,
         "prompt": job.request["prompt"],
         "carried": dict(job.carried),
+        "request_key": request_key(job),
         "quoted": job.quoted,
         "currency": job.price.currency if job.price else "USD",
         "billable_unit": job.price.billable_unit if job.price else None,

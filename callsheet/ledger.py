@@ -90,8 +90,15 @@ class Ledger:
     # ---- buying
 
     async def reserve(
-        self, jobs: Sequence[Job], *, limit: Decimal, retry_failed: bool, retry_doubt: bool
-    ) -> tuple[list[tuple[Job, Attempt]], int]:
+        self,
+        jobs: Sequence[Job],
+        *,
+        limit: Decimal,
+        retry_failed: bool,
+        retry_doubt: bool,
+        skip: bool = False,
+        reuse: bool = False,
+    ) -> tuple[list[tuple[Job, Attempt]], list[Job]]:
         """Reserves jobs in their order, until one does not fit the budget.
 
         Jobs that are bought, in another run's hands, failed or in doubt are passed over (unless asked for, or
@@ -102,17 +109,18 @@ class Ledger:
             limit: the budget's wall in dollars.
             retry_failed: failed jobs are attempted anew.
             retry_doubt: jobs in doubt are attempted anew, and their exposure stays.
+            skip: jobs that do not fit are passed over for later ones that do.
+            reuse: what another batch has stored for the same request stands for a job; it is stored at once.
 
         Returns:
-            What was reserved, and how many of `jobs` were considered; fewer than all means that the next
-            one does not fit.
+            What was reserved, and the jobs that are left: the first that does not fit and all after it, or
+            with `skip` all that do not fit.
         """
         again = {State.FAILED} if retry_failed else set()
         again |= {State.IN_DOUBT} if retry_doubt else set()
-
         return await self._write(
             lambda connection: claims.reserve(
-                connection, self.batch, self.run_id, jobs, limit=limit, again=again
+                connection, self.batch, self.run_id, jobs, limit=limit, again=again, skip=skip, reuse=reuse
             )
         )
 

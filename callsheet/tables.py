@@ -102,6 +102,11 @@ attempts = sa.Table(
     sa.Column("error_message", sa.Text),
     sa.Column("submitted_at", Moment),
     sa.Column("finished_at", Moment),
+    # The sha256 of the request as sent and the sample's number: what other batches find it by.
+    sa.Column("request_key", sa.String(64), index=True),
+    # The attempt of another batch whose files stand for this one's, where `reuse` is `ledger`.
+    sa.Column("reused_key", sa.String(64)),
+    sa.Column("reused_attempt", sa.Integer),
     sa.Index("attempts_by_state", "batch", "state", "superseded", "run_id"),
 )
 
@@ -154,6 +159,10 @@ learned = sa.Table(
 _SINCE_1 = (
     "ALTER TABLE runs ADD COLUMN balance_at_start BIGINT",
     "ALTER TABLE runs ADD COLUMN spent_at_start BIGINT",
+    "ALTER TABLE attempts ADD COLUMN request_key VARCHAR(64)",
+    "ALTER TABLE attempts ADD COLUMN reused_key VARCHAR(64)",
+    "ALTER TABLE attempts ADD COLUMN reused_attempt INTEGER",
+    "CREATE INDEX ix_attempts_request_key ON attempts (request_key)",
 )
 
 

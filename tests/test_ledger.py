@@ -6,6 +6,7 @@ import asyncio
 import hashlib
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -52,8 +53,10 @@ async def buyer(url: str, batch: str = "b", balance: str | None = None) -> Async
 
 
 async def reserve(ledger: Ledger, *jobs: Job, limit: str = "100", **policy: bool):  # type: ignore[no-untyped-def]
+    """What was reserved, and how many jobs were considered."""
     policy = {"retry_failed": False, "retry_doubt": False} | policy
-    return await ledger.reserve(jobs, limit=Decimal(limit), **policy)
+    reserved, left = await ledger.reserve(jobs, limit=Decimal(limit), **policy)
+    return reserved, len(jobs) - len(left)
 
 
 async def state_of(ledger: Ledger, one: Job) -> State | None:
@@ -100,6 +103,58 @@ def test_the_wall_lets_jobs_through_in_order_until_one_does_not_fit(url: str, li
             reserved, considered = await reserve(ledger, *map(job, "abc"), limit=limit)
             assert [one.row_id for one, _ in reserved] == list("abc")[:fit]
             assert considered == fit
+
+    asyncio.run(scenario())
+
+
+def test_a_job_that_is_too_dear_is_passed_over_for_cheaper_ones_only_if_asked_for(url: str) -> None:
+    async def scenario() -> None:
+        async with buyer(url) as ledger:
+            jobs = [job("cheap"), job("dear", price="0.5000"), job("cheap too"), job("third")]
+            assert (await reserve(ledger, *jobs[1:], limit="0.08"))[1] == 0
+            reserved, left = await ledger.reserve(
+                jobs, limit=Decimal("0.08"), retry_failed=False, retry_doubt=False, skip=True
+            )
+            assert [one.row_id for one, _ in reserved] == ["cheap", "cheap too"]
+            assert [one.row_id for one in left] == ["dear", "third"]
+
+    asyncio.run(scenario())
+
+
+async def store(ledger: Ledger, *jobs: Job) -> None:
+    reserved, _ = await reserve(ledger, *jobs)
+    for one, attempt in reserved:
+        await ledger.intend(attempt)
+        [file] = await ledger.generated(attempt, generation(one.row_id), [f"{one.row_id}.png"], "out")
+        await ledger.stored(file, StoredFile(f"out/{one.row_id}.png", "ab" * 32, 7, NOW))
+
+
+def test_another_batchs_files_stand_for_the_same_request_once_a_batch_and_only_if_asked_for(url: str) -> None:
+    async def scenario() -> None:
+        first, second, third = (replace(job(f"mine {n}"), request=job("one").request) for n in range(3))
+        async with buyer(url, "theirs") as theirs:
+            await store(theirs, job("one"), replace(job("two"), request=job("one").request))
+        async with buyer(url, "mine") as mine:
+            reserved, left = await mine.reserve(
+                [first, second, third, replace(job("sample 2"), request=first.request, sample=2)],
+                limit=Decimal("0.08"),
+                retry_failed=False,
+                retry_doubt=False,
+                reuse=True,
+            )
+            assert [one.row_id for one, _ in reserved] == ["mine 2", "sample 2"]
+            assert left == []
+            assert await state_of(mine, first) is State.STORED
+            rows = {row["row_id"]: row for row in await mine.read(books.manifest)}
+            assert {name: row["url"] for name, row in rows.items()} == {
+                "mine 0": "out/one.png",
+                "mine 1": "out/two.png",
+            }
+            assert (rows["mine 0"]["job_key"], rows["mine 0"]["cost"]) == (first.key, Decimal(0))
+            assert (await mine.read(books.totals)).exposure == Decimal("0.08"), "what is reused is free"
+            assert await mine.read(books.costs) == [], "nothing was submitted"
+        async with buyer(url, "unasked") as unasked:
+            [_], _ = await reserve(unasked, replace(job("x"), request=first.request))
 
     asyncio.run(scenario())
 
@@ -262,6 +317,11 @@ def test_a_ledger_of_the_schema_before_is_extended_and_forgets_nothing(url: str)
             url,
             "DROP TABLE settlements",
             *(f"ALTER TABLE runs DROP COLUMN {name}" for name in ("balance_at_start", "spent_at_start")),
+            "DROP INDEX ix_attempts_request_key",
+            *(
+                f"ALTER TABLE attempts DROP COLUMN {name}"
+                for name in ("request_key", "reused_key", "reused_attempt")
+            ),
             "UPDATE about SET schema_version = 1",
         )
         async with buyer(url, balance="1.0") as ledger:
