@@ -27,7 +27,7 @@ from callsheet.errors import LedgerError
 from callsheet.ledger import Ledger
 from callsheet.records import Attempt, File, Job, State, StoredFile
 from callsheet.tables import open_engine, runs
-from tests.test_ledger import NOW, generation, job
+from tests.test_ledger import NOW, buyer, generation, job, reserve, state_of
 
 T = TypeVar("T")
 
@@ -291,6 +291,40 @@ async def _step(ledger: Ledger, one: Try, name: str, cost: str) -> File | None:
     else:
         await {"intend": ledger.intend, "release": ledger.release}[name](one.attempt)
     return None
+
+
+PATHS: dict[State, list[str]] = {
+    State.PLANNED: [],
+    State.SUBMITTING: ["intend"],
+    State.PENDING: ["intend", "pending"],
+    State.GENERATED: ["intend", "generated"],
+    State.STORED: ["intend", "generated", "stored"],
+    State.LOST: ["intend", "generated", "lost"],
+    State.FAILED: ["intend", "failed"],
+    State.IN_DOUBT: ["intend", "doubt"],
+}
+
+
+@pytest.mark.parametrize("state", State)
+def test_from_every_state_every_step_is_carried_out_or_refused_as_a_whole(url: str, state: State) -> None:
+    async def scenario() -> None:
+        async with buyer(url) as ledger:
+            for name, (before, after) in STEPS.items():
+                one = Try(job(name), 1, ledger)
+                await reserve(ledger, one.job)
+                # A file there may be, so that only the state can forbid to store or lose it.
+                item = generation(name).media[0]
+                one.file = File(one.attempt, 0, f"{name}.png", item)
+                for step in PATHS[state]:
+                    await _step(ledger, one, step, "0.0400")
+                if state in before:
+                    await _step(ledger, one, name, "0.0400")
+                else:
+                    with pytest.raises(LedgerError, match="refuses the step"):
+                        await _step(ledger, one, name, "0.0400")
+                assert await state_of(ledger, one.job) is (after if state in before else state)
+
+    asyncio.run(scenario())
 
 
 def check(examples: int, steps: int) -> None:
