@@ -215,7 +215,13 @@ def _evidence(evidence: Evidence) -> Iterator[tuple[str, str]]:
     if known and evidence.gone is not None:
         beside = f"; in doubt since then: {dollars(known.in_doubt)} USD"
         flight = f"; in flight now: {dollars(known.in_flight)} USD" if known.in_flight else ""
-        yield "Gone", f"{dollars(evidence.gone)} USD more than the ledger knows of{beside}{flight}"
+        if evidence.gone < 0:
+            yield (
+                "Gone",
+                f"nothing: there are {dollars(-evidence.gone)} USD more, so money was paid in{beside}",
+            )
+        else:
+            yield "Gone", f"{dollars(evidence.gone)} USD more than the ledger knows of{beside}{flight}"
     for day in evidence.days:
         yield f"{day.day}", f"{dollars(day.service)} USD by the service, {dollars(day.ledger)} by the ledger"
 
