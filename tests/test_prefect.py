@@ -63,6 +63,9 @@ def test_a_deployed_run_buys_a_batch_and_shows_it(
     assert artifacts["progress"] == 100.0
     assert "test: complete" in artifacts["costs"]
     assert "dailies-1" in artifacts["quote"]
+    logs = [one["message"] for one in _ask(server, "logs") if one["name"] == "callsheet"]
+    assert any("4 to buy" in line for line in logs)
+    assert any("4 of 4 jobs stored" in line for line in logs)
 
 
 def _wait(server: PrefectServer, tag: str) -> dict[str, Any]:
