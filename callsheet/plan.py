@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 import weakref
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -114,7 +115,9 @@ def make(batch: Batch, catalogue: Catalogue, settings: Settings, path: Path, *, 
             counts["unpriced"] += found.unpriced
             for line, file, column, value, reason in found.wrong.iter_rows():
                 name = batch.columns.get(column, column)
-                refused.append(Reject(line, name, shortened(value), in_file(reason, file)))
+                # Whole columns may be wrong in the same way: a million such rows share their words.
+                words = map(sys.intern, (name, shortened(value), in_file(reason, file)))
+                refused.append(Reject(line, *words))
             yield keyed(found.table, settings.batch)
 
     def rejects() -> list[Reject]:
@@ -197,9 +200,11 @@ def _write(
             table = register_io_source(source, schema=first.schema)
             table.sink_parquet(file, compression="lz4", row_group_size=_SLICE, metadata=metadata)
             with _replaced(_beside(path)) as beside:
-                pl.DataFrame([asdict(each) for each in rejects()], schema=schema).write_parquet(beside)
-    except OSError as error:
-        raise StorageError(f"{path}: the plan cannot be written: {error.strerror or error}") from None
+                every = [(each.line, each.column, each.value, each.reason) for each in rejects()]
+                pl.DataFrame(every, schema=schema, orient="row").write_parquet(beside)
+    except (OSError, pl.exceptions.ComputeError) as error:  # polars wraps what the disk says
+        why = getattr(error, "strerror", None) or error
+        raise StorageError(f"{path}: the plan cannot be written: {why}") from None
 
 
 @contextmanager
