@@ -16,7 +16,7 @@ import anyio
 from prefect import task
 from prefect.cache_policies import NO_CACHE
 
-from callsheet import media
+from callsheet import media, points
 from callsheet.errors import MediaError, ServiceError, StorageConflict, StorageError
 from callsheet.ledger import other_name
 from callsheet.media import Spooled
@@ -61,6 +61,7 @@ async def _collect(run: Run, file: File) -> None:
     """Takes one file from the service into storage, or says why not."""
     fetched = await _fetch(run, file)
     if fetched is not None:
+        points.passed("after spool")
         await _store(run, *fetched)
 
 
@@ -115,10 +116,12 @@ async def _refresh(run: Run, file: File) -> File | None:
 async def _store(run: Run, file: File, spooled: Spooled) -> None:
     """Puts a verified file into storage under a name that no other file has."""
     for tries in itertools.count(1):
+        points.passed("before store.put")
         try:
             url = await run.store.put(
                 spooled.path, file.name, sha256=spooled.sha256, mime_type=file.media.mime_type
             )
+            points.passed("after store.put")
         except StorageConflict:
             file = replace(file, name=other_name(file.name, file.attempt))
             await run.ledger.renamed(file, file.name)
