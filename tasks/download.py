@@ -16,7 +16,7 @@ import anyio
 from prefect import task
 from prefect.cache_policies import NO_CACHE
 
-from callsheet import media, points
+from callsheet import books, media, points
 from callsheet.errors import MediaError, ServiceError, StorageConflict, StorageError
 from callsheet.ledger import other_name
 from callsheet.media import Spooled
@@ -43,6 +43,7 @@ async def download(run: Run) -> None:
             await _collect(run, file)
 
     try:
+        await _sweep(run)
         async with anyio.create_task_group() as fetching:
 
             def add(file: File) -> None:
@@ -55,6 +56,15 @@ async def download(run: Run) -> None:
                 add(file)
     finally:
         run.collected.set()
+
+
+async def _sweep(run: Run) -> None:
+    """Clears the spool of what a killed run had already stored, or lost, and not yet removed."""
+    left = await asyncio.to_thread(lambda: list(run.spool.glob("*")))
+    ended = {_spool_name(file) for file in await run.ledger.read(books.ended)} if left else ()
+    for path in left:
+        if path.name.removesuffix(".part") in ended:
+            path.unlink(missing_ok=True)
 
 
 async def _collect(run: Run, file: File) -> None:
