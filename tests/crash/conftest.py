@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from decimal import Decimal
@@ -18,6 +19,7 @@ from backlot.settings import Settings, WorkspaceSettings
 from tests.crash.scene import LANES, ROWS, RULES, Bought, Executioner, Scene, executioner, wait_until
 
 MakeScene = Callable[..., Scene]
+TALLY = pytest.StashKey[Counter[str]]()
 
 
 @dataclass(frozen=True)
@@ -38,16 +40,22 @@ class Books:
 
 @pytest.fixture(scope="session")
 def lot() -> Iterator[Backlot]:
-    with serve(
-        Settings(port=0, image_seconds=0.02, video_seconds=0.08, image_rpm=10**6, video_rpm=10**6)
-    ) as lot:
+    quick = Settings(port=0, image_seconds=0.02, video_seconds=0.08, image_rpm=10**6, video_rpm=10**6)
+    with serve(quick) as lot:
         yield lot
 
 
 @pytest.fixture(scope="session")
-def hangman() -> Iterator[Executioner]:
+def hangman(pytestconfig: pytest.Config) -> Iterator[Executioner]:
     with executioner() as started:
+        pytestconfig.stash[TALLY] = started.tally
         yield started
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """Says how many kills were survived."""
+    if tally := config.stash.get(TALLY, None):
+        terminalreporter.line("crashes: " + ", ".join(f"{count} {name}" for name, count in tally.items()))
 
 
 @pytest.fixture(scope="session")

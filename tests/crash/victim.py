@@ -105,7 +105,7 @@ def die(order: dict[str, Any]) -> int:
     except CallsheetError as error:
         traceback.print_exc()
         return error.exit_code
-    except BaseException:
+    except BaseException:  # noqa: BLE001 - a forked process must not run on in its parent's code
         traceback.print_exc()
         return 1
 
@@ -120,7 +120,8 @@ def main() -> None:
             time.sleep(order["kill"]["after"])
             os.kill(pid, signal.SIGKILL)  # not waited for yet, so the id is still its own
         _, status = os.waitpid(pid, 0)
-        print(os.waitstatus_to_exitcode(status), flush=True)
+        sys.stdout.write(f"{os.waitstatus_to_exitcode(status)}\n")
+        sys.stdout.flush()
 
 
 if __name__ == "__main__":
