@@ -73,31 +73,36 @@ class Service(Protocol):
         """Every generation that was ever accepted, when nothing is in flight any more."""
 
 
+class Executioner(Protocol):
+    """Starts runs, one after another, and keeps the tally of what they and their books went through."""
+
+    tally: Counter[str]
+
+    def run(self, order: dict[str, Any]) -> int:
+        """Runs the batch to its end, or its death; returns its exit code."""
+
+
 @dataclass
-class Executioner:
-    """Starts victims, one after another, and keeps the tally of what they and their books went through."""
+class Forks:
+    """Starts victims (`tests.crash.victim`)."""
 
     process: subprocess.Popen[str]
     tally: Counter[str] = field(default_factory=Counter)
 
     def run(self, order: dict[str, Any]) -> int:
-        """Runs a victim to its end; returns its exit code."""
         assert self.process.stdin and self.process.stdout
         self.process.stdin.write(json.dumps(order) + "\n")
         self.process.stdin.flush()
-        code = int(self.process.stdout.readline())
-        self.tally["runs"] += 1
-        self.tally["kills"] += code == -9
-        return code
+        return int(self.process.stdout.readline())
 
 
 @contextmanager
-def executioner() -> Iterator[Executioner]:
+def executioner() -> Iterator[Forks]:
     command = [sys.executable, "-m", "tests.crash.victim"]
     with subprocess.Popen(
         command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as process:
-        yield Executioner(process)
+        yield Forks(process)
         process.stdin.close()  # type: ignore[union-attr]
 
 
@@ -139,6 +144,8 @@ class Scene:
     def run(self, **order: Any) -> int:
         """Runs the batch in a victim; its exit code, -9 where it was killed."""
         code = self.executioner.run({"folder": str(self.folder), "environment": self.environment} | order)
+        self.executioner.tally["runs"] += 1
+        self.executioner.tally["kills"] += code == -9
         if code == -9:
             self.crashes.append(self.ledger())
         return code
