@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import random
+from decimal import Decimal
 
 import pytest
 
 from tests.crash.conftest import MakeScene
+from tests.crash.scene import STILL
 
 AGAIN = (  # passed again by the run after one that was killed before it
     "ledger.begin_run",
@@ -64,6 +66,20 @@ def at_random_times(scene: MakeScene, seed: int, kills: int) -> None:
         assert made.run(kill={"after": chance.uniform(0.02, 0.5)}) in (-9, 3), made.log()
     assert made.run() == 3, made.log()
     made.compare()
+
+
+def test_the_budget_is_a_wall_for_all_the_runs_together_that_were_killed(scene: MakeScene) -> None:
+    """What the dead runs may have spent counts too."""
+    rows = {f"still-{n}": ({"prompt": f"still-{n}", **STILL}, "stored") for n in range(60)}
+    made = scene(rows, budget={"limit": "0.0450"})
+    for point in ("before submit", "after submit", "before ledger.generated", "after ledger.submitting"):
+        assert made.run(kill={"point": point, "nth": 3}) == -9, made.log()
+    assert made.run() == 4, made.log()
+    bought = made.service.bought()
+    assert len({each.prompt for each in bought}) == len(bought)
+    held = sum((row["cost"] or row["quoted"] for row in made.ledger().values()), Decimal(0))
+    assert sum((each.cost for each in bought), Decimal(0)) <= held <= Decimal("0.0450")
+    assert held + Decimal("0.0015") > Decimal("0.0450"), "what still fits is bought"
 
 
 @pytest.mark.soak
