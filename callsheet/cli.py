@@ -11,6 +11,7 @@ import logging
 import os
 import sys
 from collections.abc import Awaitable, Callable
+from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
@@ -18,6 +19,7 @@ import typer
 
 from backlot.cli import app as backlot_app
 from callsheet.errors import CallsheetError, ConfigError, Interrupted
+from callsheet.records import dollars
 
 if TYPE_CHECKING:
     from callsheet.quote import Quote
@@ -168,9 +170,83 @@ def status(config: Config, set_: Sets = None, json: Json = False) -> None:
 
 
 @app.command()
-def resolve(config: Config, set_: Sets = None, json: Json = False) -> None:
-    """Settle jobs that are in doubt. (Comes in a later version.)"""
-    _later("resolve", _settings(config, set_), json)
+def resolve(
+    config: Config,
+    keys: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[KEY]...", help="Row ids, or how a job's key or row id begins.", show_default=False
+        ),
+    ] = None,
+    *,
+    charged: Annotated[bool, typer.Option("--charged", help="They were paid for, and are lost.")] = False,
+    not_charged: Annotated[
+        bool, typer.Option("--not-charged", help="They cost nothing; the next run buys them.")
+    ] = False,
+    all_: Annotated[bool, typer.Option("--all", help="Settle everything that is in doubt.")] = False,
+    why: Annotated[str | None, typer.Option(help="The reason, for the ledger.")] = None,
+    set_: Sets = None,
+    json: Json = False,
+) -> None:
+    """List the jobs that may have been paid for, with the evidence; or settle them.
+
+    Exit codes: 0 nothing is in doubt (any more); 3 something is; 2 bad use, nothing was settled.
+    """
+    settings = _settings(config, set_)
+    settles = charged or not_charged
+    if settles != bool(keys or all_) or (charged and not_charged) or (keys and all_) or (why and not settles):
+        raise CallsheetError(
+            "to settle doubts, say which and how",
+            hint="KEY... or --all, with either --charged or --not-charged; --why goes with these.",
+        )
+    work = _settle(settings, keys, charged, why, json) if settles else _list_doubts(settings, json)
+    raise typer.Exit(3 if asyncio.run(work) else 0)
+
+
+async def _list_doubts(settings: Settings, json: bool) -> int:
+    """Prints what is in doubt, and the evidence; returns how many."""
+    from callsheet import books, doubts, show
+    from callsheet.ledger import Ledger
+
+    ledger = await Ledger.open(settings.ledger.url, settings.batch)
+    try:
+        found = await ledger.read(books.doubts)
+        seen = await doubts.evidence(ledger, found, lambda: _client(settings)) if found else None
+    finally:
+        await ledger.close()
+    if json:
+        listed = [doubt.as_json() for doubt in found]
+        exposure = dollars(sum((doubt.price or Decimal(0) for doubt in found), Decimal(0)))
+        said = {"in_doubt": listed, "in_doubt_exposure": exposure, "evidence": seen and seen.as_json()}
+        typer.echo(jsonlib.dumps({"batch": settings.batch, **said, "currency": "USD"}))
+    else:
+        show.show_doubts(settings.batch, found, seen)
+    return len(found)
+
+
+async def _settle(
+    settings: Settings, keys: list[str] | None, charged: bool, why: str | None, json: bool
+) -> int:
+    """Settles the doubts named, or all; returns how many are left."""
+    from callsheet import books, doubts, show
+    from callsheet.ledger import Ledger
+
+    ledger = await Ledger.open(settings.ledger.url, settings.batch)
+    try:
+        found = await ledger.read(books.doubts)
+        chosen = doubts.named(found, keys) if keys else found
+        by = doubts.login()
+        await ledger.settle(chosen, charged=charged, by=by, why=why)
+        left = len(await ledger.read(books.doubts))
+    finally:
+        await ledger.close()
+    if json:
+        settled = [doubt.as_json() for doubt in chosen]
+        said = {"settled": settled, "charged": charged, "settled_by": by, "why": why, "left": left}
+        typer.echo(jsonlib.dumps({"batch": settings.batch, **said, "currency": "USD"}))
+    else:
+        show.show_settled(settings.batch, chosen, charged=charged, left=left)
+    return left
 
 
 @app.command()

@@ -10,11 +10,13 @@ import os
 import socket
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import sqlalchemy as sa
 
+from callsheet import books
 from callsheet.errors import LedgerError
 from callsheet.records import State
 from callsheet.tables import attempts, runs
@@ -22,16 +24,23 @@ from callsheet.tables import attempts, runs
 LEASE = timedelta(seconds=60)
 
 
-def enter(connection: sa.Connection, run_id: str, batch: str) -> None:
+def enter(connection: sa.Connection, run_id: str, batch: str, balance: Decimal | None) -> None:
     """Enters a run and takes over what dead runs of the batch left.
 
     What they were submitting is in doubt now; what they had reserved is free; what was accepted is the new
-    run's.
+    run's. `balance` is what the workspace had just before, in dollars, where that is known.
     """
     now = datetime.now(UTC)
     connection.execute(
         runs.insert().values(
-            id=run_id, batch=batch, host=_host(), pid=os.getpid(), started_at=now, lease_until=now + LEASE
+            id=run_id,
+            batch=batch,
+            host=_host(),
+            pid=os.getpid(),
+            started_at=now,
+            lease_until=now + LEASE,
+            balance_at_start=balance,
+            spent_at_start=books.spent(connection),
         )
     )
     open_runs = connection.execute(sa.select(runs).where(runs.c.batch == batch, runs.c.ended_at.is_(None)))

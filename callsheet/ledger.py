@@ -20,10 +20,10 @@ from typing import Any, Self, TypeVar
 
 import sqlalchemy as sa
 
-from callsheet import books, leases, points
+from callsheet import books, claims, leases, points
 from callsheet.errors import LedgerError
-from callsheet.records import Attempt, File, Generation, Job, State, StoredFile
-from callsheet.tables import attempts, learned, media, open_engine
+from callsheet.records import Attempt, Doubt, File, Generation, Job, State, StoredFile
+from callsheet.tables import attempts, learned, media, open_engine, settlements
 
 T = TypeVar("T")
 
@@ -61,9 +61,15 @@ class Ledger:
         """
         return cls(await asyncio.to_thread(open_engine, url), batch, str(uuid.uuid4()))
 
-    async def begin_run(self) -> None:
-        """Enters this run, and takes over what dead runs of the batch left (`leases.enter`)."""
-        await self._write("begin_run", lambda connection: leases.enter(connection, self.run_id, self.batch))
+    async def begin_run(self, balance: Decimal | None = None) -> None:
+        """Enters this run, and takes over what dead runs of the batch left (`leases.enter`).
+
+        Args:
+            balance: what the workspace has, in dollars, where that is known: evidence for later doubts.
+        """
+        await self._write(
+            "begin_run", lambda connection: leases.enter(connection, self.run_id, self.batch, balance)
+        )
 
     async def renew(self) -> None:
         """Renews the lease; to be called well within `leases.LEASE`.
@@ -86,87 +92,40 @@ class Ledger:
     # ---- buying
 
     async def reserve(
-        self, jobs: Sequence[Job], *, limit: Decimal, retry_failed: bool, retry_doubt: bool
-    ) -> tuple[list[tuple[Job, Attempt]], int]:
+        self,
+        jobs: Sequence[Job],
+        *,
+        limit: Decimal,
+        retry_failed: bool,
+        retry_doubt: bool,
+        skip: bool = False,
+        reuse: bool = False,
+    ) -> tuple[list[tuple[Job, Attempt]], list[Job]]:
         """Reserves jobs in their order, until one does not fit the budget.
 
-        Jobs that are bought, in another run's hands, failed or in doubt are passed over (unless asked for).
+        Jobs that are bought, in another run's hands, failed or in doubt are passed over (unless asked for, or
+        settled as not charged).
 
         Args:
             jobs: the next jobs of the plan.
             limit: the budget's wall in dollars.
             retry_failed: failed jobs are attempted anew.
             retry_doubt: jobs in doubt are attempted anew, and their exposure stays.
+            skip: jobs that do not fit are passed over for later ones that do.
+            reuse: what another batch has stored for the same request stands for a job; it is stored at once.
 
         Returns:
-            What was reserved, and how many of `jobs` were considered; fewer than all means that the next
-            one does not fit.
+            What was reserved, and the jobs that are left: the first that does not fit and all after it, or
+            with `skip` all that do not fit.
         """
         again = {State.FAILED} if retry_failed else set()
         again |= {State.IN_DOUBT} if retry_doubt else set()
-
-        def op(connection: sa.Connection) -> tuple[list[tuple[Job, Attempt]], int]:
-            exposure = books.exposure(connection, self.batch)
-            current = {
-                row.job_key: row
-                for row in connection.execute(
-                    sa.select(
-                        attempts.c.job_key, attempts.c.attempt, attempts.c.state, attempts.c.run_id
-                    ).where(attempts.c.job_key.in_([job.key for job in jobs]), ~attempts.c.superseded)
-                )
-            }
-            reserved: list[tuple[Job, Attempt]] = []
-            for considered, job in enumerate(jobs):
-                last = current.get(job.key)
-                free = (
-                    last is None
-                    or (last.state == State.PLANNED and last.run_id is None)
-                    or last.state in again
-                )
-                if not free:
-                    continue
-                if exposure + job.quoted > limit:
-                    return reserved, considered
-                exposure += job.quoted
-                reserved.append((job, self._enter(connection, job, last)))
-            return reserved, len(jobs)
-
-        return await self._write("reserve", op)
-
-    def _enter(self, connection: sa.Connection, job: Job, last: Any) -> Attempt:
-        if last is not None and last.state == State.PLANNED:
-            number = last.attempt
-            where = _is(job.key, number)
-            connection.execute(attempts.update().where(where).values(run_id=self.run_id))
-        else:
-            number = 1 if last is None else last.attempt + 1
-            if last is not None:
-                connection.execute(
-                    attempts.update().where(_is(job.key, last.attempt)).values(superseded=True)
-                )
-            connection.execute(attempts.insert().values(**self._row(job, number)))
-        return Attempt(job.key, number, job.kind, job.row_id, job.sample, job.model)
-
-    def _row(self, job: Job, number: int) -> dict[str, Any]:
-        return {
-            "job_key": job.key,
-            "attempt": number,
-            "superseded": False,
-            "batch": self.batch,
-            "run_id": self.run_id,
-            "state": State.PLANNED,
-            "row_id": job.row_id,
-            "sample": job.sample,
-            "type": job.kind,
-            "model": job.model,
-            "prompt": job.request["prompt"],
-            "carried": dict(job.carried),
-            "quoted": job.quoted,
-            "currency": job.price.currency if job.price else "USD",
-            "billable_unit": job.price.billable_unit if job.price else None,
-            "unit_price": job.price.unit_price if job.price else None,
-            "quantity": Decimal(job.price.quantity) if job.price else None,
-        }
+        return await self._write(
+            "reserve",
+            lambda connection: claims.reserve(
+                connection, self.batch, self.run_id, jobs, limit=limit, again=again, skip=skip, reuse=reuse
+            ),
+        )
 
     async def intend(self, attempt: Attempt) -> None:
         """The POST is about to leave. Durable when this returns."""
@@ -291,6 +250,41 @@ class Ledger:
                 f"row {attempt.row_id}: the ledger refuses the step to {to}: "
                 "the job is in another state, or another run has taken it over"
             )
+
+    async def settle(self, doubts: Sequence[Doubt], *, charged: bool, by: str, why: str | None) -> None:
+        """Settles doubts, all or none: charged is paid for and lost, not charged is free to buy again.
+
+        Args:
+            doubts: attempts of this batch.
+            charged: whether the service charged them.
+            by: who says so.
+            why: for what reason.
+
+        Raises:
+            LedgerError: one of them is in doubt no longer.
+        """
+        verdict: dict[str, Any] = (
+            {"state": State.LOST, "cost": attempts.c.quoted, "error_code": "charged"}
+            if charged
+            else {"state": State.FAILED, "cost": Decimal(0), "error_code": books.NOT_CHARGED}
+        )
+        record = {"charged": charged, "settled_by": by, "settled_at": _now(), "why": why}
+
+        def op(connection: sa.Connection) -> None:
+            for doubt in doubts:
+                where = sa.and_(_is(doubt.job_key, doubt.attempt), attempts.c.state == State.IN_DOUBT)
+                said = f"{doubt.what}; settled as {'charged' if charged else 'not charged'} by {by}"
+                values = verdict | {"error_message": said}
+                if connection.execute(attempts.update().where(where).values(values)).rowcount != 1:
+                    raise LedgerError(
+                        f"row {doubt.row_id} is in doubt no longer; nothing was settled",
+                        hint="List what is in doubt again: somebody else has settled it.",
+                    )
+                connection.execute(
+                    settlements.insert().values(job_key=doubt.job_key, attempt=doubt.attempt, **record)
+                )
+
+        await self._write("settle", op)
 
     # ---- reading, and what was learnt of the account
 

@@ -6,7 +6,8 @@ It reads the ledger, the catalogue and the balance, and writes the plan and the 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -18,6 +19,7 @@ import polars as pl
 from callsheet import batches, books
 from callsheet import plan as plans
 from callsheet.batches import Batch
+from callsheet.claims import request_key
 from callsheet.errors import ApprovalNeeded, BalanceTooLow, BudgetReached, InputError, Stop
 from callsheet.ledger import Ledger
 from callsheet.plan import Plan
@@ -87,7 +89,7 @@ class Quote:
     def objection(self, settings: Settings) -> Stop | None:
         """Why not to buy at all, apart from approval; None when buying may begin."""
         wall, stop = self.wall(settings)
-        if settings.budget.on_exceed == "stop" or self.totals.exposure + self.quoted <= wall:
+        if settings.budget.on_exceed != "refuse" or self.totals.exposure + self.quoted <= wall:
             return None
         beside = f", beside {dollars(self.totals.exposure)} USD spent, in flight or in doubt,"
         return stop(
@@ -230,6 +232,9 @@ async def make(plan: Plan, ledger: Ledger, balance: Decimal, settings: Settings)
     again |= {State.FAILED} if settings.retry_failed else set()
     again |= {State.IN_DOUBT} if settings.on_doubt == "retry" else set()
     states = await ledger.read(books.states)
+    states |= dict.fromkeys(await ledger.read(books.not_charged), State.PLANNED)
+    if settings.reuse == "ledger":
+        states |= dict.fromkeys(await _reused(plan, ledger, states, again), State.STORED)
     known = pl.LazyFrame({"key": states.keys(), "state": states.values()}, schema=_STATES)
     state = pl.col("state")
     jobs = plan.scan().join(known, on="key", how="left") if states else plan.scan().with_columns(state=None)
@@ -242,6 +247,19 @@ async def make(plan: Plan, ledger: Ledger, balance: Decimal, settings: Settings)
         balance=balance,
         totals=await ledger.read(books.totals),
     )
+
+
+async def _reused(plan: Plan, ledger: Ledger, states: Mapping[str, State], free: set[State]) -> list[str]:
+    """The keys of the jobs that another batch's files will stand for, as `Ledger.reserve` will find them."""
+    stored = Counter(row.request_key for row in await ledger.read(books.reusable))
+
+    def found() -> Iterator[str]:
+        for job in plan.jobs_in_order():
+            if states.get(job.key, State.PLANNED) in free and stored[key := request_key(job)]:
+                stored[key] -= 1
+                yield job.key
+
+    return await asyncio.to_thread(list, found()) if stored else []
 
 
 def _lines(jobs: pl.LazyFrame) -> pl.DataFrame:

@@ -230,6 +230,65 @@ class StoredFile:
 
 
 @dataclass(frozen=True, slots=True)
+class Doubt:
+    """An attempt that may have been paid for: it was sent, and no answer says whether it was accepted.
+
+    Attributes:
+        price: what it costs in dollars if it was charged; None where the catalogue had no price.
+        submitted_at: when the request left.
+        what: what happened, in words.
+    """
+
+    job_key: str
+    attempt: int
+    row_id: str
+    sample: int
+    kind: Kind
+    model: str
+    price: Decimal | None
+    submitted_at: datetime
+    what: str
+
+    def as_json(self) -> dict[str, Any]:
+        """What `resolve --json` prints; money is a string."""
+        return {
+            "job_key": self.job_key,
+            "attempt": self.attempt,
+            "row_id": self.row_id,
+            "sample": self.sample,
+            "type": self.kind.value,
+            "model": self.model,
+            "price": None if self.price is None else dollars(self.price),
+            "submitted_at": self.submitted_at.isoformat(),
+            "what": self.what,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Reckoning:
+    """What the ledger, all its batches together, expects of the workspace's balance. Money is in dollars.
+
+    Attributes:
+        since: the start of the last run before the first doubt that saw the balance.
+        balance_then: the balance that it saw.
+        spent_since: what the ledger knows to have been spent since.
+        in_doubt: what may have been spent since beside that.
+        in_flight: what runs that are under way may be spending now.
+    """
+
+    since: datetime
+    balance_then: Decimal
+    spent_since: Decimal
+    in_doubt: Decimal
+    in_flight: Decimal
+
+    @property
+    def expected(self) -> Decimal:
+        """The balance now, if nothing that is in doubt was charged and nobody else bought."""
+        return self.balance_then - self.spent_since
+
+
+@dataclass(frozen=True, slots=True)
 class Totals:
     """A batch so far: jobs by state, and money."""
 

@@ -189,7 +189,7 @@ async def open_run(
         await store.probe()
     ledger = await Ledger.open(settings.ledger.url, settings.batch)
     try:
-        await ledger.begin_run()
+        await ledger.begin_run(quote.balance if quote else None)
         limits = await _limits(settings, ledger)
         run = Run(settings, client, ledger, store, limits, work_folder(settings) / "spool")
         run.adopted_videos, run.adopted_files = await ledger.adopted()

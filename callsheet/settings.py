@@ -209,8 +209,9 @@ class Budget(Section):
     limit: Dollars | None = None
     """The most that the batch may cost in US dollars: spent, in flight and in doubt. None: no wall."""
 
-    on_exceed: Literal["stop", "refuse"] = "stop"
-    """`stop` buys in the file's order until a job does not fit; `refuse` buys nothing unless all fits."""
+    on_exceed: Literal["stop", "skip", "refuse"] = "stop"
+    """`stop` buys in the file's order until a job does not fit; `skip` passes over jobs that do not fit, for
+    cheaper ones; `refuse` buys nothing unless all fits."""
 
     approve_above: Dollars | None = None
     """A person is asked before a quote above this many US dollars is bought. None: never."""
@@ -296,6 +297,9 @@ class Settings(Section):
 
     retry_failed: bool = False
     """Whether a run buys anew the jobs that failed in an earlier one."""
+
+    reuse: Literal["batch", "ledger"] = "batch"
+    """`ledger`: what another batch of the ledger has stored for the same request is taken, not bought."""
 
     attempts: Count = 4
     """How often a job that the service answers 500 is tried in all."""

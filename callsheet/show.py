@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
+from decimal import Decimal
 from pathlib import Path
 
 from rich.box import SIMPLE_HEAD
@@ -17,9 +18,10 @@ from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsed
 from rich.progress import Progress as Bar
 from rich.table import Table
 
+from callsheet.doubts import Evidence
 from callsheet.errors import CallsheetError
 from callsheet.quote import Quote
-from callsheet.records import Model, State, Totals, dollars
+from callsheet.records import Doubt, Model, State, Totals, dollars
 from callsheet.report import Summary
 from callsheet.watch import Progress
 
@@ -179,6 +181,54 @@ def show_status(batch: str, totals: Totals) -> None:
             ("in doubt", f"{dollars(totals.in_doubt_exposure)} USD at most"),
         ],
     )
+
+
+def show_doubts(batch: str, doubts: Sequence[Doubt], evidence: Evidence | None) -> None:
+    """Prints what is in doubt, and what may tell whether it was charged."""
+    if evidence is None:
+        out.print(f"[green]{batch}: nothing is in doubt.[/]")
+        return
+    table = Table("", "key", "row", "model", "submitted (UTC)", "USD", "what happened", box=SIMPLE_HEAD)
+    for number, doubt in enumerate(doubts, 1):
+        row = doubt.row_id if doubt.sample == 1 else f"{doubt.row_id} (sample {doubt.sample})"
+        price = "unpriced" if doubt.price is None else dollars(doubt.price)
+        when = f"{doubt.submitted_at:%Y-%m-%d %H:%M:%S}"
+        table.add_row(
+            str(number), doubt.job_key[:12], escape(row), escape(doubt.model), when, price, escape(doubt.what)
+        )
+    out.print(f"[bold]{batch}[/]: {len(doubts)} in doubt")
+    out.print(table)
+    _pairs(out, _evidence(evidence))
+    out.print("  [dim]Anybody else who buys in this workspace, and costs that lag, blur these figures.[/]")
+    out.print("\nTo settle: callsheet resolve CONFIG KEY... (or --all) --charged | --not-charged --why ...")
+
+
+def _evidence(evidence: Evidence) -> Iterator[tuple[str, str]]:
+    if known := evidence.reckoning:
+        spent = f"{dollars(known.spent_since)} USD that the ledger knows were spent since"
+        then = f"{dollars(known.balance_then)} USD on {known.since:%Y-%m-%d %H:%M:%S} UTC"
+        yield "Expected", f"{dollars(known.expected)} USD: {then}, less {spent}"
+    else:
+        yield "Expected", "unknown: no run before these doubts saw the balance"
+    if evidence.missing:
+        yield "Balance", f"this evidence is missing: {evidence.missing}"
+    elif evidence.balance is not None:
+        yield "Balance", f"{dollars(evidence.balance)} USD now"
+    if known and evidence.gone is not None:
+        beside = f"; in doubt since then: {dollars(known.in_doubt)} USD"
+        flight = f"; in flight now: {dollars(known.in_flight)} USD" if known.in_flight else ""
+        yield "Gone", f"{dollars(evidence.gone)} USD more than the ledger knows of{beside}{flight}"
+    for day in evidence.days:
+        yield f"{day.day}", f"{dollars(day.service)} USD by the service, {dollars(day.ledger)} by the ledger"
+
+
+def show_settled(batch: str, doubts: Sequence[Doubt], *, charged: bool, left: int) -> None:
+    """Prints what was settled, and what is left."""
+    price = sum((doubt.price or Decimal(0) for doubt in doubts), Decimal(0))
+    end = "paid for, and lost" if charged else "free: the next run buys them again"
+    rows = ", ".join(doubt.row_id for doubt in doubts[:10]) + (", ..." if len(doubts) > 10 else "")
+    out.print(f"[bold]{batch}[/]: {len(doubts)} settled ({dollars(price)} USD), {end}")
+    _pairs(out, [("Rows", rows), ("In doubt", f"{left} left")])
 
 
 def show_models(models: Iterable[Model]) -> None:

@@ -16,8 +16,9 @@ from sqlalchemy.engine import Dialect
 
 from callsheet.errors import LedgerError
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 _MICRO = Decimal(1_000_000)
+_WRITER = 0x63616C6C73686565  # the advisory lock of the one writer: a number of our own
 
 
 class Money(sa.types.TypeDecorator[Decimal]):
@@ -69,6 +70,9 @@ runs = sa.Table(
     sa.Column("started_at", Moment, nullable=False),
     sa.Column("lease_until", Moment, nullable=False),
     sa.Column("ended_at", Moment),
+    # Evidence for doubts: what the workspace had, and what the whole ledger had spent, when the run began.
+    sa.Column("balance_at_start", Money),
+    sa.Column("spent_at_start", Money),
 )
 
 # A row for every attempt at a job; the job's state is that of its newest attempt, the one not superseded.
@@ -98,6 +102,11 @@ attempts = sa.Table(
     sa.Column("error_message", sa.Text),
     sa.Column("submitted_at", Moment),
     sa.Column("finished_at", Moment),
+    # The sha256 of the request as sent and the sample's number: what other batches find it by.
+    sa.Column("request_key", sa.String(64), index=True),
+    # The attempt of another batch whose files stand for this one's, where `reuse` is `ledger`.
+    sa.Column("reused_key", sa.String(64)),
+    sa.Column("reused_attempt", sa.Integer),
     sa.Index("attempts_by_state", "batch", "state", "superseded", "run_id"),
 )
 
@@ -125,6 +134,18 @@ media = sa.Table(
     sa.UniqueConstraint("storage", "name"),
 )
 
+# A row for every attempt that was in doubt and that a person has settled.
+settlements = sa.Table(
+    "settlements",
+    metadata,
+    sa.Column("job_key", sa.String(64), primary_key=True),
+    sa.Column("attempt", sa.Integer, primary_key=True),
+    sa.Column("charged", sa.Boolean, nullable=False),
+    sa.Column("settled_by", sa.Text, nullable=False),
+    sa.Column("settled_at", Moment, nullable=False),
+    sa.Column("why", sa.Text),
+)
+
 # What pace and lanes have learnt of an account, to start the next run with.
 learned = sa.Table(
     "learned",
@@ -134,34 +155,74 @@ learned = sa.Table(
 )
 
 
+# What schema 2 has and schema 1 had not; `create_all` makes whole tables only.
+_SINCE_1 = (
+    "ALTER TABLE runs ADD COLUMN balance_at_start BIGINT",
+    "ALTER TABLE runs ADD COLUMN spent_at_start BIGINT",
+    "ALTER TABLE attempts ADD COLUMN request_key VARCHAR(64)",
+    "ALTER TABLE attempts ADD COLUMN reused_key VARCHAR(64)",
+    "ALTER TABLE attempts ADD COLUMN reused_attempt INTEGER",
+    "CREATE INDEX ix_attempts_request_key ON attempts (request_key)",
+)
+
+
 def open_engine(url: str) -> sa.Engine:
-    """Opens (and where it is new, makes) the ledger's database.
+    """Opens (and where it is new, makes; where it is old, extends) the ledger's database.
 
     Raises:
-        LedgerError: it cannot be opened, or another version of Callsheet made it.
+        LedgerError: it cannot be opened, or a later version of Callsheet made it.
     """
+    address = _address(url)
+    name = address.render_as_string(hide_password=True)
     try:
-        address = sa.make_url(url)
-        if address.get_backend_name() == "sqlite":
-            engine = _sqlite(address)
-        else:
-            engine = sa.create_engine(address, pool_pre_ping=True)
+        engine = _sqlite(address) if address.drivername.startswith("sqlite") else _postgresql(address)
         with engine.begin() as connection:
             metadata.create_all(connection)
-            version = connection.scalar(sa.select(about.c.schema_version))
-            if version is None:
-                connection.execute(about.insert().values(schema_version=SCHEMA_VERSION))
-    except (sa.exc.SQLAlchemyError, OSError, ImportError) as error:
+            version = _upgraded(connection)
+    except ModuleNotFoundError as error:
         raise LedgerError(
-            f"the ledger {url} cannot be opened: {error.__cause__ or error}",
+            f"the ledger {name} needs a database driver that is not installed: {error.name}",
+            hint="Install it: pip install 'callsheet[postgres]'",
+        ) from error
+    except (sa.exc.SQLAlchemyError, OSError) as error:
+        raise LedgerError(
+            f"the ledger {name} cannot be opened: {error.__cause__ or error}",
             hint="Check ledger.url, the permissions of its folder, and free disk space.",
         ) from error
-    if version not in (None, SCHEMA_VERSION):
+    if version != SCHEMA_VERSION:
         raise LedgerError(
-            f"the ledger {url} has schema version {version}; this Callsheet knows {SCHEMA_VERSION}",
+            f"the ledger {name} has schema version {version}; this Callsheet knows {SCHEMA_VERSION}",
             hint="Use the Callsheet that made it, or another ledger.url.",
         )
     return engine
+
+
+def _address(url: str) -> sa.URL:
+    """The URL, read; it is not repeated in the message, because it may carry a password."""
+    try:
+        address = sa.make_url(url)
+    except (sa.exc.ArgumentError, ValueError):
+        address = None
+    if address is None or address.drivername not in ("sqlite", "postgresql+psycopg"):
+        raise LedgerError(
+            "ledger.url is no database that a ledger can be in",
+            hint="Give sqlite:///out/ledger.db or postgresql+psycopg://user:password@host/database.",
+        )
+    return address
+
+
+def _upgraded(connection: sa.Connection) -> int:
+    """The schema's version, after bringing an old one up to date."""
+    version: int | None = connection.scalar(sa.select(about.c.schema_version))
+    if version is None:
+        connection.execute(about.insert().values(schema_version=SCHEMA_VERSION))
+        return SCHEMA_VERSION
+    if version == 1:
+        for statement in _SINCE_1:
+            connection.exec_driver_sql(statement)
+        connection.execute(about.update().values(schema_version=SCHEMA_VERSION))
+        return SCHEMA_VERSION
+    return version
 
 
 def _sqlite(address: sa.URL) -> sa.Engine:
@@ -180,5 +241,34 @@ def _sqlite(address: sa.URL) -> sa.Engine:
         # A writer takes the lock at once: what its transaction reads stays true until it commits.
         reading = connection.get_execution_options().get("reading", False)
         connection.exec_driver_sql("BEGIN" if reading else "BEGIN IMMEDIATE")
+
+    return engine
+
+
+def _postgresql(address: sa.URL) -> sa.Engine:
+    engine = sa.create_engine(address, pool_pre_ping=True)
+
+    @sa.event.listens_for(engine, "connect")
+    def _settings(connection: Any, _record: Any) -> None:
+        # As with SQLite: a commit is on the disk, and nobody waits for a writer for ever, not even for one
+        # whose machine has vanished in mid-transaction.
+        for setting in (
+            "synchronous_commit = on",
+            "lock_timeout = '30s'",
+            "idle_in_transaction_session_timeout = '30s'",
+        ):
+            connection.execute(f"SET {setting}")
+        connection.commit()
+
+    @sa.event.listens_for(engine, "begin")
+    def _begin(connection: sa.Connection) -> None:
+        # As with SQLite: one writer at a time, so what its transaction reads stays true until it commits.
+        # Reading needs no lock, but one view for all its queries.
+        reading = connection.get_execution_options().get("reading", False)
+        connection.exec_driver_sql(
+            "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY"
+            if reading
+            else f"SELECT pg_advisory_xact_lock({_WRITER})"
+        )
 
     return engine

@@ -27,6 +27,7 @@ from callsheet.errors import (
     Refusal,
     ServiceDown,
     ServiceError,
+    Stop,
 )
 from callsheet.limits import Turn
 from callsheet.records import Attempt, File, Job, Kind
@@ -60,30 +61,45 @@ async def submit(run: Run) -> None:
 
 async def _reserved(run: Run) -> AsyncIterator[tuple[Job, Attempt]]:
     """The jobs to buy, in the plan's order, each reserved against the budget."""
+    skipped, first = 0, ""
     jobs = run.plan.jobs_in_order() if run.plan else iter(())
     while not run.stop and (block := list(itertools.islice(jobs, BLOCK))):
         while block and not run.stop:
             run.settled.clear()
-            reserved, considered = await _reserve(run, block)
+            reserved, block = await _reserve(run, block)
             for pair in reserved:
                 yield pair
-            block = block[considered:]
-            if block and run.unsettled == 0:
-                stop = run.wall_stop
-                run.halt(stop(f"row {block[0].row_id} does not fit what is left of the {stop.reason}"))
-            elif block:
-                await run.settled.wait()  # a refusal may make room
+            if not block or run.settled.is_set():
+                continue  # what has settled meanwhile may have made room
+            if run.unsettled:
+                await run.settled.wait()
+            elif run.settings.budget.on_exceed == "skip":
+                skipped, first = skipped + len(block), first or block[0].row_id
+                break
+            else:
+                run.halt(_does_not_fit(run, f"row {block[0].row_id} does not fit"))
+    while skipped and run.unsettled and not run.stop:
+        run.settled.clear()
+        await run.settled.wait()
+    if skipped:
+        run.halt(_does_not_fit(run, f"{skipped} jobs were skipped (the first: row {first}): they do not fit"))
 
 
-async def _reserve(run: Run, jobs: list[Job]) -> tuple[list[tuple[Job, Attempt]], int]:
-    reserved, considered = await run.ledger.reserve(
+def _does_not_fit(run: Run, what: str) -> Stop:
+    return run.wall_stop(f"{what} what is left of the {run.wall_stop.reason}")
+
+
+async def _reserve(run: Run, jobs: list[Job]) -> tuple[list[tuple[Job, Attempt]], list[Job]]:
+    reserved, left = await run.ledger.reserve(
         jobs,
         limit=run.wall,
         retry_failed=run.settings.retry_failed,
         retry_doubt=run.settings.on_doubt == "retry",
+        skip=run.settings.budget.on_exceed == "skip",
+        reuse=run.settings.reuse == "ledger",
     )
     run.unsettled += len(reserved)
-    return reserved, considered
+    return reserved, left
 
 
 @dataclass(frozen=True, slots=True)

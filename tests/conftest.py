@@ -19,6 +19,7 @@ from backlot.settings import Settings as BacklotSettings
 from callsheet.report import Summary
 from callsheet.service import verdicts
 from tests.servers import s3 as s3_server
+from tests.servers.postgres import postgres
 from tests.servers.prefect import PrefectServer, prefect_server
 
 
@@ -39,6 +40,22 @@ def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[s3_server.Server]:
     """A real S3 server with an empty bucket."""
     with s3_server.s3(tmp_path_factory.mktemp("s3")) as server:
         yield server
+
+
+@pytest.fixture(scope="session")
+def new_database() -> Iterator[Callable[[], str]]:
+    """A real PostgreSQL server: makes an empty database and returns its URL."""
+    with postgres() as make:
+        yield make
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """The URL of a new ledger, once in each kind of database."""
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path}/ledger.db"
+    make: Callable[[], str] = request.getfixturevalue("new_database")
+    return make()
 
 
 @pytest.fixture

@@ -6,11 +6,13 @@ import asyncio
 import hashlib
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
 
 import pytest
+import sqlalchemy as sa
 
 from callsheet import books
 from callsheet.errors import LedgerError
@@ -41,9 +43,9 @@ def generation(name: str, cost: str = "0.0400", files: int = 1) -> Generation:
 
 
 @asynccontextmanager
-async def buyer(path: Path, batch: str = "b") -> AsyncIterator[Ledger]:
-    ledger = await Ledger.open(f"sqlite:///{path}/ledger.db", batch)
-    await ledger.begin_run()
+async def buyer(url: str, batch: str = "b", balance: str | None = None) -> AsyncIterator[Ledger]:
+    ledger = await Ledger.open(url, batch)
+    await ledger.begin_run(None if balance is None else Decimal(balance))
     try:
         yield ledger
     finally:
@@ -51,17 +53,19 @@ async def buyer(path: Path, batch: str = "b") -> AsyncIterator[Ledger]:
 
 
 async def reserve(ledger: Ledger, *jobs: Job, limit: str = "100", **policy: bool):  # type: ignore[no-untyped-def]
+    """What was reserved, and how many jobs were considered."""
     policy = {"retry_failed": False, "retry_doubt": False} | policy
-    return await ledger.reserve(jobs, limit=Decimal(limit), **policy)
+    reserved, left = await ledger.reserve(jobs, limit=Decimal(limit), **policy)
+    return reserved, len(jobs) - len(left)
 
 
 async def state_of(ledger: Ledger, one: Job) -> State | None:
     return (await ledger.read(books.states)).get(one.key)
 
 
-def test_a_job_walks_from_intent_to_stored_and_the_totals_say_what_it_cost(tmp_path: Path) -> None:
+def test_a_job_walks_from_intent_to_stored_and_the_totals_say_what_it_cost(url: str) -> None:
     async def scenario() -> None:
-        async with buyer(tmp_path) as ledger:
+        async with buyer(url) as ledger:
             one = job("one")
             [(_, attempt)], _ = await reserve(ledger, one)
             await ledger.intend(attempt)
@@ -79,9 +83,9 @@ def test_a_job_walks_from_intent_to_stored_and_the_totals_say_what_it_cost(tmp_p
     asyncio.run(scenario())
 
 
-def test_a_generation_of_several_files_is_stored_with_the_last_one(tmp_path: Path) -> None:
+def test_a_generation_of_several_files_is_stored_with_the_last_one(url: str) -> None:
     async def scenario() -> None:
-        async with buyer(tmp_path) as ledger:
+        async with buyer(url) as ledger:
             [(_, attempt)], _ = await reserve(ledger, job("one"))
             await ledger.intend(attempt)
             files = await ledger.generated(attempt, generation("one", files=2), ["a.png", "b.png"], "out")
@@ -93,11 +97,9 @@ def test_a_generation_of_several_files_is_stored_with_the_last_one(tmp_path: Pat
 
 
 @pytest.mark.parametrize("limit, fit", [("0.0799", 1), ("0.0800", 2), ("0.1200", 3), ("0.0300", 0)])
-def test_the_wall_lets_jobs_through_in_order_until_one_does_not_fit(
-    tmp_path: Path, limit: str, fit: int
-) -> None:
+def test_the_wall_lets_jobs_through_in_order_until_one_does_not_fit(url: str, limit: str, fit: int) -> None:
     async def scenario() -> None:
-        async with buyer(tmp_path) as ledger:
+        async with buyer(url) as ledger:
             reserved, considered = await reserve(ledger, *map(job, "abc"), limit=limit)
             assert [one.row_id for one, _ in reserved] == list("abc")[:fit]
             assert considered == fit
@@ -105,9 +107,61 @@ def test_the_wall_lets_jobs_through_in_order_until_one_does_not_fit(
     asyncio.run(scenario())
 
 
-def test_a_refusal_gives_its_reservation_back_and_doubt_does_not(tmp_path: Path) -> None:
+def test_a_job_that_is_too_dear_is_passed_over_for_cheaper_ones_only_if_asked_for(url: str) -> None:
     async def scenario() -> None:
-        async with buyer(tmp_path) as ledger:
+        async with buyer(url) as ledger:
+            jobs = [job("cheap"), job("dear", price="0.5000"), job("cheap too"), job("third")]
+            assert (await reserve(ledger, *jobs[1:], limit="0.08"))[1] == 0
+            reserved, left = await ledger.reserve(
+                jobs, limit=Decimal("0.08"), retry_failed=False, retry_doubt=False, skip=True
+            )
+            assert [one.row_id for one, _ in reserved] == ["cheap", "cheap too"]
+            assert [one.row_id for one in left] == ["dear", "third"]
+
+    asyncio.run(scenario())
+
+
+async def store(ledger: Ledger, *jobs: Job) -> None:
+    reserved, _ = await reserve(ledger, *jobs)
+    for one, attempt in reserved:
+        await ledger.intend(attempt)
+        [file] = await ledger.generated(attempt, generation(one.row_id), [f"{one.row_id}.png"], "out")
+        await ledger.stored(file, StoredFile(f"out/{one.row_id}.png", "ab" * 32, 7, NOW))
+
+
+def test_another_batchs_files_stand_for_the_same_request_once_a_batch_and_only_if_asked_for(url: str) -> None:
+    async def scenario() -> None:
+        first, second, third = (replace(job(f"mine {n}"), request=job("one").request) for n in range(3))
+        async with buyer(url, "theirs") as theirs:
+            await store(theirs, job("one"), replace(job("two"), request=job("one").request))
+        async with buyer(url, "mine") as mine:
+            reserved, left = await mine.reserve(
+                [first, second, third, replace(job("sample 2"), request=first.request, sample=2)],
+                limit=Decimal("0.08"),
+                retry_failed=False,
+                retry_doubt=False,
+                reuse=True,
+            )
+            assert [one.row_id for one, _ in reserved] == ["mine 2", "sample 2"]
+            assert left == []
+            assert await state_of(mine, first) is State.STORED
+            rows = {row["row_id"]: row for row in await mine.read(books.manifest)}
+            assert {name: row["url"] for name, row in rows.items()} == {
+                "mine 0": "out/one.png",
+                "mine 1": "out/two.png",
+            }
+            assert (rows["mine 0"]["job_key"], rows["mine 0"]["cost"]) == (first.key, Decimal(0))
+            assert (await mine.read(books.totals)).exposure == Decimal("0.08"), "what is reused is free"
+            assert await mine.read(books.costs) == [], "nothing was submitted"
+        async with buyer(url, "unasked") as unasked:
+            [_], _ = await reserve(unasked, replace(job("x"), request=first.request))
+
+    asyncio.run(scenario())
+
+
+def test_a_refusal_gives_its_reservation_back_and_doubt_does_not(url: str) -> None:
+    async def scenario() -> None:
+        async with buyer(url) as ledger:
             reserved, _ = await reserve(ledger, job("a"), job("b"), limit="0.08")
             for _, attempt in reserved:
                 await ledger.intend(attempt)
@@ -121,9 +175,9 @@ def test_a_refusal_gives_its_reservation_back_and_doubt_does_not(tmp_path: Path)
     asyncio.run(scenario())
 
 
-def test_two_runs_at_once_never_reserve_the_same_job(tmp_path: Path) -> None:
+def test_two_runs_at_once_never_reserve_the_same_job(url: str) -> None:
     async def scenario() -> None:
-        async with buyer(tmp_path) as first, buyer(tmp_path) as second:
+        async with buyer(url) as first, buyer(url) as second:
             jobs = [job(f"j{n}") for n in range(40)]
             both = await asyncio.gather(
                 *(reserve(ledger, *jobs[at : at + 8]) for at in range(0, 40, 8) for ledger in (first, second))
@@ -134,12 +188,12 @@ def test_two_runs_at_once_never_reserve_the_same_job(tmp_path: Path) -> None:
     asyncio.run(scenario())
 
 
-def test_what_a_dead_run_left_is_taken_over(tmp_path: Path) -> None:
+def test_what_a_dead_run_left_is_taken_over(url: str) -> None:
     """In doubt is what was on the wire, and only that."""
 
     async def scenario() -> None:
         jobs = {name: job(name, Kind.VIDEO) for name in ("reserved", "sent", "accepted", "paid")}
-        async with buyer(tmp_path) as dead:
+        async with buyer(url) as dead:
             reserved, _ = await reserve(dead, *jobs.values())
             attempts = {one.row_id: attempt for one, attempt in reserved}
             for name in ("sent", "accepted", "paid"):
@@ -147,7 +201,7 @@ def test_what_a_dead_run_left_is_taken_over(tmp_path: Path) -> None:
             await dead.pending(attempts["accepted"], "req-accepted")
             await dead.generated(attempts["paid"], generation("paid"), ["paid.png"], "out")
             await dead.end_run()
-        async with buyer(tmp_path) as heir:
+        async with buyer(url) as heir:
             videos, files = await heir.adopted()
             assert [video.generation_id for video in videos] == ["req-accepted"]
             assert [file.attempt.row_id for file in files] == ["paid"]
@@ -158,12 +212,12 @@ def test_what_a_dead_run_left_is_taken_over(tmp_path: Path) -> None:
     asyncio.run(scenario())
 
 
-def test_a_live_runs_jobs_are_left_alone(tmp_path: Path) -> None:
+def test_a_live_runs_jobs_are_left_alone(url: str) -> None:
     async def scenario() -> None:
-        async with buyer(tmp_path) as first:
+        async with buyer(url) as first:
             [(_, attempt)], _ = await reserve(first, job("one"))
             await first.intend(attempt)
-            async with buyer(tmp_path) as second:
+            async with buyer(url) as second:
                 assert await second.adopted() == ([], [])
                 assert await state_of(second, job("one")) is State.SUBMITTING
                 with pytest.raises(LedgerError, match="another run"):
@@ -172,9 +226,9 @@ def test_a_live_runs_jobs_are_left_alone(tmp_path: Path) -> None:
     asyncio.run(scenario())
 
 
-def test_an_illegal_step_is_refused_and_leaves_the_steps_beside_it_alone(tmp_path: Path) -> None:
+def test_an_illegal_step_is_refused_and_leaves_the_steps_beside_it_alone(url: str) -> None:
     async def scenario() -> None:
-        async with buyer(tmp_path) as ledger:
+        async with buyer(url) as ledger:
             reserved, _ = await reserve(ledger, job("a"), job("b"))
             (_, a), (_, b) = reserved
             results = await asyncio.gather(
@@ -186,9 +240,9 @@ def test_an_illegal_step_is_refused_and_leaves_the_steps_beside_it_alone(tmp_pat
     asyncio.run(scenario())
 
 
-def test_failed_and_doubtful_jobs_are_attempted_anew_only_when_asked_for(tmp_path: Path) -> None:
+def test_failed_and_doubtful_jobs_are_attempted_anew_only_when_asked_for(url: str) -> None:
     async def scenario() -> None:
-        async with buyer(tmp_path) as ledger:
+        async with buyer(url) as ledger:
             reserved, _ = await reserve(ledger, job("a"), job("b"))
             for _, attempt in reserved:
                 await ledger.intend(attempt)
@@ -202,9 +256,9 @@ def test_failed_and_doubtful_jobs_are_attempted_anew_only_when_asked_for(tmp_pat
     asyncio.run(scenario())
 
 
-def test_two_files_never_share_a_name(tmp_path: Path) -> None:
+def test_two_files_never_share_a_name(url: str) -> None:
     async def scenario() -> None:
-        async with buyer(tmp_path) as ledger:
+        async with buyer(url) as ledger:
             reserved, _ = await reserve(ledger, job("a"), job("b"))
             names = []
             for one, attempt in reserved:
@@ -216,9 +270,9 @@ def test_two_files_never_share_a_name(tmp_path: Path) -> None:
     asyncio.run(scenario())
 
 
-def test_a_cost_with_more_than_six_decimals_is_a_bug_not_a_rounding(tmp_path: Path) -> None:
+def test_a_cost_with_more_than_six_decimals_is_a_bug_not_a_rounding(url: str) -> None:
     async def scenario() -> None:
-        async with buyer(tmp_path) as ledger:
+        async with buyer(url) as ledger:
             [(_, attempt)], _ = await reserve(ledger, job("a"))
             await ledger.intend(attempt)
             with pytest.raises(LedgerError, match="six decimals"):
@@ -237,3 +291,100 @@ def test_a_ledger_that_cannot_be_opened_says_which_and_what_to_check(tmp_path: P
     )
     with pytest.raises(LedgerError, match="not a database"):
         asyncio.run(Ledger.open(f"sqlite:///{tmp_path}/ledger.db", "b"))
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "postgresql+psycopg://me:secret@127.0.0.1:9/x",
+        "mysql://me:secret@h/x",
+        "me:secret@h",
+        "p://me:secret@h:x/",
+    ],
+)
+def test_a_ledgers_password_stays_out_of_messages(url: str) -> None:
+    with pytest.raises(LedgerError) as caught:
+        asyncio.run(Ledger.open(url, "b"))
+    assert "secret" not in caught.value.message + caught.value.hint
+
+
+def test_a_ledger_of_the_schema_before_is_extended_and_forgets_nothing(url: str) -> None:
+    async def scenario() -> None:
+        async with buyer(url) as ledger:
+            await reserve(ledger, job("one"))
+            await ledger.end_run()
+        _execute(
+            url,
+            "DROP TABLE settlements",
+            *(f"ALTER TABLE runs DROP COLUMN {name}" for name in ("balance_at_start", "spent_at_start")),
+            "DROP INDEX ix_attempts_request_key",
+            *(
+                f"ALTER TABLE attempts DROP COLUMN {name}"
+                for name in ("request_key", "reused_key", "reused_attempt")
+            ),
+            "UPDATE about SET schema_version = 1",
+        )
+        async with buyer(url, balance="1.0") as ledger:
+            assert await state_of(ledger, job("one")) is State.PLANNED
+        _execute(url, "UPDATE about SET schema_version = 99")
+        with pytest.raises(LedgerError, match="version 99"):
+            await Ledger.open(url, "b")
+
+    asyncio.run(scenario())
+
+
+def _execute(url: str, *statements: str) -> None:
+    engine = sa.create_engine(url)
+    with engine.begin() as connection:
+        for statement in statements:
+            connection.exec_driver_sql(statement)
+    engine.dispose()
+
+
+def test_a_settled_doubt_is_settled_once_and_all_or_none_are(url: str) -> None:
+    async def scenario() -> None:
+        async with buyer(url) as ledger:
+            reserved, _ = await reserve(ledger, job("a"), job("b"))
+            for _, attempt in reserved:
+                await ledger.intend(attempt)
+                await ledger.doubt(attempt, "cut off")
+            a, b = await ledger.read(books.doubts)
+            await ledger.settle([a], charged=True, by="ada", why=None)
+            with pytest.raises(LedgerError, match="in doubt no longer"):
+                await ledger.settle([b, a], charged=False, by="bob", why=None)
+            assert await ledger.read(books.doubts) == [b]
+            await ledger.settle([b], charged=False, by="bob", why=None)
+            totals = await ledger.read(books.totals)
+            assert totals.states == {State.LOST: 1, State.FAILED: 1}
+            assert (totals.spent, totals.exposure) == (Decimal("0.04"), Decimal("0.04"))
+            again, _ = await reserve(ledger, job("a"), job("b"))
+            assert [(one.row_id, attempt.number) for one, attempt in again] == [("b", 2)]
+
+    asyncio.run(scenario())
+
+
+def test_the_reckoning_starts_before_the_first_doubt_and_knows_what_was_settled_since(url: str) -> None:
+    """An older doubt that is settled as charged after a run began is no spending since that run began."""
+
+    async def scenario() -> None:
+        async with buyer(url, "old", "10") as ledger:
+            [(_, attempt)], _ = await reserve(ledger, job("old"))
+            await ledger.intend(attempt)
+            await ledger.doubt(attempt, "cut off, and charged")
+            [old] = await ledger.read(books.doubts)
+        async with buyer(url, "new", "9.96") as ledger:
+            reserved, _ = await reserve(ledger, job("a"), job("b"))
+            for _, attempt in reserved:
+                await ledger.intend(attempt)
+            await ledger.doubt(reserved[0][1], "cut off")
+            await ledger.generated(reserved[1][1], generation("b"), ["b.png"], "out")
+            await ledger.settle([old], charged=True, by="ada", why=None)
+            [doubt] = await ledger.read(books.doubts)
+            async with buyer(url, "new", "9.90"):
+                pass  # a later run is no base: what is in doubt may be gone from its balance already
+            known = await ledger.read(lambda connection, _: books.reckoning(connection, doubt.submitted_at))
+            assert known is not None
+            assert (known.balance_then, known.spent_since) == (Decimal("9.96"), Decimal("0.04"))
+            assert (known.expected, known.in_doubt) == (Decimal("9.92"), Decimal("0.04"))
+
+    asyncio.run(scenario())

@@ -137,7 +137,7 @@ def test_every_wrong_key_is_named_at_once(write):
         ("budget: {limit: -1}", "`budget.limit` should be greater than or equal to 0"),
         ("budget: {limit: .inf}", "`budget.limit`"),
         ("budget: {limit: NaN}", "`budget.limit`"),
-        ("budget: {on_exceed: panic}", "`budget.on_exceed` should be 'stop' or 'refuse'"),
+        ("budget: {on_exceed: panic}", "`budget.on_exceed` should be 'stop', 'skip' or 'refuse'"),
         ("budget: 25", "`budget` should be"),
         ("on_doubt: maybe", "`on_doubt` should be 'hold' or 'retry'"),
         ("retry_failed: perhaps", "`retry_failed` should be a valid boolean"),
