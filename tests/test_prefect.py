@@ -63,7 +63,8 @@ def test_a_deployed_run_buys_a_batch_and_shows_it(
     assert artifacts["progress"] == 100.0
     assert "test: complete" in artifacts["costs"]
     assert "dailies-1" in artifacts["quote"]
-    logs = [one["message"] for one in _ask(server, "logs") if one["name"] == "callsheet"]
+    of_run = {"flow_run_id": {"any_": [run["id"]]}}
+    logs = [one["message"] for one in _ask(server, "logs", logs=of_run) if one["name"] == "callsheet"]
     assert any("4 to buy" in line for line in logs)
     assert any("4 of 4 jobs stored" in line for line in logs)
 
