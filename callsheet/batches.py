@@ -18,6 +18,7 @@ from pathlib import Path
 import polars as pl
 
 from callsheet import delimited, excel, sources
+from callsheet.ahead import ahead
 from callsheet.delimited import Table
 from callsheet.errors import ConfigError, InputError
 from callsheet.identities import Contents, Ids
@@ -30,7 +31,7 @@ _TEXT = (".csv", ".tsv", ".txt")
 _PARQUET = (".parquet", ".pq")
 _EXCEL = (".xlsx",)
 _CARRIED = "carried."
-_SLICE = 65_536
+_SLICE = 32_768
 UNTIL_PRICED = ("output_format", "duration", "sound")
 """Columns that only one kind of model takes: their defaults wait until the kind is known (see `pricing`)."""
 
@@ -86,7 +87,7 @@ def read(settings: Settings) -> Batch:
     spill, ids, contents = Spill(), Ids(), Contents({*given.matrix})
     schemas: dict[str, pl.DataFrame] = {}
     total, rejects = 0, []
-    for table, name, file in _tables(given, settings.storage.endpoint_url):
+    for table, name, file in ahead(_tables(given, settings.storage.endpoint_url)):
         cells, unfilled = _known(table, name, file, given)
         ids.add(cells)
         rows, wrong = check(cells.with_columns(**(filled | held)), names)
@@ -121,9 +122,10 @@ def _slices(
     """The rows set aside, all in one schema, without those whose id is an earlier row's."""
     at = 0
     for rows in chain([schema], spill):
-        finished = _finished(
-            pl.concat([schema, rows], how="diagonal_relaxed"), occurrence.slice(at, rows.height)
-        )
+        whole = rows
+        if rows.schema != schema.schema:
+            whole = pl.concat([schema, rows], how="diagonal_relaxed")
+        finished = _finished(whole, occurrence.slice(at, rows.height))
         at += rows.height
         if repeated.height:
             by = ["file", "line"]
@@ -204,7 +206,7 @@ def _template_columns(given: Input) -> list[str]:
 def _known(table: Table, name: str, file: str | None, given: Input) -> tuple[pl.DataFrame, list[Reject]]:
     """A file's table with our columns as text and the others as `carried.*`; rejects by the template."""
     cells = table.cells
-    used = {column: given.columns.get(column, column) for column in COLUMNS}
+    used: dict[str, str] = {column: given.columns.get(column, column) for column in COLUMNS}
     needed = [*given.columns.values(), *_template_columns(given)]
     fixed = {*given.defaults, *given.matrix}
     needed += [

@@ -272,7 +272,9 @@ async def _ask(
 
 def _watched(flow: Callable[[], Awaitable[Any]]) -> Any:
     """Runs a flow in this process, with the terminal as its watcher and Prefect silent."""
-    logging.disable(logging.ERROR)  # what a person should know is told by the watcher, in our words
+    # What a person should know is told by the watcher, in our words.
+    logging.disable(logging.ERROR)
+    os.environ.setdefault("PREFECT_INTERNAL_LOGGING_LEVEL", "CRITICAL")
     os.environ.setdefault("PREFECT_CLIENT_MAX_RETRIES", "2")  # the default waits a minute for a lost server
     os.environ.setdefault("PREFECT_SERVER_ANALYTICS_ENABLED", "false")  # offline, it prints stack traces
     from callsheet import show
@@ -290,7 +292,7 @@ def _watched(flow: Callable[[], Awaitable[Any]]) -> Any:
     try:
         terminal.start()
         return asyncio.run(watched())
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, asyncio.CancelledError):
         raise Interrupted("stopped", hint="Nothing is lost: the same command goes on from here.") from None
     except CallsheetError:
         raise

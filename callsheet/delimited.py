@@ -7,13 +7,14 @@ Knows nothing of what the columns mean. A line break inside a quoted cell reads 
 
 from __future__ import annotations
 
+import codecs
 import csv
 import io
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, islice
 from pathlib import Path
-from typing import TextIO
+from typing import Literal, TextIO
 
 import polars as pl
 
@@ -23,8 +24,8 @@ from callsheet.errors import InputError
 from callsheet.records import Reject
 from callsheet.rows import shortened
 
-_BLOCK = 1 << 23
-"""Characters of a block; with the frames made from them, a hundred megabytes at most."""
+_BLOCK = 1 << 22
+"""Characters of a block; with the frames made from them, some ten megabytes."""
 
 _LONGEST_CELL = 1_000
 """Lines that a quoted cell may go on beyond its block before polars is out of the question."""
@@ -156,19 +157,18 @@ def _regular(block: str, above: int, columns: Sequence[str], dialect: Dialect) -
         columns: the header.
         dialect: the file's.
     """
-    outside = _outside_quotes(block, dialect)
-    if outside is None or block.startswith("\ufeff"):
+    content = block.encode()
+    outside = _outside_quotes(content, dialect)
+    if outside is None or content.startswith(codecs.BOM_UTF8):
         return None
-    ends = outside.count("\n")
-    rows = ends + (not block.endswith("\n"))
-    if outside.count(dialect.delimiter) != rows * (len(columns) - 1):
-        return None
-    if len(columns) == 1 and (block.startswith("\n") or "\n\n" in outside):
+    ends = outside.count(b"\n")
+    rows = ends + (not content.endswith(b"\n"))
+    if outside.count(dialect.delimiter.encode()) != rows * (len(columns) - 1):
         return None
     names = [column or f"\0{at}" for at, column in enumerate(columns)]
     try:
         cells = pl.read_csv(
-            block.encode(),
+            content,
             has_header=False,
             schema=dict.fromkeys(names, pl.String),
             separator=dialect.delimiter,
@@ -179,7 +179,7 @@ def _regular(block: str, above: int, columns: Sequence[str], dialect: Dialect) -
     if cells.height != rows:
         return None
     lines = pl.int_range(above + 1, above + 1 + rows, eager=True)
-    if block.count("\n") != ends:
+    if content.count(b"\n") != ends:
         breaks = cells.select(pl.sum_horizontal(pl.all().str.count_matches("\n", literal=True))).to_series()
         lines += breaks.cast(pl.Int64).cum_sum().shift(1, fill_value=0)
     # A column without a name cannot be meant by anything, and is left out.
@@ -189,22 +189,22 @@ def _regular(block: str, above: int, columns: Sequence[str], dialect: Dialect) -
     return Table(frame.select(named), frame[_LINE], "")
 
 
-def _outside_quotes(block: str, dialect: Dialect) -> str | None:
+def _outside_quotes(content: bytes, dialect: Dialect) -> bytes | None:
     """What stands outside of quoted cells, with one quote for each of them; None where a quote is astray."""
-    delimiter, quote = dialect.delimiter, dialect.quote
-    if not (delimiter.isascii() and (quote or "").isascii()):
+    if not (dialect.delimiter.isascii() and (dialect.quote or "").isascii()):
         return None  # polars takes single bytes
-    if quote is None or quote not in block:
-        return block
-    parts = block.split(quote)
+    delimiter, quote = dialect.delimiter.encode(), (dialect.quote or "").encode()
+    if not quote or quote not in content:
+        return content
+    parts = content.split(quote)
     if len(parts) % 2 == 0:
         return None
     # A doubled quote within a cell leaves an empty part outside of it.
     between = list(filter(None, parts[2:-1:2]))
     outside = quote.join([parts[0], *between, parts[-1]])
     seams = len(between) + 1
-    begin = outside.count(delimiter + quote) + outside.count("\n" + quote) + (not parts[0])
-    end = outside.count(quote + delimiter) + outside.count(quote + "\n") + (not parts[-1])
+    begin = outside.count(delimiter + quote) + outside.count(b"\n" + quote) + (not parts[0])
+    end = outside.count(quote + delimiter) + outside.count(quote + b"\n") + (not parts[-1])
     return outside if begin == end == seams else None
 
 
@@ -246,7 +246,7 @@ def _records(lines: Iterable[str], above: int, dialect: Dialect) -> Iterator[tup
         above: how many lines of the file come before.
         dialect: the file's.
     """
-    quoting = csv.QUOTE_MINIMAL if dialect.quote else csv.QUOTE_NONE
+    quoting: Literal[0, 3] = csv.QUOTE_MINIMAL if dialect.quote else csv.QUOTE_NONE
     reader = csv.reader(
         lines, delimiter=dialect.delimiter, quotechar=dialect.quote, quoting=quoting, strict=True
     )

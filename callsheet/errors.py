@@ -9,8 +9,9 @@ The whole tree:
     │   ├── BudgetReached         the next job does not fit the budget
     │   ├── BalanceTooLow         the workspace cannot pay for what is planned
     │   ├── ApprovalNeeded        dearer than `budget.approve_above`, and nobody said yes
-    │   └── KeyRefused            the service does not take the API key
-    ├── Interrupted               a person pressed Ctrl-C
+    │   ├── KeyRefused            the service does not take the API key
+    │   ├── ServiceDown           the service fails for every job
+    │   └── Interrupted           Ctrl-C, SIGTERM, or a cancel in the Prefect UI
     ├── StorageError              the media or report store refused a read or a write
     │   └── StorageConflict       the name is taken by other bytes
     ├── LedgerError               the ledger cannot be opened or written
@@ -95,10 +96,20 @@ class KeyRefused(Stop):
     reason = "key"
 
 
-class Interrupted(CallsheetError):
-    """A person pressed Ctrl-C. The exit code is the shell's own for that."""
+class ServiceDown(Stop):
+    """The service fails for every job, and probing it for minutes has not helped."""
+
+    reason = "service_down"
+
+
+class Interrupted(Stop):
+    """Ctrl-C, SIGTERM, or a cancel in the Prefect UI.
+
+    A run that stops politely ends with 4 and its report; the exit code here is for one that goes at once.
+    """
 
     exit_code = 130
+    reason = "interrupted"
 
 
 class StorageError(CallsheetError):

@@ -68,14 +68,12 @@ class Contents:
     def add(self, rows: pl.DataFrame) -> pl.DataFrame:
         """Takes in a slice of sound rows and adds `hash` to it: 16 hex digits, null beside an `id`."""
         cells = [pl.col(each).cast(pl.String).fill_null("\0") for each in self._said]
-        text = pl.when(pl.col("id").is_null()).then(pl.concat_str(cells, separator="\x1f"))
-        digests = [
-            None if each is None else hashlib.sha256(each.encode()).hexdigest()[:16]
-            for each in rows.select(text).to_series()
-        ]
-        hashes = pl.Series("hash", digests, pl.String)
+        without = rows.select(pl.col("id").is_null().arg_true()).to_series()
+        texts = rows[without].select(pl.concat_str(cells, separator="\x1f").cast(pl.Binary)).to_series()
+        digests = pl.Series([hashlib.sha256(each).hexdigest()[:16] for each in texts], dtype=pl.String)
+        hashes = pl.repeat(None, rows.height, dtype=pl.String, eager=True).scatter(without, digests)
         self._hashes.append(hashes.str.to_integer(base=16, dtype=pl.UInt64))
-        return rows.with_columns(hashes)
+        return rows.with_columns(hash=hashes)
 
     def occurrence(self) -> pl.Series:
         """For each row taken in: which row of its content it is, from 1; of no meaning beside an id."""

@@ -23,7 +23,7 @@ from callsheet.rows import IMAGE_COLUMNS, shortened
 from callsheet.settings import Settings
 
 MONEY = pl.Decimal(18, 6)
-_MOST_JOBS = 65_536
+_MOST_JOBS = 32_768
 _ASKED = ("model", "aspect_ratio", "resolution", "output_format", "duration", "sound")
 _INLINED = pl.List(pl.Struct({"sha256": pl.String, "source": pl.String}))
 
@@ -37,7 +37,7 @@ class JobList:
     """What a slice of a batch comes to.
 
     Attributes:
-        table: a row per job, in the file's order; the columns of `plan.parquet`.
+        table: a row per job, in the file's order; the columns of `plan.parquet` but for the `key`.
         wrong: what cannot be bought: `line`, `file`, `column`, `value`, `reason`.
         rejected: prompt rows with something of it.
         unpriced: prompt rows for which the catalogue has no price.
@@ -70,7 +70,7 @@ class Lister:
         self._read: dict[str, references.Sent | str] = {}
 
     def lists(self, rows: pl.DataFrame) -> Iterator[JobList]:
-        """Multiplies out the matrix and the samples, resolves, prices and keys. Reads local and S3 images.
+        """Multiplies out the matrix and the samples, resolves and prices. Reads local and S3 images.
 
         Args:
             rows: a slice of a batch.
@@ -102,7 +102,7 @@ class Lister:
         said = ["row", "line", "file", "column", "value", "reason"]
         refusals = pl.concat([each.select(said) for each in [*wrong, *impossible]])
         return JobList(
-            table=_table(rows, self._settings.batch),
+            table=_table(rows),
             wrong=refusals.drop("row"),
             rejected=refusals["row"].n_unique(),
             unpriced=unpriced["row"].n_unique(),
@@ -263,12 +263,11 @@ def _as_json(column: str) -> pl.Expr:
     return wrapped.str.strip_prefix('{"i":').str.strip_suffix("}")
 
 
-def _table(rows: pl.DataFrame, batch: str) -> pl.DataFrame:
-    """A row per sample, with its key."""
+def _table(rows: pl.DataFrame) -> pl.DataFrame:
+    """A row per sample."""
     jobs = rows.with_columns(sample=pl.int_ranges(1, pl.col("samples") + 1)).explode("sample")
     carried = pl.col("carried") if "carried" in rows.columns else pl.lit(None, pl.String).alias("carried")
     return jobs.select(
-        pl.Series("key", _keys(batch, jobs), pl.String),
         "row_id",
         "sample",
         "line",
@@ -288,8 +287,11 @@ def _table(rows: pl.DataFrame, batch: str) -> pl.DataFrame:
     )
 
 
-def _keys(batch: str, jobs: pl.DataFrame) -> list[str]:
-    """Content addresses: the sha256 of {"batch", "request", "row_id", "sample"} as canonical JSON."""
+def keyed(jobs: pl.DataFrame, batch: str) -> pl.DataFrame:
+    """A table of jobs with each one's `key`, its content address, before the other columns.
+
+    That is the sha256 of {"batch", "request", "row_id", "sample"} as canonical JSON, in hex.
+    """
     address = pl.concat_str(
         pl.lit(f'{{"batch":{canonical(batch)},"request":'),
         "request",
@@ -299,5 +301,6 @@ def _keys(batch: str, jobs: pl.DataFrame) -> list[str]:
         "sample",
         pl.lit("}"),
     )
-    sha256 = hashlib.sha256
-    return [sha256(each.encode()).hexdigest() for each in jobs.select(address).to_series()]
+    texts = jobs.select(address.cast(pl.Binary)).to_series()
+    keys = [hashlib.sha256(each).hexdigest() for each in texts.to_list()]
+    return jobs.select(pl.Series("key", keys, pl.String), pl.all())

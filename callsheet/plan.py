@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 import weakref
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -23,14 +24,17 @@ from typing import Any, BinaryIO, Literal, cast
 import polars as pl
 from polars.io.plugins import register_io_source
 
+from callsheet.ahead import ahead
 from callsheet.batches import Batch
 from callsheet.errors import InputError, StorageError
-from callsheet.jobs import Lister, canonical
+from callsheet.jobs import JobList, Lister, canonical, keyed
 from callsheet.records import Catalogue, Job, Kind, Model, Price, Reject
 from callsheet.rows import in_file, shortened
 from callsheet.settings import Settings
 
 _SLICE = 32_768
+_OF_JOB = ["key", "row_id", "sample", "type", "model", "request", "inlined", "carried"]
+_OF_JOB += ["billable_unit", "unit_price", "quantity", "currency"]
 
 
 @dataclass(frozen=True)
@@ -50,6 +54,7 @@ class Plan:
         made_at: when the catalogue was read.
         catalogue: the models and rates that the prices come from.
         file: `path`, held open: another run may put another plan in its place.
+        before: the catalogue of the batch's plan whose place it took, and when that one was read.
     """
 
     path: Path
@@ -64,12 +69,17 @@ class Plan:
     catalogue: Catalogue
     file: BinaryIO = field(repr=False, compare=False)
     currency: Literal["USD"] = "USD"
+    before: tuple[Catalogue, datetime] | None = field(default=None, compare=False)
 
     def jobs_in_order(self) -> Iterator[Job]:
         """Every job, in the file's order, read a slice at a time."""
         for start in range(0, self.jobs, _SLICE):
-            for row in pl.scan_parquet(self.file).slice(start, _SLICE).collect().iter_rows(named=True):
-                yield _job(row)
+            rows = self.scan().select(_OF_JOB).slice(start, _SLICE).collect()
+            yield from map(_job, rows.iter_rows(named=True))
+
+    def scan(self) -> pl.LazyFrame:
+        """The rows of `plan.parquet`, read when they are asked for."""
+        return pl.scan_parquet(self.file)
 
     def keys(self) -> pl.DataFrame:
         """`key`, `price` (decimal, null where there is none) and `kind` of every job, in the file's order."""
@@ -94,28 +104,46 @@ def make(batch: Batch, catalogue: Catalogue, settings: Settings, path: Path, *, 
     counts = Counter(rows=batch.total, rejected_rows=batch.total, unpriced=0)
     lister = Lister(catalogue, settings)
 
-    def tables() -> Iterator[pl.DataFrame]:
+    def lists() -> Iterator[JobList]:
         for rows in batch.slices():
             counts["rejected_rows"] -= rows.height
-            for found in lister.lists(rows):
-                counts["rejected_rows"] += found.rejected
-                counts["unpriced"] += found.unpriced
-                for line, file, column, value, reason in found.wrong.iter_rows():
-                    name = batch.columns.get(column, column)
-                    refused.append(Reject(line, name, shortened(value), in_file(reason, file)))
-                yield found.table
+            yield from lister.lists(rows)
+
+    def tables() -> Iterator[pl.DataFrame]:
+        for found in ahead(lists()):
+            counts["rejected_rows"] += found.rejected
+            counts["unpriced"] += found.unpriced
+            for line, file, column, value, reason in found.wrong.iter_rows():
+                name = batch.columns.get(column, column)
+                # Whole columns may be wrong in the same way: a million such rows share their words.
+                words = map(sys.intern, (name, shortened(value), in_file(reason, file)))
+                refused.append(Reject(line, *words))
+            yield keyed(found.table, settings.batch)
 
     def rejects() -> list[Reject]:
         every = dict.fromkeys([*batch.rejects, *refused])
         return sorted(every, key=lambda reject: reject.line)
 
     about = {"batch": settings.batch, "made_at": now.astimezone(UTC).isoformat()}
+    before = _before(path, settings.batch)
     _write(path, tables(), rejects, lambda: about | counts, catalogue)
-    return open_plan(path)
+    return open_plan(path, before)
 
 
-def open_plan(path: Path) -> Plan:
+def _before(path: Path, batch: str) -> tuple[Catalogue, datetime] | None:
+    try:
+        plan = open_plan(path)
+    except InputError:
+        return None
+    return (plan.catalogue, plan.made_at) if plan.batch == batch else None
+
+
+def open_plan(path: Path, before: tuple[Catalogue, datetime] | None = None) -> Plan:
     """Reads a plan back.
+
+    Args:
+        path: `plan.parquet`.
+        before: see `Plan`.
 
     Raises:
         InputError: there is none, or it is not one of ours.
@@ -127,44 +155,24 @@ def open_plan(path: Path) -> Plan:
         file.seek(0)
         price = pl.scan_parquet(file).select(jobs=pl.len(), quoted=pl.col("price").sum()).collect()
         rejects = pl.read_parquet(_beside(path))
-    except (KeyError, OSError, pl.exceptions.PolarsError) as error:
+        plan = Plan(
+            path=path,
+            batch=about["batch"],
+            rows=about["rows"],
+            rejected_rows=about["rejected_rows"],
+            jobs=price["jobs"][0],
+            rejects=tuple(Reject(*each) for each in rejects.iter_rows()),
+            unpriced=about["unpriced"],
+            quoted=price["quoted"][0] or Decimal(0),
+            made_at=datetime.fromisoformat(about["made_at"]),
+            catalogue={each["id"]: Model.model_validate(each) for each in models},
+            file=file,
+            before=before,
+        )
+    except (KeyError, ValueError, OSError, pl.exceptions.PolarsError) as error:
         raise InputError(f"{path}: is no plan that can be read: {error}") from None
-    plan = Plan(
-        path=path,
-        batch=about["batch"],
-        rows=about["rows"],
-        rejected_rows=about["rejected_rows"],
-        jobs=price["jobs"][0],
-        rejects=tuple(Reject(*each) for each in rejects.iter_rows()),
-        unpriced=about["unpriced"],
-        quoted=price["quoted"][0] or Decimal(0),
-        made_at=datetime.fromisoformat(about["made_at"]),
-        catalogue={each["id"]: Model.model_validate(each) for each in models},
-        file=file,
-    )
     weakref.finalize(plan, file.close)
     return plan
-
-
-def lines(plan: Plan) -> pl.DataFrame:
-    """The quote: jobs, unit, unit_price, quantity, total by model, type, resolution, sound and duration.
-
-    Returns:
-        Sorted by these; money as decimals; unit_price and total are null where there is no price.
-    """
-    by = ["model", "type", "resolution", "sound", "duration"]
-    grouped = pl.scan_parquet(plan.file).group_by(*by, unit="billable_unit", unit_price="unit_price")
-    priced = pl.col("price").is_not_null().any()
-    return (
-        grouped.agg(
-            jobs=pl.len(),
-            quantity=pl.col("quantity").sum(),
-            total=pl.when(priced).then(pl.col("price").sum()),
-        )
-        .select(*by, "jobs", "unit", "unit_price", "quantity", "total")
-        .sort(*by, "unit", "unit_price", nulls_last=True)
-        .collect()
-    )
 
 
 def _write(
@@ -192,9 +200,11 @@ def _write(
             table = register_io_source(source, schema=first.schema)
             table.sink_parquet(file, compression="lz4", row_group_size=_SLICE, metadata=metadata)
             with _replaced(_beside(path)) as beside:
-                pl.DataFrame([asdict(each) for each in rejects()], schema=schema).write_parquet(beside)
-    except OSError as error:
-        raise StorageError(f"{path}: the plan cannot be written: {error.strerror or error}") from None
+                every = [(each.line, each.column, each.value, each.reason) for each in rejects()]
+                pl.DataFrame(every, schema=schema, orient="row").write_parquet(beside)
+    except (OSError, pl.exceptions.ComputeError) as error:  # polars wraps what the disk says
+        why = getattr(error, "strerror", None) or error
+        raise StorageError(f"{path}: the plan cannot be written: {why}") from None
 
 
 @contextmanager
@@ -217,7 +227,7 @@ def _beside(path: Path) -> Path:
 
 def _job(row: dict[str, Any]) -> Job:
     price = None
-    if row["price"] is not None:
+    if row["unit_price"] is not None:
         price = Price(row["billable_unit"], row["unit_price"], row["quantity"], row["currency"])
     return Job(
         key=row["key"],

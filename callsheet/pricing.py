@@ -240,6 +240,27 @@ def _quantified(
     return Price(unit, unit_price, int(quantity), model.pricing.currency), ""
 
 
+def repriced(before: Catalogue, now: Catalogue, models: Iterable[str]) -> list[str]:
+    """How the rates of these models differ between two catalogues, a line each. A new model is no change."""
+    changes = []
+    for name in models:
+        if name not in before:
+            continue
+        old, new = _rates(before[name]), _rates(now[name]) if name in now else {}
+        for rate in sorted({*old, *new}):
+            if old.get(rate) != new.get(rate):
+                was, is_now = (", ".join(map(str, each.get(rate, ()))) or "no price" for each in (old, new))
+                changes.append(f"{name} {' '.join(rate)}: {is_now}, was {was}")
+    return changes
+
+
+def _rates(model: Model) -> dict[tuple[str, str, str], list[Decimal]]:
+    prices: dict[tuple[str, str, str], list[Decimal]] = {}
+    for rate in model.pricing.rates:
+        prices.setdefault((rate.resolution, rate.sound, rate.billable_unit), []).append(rate.unit_price)
+    return prices
+
+
 def _cell(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 

@@ -6,11 +6,14 @@ It reads the ledger, the catalogue and the balance, and writes the plan and the 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
+
+import polars as pl
 
 from callsheet import batches, books
 from callsheet import plan as plans
@@ -18,13 +21,16 @@ from callsheet.batches import Batch
 from callsheet.errors import ApprovalNeeded, BalanceTooLow, BudgetReached, InputError, Stop
 from callsheet.ledger import Ledger
 from callsheet.plan import Plan
-from callsheet.records import State, Totals, dollars
+from callsheet.pricing import repriced
+from callsheet.records import Kind, State, Totals, dollars
 from callsheet.report import rejects_csv
 from callsheet.service.client import Client
 from callsheet.settings import Settings
 from callsheet.storage import Store
 
 _BOUGHT = (State.SUBMITTING, State.PENDING, State.GENERATED, State.STORED, State.LOST)
+_STATES = {"key": pl.String, "state": pl.String}
+_DEAREST = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,21 +39,41 @@ class Quote:
 
     Attributes:
         plan: the frozen plan.
-        to_buy: its jobs that are not bought and will be.
-        already_bought: its jobs that are accepted, stored or lost, and cost nothing more.
-        held: its jobs that failed or are in doubt and are left as they are.
-        quoted: the price of `to_buy`, in dollars.
+        lines: the plan by what sets the price, sorted: `model`, `type`, `resolution`, `duration`, `sound`,
+            `unit`, `unit_price`, `each` (a job's price); then `jobs`, of these `bought` and `to_buy`, and
+            `total`, the price of what is to buy. Money is decimal, and null where there is no price.
+        dearest: the rows of what is to buy that cost most, by price: `row_id`, `line`, `jobs`, `total`.
+        rpm: submissions a minute by kind, as far as config or ledger know them.
         balance: what the workspace has, in dollars.
         totals: the batch so far.
     """
 
     plan: Plan
-    to_buy: int
-    already_bought: int
-    held: int
-    quoted: Decimal
+    lines: pl.DataFrame
+    dearest: pl.DataFrame
+    rpm: Mapping[str, int]
     balance: Decimal
     totals: Totals
+
+    @property
+    def to_buy(self) -> int:
+        """Jobs that are not bought and will be."""
+        return int(self.lines["to_buy"].sum())
+
+    @property
+    def already_bought(self) -> int:
+        """Jobs that are accepted, stored or lost, and cost nothing more."""
+        return int(self.lines["bought"].sum())
+
+    @property
+    def held(self) -> int:
+        """Jobs that failed or are in doubt, and are left as they are."""
+        return self.plan.jobs - self.to_buy - self.already_bought
+
+    @property
+    def quoted(self) -> Decimal:
+        """The price of what is to buy, in dollars."""
+        return Decimal(self.lines["total"].sum() or 0)
 
     def wall(self, settings: Settings) -> tuple[Decimal, type[Stop]]:
         """How much the batch's exposure may come to, in dollars, and which stop it is to come there.
@@ -76,6 +102,59 @@ class Quote:
             f"{self.plan.jobs} jobs: {self.to_buy} to buy for {dollars(self.quoted)} USD, "
             f"{self.already_bought} already bought; balance {dollars(self.balance)} USD"
         )
+
+    def table(self) -> list[dict[str, str]]:
+        """`lines` as people read them; every value is text."""
+        return [
+            {
+                "model": line["model"],
+                "resolution": line["resolution"] or "",
+                "duration": f"{line['duration']} s" if line["duration"] else "",
+                "sound": {True: "on", False: "off", None: ""}[line["sound"]],
+                "jobs": f"{line['jobs']:,}",
+                "bought": f"{line['bought']:,}",
+                "to buy": f"{line['to_buy']:,}",
+                "each": dollars(line["each"]) if line["each"] is not None else "unpriced",
+                "USD": dollars(line["total"]) if line["total"] is not None else "",
+            }
+            for line in self.lines.iter_rows(named=True)
+        ]
+
+    def facts(self) -> list[tuple[str, str]]:
+        """What a person wants to know beside the table, each with its name."""
+        plan, short = self.plan, self.quoted - self.balance
+        unpriced = f", {plan.unpriced:,} without a price" if plan.unpriced else ""
+        held = f", {self.held:,} failed or in doubt and left so" if self.held else ""
+        facts = [
+            ("Rows", f"{plan.rows:,} read, {plan.rejected_rows:,} rejected{unpriced}"),
+            ("Jobs", f"{plan.jobs:,}: {self.to_buy:,} to buy, {self.already_bought:,} already bought{held}"),
+            ("To pay", f"{dollars(self.quoted)} {plan.currency}"),
+            ("Balance", f"{dollars(self.balance)} {plan.currency}, {_enough(short)}"),
+            ("Time", self.time()),
+        ]
+        dearest = [
+            f"{row_id} (line {line}) {dollars(total)}" + (f" for {jobs} jobs" if jobs > 1 else "")
+            for row_id, line, jobs, total in self.dearest.iter_rows()
+        ]
+        if self.lines.height > 1 and dearest:
+            facts.append(("Dearest", ", ".join(dearest)))
+        if plan.before:
+            catalogue, read_at = plan.before
+            changes = repriced(catalogue, plan.catalogue, self.lines["model"].unique().sort())
+            since = f"since the plan of {read_at:%Y-%m-%d %H:%M} UTC"
+            facts += [("Changed", f"{change} ({since})") for change in changes]
+        return facts
+
+    def time(self) -> str:
+        """How long buying takes at the least, by the known limits of submissions a minute (INTERFACE 8)."""
+        if not self.to_buy:
+            return "none"
+        waits = []
+        for kind, jobs in self.lines.group_by("type").agg(pl.col("to_buy").sum()).sort("type").iter_rows():
+            if jobs and kind not in self.rpm:
+                return f"unknown: how many {kind}s a minute the account allows is not known yet"
+            waits.append(-(-jobs // self.rpm[kind]) - 1 if jobs else 0)
+        return f"{max(waits):,} min at the least, by the limits a minute" if max(waits) else "about a minute"
 
     def as_json(self) -> dict[str, Any]:
         """What `quote --json` prints (DESIGN, contracts)."""
@@ -147,27 +226,56 @@ async def quote_plan(plan: Plan, settings: Settings, client: Client) -> Quote:
 
 async def make(plan: Plan, ledger: Ledger, balance: Decimal, settings: Settings) -> Quote:
     """Sets a plan beside the ledger and the balance."""
-    states = await ledger.read(books.states)
     again = {State.PLANNED}
     again |= {State.FAILED} if settings.retry_failed else set()
     again |= {State.IN_DOUBT} if settings.on_doubt == "retry" else set()
-    to_buy, already_bought, quoted = 0, 0, Decimal(0)
-    for key, price in plan.keys().select("key", "price").iter_rows():
-        state = states.get(key)
-        if state is None or state in again:
-            to_buy += 1
-            quoted += price or 0
-        elif state in _BOUGHT:
-            already_bought += 1
+    states = await ledger.read(books.states)
+    known = pl.LazyFrame({"key": states.keys(), "state": states.values()}, schema=_STATES)
+    state = pl.col("state")
+    jobs = plan.scan().join(known, on="key", how="left") if states else plan.scan().with_columns(state=None)
+    jobs = jobs.with_columns(to_buy=state.is_null() | state.is_in(again), bought=state.is_in(_BOUGHT))
     return Quote(
         plan=plan,
-        to_buy=to_buy,
-        already_bought=already_bought,
-        held=plan.jobs - to_buy - already_bought,
-        quoted=quoted,
+        lines=await asyncio.to_thread(_lines, jobs),
+        dearest=await asyncio.to_thread(_dearest, jobs),
+        rpm=await _rpm(settings, ledger),
         balance=balance,
         totals=await ledger.read(books.totals),
     )
+
+
+def _lines(jobs: pl.LazyFrame) -> pl.DataFrame:
+    by = ["model", "type", "resolution", "duration", "sound", "billable_unit", "unit_price", "price"]
+    counts = [pl.len().alias("jobs"), pl.col("bought").sum(), pl.col("to_buy").sum()]
+    lines = jobs.group_by(by).agg(*counts, total=pl.col("price").filter("to_buy").sum())
+    priced = pl.when(pl.col("price").is_not_null()).then("total")
+    lines = lines.with_columns(total=priced).rename({"billable_unit": "unit", "price": "each"})
+    return lines.sort("model", "resolution", "duration", "sound", "each", nulls_last=True).collect(
+        engine="streaming"
+    )
+
+
+def _dearest(jobs: pl.LazyFrame) -> pl.DataFrame:
+    """The rows whose jobs cost most. Rows are told apart by a hash, for the memory's sake."""
+    left = jobs.filter("to_buy").with_columns(row=pl.col("row_id").hash())
+    sums = [pl.col("line").min(), pl.len().alias("jobs"), pl.col("price").sum().alias("total")]
+    rows = left.group_by("row").agg(sums).sort("total", "line", descending=[True, False])
+    top = rows.head(_DEAREST).collect(engine="streaming")
+    ids = left.filter(pl.col("row").is_in(top["row"].implode())).select("row", "row_id").unique()
+    named = top.join(ids.collect(engine="streaming"), on="row", maintain_order="left")
+    return named.select("row_id", "line", "jobs", "total")
+
+
+async def _rpm(settings: Settings, ledger: Ledger) -> dict[str, int]:
+    """Submissions a minute by kind: the config's, otherwise what an earlier run has learnt."""
+    learned = await ledger.learned(settings.service.base_url) or {"windows": {}}
+    remembered = {kind: window["limit"] for kind, window in learned["windows"].items()}
+    given = {Kind.IMAGE.value: settings.limits.image_rpm, Kind.VIDEO.value: settings.limits.video_rpm}
+    return remembered | {kind: rpm for kind, rpm in given.items() if rpm}
+
+
+def _enough(short: Decimal) -> str:
+    return f"{dollars(short)} USD short" if short > 0 else "enough"
 
 
 def approval_needed(quote: Quote, settings: Settings) -> ApprovalNeeded | None:

@@ -8,10 +8,13 @@ from __future__ import annotations
 import asyncio
 import os
 import random
+import signal
+import threading
 import time
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import Generic, TypeVar
@@ -21,7 +24,8 @@ from anyio.abc import TaskGroup
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
 from callsheet import leases
-from callsheet.errors import CallsheetError, ConfigError, Stop
+from callsheet.breaker import Breaker
+from callsheet.errors import CallsheetError, ConfigError, Interrupted, Stop
 from callsheet.ledger import Ledger
 from callsheet.limits import Learned, Limits
 from callsheet.media import extension
@@ -34,6 +38,7 @@ from callsheet.storage import Store
 from callsheet.storage import name as name_in_store
 
 T = TypeVar("T")
+GRACE = 25.0  # seconds that an interrupted run has to store what was answered; Prefect kills after 30
 
 
 class Belt(Generic[T]):
@@ -69,6 +74,11 @@ class Run:
         adopted_files: paid for by earlier runs, and taken over.
         collected: set when every file of this run is dealt with.
         buying: the tasks that buy; cancelled (but for what is on the wire) when the run stops buying.
+        polling: the tasks that poll; cancelled when the run is interrupted.
+        breaker: pauses buying while the service fails for everyone.
+        urgent: files that wait to be downloaded, a heap by the moment at which the service deletes them.
+        seconds_per_file: how long one has taken lately, the others beside it.
+        interrupted: a person or the system wants the run to end.
         stop: why nothing more is bought; None while buying goes on.
         unsettled: reserved jobs whose cost is not known yet.
         settled: set when one of them has settled.
@@ -90,6 +100,11 @@ class Run:
     collected: asyncio.Event = field(default_factory=asyncio.Event)
     stop: CallsheetError | None = None
     buying: TaskGroup = field(default_factory=anyio.create_task_group)
+    polling: TaskGroup = field(default_factory=anyio.create_task_group)
+    breaker: Breaker = field(default_factory=Breaker)
+    urgent: list[tuple[datetime, int, File]] = field(default_factory=list)
+    seconds_per_file: float = 0.0
+    interrupted: bool = False
     unsettled: int = 0
     settled: asyncio.Event = field(default_factory=asyncio.Event)
     jitter: random.Random = field(default_factory=random.SystemRandom)
@@ -100,6 +115,19 @@ class Run:
         if self.stop is None:
             self.stop = stop
             self.buying.cancel_scope.cancel()
+
+    def interrupt(self, signal_name: str) -> None:
+        """Ends politely: buys no more, leaves videos pending, and stores what was answered."""
+        self.interrupted = True
+        self.halt(Interrupted(f"stopped by {signal_name}", hint="The same command goes on from here."))
+        self.polling.cancel_scope.cancel()
+
+    def late(self) -> bool:
+        """Whether the files that wait will hardly be downloaded in time, so that no more should be bought."""
+        if not self.urgent:
+            return False
+        left = (self.urgent[0][0] - datetime.now(UTC)).total_seconds()
+        return len(self.urgent) * self.seconds_per_file > left / 2
 
     def settle(self) -> None:
         """The cost of a reserved job is known, or will not be known by this run."""
@@ -174,7 +202,8 @@ async def open_run(
             run.halt(stop)
         async with asyncio.TaskGroup() as background:
             lease = background.create_task(_keep_lease(ledger))
-            yield run
+            with _listening(run):
+                yield run
             lease.cancel()
         await ledger.learn(settings.service.base_url, asdict(limits.learned()))
     finally:
@@ -196,3 +225,33 @@ async def _keep_lease(ledger: Ledger) -> None:
     while True:
         await asyncio.sleep(leases.LEASE.seconds / 4)
         await ledger.renew()
+
+
+@contextmanager
+def _listening(run: Run) -> Iterator[None]:
+    """The first signal to end stops the run politely; a second one, or `GRACE` seconds, at once.
+
+    Stopping at once loses nothing either: what was on the wire is in doubt for the next run.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield  # only the main thread hears signals
+        return
+    loop, body = asyncio.get_running_loop(), asyncio.current_task()
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+
+    def heard(number: signal.Signals) -> None:
+        if run.interrupted and body:
+            body.cancel()
+        else:
+            run.interrupt(number.name)
+            if body:
+                loop.call_later(GRACE, body.cancel)
+
+    for number in before:
+        loop.add_signal_handler(number, heard, number)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            loop.remove_signal_handler(number)
+            signal.signal(number, handler)

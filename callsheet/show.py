@@ -17,7 +17,6 @@ from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsed
 from rich.progress import Progress as Bar
 from rich.table import Table
 
-from callsheet import plan as plans
 from callsheet.errors import CallsheetError
 from callsheet.quote import Quote
 from callsheet.records import Model, State, Totals, dollars
@@ -26,6 +25,7 @@ from callsheet.watch import Progress
 
 out = Console(highlight=False, soft_wrap=True)
 err = Console(stderr=True, highlight=False, soft_wrap=True)
+_LINES = 30  # of a quote's table
 PLAIN_EVERY = 5.0  # seconds between two lines of progress where stderr is no terminal
 
 
@@ -102,36 +102,30 @@ def show_error(error: CallsheetError) -> None:
 
 
 def show_quote(quote: Quote, console: Console = out) -> None:
-    """Prints the quote: a line for each distinct price, and the sum."""
-    table = Table("model", "what", box=SIMPLE_HEAD)
-    for name in ("jobs", "each", "total"):
-        table.add_column(name, justify="right")
-    for line in plans.lines(quote.plan).iter_rows(named=True):
-        what = [line["resolution"] or "", f"{line['duration']} s" if line["duration"] else ""]
-        what += ["with sound"] if line["sound"] else []
-        each = f"{dollars(line['total'] / line['jobs'])}" if line["total"] is not None else "unpriced"
-        total = dollars(line["total"]) if line["total"] is not None else ""
-        table.add_row(line["model"], ", ".join(filter(None, what)), str(line["jobs"]), each, total)
+    """Prints the quote: a line for each distinct price, what it comes to, and what is wrong where."""
+    table = Table(box=SIMPLE_HEAD)
+    lines = quote.table()
+    numbers = ("bought", "to buy", "each", "USD")
+    for name in ("model", "what", *numbers):
+        table.add_column(name, justify="right" if name in numbers else "left", no_wrap=name in numbers)
+    for line in lines[:_LINES]:
+        sound = f"sound {line['sound']}" if line["sound"] else ""
+        what = ", ".join(filter(None, (line["resolution"], line["duration"], sound)))
+        table.add_row(escape(line["model"]), escape(what), *(line[name] for name in numbers))
     console.print(f"[bold]{quote.plan.batch}[/]")
-    console.print(table)
-    _pairs(
-        console,
-        [
-            ("Rows", f"{quote.plan.rows} read, {quote.plan.rejected_rows} rejected"),
-            (
-                "Jobs",
-                f"{quote.plan.jobs}: {quote.to_buy} to buy, {quote.already_bought} already bought"
-                + (f", {quote.held} failed or in doubt and left so" if quote.held else ""),
-            ),
-            ("To pay", f"{dollars(quote.quoted)} {quote.plan.currency}"),
-            ("Balance", f"{dollars(quote.balance)} {quote.plan.currency}"),
-        ],
-    )
+    if lines:
+        console.print(table)
+    if len(lines) > _LINES:
+        console.print(f"  and {len(lines) - _LINES} prices more")
+    _pairs(console, quote.facts())
     for reject in quote.plan.rejects[:10]:
-        console.print(f"  [yellow]line {reject.line}, {escape(reject.column)}: {escape(reject.reason)}[/]")
+        where = ", ".join(filter(None, (f"line {reject.line}", reject.column)))
+        console.print(f"  [yellow]{escape(where)}: {escape(reject.reason)}[/]")
     if len(quote.plan.rejects) > 10:
         console.print(f"  and {len(quote.plan.rejects) - 10} more in rejects.csv")
-    if not quote.to_buy:
+    if not quote.plan.jobs:
+        console.print("[yellow]Nothing to buy: no row can be bought as it is.[/]")
+    elif not quote.to_buy and not quote.held:
         console.print("[green]Nothing to buy: everything is bought already.[/]")
 
 
@@ -188,29 +182,22 @@ def show_status(batch: str, totals: Totals) -> None:
 
 
 def show_models(models: Iterable[Model]) -> None:
-    """Prints the catalogue, a line for each rate."""
-    table = Table(
-        "model", "type", "ratios", "resolution", "durations", "sound", "unit", "USD a unit", "references"
-    )
+    """Prints the catalogue: what each model takes, defaults first, and what it costs."""
     for model in models:
-        shared = (escape(model.id), model.type, " ".join(model.supported_aspect_ratios))
-        durations = " ".join(map(str, model.supported_durations))
-        roles = " ".join(f"{role}:{count}" for role, count in model.supported_references.items())
+        out.print(f"[bold]{escape(model.id)}[/]  {model.type}")
+        takes = [
+            ("ratios", ", ".join(model.supported_aspect_ratios)),
+            ("sizes", ", ".join(model.supported_resolutions)),
+            ("seconds", ", ".join(map(str, model.supported_durations))),
+            ("images", ", ".join(f"{role} {most}" for role, most in model.supported_references.items())),
+        ]
+        _pairs(out, [(name, values) for name, values in takes if values])
         for rate in model.pricing.rates:
-            table.add_row(
-                *shared,
-                rate.resolution,
-                durations,
-                rate.sound,
-                rate.billable_unit,
-                str(rate.unit_price),
-                roles,
-            )
+            sound = "" if rate.sound == "not_applicable" else f", {rate.sound.replace('_', ' ')}"
+            price = f"{rate.unit_price} {model.pricing.currency} / {rate.billable_unit.replace('_', ' ')}"
+            _pairs(out, [("price", f"{price} at {rate.resolution}{sound}")])
         if not model.pricing.rates:
-            table.add_row(
-                *shared, " ".join(model.supported_resolutions), durations, "", "", "unpriced", roles
-            )
-    out.print(table)
+            _pairs(out, [("price", "unpriced: the catalogue has no rate")])
 
 
 def _pairs(console: Console, pairs: Iterable[tuple[str, str]]) -> None:

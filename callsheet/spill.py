@@ -22,7 +22,7 @@ class Spill:
     def add(self, table: pl.DataFrame) -> None:
         """Sets one more table aside."""
         packed = io.BytesIO()
-        table.write_ipc(packed, compression="uncompressed")
+        table.write_ipc(packed, compression="lz4")
         self._file.seek(self._ends[-1])
         self._file.write(packed.getbuffer())
         self._ends.append(self._file.tell())

@@ -5,10 +5,8 @@ A plain function, not a task: it takes no time of its own, and its quote belongs
 
 from __future__ import annotations
 
-import polars as pl
 from prefect.artifacts import acreate_table_artifact
 
-from callsheet import plan as plans
 from callsheet import quote as quotes
 from callsheet.errors import Stop
 from callsheet.plan import Plan
@@ -34,9 +32,8 @@ async def approve(
     """
     quote = await quotes.quote_plan(plan, settings, client)
     WATCHER.get().quoted(quote)
-    await acreate_table_artifact(
-        plans.lines(plan).cast(pl.String).to_dicts(), key="quote", description=quote.line()
-    )
+    facts = "\n".join(f"- **{name}**: {fact}" for name, fact in quote.facts())
+    await acreate_table_artifact(quote.table(), key="quote", description=facts)
     stop = quote.objection(settings)
     if stop is None and not approved:
         needed = quotes.approval_needed(quote, settings)

@@ -33,21 +33,23 @@ STORE_TRIES = 3  # a store that refuses this often is left for the next run
 @task(name="download", task_run_name="download", cache_policy=NO_CACHE, persist_result=False)
 async def download(run: Run) -> None:
     """Downloads the files of earlier runs and of this one, the most urgent first."""
-    urgent: list[tuple[datetime, int, File]] = []
     order = itertools.count()
     free = anyio.Semaphore(SIDE_BY_SIDE)
 
     async def most_urgent() -> None:
         async with free:
-            _, _, file = heapq.heappop(urgent)
+            _, _, file = heapq.heappop(run.urgent)
+            began = anyio.current_time()
             await _collect(run, file)
+            took = (anyio.current_time() - began) / SIDE_BY_SIDE
+            run.seconds_per_file += (took - run.seconds_per_file) / 10  # a moving average
 
     try:
         await _sweep(run)
         async with anyio.create_task_group() as fetching:
 
             def add(file: File) -> None:
-                heapq.heappush(urgent, (file.media.deletes_at, next(order), file))
+                heapq.heappush(run.urgent, (file.media.deletes_at, next(order), file))
                 fetching.start_soon(most_urgent)
 
             for file in run.adopted_files:
@@ -95,7 +97,7 @@ async def _fetch(run: Run, file: File) -> tuple[File, Spooled] | None:
                     file, f"the file could not be had before {file.media.deletes_at}: {error}"
                 )
                 return None
-            elif anyio.current_time() > patience:
+            elif run.interrupted or anyio.current_time() > patience:
                 WATCHER.get().note(
                     f"row {file.attempt.row_id}: not downloaded yet, left for the next run: {error}"
                 )

@@ -24,11 +24,13 @@ NOT_FOUND_TRIES = 3  # a 404 may be a replica that lags; three in a row are the 
 async def poll(run: Run) -> None:
     """Polls the videos of earlier runs and of this one, all side by side."""
     with run.files.end() as files:
-        async with anyio.create_task_group() as polling:
+        if run.interrupted:
+            return
+        async with anyio.create_task_group() as run.polling:
             for video in run.adopted_videos:
-                polling.start_soon(_follow, run, video, files)
+                run.polling.start_soon(_follow, run, video, files)
             async for video in run.videos.items:
-                polling.start_soon(_follow, run, video, files)
+                run.polling.start_soon(_follow, run, video, files)
 
 
 async def _follow(run: Run, video: Attempt, files: MemoryObjectSendStream[File]) -> None:
@@ -38,11 +40,12 @@ async def _follow(run: Run, video: Attempt, files: MemoryObjectSendStream[File])
         run.settle()
         return
     run.limits.release()
-    if isinstance(end, Failed):
-        await run.ledger.failed(video, end.code, end.message)
-    else:
-        for file in await run.keep(video, end):
-            await files.send(file)
+    with anyio.CancelScope(shield=True):  # an end that is known is kept, also when the run is interrupted
+        if isinstance(end, Failed):
+            await run.ledger.failed(video, end.code, end.message)
+        else:
+            for file in await run.keep(video, end):
+                await files.send(file)
     run.settle()
 
 

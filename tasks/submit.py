@@ -19,7 +19,15 @@ from prefect import task
 from prefect.cache_policies import NO_CACHE
 
 from callsheet import points, references
-from callsheet.errors import BalanceTooLow, CallsheetError, KeyRefused, RateLimit, Refusal, ServiceError
+from callsheet.errors import (
+    BalanceTooLow,
+    CallsheetError,
+    KeyRefused,
+    RateLimit,
+    Refusal,
+    ServiceDown,
+    ServiceError,
+)
 from callsheet.limits import Turn
 from callsheet.records import Attempt, File, Job, Kind
 from callsheet.run import Run
@@ -53,7 +61,7 @@ async def submit(run: Run) -> None:
 async def _reserved(run: Run) -> AsyncIterator[tuple[Job, Attempt]]:
     """The jobs to buy, in the plan's order, each reserved against the budget."""
     jobs = run.plan.jobs_in_order() if run.plan else iter(())
-    while block := list(itertools.islice(jobs, BLOCK)):
+    while not run.stop and (block := list(itertools.islice(jobs, BLOCK))):
         while block and not run.stop:
             run.settled.clear()
             reserved, considered = await _reserve(run, block)
@@ -106,10 +114,17 @@ async def _buy(
         run.halt(error)
         return
     while True:
-        async with run.limits.turn(job.kind) as turn:
-            with anyio.CancelScope(
-                shield=True
-            ):  # when buying stops, what is on the wire still gets its answer
+        while run.late():  # noqa: ASYNC110 - it is the passing of time that ends it, not an event
+            await anyio.sleep(1)
+        async with run.limits.turn(job.kind) as turn, run.breaker.passing():
+            if run.breaker.hopeless:
+                run.halt(
+                    ServiceDown("the service fails for every job", hint="The same command goes on later.")
+                )
+            if run.stop:
+                turn.unsent()
+                return
+            with anyio.CancelScope(shield=True):  # what is on the wire still gets its answer
                 outcome = await _send(run, attempt, body, turn, tries)
         if isinstance(outcome, Attempt | list):
             await _hand_on(outcome, videos, files)
@@ -156,6 +171,7 @@ async def _send(
     except ServiceError as error:
         return await _not_bought(run, attempt, error, turn, tries)
     points.passed("after submit")
+    run.breaker.worked()
     if attempt.kind is Kind.VIDEO:
         turn.answered(*(accepted.rate or _UNSAID))
         turn.keep()
@@ -176,6 +192,8 @@ async def _not_bought(
         await run.ledger.doubt(attempt, str(error))
         return _InDoubt()
     if verdict is Verdict.REFUSED or (verdict is Verdict.SAYS_NO and tries >= run.settings.attempts):
+        if verdict is Verdict.SAYS_NO:
+            run.breaker.given_up()
         code = error.code if isinstance(error, Refusal) else "server_error"
         await run.ledger.failed(attempt, code, str(error))
         return None

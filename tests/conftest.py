@@ -42,12 +42,15 @@ def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[s3_server.Server]:
 
 
 @pytest.fixture
-def start_backlot() -> Iterator[Callable[..., Backlot]]:
+def start_backlot(tmp_path: Path) -> Iterator[Callable[..., Backlot]]:
     """Starts a service in a box, with the settings given; it stops when the test ends."""
     with ExitStack() as stack:
 
         def start(**settings: Any) -> Backlot:
             quick = {"port": 0, "image_seconds": 0, "video_seconds": 0.2} | settings
+            if isinstance(rules := settings.get("faults"), dict):
+                quick["faults"] = tmp_path / "faults.yaml"
+                quick["faults"].write_text(yaml.safe_dump(rules))
             return stack.enter_context(serve(BacklotSettings(**quick)))
 
         yield start
@@ -85,6 +88,15 @@ class Project:
             old = self.settings.get(name)
             self.settings[name] = old | value if isinstance(old, dict) and isinstance(value, dict) else value
         self.config.write_text(yaml.safe_dump(self.settings))
+
+    def at_absolute_paths(self) -> None:
+        """For runs that start in another folder."""
+        self.set(
+            input={"path": str(self.folder / "prompts.csv")},
+            storage={"url": str(self.folder / "out/media")},
+            ledger={"url": f"sqlite:///{self.folder}/out/ledger.db"},
+            report={"url": str(self.folder / "out/report")},
+        )
 
     def run(self, *overrides: str, approved: bool = False) -> Summary:
         """Runs the flow in this process."""

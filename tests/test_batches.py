@@ -6,7 +6,7 @@ import csv
 import gzip
 import io
 import json
-from collections.abc import Iterator
+import sys
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -147,6 +147,50 @@ def test_a_dialect_is_found_out(batch, name):
     assert read.rows.select("row_id", "prompt", "line").rows() == [("a", "said", 2), ("b", "café", 3)]
 
 
+GOLDEN = Path(__file__).parent / "data"
+FILES = json.loads((GOLDEN / "dialects.json").read_text())
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_golden_file_is_read_as_every_other(name):
+    """The same three rows, as spreadsheets, databases and people save them."""
+    found = read(settings(GOLDEN / "dialects" / name, **FILES[name]["input"]))
+    cells = found.rows.with_columns(note=pl.col("carried").struct.field("note").fill_null(""))
+    assert cells.select("row_id", "prompt", "duration", "sound", "note").rows() == [
+        ("a", 'She said, "hi"; then | left', 5, True, "x"),
+        ("b", "café\nau lait", 5, True, ""),
+        ("c", "plain", None, None, "last"),
+    ]
+    assert found.rows["line"].to_list() == FILES[name]["lines"]
+    assert [each.line for each in found.rejects] == ([6] if name.startswith("blank-and-ragged") else [])
+
+
+def test_every_golden_file_is_read():
+    assert {each.name for each in (GOLDEN / "dialects").iterdir()} - {".gitattributes"} == set(FILES)
+
+
+def test_a_missing_column_s_hint_is_about_that_column(tmp_path):
+    def hint(header: str, **given: Any) -> str:
+        (tmp_path / "x.csv").write_text(f"{header}\n1,2\n")
+        with pytest.raises(InputError) as caught:
+            read(settings(tmp_path / "x.csv", **given))
+        return caught.value.hint
+
+    assert "{prompt: text}" in hint("id,text")
+    assert "{prompt: Prompt}" in hint("id,Prompt")
+    assert "{model: still-1}" in hint("id,prompt", defaults={})
+    assert "{model: Model}" in hint("prompt,Model", defaults={})
+    assert "{duration: secs}" in hint("prompt,secs", columns={"duration": "seconds"})
+    assert "input.template" in hint("a,b", template="{a} {c}")
+
+
+def test_a_workbook_needs_its_extra_and_says_so(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "fastexcel", None)
+    with pytest.raises(InputError) as caught:
+        read(settings(GOLDEN / "dialects/workbook.xlsx"))
+    assert "callsheet[xlsx]" in caught.value.hint
+
+
 def test_quotes_are_read_as_spreadsheets_write_them(batch):
     read = batch('prompt,id\r\n"a ""big"", red cat\r\nasleep",1\r\n5" nail,2\r\n')
     assert prompts(read) == [(2, 'a "big", red cat\nasleep'), (4, '5" nail')]
@@ -188,6 +232,36 @@ def test_packed_files_read_as_unpacked_ones(tmp_path, ending):
     assert places(read_batch) == [(6, "id", "line 5 has this id already")]
 
 
+def tables(path: Path, **given: Any) -> tuple[list[tuple[Any, ...]], list[int]]:
+    """Lines and cells of the rows, and the lines of the ragged ones."""
+    declared = {"delimiter": None, "encoding": None, "wanted": ()} | given
+    found = list(delimited.read(path, path.name, **declared))
+    rows = [row for each in found for row in each.cells.select(each.lines.alias("line"), pl.all()).rows()]
+    return rows, [reject.line for each in found for reject in each.rejects]
+
+
+def reference(text: str, delimiter: str) -> tuple[list[tuple[Any, ...]], list[int]] | None:
+    """The same, by `csv` alone; None where the quoting is broken."""
+    reader = csv.reader(io.StringIO(text, newline="\n"), delimiter=delimiter, strict=True)
+    rows, ragged, begins = [], [], 1
+    try:
+        width = len(next(reader))
+        while True:
+            begins = reader.line_num + 1
+            cells = next(reader, None)
+            if cells is None:
+                return rows, ragged
+            if len(cells) == width and any(cells) and (width > 1 or cells[0].strip()):
+                rows.append((begins, *cells))
+            elif len(cells) != width and (len(cells) > 1 or (cells and cells[0].strip())):
+                ragged.append(begins)
+    except csv.Error:
+        return None
+
+
+BLOCKS = [1, 10, 1 << 22]
+
+
 @given(
     st.lists(
         st.lists(st.text('ab",;|\t\n ', max_size=6), min_size=3, max_size=3) | st.just([]),
@@ -196,9 +270,10 @@ def test_packed_files_read_as_unpacked_ones(tmp_path, ending):
     ),
     st.sampled_from([",", ";", "|"]),
     st.sampled_from(["\n", "\r\n"]),
+    st.sampled_from(BLOCKS),
 )
-@quick(max_examples=150, deadline=None)
-def test_every_cell_and_line_is_that_of_the_obvious_reference(tmp_path_factory, rows, delimiter, ends):
+@quick(max_examples=100, deadline=None)
+def test_every_cell_and_line_is_that_of_the_obvious_reference(tmp_path_factory, rows, delimiter, ends, block):
     text = io.StringIO()
     writer = csv.writer(text, delimiter=delimiter, lineterminator="\n")
     writer.writerow("xyz")
@@ -210,10 +285,76 @@ def test_every_cell_and_line_is_that_of_the_obvious_reference(tmp_path_factory, 
             expected.append((line, *row))
     path = tmp_path_factory.mktemp("dialect") / "x.csv"
     path.write_bytes(text.getvalue().replace("\n", ends).encode())
-    tables = list(delimited.read(path, "x.csv", delimiter=delimiter, encoding=None, wanted=()))
-    found = [row for each in tables for row in each.cells.select(each.lines.alias("line"), "x", "y", "z").rows()]
-    assert found == expected
-    assert not any(each.rejects for each in tables)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(delimited, "_BLOCK", block)
+        assert tables(path, delimiter=delimiter) == (expected, [])
+
+
+PIECES = [
+    " ",
+    "a",
+    "\u00e9 ",
+    "\ufeff",
+    "#",
+    "\\",
+    "\0",
+    '"',
+    '""',
+    ",",
+    ",",
+    "\n",
+    "\n",
+    '"a,\n"',
+    ',"b",',
+    '\n"',
+]
+
+
+@given(
+    st.lists(st.sampled_from(PIECES), max_size=30).map("".join),
+    st.sampled_from(["x\n", "x,y\n", 'x,"y\nz",\n']),
+    st.sampled_from(BLOCKS),
+)
+@quick(max_examples=200, deadline=None)
+def test_any_text_at_all_is_read_as_the_reference_reads_it(tmp_path_factory, text, header, block):
+    path = tmp_path_factory.mktemp("text") / "x.csv"
+    path.write_bytes((header + text).encode())
+    expected = reference(header + text, ",")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(delimited, "_BLOCK", block)
+        if expected is None:
+            with pytest.raises(InputError, match="broken quoting"):
+                tables(path, delimiter=",", quote='"')
+        else:
+            rows, ragged = expected
+            nameless = 3 if header.count(",") == 2 else None
+            found = tables(path, delimiter=",", quote='"')
+            assert found == ([row[:nameless] for row in rows], ragged)
+
+
+def test_a_regular_file_never_takes_the_slow_way_and_a_stray_line_only_for_its_block(tmp_path, monkeypatch):
+    lines = [f'{at},"one, ""two""\nthree {at}",x\n' for at in range(3000)]
+    slow = []
+    real = delimited._irregular
+
+    def counted(*given: Any) -> Any:
+        table, last = real(*given)
+        slow.append(table.cells.height)
+        return table, last
+
+    monkeypatch.setattr(delimited, "_BLOCK", 10_000)
+    monkeypatch.setattr(delimited, "_irregular", counted)
+    path = tmp_path / "x.csv"
+    path.write_text("id,prompt,c\n" + "".join(lines))
+    rows, _ = tables(path)
+    assert rows[2999] == (2 + 2 * 2999, "2999", 'one, "two"\nthree 2999', "x")
+    assert slow == []
+    lines[1500] = '1500,5" nail\n'
+    path.write_text("id,prompt,c\n" + "".join(lines))
+    rows, ragged = tables(path)
+    assert ragged == [2 + 2 * 1500]
+    assert rows[2998] == (2 + 2 * 2999 - 1, "2999", 'one, "two"\nthree 2999', "x")
+    assert 0 < sum(slow) < 1000
 
 
 @pytest.mark.parametrize(
@@ -288,6 +429,14 @@ def test_an_id_made_from_content_survives_a_new_order_a_new_note_and_more_sample
     assert after.rows()[:3] == [before.row(0), before.row(1), before.row(2)]
     assert before["row_id"].n_unique() == 3
     assert before["row_id"][0].rsplit("-", 1)[0] == before["row_id"][2].rsplit("-", 1)[0]
+
+
+def test_an_id_made_from_content_counts_the_occurrences_of_that_content(batch, monkeypatch):
+    monkeypatch.setattr(delimited, "_BLOCK", 20)
+    ids = batch("id,prompt\n,x\n,y\nown,x\n,x\n,y\n,x\n").rows["row_id"]
+    contents = [each.rsplit("-", 1)[0] for each in ids]
+    assert [each.rsplit("-", 1)[-1] for each in ids] == ["1", "1", "own", "2", "2", "3"]
+    assert contents[0] == contents[3] == contents[5] != contents[1] == contents[4]
 
 
 def test_an_id_made_from_content_does_not_depend_on_the_matrix(batch):
@@ -415,12 +564,6 @@ def test_a_nested_column_where_text_is_meant_is_refused(tmp_path):
     pl.DataFrame({"prompt": [["a"]]}).write_parquet(tmp_path / "shots.parquet")
     with pytest.raises(InputError, match="the column 'prompt' holds"):
         read(settings(tmp_path / "shots.parquet"))
-
-
-@pytest.fixture(scope="module")
-def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[servers.Server]:
-    with servers.s3(tmp_path_factory.mktemp("s3")) as server:
-        yield server
 
 
 @pytest.fixture

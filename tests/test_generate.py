@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import io
 import json
@@ -17,6 +18,9 @@ import pytest
 from PIL import Image
 
 from callsheet.errors import StorageError
+from callsheet.report import Summary
+from callsheet.service.client import Client
+from flows.generate import generate_batch
 from tests.conftest import Project
 from tests.servers.s3 import Server
 
@@ -32,10 +36,6 @@ def stills(count: int, **more: Any) -> list[dict[str, Any]]:
 
 
 def balance(project: Project) -> Decimal:
-    import asyncio
-
-    from callsheet.service.client import Client
-
     async def ask() -> Decimal:
         async with Client(project.backlot.base_url, project.backlot.api_key) as client:
             return await client.balance()
@@ -216,10 +216,6 @@ def test_an_unpriced_row_is_refused_with_the_reason(project: Make) -> None:
 
 
 def test_two_runs_of_the_same_batch_at_once_buy_each_job_once(project: Make) -> None:
-    import asyncio
-
-    from flows.generate import generate_batch
-
     made = project(stills(20), image_seconds=0.1)
 
     async def both() -> list[Any]:
@@ -288,3 +284,32 @@ def test_a_slice_of_a_real_prompt_file_is_generated(project: Make) -> None:
     assert (summary.outcome, summary.jobs) == ("complete", 82)
     assert summary.spent == 82 * Decimal("0.0015") == Decimal("100") - balance(made)
     assert set(made.manifest().columns) >= {"Category", "Challenge", "Note"}
+
+
+def test_unpriced_rows_are_bought_where_the_config_allows_it_and_cost_what_usage_says(project: Make) -> None:
+    made = project([{"id": "a", "prompt": "x", "model": "proof-1"}])
+    made.set(budget={"allow_unpriced": True})
+    summary = made.run()
+    assert (summary.stored, summary.quoted, summary.spent) == (1, 0, Decimal("0.0525"))
+    assert summary.spent == Decimal("100") - balance(made)
+
+
+def test_a_run_whose_balance_is_spent_by_others_stops_and_keeps_what_it_has(project: Make) -> None:
+    """402 in the middle: no more submissions, and no job fails for it."""
+    made = project([*stills(30)], image_seconds=0.3, concurrency=2, balance=Decimal("0.0450"))
+    made.set(limits={"concurrency": 1})
+
+    async def spend() -> None:
+        while not list(made.folder.glob("out/media/**/*.jpeg")):  # noqa: ASYNC110 - a file rings no bell
+            await asyncio.sleep(0.05)
+        async with Client(made.backlot.base_url, made.backlot.api_key) as client:
+            await client.create_image({"model": "still-1", "prompt": "somebody else's"})
+
+    async def both() -> Summary:
+        summary, _ = await asyncio.gather(generate_batch(str(made.config)), spend())
+        return summary
+
+    summary = asyncio.run(both())
+    assert (summary.stop_reason, summary.exit_code, summary.failed) == ("balance", 4, 0)
+    assert summary.spent + Decimal("0.0400") + balance(made) == Decimal("0.0450")
+    assert summary.stored == summary.spent / Decimal("0.0015") < 30

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import resource
 from dataclasses import replace
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -20,8 +21,9 @@ from hypothesis import settings as quick
 from hypothesis import strategies as st
 
 from callsheet import batches, references
+from callsheet import jobs as jobs_module
 from callsheet.errors import ConfigError, InputError, StorageError
-from callsheet.plan import Plan, lines, make, open_plan
+from callsheet.plan import Plan, make, open_plan
 from callsheet.records import Job, Kind, Model
 from callsheet.settings import Settings
 
@@ -195,9 +197,6 @@ def test_unpriced_rows_are_jobs_only_where_the_config_allows_it(plan):
     assert [each.price for each in jobs(made) if each.model == "proof-1"] == [None]
     assert [each.line for each in made.rejects] == [4, 6]
     assert made.keys()["price"].null_count() == 1
-    assert lines(made).filter(model="proof-1").select("jobs", "unit_price", "total").rows() == [
-        (1, None, None)
-    ]
 
 
 def test_keys_are_the_address_of_batch_row_sample_and_request(plan):
@@ -343,6 +342,40 @@ def test_the_same_input_makes_the_same_bytes(plan, tmp_path):
         assert (tmp_path / f"one{ending}").read_bytes() == (tmp_path / f"two{ending}").read_bytes()
 
 
+def test_the_plan_is_the_same_however_small_the_slices_it_was_made_in(plan, tmp_path, monkeypatch):
+    rows = "id,model,prompt,samples,sound\n"
+    for at in range(300):
+        own = at if at % 3 else ""
+        rows += f'{own},reel-1,"a {at % 7}, or\n{at % 5}",{1 + at % 4},{"maybe" if at % 50 == 49 else "no"}\n'
+        rows += f"{at},still-1,again,,\n" if at % 40 == 1 else ""
+    matrix = {"aspect_ratio": ["1:1", "16:9", "2:1"]}
+    whole = plan(rows, to="whole.parquet", matrix=matrix)
+    monkeypatch.setattr("callsheet.delimited._BLOCK", 500)
+    monkeypatch.setattr("callsheet.jobs._MOST_JOBS", 7)
+    sliced = plan(rows, to="sliced.parquet", matrix=matrix)
+    assert jobs(sliced) == jobs(whole)
+    assert len({each.key for each in jobs(whole)}) == whole.jobs > 1000
+    assert sliced.rejects == whole.rejects
+    assert (sliced.rows, sliced.rejected_rows) == (whole.rows, whole.rejected_rows) == (308, 308)
+    for ending in (".parquet", ".rejects.parquet"):
+        one, other = (tmp_path / f"{name}{ending}" for name in ("whole", "sliced"))
+        assert one.read_bytes() == other.read_bytes()
+
+
+def test_a_row_of_many_samples_is_made_a_slice_at_a_time(plan, monkeypatch):
+    heights = []
+    real = jobs_module.Lister._list
+    monkeypatch.setattr(jobs_module, "_MOST_JOBS", 100)
+    monkeypatch.setattr(
+        jobs_module.Lister,
+        "_list",
+        lambda *given: heights.append((made := real(*given)).table.height) or made,
+    )
+    made = plan("prompt,samples\n" + "x,40\n" * 10 + "y,1000\nz,1\n")
+    assert made.jobs == 1401
+    assert heights == [0, 80, 80, 80, 80, 80, 1000, 1]
+
+
 def test_a_plan_is_read_back_as_it_was(plan):
     made = plan(MIXED)
     again = open_plan(made.path)
@@ -355,7 +388,6 @@ def test_a_plan_of_nothing_is_a_plan(plan):
     made = plan("prompt,model\nx,none\n")
     assert (made.jobs, made.quoted, made.rows, len(made.rejects)) == (0, Decimal(0), 1, 1)
     assert jobs(made) == []
-    assert lines(made).height == 0
 
 
 def test_a_run_keeps_its_plan_when_another_run_makes_a_new_one(plan):
@@ -365,7 +397,7 @@ def test_a_run_keeps_its_plan_when_another_run_makes_a_new_one(plan):
     second = plan("id,prompt\n3,z\n")
     assert [each.row_id for each in reading] == ["2"]
     assert [each.row_id for each in jobs(first)] == ["1", "2"]
-    assert first.keys().height == lines(first)["jobs"].sum() == 2
+    assert first.keys().height == first.scan().collect().height == 2
     assert first.path == second.path
     assert [each.row_id for each in jobs(second)] == ["3"]
 
@@ -391,6 +423,21 @@ def test_what_is_no_plan_is_said_so(plan, tmp_path):
         plan(MIXED, to="file/plan.parquet")
 
 
+def test_a_full_disk_is_said_so_and_leaves_the_last_plan(plan, tmp_path):
+    last = plan(MIXED)
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    settings = plan.settings(tmp_path / "shots.csv")
+    batch = batches.read(settings)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, hard))
+    try:
+        with pytest.raises(StorageError, match="the plan cannot be written"):
+            make(batch, CATALOGUE, settings, tmp_path / "plan.parquet", now=NOW)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert jobs(open_plan(last.path)) == jobs(last)
+    assert len(list(tmp_path.iterdir())) == 3
+
+
 def test_jobs_are_read_slice_by_slice_in_order(plan, monkeypatch):
     monkeypatch.setattr("callsheet.plan._SLICE", 3)
     made = plan("id,prompt\n" + "".join(f"{at},p\n" for at in range(10)))
@@ -411,18 +458,6 @@ def test_a_plan_opens_without_our_code(plan):
     assert list(schema) == [
         "key", "row_id", "sample", "line", "type", "model", "resolution", "duration", "sound", "request",
         "inlined", "carried", "billable_unit", "unit_price", "quantity", "price", "currency",
-    ]  # fmt: skip
-
-
-def test_the_quote_is_grouped_by_what_sets_the_price(plan):
-    found = lines(plan(MIXED))
-    assert found.rows() == [
-        ("reel-1", "video", "720p", True, 10, 1, "video_second", Decimal("0.0771"), 10, Decimal("0.771")),
-        ("still-1", "image", "1K", None, None, 1, "image", Decimal("0.0407"), 1, Decimal("0.0407")),
-        ("still-1", "image", "2K", None, None, 2, "image", Decimal("0.0833"), 2, Decimal("0.1666")),
-    ]
-    assert found.columns == [
-        "model", "type", "resolution", "sound", "duration", "jobs", "unit", "unit_price", "quantity", "total",
     ]  # fmt: skip
 
 

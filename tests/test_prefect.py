@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
 from tests.conftest import Project
-from tests.servers.prefect import PrefectServer
+from tests.servers.prefect import PrefectServer, prefect_server
+from tests.test_cli import CALLSHEET
 
 
 @pytest.fixture(scope="module")
@@ -39,12 +43,7 @@ def test_a_deployed_run_buys_a_batch_and_shows_it(
 ) -> None:
     rows = [{"id": f"s{n}", "prompt": f"still {n}", "model": "sketch-1"} for n in range(3)]
     made = project([*rows, {"id": "film", "prompt": "a film", "model": "dailies-1", "duration": 1}])
-    made.set(
-        input={"path": str(made.folder / "prompts.csv")},
-        storage={"url": str(made.folder / "out/media")},
-        ledger={"url": f"sqlite:///{made.folder}/out/ledger.db"},
-        report={"url": str(made.folder / "out/report")},
-    )
+    made.at_absolute_paths()
     keyed = replace(server, environment=server.environment | {"CALLSHEET_API_KEY": made.backlot.api_key})
     with keyed.worker("crew"):
         server.command(
@@ -64,13 +63,60 @@ def test_a_deployed_run_buys_a_batch_and_shows_it(
     assert artifacts["progress"] == 100.0
     assert "test: complete" in artifacts["costs"]
     assert "dailies-1" in artifacts["quote"]
+    logs = [one["message"] for one in _ask(server, "logs") if one["name"] == "callsheet"]
+    assert any("4 to buy" in line for line in logs)
+    assert any("4 of 4 jobs stored" in line for line in logs)
 
 
 def _wait(server: PrefectServer, tag: str) -> dict[str, Any]:
     deadline = time.monotonic() + 120
     while True:
         [run] = _ask(server, "flow_runs", flow_runs={"tags": {"all_": [tag]}})
-        if run["state"]["type"] in ("COMPLETED", "FAILED", "CRASHED"):
+        if run["state"]["type"] in ("COMPLETED", "FAILED", "CRASHED", "CANCELLED"):
             return run
         assert time.monotonic() < deadline, f"the run is still {run['state']}"
         time.sleep(0.3)
+
+
+def test_a_cancel_in_the_ui_stops_politely(server: PrefectServer, project: Callable[..., Project]) -> None:
+    """What was on the wire is answered and stored; nothing is in doubt."""
+    rows = [{"id": f"s{n}", "prompt": f"still {n}", "model": "sketch-1"} for n in range(300)]
+    made = project(rows, image_seconds=0.5, concurrency=6)
+    made.at_absolute_paths()
+    keyed = replace(server, environment=server.environment | {"CALLSHEET_API_KEY": made.backlot.api_key})
+    with keyed.worker("crew"):
+        server.command(
+            *("deployment", "run", "generate-batch/by-hand", "--param", f"config={made.config}"),
+            *("--tag", made.folder.name),
+        )
+        while not list(made.folder.glob("out/media/**/*.jpeg")):
+            time.sleep(0.1)
+        [run] = _ask(server, "flow_runs", flow_runs={"tags": {"all_": [made.folder.name]}})
+        cancelling = {"state": {"type": "CANCELLING"}}
+        httpx.post(f"{server.api}/flow_runs/{run['id']}/set_state", json=cancelling).raise_for_status()
+        ended = _wait(server, made.folder.name)
+    assert ended["state"]["type"] == "CANCELLED"
+    states = made.costs()["state"].value_counts()
+    assert dict(states.iter_rows()) == {"stored": made.manifest().height}
+    assert 0 < made.manifest().height < 300
+
+
+@pytest.mark.soak
+def test_a_run_goes_on_without_the_server(project: Callable[..., Project], tmp_path: Path) -> None:
+    """Prefect is how people watch a run, not what the money rests on."""
+    rows = [{"id": f"s{n}", "prompt": f"still {n}", "model": "sketch-1"} for n in range(60)]
+    made = project(rows, image_seconds=1, concurrency=6)
+    with prefect_server(tmp_path / "prefect") as lost:
+        process = subprocess.Popen(
+            [*CALLSHEET, "run", str(made.config)],
+            env=os.environ | {"PREFECT_API_URL": lost.api},
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        while not list(made.folder.glob("out/media/**/*.jpeg")):
+            time.sleep(0.1)
+    _, err = process.communicate(timeout=120)
+    assert process.returncode == 0, err
+    assert "goes on without it" in err
+    assert "Traceback" not in err
+    assert made.manifest().height == 60

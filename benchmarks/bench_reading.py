@@ -1,0 +1,228 @@
+"""How long a batch takes from its file to its priced plan, and in how much memory, as ratios to bare polars.
+
+    python benchmarks/bench_reading.py [--rows N]
+
+The same rows as CSV (quoted prompts with commas) and as Parquet. Bare polars scans the file, joins the rates
+and sums: it neither checks, nor keys, nor writes anything. Each measurement is a process of its own, best of
+three. Two lines bound what can be had: the SHA-256 of the requests alone, and writing the plan alone. Last,
+`callsheet quote` of 1,000 rows from the shell, start-up included, against a backlot.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from datetime import UTC, datetime
+from decimal import Decimal
+from pathlib import Path
+
+import polars as pl
+
+MODELS = ("still-1", "still-1", "poster-1", "reel-1")
+RESOLUTIONS = {"still-1": ("1K", "2K"), "poster-1": ("1K", "2K"), "reel-1": ("720p", "1080p")}
+RATES = {
+    ("still-1", "1K"): "0.0407",
+    ("still-1", "2K"): "0.0833",
+    ("poster-1", "1K"): "0.0311",
+    ("poster-1", "2K"): "0.0622",
+    ("reel-1", "720p"): "0.0513",
+    ("reel-1", "1080p"): "0.1009",
+}
+WORDS = ["harbour", "orchard", "workshop", "desert", "lantern", "violin", "market", "glacier", "tram", "kite"]
+
+
+def rows(count: int) -> pl.DataFrame:
+    """A batch in which no two prompts are alike, and a fifth has a comma."""
+    at = pl.int_range(count)
+    words = pl.Series(WORDS)
+
+    def word(step: int) -> pl.Expr:
+        return pl.lit(words).gather((at * 2_654_435_761 // step) % len(WORDS))
+
+    comma = pl.when(at % 5 == 0).then(pl.lit(", the first lamps lit")).otherwise(pl.lit(" in the rain"))
+    table = pl.select(
+        id=pl.format("row-{}", at),
+        prompt=pl.concat_str(
+            pl.lit("A "), word(1), pl.lit(" behind a "), word(7), pl.lit(" by the "), word(61),
+            pl.format(", study number {}", at), comma,
+        ),
+        model=pl.lit(pl.Series(MODELS)).gather(at % 4),
+        second=at // 4 % 2,
+        sku=pl.format("K-{}", at % 977),
+    )  # fmt: skip
+    video = pl.col("model") == "reel-1"
+    still = pl.when(pl.col("second") == 1).then(pl.lit("2K")).otherwise(pl.lit("1K"))
+    reel = pl.when(pl.col("second") == 1).then(pl.lit("1080p")).otherwise(pl.lit("720p"))
+    return table.with_columns(
+        resolution=pl.when(video).then(reel).otherwise(still),
+        duration=pl.when(video).then(5 + 5 * pl.col("second")),
+    ).drop("second")
+
+
+def total(count: int) -> Decimal:
+    """What `rows(count)` cost, one row at a time."""
+    price = Decimal(0)
+    for at in range(count):
+        model, second = MODELS[at % 4], at // 4 % 2
+        units = 5 + 5 * second if model == "reel-1" else 1
+        price += Decimal(RATES[model, RESOLUTIONS[model][second]]) * units
+    return price
+
+
+def bare(path: str) -> Decimal:
+    """Scan, join, sum."""
+    rates = pl.LazyFrame(
+        [(*key, price) for key, price in RATES.items()], ["model", "resolution", "unit_price"], orient="row"
+    ).with_columns(pl.col("unit_price").cast(pl.Decimal(18, 6)))
+    scanned = pl.scan_csv(path) if path.endswith("csv") else pl.scan_parquet(path)
+    price = pl.col("unit_price") * pl.col("duration").fill_null(1)
+    return Decimal(scanned.join(rates, on=["model", "resolution"]).select(price.sum()).collect().item())
+
+
+def planned(path: str) -> Decimal:
+    """Read, check, key, price, write the plan."""
+    from callsheet import batches, plan
+    from callsheet.records import Model
+    from callsheet.settings import Settings
+
+    catalogue = {}
+    for name, resolutions in RESOLUTIONS.items():
+        video = name == "reel-1"
+        unit = {"sound": "sound_off" if video else "not_applicable"}
+        unit["billable_unit"] = "video_second" if video else "image"
+        rates = [{"resolution": each, "unit_price": RATES[name, each], **unit} for each in resolutions]
+        catalogue[name] = Model.model_validate(
+            {
+                "id": name,
+                "type": "video" if video else "image",
+                "supported_resolutions": resolutions,
+                "supported_durations": (5, 10) if video else (),
+                "supported_aspect_ratios": ("16:9", "1:1"),
+                "pricing": {"currency": "USD", "rates": rates},
+            }
+        )
+    service = {"base_url": "http://127.0.0.1:1"}
+    settings = Settings.model_validate({"batch": "bench", "service": service, "input": {"path": path}})
+    target = Path(path).with_suffix(".plan.parquet")
+    made = plan.make(batches.read(settings), catalogue, settings, target, now=datetime.now(UTC))
+    if made.rejects:
+        raise SystemExit(f"{made.rejects[:3]}")
+    return made.quoted
+
+
+def hashed(path: str) -> Decimal:
+    """SHA-256 of what a plan's keys are made of, and nothing else."""
+    requests = pl.read_parquet(Path(path).with_suffix(".plan.parquet"), columns=["request"])["request"]
+    start = time.perf_counter()
+    for request in requests.cast(pl.Binary).to_list():
+        hashlib.sha256(request).hexdigest()
+    return Decimal(time.perf_counter() - start)
+
+
+def written(path: str) -> Decimal:
+    """A plan written again, and nothing else."""
+    table = pl.read_parquet(Path(path).with_suffix(".plan.parquet"))
+    start = time.perf_counter()
+    table.write_parquet(Path(path).with_suffix(".again.parquet"), compression="lz4")
+    return Decimal(time.perf_counter() - start)
+
+
+def made(path: str) -> Decimal:
+    """The batch file itself, of as many rows as its name says."""
+    table = rows(int(Path(path).stem))
+    if path.endswith("csv"):
+        table.write_csv(path)
+    else:
+        table.write_parquet(path)
+    return Decimal(table.height)
+
+
+PARTS = {each.__name__: each for each in (made, bare, planned, hashed, written)}
+
+
+def part(name: str, path: str) -> None:
+    """Measures one part in this process, and prints it as JSON."""
+    start = time.perf_counter()
+    answer = PARTS[name](path)
+    seconds = time.perf_counter() - start
+    rss = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    megabytes = rss / (1 << 20 if sys.platform == "darwin" else 1 << 10)
+    print(json.dumps({"answer": str(answer), "seconds": seconds, "mb": megabytes}))
+
+
+def measured(name: str, path: Path, times: int = 3) -> tuple[float, float, set[Decimal]]:
+    """The best seconds, the most megabytes, and the answers of some processes.
+
+    This process stays small, because Linux counts its size to those that it starts.
+    """
+    command = [sys.executable, __file__, "--part", name, str(path)]
+    runs = [json.loads(subprocess.run(command, check=True, capture_output=True).stdout) for _ in range(times)]
+    answers = {Decimal(run["answer"]) for run in runs}
+    return min(run["seconds"] for run in runs), max(run["mb"] for run in runs), answers
+
+
+def from_the_shell(folder: Path) -> float:
+    """Seconds of `callsheet quote` for 1,000 rows, the best of five."""
+    from backlot.server import spawn
+
+    rows(1_000).write_csv(folder / "thousand.csv")
+    (folder / "thousand.yaml").write_text(
+        "batch: thousand\nservice: {base_url: '${CALLSHEET_BASE_URL}'}\ninput: {path: thousand.csv}\n"
+    )
+    main = "from callsheet.cli import main; main()"
+    command = [sys.executable, "-c", main, "quote", "thousand.yaml", "--json"]
+    best = float("inf")
+    with spawn("--api-key", "sk_bench") as (base_url, _):
+        environment = os.environ | {"CALLSHEET_BASE_URL": base_url, "CALLSHEET_API_KEY": "sk_bench"}
+        for _ in range(5):
+            start = time.perf_counter()
+            done = subprocess.run(command, check=True, capture_output=True, cwd=folder, env=environment)
+            best = min(best, time.perf_counter() - start)
+            if json.loads(done.stdout)["jobs"] != 1_000:
+                raise SystemExit(done.stdout)
+    return best
+
+
+def report(folder: Path, count: int, ending: str, right: Decimal) -> Path:
+    """Measures one kind of file, and prints it; returns the file."""
+    path, tenth = folder / f"{count}.{ending}", folder / f"{count // 10}.{ending}"
+    for each in (path, tenth):
+        measured("made", each, times=1)
+    bare_seconds, bare_mb, bare_total = measured("bare", path)
+    seconds, mb, quoted = measured("planned", path)
+    _, tenth_mb, _ = measured("planned", tenth)
+    if not quoted == bare_total == {right}:
+        raise SystemExit(f"{quoted} was quoted, polars says {bare_total}, and {right} is right")
+    print(f"{count:,} rows of {ending}, {path.stat().st_size / 1e6:.0f} MB; quoted {right} USD, exactly")
+    print(f"  bare polars scan, join, sum    {bare_seconds:6.2f} s {bare_mb:6.0f} MB")
+    print(f"  read, check, key, price, write {seconds:6.2f} s {mb:6.0f} MB {seconds / bare_seconds:7.1f} x")
+    print(f"  ten times the rows take        {mb / tenth_mb:6.2f} x the memory of {tenth_mb:.0f} MB")
+    return path
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--rows", type=int, default=1_000_000)
+    parser.add_argument("--part", nargs=2, metavar=("PART", "FILE"), help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    if given.part:
+        part(*given.part)
+        return
+    with tempfile.TemporaryDirectory(prefix="callsheet-") as name:
+        folder, right = Path(name), total(given.rows)
+        for ending in ("csv", "parquet"):
+            path = report(folder, given.rows, ending, right)
+        for part_alone, what in (("hashed", "SHA-256 of the requests"), ("written", "writing the plan")):
+            print(f"{what}, alone: {min(measured(part_alone, path)[2]):.2f} s")
+        print(f"callsheet quote of 1,000 rows, from the shell: {from_the_shell(folder):.2f} s")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,127 @@
+"""Stopping politely, and pausing when the service fails for everyone."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from decimal import Decimal
+
+import anyio
+import anyio.lowlevel
+import pytest
+
+from callsheet import breaker
+from callsheet.breaker import Breaker
+from tests.conftest import Project
+from tests.servers.prefect import PrefectServer
+from tests.test_cli import CALLSHEET, callsheet
+
+Make = Callable[..., Project]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_stops_buying_and_leaves_nothing_in_doubt(
+    project: Make, prefect: PrefectServer, number: signal.Signals
+) -> None:
+    """Images on the wire are answered and stored, videos stay pending, and the report says how it stands."""
+    stills = [{"id": f"s{n}", "prompt": "x", "model": "sketch-1"} for n in range(60)]
+    made = project(
+        [{"id": "film", "prompt": "a film", "model": "dailies-1", "duration": 1}, *stills],
+        image_seconds=0.5,
+        video_seconds=60,
+        concurrency=6,
+    )
+    with subprocess.Popen(
+        [*CALLSHEET, "run", str(made.config), "--json"],
+        env=os.environ | {"PREFECT_API_URL": prefect.api},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        while not list(made.folder.glob("out/media/**/*.jpeg")):
+            assert process.poll() is None
+            time.sleep(0.01)
+        process.send_signal(number)
+        out, err = process.communicate(timeout=30)
+    answer = json.loads(out)
+    assert process.returncode == 4, err
+    assert (answer["outcome"], answer["stop_reason"]) == ("stopped", "interrupted")
+    assert (answer["in_doubt"], answer["pending"]) == (0, 1)
+    assert 0 < answer["stored"] < 60
+    assert Decimal(answer["spent"]) == answer["stored"] * Decimal("0.0015")
+    assert "Traceback" not in err
+    resumed = callsheet(
+        "run", str(made.config), "--json", "--set", "poll.timeout=1", PREFECT_API_URL=prefect.api
+    )
+    assert json.loads(resumed.stdout)["stored"] == 60
+
+
+def test_a_second_signal_stops_at_once_and_still_loses_nothing(project: Make, prefect: PrefectServer) -> None:
+    rows = [{"id": f"s{n}", "prompt": "x", "model": "sketch-1"} for n in range(12)]
+    made = project(rows, image_seconds=3, concurrency=4)
+    with subprocess.Popen(
+        [*CALLSHEET, "run", str(made.config)],
+        env=os.environ | {"PREFECT_API_URL": prefect.api},
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        while "submitting" not in callsheet("status", str(made.config)).stdout:
+            assert process.poll() is None
+        for _ in range(2):
+            process.send_signal(signal.SIGTERM)
+            time.sleep(0.3)
+        _, err = process.communicate(timeout=20)
+    assert process.returncode == 130
+    assert "Traceback" not in err
+    done = callsheet("run", str(made.config), "--json", PREFECT_API_URL=prefect.api)
+    answer = json.loads(done.stdout)
+    assert answer["stored"] + answer["in_doubt"] == 12
+    assert answer["in_doubt"] <= 4
+
+
+@pytest.mark.usefixtures("prefect")
+def test_a_service_that_fails_for_everyone_is_probed_and_not_hammered(
+    project: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(breaker, "PAUSES", (0.01, 0.01))
+    faults = {"rules": [{"endpoint": "images", "do": "error", "status": 503}]}
+    rows = [{"id": f"s{n}", "prompt": "x", "model": "sketch-1"} for n in range(200)]
+    made = project(rows, faults=faults)
+    made.set(attempts=1)
+    summary = made.run()
+    assert (summary.stop_reason, summary.exit_code, summary.spent) == ("service_down", 4, 0)
+    assert summary.submissions < 60, "the rest was never sent"
+
+
+def test_the_breaker_lets_one_probe_through_at_a_time_and_closes_when_it_works(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(breaker, "PAUSES", (0.01, 0.01))
+
+    async def scenario() -> None:
+        guard, inside, most = Breaker(), 0, 0
+        for _ in range(breaker.TOLERATED):
+            guard.given_up()
+
+        async def pass_through(works: bool) -> None:
+            nonlocal inside, most
+            async with guard.passing():
+                inside += 1
+                most = max(most, inside)
+                await anyio.lowlevel.checkpoint()
+                inside -= 1
+                guard.worked() if works else guard.given_up()
+
+        await pass_through(works=False)
+        assert not guard.hopeless
+        async with anyio.create_task_group() as group:
+            for _ in range(5):
+                group.start_soon(pass_through, True)
+        assert most == 1
+        assert not guard.hopeless
+
+    anyio.run(scenario)
