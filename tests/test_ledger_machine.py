@@ -1,0 +1,308 @@
+"""The ledger against an obvious model: any order of claims, steps, deaths, settlements and budgets."""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+from collections import Counter
+from collections.abc import Coroutine
+from dataclasses import dataclass
+from decimal import Decimal
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+import sqlalchemy as sa
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+
+from callsheet import books
+from callsheet.errors import LedgerError
+from callsheet.ledger import Ledger
+from callsheet.records import Attempt, File, Job, State, StoredFile
+from callsheet.tables import runs
+from tests.test_ledger import NOW, generation, job
+
+T = TypeVar("T")
+
+PRICES = ("0.0100", "0.0400", "0.0900")
+JOBS = [job(f"job-{number}", price=PRICES[number % 3]) for number in range(6)]
+IN_HAND = {State.SUBMITTING, State.PENDING}
+
+# Which step leads from which states to which: written down once more, on purpose.
+STEPS: dict[str, tuple[set[State], State]] = {
+    "intend": ({State.PLANNED}, State.SUBMITTING),
+    "release": ({State.SUBMITTING}, State.PLANNED),
+    "pending": ({State.SUBMITTING}, State.PENDING),
+    "generated": ({State.SUBMITTING, State.PENDING}, State.GENERATED),
+    "failed": ({State.SUBMITTING, State.PENDING}, State.FAILED),
+    "doubt": ({State.SUBMITTING}, State.IN_DOUBT),
+    "stored": ({State.GENERATED}, State.STORED),
+    "lost": ({State.GENERATED}, State.LOST),
+}
+
+
+@dataclass
+class Try:
+    """The model of an attempt."""
+
+    job: Job
+    number: int
+    owner: Ledger | None
+    state: State = State.PLANNED
+    cost: Decimal | None = None
+    free_again: bool = False
+    file: File | None = None
+
+    @property
+    def attempt(self) -> Attempt:
+        return Attempt(self.job.key, self.number, self.job.kind, self.job.row_id, 1, self.job.model)
+
+    @property
+    def exposure(self) -> Decimal:
+        held = self.state in IN_HAND | {State.IN_DOUBT} or (self.state is State.PLANNED and self.owner)
+        return self.cost if self.cost is not None else self.job.quoted if held else Decimal(0)
+
+
+class LedgerMachine(RuleBasedStateMachine):
+    """Runs come, buy, and go in every way; what the ledger says must be what the model says."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.loop = asyncio.Runner()
+        self.folder = tempfile.TemporaryDirectory()
+        self.url = f"sqlite:///{Path(self.folder.name)}/ledger.db"
+        self.alive: list[Ledger] = []
+        self.dead: list[Ledger] = []
+        self.tries: list[Try] = []
+
+    def do(self, work: Coroutine[Any, Any, T]) -> T:
+        return self.loop.run(work)
+
+    def teardown(self) -> None:
+        for ledger in self.alive + self.dead:
+            self.do(ledger.close())
+        self.loop.close()
+        self.folder.cleanup()
+
+    def newest(self, one: Job) -> Try | None:
+        return next((each for each in reversed(self.tries) if each.job is one), None)
+
+    def pick(self, data: st.DataObject, things: list[T]) -> T:
+        return things[data.draw(st.integers(0, len(things) - 1))]
+
+    # ---- runs
+
+    @rule()
+    @precondition(lambda self: len(self.alive) < 3)
+    def begins(self) -> None:
+        """A run begins, and takes over from every dead one."""
+        ledger = self.do(Ledger.open(self.url, "b"))
+        self.do(ledger.begin_run())
+        for each in self.tries:
+            if each.owner in self.alive or each.owner is None:
+                continue
+            if each.state is State.SUBMITTING:
+                each.state, each.owner = State.IN_DOUBT, None
+            elif each.state is State.PLANNED:
+                each.owner = None
+            elif each.state in (State.PENDING, State.GENERATED):
+                each.owner = ledger
+        self.alive.append(ledger)
+
+    @rule(data=st.data())
+    @precondition(lambda self: self.alive)
+    def ends(self, data: st.DataObject) -> None:
+        """A run ends in order: what it had reserved is free at once."""
+        ledger = self.pick(data, self.alive)
+        self.do(ledger.end_run())
+        self.alive.remove(ledger)
+        self.dead.append(ledger)
+        for each in self.tries:
+            if each.owner is ledger and each.state is State.PLANNED:
+                each.owner = None
+
+    @rule(data=st.data())
+    @precondition(lambda self: self.alive)
+    def dies(self, data: st.DataObject) -> None:
+        """A run's lease runs out. (Its object stays, as a suspended process would.)"""
+        ledger = self.pick(data, self.alive)
+        engine = sa.create_engine(self.url)
+        with engine.begin() as connection:
+            connection.execute(runs.update().where(runs.c.id == ledger.run_id).values(lease_until=NOW))
+        engine.dispose()
+        with pytest.raises(LedgerError, match="lost its lease"):
+            self.do(ledger.renew())
+        self.alive.remove(ledger)
+        self.dead.append(ledger)
+
+    # ---- buying
+
+    @rule(
+        data=st.data(),
+        wanted=st.lists(st.sampled_from(JOBS), unique_by=lambda one: one.key, min_size=1),
+        limit=st.sampled_from(["0.05", "0.10", "0.20", "1.00"]),
+        retry_failed=st.booleans(),
+        retry_doubt=st.booleans(),
+        skip=st.booleans(),
+    )
+    @precondition(lambda self: self.alive)
+    def reserves(
+        self,
+        data: st.DataObject,
+        wanted: list[Job],
+        limit: str,
+        retry_failed: bool,
+        retry_doubt: bool,
+        skip: bool,
+    ) -> None:
+        ledger = self.pick(data, self.alive)
+        wall = Decimal(limit)
+        policy = {"retry_failed": retry_failed, "retry_doubt": retry_doubt, "skip": skip}
+        reserved, left = self.do(ledger.reserve(wanted, limit=wall, **policy))
+        again = {State.FAILED} if retry_failed else set()
+        again |= {State.IN_DOUBT} if retry_doubt else set()
+        expected: list[tuple[str, int]] = []
+        expected_left: list[Job] = []
+        for at, one in enumerate(wanted):
+            last = self.newest(one)
+            planned = last is not None and last.state is State.PLANNED
+            free = last is None or (planned and last.owner is None) or last.state in again or last.free_again
+            if not free:
+                continue
+            if self.exposure() + one.quoted > wall:
+                if skip:
+                    expected_left.append(one)
+                    continue
+                expected_left = wanted[at:]
+                break
+            if last and planned:
+                last.owner = ledger
+            else:
+                last = Try(one, last.number + 1 if last else 1, ledger)
+                self.tries.append(last)
+            expected.append((one.key, last.number))
+        assert [(one.key, attempt.number) for one, attempt in reserved] == expected
+        assert left == expected_left
+        assert not expected or self.exposure() <= wall
+
+    @rule(
+        data=st.data(), name=st.sampled_from(sorted(STEPS)), cost=st.sampled_from(["0", "0.0100", "0.0450"])
+    )
+    @precondition(lambda self: self.tries)
+    def steps(self, data: st.DataObject, name: str, cost: str) -> None:
+        """Any run, dead ones too, tries any step of any attempt: it is carried out or refused as a whole."""
+        one = self.pick(data, self.tries)
+        ledger = one.owner or self.pick(data, self.alive + self.dead)
+        if data.draw(st.integers(0, 3)) == 0:
+            ledger = self.pick(data, self.alive + self.dead)
+        before, after = STEPS[name]
+        legal = one.state in before and one.owner is ledger
+        if name in ("stored", "lost") and one.file is None:
+            return  # there is no file to say it of
+        try:
+            file = self.do(_step(ledger, one, name, cost))
+        except LedgerError:
+            assert not legal
+            return
+        assert legal
+        one.state = after
+        one.file = file or one.file
+        if name == "generated":
+            one.cost = Decimal(cost)
+        elif name == "failed":
+            one.cost = Decimal(0)
+
+    @rule(data=st.data(), charged=st.booleans())
+    @precondition(lambda self: any(each.state is State.IN_DOUBT for each in self.tries))
+    def settles(self, data: st.DataObject, charged: bool) -> None:
+        """A person settles one doubt, once."""
+        ledger = self.pick(data, self.alive + self.dead)
+        doubt = self.pick(data, self.do(ledger.read(books.doubts)))
+        [one] = [each for each in self.tries if (each.job.key, each.number) == (doubt.job_key, doubt.attempt)]
+        assert one.state is State.IN_DOUBT
+        self.do(ledger.settle([doubt], charged=charged, by="a person", why=None))
+        one.state = State.LOST if charged else State.FAILED
+        one.cost = one.job.quoted if charged else Decimal(0)
+        one.free_again = not charged
+        with pytest.raises(LedgerError, match="in doubt no longer"):
+            self.do(ledger.settle([doubt], charged=not charged, by="another", why=None))
+
+    # ---- what must hold
+
+    def exposure(self) -> Decimal:
+        return sum((each.exposure for each in self.tries), Decimal(0))
+
+    @invariant()
+    def the_ledger_says_what_the_model_says(self) -> None:
+        if not self.alive + self.dead:
+            return
+        ledger = (self.alive + self.dead)[0]
+        newest = {one.key: last.state for one in JOBS if (last := self.newest(one))}
+        assert self.do(ledger.read(books.states)) == newest
+        totals = self.do(ledger.read(books.totals))
+        assert totals.states == Counter(newest.values())
+        assert totals.exposure == self.exposure()
+        assert totals.spent == sum((each.cost or Decimal(0) for each in self.tries), Decimal(0))
+        doubts = [each for each in self.tries if each.state is State.IN_DOUBT]
+        assert totals.in_doubt_exposure == sum((each.job.quoted for each in doubts), Decimal(0))
+        free = {one.key for one in JOBS if (last := self.newest(one)) and last.free_again}
+        assert self.do(ledger.read(books.not_charged)) == free
+
+    @invariant()
+    def what_a_run_took_over_is_its_own(self) -> None:
+        for ledger in self.alive:
+            videos, files = self.do(ledger.adopted())
+            mine = [each for each in self.tries if each.owner is ledger]
+            pending = {each.job.key for each in mine if each.state is State.PENDING}
+            assert {video.job_key for video in videos} == pending
+            generated = {each.job.key for each in mine if each.state is State.GENERATED}
+            assert {file.attempt.job_key for file in files} == generated
+
+
+async def _step(ledger: Ledger, one: Try, name: str, cost: str) -> File | None:
+    """Carries out the step called `name`; returns the file of `generated`."""
+    if name == "pending":
+        await ledger.pending(one.attempt, f"req-{one.job.row_id}")
+    elif name == "generated":
+        paid = generation(one.job.row_id, cost)
+        return (await ledger.generated(one.attempt, paid, [f"{one.job.row_id}.png"], "out"))[0]
+    elif name == "failed":
+        await ledger.failed(one.attempt, "server_error", "no")
+    elif name == "doubt":
+        await ledger.doubt(one.attempt, "cut off")
+    elif name == "stored" and one.file:
+        await ledger.stored(one.file, StoredFile("out/x", "ab" * 32, 7, NOW))
+    elif name == "lost" and one.file:
+        await ledger.lost(one.file, "gone")
+    else:
+        await {"intend": ledger.intend, "release": ledger.release}[name](one.attempt)
+    return None
+
+
+def check(examples: int, steps: int) -> None:
+    run_state_machine_as_test(
+        LedgerMachine,
+        settings=settings(
+            max_examples=examples,
+            stateful_step_count=steps,
+            deadline=None,
+            suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
+        ),
+    )
+
+
+def test_the_ledger_is_its_model() -> None:
+    check(examples=25, steps=30)
+
+
+@pytest.mark.soak
+def test_the_ledger_is_its_model_at_length() -> None:
+    check(examples=1_000, steps=60)
