@@ -178,6 +178,13 @@ def unfinished(connection: sa.Connection, run_id: str) -> tuple[list[Attempt], l
     return [_attempt(row) for row in videos], [_file(row) for row in files]
 
 
+def ended(connection: sa.Connection, batch: str) -> list[File]:
+    """Every file of the batch that is stored or lost."""
+    query = sa.select(media, *_others()).join(attempts, _OF_ONE_JOB).where(attempts.c.batch == batch)
+    over = sa.or_(media.c.stored_at.is_not(None), media.c.lost_at.is_not(None))
+    return [_file(row) for row in connection.execute(query.where(over))]
+
+
 def costs(connection: sa.Connection, batch: str) -> list[dict[str, Any]]:
     """A row for every attempt that was ever submitted, in order of submission."""
     query = (

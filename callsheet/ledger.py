@@ -20,7 +20,7 @@ from typing import Any, Self, TypeVar
 
 import sqlalchemy as sa
 
-from callsheet import books, claims, leases
+from callsheet import books, claims, leases, points
 from callsheet.errors import LedgerError
 from callsheet.records import Attempt, Doubt, File, Generation, Job, State, StoredFile
 from callsheet.tables import attempts, learned, media, open_engine, settlements
@@ -47,7 +47,7 @@ class Ledger:
         self._engine = engine
         self.batch = batch
         self.run_id = run_id
-        self._waiting: list[tuple[Callable[[sa.Connection], Any], asyncio.Future[Any]]] = []
+        self._waiting: list[tuple[str, Callable[[sa.Connection], Any], asyncio.Future[Any]]] = []
         self._committer: asyncio.Task[None] | None = None
 
     # ---- opening, leases and closing
@@ -67,7 +67,9 @@ class Ledger:
         Args:
             balance: what the workspace has, in dollars, where that is known: evidence for later doubts.
         """
-        await self._write(lambda connection: leases.enter(connection, self.run_id, self.batch, balance))
+        await self._write(
+            "begin_run", lambda connection: leases.enter(connection, self.run_id, self.batch, balance)
+        )
 
     async def renew(self) -> None:
         """Renews the lease; to be called well within `leases.LEASE`.
@@ -75,11 +77,11 @@ class Ledger:
         Raises:
             LedgerError: the lease was lost, so another run may own our jobs now: stop at once.
         """
-        await self._write(lambda connection: leases.renew(connection, self.run_id))
+        await self._write("renew", lambda connection: leases.renew(connection, self.run_id))
 
     async def end_run(self) -> None:
         """Leaves: reserved jobs are free again, accepted ones are for the next run. Idempotent."""
-        await self._write(lambda connection: leases.leave(connection, self.run_id))
+        await self._write("end_run", lambda connection: leases.leave(connection, self.run_id))
 
     async def close(self) -> None:
         """Waits for the writes under way and closes the database."""
@@ -119,9 +121,10 @@ class Ledger:
         again = {State.FAILED} if retry_failed else set()
         again |= {State.IN_DOUBT} if retry_doubt else set()
         return await self._write(
+            "reserve",
             lambda connection: claims.reserve(
                 connection, self.batch, self.run_id, jobs, limit=limit, again=again, skip=skip, reuse=reuse
-            )
+            ),
         )
 
     async def intend(self, attempt: Attempt) -> None:
@@ -190,20 +193,22 @@ class Ledger:
                 files.append(File(attempt, index, name, item))
             return files
 
-        return await self._write(op)
+        return await self._write("generated", op)
 
     async def refreshed(self, file: File, source_url: str, deletes_at: datetime) -> None:
         """A video's URL was renewed by polling again."""
         await self._write(
+            "refreshed",
             lambda connection: connection.execute(
                 media.update().where(_is_file(file)).values(source_url=source_url, deletes_at=deletes_at)
-            )
+            ),
         )
 
     async def renamed(self, file: File, name: str) -> None:
         """The reserved name was taken in storage by other bytes; this one is used instead."""
         await self._write(
-            lambda connection: connection.execute(media.update().where(_is_file(file)).values(name=name))
+            "renamed",
+            lambda connection: connection.execute(media.update().where(_is_file(file)).values(name=name)),
         )
 
     async def stored(self, file: File, stored: StoredFile) -> State | None:
@@ -229,10 +234,10 @@ class Ledger:
             self._set(connection, file.attempt, state, finished_at=_now(), **error)
             return state
 
-        return await self._write(op)
+        return await self._write("lost" if "lost_at" in values else "stored", op)
 
     async def _move(self, attempt: Attempt, to: State, **values: Any) -> None:
-        await self._write(lambda connection: self._set(connection, attempt, to, **values))
+        await self._write(to, lambda connection: self._set(connection, attempt, to, **values))
 
     def _set(self, connection: sa.Connection, attempt: Attempt, to: State, **values: Any) -> None:
         where = sa.and_(
@@ -279,7 +284,7 @@ class Ledger:
                     settlements.insert().values(job_key=doubt.job_key, attempt=doubt.attempt, **record)
                 )
 
-        await self._write(op)
+        await self._write("settle", op)
 
     # ---- reading, and what was learnt of the account
 
@@ -308,14 +313,14 @@ class Ledger:
             connection.execute(learned.delete().where(learned.c.service == service))
             connection.execute(learned.insert().values(service=service, limits=limits))
 
-        await self._write(op)
+        await self._write("learn", op)
 
     # ---- the machinery
 
-    async def _write(self, op: Callable[[sa.Connection], T]) -> T:
-        """Runs `op` in the next group commit; returns when it is durable."""
+    async def _write(self, name: str, op: Callable[[sa.Connection], T]) -> T:
+        """Runs `op`, called `name`, in the next group commit; returns when it is durable."""
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-        self._waiting.append((op, future))
+        self._waiting.append((name, op, future))
         if self._committer is None:
             self._committer = asyncio.create_task(self._commit_all())
         # A cancelled caller must not cancel the commit of the others.
@@ -325,12 +330,12 @@ class Ledger:
         try:
             while self._waiting:
                 group, self._waiting = self._waiting, []
-                ops = [op for op, _ in group]
+                ops = [(name, op) for name, op, _ in group]
                 try:
                     results = await asyncio.to_thread(_guarded, lambda ops=ops: self._commit(ops))
                 except LedgerError as error:
                     results = [error] * len(group)
-                for (_, future), result in zip(group, results, strict=True):
+                for (*_, future), result in zip(group, results, strict=True):
                     if isinstance(result, Exception):
                         future.set_exception(result)
                     else:
@@ -338,15 +343,19 @@ class Ledger:
         finally:
             self._committer = None
 
-    def _commit(self, ops: Sequence[Callable[[sa.Connection], Any]]) -> list[Any]:
+    def _commit(self, ops: Sequence[tuple[str, Callable[[sa.Connection], Any]]]) -> list[Any]:
         results: list[Any] = []
         with self._engine.begin() as connection:
-            for op in ops:
+            for _, op in ops:
                 try:
                     with connection.begin_nested():  # an op that is refused leaves the others' work alone
                         results.append(op(connection))
                 except LedgerError as error:
                     results.append(error)
+            for name, _ in ops:
+                points.passed(f"before ledger.{name}")
+        for name, _ in ops:
+            points.passed(f"after ledger.{name}")
         return results
 
 

@@ -97,6 +97,10 @@ class Lanes:
                 self.grows_at = now + RAMP
         self.in_use += 1
 
+    def fitted(self) -> None:
+        """A send was let in: whoever held every lane has let go of one."""
+        self._alone = ALONE[0]
+
     def full(self, now: float) -> None:
         """429 without `Retry-After`, for a send whose lane is still taken: one fewer fits."""
         self.size = max(1, min(self.size, self.in_use) - 1)
@@ -151,6 +155,8 @@ class Turn:
     def end(self) -> None:
         """Settle it, once."""
         self._pace.end(self._send, counts=self.counts)
+        if self.counts:
+            self._limits.lanes.fitted()
         self._limits.lanes.in_use -= not self.kept
         self._limits.submissions += self.sent
         self._limits.changed()

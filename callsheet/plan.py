@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 import weakref
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -32,6 +33,7 @@ from callsheet.rows import in_file, shortened
 from callsheet.settings import Settings
 
 _SLICE = 32_768
+_UNREADABLE = (KeyError, ValueError, OSError, pl.exceptions.PolarsError)
 _OF_JOB = ["key", "row_id", "sample", "type", "model", "request", "inlined", "carried"]
 _OF_JOB += ["billable_unit", "unit_price", "quantity", "currency"]
 
@@ -114,7 +116,9 @@ def make(batch: Batch, catalogue: Catalogue, settings: Settings, path: Path, *, 
             counts["unpriced"] += found.unpriced
             for line, file, column, value, reason in found.wrong.iter_rows():
                 name = batch.columns.get(column, column)
-                refused.append(Reject(line, name, shortened(value), in_file(reason, file)))
+                # Whole columns may be wrong in the same way: a million such rows share their words.
+                words = map(sys.intern, (name, shortened(value), in_file(reason, file)))
+                refused.append(Reject(line, *words))
             yield keyed(found.table, settings.batch)
 
     def rejects() -> list[Reject]:
@@ -128,11 +132,18 @@ def make(batch: Batch, catalogue: Catalogue, settings: Settings, path: Path, *, 
 
 
 def _before(path: Path, batch: str) -> tuple[Catalogue, datetime] | None:
+    """The catalogue of the batch's plan that lies there, and when it was read; None where there is none."""
     try:
-        plan = open_plan(path)
-    except InputError:
+        about, catalogue = _metadata(path)
+    except _UNREADABLE:
         return None
-    return (plan.catalogue, plan.made_at) if plan.batch == batch else None
+    return (catalogue, datetime.fromisoformat(about["made_at"])) if about["batch"] == batch else None
+
+
+def _metadata(source: Path | BinaryIO) -> tuple[dict[str, Any], Catalogue]:
+    metadata = pl.read_parquet_metadata(source)
+    models = json.loads(metadata["callsheet.catalogue"])
+    return json.loads(metadata["callsheet.plan"]), {each["id"]: Model.model_validate(each) for each in models}
 
 
 def open_plan(path: Path, before: tuple[Catalogue, datetime] | None = None) -> Plan:
@@ -147,8 +158,7 @@ def open_plan(path: Path, before: tuple[Catalogue, datetime] | None = None) -> P
     """
     try:
         file = path.open("rb")
-        metadata = pl.read_parquet_metadata(file)
-        about, models = json.loads(metadata["callsheet.plan"]), json.loads(metadata["callsheet.catalogue"])
+        about, catalogue = _metadata(file)
         file.seek(0)
         price = pl.scan_parquet(file).select(jobs=pl.len(), quoted=pl.col("price").sum()).collect()
         rejects = pl.read_parquet(_beside(path))
@@ -162,11 +172,11 @@ def open_plan(path: Path, before: tuple[Catalogue, datetime] | None = None) -> P
             unpriced=about["unpriced"],
             quoted=price["quoted"][0] or Decimal(0),
             made_at=datetime.fromisoformat(about["made_at"]),
-            catalogue={each["id"]: Model.model_validate(each) for each in models},
+            catalogue=catalogue,
             file=file,
             before=before,
         )
-    except (KeyError, ValueError, OSError, pl.exceptions.PolarsError) as error:
+    except _UNREADABLE as error:
         raise InputError(f"{path}: is no plan that can be read: {error}") from None
     weakref.finalize(plan, file.close)
     return plan
@@ -197,9 +207,11 @@ def _write(
             table = register_io_source(source, schema=first.schema)
             table.sink_parquet(file, compression="lz4", row_group_size=_SLICE, metadata=metadata)
             with _replaced(_beside(path)) as beside:
-                pl.DataFrame([asdict(each) for each in rejects()], schema=schema).write_parquet(beside)
-    except OSError as error:
-        raise StorageError(f"{path}: the plan cannot be written: {error.strerror or error}") from None
+                every = [(each.line, each.column, each.value, each.reason) for each in rejects()]
+                pl.DataFrame(every, schema=schema, orient="row").write_parquet(beside)
+    except (OSError, pl.exceptions.ComputeError) as error:  # polars wraps what the disk says
+        why = getattr(error, "strerror", None) or error
+        raise StorageError(f"{path}: the plan cannot be written: {why}") from None
 
 
 @contextmanager

@@ -235,6 +235,13 @@ class Limits(Section):
     shared: Name | None = None
     """The name of a Prefect global concurrency limit through which several runs share the account."""
 
+    @field_validator("shared", mode="after")
+    @classmethod
+    def _not_yet(cls, value: str | None) -> str | None:
+        if value is not None:
+            raise ValueError("comes in a later version; give each run its share in the other three meanwhile")
+        return value
+
 
 class Poll(Section):
     """How pending videos are asked after."""

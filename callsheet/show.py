@@ -125,7 +125,9 @@ def show_quote(quote: Quote, console: Console = out) -> None:
         console.print(f"  [yellow]{escape(where)}: {escape(reject.reason)}[/]")
     if len(quote.plan.rejects) > 10:
         console.print(f"  and {len(quote.plan.rejects) - 10} more in rejects.csv")
-    if not quote.to_buy:
+    if not quote.plan.jobs:
+        console.print("[yellow]Nothing to buy: no row can be bought as it is.[/]")
+    elif not quote.to_buy and not quote.held:
         console.print("[green]Nothing to buy: everything is bought already.[/]")
 
 
@@ -236,29 +238,22 @@ def show_settled(batch: str, doubts: Sequence[Doubt], *, charged: bool, left: in
 
 
 def show_models(models: Iterable[Model]) -> None:
-    """Prints the catalogue, a line for each rate."""
-    table = Table(
-        "model", "type", "ratios", "resolution", "durations", "sound", "unit", "USD a unit", "references"
-    )
+    """Prints the catalogue: what each model takes, defaults first, and what it costs."""
     for model in models:
-        shared = (escape(model.id), model.type, " ".join(model.supported_aspect_ratios))
-        durations = " ".join(map(str, model.supported_durations))
-        roles = " ".join(f"{role}:{count}" for role, count in model.supported_references.items())
+        out.print(f"[bold]{escape(model.id)}[/]  {model.type}")
+        takes = [
+            ("ratios", ", ".join(model.supported_aspect_ratios)),
+            ("sizes", ", ".join(model.supported_resolutions)),
+            ("seconds", ", ".join(map(str, model.supported_durations))),
+            ("images", ", ".join(f"{role} {most}" for role, most in model.supported_references.items())),
+        ]
+        _pairs(out, [(name, values) for name, values in takes if values])
         for rate in model.pricing.rates:
-            table.add_row(
-                *shared,
-                rate.resolution,
-                durations,
-                rate.sound,
-                rate.billable_unit,
-                str(rate.unit_price),
-                roles,
-            )
+            sound = "" if rate.sound == "not_applicable" else f", {rate.sound.replace('_', ' ')}"
+            price = f"{rate.unit_price} {model.pricing.currency} / {rate.billable_unit.replace('_', ' ')}"
+            _pairs(out, [("price", f"{price} at {rate.resolution}{sound}")])
         if not model.pricing.rates:
-            table.add_row(
-                *shared, " ".join(model.supported_resolutions), durations, "", "", "unpriced", roles
-            )
-    out.print(table)
+            _pairs(out, [("price", "unpriced: the catalogue has no rate")])
 
 
 def _pairs(console: Console, pairs: Iterable[tuple[str, str]]) -> None:

@@ -16,6 +16,7 @@ from callsheet.records import State, Totals, dollars
 from callsheet.report import Summary
 
 logger = logging.getLogger("callsheet")
+logger.setLevel(logging.INFO)  # Prefect shows other people's loggers, but leaves their level alone
 
 
 @dataclass(frozen=True, slots=True)

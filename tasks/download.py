@@ -16,7 +16,7 @@ import anyio
 from prefect import task
 from prefect.cache_policies import NO_CACHE
 
-from callsheet import media
+from callsheet import books, media, points
 from callsheet.errors import MediaError, ServiceError, StorageConflict, StorageError
 from callsheet.ledger import other_name
 from callsheet.media import Spooled
@@ -45,6 +45,7 @@ async def download(run: Run) -> None:
             run.seconds_per_file += (took - run.seconds_per_file) / 10  # a moving average
 
     try:
+        await _sweep(run)
         async with anyio.create_task_group() as fetching:
 
             def add(file: File) -> None:
@@ -59,10 +60,20 @@ async def download(run: Run) -> None:
         run.collected.set()
 
 
+async def _sweep(run: Run) -> None:
+    """Clears the spool of what a killed run had already stored, or lost, and not yet removed."""
+    left = await asyncio.to_thread(lambda: list(run.spool.glob("*")))
+    ended = {_spool_name(file) for file in await run.ledger.read(books.ended)} if left else ()
+    for path in left:
+        if path.name.removesuffix(".part") in ended:
+            path.unlink(missing_ok=True)
+
+
 async def _collect(run: Run, file: File) -> None:
     """Takes one file from the service into storage, or says why not."""
     fetched = await _fetch(run, file)
     if fetched is not None:
+        points.passed("after spool")
         await _store(run, *fetched)
 
 
@@ -117,10 +128,12 @@ async def _refresh(run: Run, file: File) -> File | None:
 async def _store(run: Run, file: File, spooled: Spooled) -> None:
     """Puts a verified file into storage under a name that no other file has."""
     for tries in itertools.count(1):
+        points.passed("before store.put")
         try:
             url = await run.store.put(
                 spooled.path, file.name, sha256=spooled.sha256, mime_type=file.media.mime_type
             )
+            points.passed("after store.put")
         except StorageConflict:
             file = replace(file, name=other_name(file.name, file.attempt))
             await run.ledger.renamed(file, file.name)

@@ -18,7 +18,7 @@ from anyio.streams.memory import MemoryObjectSendStream
 from prefect import task
 from prefect.cache_policies import NO_CACHE
 
-from callsheet import references
+from callsheet import points, references
 from callsheet.errors import (
     BalanceTooLow,
     CallsheetError,
@@ -178,6 +178,7 @@ async def _send(
 ) -> Attempt | list[File] | _Again | _InDoubt | None:
     """Sends one POST. None means that the job has failed for good."""
     await run.ledger.intend(attempt)
+    points.passed("before submit")
     try:
         if attempt.kind is Kind.VIDEO:
             accepted = await run.client.create_video(body)
@@ -185,6 +186,7 @@ async def _send(
             answered = await run.client.create_image(body)
     except ServiceError as error:
         return await _not_bought(run, attempt, error, turn, tries)
+    points.passed("after submit")
     run.breaker.worked()
     if attempt.kind is Kind.VIDEO:
         turn.answered(*(accepted.rate or _UNSAID))

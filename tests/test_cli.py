@@ -214,7 +214,8 @@ def test_a_run_that_is_killed_is_finished_by_the_same_command(project: Make, pre
     assert Decimal(answer["spent"]) == made.costs()["cost"].sum()
 
 
-def test_the_demo_runs_clean_and_a_second_one_buys_nothing(tmp_path: Path) -> None:
+def test_the_demo_runs_clean_and_a_second_one_buys_nothing(tmp_path: Path, prefect: PrefectServer) -> None:
+    """The first without a Prefect server, as a newcomer has it."""
     shutil.copytree(ROOT / "configs", tmp_path / "configs")
     first = callsheet("demo", cwd=tmp_path)
     assert first.returncode == 0, first.stderr
@@ -226,7 +227,7 @@ def test_the_demo_runs_clean_and_a_second_one_buys_nothing(tmp_path: Path) -> No
     assert kinds["image/png"] >= 2
     assert kinds["video/mp4"] >= 6
     assert manifest["has_sound"].sum() == 1
-    second = callsheet("demo", cwd=tmp_path)
+    second = callsheet("demo", cwd=tmp_path, PREFECT_API_URL=prefect.api)
     assert second.returncode == 0
     assert "Nothing was bought" in second.stdout
     assert pl.read_parquet(tmp_path / "out/demo/report/manifest.parquet").equals(manifest)

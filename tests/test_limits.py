@@ -318,6 +318,12 @@ async def test_while_others_hold_every_lane_one_try_is_made_now_and_then() -> No
             times.append(now())
             turn.lanes_full()
     assert times == pytest.approx([0, 1, 3, 7])
+    async with limits.turn(IMAGE):
+        assert now() == pytest.approx(15)  # let in: the next refusal is a new story
+    async with limits.turn(IMAGE) as turn:
+        turn.lanes_full()
+    async with limits.turn(IMAGE):
+        assert now() == pytest.approx(16)
 
 
 # Turns

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import resource
 from dataclasses import replace
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -420,6 +421,21 @@ def test_what_is_no_plan_is_said_so(plan, tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(StorageError, match="cannot be written"):
         plan(MIXED, to="file/plan.parquet")
+
+
+def test_a_full_disk_is_said_so_and_leaves_the_last_plan(plan, tmp_path):
+    last = plan(MIXED)
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    settings = plan.settings(tmp_path / "shots.csv")
+    batch = batches.read(settings)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, hard))
+    try:
+        with pytest.raises(StorageError, match="the plan cannot be written"):
+            make(batch, CATALOGUE, settings, tmp_path / "plan.parquet", now=NOW)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert jobs(open_plan(last.path)) == jobs(last)
+    assert len(list(tmp_path.iterdir())) == 3
 
 
 def test_jobs_are_read_slice_by_slice_in_order(plan, monkeypatch):

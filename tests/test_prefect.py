@@ -51,6 +51,7 @@ def test_a_deployed_run_buys_a_batch_and_shows_it(
             *("--tag", made.folder.name),
         )
         run = _wait(server, made.folder.name)
+        logs = _log(server, run["id"], until="4 of 4 jobs stored")
     assert (run["state"]["type"], run["state"]["name"]) == ("COMPLETED", "Complete"), run["state"]["message"]
     assert run["name"] == "batch"
     assert "callsheet" in run["tags"]
@@ -63,6 +64,19 @@ def test_a_deployed_run_buys_a_batch_and_shows_it(
     assert artifacts["progress"] == 100.0
     assert "test: complete" in artifacts["costs"]
     assert "dailies-1" in artifacts["quote"]
+    assert "4 to buy" in logs
+
+
+def _log(server: PrefectServer, run_id: str, until: str) -> str:
+    """What the library itself has logged; Prefect sends it a little later."""
+    deadline = time.monotonic() + 30
+    while True:
+        lines = _ask(server, "logs", logs={"flow_run_id": {"any_": [run_id]}})
+        text = "\n".join(one["message"] for one in lines if one["name"] == "callsheet")
+        if until in text:
+            return text
+        assert time.monotonic() < deadline, text
+        time.sleep(0.3)
 
 
 def _wait(server: PrefectServer, tag: str) -> dict[str, Any]:

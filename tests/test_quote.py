@@ -141,6 +141,7 @@ def test_the_time_is_what_the_limits_a_minute_make_it_or_unknown(quote):
     assert facts(quote(limits={"image_rpm": 2}))["Time"].startswith("unknown: how many videos a minute")
     many = "prompt,samples\nx,201\n"
     assert facts(quote(many, limits={"image_rpm": 20}))["Time"].startswith("10 min at the least")
+    assert facts(quote(many, limits={"image_rpm": 67}))["Time"].startswith("2 min at the least")
     assert facts(quote(many, learned={"image": 100}))["Time"].startswith("2 min at the least")
     assert facts(quote(many, limits={"image_rpm": 500}))["Time"] == "about a minute"
     assert facts(quote("id,prompt\n1,x\n", fates={"1": "bought"}))["Time"] == "none"
@@ -160,8 +161,8 @@ def test_rates_that_have_changed_since_the_last_plan_are_told(quote):
     assert facts(quote(catalogue=dearer()))["Changed"] == (
         "still-1 1K not_applicable image: 0.05, was 0.0407 (since the plan of 2026-05-01 12:00 UTC)"
     )
-    gone = {"still-1": CATALOGUE["reel-1"].model_copy(update={"id": "still-1", "type": "image"})}
-    assert "Changed" not in facts(quote("prompt,model\nx,still-1\n", catalogue=gone, batch="another"))
+    assert "Changed" in facts(quote()), "and back"
+    assert "Changed" not in facts(quote(catalogue=dearer(), batch="another")), "another batch's plan"
 
 
 def test_only_models_that_the_batch_uses_are_told_of(quote):
@@ -179,3 +180,16 @@ def test_the_terminal_shows_table_facts_and_rejects(quote, capsys):
     assert "line 7, prompt: the prompt is empty" in shown
     assert "line 8: the line has 1 cells, and the header has 7" in shown
     assert "…" not in shown, "money is never cut short"
+
+
+def test_the_terminal_says_why_there_is_nothing_to_buy(quote, capsys):
+    one = "id,prompt\n1,x\n"
+    for text, fates, says in (
+        (one, {}, None),
+        ("prompt,model\nx,none\n", {}, "no row can be bought as it is"),
+        (one, {"1": "failed"}, None),
+        ("id,prompt\n2,x\n", {"2": "bought"}, "everything is bought already"),
+    ):
+        show_quote(quote(text, fates=fates))
+        shown = capsys.readouterr().out
+        assert (says in shown) if says else ("Nothing to buy" not in shown)

@@ -1,0 +1,247 @@
+"""The scene of a crash: one small batch with everything in it that can happen, and its three books.
+
+The books are the ledger, the store, and the service's own. They are read here without Callsheet's code, so
+that no mistake can hide in both sides.
+"""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import json
+import sqlite3
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field
+from decimal import Decimal
+from pathlib import Path
+from typing import Any, Protocol
+
+import yaml
+
+from tests.servers.prefect import ROOT
+
+LANES = 4
+STILL = {"model": "sketch-1", "aspect_ratio": "1:1"}
+FILM = {"model": "dailies-1", "duration": 1}
+MICRO = Decimal(1_000_000)
+
+# id: the row, and the state it ends in when nothing crashes.
+ROWS: dict[str, tuple[dict[str, Any], str]] = {
+    **{f"still-{n}": ({"prompt": f"still-{n}", **STILL}, "stored") for n in range(6)},
+    **{f"film-{n}": ({"prompt": f"film-{n}", **FILM}, "stored") for n in range(2)},
+    "sour": ({"prompt": "sour", **STILL}, "stored"),
+    "refused": ({"prompt": "refused forbidden-test-word", **STILL}, "failed"),
+    "cut": ({"prompt": "cut", **STILL}, "in_doubt"),
+    "gone": ({"prompt": "gone", **STILL}, "lost"),
+    "taken": ({"prompt": "taken", **STILL}, "stored"),
+    "torn": ({"prompt": "torn", **STILL}, "stored"),
+    "early": ({"prompt": "early", **FILM}, "stored"),
+    "late": ({"prompt": "late", **FILM}, "stored"),
+    "spoiled": ({"prompt": "spoiled spoiled-in-the-lab", **FILM}, "failed"),
+}
+RULES = [
+    {"prompt": "sour", "endpoint": "images", "nth": 1, "do": "error", "status": 500},
+    {"prompt": "cut", "endpoint": "images", "do": "drop", "when": "after_charging"},
+    {"prompt": "gone", "endpoint": "images", "do": "expire_url"},
+    {"prompt": "torn", "endpoint": "downloads", "nth": 1, "do": "truncate"},
+    # Whether the first poll or the second finds a film done, one of the two gets a URL that has expired.
+    {"prompt": "early", "endpoint": "status", "nth": 1, "do": "expire_url"},
+    {"prompt": "late", "endpoint": "status", "nth": 2, "do": "expire_url"},
+]
+DECOY = b"somebody else's file"
+
+
+@dataclass(frozen=True)
+class Bought:
+    """A generation in the service's books. `cost` is dollars; charged only when `state` is `completed`."""
+
+    id: str
+    prompt: str
+    state: str
+    cost: Decimal
+
+
+class Service(Protocol):
+    """The service's own books."""
+
+    def bought(self) -> list[Bought]:
+        """Every generation that was ever accepted, when nothing is in flight any more."""
+
+
+class Executioner(Protocol):
+    """Starts runs, one after another, and keeps the tally of what they and their books went through."""
+
+    tally: Counter[str]
+
+    def run(self, order: dict[str, Any]) -> int:
+        """Runs the batch to its end, or its death; returns its exit code."""
+
+
+@dataclass
+class Forks:
+    """Starts victims (`tests.crash.victim`)."""
+
+    process: subprocess.Popen[str]
+    tally: Counter[str] = field(default_factory=Counter)
+
+    def run(self, order: dict[str, Any]) -> int:
+        assert self.process.stdin and self.process.stdout
+        self.process.stdin.write(json.dumps(order) + "\n")
+        self.process.stdin.flush()
+        return int(self.process.stdout.readline())
+
+
+@contextmanager
+def executioner() -> Iterator[Forks]:
+    command = [sys.executable, "-m", "tests.crash.victim"]
+    with subprocess.Popen(
+        command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        yield Forks(process)
+        process.stdin.close()  # type: ignore[union-attr]
+
+
+@dataclass
+class Scene:
+    """A folder with the batch, a service to buy from, and what the ledger said after each kill."""
+
+    folder: Path
+    environment: dict[str, str]
+    service: Service
+    executioner: Executioner
+    rows: dict[str, tuple[dict[str, Any], str]]
+    crashes: list[dict[str, dict[str, Any]]] = field(default_factory=list)
+
+    def set_up(self, **sections: Any) -> None:
+        """Writes the batch and its config, and puts a stranger's file where `taken` is going to be."""
+        self.folder.mkdir(parents=True)
+        rows = [{"id": name} | row for name, (row, _) in self.rows.items()]
+        with (self.folder / "prompts.csv").open("w", newline="") as file:
+            writer = csv.DictWriter(file, list(dict.fromkeys(column for row in rows for column in row)))
+            writer.writeheader()
+            writer.writerows(rows)
+        config: dict[str, Any] = {
+            "batch": "crash",
+            "service": {"base_url": "${CALLSHEET_BASE_URL}"},
+            "input": {"path": "prompts.csv"},
+            "limits": {"concurrency": LANES},
+            "poll": {"interval": 0.1, "timeout": 20},
+        }
+        (self.folder / "batch.yaml").write_text(yaml.safe_dump(config | sections))
+        if "taken" in self.rows:
+            self.decoy.parent.mkdir(parents=True)
+            self.decoy.write_bytes(DECOY)
+
+    @property
+    def decoy(self) -> Path:
+        return self.folder / "out/media/crash/taken-1-0.jpeg"
+
+    def run(self, **order: Any) -> int:
+        """Runs the batch in a victim; its exit code, -9 where it was killed."""
+        code = self.executioner.run({"folder": str(self.folder), "environment": self.environment} | order)
+        self.executioner.tally["runs"] += 1
+        self.executioner.tally["kills"] += code == -9
+        if code == -9:
+            self.crashes.append(self.ledger())
+        return code
+
+    def log(self) -> str:
+        return (self.folder / "victim.log").read_text()
+
+    def ledger(self) -> dict[str, dict[str, Any]]:
+        """The ledger's newest attempts with their file, by row id; money in dollars."""
+        path = self.folder / "out/ledger.db"
+        if not path.exists():
+            return {}
+        query = """
+            SELECT attempts.*, media.url, media.sha256, media.bytes, media.stored_at
+            FROM attempts LEFT JOIN media USING (job_key, attempt) WHERE NOT superseded
+        """
+        with closing(sqlite3.connect(path)) as database:
+            database.row_factory = sqlite3.Row
+            if not database.execute("SELECT 1 FROM sqlite_master WHERE name = 'media'").fetchone():
+                return {}
+            rows = [dict(row) for row in database.execute(query)]
+        for row in rows:
+            for column in ("quoted", "cost"):
+                row[column] = None if row[column] is None else row[column] / MICRO
+        assert len({row["row_id"] for row in rows}) == len(rows)
+        return {row["row_id"]: row for row in rows}
+
+    def compare(self) -> None:
+        """Asserts that the three books agree, now that the batch is run to its end."""
+        ledger = self.ledger()
+        assert ledger.keys() == self.rows.keys()
+        self._compare_states(ledger)
+        self._compare_store(ledger)
+        self._compare_money(ledger)
+        self.executioner.tally["jobs"] += len(ledger)
+        self.executioner.tally["in doubt"] += sum(row["state"] == "in_doubt" for row in ledger.values())
+
+    def _compare_states(self, ledger: dict[str, dict[str, Any]]) -> None:
+        """Every job has its one end, and what was known before a crash is known after it."""
+        on_the_wire: set[str] = set()
+        for crash in self.crashes:
+            sent = {name for name, row in crash.items() if row["state"] == "submitting"}
+            assert len(sent) <= LANES, "more was in flight than there are lanes"
+            on_the_wire |= sent
+            for name, row in crash.items():
+                if row["state"] in ("pending", "generated", "stored", "lost", "failed"):
+                    assert ledger[name]["state"] == self.rows[name][1], name
+                    assert ledger[name]["generation_id"] == row["generation_id"], "bought again"
+                if row["state"] == "stored":
+                    for column in ("url", "sha256", "stored_at"):
+                        assert ledger[name][column] == row[column], "stored again"
+        for name, row in ledger.items():
+            expected = "in_doubt" if name in on_the_wire else self.rows[name][1]
+            assert row["state"] == expected, f"{name}: {row['error_message']}\n{self.log()}"
+
+    def _compare_store(self, ledger: dict[str, dict[str, Any]]) -> None:
+        """What the ledger calls stored is there, whole, and nothing else is."""
+        stored = {row["url"]: row for row in ledger.values() if row["state"] == "stored"}
+        assert len(stored) == sum(row["state"] == "stored" for row in ledger.values())
+        root = self.folder / "out/media"
+        there = {str(path.relative_to(self.folder)) for path in root.rglob("*") if path.is_file()}
+        if "taken" in self.rows:
+            assert self.decoy.read_bytes() == DECOY
+            there.remove(str(self.decoy.relative_to(self.folder)))
+        assert there == stored.keys()
+        for url, row in stored.items():
+            content = (self.folder / url).read_bytes()
+            assert (len(content), hashlib.sha256(content).hexdigest()) == (row["bytes"], row["sha256"])
+        spool = self.folder / "out/report/spool"
+        assert not spool.exists() or not list(spool.iterdir()), "the spool keeps what nobody needs"
+
+    def _compare_money(self, ledger: dict[str, dict[str, Any]]) -> None:
+        """Each generation is bought once and costs what the ledger says; only doubt may differ."""
+        names = {row["prompt"]: name for name, (row, _) in self.rows.items()}
+        bought = self.service.bought()
+        service = {names[each.prompt]: each for each in bought}
+        assert len(service) == len(bought), "the service has sold a job twice"
+        doubted = Decimal(0)  # the only money that may be spent without the ledger knowing
+        for name, row in ledger.items():
+            sold = service.get(name)
+            charged = sold.cost if sold and sold.state == "completed" else Decimal(0)
+            if row["state"] == "in_doubt":
+                assert row["cost"] is None
+                assert charged in (0, row["quoted"])
+                doubted += charged
+            else:
+                assert row["cost"] == charged, name
+                assert row["generation_id"] == (sold.id if sold else None), name
+        spent = sum((row["cost"] or 0 for row in ledger.values()), Decimal(0))
+        total = sum((each.cost for each in bought if each.state == "completed"), Decimal(0))
+        assert spent + doubted == total
+
+
+def wait_until(true: Any, seconds: float = 10) -> None:
+    """Waits for something that another process or thread brings about."""
+    deadline = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)

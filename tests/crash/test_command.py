@@ -1,0 +1,53 @@
+"""The whole command, Prefect and all, is killed at a named point; the same command finishes the job."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tests.crash.conftest import MakeScene
+from tests.servers.prefect import ROOT, PrefectServer
+
+KILLED = """
+from callsheet import points
+from callsheet.cli import main
+from tests.crash.victim import killer
+points.observer = killer({point!r}, {nth})
+main()
+"""
+
+
+@dataclass
+class CommandLine:
+    """Runs `callsheet run` as a person would."""
+
+    prefect: PrefectServer
+    tally: Counter[str]
+
+    def run(self, order: dict[str, Any]) -> int:
+        kill = order.get("kill", {"point": "", "nth": 0})
+        environment = os.environ | order["environment"]
+        environment |= {"PYTHONPATH": str(ROOT), "PREFECT_API_URL": self.prefect.api}
+        with (Path(order["folder"]) / "victim.log").open("a") as log:
+            return subprocess.run(
+                [sys.executable, "-c", KILLED.format(**kill), "run", "batch.yaml", "--json"],
+                cwd=order["folder"],
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                check=False,
+            ).returncode
+
+
+def test_the_command_killed_with_a_paid_answer_in_hand(scene: MakeScene, prefect: PrefectServer) -> None:
+    made = scene()
+    made.executioner = CommandLine(prefect, made.executioner.tally)
+    assert made.run(kill={"point": "after submit", "nth": 3}) == -9, made.log()
+    assert made.run() == 3, made.log()
+    made.compare()

@@ -1,0 +1,66 @@
+"""A disk that is full stops a run and loses nothing: with room again, the same command finishes the job."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.crash.conftest import MakeScene
+from tests.crash.scene import STILL
+
+LARGE = {"model": "still-1", "resolution": "4K"}
+KIB = 1024
+
+
+def test_a_ledger_that_cannot_grow_buys_nothing_that_it_cannot_record(scene: MakeScene) -> None:
+    rows = {f"still-{n}": ({"prompt": f"still-{n}", **STILL}, "stored") for n in range(40)}
+    made = scene(rows)
+    code = made.run(file_size=200 * KIB)
+    assert code == 2, made.log()
+    assert "LedgerError" in made.log()
+    made.crashes.append(made.ledger())
+    assert made.run() in (0, 3), made.log()
+    made.compare()
+
+
+def test_a_spool_that_cannot_grow_leaves_what_is_paid_for_to_the_next_run(scene: MakeScene) -> None:
+    rows = {f"large-{n}": ({"prompt": f"large-{n}", **LARGE}, "stored") for n in range(2)}
+    made = scene(rows)
+    assert made.run(file_size=400 * KIB) == 3, made.log()
+    assert {row["state"] for row in made.ledger().values()} == {"generated"}
+    assert made.run() == 0, made.log()
+    made.compare()
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A disk of 200 KiB: a mount that takes rights which not every machine gives."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=200k", "tmpfs", str(disk)]
+    if os.geteuid() != 0 or subprocess.run(mount, capture_output=True, check=False).returncode != 0:
+        pytest.skip("a small disk cannot be mounted here")
+    yield disk
+    subprocess.run(["umount", "--lazy", str(disk)], check=True)
+
+
+@pytest.mark.parametrize("full", ["spool", "storage", "ledger"])
+def test_a_small_disk_that_fills_up_loses_nothing(scene: MakeScene, small_disk: Path, full: str) -> None:
+    rows = {f"still-{n}": ({"prompt": f"still-{n}", **STILL}, "stored") for n in range(30)}
+    made = scene(rows)
+    link = made.folder / {"spool": "out/report/spool", "storage": "out/media", "ledger": "out"}[full]
+    link.parent.mkdir(parents=True, exist_ok=True)
+    link.symlink_to(small_disk)
+    filler = small_disk / "filler"
+    filler.write_bytes(b"." * 190 * KIB if full == "spool" else b"." * 100 * KIB)
+    first = made.run()
+    assert first in (2, 3), made.log()
+    made.crashes.append(made.ledger())
+    subprocess.run(["mount", "-o", "remount,size=20m", str(small_disk)], check=True)
+    filler.unlink()
+    assert made.run() in (0, 3), made.log()
+    made.compare()

@@ -1,0 +1,100 @@
+"""A run is killed at each named point, and the same command finishes the job: paid once, nothing lost."""
+
+from __future__ import annotations
+
+import random
+from decimal import Decimal
+
+import pytest
+
+from tests.crash.conftest import MakeScene
+from tests.crash.scene import STILL
+
+AGAIN = (  # passed again by the run after one that was killed before it
+    "ledger.begin_run",
+    "ledger.reserve",
+    "ledger.submitting",
+    "ledger.pending",
+    "ledger.generated",
+    "ledger.failed",
+    "ledger.renamed",
+    "ledger.stored",
+    "ledger.lost",
+    "ledger.learn",
+    "ledger.end_run",
+    "submit",
+    "store.put",
+)
+ONCE = ("ledger.planned", "ledger.in_doubt", "ledger.refreshed")
+POINTS = (*(f"{when} {step}" for step in AGAIN + ONCE for when in ("before", "after")), "after spool")
+
+
+def test_without_a_crash_every_point_is_passed_and_the_books_agree(scene: MakeScene) -> None:
+    made = scene()
+    assert made.run(record="points") == 3, made.log()
+    assert set((made.folder / "points").read_text().splitlines()) == set(POINTS)
+    made.compare()
+
+
+@pytest.mark.parametrize("step", AGAIN)
+def test_a_run_killed_before_a_step_and_again_after_it_is_finished_by_the_next(
+    scene: MakeScene, step: str
+) -> None:
+    made = scene()
+    for point in (f"before {step}", f"after {step}"):
+        assert made.run(kill={"point": point, "nth": 1}) == -9, made.log()
+    assert made.run() == 3, made.log()
+    made.compare()
+
+
+@pytest.mark.parametrize("point", [point for point in POINTS if point.split()[1] not in AGAIN])
+def test_a_run_killed_at_a_point_is_finished_by_the_next(scene: MakeScene, point: str) -> None:
+    made = scene()
+    assert made.run(kill={"point": point, "nth": 1}) == -9, made.log()
+    assert made.run() == 3, made.log()
+    made.compare()
+
+
+def test_a_run_killed_at_any_time_again_and_again_is_finished_by_the_next(scene: MakeScene) -> None:
+    at_random_times(scene, seed=1, kills=8)
+
+
+def at_random_times(scene: MakeScene, seed: int, kills: int) -> None:
+    """Kills so many runs of one batch from outside, each at a time that `seed` decides."""
+    made, chance = scene(), random.Random(seed)
+    for _ in range(kills):
+        assert made.run(kill={"after": chance.uniform(0.02, 0.5)}) in (-9, 3), made.log()
+    assert made.run() == 3, made.log()
+    made.compare()
+
+
+def test_the_budget_is_a_wall_for_all_the_runs_together_that_were_killed(scene: MakeScene) -> None:
+    """What the dead runs may have spent counts too."""
+    rows = {f"still-{n}": ({"prompt": f"still-{n}", **STILL}, "stored") for n in range(60)}
+    made = scene(rows, budget={"limit": "0.0450"})
+    for point in ("before submit", "after submit", "before ledger.generated", "after ledger.submitting"):
+        assert made.run(kill={"point": point, "nth": 3}) == -9, made.log()
+    assert made.run() == 4, made.log()
+    bought = made.service.bought()
+    assert len({each.prompt for each in bought}) == len(bought)
+    held = sum((row["cost"] or row["quoted"] for row in made.ledger().values()), Decimal(0))
+    assert sum((each.cost for each in bought), Decimal(0)) <= held <= Decimal("0.0450")
+    assert held + Decimal("0.0015") > Decimal("0.0450"), "what still fits is bought"
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("nth", [2, 3, 4, 6])
+@pytest.mark.parametrize("point", POINTS)
+def test_long_form_every_point_at_later_passings(scene: MakeScene, point: str, nth: int) -> None:
+    """Killed at a later passing, and the next run at the first one, where they come so far."""
+    made = scene()
+    for each in (nth, 1):
+        assert made.run(kill={"point": point, "nth": each}) in (-9, 3), made.log()
+    assert made.run() == 3, made.log()
+    made.compare()
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("seed", range(2, 42))
+def test_long_form_at_any_time(scene: MakeScene, seed: int) -> None:
+    at_random_times(scene, seed, kills=5)

@@ -1,0 +1,82 @@
+"""The service is killed in the middle and comes back on its port with its books: the run goes on."""
+
+from __future__ import annotations
+
+import json
+import socket
+import sqlite3
+import threading
+import time
+from contextlib import ExitStack, closing
+from dataclasses import dataclass
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+
+from backlot.server import spawn
+from tests.crash.scene import FILM, LANES, STILL, Bought, Executioner, Scene
+
+ROWS = {
+    **{f"still-{n}": ({"prompt": f"still-{n}", **STILL}, "stored") for n in range(60)},
+    **{f"film-{n}": ({"prompt": f"film-{n}", **FILM}, "stored") for n in range(4)},
+}
+
+
+@dataclass
+class Server:
+    """A backlot in a process of its own, whose books are on disk. They are read when it has ended."""
+
+    state: Path
+    stack: ExitStack
+
+    def start(self, port: int) -> None:
+        flags = ["--state", str(self.state), "--port", str(port)]
+        quick = ["--image-seconds", "0.05", "--video-seconds", "0.3", "--image-rpm", "100000"]
+        self.base_url, self.process = self.stack.enter_context(spawn(*flags, *quick))
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait()
+
+    def bought(self) -> list[Bought]:
+        self.kill()
+        with closing(sqlite3.connect(self.state / "backlot.db")) as database:
+            rows = database.execute("SELECT id, recipe, state, cost FROM generations").fetchall()
+        return [
+            Bought(row[0], json.loads(row[1])["prompt"], row[2], row[3] * Decimal("0.0001")) for row in rows
+        ]
+
+
+@pytest.mark.parametrize("kills", [2, pytest.param(12, marks=pytest.mark.soak)])
+def test_a_service_that_is_killed_and_comes_back_leaves_doubt_only_about_what_it_was_making(
+    hangman: Executioner, tmp_path: Path, kills: int
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+    with ExitStack() as stack:
+        server = Server(tmp_path / "state", stack)
+        server.start(port)
+        environment = {"CALLSHEET_BASE_URL": server.base_url, "CALLSHEET_API_KEY": "sk_backlot"}
+        made = Scene(tmp_path / "batch", environment, server, hangman, dict(ROWS))
+        made.set_up()
+        codes: list[int] = []
+        run = threading.Thread(target=lambda: codes.append(made.run(backoff=0.2)))
+        run.start()
+        for _ in range(kills):
+            before = len(stored(made))
+            while run.is_alive() and len(stored(made)) < before + 4:
+                time.sleep(0.01)  # another process does the work
+            server.kill()
+            server.start(port)
+        run.join()
+        assert codes[0] in (0, 3), made.log()
+        doubted = [name for name, row in made.ledger().items() if row["state"] == "in_doubt"]
+        assert len(doubted) <= kills * LANES
+        for name in doubted:
+            made.rows[name] = (made.rows[name][0], "in_doubt")
+        made.compare()
+
+
+def stored(scene: Scene) -> list[str]:
+    return [name for name, row in scene.ledger().items() if row["state"] == "stored"]

@@ -1,0 +1,128 @@
+"""The victim: a process that runs a batch, and dies where it is told to.
+
+`python -m tests.crash.victim` imports everything once and then forks a victim for each order that it reads
+(a line of JSON on stdin), so that a kill costs the run and not the imports. For each it writes the exit code:
+-9 for one that was killed. An order has `folder`, `environment`, and some of
+
+    kill: {point, nth}     the victim kills itself at the nth passing of a named point (`callsheet.points`)
+    kill: {after}          it is killed from outside after so many seconds
+    file_size              no file that it writes can grow beyond so many bytes: a disk that is full
+    record                 a file that gets the name of every point that is passed
+
+The victim is the flow `generate-batch` without Prefect: the same parts and the same steps.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+import os
+import resource
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from callsheet import batches, points, quote, report
+from callsheet.errors import CallsheetError
+from callsheet.report import Summary
+from callsheet.run import api_key, open_run
+from callsheet.service import verdicts
+from callsheet.service.client import Client
+from callsheet.settings import Settings, load
+from callsheet.storage import Store
+from tasks.download import download
+from tasks.poll import poll
+from tasks.submit import submit
+
+
+def killer(point: str, nth: int) -> Callable[[str], None]:
+    """An observer that ends this process at the nth passing of a point."""
+    passings = itertools.count(1)
+
+    def observe(passed: str) -> None:
+        if passed == point and next(passings) == nth:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    return observe
+
+
+def recorder(path: Path) -> Callable[[str], None]:
+    """An observer that writes down every point that is passed."""
+
+    def observe(passed: str) -> None:
+        with path.open("a") as file:
+            file.write(f"{passed}\n")
+
+    return observe
+
+
+async def generate(settings: Settings) -> Summary:
+    """Buys the batch and stores it, as `flows.generate` does."""
+    async with Client(settings.service.base_url, api_key(settings.service.api_key_env)) as client:
+        batch = await asyncio.to_thread(batches.read, settings)
+        plan = await quote.price(batch, settings, client)
+        quoted = await quote.quote_plan(plan, settings, client)
+        async with open_run(settings, client, quote=quoted, stop=quoted.objection(settings)) as run:
+            async with asyncio.TaskGroup() as steps:
+                for step in (submit, poll, download):
+                    steps.create_task(step.fn(run))
+            return await report.write(
+                run.ledger,
+                Store(settings.report.url),
+                plan=plan,
+                stop=run.stop,
+                seconds=time.monotonic() - run.began,
+                submissions=run.limits.submissions,
+                rate_limited=run.limits.rate_limited,
+            )
+
+
+def die(order: dict[str, Any]) -> int:
+    """Carries out one order, in the forked process; returns its exit code if it is let live."""
+    os.chdir(order["folder"])
+    os.environ.update(order["environment"])
+    with Path("victim.log").open("a") as log:
+        os.dup2(log.fileno(), 1)
+        os.dup2(log.fileno(), 2)
+    kill = order.get("kill", {})
+    if "point" in kill:
+        points.observer = killer(kill["point"], kill["nth"])
+    elif "record" in order:
+        points.observer = recorder(Path(order["record"]))
+    if "file_size" in order:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (order["file_size"], order["file_size"]))
+    verdicts.FIRST = order.get("backoff", 0.01)
+    try:
+        return asyncio.run(generate(load(Path("batch.yaml")))).exit_code
+    except BaseExceptionGroup as group:
+        traceback.print_exc()
+        return 2 if group.subgroup(CallsheetError) else 1
+    except CallsheetError as error:
+        traceback.print_exc()
+        return error.exit_code
+    except BaseException:  # noqa: BLE001 - a forked process must not run on in its parent's code
+        traceback.print_exc()
+        return 1
+
+
+def main() -> None:
+    for line in sys.stdin:
+        order = json.loads(line)
+        pid = os.fork()
+        if pid == 0:
+            os._exit(die(order))
+        if "after" in order.get("kill", {}):
+            time.sleep(order["kill"]["after"])
+            os.kill(pid, signal.SIGKILL)  # not waited for yet, so the id is still its own
+        _, status = os.waitpid(pid, 0)
+        sys.stdout.write(f"{os.waitstatus_to_exitcode(status)}\n")
+        sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,218 @@
+"""Every fault of the backlot, on images and videos, once and again and again: one run, one end for each.
+
+The faults of a job's own requests are all here (`endpoint` images, videos, status, downloads); the others
+meet a whole run and not a job. Each rule matches the prompts of its own jobs. A job's line in the matrix says
+the state that it ends in and what the service charges for it; the two runs then agree to the cent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any
+
+import pytest
+import yaml
+
+from backlot.faults import AnyRule, Faults
+from tests.conftest import Project
+
+ROWS = {
+    "image": {"model": "sketch-1", "aspect_ratio": "1:1"},
+    "video": {"model": "dailies-1", "duration": 1},
+}
+PRICE = {"image": Decimal("0.0015"), "video": Decimal("0.0080")}
+EXTRA = Decimal("0.0100")
+ERRORS: dict[str, dict[str, Any]] = {
+    "500": {"do": "error", "status": 500},
+    "502": {"do": "error", "status": 502},
+    "503": {"do": "error", "status": 503},
+    "window": {"do": "rate_limit", "kind": "window"},
+    "lanes": {"do": "rate_limit", "kind": "concurrency"},
+    "drop-before": {"do": "drop", "when": "before_charging"},
+    "drop-after": {"do": "drop", "when": "after_charging"},
+}
+DELAY = {"do": "delay", "seconds": 0.2}
+EXTRA_FIELDS = {"do": "extra_fields"}
+NULL_SIZE = {"do": "null_size"}
+EXPIRE = {"do": "expire_url"}
+SURCHARGE = {"do": "surcharge", "amount": str(EXTRA)}
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A fault at an endpoint: the state it ends in, and whether the service charges for it.
+
+    Attributes:
+        nth: which of a job's requests it strikes; None for every one.
+        then: the state after another run, with the fault gone.
+        jobs: how many jobs it is tried on.
+    """
+
+    kind: str
+    endpoint: str
+    name: str
+    nth: int | list[int] | None
+    fault: dict[str, Any]
+    state: str
+    charged: bool = True
+    then: str = ""
+    jobs: int = 2
+
+    @property
+    def ids(self) -> list[str]:
+        often = "first" if self.nth == 1 else "repeated"
+        return [f"{self.kind}.{self.endpoint}.{self.name}.{often}.{n}" for n in range(self.jobs)]
+
+    @property
+    def cost(self) -> Decimal:
+        """What the service charges for one job."""
+        extra = EXTRA if self.fault == SURCHARGE else Decimal(0)
+        return PRICE[self.kind] + extra if self.charged else Decimal(0)
+
+    def rules(self) -> Iterator[dict[str, Any]]:
+        for name in self.ids:
+            counted = {} if self.nth is None else {"nth": self.nth}
+            yield {"endpoint": self.endpoint, "prompt": f"{name}.", **counted, **self.fault}
+
+
+def submissions(kind: str) -> Iterator[Cell]:
+    def cell(name: str, nth: Any, state: str, **more: Any) -> Cell:
+        return Cell(kind, f"{kind}s", name, nth, OTHERS.get(name) or ERRORS[name], state, **more)
+
+    for name in ("500", "503"):
+        yield cell(name, 1, "stored")
+        yield cell(name, None, "failed", charged=False)
+    yield cell("window", 1, "stored", jobs=1)
+    yield cell("window", [1, 2], "stored", jobs=1)
+    yield cell("lanes", 1, "stored", jobs=1)
+    yield cell("lanes", [1, 2], "stored", jobs=1)
+    for nth in (1, None):
+        yield cell("502", nth, "in_doubt", charged=False)
+        yield cell("drop-before", nth, "in_doubt", charged=False)
+        yield cell("drop-after", nth, "in_doubt")
+        for name in ("delay", "surcharge", "extra-fields"):
+            yield cell(name, nth, "stored")
+        if kind == "image":
+            yield cell("null-size", nth, "stored")
+            yield cell("expire-url", nth, "lost")
+        else:
+            yield cell("fail-video", nth, "failed", charged=False)
+            yield cell("never-finish", nth, "pending", charged=False, then="pending", jobs=1)
+
+
+OTHERS = {
+    "delay": DELAY,
+    "surcharge": SURCHARGE,
+    "extra-fields": EXTRA_FIELDS,
+    "null-size": NULL_SIZE,
+    "expire-url": EXPIRE,
+    "fail-video": {"do": "fail_video", "code": "server_error"},
+    "never-finish": {"do": "never_finish"},
+}
+
+
+def polls() -> Iterator[Cell]:
+    for name, fault in ERRORS.items():
+        yield Cell("video", "status", name, 1, fault, "stored")
+        yield Cell("video", "status", name, None, fault, "pending", then="stored", jobs=1)
+    for name in ("delay", "extra-fields", "null-size"):
+        for nth in (1, None):
+            yield Cell("video", "status", name, nth, OTHERS[name], "stored")
+    yield Cell("video", "status", "expire-url", 1, EXPIRE, "stored")
+    yield Cell("video", "status", "expire-url", None, EXPIRE, "lost")
+
+
+def downloads(kind: str) -> Iterator[Cell]:
+    for name, fault in (
+        ERRORS | {"truncate": {"do": "truncate"}, "wrong-type": {"do": "wrong_type"}}
+    ).items():
+        yield Cell(kind, "downloads", name, 1, fault, "stored")
+        yield Cell(kind, "downloads", name, None, fault, "generated", then="stored")
+    for nth in (1, None):
+        yield Cell(kind, "downloads", "delay", nth, DELAY, "stored")
+
+
+PLAIN = [f"image.plain.{n}" for n in range(80)]
+CELLS = [*submissions("image"), *submissions("video"), *polls(), *downloads("image"), *downloads("video")]
+
+
+def rows() -> list[dict[str, Any]]:
+    """The batch, in an order in which nobody waits for a lane.
+
+    Full lanes come when many are open, because each closes one for a minute; films that are never done come
+    last, because each keeps its own.
+    """
+
+    def of(*cells: Cell) -> list[dict[str, Any]]:
+        return [{"id": name, "prompt": f"{name}.", **ROWS[cell.kind]} for cell in cells for name in cell.ids]
+
+    lanes = [cell for cell in CELLS if cell.name == "lanes" and cell.state == "stored"]
+    stuck = [cell for cell in CELLS if cell.state == "pending"]
+    plain = [{"id": name, "prompt": name, **ROWS["image"]} for name in PLAIN]
+    others = (cell for cell in CELLS if cell not in lanes and cell not in stuck)
+    return [*of(*others), *of(*lanes), *plain, *of(*stuck)]
+
+
+def test_the_matrix_has_every_fault_of_the_backlot() -> None:
+    kinds = {kind.model_fields["do"].annotation.__args__[0] for kind in AnyRule.__origin__.__args__}
+    assert {cell.fault["do"] for cell in CELLS} == kinds
+    assert len({name for cell in CELLS for name in cell.ids}) == sum(cell.jobs for cell in CELLS)
+
+
+@pytest.mark.usefixtures("prefect")
+def test_every_fault_has_its_one_end_and_the_books_agree_to_the_cent(
+    project: Callable[..., Project], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    faults = tmp_path_factory.mktemp("faults") / "faults.yaml"
+    faults.write_text(yaml.safe_dump({"rules": [rule for cell in CELLS for rule in cell.rules()]}))
+    made = project(
+        rows(),
+        faults=faults,
+        image_seconds=0.3,
+        video_seconds=0,
+        window=1,
+        image_rpm=10**6,
+        video_rpm=10**6,
+        concurrency=1000,
+    )
+    made.set(poll={"timeout": 2})
+    first = made.run()
+    ends = {name: cell.state for cell in CELLS for name in cell.ids} | dict.fromkeys(PLAIN, "stored")
+    assert states(made) == ends
+    assert first.jobs == len(ends)
+    compare(made)
+
+    made.backlot.service.faults = Faults()  # the service is well again
+    second = made.run()
+    assert second.submissions == 0, "nothing is bought again"
+    then = {name: cell.then for cell in CELLS for name in cell.ids if cell.then}
+    assert states(made) == ends | then
+    compare(made)
+
+
+def states(made: Project) -> dict[str, str]:
+    return dict(made.costs().select("row_id", "state").iter_rows())
+
+
+def compare(made: Project) -> None:
+    """The ledger's cost of each job is what the service charged; and both add up to the service's books."""
+    service = made.backlot.service
+    charges = {each.recipe.prompt: each for each in service.store.select("workspace = ?", "default")}
+    assert len(charges) == sum(1 for _ in service.store.select("1"))
+    expected = {f"{name}.": cell.cost for cell in CELLS for name in cell.ids}
+    expected |= dict.fromkeys(PLAIN, PRICE["image"])
+    charged = {prompt: each.cost for prompt, each in charges.items() if each.state == "completed"}
+    assert charged == {prompt: cost for prompt, cost in expected.items() if cost}
+    unknown = Decimal(0)
+    for row in made.costs().iter_rows(named=True):
+        cost = expected.get(f"{row['row_id']}.", PRICE["image"])
+        if row["state"] in ("in_doubt", "pending"):
+            assert row["cost"] is None
+            assert cost in (0, row["quoted"])
+            unknown += cost
+        else:
+            assert row["cost"] == cost, row
+    spent = service.workspaces["default"].spent
+    assert made.costs()["cost"].sum() + unknown == sum(charged.values()) == spent
