@@ -7,7 +7,6 @@ catalogue nor the matrix: those are the plan's.
 
 from __future__ import annotations
 
-import json
 import string
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -20,11 +19,11 @@ import polars as pl
 from callsheet import delimited, excel, sources
 from callsheet.ahead import ahead
 from callsheet.delimited import Table
-from callsheet.errors import ConfigError, InputError
+from callsheet.errors import InputError
 from callsheet.identities import Contents, Ids
 from callsheet.records import Reject
-from callsheet.rows import check, in_file, rejected
-from callsheet.settings import COLUMNS, Cell, FileColumn, Input, Settings
+from callsheet.rows import as_text, check, fixed_values, in_file, rejected
+from callsheet.settings import COLUMNS, Input, Settings
 from callsheet.spill import Spill
 
 _TEXT = (".csv", ".tsv", ".txt")
@@ -34,9 +33,6 @@ _CARRIED = "carried."
 _SLICE = 32_768
 UNTIL_PRICED = ("output_format", "duration", "sound")
 """Columns that only one kind of model takes: their defaults wait until the kind is known (see `pricing`)."""
-
-
-Value = str | int | bool | None
 
 
 @dataclass(frozen=True)
@@ -73,17 +69,16 @@ def read(settings: Settings) -> Batch:
 
     Raises:
         InputError: a file is missing, empty, of no known type, not decodable or broken, or lacks a column.
-        ConfigError: a default is no value for its column.
     """
     given = settings.input
     names: dict[str, str] = {column: given.columns.get(column, column) for column in COLUMNS}
-    defaults = fixed_values(given.defaults, "input.defaults")
+    defaults = fixed_values(given.defaults)
     filled = {
         column: pl.col(column).fill_null(pl.lit(value).cast(pl.String))
         for column, value in defaults.items()
         if column not in UNTIL_PRICED
     }
-    held = {column: pl.lit(_text(values[0]), pl.String) for column, values in given.matrix.items()}
+    held = {column: pl.lit(as_text(values[0]), pl.String) for column, values in given.matrix.items()}
     spill, ids, contents = Spill(), Ids(), Contents({*given.matrix})
     schemas: dict[str, pl.DataFrame] = {}
     total, rejects = 0, []
@@ -144,27 +139,6 @@ def _tables(given: Input, endpoint_url: str | None) -> Iterator[tuple[Table, str
                 yield table, name, name if len(found) > 1 else None
         if empty:
             raise InputError(f"{name}: has no rows")
-
-
-def fixed_values(cells: Mapping[FileColumn, Cell], where: str) -> dict[FileColumn, Value]:
-    """The config's own values for columns, checked and typed as those of a file are.
-
-    Raises:
-        ConfigError: one is no value for its column.
-    """
-    text = {column: _text(value) for column, value in cells.items()}
-    blank = dict.fromkeys([*COLUMNS, "file"]) | {"line": 0, "prompt": "-", "model": "-"}
-    types = dict.fromkeys([*COLUMNS, "file"], pl.String)
-    sound, wrong = check(pl.DataFrame([blank | text], schema_overrides=types), {})
-    if wrong:
-        raise ConfigError(f"{where}.{wrong[0].column}: {wrong[0].value!r} {wrong[0].reason}")
-    return {column: sound[column][0] for column in cells}
-
-
-def _text(cell: Cell) -> str | None:
-    if isinstance(cell, list):
-        return json.dumps(cell, ensure_ascii=False)
-    return str(cell).lower() if isinstance(cell, bool) else str(cell).strip() or None
 
 
 def _of_file(path: Path, name: str, given: Input) -> Iterator[Table]:

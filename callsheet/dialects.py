@@ -11,17 +11,20 @@ import csv
 import gzip
 import io
 import re
+import sys
 import zlib
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from tempfile import NamedTemporaryFile
 from typing import BinaryIO, TextIO, cast
 
-import polars as pl
-
 from callsheet.errors import InputError
+
+if sys.version_info >= (3, 14):
+    from compression import zstd
+else:
+    from backports import zstd
 
 _DELIMITERS = [",", ";", "\t", "|"]
 _QUOTES = ['"', "'"]
@@ -98,7 +101,10 @@ def _encoding(path: Path, name: str, declared: str | None) -> str:
 
 
 def _open(path: Path, name: str) -> BinaryIO:
-    return cast(BinaryIO, gzip.open(path)) if name.lower().endswith(".gz") else path.open("rb")
+    ending = Path(name.lower()).suffix
+    if ending == ".gz":
+        return cast(BinaryIO, gzip.open(path))
+    return cast(BinaryIO, zstd.open(path)) if ending == ".zst" else path.open("rb")
 
 
 @contextmanager
@@ -106,19 +112,8 @@ def text(path: Path, name: str, encoding: str) -> Iterator[TextIO]:
     """The file unpacked and decoded, with `\\n` for every line end.
 
     Raises:
-        InputError: a `.zst` file that is not UTF-8.
-        UnicodeError, OSError, EOFError, zlib.error, PolarsError: while it is read; see `explained`.
+        UnicodeError, OSError, EOFError, zlib.error, ZstdError: while it is read; see `explained`.
     """
-    if name.lower().endswith(".zst"):
-        if encoding != "utf-8-sig":
-            raise InputError(f"{name}: a .zst file is read as UTF-8 only; unpack it, or pack it as .gz")
-        # Python has no zstd of its own before 3.14; polars has, and gives the lines.
-        with NamedTemporaryFile(prefix="callsheet-") as unpacked:
-            lines = pl.scan_lines(path)
-            lines.sink_csv(unpacked.name, include_header=False, quote_style="never", separator="\0")
-            with open(unpacked.name, encoding=encoding) as file:  # noqa: PTH123  # a name, not a path
-                yield file
-        return
     with _open(path, name) as packed, io.TextIOWrapper(packed, encoding=encoding) as file:
         yield file
 
@@ -134,8 +129,8 @@ def explained(path: Path, name: str, encoding: str | None) -> Iterator[None]:
         yield
     except UnicodeError as error:
         raise _not_of_encoding(path, name, encoding, error) from None
-    except (EOFError, gzip.BadGzipFile, zlib.error, pl.exceptions.PolarsError) as error:
-        raise InputError(f"{name}: cannot be unpacked as UTF-8 text: {error}") from None
+    except (EOFError, gzip.BadGzipFile, zlib.error, zstd.ZstdError) as error:
+        raise InputError(f"{name}: cannot be unpacked: {error}") from None
     except OSError as error:
         raise InputError(f"{name}: cannot be read: {error.strerror or error}") from None
 

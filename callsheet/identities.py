@@ -5,15 +5,20 @@ Sees a batch a slice at a time and remembers eight bytes a row; the ids themselv
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Collection
 
 import polars as pl
+from polars_hash import CryptographicHashingNameSpace
 
 from callsheet.records import Reject
 from callsheet.rows import in_file, shortened
 from callsheet.settings import COLUMNS
 from callsheet.spill import Spill
+
+
+def sha256(text: pl.Expr) -> pl.Expr:
+    """The SHA-256 of each text as UTF-8, in hex."""
+    return CryptographicHashingNameSpace(text).sha2_256()
 
 
 class Ids:
@@ -69,8 +74,8 @@ class Contents:
         """Takes in a slice of sound rows and adds `hash` to it: 16 hex digits, null beside an `id`."""
         cells = [pl.col(each).cast(pl.String).fill_null("\0") for each in self._said]
         without = rows.select(pl.col("id").is_null().arg_true()).to_series()
-        texts = rows[without].select(pl.concat_str(cells, separator="\x1f").cast(pl.Binary)).to_series()
-        digests = pl.Series([hashlib.sha256(each).hexdigest()[:16] for each in texts], dtype=pl.String)
+        text = pl.concat_str(cells, separator="\x1f")
+        digests = rows[without].select(sha256(text).str.head(16)).to_series()
         hashes = pl.repeat(None, rows.height, dtype=pl.String, eager=True).scatter(without, digests)
         self._hashes.append(hashes.str.to_integer(base=16, dtype=pl.UInt64))
         return rows.with_columns(hash=hashes)

@@ -6,7 +6,6 @@ source is read once, each combination of parameters is checked and priced once, 
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
@@ -16,10 +15,11 @@ from typing import Any
 import polars as pl
 
 from callsheet import pricing, references
-from callsheet.batches import UNTIL_PRICED, fixed_values
+from callsheet.batches import UNTIL_PRICED
+from callsheet.identities import sha256
 from callsheet.pricing import Combination, Defaults, Offer, Refusal
 from callsheet.records import Catalogue
-from callsheet.rows import IMAGE_COLUMNS, shortened
+from callsheet.rows import IMAGE_COLUMNS, fixed_values, shortened
 from callsheet.settings import Settings
 
 MONEY = pl.Decimal(18, 6)
@@ -55,14 +55,11 @@ class Lister:
     Args:
         catalogue: the live models.
         settings: the config.
-
-    Raises:
-        ConfigError: a default or a value of the matrix is no value for its column.
     """
 
     def __init__(self, catalogue: Catalogue, settings: Settings) -> None:
         given = settings.input.defaults
-        held = fixed_values({each: given[each] for each in UNTIL_PRICED if each in given}, "input.defaults")
+        held = fixed_values({each: given[each] for each in UNTIL_PRICED if each in given})
         self._catalogue = catalogue
         self._settings = settings
         self._defaults = Defaults(**held)  # type: ignore[arg-type]  # typed by fixed_values
@@ -115,8 +112,7 @@ def _combinations(settings: Settings) -> pl.DataFrame | None:
     if not matrix:
         return None
     combinations = [
-        fixed_values(dict(zip(matrix, values, strict=True)), "input.matrix")
-        for values in product(*matrix.values())
+        fixed_values(dict(zip(matrix, values, strict=True))) for values in product(*matrix.values())
     ]
     types: dict[str, Any] = {"duration": pl.Int64, "sound": pl.Boolean}
     return pl.DataFrame(combinations, schema={column: types.get(column, pl.String) for column in matrix})
@@ -301,6 +297,4 @@ def keyed(jobs: pl.DataFrame, batch: str) -> pl.DataFrame:
         "sample",
         pl.lit("}"),
     )
-    texts = jobs.select(address.cast(pl.Binary)).to_series()
-    keys = [hashlib.sha256(each).hexdigest() for each in texts.to_list()]
-    return jobs.select(pl.Series("key", keys, pl.String), pl.all())
+    return jobs.select(sha256(address).alias("key"), pl.all())

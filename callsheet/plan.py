@@ -98,7 +98,6 @@ def make(batch: Batch, catalogue: Catalogue, settings: Settings, path: Path, *, 
         now: when the catalogue was read.
 
     Raises:
-        ConfigError: a default or a value of the matrix is no value for its column.
         StorageError: the plan cannot be written.
     """
     refused: list[Reject] = []

@@ -5,7 +5,9 @@ Pure, and knows neither files nor the catalogue: what a model offers is the busi
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
+from typing import TypeVar
 
 import polars as pl
 
@@ -74,6 +76,32 @@ def check(cells: pl.DataFrame, names: Mapping[str, str]) -> tuple[pl.DataFrame, 
         rejects += rejected(cells.filter(mask), column, names, reason)
         sound &= ~mask
     return values.filter(sound), rejects
+
+
+Value = str | int | bool | None
+_Column = TypeVar("_Column", bound=str)
+
+
+def fixed_values(cells: Mapping[_Column, object]) -> dict[_Column, Value]:
+    """The config's own values for columns, checked and typed as those of a file are.
+
+    Raises:
+        ValueError: one is no value for its column; it says why.
+    """
+    text = {column: as_text(value) for column, value in cells.items()}
+    blank = dict.fromkeys(["duration", "samples", "sound", "file"]) | {"prompt": "-", "model": "-"}
+    row = blank | text
+    sound, wrong = check(pl.DataFrame([row], schema=dict.fromkeys(row, pl.String)).with_row_index("line"), {})
+    if wrong:
+        raise ValueError(wrong[0].reason)
+    return {column: sound[column][0] for column in cells}
+
+
+def as_text(value: object) -> str | None:
+    """A value of the config as a cell would hold it."""
+    if isinstance(value, list):
+        return json.dumps(value, ensure_ascii=False)
+    return str(value).lower() if isinstance(value, bool) else str(value).strip() or None
 
 
 def rejected(rows: pl.DataFrame, column: str, names: Mapping[str, str], reason: str) -> list[Reject]:

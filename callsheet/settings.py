@@ -23,6 +23,7 @@ from pydantic import (
     Field,
     StringConstraints,
     ValidationError,
+    ValidationInfo,
     field_validator,
     model_validator,
 )
@@ -116,6 +117,15 @@ def _codec(value: str) -> str:
         raise ValueError(f"there is no text encoding called {value!r}") from None
 
 
+class _WrongCell(ValueError):
+    """A value that its column cannot have, and where it stands within `defaults` or `matrix`."""
+
+    def __init__(self, reason: str, cell: Cell, *at: str | int | None) -> None:
+        super().__init__(reason)
+        self.cell = cell
+        self.at = tuple(part for part in at if part is not None)
+
+
 Name = Annotated[str, StringConstraints(min_length=1)]
 Count = Annotated[int, BeforeValidator(_no_truth_value), Field(ge=1)]
 Seconds = Annotated[float, BeforeValidator(_no_truth_value)]
@@ -182,6 +192,20 @@ class Input(Section):
     def _a_row_has_its_own_id(cls, value: dict[str, Any]) -> dict[str, Any]:
         if "id" in value:
             raise ValueError("an id is the row's own: it has no default and no matrix")
+        return value
+
+    @field_validator("defaults", "matrix", mode="after")
+    @classmethod
+    def _as_a_file_would_have_it(cls, value: dict[str, Any], info: ValidationInfo) -> dict[str, Any]:
+        if value:
+            from callsheet.rows import fixed_values  # polars, which `--help` can do without
+        for column, cells in value.items():
+            places = enumerate(cells) if info.field_name == "matrix" else [(None, cells)]
+            for at, cell in places:
+                try:
+                    fixed_values({column: cell})
+                except ValueError as error:
+                    raise _WrongCell(str(error), cell, column, at) from None
         return value
 
     @field_validator("matrix", mode="after")
@@ -351,7 +375,10 @@ def load(path: Path, overrides: Sequence[str] = ()) -> Settings:
 
 def _explain(error: Any, file: str, places: Mapping[Place, str]) -> str:
     """One of pydantic's errors as: where, which key, what is wrong."""
-    location = tuple(part for part in error["loc"] if part != "[key]")
+    location, value = tuple(part for part in error["loc"] if part != "[key]"), error["input"]
+    cause = error.get("ctx", {}).get("error")
+    if isinstance(cause, _WrongCell):
+        location, value = (*location, *cause.at), cause.cell
     place = _known(location, places)
     where = places.get(place, file)
     if error["type"] == "missing":
@@ -362,7 +389,6 @@ def _explain(error: Any, file: str, places: Mapping[Place, str]) -> str:
         guess = f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}"
         return f"{where}: unknown key {dotted(location)}; {guess}"
     message = error["msg"].removeprefix("Value error, ").removeprefix("Input ")
-    value = error["input"]
     shown = isinstance(value, str | int | Decimal) and "url" not in str(place[-1:])
     return f"{where}: {dotted(place)} {message}" + (f" (it is {str(value)[:80]!r})" if shown else "")
 

@@ -6,6 +6,7 @@ import csv
 import gzip
 import io
 import json
+import re
 import sys
 from decimal import Decimal
 from pathlib import Path
@@ -19,6 +20,7 @@ from hypothesis import strategies as st
 
 from callsheet import delimited, references, sources
 from callsheet.batches import Batch, read
+from callsheet.dialects import zstd
 from callsheet.errors import CallsheetError, ConfigError, InputError
 from callsheet.records import Reject
 from callsheet.settings import Settings
@@ -216,17 +218,17 @@ def test_an_encoding_and_a_delimiter_can_be_declared(batch):
     assert prompts(read) == [(2, "café, fort")]
 
 
+def packed(content: bytes, ending: str) -> bytes:
+    if ending.endswith(".zst"):
+        return zstd.compress(content)
+    return gzip.compress(content) if ending.endswith(".gz") else content
+
+
 @pytest.mark.parametrize("ending", [".csv", ".csv.gz", ".csv.zst"])
 def test_packed_files_read_as_unpacked_ones(tmp_path, ending):
     text = 'prompt,id\r\n"one\r\ntwo",1\r\n\r\nthree,2\r\nfour,2\r\n'
     path = tmp_path / f"shots{ending}"
-    if ending.endswith("zst"):
-        lines = pl.DataFrame({"": text.removesuffix("\r\n").split("\r\n")})
-        lines.lazy().sink_csv(
-            path, compression="zstd", include_header=False, quote_style="never", line_terminator="\r\n"
-        )
-    else:
-        path.write_bytes(gzip.compress(text.encode()) if ending.endswith("gz") else text.encode())
+    path.write_bytes(packed(text.encode(), ending))
     read_batch = read(settings(path))
     assert prompts(read_batch) == [(2, "one\ntwo"), (5, "three")]
     assert places(read_batch) == [(6, "id", "line 5 has this id already")]
@@ -470,12 +472,6 @@ def test_a_missing_column_lists_those_that_are_there(refusal, batch):
     assert batch("prompt\nx\n", defaults={}, matrix={"model": ["a", "b"]}).rows.height == 1
 
 
-def test_a_default_that_is_no_value_is_the_config_s_error(refusal):
-    assert refusal("prompt\nx\n", defaults={"model": "m", "duration": "long"}).startswith(
-        "input.defaults.duration"
-    )
-
-
 @pytest.mark.parametrize(
     ("content", "name", "says"),
     [
@@ -499,6 +495,18 @@ def test_a_file_that_cannot_be_read_is_named_with_its_line(refusal, tmp_path, co
     said = refusal(content, name)
     assert says in said
     assert said.startswith(str(tmp_path / name))
+
+
+@pytest.mark.parametrize("ending", [".gz", ".zst"])
+def test_a_packed_file_may_have_any_encoding(tmp_path, ending):
+    path = tmp_path / f"shots.csv{ending}"
+    path.write_bytes(packed("id,prompt\n1,café\n2,thé\n".encode("cp1252"), ending))
+    assert prompts(read(settings(path, encoding="cp1252"))) == [(2, "café"), (3, "thé")]
+    with pytest.raises(InputError, match=re.escape(f"{path}, line 2: is not UTF-8 (byte 0xE9)")):
+        read(settings(path))
+    path.write_bytes(path.read_bytes()[:-3])
+    with pytest.raises(InputError, match="cannot be unpacked"):
+        read(settings(path, encoding="cp1252"))
 
 
 def test_an_encoding_that_does_not_fit_is_named(refusal):

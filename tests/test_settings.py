@@ -75,6 +75,22 @@ report:  {url: out/report}
     assert settings.input.columns == {"prompt": "text"}
 
 
+def test_a_value_that_its_column_cannot_have_is_named_with_its_line(write):
+    text = SMALL.replace(
+        "{path: shots.csv}", "\n  path: shots.csv\n  defaults:\n    model: m\n    duration: 5.5"
+    )
+    path = write(text)
+    assert complaint(path).startswith(f"{path}, line 7: `input.defaults.duration` is not a whole number")
+    path = write(text.replace("5.5", "5.0\n  matrix:\n    sound: [yes, 'on',\n      'maybe']"))
+    assert complaint(path) == (
+        f"{path}, line 10: `input.matrix.sound.2` is neither true nor false (yes, no, 1 and 0 are read too) "
+        "(it is 'maybe')"
+    )
+    assert complaint(path, "input.matrix.sound=[off]", "input.defaults.samples=0").startswith(
+        "--set input.defaults.samples=0: `input.defaults.samples` is not a whole number from 1"
+    )
+
+
 def test_a_section_with_nothing_under_it_is_left_out(write):
     assert load(write(SMALL + "budget:\nlimits:\n")).budget.limit is None
 
