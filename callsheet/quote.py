@@ -140,12 +140,15 @@ class Quote:
         ]
         if self.lines.height > 1 and dearest:
             facts.append(("Dearest", ", ".join(dearest)))
-        if plan.before:
-            catalogue, read_at = plan.before
-            changes = repriced(catalogue, plan.catalogue, self.lines["model"].unique().sort())
-            since = f"since the plan of {read_at:%Y-%m-%d %H:%M} UTC"
-            facts += [("Changed", f"{change} ({since})") for change in changes]
-        return facts
+        return facts + [("Changed", change) for change in self.changes()]
+
+    def changes(self) -> list[str]:
+        """The rates that have changed since the batch's plan before this one, a line each."""
+        if not self.plan.before:
+            return []
+        catalogue, read_at = self.plan.before
+        changes = repriced(catalogue, self.plan.catalogue, self.lines["model"].unique().sort())
+        return [f"{change} (since the plan of {read_at:%Y-%m-%d %H:%M} UTC)" for change in changes]
 
     def time(self) -> str:
         """How long buying takes at the least, by the known limits of submissions a minute (INTERFACE 8)."""
@@ -193,6 +196,19 @@ async def price(batch: Batch, settings: Settings, client: Client) -> Plan:
     catalogue = await client.models()
     path = work_folder(settings) / "plan.parquet"
     return await asyncio.to_thread(plans.make, batch, catalogue, settings, path, now=datetime.now(UTC))
+
+
+async def outdated(plan: Plan, settings: Settings, client: Client) -> bool:
+    """Whether a plan is older than `budget.quote_valid_for`, and the rates of its models have changed since.
+
+    Raises:
+        ServiceError: the catalogue cannot be read.
+    """
+    age = datetime.now(UTC) - plan.made_at
+    if age.total_seconds() < settings.budget.quote_valid_for:
+        return False
+    models = await asyncio.to_thread(plan.scan().select(pl.col("model").unique()).collect)
+    return bool(repriced(plan.catalogue, await client.models(), models["model"]))
 
 
 def work_folder(settings: Settings) -> Path:

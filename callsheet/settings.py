@@ -240,6 +240,10 @@ class Budget(Section):
     approve_above: Dollars | None = None
     """A person is asked before a quote above this many US dollars is bought. None: never."""
 
+    quote_valid_for: Annotated[Seconds, Field(ge=0)] = 900.0
+    """Seconds for which a quote holds. Where nothing was bought by then, say because somebody took long to
+    approve it, the rates are read again, and all is priced and approved anew if one has changed."""
+
     allow_unpriced: bool = False
     """Whether to buy what the catalogue has no price for. No budget can hold what has no price."""
 

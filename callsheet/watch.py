@@ -65,8 +65,10 @@ class LogWatcher:
     """Writes to the log, and to nobody's question says yes."""
 
     def quoted(self, quote: Quote) -> None:
-        """Logs the quote in a line."""
+        """Logs the quote in a line, and each rate that has changed since the plan before."""
         logger.info("%s", quote.line())
+        for change in quote.changes():
+            logger.warning("rate changed: %s", change)
 
     def approves(self, quote: Quote) -> bool:
         """Nobody is there to ask."""

@@ -9,6 +9,7 @@ from typing import Any
 from prefect import flow
 from prefect.states import Completed
 
+from callsheet.quote import outdated
 from callsheet.run import open_run
 from callsheet.settings import load
 from flows.names import run_name
@@ -36,6 +37,9 @@ async def generate_batch(config: str, overrides: list[str] | None = None, approv
         rows = await read(settings)
         plan = await price(rows, settings, client)
         quote, stop = await approve(plan, settings, client, approved)
+        while await outdated(plan, settings, client):
+            plan = await price(rows, settings, client)
+            quote, stop = await approve(plan, settings, client, approved)
         async with open_run(settings, client, quote=quote, stop=stop) as run, asyncio.TaskGroup() as steps:
             for step in (submit, poll, download):
                 steps.create_task(step(run))

@@ -18,8 +18,10 @@ import pytest
 from PIL import Image
 
 from callsheet.errors import StorageError
+from callsheet.quote import Quote
 from callsheet.report import Summary
 from callsheet.service.client import Client
+from callsheet.watch import WATCHER, LogWatcher
 from flows.generate import generate_batch
 from tests.conftest import Project
 from tests.servers.s3 import Server
@@ -156,6 +158,40 @@ def test_above_approve_above_nobody_is_asked_and_nothing_is_bought_without_a_yes
     made.set(budget={"approve_above": "0.0010"})
     assert (made.run().stop_reason, made.run().submissions) == ("approval", 0)
     assert made.run(approved=True).stored == 3
+
+
+class Slow(LogWatcher):
+    """Somebody who says yes to every quote; but before the first yes all prices have doubled."""
+
+    def __init__(self, made: Project) -> None:
+        self.made = made
+        self.quotes: list[Quote] = []
+
+    def approves(self, quote: Quote) -> bool:
+        if not self.quotes:
+            models = self.made.backlot.service.models
+            still = models["sketch-1"]
+            dearer = [rate.model_copy(update={"unit_price": rate.unit_price * 2}) for rate in still.rates]
+            models["sketch-1"] = still.model_copy(update={"rates": tuple(dearer)})
+        self.quotes.append(quote)
+        return True
+
+
+@pytest.mark.parametrize("valid_for, priced", [(0, ["0.0030", "0.0060"]), (60, ["0.0030"])])
+def test_a_rate_that_changes_while_somebody_makes_up_his_mind_is_quoted_again(
+    project: Make, valid_for: int, priced: list[str]
+) -> None:
+    made = project(stills(2))
+    made.set(budget={"approve_above": "0.0010", "quote_valid_for": valid_for})
+    watcher = Slow(made)
+    token = WATCHER.set(watcher)
+    summary = made.run()
+    WATCHER.reset(token)
+    assert [f"{quote.quoted:.4f}" for quote in watcher.quotes] == priced
+    assert (summary.stored, summary.spent) == (2, Decimal("0.0060"))
+    if len(priced) > 1:
+        rate = "sketch-1 0.25K not_applicable image: 0.0030, was 0.0015"
+        assert any(told.startswith(rate) for _, told in watcher.quotes[-1].facts())
 
 
 def test_a_video_past_the_runs_patience_stays_pending_and_collect_takes_it_up(project: Make) -> None:
