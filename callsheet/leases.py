@@ -62,16 +62,20 @@ def enter(connection: sa.Connection, run_id: str, batch: str, balance: Decimal |
 
 
 def renew(connection: sa.Connection, run_id: str) -> None:
-    """Puts the end of the lease off.
+    """Puts the end of the lease off; after it has ended too, as long as no other run has come since.
 
     Raises:
-        LedgerError: it has ended, so another run may own our jobs now.
+        LedgerError: one has, and may own our jobs now.
     """
     now = datetime.now(UTC)
-    held = sa.and_(runs.c.id == run_id, runs.c.ended_at.is_(None), runs.c.lease_until > now)
+    other = runs.alias("other")
+    come = sa.exists().where(
+        other.c.batch == runs.c.batch, other.c.id != runs.c.id, other.c.started_at >= runs.c.lease_until
+    )
+    held = sa.and_(runs.c.id == run_id, runs.c.ended_at.is_(None), ~come)
     if connection.execute(runs.update().where(held).values(lease_until=now + LEASE)).rowcount != 1:
         raise LedgerError(
-            f"this run lost its lease on the ledger: it was suspended for over {LEASE.seconds} s",
+            f"this run was suspended for over {LEASE.seconds} s, and another one has taken its jobs over",
             hint="Run the same command again; nothing is lost.",
         )
 

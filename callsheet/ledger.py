@@ -75,7 +75,7 @@ class Ledger:
         """Renews the lease; to be called well within `leases.LEASE`.
 
         Raises:
-            LedgerError: the lease was lost, so another run may own our jobs now: stop at once.
+            LedgerError: it had ended, and another run has come since and may own our jobs: stop at once.
         """
         await self._write("renew", lambda connection: leases.renew(connection, self.run_id))
 

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, ParamSpec, Protocol, TypeVar
 from urllib.parse import quote, unquote, urlsplit
 
 from callsheet.errors import ConfigError, StorageConflict, StorageError
+from callsheet.folders import make_folder, sync_folder
 
 if TYPE_CHECKING:
     from types_boto3_s3 import S3Client
@@ -124,7 +125,7 @@ class _Folder:
 
     def probe(self) -> None:
         with _disk(self._root):
-            _make_folder(self._root)
+            make_folder(self._root)
             path = self._root / f".callsheet-probe-{secrets.token_hex(8)}"
             path.write_bytes(b"callsheet")
             path.unlink()
@@ -154,14 +155,14 @@ def _partial(final: Path, mark: str = "") -> Iterator[Path]:
     Without a `mark` the name is the same each time, so that what a killed run left is cleared away by the
     next: for files that one run alone may write.
     """
-    _make_folder(final.parent)
+    make_folder(final.parent)
     partial = final.with_name(f".{final.name}.{mark}part")
     partial.unlink(missing_ok=True)
     try:
         yield partial
     finally:
         partial.unlink(missing_ok=True)
-    _sync_folder(final.parent)
+    sync_folder(final.parent)
 
 
 def _rename_to_free(partial: Path, final: Path) -> None:
@@ -178,22 +179,6 @@ def _rename_to_free(partial: Path, final: Path) -> None:
         # A file system without hard links: take the name first, then put the file in its place.
         final.touch(exist_ok=False)
         partial.replace(final)
-
-
-def _make_folder(folder: Path) -> None:
-    """Makes a folder and those above it, durably."""
-    if not folder.is_dir():
-        _make_folder(folder.parent)
-        folder.mkdir(exist_ok=True)
-        _sync_folder(folder.parent)
-
-
-def _sync_folder(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def _copy(source: BinaryIO, target: Path) -> str:

@@ -15,6 +15,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Dialect
 
 from callsheet.errors import LedgerError
+from callsheet.folders import make_folder
 
 SCHEMA_VERSION = 2
 _MICRO = Decimal(1_000_000)
@@ -227,7 +228,7 @@ def _upgraded(connection: sa.Connection) -> int:
 
 def _sqlite(address: sa.URL) -> sa.Engine:
     if address.database:
-        Path(address.database).parent.mkdir(parents=True, exist_ok=True)
+        make_folder(Path(address.database).parent)  # SQLite itself makes durable what is in it
     engine = sa.create_engine(address, connect_args={"timeout": 30, "check_same_thread": False})
 
     @sa.event.listens_for(engine, "connect")

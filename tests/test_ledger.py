@@ -18,6 +18,7 @@ from callsheet import books
 from callsheet.errors import LedgerError
 from callsheet.ledger import Ledger
 from callsheet.records import Generation, Job, Kind, Media, Price, State, StoredFile, Usage
+from callsheet.tables import open_engine, runs
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -210,6 +211,37 @@ def test_what_a_dead_run_left_is_taken_over(url: str) -> None:
             assert [one.row_id for one, _ in reserved] == ["reserved"]
 
     asyncio.run(scenario())
+
+
+def test_a_run_that_was_suspended_goes_on_unless_another_has_come_meanwhile(url: str) -> None:
+    """As a laptop's run does that slept for an hour: what it had on the wire is still its own."""
+
+    async def scenario() -> None:
+        async with buyer(url) as sleeper:
+            [(_, attempt)], _ = await reserve(sleeper, job("one"))
+            await sleeper.intend(attempt)
+            slept(url, sleeper.run_id)
+            await sleeper.renew()
+            async with buyer(url) as second:
+                assert await state_of(second, job("one")) is State.SUBMITTING, "the lease is renewed"
+                slept(url, sleeper.run_id)
+                await sleeper.renew()
+            slept(url, sleeper.run_id)
+            async with buyer(url) as third:
+                assert await state_of(third, job("one")) is State.IN_DOUBT
+                with pytest.raises(LedgerError, match="another one has taken its jobs over"):
+                    await sleeper.renew()
+
+    asyncio.run(scenario())
+
+
+def slept(url: str, run_id: str) -> None:
+    """Lets a run's lease end now."""
+    engine = open_engine(url)
+    with engine.begin() as connection:
+        ended = runs.update().where(runs.c.id == run_id).values(lease_until=datetime.now(UTC))
+        connection.execute(ended)
+    engine.dispose()
 
 
 def test_a_live_runs_jobs_are_left_alone(url: str) -> None:
