@@ -273,7 +273,9 @@ class Ledger:
         def op(connection: sa.Connection) -> None:
             for doubt in doubts:
                 where = sa.and_(_is(doubt.job_key, doubt.attempt), attempts.c.state == State.IN_DOUBT)
-                said = f"{doubt.what}; settled as {'charged' if charged else 'not charged'} by {by}"
+                said = (
+                    f"{doubt.what.rstrip('.')}; settled as {'charged' if charged else 'not charged'} by {by}"
+                )
                 values = verdict | {"error_message": said}
                 if connection.execute(attempts.update().where(where).values(values)).rowcount != 1:
                     raise LedgerError(

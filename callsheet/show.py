@@ -188,16 +188,19 @@ def show_doubts(batch: str, doubts: Sequence[Doubt], evidence: Evidence | None) 
     if evidence is None:
         out.print(f"[green]{batch}: nothing is in doubt.[/]")
         return
-    table = Table("", "key", "row", "model", "submitted (UTC)", "USD", "what happened", box=SIMPLE_HEAD)
-    for number, doubt in enumerate(doubts, 1):
+    table = Table("key", "row", "model", "submitted (UTC)", "USD", box=SIMPLE_HEAD)
+    happened: dict[str, list[str]] = {}
+    for doubt in doubts:
         row = doubt.row_id if doubt.sample == 1 else f"{doubt.row_id} (sample {doubt.sample})"
         price = "unpriced" if doubt.price is None else dollars(doubt.price)
         when = f"{doubt.submitted_at:%Y-%m-%d %H:%M:%S}"
-        table.add_row(
-            str(number), doubt.job_key[:12], escape(row), escape(doubt.model), when, price, escape(doubt.what)
-        )
+        table.add_row(doubt.job_key[:12], escape(row), escape(doubt.model), when, price)
+        happened.setdefault(doubt.what, []).append(doubt.row_id)
     out.print(f"[bold]{batch}[/]: {len(doubts)} in doubt")
     out.print(table)
+    for what, rows in happened.items():
+        out.print(f"  [bold]{escape(_some(rows))}[/]: {escape(what)}")
+    out.print()
     _pairs(out, _evidence(evidence))
     out.print("  [dim]Anybody else who buys in this workspace, and costs that lag, blur these figures.[/]")
     out.print("\nTo settle: callsheet resolve CONFIG KEY... (or --all) --charged | --not-charged --why ...")
@@ -232,9 +235,13 @@ def show_settled(batch: str, doubts: Sequence[Doubt], *, charged: bool, left: in
     """Prints what was settled, and what is left."""
     price = sum((doubt.price or Decimal(0) for doubt in doubts), Decimal(0))
     end = "paid for, and lost" if charged else "free: the next run buys them again"
-    rows = ", ".join(doubt.row_id for doubt in doubts[:10]) + (", ..." if len(doubts) > 10 else "")
     out.print(f"[bold]{batch}[/]: {len(doubts)} settled ({dollars(price)} USD), {end}")
-    _pairs(out, [("Rows", rows), ("In doubt", f"{left} left")])
+    _pairs(out, [("Rows", _some([doubt.row_id for doubt in doubts])), ("In doubt", f"{left} left")])
+
+
+def _some(rows: Sequence[str]) -> str:
+    """The first of these rows, as many as fit a line."""
+    return ", ".join(rows[:10]) + (f" and {len(rows) - 10} more" if len(rows) > 10 else "")
 
 
 def show_models(models: Iterable[Model]) -> None:
