@@ -112,8 +112,8 @@ def planned(path: str) -> Decimal:
     settings = Settings.model_validate({"batch": "bench", "service": service, "input": {"path": path}})
     target = Path(path).with_suffix(".plan.parquet")
     made = plan.make(batches.read(settings), catalogue, settings, target, now=datetime.now(UTC))
-    if made.rejects:
-        raise SystemExit(f"{made.rejects[:3]}")
+    if made.rejects.height:
+        raise SystemExit(f"{made.rejects}")
     return made.quoted
 
 

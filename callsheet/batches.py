@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import string
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -21,8 +21,7 @@ from callsheet.ahead import ahead
 from callsheet.delimited import Table
 from callsheet.errors import InputError
 from callsheet.identities import Contents, Ids
-from callsheet.records import Reject
-from callsheet.rows import as_text, check, fixed_values, in_file, rejected
+from callsheet.rows import WRONG, as_text, check, fixed_values, rejects, wrong
 from callsheet.settings import COLUMNS, Input, Settings
 from callsheet.spill import Spill
 
@@ -40,8 +39,8 @@ class Batch:
     """What a batch file holds, once read: checked, and set aside on disk.
 
     Attributes:
-        rejects: what is wrong with the rows that are not sound, sorted by line. A row with two wrong cells
-            has two.
+        rejects: what is wrong with the rows that are not sound (`rows.rejects`), sorted by line. A row with
+            two wrong cells has two.
         total: the rows read, rejected ones too.
         columns: each known column as the file names it.
         slices: gives the sound rows in the file's order, some ten thousand at a time and the first time none,
@@ -53,7 +52,7 @@ class Batch:
             UNTIL_PRICED; a matrix's column holds its first value.
     """
 
-    rejects: tuple[Reject, ...]
+    rejects: pl.DataFrame
     total: int
     columns: Mapping[str, str]
     slices: Callable[[], Iterator[pl.DataFrame]]
@@ -81,21 +80,28 @@ def read(settings: Settings) -> Batch:
     held = {column: pl.lit(as_text(values[0]), pl.String) for column, values in given.matrix.items()}
     spill, ids, contents = Spill(), Ids(), Contents({*given.matrix})
     schemas: dict[str, pl.DataFrame] = {}
-    total, rejects = 0, []
+    total = 0
+    told: list[pl.DataFrame] = []
     for table, name, file in ahead(_tables(given, settings.storage.endpoint_url)):
         cells, unfilled = _known(table, name, file, given)
         ids.add(cells)
-        rows, wrong = check(cells.with_columns(**(filled | held)), names)
+        rows, bad = check(cells.with_columns(**(filled | held)))
         rows = contents.add(rows)
         spill.add(rows)
         schemas.setdefault(str(rows.schema), rows.clear())
-        total += table.cells.height + len(table.rejects)
-        rejects += [replace(each, reason=in_file(each.reason, file)) for each in table.rejects]
-        rejects += unfilled + wrong
-    repeated, again = ids.repeated(names["id"])
+        total += table.cells.height + len(table.ragged)
+        told += [_ragged(table, file), rejects(unfilled, {}), rejects(bad, names)]
+    repeated = ids.repeated()
+    told.append(rejects(repeated, names))
     schema = _one_schema(schemas.values(), given.path)
     slices = partial(_slices, spill, schema, contents.occurrence(), repeated)
-    return Batch(tuple(sorted([*rejects, *again], key=lambda each: each.line)), total, names, slices)
+    return Batch(pl.concat(told).sort("line", maintain_order=True), total, names, slices)
+
+
+def _ragged(table: Table, file: str | None) -> pl.DataFrame:
+    """The rejects of a file's lines that are no rows."""
+    lines = [(line, file, "", text, reason) for line, text, reason in table.ragged]
+    return rejects(pl.DataFrame(lines, WRONG, orient="row"), {})
 
 
 def _one_schema(schemas: Collection[pl.DataFrame], path: str) -> pl.DataFrame:
@@ -135,7 +141,7 @@ def _tables(given: Input, endpoint_url: str | None) -> Iterator[tuple[Table, str
         empty = True
         with sources.local(name, endpoint_url) as path:
             for table in _of_file(path, name, given):
-                empty = empty and not table.cells.height and not table.rejects
+                empty = empty and not table.cells.height and not table.ragged
                 yield table, name, name if len(found) > 1 else None
         if empty:
             raise InputError(f"{name}: has no rows")
@@ -177,8 +183,8 @@ def _template_columns(given: Input) -> list[str]:
     return [name for _, name, _, _ in string.Formatter().parse(given.template) if name is not None]
 
 
-def _known(table: Table, name: str, file: str | None, given: Input) -> tuple[pl.DataFrame, list[Reject]]:
-    """A file's table with our columns as text and the others as `carried.*`; rejects by the template."""
+def _known(table: Table, name: str, file: str | None, given: Input) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """A file's table with our columns as text and the others as `carried.*`; wrong cells of the template."""
     cells = table.cells
     used: dict[str, str] = {column: given.columns.get(column, column) for column in COLUMNS}
     needed = [*given.columns.values(), *_template_columns(given)]
@@ -201,7 +207,7 @@ def _known(table: Table, name: str, file: str | None, given: Input) -> tuple[pl.
         *[pl.col(each).alias(_CARRIED + each) for each in cells.columns if each not in used.values()],
     )
     if given.template is None:
-        return frame, []
+        return frame, pl.DataFrame(schema=WRONG)
     return _from_template(frame, cells, given)
 
 
@@ -236,24 +242,20 @@ def _as_text(cells: pl.DataFrame, column: str, source: str, name: str) -> pl.Exp
 
 def _from_template(
     frame: pl.DataFrame, cells: pl.DataFrame, given: Input
-) -> tuple[pl.DataFrame, list[Reject]]:
+) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Fills the template; a row in which one of its columns is empty is rejected."""
     parts: list[pl.Expr] = []
     for literal, name, _, _ in string.Formatter().parse(given.template or ""):
         parts += [pl.lit(literal)] + ([pl.col(name).cast(pl.String)] if name is not None else [])
     frame = frame.with_columns(cells.select(pl.concat_str(parts).alias("prompt"))["prompt"])
-    rejects, whole = [], pl.repeat(True, frame.height, eager=True)
+    bad, whole = [], pl.repeat(True, frame.height, eager=True)
     for name in dict.fromkeys(_template_columns(given)):
         text = cells[name].cast(pl.String).fill_null("")
         empty = text.str.strip_chars() == ""
-        rejects += rejected(
-            frame.filter(empty).with_columns(pl.lit("").alias(name)),
-            name,
-            {},
-            "is empty, and input.template needs it",
-        )
+        empties = frame.filter(empty).with_columns(pl.lit("").alias(name))
+        bad.append(wrong(empties, name, "is empty, and input.template needs it"))
         whole &= ~empty
-    return frame.filter(whole), rejects
+    return frame.filter(whole), pl.concat(bad)
 
 
 def _finished(rows: pl.DataFrame, occurrence: pl.Series) -> pl.DataFrame:

@@ -21,8 +21,6 @@ import polars as pl
 from callsheet import dialects
 from callsheet.dialects import Dialect
 from callsheet.errors import InputError
-from callsheet.records import Reject
-from callsheet.rows import shortened
 
 _BLOCK = 1 << 22
 """Characters of a block; with the frames made from them, some ten megabytes."""
@@ -36,12 +34,19 @@ _LINE = "\0line"  # no header has such a column
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Rows of a file: `cells` as the file has them, the line on which each begins, and the header's place."""
+    """Rows of a file.
+
+    Attributes:
+        cells: as the file has them.
+        lines: the line on which each row begins.
+        header: the header's place, for messages.
+        ragged: lines that are no rows: the line's number, its text, and why.
+    """
 
     cells: pl.DataFrame
     lines: pl.Series
     header: str
-    rejects: tuple[Reject, ...] = ()
+    ragged: tuple[tuple[int, str, str], ...] = ()
 
 
 def read(
@@ -64,7 +69,7 @@ def read(
         quote: None: found with the delimiter.
 
     Yields:
-        All columns as text; a line with more or fewer cells than the header is a reject.
+        All columns as text; a line with more or fewer cells than the header is ragged.
 
     Raises:
         InputError: unreadable, empty, not of that encoding, broken quoting, a column named twice.
@@ -214,17 +219,18 @@ def _irregular(
     """A block read by `csv`, with the lines that its last record takes beyond it; and its last line."""
     lines = io.StringIO(block, newline="\n")
     whole: list[tuple[int, list[str]]] = []
-    rejects: list[Reject] = []
+    ragged: list[tuple[int, str, str]] = []
     last = above
     for begins, ends, cells in _records(chain(lines, iter(text.readline, "")), above, dialect):
         last = ends
         if len(cells) != len(columns):
-            rejects.append(_ragged(begins, cells, len(columns)))
+            reason = f"the line has {len(cells)} cells, and the header has {len(columns)}"
+            ragged.append((begins, " ... ".join(cells), reason))
         elif any(cells):
             whole.append((begins, cells))
         if lines.tell() == len(block):
             break
-    return Table(*_frame(whole, columns), "", tuple(rejects)), last
+    return Table(*_frame(whole, columns), "", tuple(ragged)), last
 
 
 def _frame(
@@ -276,8 +282,3 @@ def columns_of(header: Sequence[str], where: str) -> list[str]:
     if twice:
         raise InputError(f"{where}: the column {twice!r} is named twice")
     return columns
-
-
-def _ragged(line: int, cells: Sequence[str], width: int) -> Reject:
-    reason = f"the line has {len(cells)} cells, and the header has {width}"
-    return Reject(line, "", shortened(" ... ".join(cells)), reason)

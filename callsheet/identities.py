@@ -10,8 +10,7 @@ from collections.abc import Collection
 import polars as pl
 from polars_hash import CryptographicHashingNameSpace
 
-from callsheet.records import Reject
-from callsheet.rows import in_file, shortened
+from callsheet.rows import WRONG
 from callsheet.settings import COLUMNS
 from callsheet.spill import Spill
 
@@ -34,15 +33,11 @@ class Ids:
         self._hashes.append(given["id"].hash())
         self._spill.add(given)
 
-    def repeated(self, name: str) -> tuple[pl.DataFrame, list[Reject]]:
-        """The rows (`file`, `line`) whose id an earlier row has, and their rejects.
-
-        Args:
-            name: the id's column, as the file names it.
-        """
+    def repeated(self) -> pl.DataFrame:
+        """The rows whose id an earlier row has, with the columns of `rows.WRONG`."""
         twice, at, suspects = _twice(pl.concat(self._hashes)), 0, []
         if not twice.any():
-            return pl.DataFrame(schema=["file", "line"]), []
+            return pl.DataFrame(schema=WRONG)
         for given in self._spill:
             suspects.append(given.filter(twice.slice(at, given.height)))
             at += given.height
@@ -51,12 +46,16 @@ class Ids:
         again = given.filter(~pl.col("id").is_first_distinct()).join(
             first, on="id", suffix="_first", maintain_order="left"
         )
-        rejects = []
-        for file, line, value, first_file, first_line in again.iter_rows():
-            where = f"line {first_line}" + (f" of {first_file}" if file != first_file else "")
-            reason = in_file(f"{where} has this id already", file)
-            rejects.append(Reject(line, name, shortened(value), reason))
-        return again.select("file", "line"), rejects
+        here = pl.format("line {} has this id already", "line_first")
+        there = pl.format("line {} of {} has this id already", "line_first", "file_first")
+        same = pl.col("file").eq_missing(pl.col("file_first"))
+        return again.select(
+            "line",
+            "file",
+            pl.lit("id").alias("column"),
+            pl.col("id").alias("value"),
+            pl.when(same).then(here).otherwise(there).alias("reason"),
+        )
 
 
 class Contents:

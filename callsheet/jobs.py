@@ -19,7 +19,7 @@ from callsheet.batches import UNTIL_PRICED
 from callsheet.identities import sha256
 from callsheet.pricing import Combination, Defaults, Offer, Refusal
 from callsheet.records import Catalogue
-from callsheet.rows import IMAGE_COLUMNS, fixed_values, shortened
+from callsheet.rows import IMAGE_COLUMNS, fixed_values
 from callsheet.settings import Settings
 
 MONEY = pl.Decimal(18, 6)
@@ -164,7 +164,7 @@ def _image_set(
             if not each.source.startswith(("https://", "data:")):  # these cost no reading, only memory
                 seen[each.source] = sent
         if isinstance(sent, str):
-            return {"column": each.column, "value": shortened(each.source), "reason": sent}
+            return {"column": each.column, "value": each.source, "reason": sent}
         # Only an image model lets a role be left out (see pricing), and there it can be but this one.
         images.append({"role": each.role or pricing.REFERENCE, "url": sent.url})
         grows += sent.grows

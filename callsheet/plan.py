@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 import weakref
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -28,8 +27,8 @@ from callsheet.ahead import ahead
 from callsheet.batches import Batch
 from callsheet.errors import InputError, StorageError
 from callsheet.jobs import JobList, Lister, canonical, keyed
-from callsheet.records import Catalogue, Job, Kind, Model, Price, Reject
-from callsheet.rows import in_file, shortened
+from callsheet.records import Catalogue, Job, Kind, Model, Price
+from callsheet.rows import rejects
 from callsheet.settings import Settings
 
 _SLICE = 32_768
@@ -48,8 +47,8 @@ class Plan:
         rows: rows of the batch file, rejected ones too.
         rejected_rows: those with something wrong, a combination of the matrix or no price among it.
         jobs: what can be bought; rows of `plan.parquet`.
-        rejects: what is wrong with the other rows, sorted by line; rows without a price too, unless the
-            config allows them.
+        rejects: what is wrong with the other rows (`rows.rejects`), sorted by line; rows without a price
+            too, unless the config allows them.
         unpriced: prompt rows for which the catalogue has no price (bought or not).
         quoted: the sum of all prices, in `currency`.
         made_at: when the catalogue was read.
@@ -63,7 +62,7 @@ class Plan:
     rows: int
     rejected_rows: int
     jobs: int
-    rejects: tuple[Reject, ...]
+    rejects: pl.DataFrame = field(compare=False)
     unpriced: int
     quoted: Decimal
     made_at: datetime
@@ -100,7 +99,7 @@ def make(batch: Batch, catalogue: Catalogue, settings: Settings, path: Path, *, 
     Raises:
         StorageError: the plan cannot be written.
     """
-    refused: list[Reject] = []
+    told = [batch.rejects]
     counts = Counter(rows=batch.total, rejected_rows=batch.total, unpriced=0)
     lister = Lister(catalogue, settings)
 
@@ -113,20 +112,15 @@ def make(batch: Batch, catalogue: Catalogue, settings: Settings, path: Path, *, 
         for found in ahead(lists()):
             counts["rejected_rows"] += found.rejected
             counts["unpriced"] += found.unpriced
-            for line, file, column, value, reason in found.wrong.iter_rows():
-                name = batch.columns.get(column, column)
-                # Whole columns may be wrong in the same way: a million such rows share their words.
-                words = map(sys.intern, (name, shortened(value), in_file(reason, file)))
-                refused.append(Reject(line, *words))
+            told.append(rejects(found.wrong, batch.columns).unique(maintain_order=True))
             yield keyed(found.table, settings.batch)
 
-    def rejects() -> list[Reject]:
-        every = dict.fromkeys([*batch.rejects, *refused])
-        return sorted(every, key=lambda reject: reject.line)
+    def all_told() -> pl.DataFrame:
+        return pl.concat(told).sort("line", maintain_order=True)
 
     about = {"batch": settings.batch, "made_at": now.astimezone(UTC).isoformat()}
     before = _before(path, settings.batch)
-    _write(path, tables(), rejects, lambda: about | counts, catalogue)
+    _write(path, tables(), all_told, lambda: about | counts, catalogue)
     return open_plan(path, before)
 
 
@@ -160,14 +154,13 @@ def open_plan(path: Path, before: tuple[Catalogue, datetime] | None = None) -> P
         about, catalogue = _metadata(file)
         file.seek(0)
         price = pl.scan_parquet(file).select(jobs=pl.len(), quoted=pl.col("price").sum()).collect()
-        rejects = pl.read_parquet(_beside(path))
         plan = Plan(
             path=path,
             batch=about["batch"],
             rows=about["rows"],
             rejected_rows=about["rejected_rows"],
             jobs=price["jobs"][0],
-            rejects=tuple(Reject(*each) for each in rejects.iter_rows()),
+            rejects=pl.read_parquet(_beside(path)),
             unpriced=about["unpriced"],
             quoted=price["quoted"][0] or Decimal(0),
             made_at=datetime.fromisoformat(about["made_at"]),
@@ -184,13 +177,12 @@ def open_plan(path: Path, before: tuple[Catalogue, datetime] | None = None) -> P
 def _write(
     path: Path,
     jobs: Iterator[pl.DataFrame],
-    rejects: Callable[[], list[Reject]],
+    rejects: Callable[[], pl.DataFrame],
     about: Callable[[], dict[str, Any]],
     catalogue: Catalogue,
 ) -> None:
     """Both files, each put in place in one step, the rejects first; these are asked for last."""
     models = [catalogue[name].model_dump(mode="json") for name in sorted(catalogue)]
-    schema = {"line": pl.Int64, "column": pl.String, "value": pl.String, "reason": pl.String}
     first = next(jobs)
 
     def source(*_: object) -> Iterator[pl.DataFrame]:
@@ -206,8 +198,7 @@ def _write(
             table = register_io_source(source, schema=first.schema)
             table.sink_parquet(file, compression="lz4", row_group_size=_SLICE, metadata=metadata)
             with _replaced(_beside(path)) as beside:
-                every = [(each.line, each.column, each.value, each.reason) for each in rejects()]
-                pl.DataFrame(every, schema=schema, orient="row").write_parquet(beside)
+                rejects().write_parquet(beside)
     except (OSError, pl.exceptions.ComputeError) as error:  # polars wraps what the disk says
         why = getattr(error, "strerror", None) or error
         raise StorageError(f"{path}: the plan cannot be written: {why}") from None

@@ -25,7 +25,6 @@ from callsheet.ledger import Ledger
 from callsheet.plan import Plan
 from callsheet.pricing import repriced
 from callsheet.records import Kind, State, Totals, dollars
-from callsheet.report import rejects_csv
 from callsheet.service.client import Client
 from callsheet.settings import Settings
 from callsheet.storage import Store
@@ -227,12 +226,12 @@ async def quote_plan(plan: Plan, settings: Settings, client: Client) -> Quote:
         ServiceError: the balance cannot be read.
     """
     report = Store(settings.report.url, endpoint_url=settings.storage.endpoint_url)
-    await report.write("rejects.csv", rejects_csv(plan.rejects), "text/csv")
-    if settings.input.strict and plan.rejects:
-        first = plan.rejects[0]
+    await report.write("rejects.csv", plan.rejects.write_csv().encode(), "text/csv")
+    if settings.input.strict and plan.rejects.height:
+        line, column, _, reason = plan.rejects.row(0)
         raise InputError(
-            f"{plan.rejected_rows} rows of {settings.input.path} are wrong; the first, on line {first.line}: "
-            f"{first.column}: {first.reason}",
+            f"{plan.rejected_rows} rows of {settings.input.path} are wrong; the first, on line {line}: "
+            f"{column}: {reason}",
             hint=f"All are in {report.url_of('rejects.csv')}. Nothing was bought: input.strict is true.",
         )
     ledger = await Ledger.open(settings.ledger.url, settings.batch)

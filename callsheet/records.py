@@ -85,23 +85,6 @@ Catalogue = Mapping[str, Model]
 
 
 @dataclass(frozen=True, slots=True)
-class Reject:
-    """A row that will not be bought, and why.
-
-    Attributes:
-        line: the file's line on which the row begins, from 1 (in Parquet, the row's number from 1).
-        column: the offending column, as the file names it.
-        value: what stands there, shortened.
-        reason: what is wrong, in words that a person can act on.
-    """
-
-    line: int
-    column: str
-    value: str
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
 class Price:
     """An exact price: `unit_price` dollars times `quantity` units."""
 

@@ -24,7 +24,6 @@ from callsheet import sources
 from callsheet.errors import InputError
 from callsheet.pricing import ROLES, Refusal
 from callsheet.records import Job
-from callsheet.rows import shortened
 
 LARGEST_IMAGE = 10 * 1024 * 1024
 """Bytes of one image once decoded (INTERFACE 2.2)."""
@@ -74,12 +73,12 @@ def named(cells: Mapping[str, str | None]) -> list[Reference] | Refusal:
         try:
             listed = json.loads(text)
         except ValueError as error:
-            return Refusal("images", shortened(text), f"is no JSON: {error}")
+            return Refusal("images", text, f"is no JSON: {error}")
         if not isinstance(listed, list):
-            return Refusal("images", shortened(text), 'is no JSON list of {"url": ..., "role": ...}')
+            return Refusal("images", text, 'is no JSON list of {"url": ..., "role": ...}')
         for each in listed:
             if not _is_reference(each):
-                return Refusal("images", shortened(json.dumps(each)), 'is no {"url": "...", "role": "..."}')
+                return Refusal("images", json.dumps(each), 'is no {"url": "...", "role": "..."}')
             found.append(Reference(each["url"].strip(), each.get("role"), "images"))
     for role in ROLES:
         parts = (part.strip() for part in (cells[role] or "").split("|"))

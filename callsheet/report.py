@@ -8,7 +8,6 @@ It reads the ledger and writes files under `report.url`; it changes nothing.
 
 from __future__ import annotations
 
-import csv
 import io
 import itertools
 import json
@@ -24,7 +23,7 @@ from callsheet import books
 from callsheet.errors import CallsheetError, Stop
 from callsheet.ledger import Ledger
 from callsheet.plan import Plan
-from callsheet.records import Reject, State, dollars
+from callsheet.records import State, dollars
 from callsheet.storage import Store
 
 _MONEY = pl.Decimal(18, 6)
@@ -159,7 +158,7 @@ async def write(
     attempts = await ledger.read(books.costs)
     costs = await store.write("costs.parquet", _table(attempts, _COSTS), "application/vnd.apache.parquet")
     if plan:
-        await store.write("rejects.csv", rejects_csv(plan.rejects), "text/csv")
+        await store.write("rejects.csv", plan.rejects.write_csv().encode(), "text/csv")
     totals = await ledger.read(books.totals)
     counts, jobs = _count(await ledger.read(books.states), plan)
     summary = Summary(
@@ -189,15 +188,6 @@ async def write(
     text = json.dumps(summary.as_json(), indent=2, ensure_ascii=False) + "\n"
     await store.write("report.json", text.encode(), "application/json")
     return summary
-
-
-def rejects_csv(rejects: Iterable[Reject]) -> bytes:
-    """The rejects as `rejects.csv`: `line, column, value, reason`, UTF-8."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(("line", "column", "value", "reason"))
-    writer.writerows((one.line, one.column, one.value, one.reason) for one in rejects)
-    return text.getvalue().encode()
 
 
 def _count(states: Mapping[str, State], plan: Plan | None) -> tuple[Counter[State], int]:

@@ -11,8 +11,6 @@ from typing import TypeVar
 
 import polars as pl
 
-from callsheet.records import Reject
-
 LONGEST_PROMPT = 4096
 """INTERFACE 8."""
 
@@ -21,16 +19,13 @@ MOST_SAMPLES = 10_000
 
 IMAGE_COLUMNS = ("images", "first_frame", "last_frame", "reference_image")
 
+WRONG = {"line": pl.Int64} | dict.fromkeys(["file", "column", "value", "reason"], pl.String)
+"""A wrong cell: its row's line and file, the column by our name, what stands there, and what is wrong."""
+
 _INTEGER = r"^[+-]?[0-9]+(\.0*)?$"
 _BOOLEANS = dict.fromkeys(["true", "yes", "y", "on", "1", "1.0"], True) | dict.fromkeys(
     ["false", "no", "n", "off", "0", "0.0"], False
 )
-
-
-def shortened(value: object) -> str:
-    """A cell as a reject shows it: one line, at most 80 characters."""
-    text = " ".join(str(value).split())
-    return text if len(text) <= 80 else text[:79] + "…"
 
 
 def integer(column: str) -> pl.Expr:
@@ -45,20 +40,19 @@ def boolean(column: str) -> pl.Expr:
     return pl.col(column).str.to_lowercase().replace_strict(_BOOLEANS, default=None, return_dtype=pl.Boolean)
 
 
-def check(cells: pl.DataFrame, names: Mapping[str, str]) -> tuple[pl.DataFrame, list[Reject]]:
+def check(cells: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Parts the rows that are sound from those with a wrong cell.
 
     Args:
         cells: text in `prompt`, `model`, `duration`, `samples` and `sound`, and each row's `line` and `file`.
-        names: each column as the file names it, for the rejects.
 
     Returns:
-        The sound rows, with `duration` and `samples` as Int64 and `sound` as Boolean; and a reject for every
-        wrong cell of the others.
+        The sound rows, with `duration` and `samples` as Int64 and `sound` as Boolean; and every wrong cell of
+        the others (see `wrong`).
     """
     values = cells.with_columns(integer("duration"), integer("samples"), boolean("sound"))
     prompt, samples = cells["prompt"].fill_null(""), values["samples"]
-    wrong = [
+    checks = [
         ("prompt", prompt.str.strip_chars() == "", "the prompt is empty"),
         ("prompt", prompt.str.len_chars() > LONGEST_PROMPT, f"is longer than {LONGEST_PROMPT:,} characters"),
         ("model", cells["model"].is_null(), "no model is named, and input.defaults has none"),
@@ -70,12 +64,9 @@ def check(cells: pl.DataFrame, names: Mapping[str, str]) -> tuple[pl.DataFrame, 
             f"is not a whole number from 1 to {MOST_SAMPLES:,}",
         ),
     ]
-    sound = pl.repeat(True, cells.height, eager=True)
-    rejects: list[Reject] = []
-    for column, mask, reason in wrong:
-        rejects += rejected(cells.filter(mask), column, names, reason)
-        sound &= ~mask
-    return values.filter(sound), rejects
+    found = [wrong(cells.filter(mask), column, reason) for column, mask, reason in checks]
+    unsound = pl.DataFrame([mask.alias(str(at)) for at, (_, mask, _) in enumerate(checks)])
+    return values.filter(~unsound.select(pl.any_horizontal(pl.all())).to_series()), pl.concat(found)
 
 
 Value = str | int | bool | None
@@ -91,9 +82,9 @@ def fixed_values(cells: Mapping[_Column, object]) -> dict[_Column, Value]:
     text = {column: as_text(value) for column, value in cells.items()}
     blank = dict.fromkeys(["duration", "samples", "sound", "file"]) | {"prompt": "-", "model": "-"}
     row = blank | text
-    sound, wrong = check(pl.DataFrame([row], schema=dict.fromkeys(row, pl.String)).with_row_index("line"), {})
-    if wrong:
-        raise ValueError(wrong[0].reason)
+    sound, bad = check(pl.DataFrame([row], schema=dict.fromkeys(row, pl.String)).with_row_index("line"))
+    if bad.height:
+        raise ValueError(bad["reason"][0])
     return {column: sound[column][0] for column in cells}
 
 
@@ -104,25 +95,42 @@ def as_text(value: object) -> str | None:
     return str(value).lower() if isinstance(value, bool) else str(value).strip() or None
 
 
-def rejected(rows: pl.DataFrame, column: str, names: Mapping[str, str], reason: str) -> list[Reject]:
-    """A reject for each of these rows, all for the same reason.
+def wrong(rows: pl.DataFrame, column: str, reason: str) -> pl.DataFrame:
+    """The cells that these rows have in a column, all wrong for the same reason.
 
     Args:
         rows: `line`, `file` (null where the batch is one file) and the column itself.
         column: the offending column.
-        names: each column as the file names it.
         reason: what is wrong.
+
+    Returns:
+        `WRONG`'s columns.
     """
-    name = names.get(column, column)
-    return [
-        Reject(line, name, shortened(value or ""), in_file(reason, file))
-        for line, file, value in rows.select("line", "file", pl.col(column).alias("value")).iter_rows()
-    ]
+    said = [pl.lit(column).alias("column"), pl.col(column).cast(pl.String).alias("value")]
+    return rows.select(pl.col("line").cast(pl.Int64), "file", *said, pl.lit(reason).alias("reason"))
 
 
-def in_file(reason: str, file: str | None) -> str:
-    """A reason that names its file, where the batch has several."""
-    return f"{reason} (in {file})" if file else reason
+def rejects(cells: pl.DataFrame, names: Mapping[str, str]) -> pl.DataFrame:
+    """Wrong cells as people are told of them.
+
+    Args:
+        cells: wrong ones, with `WRONG`'s columns.
+        names: each column as the file names it.
+
+    Returns:
+        A reject for each: `line` (the file's line on which the row begins, from 1; in Parquet the row's
+        number), `column`, `value` (on one line, at most 80 characters) and `reason`, which names the file
+        where the batch has several.
+    """
+    flat = pl.col("value").fill_null("").str.replace_all(r"\s+", " ").str.strip_chars()
+    value = pl.when(flat.str.len_chars() > 80).then(pl.format("{}…", flat.str.head(79))).otherwise(flat)
+    in_file = pl.format("{} (in {})", "reason", "file")
+    return cells.select(
+        "line",
+        pl.col("column").replace(names),
+        value,
+        pl.when(pl.col("file").is_null()).then("reason").otherwise(in_file).alias("reason"),
+    )
 
 
 def _lost(column: str, cells: pl.DataFrame, values: pl.DataFrame) -> pl.Series:

@@ -120,11 +120,12 @@ def show_quote(quote: Quote, console: Console = out) -> None:
     if len(lines) > _LINES:
         console.print(f"  and {len(lines) - _LINES} prices more")
     _pairs(console, quote.facts())
-    for reject in quote.plan.rejects[:10]:
-        where = ", ".join(filter(None, (f"line {reject.line}", reject.column)))
-        console.print(f"  [yellow]{escape(where)}: {escape(reject.reason)}[/]")
-    if len(quote.plan.rejects) > 10:
-        console.print(f"  and {len(quote.plan.rejects) - 10} more in rejects.csv")
+    rejects = quote.plan.rejects
+    for line, column, _, reason in rejects.head(10).iter_rows():
+        where = ", ".join(filter(None, (f"line {line}", column)))
+        console.print(f"  [yellow]{escape(where)}: {escape(reason)}[/]")
+    if rejects.height > 10:
+        console.print(f"  and {rejects.height - 10:,} more in rejects.csv")
     if not quote.plan.jobs:
         console.print("[yellow]Nothing to buy: no row can be bought as it is.[/]")
     elif not quote.to_buy and not quote.held:

@@ -82,7 +82,8 @@ async def _reserved(run: Run) -> AsyncIterator[tuple[Job, Attempt]]:
         run.settled.clear()
         await run.settled.wait()
     if skipped:
-        run.halt(_does_not_fit(run, f"{skipped} jobs were skipped (the first: row {first}): they do not fit"))
+        jobs = "job" if skipped == 1 else "jobs"
+        run.halt(_does_not_fit(run, f"skipped {skipped} {jobs} (the first: row {first}): dearer than"))
 
 
 def _does_not_fit(run: Run, what: str) -> Stop:

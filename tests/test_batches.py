@@ -22,7 +22,6 @@ from callsheet import delimited, references, sources
 from callsheet.batches import Batch, read
 from callsheet.dialects import zstd
 from callsheet.errors import CallsheetError, ConfigError, InputError
-from callsheet.records import Reject
 from callsheet.settings import Settings
 from tests.servers import s3 as servers
 
@@ -61,7 +60,7 @@ def refusal(batch):
 
 
 def places(batch: Batch) -> list[tuple[int, str, str]]:
-    return [(each.line, each.column, each.reason) for each in batch.rejects]
+    return batch.rejects.select("line", "column", "reason").rows()
 
 
 def prompts(batch: Batch) -> list[tuple[int, str]]:
@@ -92,7 +91,7 @@ def test_every_column_is_read_and_the_others_are_carried(batch):
         "reference_image": None,
         "carried": {"sku": "K-7"},
     }
-    assert (read.total, read.rejects) == (1, ())
+    assert (read.total, read.rejects.height) == (1, 0)
 
 
 def test_columns_are_mapped_and_defaults_fill_what_is_empty(batch):
@@ -114,7 +113,7 @@ def test_a_line_is_the_file_s_line_also_after_quoted_newlines_and_blank_lines(ba
         '\n\nprompt,sound\n"one\ntwo\nthree",yes\n\n\nx,no\n"y\n",maybe\nz,\n,\n  \n"",""\nlast,perhaps\n'
     )
     assert prompts(read) == [(4, "one\ntwo\nthree"), (9, "x"), (12, "z")]
-    assert [(each.line, each.value) for each in read.rejects] == [(10, "maybe"), (16, "perhaps")]
+    assert read.rejects.select("line", "value").rows() == [(10, "maybe"), (16, "perhaps")]
     assert read.total == 5
 
 
@@ -164,7 +163,7 @@ def test_a_golden_file_is_read_as_every_other(name):
         ("c", "plain", None, None, "last"),
     ]
     assert found.rows["line"].to_list() == FILES[name]["lines"]
-    assert [each.line for each in found.rejects] == ([6] if name.startswith("blank-and-ragged") else [])
+    assert found.rejects["line"].to_list() == ([6] if name.startswith("blank-and-ragged") else [])
 
 
 def test_every_golden_file_is_read():
@@ -239,7 +238,7 @@ def tables(path: Path, **given: Any) -> tuple[list[tuple[Any, ...]], list[int]]:
     declared = {"delimiter": None, "encoding": None, "wanted": ()} | given
     found = list(delimited.read(path, path.name, **declared))
     rows = [row for each in found for row in each.cells.select(each.lines.alias("line"), pl.all()).rows()]
-    return rows, [reject.line for each in found for reject in each.rejects]
+    return rows, [line for each in found for line, _, _ in each.ragged]
 
 
 def reference(text: str, delimiter: str) -> tuple[list[tuple[Any, ...]], list[int]] | None:
@@ -399,13 +398,13 @@ def test_whole_numbers_are_read_as_spreadsheets_write_them(batch, said, meant):
 )
 def test_a_wrong_cell_is_rejected_with_column_value_and_reason(batch, column, value, reason):
     read = batch(f"prompt,id,{column}\nx,1,{value}\n")
-    assert read.rejects == (Reject(2, column, value, reason),)
+    assert read.rejects.rows() == [(2, column, value, reason)]
     assert read.rows.height == 0
 
 
 def test_a_reject_names_the_column_as_the_file_does(batch):
     read = batch("text,secs\n,x\n", columns={"prompt": "text", "duration": "secs"})
-    assert [(each.line, each.column) for each in read.rejects] == [(2, "text"), (2, "secs")]
+    assert read.rejects.select("line", "column").rows() == [(2, "text"), (2, "secs")]
 
 
 def test_a_prompt_has_1_to_4096_characters(batch):
@@ -416,7 +415,7 @@ def test_a_prompt_has_1_to_4096_characters(batch):
         (4, "prompt", "the prompt is empty"),
         (5, "prompt", "the prompt is empty"),
     ]
-    assert read.rejects[0].value == "é" * 79 + "…"
+    assert read.rejects["value"][0] == "é" * 79 + "…"
 
 
 def test_a_repeated_id_is_rejected_and_its_first_line_named(batch):
@@ -534,7 +533,7 @@ def test_several_files_are_read_in_the_order_of_their_names(tmp_path):
     found = read(settings(tmp_path / "[ab].?sv"))
     assert prompts(found) == [(2, "first"), (2, "third")]
     assert found.rows["carried"].to_list() == [{"size": "9", "note": None}, {"size": None, "note": ""}]
-    assert [(each.line, each.reason.split(str(tmp_path))[0]) for each in found.rejects] == [
+    assert [(line, reason.split(str(tmp_path))[0]) for line, _, _, reason in found.rejects.rows()] == [
         (3, "the line has 2 cells, and the header has 3 (in "),
         (3, "line 2 of "),
         (4, "the prompt is empty (in "),
@@ -562,7 +561,7 @@ def test_parquet_is_read_with_its_types(tmp_path):
     ]
     assert json.loads(found.rows["images"][0]) == [{"url": "https://h/x.png", "role": "first_frame"}]
     assert found.rows["carried"][0] == {"price": Decimal("1.10"), "tags": ["x", "y"]}
-    assert [(each.line, each.column, each.value) for each in found.rejects] == [
+    assert found.rejects.select("line", "column", "value").rows() == [
         (3, "prompt", ""),
         (4, "duration", "5.5"),
     ]
@@ -597,7 +596,7 @@ def test_batch_files_are_read_from_s3(bucket, tmp_path):
     assert prompts(read(settings(parquet))) == [(1, "p")]
     found = read(settings(f"s3://{bucket.bucket}/in/*.csv*"))
     assert found.rows["row_id"].to_list() == ["1", "3"]
-    assert [each.reason for each in found.rejects] == [f"the prompt is empty (in {url})"]
+    assert found.rejects["reason"].to_list() == [f"the prompt is empty (in {url})"]
 
 
 def test_s3_is_also_found_by_the_config_s_endpoint(bucket, monkeypatch):
@@ -639,7 +638,7 @@ def test_reference_images_are_read_from_s3(bucket):
 @pytest.mark.skipif(not PARTI.exists(), reason="PartiPrompts.tsv is not part of the project")
 def test_a_real_batch_file_is_read_whole():
     found = read(settings(PARTI, columns={"prompt": "Prompt"}))
-    assert (found.total, found.rows.height, found.rejects) == (1632, 1632, ())
+    assert (found.total, found.rows.height, found.rejects.height) == (1632, 1632, 0)
     assert found.rows["row_id"].n_unique() == 1632
     assert '"G I G G L E" painted in thick' in found.rows["prompt"].str.join("\n").item()
     assert found.rows.row(0, named=True)["carried"] == {
