@@ -48,7 +48,7 @@ def test_jobs_too_dear_are_skipped_for_cheaper_ones_and_the_run_still_ends_at_th
     made.set(budget={"on_exceed": "skip"})
     skipped = made.run()
     assert (skipped.stored, skipped.stop_reason, skipped.exit_code) == (2, "budget", 4)
-    assert "2 jobs were skipped (the first: row film)" in (skipped.stop_message or "")
+    assert "skipped 2 jobs (the first: row film)" in (skipped.stop_message or "")
     assert skipped.spent == Decimal("0.0030")
 
 
