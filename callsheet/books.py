@@ -5,7 +5,7 @@ Run them with `Ledger.read`. Nothing here writes.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import date, datetime
 from decimal import Decimal
 from typing import Any
@@ -14,6 +14,11 @@ import sqlalchemy as sa
 
 from callsheet.records import Attempt, Doubt, File, Kind, Media, Reckoning, State, Totals
 from callsheet.tables import Money, attempts, media, runs, settlements
+
+Rows = Sequence[sa.RowMapping]
+"""Rows by column name."""
+
+_PART = 5_000
 
 NOT_CHARGED = "not_charged"
 """The error code of an attempt that was in doubt and, as a person says, cost nothing."""
@@ -185,19 +190,19 @@ def ended(connection: sa.Connection, batch: str) -> list[File]:
     return [_file(row) for row in connection.execute(query.where(over))]
 
 
-def costs(connection: sa.Connection, batch: str) -> list[dict[str, Any]]:
-    """A row for every attempt that was ever submitted, in order of submission."""
+def costs(connection: sa.Connection, batch: str) -> Iterator[Rows]:
+    """A row for every attempt that was ever submitted, in order of submission, some thousand at a time."""
     query = (
         sa.select(attempts)
         .where(attempts.c.batch == batch, attempts.c.submitted_at.is_not(None))
         .where(attempts.c.state != State.PLANNED)
         .order_by(attempts.c.submitted_at, attempts.c.job_key, attempts.c.attempt)
     )
-    return [dict(row) for row in connection.execute(query).mappings()]
+    return _in_parts(connection, query)
 
 
-def manifest(connection: sa.Connection, batch: str) -> list[dict[str, Any]]:
-    """A row for every stored file, with the columns of its attempt, in order of storage.
+def manifest(connection: sa.Connection, batch: str) -> Iterator[Rows]:
+    """A row for every stored file with its attempt's columns, in order of storage; some thousand at a time.
 
     A job that reuses another batch's files has these.
     """
@@ -207,7 +212,12 @@ def manifest(connection: sa.Connection, batch: str) -> list[dict[str, Any]]:
         .where(attempts.c.batch == batch, media.c.stored_at.is_not(None))
         .order_by(media.c.stored_at, attempts.c.job_key, media.c.index)
     )
-    return [dict(row) for row in connection.execute(query).mappings()]
+    return _in_parts(connection, query)
+
+
+def _in_parts(connection: sa.Connection, query: sa.Select[Any]) -> Iterator[Rows]:
+    rows = connection.execute(query, execution_options={"yield_per": _PART})
+    return rows.mappings().partitions()
 
 
 def _sum(connection: sa.Connection, column: sa.Column[Decimal], *where: sa.ColumnElement[bool]) -> Decimal:

@@ -12,12 +12,13 @@ import io
 import itertools
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
 import polars as pl
+import sqlalchemy as sa
 
 from callsheet import books
 from callsheet.errors import CallsheetError, Stop
@@ -69,6 +70,7 @@ _COSTS: dict[str, Any] = {
     "finished_at": _TIME,
 }
 
+_PARQUET_TYPE = "application/vnd.apache.parquet"
 _FOR_PEOPLE = ("stop_message", "problems")
 _PROBLEMS = 10
 
@@ -152,11 +154,9 @@ async def write(
         StorageError: `report.url` cannot be written.
         LedgerError: the ledger cannot be read.
     """
-    manifest = await store.write(
-        "manifest.parquet", _manifest(await ledger.read(books.manifest)), "application/vnd.apache.parquet"
-    )
-    attempts = await ledger.read(books.costs)
-    costs = await store.write("costs.parquet", _table(attempts, _COSTS), "application/vnd.apache.parquet")
+    manifest = await store.write("manifest.parquet", await ledger.read(_manifest), _PARQUET_TYPE)
+    table, problems = await ledger.read(_costs)
+    costs = await store.write("costs.parquet", table, _PARQUET_TYPE)
     if plan:
         await store.write("rejects.csv", plan.rejects.write_csv().encode(), "text/csv")
     totals = await ledger.read(books.totals)
@@ -166,7 +166,7 @@ async def write(
         outcome=_outcome(counts, jobs, stop),
         stop_reason=stop.reason if stop else None,
         stop_message=str(stop) if stop else None,
-        problems=tuple(itertools.islice(_problems(attempts), _PROBLEMS)),
+        problems=tuple(problems),
         jobs=jobs,
         stored=counts[State.STORED],
         failed=counts[State.FAILED],
@@ -204,7 +204,7 @@ def _count(states: Mapping[str, State], plan: Plan | None) -> tuple[Counter[Stat
     return Counter(counted.values()), len(planned | counted.keys())
 
 
-def _problems(attempts: Iterable[Mapping[str, Any]]) -> Iterator[str]:
+def _problems(attempts: books.Rows) -> Iterator[str]:
     for row in attempts:
         if row["state"] in (State.FAILED, State.IN_DOUBT, State.LOST) and not row["superseded"]:
             yield f"row {row['row_id']} {row['state'].replace('_', ' ')}: {row['error_message']}"
@@ -216,22 +216,37 @@ def _outcome(counts: Counter[State], jobs: int, stop: CallsheetError | None) -> 
     return "stopped" if isinstance(stop, Stop) else "partial"
 
 
-def _table(rows: Sequence[Mapping[str, Any]], schema: Mapping[str, Any]) -> bytes:
-    columns = {name: [row[name] for row in rows] for name in schema}
-    return _parquet(pl.DataFrame(columns, schema=dict(schema)))
+def _costs(connection: sa.Connection, batch: str) -> tuple[bytes, list[str]]:
+    """`costs.parquet`, and the first problems in words."""
+    parts, problems = [pl.DataFrame(schema=_COSTS)], list[str]()
+    for rows in books.costs(connection, batch):
+        parts.append(_frame(rows, _COSTS))
+        problems += itertools.islice(_problems(rows), _PROBLEMS - len(problems))
+    return _parquet(parts), problems
 
 
-def _manifest(rows: Sequence[Mapping[str, Any]]) -> bytes:
-    """The manifest, with the batch file's carried columns behind its own."""
-    frame = pl.DataFrame({name: [row[name] for row in rows] for name in _MANIFEST}, schema=_MANIFEST)
-    carried = dict.fromkeys(name for row in rows for name in row["carried"])
-    for name in carried:
-        values = pl.Series([row["carried"].get(name) for row in rows], strict=False)
-        frame = frame.with_columns(values.alias(f"input_{name}" if name in _MANIFEST else name))
-    return _parquet(frame)
+def _manifest(connection: sa.Connection, batch: str) -> bytes:
+    """`manifest.parquet`, with the batch file's carried columns behind its own."""
+    parts = [pl.DataFrame(schema=_MANIFEST)]
+    for rows in books.manifest(connection, batch):
+        carried = dict.fromkeys(name for row in rows for name in row["carried"])
+        others = [
+            pl.Series(
+                f"input_{name}" if name in _MANIFEST else name,
+                [row["carried"].get(name) for row in rows],
+                strict=False,
+            )
+            for name in carried
+        ]
+        parts.append(_frame(rows, _MANIFEST).with_columns(others))
+    return _parquet(parts)
 
 
-def _parquet(frame: pl.DataFrame) -> bytes:
+def _frame(rows: books.Rows, schema: Mapping[str, Any]) -> pl.DataFrame:
+    return pl.DataFrame({name: [row[name] for row in rows] for name in schema}, schema=dict(schema))
+
+
+def _parquet(parts: Sequence[pl.DataFrame]) -> bytes:
     buffer = io.BytesIO()
-    frame.write_parquet(buffer)
+    pl.concat(parts, how="diagonal_relaxed").write_parquet(buffer)
     return buffer.getvalue()

@@ -82,8 +82,8 @@ async def _reserved(run: Run) -> AsyncIterator[tuple[Job, Attempt]]:
         run.settled.clear()
         await run.settled.wait()
     if skipped:
-        jobs = "job" if skipped == 1 else "jobs"
-        run.halt(_does_not_fit(run, f"skipped {skipped} {jobs} (the first: row {first}): dearer than"))
+        counted = f"{skipped} job{'s' if skipped > 1 else ''}"
+        run.halt(_does_not_fit(run, f"skipped {counted} (the first: row {first}): dearer than"))
 
 
 def _does_not_fit(run: Run, what: str) -> Stop:
