@@ -112,6 +112,8 @@ def _model(name: str, catalogue: Catalogue) -> Model:
         near = difflib.get_close_matches(name, catalogue, n=3)
         guess = f"did you mean {' or '.join(near)}?" if near else f"there are {_listed(catalogue)}"
         raise _Refused("model", name, f"the service has no model {name}; {guess}")
+    if model.unreadable:
+        raise _Refused("model", name, f"the service's entry for {name} cannot be read: {model.unreadable}")
     if model.type not in {Kind.IMAGE, Kind.VIDEO}:
         raise _Refused("model", name, f"{name} makes {model.type}, which cannot be bought in a batch")
     return model

@@ -78,6 +78,8 @@ class Model(Wire):
     supports_sound: bool = False
     supported_references: dict[str, int] = {}
     pricing: Pricing
+    unreadable: str = ""
+    """Why the catalogue's entry cannot be read; then the rest is empty, and nothing of it can be bought."""
 
 
 Catalogue = Mapping[str, Model]

@@ -249,6 +249,9 @@ def show_models(models: Iterable[Model]) -> None:
     """Prints the catalogue: what each model takes, defaults first, and what it costs."""
     for model in models:
         out.print(f"[bold]{escape(model.id)}[/]  {model.type}")
+        if model.unreadable:
+            _pairs(out, [("error", f"the service's entry cannot be read: {model.unreadable}")])
+            continue
         takes = [
             ("ratios", ", ".join(model.supported_aspect_ratios)),
             ("sizes", ", ".join(model.supported_resolutions)),

@@ -19,7 +19,7 @@ import pytest
 from backlot.server import Backlot
 from backlot.server import serve as serve_backlot
 from backlot.settings import Settings as BacklotSettings
-from callsheet import errors, media
+from callsheet import errors, media, pricing
 from callsheet.errors import (
     CallsheetError,
     ConfigError,
@@ -271,6 +271,20 @@ def test_the_catalogue_is_read_with_exact_prices() -> None:
     assert one == every["m"]
     paths = [request.split(b" ")[1] for request in server.requests]
     assert paths == [b"/v2/models", b"/v2/models?type=video", b"/v2/models/m%2F1"]
+
+
+def test_an_entry_that_cannot_be_read_hides_no_other() -> None:
+    odd = MODEL | {"id": "odd", "pricing": {"currency": "USD", "rates": [{"resolution": "1K"}]}}
+    with serve(json_reply([odd, MODEL]), json_reply([MODEL, "odd"])) as server:
+        catalogue = run(server.url, lambda client: client.models())
+        with pytest.raises(MaybeSent, match="cannot be read: 1: Input should be a valid dictionary"):
+            run(server.url, lambda client: client.models())
+    assert not catalogue["m"].unreadable
+    refused = pricing.offer(pricing.Combination("odd"), catalogue)
+    assert isinstance(refused, pricing.Refusal)
+    assert refused.reason == (
+        "the service's entry for odd cannot be read: pricing.rates.0.sound: Field required"
+    )
 
 
 def test_balance_and_costs_are_exact() -> None:

@@ -37,7 +37,7 @@ from callsheet.errors import (
     ServerError,
     UnexpectedAnswer,
 )
-from callsheet.records import Catalogue, Failed, Generation, Kind, Model, Pending
+from callsheet.records import Catalogue, Failed, Generation, Kind, Model, Pending, Pricing
 from callsheet.service.models import (
     Accepted,
     Answer,
@@ -95,7 +95,7 @@ _HINTS: dict[type[Refusal], str] = {
 WINDOW = 60.0
 """Seconds to wait where a `Retry-After` cannot be read: a whole window (INTERFACE 8)."""
 
-_catalogue = TypeAdapter(tuple[Model, ...])
+_entries = TypeAdapter(tuple[dict[str, Any], ...])
 _video: TypeAdapter[Any] = TypeAdapter(VideoAnswer)
 
 
@@ -165,9 +165,12 @@ class Client:
         return Answer(Pending(accepted.id), _rate(response.headers))
 
     async def models(self, kind: Kind | None = None) -> Catalogue:
-        """The models with their prices, by id (INTERFACE 4.2); of one kind, or all."""
+        """The models with their prices, by id (INTERFACE 4.2); of one kind, or all.
+
+        An entry that cannot be read is there with the reason, so that one odd model hides no others.
+        """
         response = await self._read("/v2/models", {"type": kind.value} if kind else {})
-        return {model.id: model for model in _readable(response, _catalogue.validate_python)}
+        return {model.id: model for model in map(_model, _readable(response, _entries.validate_python))}
 
     async def model(self, model_id: str) -> Model:
         """One model (INTERFACE 4.3)."""
@@ -288,6 +291,14 @@ def _rate(headers: httpx.Headers) -> RateHeaders | None:
     except (KeyError, ValueError):
         date = None
     return RateHeaders(limit, remaining, reset, date)
+
+
+def _model(entry: Mapping[str, Any]) -> Model:
+    try:
+        return Model.model_validate({**entry, "unreadable": ""})
+    except ValidationError as error:
+        name, nothing = str(entry.get("id", "")), Pricing(currency="")
+        return Model(id=name, type="unknown", pricing=nothing, unreadable=_reason(error))
 
 
 def _readable(response: httpx.Response, shape: Callable[[Any], T]) -> T:
