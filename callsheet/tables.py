@@ -19,6 +19,7 @@ from callsheet.folders import make_folder
 
 SCHEMA_VERSION = 2
 _MICRO = Decimal(1_000_000)
+BUSY_TIMEOUT = 30  # seconds that a write waits for another process's; then the ledger counts as locked
 _WRITER = 0x63616C6C73686565  # the advisory lock of the one writer: a number of our own
 
 
@@ -229,7 +230,7 @@ def _upgraded(connection: sa.Connection) -> int:
 def _sqlite(address: sa.URL) -> sa.Engine:
     if address.database:
         make_folder(Path(address.database).parent)  # SQLite itself makes durable what is in it
-    engine = sa.create_engine(address, connect_args={"timeout": 30, "check_same_thread": False})
+    engine = sa.create_engine(address, connect_args={"timeout": BUSY_TIMEOUT, "check_same_thread": False})
 
     @sa.event.listens_for(engine, "connect")
     def _settings(connection: Any, _record: Any) -> None:
@@ -255,8 +256,8 @@ def _postgresql(address: sa.URL) -> sa.Engine:
         # whose machine has vanished in mid-transaction.
         for setting in (
             "synchronous_commit = on",
-            "lock_timeout = '30s'",
-            "idle_in_transaction_session_timeout = '30s'",
+            f"lock_timeout = '{BUSY_TIMEOUT}s'",
+            f"idle_in_transaction_session_timeout = '{BUSY_TIMEOUT}s'",
         ):
             connection.execute(f"SET {setting}")
         connection.commit()
