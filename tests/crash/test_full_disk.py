@@ -52,7 +52,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 def test_a_small_disk_that_fills_up_loses_nothing(
     scene: MakeScene, small_disk: Path, full: str, used: int
 ) -> None:
-    """The exit code is 2 only where nothing is bought: with 100 KiB used, the ledger cannot even be opened."""
+    """The exit code is 2 only where nothing is bought: with 100 KiB used the ledger is not even opened."""
     rows = {f"still-{n}": ({"prompt": f"still-{n}", **STILL}, "stored") for n in range(30)}
     made = scene(rows)
     link = made.folder / {"spool": "out/report/spool", "storage": "out/media", "ledger": "out"}[full]

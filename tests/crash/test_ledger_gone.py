@@ -11,7 +11,7 @@ import psycopg
 import pytest
 
 from tests.crash.conftest import MakeScene
-from tests.crash.scene import STILL, Scene, wait_until
+from tests.crash.scene import LANES, STILL, Scene, wait_until
 from tests.crash.test_command import CommandLine
 from tests.servers.postgres import postgres
 from tests.servers.prefect import PrefectServer
@@ -102,3 +102,20 @@ def assert_only_known_jobs_are_bought(made: Scene) -> None:
     """What was on the wire is answered, and the service hears of nothing more."""
     known = {name for name, row in made.ledger().items() if row["state"] != "planned"}
     assert {each.prompt for each in made.service.bought()} <= known
+
+
+@pytest.mark.parametrize("files", [["ledger.db", "ledger.db-wal", "ledger.db-shm"], ["ledger.db-wal"]])
+def test_a_ledger_that_is_taken_away_ends_the_run_and_when_it_is_back_the_next_one_finishes(
+    scene: MakeScene, files: list[str]
+) -> None:
+    made = scene(ROWS)
+    out, elsewhere = made.sqlite.parent, made.folder / "elsewhere"
+    elsewhere.mkdir()
+    away = {"files": [str(out / name) for name in files], "to": str(elsewhere)}
+    assert made.run(move={"point": "after ledger.submitting", "nth": 10} | away) == 3, made.log()
+    assert len(made.service.bought()) < 10 + LANES, "only what was intended by then is bought"
+    assert "was moved, deleted or replaced" in made.log()
+    if "ledger.db" in files:
+        for name in files:
+            (elsewhere / name).replace(out / name)
+    finish(made)
