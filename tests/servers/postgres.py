@@ -30,7 +30,7 @@ class PostgresServer:
         return address.render_as_string(hide_password=False)
 
     def kill(self) -> None:
-        """Kills all its processes, as a machine that loses its power does."""
+        """Kills the postmaster and then what it has started, so that nothing is put in order."""
         postmaster = self.server.get_postmaster_info().process
         processes = [postmaster, *postmaster.children(recursive=True)]
         for process in processes:
