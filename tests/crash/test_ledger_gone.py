@@ -16,7 +16,7 @@ from tests.crash.test_command import CommandLine
 from tests.servers.postgres import postgres
 from tests.servers.prefect import PrefectServer
 
-ROWS = {f"still-{n}": ({"prompt": f"still-{n}", **STILL}, "stored") for n in range(80)}
+ROWS = {f"still-{n}": ({"prompt": f"still-{n}", **STILL}, "stored") for n in range(60)}
 
 
 @contextmanager
@@ -87,7 +87,7 @@ def test_a_ledger_that_is_locked_for_too_long_ends_the_run_and_the_next_one_fini
     scene: MakeScene, kind: str, request: pytest.FixtureRequest
 ) -> None:
     made = scene(ROWS, **in_database(kind, request))
-    with running(made, busy_timeout=1) as code, locked(made):
+    with running(made, busy_timeout=0.2) as code, locked(made):
         assert code.result() == 3, made.log()
         assert_only_known_jobs_are_bought(made)
     assert "LedgerError" in made.log()
