@@ -69,22 +69,22 @@ def main() -> None:
     """The console script: every error that Callsheet knows becomes a message and an exit code."""
     try:
         app()
-    except CallsheetError as error:
-        _fail(error)
-    except BaseExceptionGroup as group:
-        known = _known(group)
+    except (CallsheetError, BaseExceptionGroup) as error:
+        known = known_error(error)
         if known is None:
             raise
         _fail(known)
 
 
-def _known(group: BaseExceptionGroup[Any]) -> CallsheetError | None:
-    """The first error of a group (steps run side by side) that Callsheet knows, if all of it is known."""
-    known, unknown = group.split(CallsheetError)
-    first: BaseException | None = known
-    while isinstance(first, BaseExceptionGroup):
-        first = first.exceptions[0]
-    return first if isinstance(first, CallsheetError) and not unknown else None
+def known_error(error: BaseException) -> CallsheetError | None:
+    """The error that a command ends with; of a group (steps run side by side) the first.
+
+    None where one of them is not Callsheet's own: a bug.
+    """
+    if isinstance(error, BaseExceptionGroup):
+        each = [known_error(one) for one in error.exceptions]
+        return None if None in each else each[0]
+    return error if isinstance(error, CallsheetError) else None
 
 
 def _fail(error: CallsheetError) -> None:
@@ -102,8 +102,8 @@ def run(config: Config, set_: Sets = None, yes: Yes = False, json: Json = False)
 
     Any stop is a pause: the same command goes on where the last one ended, and pays for nothing twice.
 
-    Exit codes: 0 all stored; 2 bad config or input, nothing spent; 3 finished, but some jobs failed, are in
-    doubt, lost or pending; 4 stopped early by budget, balance, key or for want of a yes.
+    Exit codes: 0 all stored; 2 bad config or input, nothing spent; 3 finished or broken off, and some jobs
+    failed, are in doubt, lost or pending; 4 stopped early by budget, balance, key or for want of a yes.
     """
     _settings(config, set_)  # a bad config is told at once, before Prefect starts
 

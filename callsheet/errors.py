@@ -40,6 +40,7 @@ from __future__ import annotations
 class CallsheetError(Exception):
     """The root. `hint` says what a person can do about it; `exit_code` is the command's.
 
+    From an open run, which may have bought, an error comes with 3 in place of 2 (`run.open_run`).
     `reason` is the word that `run --json` gives as `stop_reason` where the error ends the buying.
 
     Args:

@@ -12,7 +12,7 @@ import signal
 import threading
 import time
 from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -25,7 +25,7 @@ from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStre
 
 from callsheet import leases
 from callsheet.breaker import Breaker
-from callsheet.errors import CallsheetError, ConfigError, Interrupted, Stop
+from callsheet.errors import CallsheetError, ConfigError, Interrupted, LedgerError, Stop
 from callsheet.ledger import Ledger
 from callsheet.limits import Learned, Limits
 from callsheet.media import extension
@@ -182,7 +182,8 @@ async def open_run(
 
     Raises:
         StorageError: the store does not take a real write; nothing was bought.
-        LedgerError: the ledger cannot be opened.
+        LedgerError: the ledger cannot be opened; nothing was bought.
+        CallsheetError: what breaks the run off later ends the command with 3, not 2: it may have bought.
     """
     store = Store(settings.storage.url, endpoint_url=settings.storage.endpoint_url)
     if quote and quote.to_buy and not stop:
@@ -190,25 +191,40 @@ async def open_run(
     ledger = await Ledger.open(settings.ledger.url, settings.batch)
     try:
         await ledger.begin_run(quote.balance if quote else None)
-        limits = await _limits(settings, ledger)
-        run = Run(settings, client, ledger, store, limits, work_folder(settings) / "spool")
-        run.adopted_videos, run.adopted_files = await ledger.adopted()
-        run.unsettled = len(run.adopted_videos)
-        limits.adopt(len(run.adopted_videos))
-        if quote:
-            run.plan = quote.plan
-            run.wall, run.wall_stop = quote.wall(settings)
-        if stop:
-            run.halt(stop)
-        async with asyncio.TaskGroup() as background:
-            lease = background.create_task(_keep_lease(ledger))
-            with _listening(run):
-                yield run
-            lease.cancel()
-        await ledger.learn(settings.service.base_url, asdict(limits.learned()))
+        try:
+            limits = await _limits(settings, ledger)
+            run = Run(settings, client, ledger, store, limits, work_folder(settings) / "spool")
+            run.adopted_videos, run.adopted_files = await ledger.adopted()
+            run.unsettled = len(run.adopted_videos)
+            limits.adopt(len(run.adopted_videos))
+            if quote:
+                run.plan = quote.plan
+                run.wall, run.wall_stop = quote.wall(settings)
+            if stop:
+                run.halt(stop)
+            async with asyncio.TaskGroup() as background:
+                lease = background.create_task(_keep_lease(ledger))
+                with _listening(run):
+                    yield run
+                lease.cancel()
+            await ledger.learn(settings.service.base_url, asdict(limits.learned()))
+        except (CallsheetError, BaseExceptionGroup) as error:
+            _may_have_bought(error)
+            raise
+        finally:
+            with suppress(LedgerError):  # the next run takes over from one that could not leave
+                await ledger.end_run()
     finally:
-        await ledger.end_run()
         await ledger.close()
+
+
+def _may_have_bought(error: BaseException) -> None:
+    """What breaks off an open run ends the command with 3: 2 would say that nothing is spent."""
+    if isinstance(error, BaseExceptionGroup):
+        for each in error.exceptions:
+            _may_have_bought(each)
+    elif isinstance(error, CallsheetError) and error.exit_code == 2:
+        error.exit_code = 3
 
 
 async def _limits(settings: Settings, ledger: Ledger) -> Limits:

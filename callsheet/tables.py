@@ -19,6 +19,7 @@ from callsheet.folders import make_folder
 
 SCHEMA_VERSION = 2
 _MICRO = Decimal(1_000_000)
+BUSY_TIMEOUT = 30  # seconds that a write waits for another process's; then the ledger counts as locked
 _WRITER = 0x63616C6C73686565  # the advisory lock of the one writer: a number of our own
 
 
@@ -229,7 +230,8 @@ def _upgraded(connection: sa.Connection) -> int:
 def _sqlite(address: sa.URL) -> sa.Engine:
     if address.database:
         make_folder(Path(address.database).parent)  # SQLite itself makes durable what is in it
-    engine = sa.create_engine(address, connect_args={"timeout": 30, "check_same_thread": False})
+    engine = sa.create_engine(address, connect_args={"timeout": BUSY_TIMEOUT, "check_same_thread": False})
+    opened: list[tuple[int, int] | None] = []
 
     @sa.event.listens_for(engine, "connect")
     def _settings(connection: Any, _record: Any) -> None:
@@ -242,8 +244,30 @@ def _sqlite(address: sa.URL) -> sa.Engine:
         # A writer takes the lock at once: what its transaction reads stays true until it commits.
         reading = connection.get_execution_options().get("reading", False)
         connection.exec_driver_sql("BEGIN" if reading else "BEGIN IMMEDIATE")
+        # SQLite writes on into a file that has no name any more, and nobody would ever read it again.
+        found = _identities(address.database or "")
+        if not opened:
+            opened.extend(found)
+        elif found != opened:
+            raise LedgerError(
+                f"the ledger {address.database} was moved, deleted or replaced while it was in use",
+                hint="Put it and its -wal file back before you run the same command again: "
+                "a new ledger knows of nothing that is bought, and all would be bought again.",
+            )
 
     return engine
+
+
+def _identities(path: str) -> list[tuple[int, int] | None]:
+    """Which files the database at `path` and its write-ahead log are; None where there is none."""
+    found: list[tuple[int, int] | None] = []
+    for name in (path, f"{path}-wal"):
+        try:
+            status = Path(name).stat()
+            found.append((status.st_dev, status.st_ino))
+        except OSError:
+            found.append(None)
+    return found
 
 
 def _postgresql(address: sa.URL) -> sa.Engine:
@@ -255,8 +279,8 @@ def _postgresql(address: sa.URL) -> sa.Engine:
         # whose machine has vanished in mid-transaction.
         for setting in (
             "synchronous_commit = on",
-            "lock_timeout = '30s'",
-            "idle_in_transaction_session_timeout = '30s'",
+            f"lock_timeout = '{BUSY_TIMEOUT}s'",
+            f"idle_in_transaction_session_timeout = '{BUSY_TIMEOUT}s'",
         ):
             connection.execute(f"SET {setting}")
         connection.commit()

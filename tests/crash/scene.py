@@ -21,7 +21,9 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any, Protocol
 
+import psycopg
 import yaml
+from psycopg.rows import dict_row
 
 from tests.servers.prefect import ROOT
 
@@ -54,6 +56,10 @@ RULES = [
     {"prompt": "late", "endpoint": "status", "nth": 2, "do": "expire_url"},
 ]
 DECOY = b"somebody else's file"
+NEWEST = """
+    SELECT attempts.*, media.url, media.sha256, media.bytes, media.stored_at
+    FROM attempts LEFT JOIN media USING (job_key, attempt) WHERE NOT superseded
+"""
 
 
 @dataclass(frozen=True)
@@ -108,7 +114,10 @@ def executioner() -> Iterator[Forks]:
 
 @dataclass
 class Scene:
-    """A folder with the batch, a service to buy from, and what the ledger said after each kill."""
+    """A folder with the batch, a service to buy from, and what the ledger said after each kill.
+
+    `postgresql` is the ledger's address where it is not the SQLite file in the folder.
+    """
 
     folder: Path
     environment: dict[str, str]
@@ -116,6 +125,7 @@ class Scene:
     executioner: Executioner
     rows: dict[str, tuple[dict[str, Any], str]]
     crashes: list[dict[str, dict[str, Any]]] = field(default_factory=list)
+    postgresql: str = ""
 
     def set_up(self, **sections: Any) -> None:
         """Writes the batch and its config, and puts a stranger's file where `taken` is going to be."""
@@ -132,6 +142,7 @@ class Scene:
             "limits": {"concurrency": LANES},
             "poll": {"interval": 0.1, "timeout": 20},
         }
+        self.postgresql = sections.get("ledger", {}).get("url", "").replace("+psycopg", "")
         (self.folder / "batch.yaml").write_text(yaml.safe_dump(config | sections))
         if "taken" in self.rows:
             self.decoy.parent.mkdir(parents=True)
@@ -141,12 +152,18 @@ class Scene:
     def decoy(self) -> Path:
         return self.folder / "out/media/crash/taken-1-0.jpeg"
 
+    @property
+    def sqlite(self) -> Path:
+        return self.folder / "out/ledger.db"
+
     def run(self, **order: Any) -> int:
         """Runs the batch in a victim; its exit code, -9 where it was killed."""
         code = self.executioner.run({"folder": str(self.folder), "environment": self.environment} | order)
         self.executioner.tally["runs"] += 1
         self.executioner.tally["kills"] += code == -9
         if code == -9:
+            if self.postgresql:
+                wait_for_backends(self.postgresql)
             self.crashes.append(self.ledger())
         return code
 
@@ -155,23 +172,16 @@ class Scene:
 
     def ledger(self) -> dict[str, dict[str, Any]]:
         """The ledger's newest attempts with their file, by row id; money in dollars."""
-        path = self.folder / "out/ledger.db"
-        if not path.exists():
-            return {}
-        query = """
-            SELECT attempts.*, media.url, media.sha256, media.bytes, media.stored_at
-            FROM attempts LEFT JOIN media USING (job_key, attempt) WHERE NOT superseded
-        """
-        with closing(sqlite3.connect(path)) as database:
-            database.row_factory = sqlite3.Row
-            if not database.execute("SELECT 1 FROM sqlite_master WHERE name = 'media'").fetchone():
-                return {}
-            rows = [dict(row) for row in database.execute(query)]
+        rows = read_postgresql(self.postgresql) if self.postgresql else read_sqlite(self.sqlite)
         for row in rows:
             for column in ("quoted", "cost"):
                 row[column] = None if row[column] is None else row[column] / MICRO
         assert len({row["row_id"] for row in rows}) == len(rows)
         return {row["row_id"]: row for row in rows}
+
+    def stored(self) -> list[str]:
+        """The rows that are stored by now."""
+        return [name for name, row in self.ledger().items() if row["state"] == "stored"]
 
     def compare(self) -> None:
         """Asserts that the three books agree, now that the batch is run to its end."""
@@ -237,6 +247,32 @@ class Scene:
         spent = sum((row["cost"] or 0 for row in ledger.values()), Decimal(0))
         total = sum((each.cost for each in bought if each.state == "completed"), Decimal(0))
         assert spent + doubted == total
+
+
+def read_sqlite(path: Path) -> list[dict[str, Any]]:
+    """The newest attempts with their file; none where a run was killed before there were tables."""
+    if not path.exists():
+        return []
+    with closing(sqlite3.connect(path)) as database:
+        database.row_factory = sqlite3.Row
+        if not database.execute("SELECT 1 FROM sqlite_master WHERE name = 'media'").fetchone():
+            return []
+        return [dict(row) for row in database.execute(NEWEST)]
+
+
+def read_postgresql(url: str) -> list[dict[str, Any]]:
+    """The same from PostgreSQL."""
+    with psycopg.connect(url, row_factory=dict_row) as database:
+        if not database.execute("SELECT 1 FROM pg_tables WHERE tablename = 'media'").fetchone():
+            return []
+        return database.execute(NEWEST).fetchall()
+
+
+def wait_for_backends(url: str) -> None:
+    """Waits until the server has ended what a killed client had asked of it: a commit, perhaps."""
+    others = "SELECT 1 FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
+    with psycopg.connect(url, autocommit=True) as database:
+        wait_until(lambda: not database.execute(others).fetchone())
 
 
 def wait_until(true: Any, seconds: float = 10) -> None:

@@ -20,7 +20,7 @@ def test_a_ledger_that_cannot_grow_buys_nothing_that_it_cannot_record(scene: Mak
     rows = {f"still-{n}": ({"prompt": f"still-{n}", **STILL}, "stored") for n in range(40)}
     made = scene(rows)
     code = made.run(file_size=200 * KIB)
-    assert code == 2, made.log()
+    assert code == 3, made.log()
     assert "LedgerError" in made.log()
     made.crashes.append(made.ledger())
     assert made.run() in (0, 3), made.log()
@@ -48,17 +48,20 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", "--lazy", str(disk)], check=True)
 
 
-@pytest.mark.parametrize("full", ["spool", "storage", "ledger"])
-def test_a_small_disk_that_fills_up_loses_nothing(scene: MakeScene, small_disk: Path, full: str) -> None:
+@pytest.mark.parametrize(("full", "used"), [("spool", 190), ("storage", 100), ("ledger", 0), ("ledger", 100)])
+def test_a_small_disk_that_fills_up_loses_nothing(
+    scene: MakeScene, small_disk: Path, full: str, used: int
+) -> None:
+    """The exit code is 2 only where nothing is bought: with 100 KiB used the ledger is not even opened."""
     rows = {f"still-{n}": ({"prompt": f"still-{n}", **STILL}, "stored") for n in range(30)}
     made = scene(rows)
     link = made.folder / {"spool": "out/report/spool", "storage": "out/media", "ledger": "out"}[full]
     link.parent.mkdir(parents=True, exist_ok=True)
     link.symlink_to(small_disk)
     filler = small_disk / "filler"
-    filler.write_bytes(b"." * 190 * KIB if full == "spool" else b"." * 100 * KIB)
-    first = made.run()
-    assert first in (2, 3), made.log()
+    filler.write_bytes(b"." * used * KIB)
+    code = made.run()
+    assert code == (3 if made.service.bought() else 2), made.log()
     made.crashes.append(made.ledger())
     subprocess.run(["mount", "-o", "remount,size=20m", str(small_disk)], check=True)
     filler.unlink()

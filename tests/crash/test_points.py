@@ -40,17 +40,19 @@ def test_without_a_crash_every_point_is_passed_and_the_books_agree(scene: MakeSc
 def test_a_run_killed_before_a_step_and_again_after_it_is_finished_by_the_next(
     scene: MakeScene, step: str
 ) -> None:
-    made = scene()
-    for point in (f"before {step}", f"after {step}"):
-        assert made.run(kill={"point": point, "nth": 1}) == -9, made.log()
-    assert made.run() == 3, made.log()
-    made.compare()
+    killed_at(scene, f"before {step}", f"after {step}")
 
 
 @pytest.mark.parametrize("point", [point for point in POINTS if point.split()[1] not in AGAIN])
 def test_a_run_killed_at_a_point_is_finished_by_the_next(scene: MakeScene, point: str) -> None:
+    killed_at(scene, point)
+
+
+def killed_at(scene: MakeScene, *points: str) -> None:
+    """Kills a run at each of these points, one after another, and lets the next one finish."""
     made = scene()
-    assert made.run(kill={"point": point, "nth": 1}) == -9, made.log()
+    for point in points:
+        assert made.run(kill={"point": point, "nth": 1}) == -9, made.log()
     assert made.run() == 3, made.log()
     made.compare()
 
@@ -86,7 +88,11 @@ def test_the_budget_is_a_wall_for_all_the_runs_together_that_were_killed(scene: 
 @pytest.mark.parametrize("nth", [2, 3, 4, 6])
 @pytest.mark.parametrize("point", POINTS)
 def test_long_form_every_point_at_later_passings(scene: MakeScene, point: str, nth: int) -> None:
-    """Killed at a later passing, and the next run at the first one, where they come so far."""
+    at_later_passings(scene, point, nth)
+
+
+def at_later_passings(scene: MakeScene, point: str, nth: int) -> None:
+    """Kills a run at a later passing, and the next one at the first, where they come so far."""
     made = scene()
     for each in (nth, 1):
         assert made.run(kill={"point": point, "nth": each}) in (-9, 3), made.log()

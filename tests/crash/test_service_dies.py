@@ -64,8 +64,8 @@ def test_a_service_that_is_killed_and_comes_back_leaves_doubt_only_about_what_it
         run = threading.Thread(target=lambda: codes.append(made.run(backoff=0.2)))
         run.start()
         for _ in range(kills):
-            before = len(stored(made))
-            while run.is_alive() and len(stored(made)) < before + 4:
+            before = len(made.stored())
+            while run.is_alive() and len(made.stored()) < before + 4:
                 time.sleep(0.01)  # another process does the work
             server.kill()
             server.start(port)
@@ -76,7 +76,3 @@ def test_a_service_that_is_killed_and_comes_back_leaves_doubt_only_about_what_it
         for name in doubted:
             made.rows[name] = (made.rows[name][0], "in_doubt")
         made.compare()
-
-
-def stored(scene: Scene) -> list[str]:
-    return [name for name, row in scene.ledger().items() if row["state"] == "stored"]

@@ -6,6 +6,8 @@
 
     kill: {point, nth}     the victim kills itself at the nth passing of a named point (`callsheet.points`)
     kill: {after}          it is killed from outside after so many seconds
+    busy_timeout           seconds that it waits for a ledger that another process has locked
+    move                   {point, nth, files, to}: at this point these files are moved to another folder
     file_size              no file that it writes can grow beyond so many bytes: a disk that is full
     record                 a file that gets the name of every point that is passed
 
@@ -27,8 +29,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from callsheet import batches, points, quote, report
-from callsheet.errors import CallsheetError
+from callsheet import batches, points, quote, report, tables
+from callsheet.cli import known_error
 from callsheet.report import Summary
 from callsheet.run import api_key, open_run
 from callsheet.service import verdicts
@@ -42,11 +44,26 @@ from tasks.submit import submit
 
 def killer(point: str, nth: int) -> Callable[[str], None]:
     """An observer that ends this process at the nth passing of a point."""
+    return at(point, nth, lambda: os.kill(os.getpid(), signal.SIGKILL))
+
+
+def mover(point: str, nth: int, files: list[str], to: str) -> Callable[[str], None]:
+    """An observer that moves files to another folder at the nth passing of a point."""
+
+    def move() -> None:
+        for file in map(Path, files):
+            file.rename(Path(to) / file.name)
+
+    return at(point, nth, move)
+
+
+def at(point: str, nth: int, do: Callable[[], None]) -> Callable[[str], None]:
+    """An observer that does something at the nth passing of a point."""
     passings = itertools.count(1)
 
     def observe(passed: str) -> None:
         if passed == point and next(passings) == nth:
-            os.kill(os.getpid(), signal.SIGKILL)
+            do()
 
     return observe
 
@@ -92,22 +109,20 @@ def die(order: dict[str, Any]) -> int:
     kill = order.get("kill", {})
     if "point" in kill:
         points.observer = killer(kill["point"], kill["nth"])
+    elif "move" in order:
+        points.observer = mover(**order["move"])
     elif "record" in order:
         points.observer = recorder(Path(order["record"]))
     if "file_size" in order:
         resource.setrlimit(resource.RLIMIT_FSIZE, (order["file_size"], order["file_size"]))
     verdicts.FIRST = order.get("backoff", 0.01)
+    tables.BUSY_TIMEOUT = order.get("busy_timeout", tables.BUSY_TIMEOUT)
     try:
         return asyncio.run(generate(load(Path("batch.yaml")))).exit_code
-    except BaseExceptionGroup as group:
+    except BaseException as error:  # noqa: BLE001 - a forked process must not run on in its parent's code
         traceback.print_exc()
-        return 2 if group.subgroup(CallsheetError) else 1
-    except CallsheetError as error:
-        traceback.print_exc()
-        return error.exit_code
-    except BaseException:  # noqa: BLE001 - a forked process must not run on in its parent's code
-        traceback.print_exc()
-        return 1
+        first = known_error(error)
+        return first.exit_code if first else 1
 
 
 def main() -> None:

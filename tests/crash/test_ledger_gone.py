@@ -1,0 +1,121 @@
+"""A ledger that is gone or locked in the middle of a run: the run buys nothing that it cannot record."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing, contextmanager
+
+import psycopg
+import pytest
+
+from tests.crash.conftest import MakeScene
+from tests.crash.scene import LANES, STILL, Scene, wait_until
+from tests.crash.test_command import CommandLine
+from tests.servers.postgres import postgres
+from tests.servers.prefect import PrefectServer
+
+ROWS = {f"still-{n}": ({"prompt": f"still-{n}", **STILL}, "stored") for n in range(60)}
+
+
+@contextmanager
+def running(made: Scene, **order: float) -> Iterator[Future[int]]:
+    """A run in mid-run; what it comes to is its exit code."""
+    with ThreadPoolExecutor(1) as aside:
+        code = aside.submit(made.run, **order)
+        wait_until(lambda: len(made.stored()) >= 4, 60)
+        yield code
+
+
+@contextmanager
+def locked(made: Scene) -> Iterator[None]:
+    """Another process writes, and does not end."""
+    if made.postgresql:
+        with psycopg.connect(made.postgresql) as database:
+            database.execute("LOCK TABLE attempts IN EXCLUSIVE MODE")
+            yield
+    else:
+        with closing(sqlite3.connect(made.sqlite, isolation_level=None)) as database:
+            database.execute("BEGIN IMMEDIATE")
+            yield
+
+
+def assert_in_words(made: Scene) -> None:
+    assert "Traceback" not in made.log()
+    assert "ledger" in made.log()
+
+
+def finish(made: Scene) -> None:
+    """The same command finishes what the run before had to leave."""
+    made.crashes.append(made.ledger())
+    assert len(made.stored()) < len(ROWS)
+    assert made.run() in (0, 3), made.log()
+    made.compare()
+
+
+def test_a_postgresql_that_dies_and_comes_back_ends_the_run_in_words_and_the_next_one_finishes(
+    scene: MakeScene, prefect: PrefectServer
+) -> None:
+    with postgres() as server:
+        made = scene(ROWS, ledger={"url": server.new_database()})
+        victims = made.executioner
+        made.executioner = CommandLine(prefect, victims.tally)
+        with running(made) as code:
+            server.kill()
+        assert code.result() == 3, made.log()
+        assert_in_words(made)
+        server.come_back()
+        made.executioner = victims
+        finish(made)
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
+def test_a_ledger_that_is_locked_for_a_while_makes_the_run_wait(
+    scene: MakeScene, kind: str, request: pytest.FixtureRequest
+) -> None:
+    made = scene(ROWS, **in_database(kind, request))
+    with running(made) as code:
+        with locked(made):
+            assert_only_known_jobs_are_bought(made)
+        assert code.result() == 0, made.log()
+    made.compare()
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
+def test_a_ledger_that_is_locked_for_too_long_ends_the_run_and_the_next_one_finishes(
+    scene: MakeScene, kind: str, request: pytest.FixtureRequest
+) -> None:
+    made = scene(ROWS, **in_database(kind, request))
+    with running(made, busy_timeout=0.2) as code, locked(made):
+        assert code.result() == 3, made.log()
+        assert_only_known_jobs_are_bought(made)
+    assert "LedgerError" in made.log()
+    finish(made)
+
+
+def in_database(kind: str, request: pytest.FixtureRequest) -> dict[str, dict[str, str]]:
+    return {"ledger": {"url": request.getfixturevalue("new_database")()}} if kind == "postgresql" else {}
+
+
+def assert_only_known_jobs_are_bought(made: Scene) -> None:
+    """What was on the wire is answered, and the service hears of nothing more."""
+    known = {name for name, row in made.ledger().items() if row["state"] != "planned"}
+    assert {each.prompt for each in made.service.bought()} <= known
+
+
+@pytest.mark.parametrize("files", [["ledger.db", "ledger.db-wal", "ledger.db-shm"], ["ledger.db-wal"]])
+def test_a_ledger_that_is_taken_away_ends_the_run_and_when_it_is_back_the_next_one_finishes(
+    scene: MakeScene, files: list[str]
+) -> None:
+    made = scene(ROWS)
+    out, elsewhere = made.sqlite.parent, made.folder / "elsewhere"
+    elsewhere.mkdir()
+    away = {"files": [str(out / name) for name in files], "to": str(elsewhere)}
+    assert made.run(move={"point": "after ledger.submitting", "nth": 10} | away) == 3, made.log()
+    assert len(made.service.bought()) < 10 + LANES, "only what was intended by then is bought"
+    assert "was moved, deleted or replaced" in made.log()
+    if "ledger.db" in files:
+        for name in files:
+            (elsewhere / name).replace(out / name)
+    finish(made)
