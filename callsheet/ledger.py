@@ -335,7 +335,7 @@ class Ledger:
                 ops = [(name, op) for name, op, _ in group]
                 try:
                     results = await asyncio.to_thread(_guarded, lambda ops=ops: self._commit(ops))
-                except LedgerError as error:
+                except Exception as error:  # noqa: BLE001 - whoever waits is told, or would wait for ever
                     results = [error] * len(group)
                 for (*_, future), result in zip(group, results, strict=True):
                     if isinstance(result, Exception):

@@ -271,7 +271,10 @@ def _identities(path: str) -> list[tuple[int, int] | None]:
 
 
 def _postgresql(address: sa.URL) -> sa.Engine:
-    engine = sa.create_engine(address, pool_pre_ping=True)
+    # A server that has vanished without a word is noticed, and not waited for until the system gives up.
+    alive = {"keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count": 4}
+    patience = {"connect_timeout": BUSY_TIMEOUT, "tcp_user_timeout": BUSY_TIMEOUT * 1000}
+    engine = sa.create_engine(address, pool_pre_ping=True, connect_args=alive | patience)
 
     @sa.event.listens_for(engine, "connect")
     def _settings(connection: Any, _record: Any) -> None:

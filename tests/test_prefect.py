@@ -131,3 +131,5 @@ def test_a_run_goes_on_without_the_server(project: Callable[..., Project], tmp_p
     assert "goes on without it" in err
     assert "Traceback" not in err
     assert made.manifest().height == 60
+    [workspace] = made.backlot.service.workspaces.values()
+    assert workspace.spent == made.costs()["cost"].sum(), "and nothing was bought twice"
