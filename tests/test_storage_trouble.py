@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
@@ -19,7 +18,6 @@ from tests.conftest import Project
 from tests.servers.prefect import PrefectServer
 from tests.servers.s3 import Server
 from tests.servers.s3_proxy import Answer, Proxy, Trouble, refuse, s3_proxy
-from tests.test_cli import callsheet
 
 ROWS = 60
 PRICE = Decimal("0.0015")
