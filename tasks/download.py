@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import heapq
 import itertools
+import time
 from dataclasses import replace
 from datetime import UTC, datetime
 
@@ -39,10 +40,12 @@ async def download(run: Run) -> None:
     async def most_urgent() -> None:
         async with free:
             _, _, file = heapq.heappop(run.urgent)
-            began = anyio.current_time()
+            began = run.moved = time.monotonic()
             await _collect(run, file)
-            took = (anyio.current_time() - began) / SIDE_BY_SIDE
-            run.seconds_per_file += (took - run.seconds_per_file) / 10  # a moving average
+            run.moved = time.monotonic()
+            took = (run.moved - began) / SIDE_BY_SIDE
+            # The first one as it is, then a moving average.
+            run.seconds_per_file += (took - run.seconds_per_file) / (10 if run.seconds_per_file else 1)
 
     try:
         await _sweep(run)
