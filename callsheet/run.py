@@ -127,7 +127,7 @@ class Run:
     def late(self) -> bool:
         """Whether the files that wait will hardly be downloaded in time, so that no more should be bought.
 
-        Before the first one is done, and when none gets done any more, the standstill tells how long one takes.
+        Before the first one is done, and when none gets done any more, the standstill is what one takes.
         """
         if not self.urgent:
             return False

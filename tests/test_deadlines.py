@@ -1,4 +1,4 @@
-"""Files that the service deletes soon: no more is bought than can be had in time, and the most urgent go first."""
+"""Files that are deleted soon: no more is bought than can be had in time, and the most urgent go first."""
 
 from __future__ import annotations
 

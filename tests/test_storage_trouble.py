@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 from botocore.retries.standard import ExponentialBackoff
 
-from backlot.faults import Faults, Struck
+from backlot.faults import RULES, Faults, Struck
 from callsheet.watch import WATCHER, LogWatcher
+from tasks.download import SIDE_BY_SIDE, STORE_TRIES
 from tests.conftest import Project
 from tests.servers.prefect import PrefectServer
 from tests.servers.s3 import Server
@@ -26,10 +27,10 @@ AFTER = 5  # files that are stored before the trouble begins
 
 
 class Asked(Faults):
-    """No faults; the prompts for which each endpoint was asked."""
+    """The prompts for which each endpoint was asked, and no faults but those given."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, *rules: dict[str, Any]) -> None:
+        super().__init__(RULES.validate_python(rules))
         self.prompts: dict[str, list[str]] = {"images": [], "downloads": []}
 
     def match(self, endpoint: Any, model: str = "", prompt: str = "") -> Struck:
@@ -155,6 +156,25 @@ def test_a_file_whose_storing_is_not_confirmed_is_recognised_as_ours(shop: Shop)
     shop.proxy.trouble = trouble
     assert shop.project.run().exit_code == 0
     assert shop.proxy.puts > ROWS
+    everything_is_in_its_place(shop)
+
+
+def test_a_store_that_takes_nothing_is_not_asked_for_every_file_that_waits(shop: Shop) -> None:
+    """What an earlier run has bought still comes into the spool in time, and the run ends soon."""
+    service = shop.project.backlot.service
+    service.faults = earlier = Asked({"endpoint": "downloads", "do": "error", "status": 503})
+    shop.project.run("poll.timeout=0.01")
+    assert shop.states() == {"generated": ROWS}
+
+    service.faults = shop.asked
+    shop.asked.prompts["images"] = earlier.prompts["images"]
+    shop.proxy.trouble = refuse(403, "AccessDenied")
+    assert shop.project.collect().stop_reason == "storage"
+    assert shop.proxy.puts < 2 * SIDE_BY_SIDE * STORE_TRIES < ROWS * STORE_TRIES
+    assert len(shop.spool) == ROWS
+
+    shop.proxy.trouble = None
+    assert shop.project.collect().exit_code == 0
     everything_is_in_its_place(shop)
 
 
