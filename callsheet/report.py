@@ -13,7 +13,8 @@ import io
 import itertools
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
@@ -21,7 +22,7 @@ from typing import Any
 import polars as pl
 
 from callsheet import books
-from callsheet.errors import CallsheetError, Stop
+from callsheet.errors import CallsheetError, Stop, StorageError
 from callsheet.ledger import Ledger
 from callsheet.plan import Plan
 from callsheet.records import Reject, State, dollars
@@ -128,6 +129,18 @@ class Summary:
         }
 
 
+@asynccontextmanager
+async def _told_as_unfinished() -> AsyncIterator[None]:
+    """A report that cannot be written ends a run with 3: with 2, nothing would have been spent."""
+    try:
+        yield
+    except StorageError as error:
+        error.exit_code = 3
+        error.hint += " Nothing that was bought is lost: the same command writes the report."
+        raise
+
+
+@_told_as_unfinished()
 async def write(
     ledger: Ledger,
     store: Store,
@@ -150,7 +163,7 @@ async def write(
         rate_limited: those of them that were answered 429.
 
     Raises:
-        StorageError: `report.url` cannot be written.
+        StorageError: `report.url` cannot be written; the exit code is then 3.
         LedgerError: the ledger cannot be read.
     """
     manifest = await store.write(

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from typing import Any
 
+import polars as pl
 import pytest
 from botocore.retries.standard import ExponentialBackoff
 
@@ -19,6 +21,7 @@ from tests.conftest import Project
 from tests.servers.prefect import PrefectServer
 from tests.servers.s3 import Server
 from tests.servers.s3_proxy import Answer, Proxy, Trouble, refuse, s3_proxy
+from tests.test_cli import callsheet
 
 ROWS = 60
 PRICE = Decimal("0.0015")
@@ -40,10 +43,10 @@ class Asked(Faults):
 
 @dataclass
 class Shop(LogWatcher):
-    """A project whose media go to a bucket behind the proxy; watches when trouble is first told."""
+    """A project whose media go to `url`, behind the proxy; watches when trouble is first told."""
 
     project: Project
-    bucket: str
+    url: str
     proxy: Proxy
     server: Server
     asked: Asked = field(default_factory=Asked)
@@ -60,6 +63,17 @@ class Shop(LogWatcher):
     def spool(self) -> list[str]:
         return [path.name for path in self.project.folder.glob("out/report/spool/*")]
 
+    def objects(self, folder: str) -> dict[str, bytes]:
+        """What the store holds in a folder, by its name under `url`."""
+        client, bucket = self.server.client(), self.server.bucket
+        root = self.url.removeprefix(f"s3://{bucket}/") + "/"
+        found = client.list_objects_v2(Bucket=bucket, Prefix=root + folder)["Contents"]
+        names = [each["Key"] for each in found]
+        return {
+            name.removeprefix(root): client.get_object(Bucket=bucket, Key=name)["Body"].read()
+            for name in names
+        }
+
     def states(self) -> Counter[str]:
         return Counter(self.project.costs()["state"])
 
@@ -74,16 +88,15 @@ def shop(
 ) -> Iterator[Shop]:
     rows = [{"id": f"s{n}", "prompt": f"still {n}", "model": "sketch-1"} for n in range(ROWS)]
     made = project(rows, image_seconds=0.05, concurrency=1000)
-    bucket = "b" + hashlib.sha256(request.node.name.encode()).hexdigest()[:20]
-    s3.client().create_bucket(Bucket=bucket)
-    made.set(storage={"url": f"s3://{bucket}/media"}, limits={"concurrency": ON_THE_WIRE})
+    url = f"s3://{s3.bucket}/{hashlib.sha256(request.node.name.encode()).hexdigest()}"
+    made.set(storage={"url": f"{url}/media"}, limits={"concurrency": ON_THE_WIRE})
     scale = ExponentialBackoff._DEFAULT_BACKOFF_CONFIG
     for name, seconds in scale.items():
         monkeypatch.setitem(scale, name, seconds / 100)  # as the fixture `impatient` does for our own
-    with s3_proxy(s3.endpoint_url, f"/{bucket}/media/test/") as proxy:
+    with s3_proxy(s3.endpoint_url, f"{url.removeprefix('s3:/')}/media/test/") as proxy:
         for name, value in replace(s3, endpoint_url=proxy.url).environment().items():
             monkeypatch.setenv(name, value)
-        opened = Shop(made, bucket, proxy, s3)
+        opened = Shop(made, url, proxy, s3)
         made.backlot.service.faults = opened.asked
         token = WATCHER.set(opened)
         yield opened
@@ -117,12 +130,17 @@ def unreachable(shop: Shop) -> Trouble:
     ids=["slow-down", "access-denied", "bucket-vanishes", "unreachable"],
 )
 def test_a_store_that_refuses_in_mid_run_stops_the_buying_and_loses_nothing(
-    shop: Shop, begin: Callable[[Shop], Trouble], told: str, end: Callable[[Shop], object]
+    shop: Shop,
+    begin: Callable[[Shop], Trouble],
+    told: str,
+    end: Callable[[Shop], object],
+    capfd: pytest.CaptureFixture[str],
 ) -> None:
     shop.proxy.trouble = begin(shop)
     first = shop.project.run()
+    assert "Traceback" not in "".join(capfd.readouterr())
     assert (first.exit_code, first.outcome, first.stop_reason) == (3, "partial", "storage")
-    assert f"s3://{shop.bucket}/media" in (first.stop_message or "")
+    assert f"{shop.url}/media" in (first.stop_message or "")
     assert told in (first.stop_message or "")
     bought = shop.bought
     assert bought <= shop.bought_when_told + ON_THE_WIRE < ROWS, "it buys no more when it has noticed"
@@ -178,6 +196,30 @@ def test_a_store_that_takes_nothing_is_not_asked_for_every_file_that_waits(shop:
     everything_is_in_its_place(shop)
 
 
+def test_a_report_that_cannot_be_written_is_told_and_written_by_the_next_run(
+    shop: Shop, prefect: PrefectServer
+) -> None:
+    """The media are stored and the ledger knows: only the report is missing, and money was spent (not 2)."""
+    shop.project.set(report={"url": f"{shop.url}/report"})
+    shop.proxy.prefix = f"{shop.url.removeprefix('s3:/')}/report/"
+    shop.proxy.trouble = refuse(403, "AccessDenied", after=1)  # the rejects, before anything is bought
+    done = callsheet("run", str(shop.project.config), "--json", PREFECT_API_URL=prefect.api)
+    assert done.returncode == 3, done.stderr
+    assert "Traceback" not in done.stderr
+    told = json.loads(done.stdout)
+    assert f"{shop.url}/report/manifest.parquet: S3 refuses it: AccessDenied" in told["error"]
+    assert "Nothing that was bought is lost" in told["hint"]
+    assert shop.bought == ROWS
+
+    shop.proxy.trouble = None
+    second = shop.project.run()
+    assert (second.exit_code, second.stored, second.submissions) == (0, ROWS, 0)
+    assert len(shop.asked.prompts["downloads"]) == ROWS
+    assert pl.read_parquet(shop.objects("report/")["report/manifest.parquet"]).height == ROWS
+    charged = shop.project.backlot.service.workspaces["default"].spent
+    assert second.spent == charged == ROWS * PRICE
+
+
 def everything_is_in_its_place(shop: Shop) -> None:
     """Each job is bought, downloaded and stored once, whole, and paid for as the service's books say."""
     once = {f"still {n}": 1 for n in range(ROWS)}
@@ -185,12 +227,9 @@ def everything_is_in_its_place(shop: Shop) -> None:
     assert Counter(shop.asked.prompts["downloads"]) == once
     charged = shop.project.backlot.service.workspaces["default"].spent
     assert shop.project.costs()["cost"].sum() == charged == ROWS * PRICE
-    client = shop.server.client()
-    found = client.list_objects_v2(Bucket=shop.bucket, Prefix="media/")["Contents"]
-    keys = {f"s3://{shop.bucket}/{each['Key']}": each["Key"] for each in found}
-    stored = dict(shop.project.manifest().select("url", "sha256").iter_rows())
-    assert keys.keys() == stored.keys()
-    for url, key in keys.items():
-        body = client.get_object(Bucket=shop.bucket, Key=key)["Body"].read()
-        assert hashlib.sha256(body).hexdigest() == stored[url]
+    sums = {
+        f"{shop.url}/{name}": hashlib.sha256(body).hexdigest()
+        for name, body in shop.objects("media/").items()
+    }
+    assert sums == dict(shop.project.manifest().select("url", "sha256").iter_rows())
     assert shop.spool == []
