@@ -78,6 +78,7 @@ class Run:
         breaker: pauses buying while the service fails for everyone.
         urgent: files that wait to be downloaded, a heap by the moment at which the service deletes them.
         seconds_per_file: how long one has taken lately, the others beside it.
+        moved: when a download last began or ended, in monotonic seconds.
         interrupted: a person or the system wants the run to end.
         stop: why nothing more is bought; None while buying goes on.
         unsettled: reserved jobs whose cost is not known yet.
@@ -104,6 +105,7 @@ class Run:
     breaker: Breaker = field(default_factory=Breaker)
     urgent: list[tuple[datetime, int, File]] = field(default_factory=list)
     seconds_per_file: float = 0.0
+    moved: float = 0.0
     interrupted: bool = False
     unsettled: int = 0
     settled: asyncio.Event = field(default_factory=asyncio.Event)
@@ -123,11 +125,15 @@ class Run:
         self.polling.cancel_scope.cancel()
 
     def late(self) -> bool:
-        """Whether the files that wait will hardly be downloaded in time, so that no more should be bought."""
+        """Whether the files that wait will hardly be downloaded in time, so that no more should be bought.
+
+        Before the first one is done, and when none gets done any more, the standstill is what one takes.
+        """
         if not self.urgent:
             return False
         left = (self.urgent[0][0] - datetime.now(UTC)).total_seconds()
-        return len(self.urgent) * self.seconds_per_file > left / 2
+        seconds = max(self.seconds_per_file, time.monotonic() - self.moved)
+        return len(self.urgent) * seconds > left / 2
 
     def settle(self) -> None:
         """The cost of a reserved job is known, or will not be known by this run."""

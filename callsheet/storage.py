@@ -127,8 +127,10 @@ class _Folder:
         with _disk(self._root):
             make_folder(self._root)
             path = self._root / f".callsheet-probe-{secrets.token_hex(8)}"
-            path.write_bytes(b"callsheet")
-            path.unlink()
+            try:
+                path.write_bytes(b"callsheet")
+            finally:
+                path.unlink(missing_ok=True)
 
     def put(self, spooled: Path, name: str, sha256: str, mime_type: str) -> None:
         final = self._root / name

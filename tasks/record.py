@@ -14,6 +14,7 @@ from prefect.artifacts import acreate_markdown_artifact, acreate_progress_artifa
 from prefect.cache_policies import NO_CACHE
 
 from callsheet import books, report
+from callsheet.errors import StorageError
 from callsheet.records import dollars
 from callsheet.report import Summary
 from callsheet.run import Run
@@ -42,15 +43,19 @@ async def record(run: Run) -> Summary:
             update = aupdate_progress_artifact(artifact, progress=share, description=progress.line())
             artifact = artifact if await shown(update) is not None else None
         tick += 1
-    summary = await report.write(
-        run.ledger,
-        Store(run.settings.report.url, endpoint_url=run.settings.storage.endpoint_url),
-        plan=run.plan,
-        stop=run.stop,
-        seconds=time.monotonic() - run.began,
-        submissions=run.limits.submissions,
-        rate_limited=run.limits.rate_limited,
-    )
+    try:
+        summary = await report.write(
+            run.ledger,
+            Store(run.settings.report.url, endpoint_url=run.settings.storage.endpoint_url),
+            plan=run.plan,
+            stop=run.stop,
+            seconds=time.monotonic() - run.began,
+            submissions=run.limits.submissions,
+            rate_limited=run.limits.rate_limited,
+        )
+    except StorageError as error:
+        error.hint += " Nothing that was bought is lost: the same command writes the report."
+        raise
     WATCHER.get().finished(summary)
     if artifact:
         title = f"Costs of {summary.batch}"

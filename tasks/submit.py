@@ -141,6 +141,9 @@ async def _buy(
             if run.stop:
                 turn.unsent()
                 return
+            if run.late():  # the turn may have been long in coming
+                turn.unsent()
+                continue
             with anyio.CancelScope(shield=True):  # what is on the wire still gets its answer
                 outcome = await _send(run, attempt, body, turn, tries)
         if isinstance(outcome, Attempt | list):

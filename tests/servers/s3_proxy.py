@@ -1,0 +1,149 @@
+"""An HTTP proxy in front of a real S3 server, which makes trouble for the media when it is told to.
+
+    with s3_proxy(server.endpoint_url) as proxy:
+        proxy.trouble = refuse(503, "SlowDown")  # proxy.url, proxy.puts
+
+Everything else passes through as it is, the Host header too, so that signatures hold.
+"""
+
+from __future__ import annotations
+
+import itertools
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager, suppress
+from http.client import HTTPConnection
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Lock, Thread
+from urllib.parse import urlsplit
+
+Answer = tuple[int, dict[str, str], bytes]
+Trouble = Callable[[int, Callable[[], Answer]], Answer | None]
+"""What becomes of one PUT: gets its number, from 1, and what passes it on; None cuts the connection."""
+
+
+class Proxy:
+    """Where it listens, and how many PUTs under `prefix` (`/bucket/folder/`) have come.
+
+    Attributes:
+        trouble: what becomes of these PUTs; None when all is well.
+    """
+
+    def __init__(self, target: str, prefix: str) -> None:
+        self.target, self.prefix = urlsplit(target).netloc, prefix
+        self.trouble: Trouble | None = None
+        self.puts = 0
+        self._lock = Lock()
+        self._port = 0
+        self._open: set[socket.socket] = set()
+        self.start()
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self._port}"
+
+    def start(self) -> None:
+        """Listens, on the same port as before."""
+        self._server = _Server(("127.0.0.1", self._port), _Handler)
+        self._server.proxy = self
+        self._port = self._server.server_address[1]
+        Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
+
+    def stop(self) -> None:
+        """Cannot be reached any more: whoever connects is refused, and what was connected is cut."""
+        self._server.shutdown()
+        self._server.server_close()
+        for connection in list(self._open):
+            with suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
+
+    def answer(self, request: _Handler, body: bytes) -> Answer | None:
+        """What to answer; None cuts the connection."""
+
+        def passed_on() -> Answer:
+            return _forward(self.target, request, body)
+
+        with self._lock:
+            counts = request.command == "PUT" and request.path.startswith(self.prefix)
+            self.puts += counts
+            number = self.puts
+        return self.trouble(number, passed_on) if counts and self.trouble else passed_on()
+
+
+def refuse(status: int, code: str, *, after: int = 0, times: int | None = None) -> Trouble:
+    """After so many PUTs, S3's error instead of storing; for ever, or so many times."""
+    error = f"<Error><Code>{code}</Code><Message>Told to say no.</Message></Error>".encode()
+    left = iter(itertools.count() if times is None else range(times))
+
+    def trouble(number: int, passed_on: Callable[[], Answer]) -> Answer:
+        if number <= after or next(left, None) is None:
+            return passed_on()
+        return status, {"Content-Type": "application/xml"}, error
+
+    return trouble
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+    block_on_close = False
+    proxy: Proxy
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """A connection that breaks is what tests are about."""
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    server: _Server
+
+    def setup(self) -> None:
+        super().setup()
+        self.server.proxy._open.add(self.connection)
+
+    def finish(self) -> None:
+        self.server.proxy._open.discard(self.connection)
+        super().finish()
+
+    def _serve(self) -> None:
+        body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        answer = self.server.proxy.answer(self, body)
+        if answer is None:
+            self.close_connection = True
+            return
+        status, headers, content = answer
+        self.send_response_only(status)
+        for name, value in ({"Content-Length": str(len(content))} | headers).items():  # a HEAD has its own
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(content)
+
+    do_GET = do_HEAD = do_PUT = do_DELETE = do_POST = _serve  # noqa: N815 - http.server's names
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - http.server's name
+        """Silent."""
+
+
+def _forward(target: str, request: _Handler, body: bytes) -> Answer:
+    """Sends the request on as it came, and brings the answer."""
+    with closing(HTTPConnection(target)) as connection:
+        connection.putrequest(request.command, request.path, skip_host=True, skip_accept_encoding=True)
+        for name, value in request.headers.items():
+            if name.lower() not in ("expect", "connection"):
+                connection.putheader(name, value)
+        connection.endheaders(body or None)
+        response = connection.getresponse()
+        content = response.read()
+        headers = {name.title(): value for name, value in response.getheaders()}
+    for name in ("Connection", "Transfer-Encoding"):
+        headers.pop(name, None)
+    return response.status, headers, content
+
+
+@contextmanager
+def s3_proxy(target: str, prefix: str) -> Iterator[Proxy]:
+    """Serves on a free port of 127.0.0.1, in front of the server at `target`."""
+    proxy = Proxy(target, prefix)
+    try:
+        yield proxy
+    finally:
+        proxy.stop()
