@@ -26,6 +26,7 @@ from tests.servers.prefect import PrefectServer, prefect_server
 @pytest.fixture(scope="session")
 def prefect(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PrefectServer]:
     """A real Prefect server with a database of its own; flows that run in this process use it too."""
+    from prefect.logging.handlers import APILogWorker
     from prefect.settings import PREFECT_API_URL, PREFECT_LOGGING_LEVEL, temporary_settings
 
     with (
@@ -33,6 +34,7 @@ def prefect(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PrefectServer]
         temporary_settings({PREFECT_API_URL: server.api, PREFECT_LOGGING_LEVEL: "CRITICAL"}),
     ):
         yield server
+        APILogWorker.drain_all(timeout=10)  # otherwise it waits for the server that is gone
 
 
 @pytest.fixture(scope="session")
