@@ -54,7 +54,8 @@ async def record(run: Run) -> Summary:
             rate_limited=run.limits.rate_limited,
         )
     except StorageError as error:
-        error.hint += " Nothing that was bought is lost: the same command writes the report."
+        lost = "Nothing that was bought is lost: the same command writes the report."
+        error.hint = f"{error.hint} {lost}".strip()
         raise
     WATCHER.get().finished(summary)
     if artifact:
