@@ -231,6 +231,7 @@ def _sqlite(address: sa.URL) -> sa.Engine:
     if address.database:
         make_folder(Path(address.database).parent)  # SQLite itself makes durable what is in it
     engine = sa.create_engine(address, connect_args={"timeout": BUSY_TIMEOUT, "check_same_thread": False})
+    path = Path(address.database or "").absolute()
     opened: list[tuple[int, int] | None] = []
 
     @sa.event.listens_for(engine, "connect")
@@ -245,12 +246,12 @@ def _sqlite(address: sa.URL) -> sa.Engine:
         reading = connection.get_execution_options().get("reading", False)
         connection.exec_driver_sql("BEGIN" if reading else "BEGIN IMMEDIATE")
         # SQLite writes on into a file that has no name any more, and nobody would ever read it again.
-        found = _identities(address.database or "")
+        found = _identities(path)
         if not opened:
             opened.extend(found)
         elif found != opened:
             raise LedgerError(
-                f"the ledger {address.database} was moved, deleted or replaced while it was in use",
+                f"the ledger {path} was moved, deleted or replaced while it was in use",
                 hint="Put it and its -wal file back before you run the same command again: "
                 "a new ledger knows of nothing that is bought, and all would be bought again.",
             )
@@ -258,12 +259,12 @@ def _sqlite(address: sa.URL) -> sa.Engine:
     return engine
 
 
-def _identities(path: str) -> list[tuple[int, int] | None]:
+def _identities(path: Path) -> list[tuple[int, int] | None]:
     """Which files the database at `path` and its write-ahead log are; None where there is none."""
     found: list[tuple[int, int] | None] = []
-    for name in (path, f"{path}-wal"):
+    for file in (path, path.with_name(f"{path.name}-wal")):
         try:
-            status = Path(name).stat()
+            status = file.stat()
             found.append((status.st_dev, status.st_ino))
         except OSError:
             found.append(None)
