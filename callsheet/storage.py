@@ -126,7 +126,7 @@ class _Folder:
     def probe(self) -> None:
         with _disk(self._root):
             make_folder(self._root)
-            path = self._root / f".callsheet-probe-{secrets.token_hex(8)}"
+            path = self._root / ".callsheet-probe"  # always the same: what a killed run left is cleared away
             try:
                 path.write_bytes(b"callsheet")
             finally:

@@ -138,8 +138,11 @@ def test_two_runs_that_report_at_once_do_not_disturb_each_other(tmp_path: Path) 
 
 
 def test_a_probe_leaves_nothing_and_fails_where_nothing_can_be_written(tmp_path: Path) -> None:
-    asyncio.run(Store(str(tmp_path / "new/folder")).probe())
-    assert list((tmp_path / "new/folder").iterdir()) == []
+    folder = tmp_path / "new/folder"
+    asyncio.run(Store(str(folder)).probe())
+    (folder / ".callsheet-probe").write_text("what a run left that was killed in its probe")
+    asyncio.run(Store(str(folder)).probe())
+    assert list(folder.iterdir()) == []
     (tmp_path / "file").touch()
     for inside in ("file", "file/folder"):
         with pytest.raises(StorageError, match="cannot be written") as caught:
