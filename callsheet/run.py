@@ -79,6 +79,7 @@ class Run:
         urgent: files that wait to be downloaded, a heap by the moment at which the service deletes them.
         seconds_per_file: how long one has taken lately, the others beside it.
         moved: when a download last began or ended, in monotonic seconds.
+        downloaded: when one last succeeded.
         interrupted: a person or the system wants the run to end.
         stop: why nothing more is bought; None while buying goes on.
         unsettled: reserved jobs whose cost is not known yet.
@@ -106,6 +107,7 @@ class Run:
     urgent: list[tuple[datetime, int, File]] = field(default_factory=list)
     seconds_per_file: float = 0.0
     moved: float = 0.0
+    downloaded: float = 0.0
     interrupted: bool = False
     unsettled: int = 0
     settled: asyncio.Event = field(default_factory=asyncio.Event)

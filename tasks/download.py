@@ -82,11 +82,11 @@ async def _fetch(run: Run, file: File) -> tuple[File, Spooled] | None:
     if found := await asyncio.to_thread(media.waiting, run.spool, _spool_name(file)):
         return file, found  # an earlier run had it, and storage did not take it
     refreshed = False
-    patience = anyio.current_time() + run.settings.poll.timeout
+    began = time.monotonic()
     for tries in itertools.count(1):
         try:
             async with run.client.download(file.media.url) as response:
-                return file, await media.spool(response, file.media.mime_type, run.spool, _spool_name(file))
+                spooled = await media.spool(response, file.media.mime_type, run.spool, _spool_name(file))
         except (ServiceError, MediaError) as error:
             gone = verdicts.download(error) is Verdict.GONE or datetime.now(UTC) >= file.media.deletes_at
             if gone and file.attempt.kind is Kind.VIDEO and not refreshed:
@@ -97,10 +97,12 @@ async def _fetch(run: Run, file: File) -> tuple[File, Spooled] | None:
                     file, f"the file could not be had before {file.media.deletes_at}: {error}"
                 )
                 return None
-            elif run.interrupted or anyio.current_time() > patience:
+            elif run.interrupted or time.monotonic() > began + run.settings.poll.timeout:
                 WATCHER.get().note(
                     f"row {file.attempt.row_id}: not downloaded yet, left for the next run: {error}"
                 )
+                if run.downloaded < began:  # no file could be had in all that time: buy no more of them
+                    run.halt(error)
                 return None
             else:
                 await anyio.sleep(verdicts.backoff(tries, run.jitter))
@@ -108,6 +110,9 @@ async def _fetch(run: Run, file: File) -> tuple[File, Spooled] | None:
             WATCHER.get().note(f"row {file.attempt.row_id}: {error}")
             run.halt(error)
             return None
+        else:
+            run.downloaded = time.monotonic()
+            return file, spooled
     raise AssertionError("unreachable")
 
 

@@ -44,13 +44,25 @@ def test_no_more_is_bought_than_can_be_downloaded_in_time(project: Callable[...,
     assert len(slow.downloads) == 120
 
 
+def test_nothing_is_bought_on_and_on_that_cannot_be_downloaded(project: Callable[..., Project]) -> None:
+    made = project(stills("s", 60), concurrency=2, image_seconds=0.2)
+    made.set(poll={"timeout": 1})
+    made.backlot.service.faults = Observed({"endpoint": "downloads", "do": "error", "status": 503})
+    summary = made.run()
+    assert (summary.outcome, summary.stored, summary.exit_code) == ("partial", 0, 3)
+    assert 0 < summary.submissions < 60
+    assert "503" in (summary.stop_message or "")
+    made.backlot.service.faults = Observed()
+    assert (made.run().stored, made.run().submissions) == (60, 0)
+
+
 def test_the_files_that_are_deleted_first_are_downloaded_first(
     project: Callable[..., Project], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An earlier run has left files, and those bought last are deleted first."""
     made = project()
     service = made.backlot.service
-    made.set(poll={"timeout": 0.01})
+    made.set(poll={"timeout": 1})
     rows = []
     for name, seconds in ("late", 3600), ("early", 600), ("middle", 1800):
         service.faults = Observed({"endpoint": "downloads", "do": "error", "status": 503})
