@@ -16,6 +16,7 @@ from botocore.retries.standard import ExponentialBackoff
 
 from backlot.faults import RULES, Faults, Struck
 from callsheet.watch import WATCHER, LogWatcher
+from tasks import download
 from tasks.download import SIDE_BY_SIDE, STORE_TRIES
 from tests.conftest import Project
 from tests.servers.prefect import PrefectServer
@@ -177,11 +178,15 @@ def test_a_file_whose_storing_is_not_confirmed_is_recognised_as_ours(shop: Shop)
     everything_is_in_its_place(shop)
 
 
-def test_a_store_that_takes_nothing_is_not_asked_for_every_file_that_waits(shop: Shop) -> None:
+def test_a_store_that_takes_nothing_is_not_asked_for_every_file_that_waits(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """What an earlier run has bought still comes into the spool in time, and the run ends soon."""
     service = shop.project.backlot.service
     service.faults = earlier = Asked({"endpoint": "downloads", "do": "error", "status": 503})
-    shop.project.run("poll.timeout=0.01")
+    with monkeypatch.context() as patch:
+        patch.setattr(download, "SIDE_BY_SIDE", ROWS)  # all give up together, when all are bought
+        shop.project.run("poll.timeout=5")
     assert shop.states() == {"generated": ROWS}
 
     service.faults = shop.asked
