@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from itertools import islice
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -14,9 +15,12 @@ def ahead(items: Iterator[T]) -> Iterator[T]:
 
     What `items` raises is raised here, in its turn.
     """
-    end = object()
+
+    def one() -> list[T]:
+        return list(islice(items, 1))
+
     with ThreadPoolExecutor(1) as thread:
-        coming = thread.submit(next, items, end)
-        while (item := coming.result()) is not end:
-            coming = thread.submit(next, items, end)
-            yield item  # type: ignore[misc]  # it is not the end
+        coming = thread.submit(one)
+        while item := coming.result():
+            coming = thread.submit(one)
+            yield from item

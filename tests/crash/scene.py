@@ -109,7 +109,6 @@ def executioner() -> Iterator[Forks]:
         command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as process:
         yield Forks(process)
-        process.stdin.close()  # type: ignore[union-attr]
 
 
 @dataclass
