@@ -58,7 +58,7 @@ def reserve(
         last = current.get(job.key)
         if not _is_free(last, again):
             continue
-        if source := stored.get(request_key(job)):
+        if stored and (source := stored.get(request_key(job))):
             _reuse(connection, _enter(connection, batch, run_id, job, last), source.popleft())
         elif exposure + job.quoted <= limit:
             exposure += job.quoted
@@ -125,18 +125,9 @@ def _enter(connection: sa.Connection, batch: str, run_id: str, job: Job, last: A
         if last is not None:
             connection.execute(attempts.update().where(old).values(superseded=True))
             number += 1
-        connection.execute(attempts.insert().values(_row(job) | _owned(batch, run_id, number)))
+        owned = {"batch": batch, "run_id": run_id, "attempt": number, "state": State.PLANNED}
+        connection.execute(attempts.insert().values(_row(job) | owned))
     return Attempt(job.key, number, job.kind, job.row_id, job.sample, job.model)
-
-
-def _owned(batch: str, run_id: str, number: int) -> dict[str, Any]:
-    return {
-        "attempt": number,
-        "superseded": False,
-        "batch": batch,
-        "run_id": run_id,
-        "state": State.PLANNED,
-    }
 
 
 def _row(job: Job) -> dict[str, Any]:
