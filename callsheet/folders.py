@@ -1,9 +1,14 @@
-"""Folders that are still there after a power cut. Knows nothing of what is in them."""
+"""Folders that are still there after a power cut, and the one for temporary files. Knows not what is in them."""
 
 from __future__ import annotations
 
 import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+
+from callsheet.errors import StorageError
 
 
 def make_folder(folder: Path) -> None:
@@ -29,3 +34,20 @@ def sync_folder(folder: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
+
+
+@contextmanager
+def temporary_explained() -> Iterator[None]:
+    """Says in words why a temporary file cannot be written.
+
+    Raises:
+        StorageError: in place of an OSError.
+    """
+    try:
+        yield
+    except OSError as error:
+        folder = tempfile.tempdir or "the temporary folder"
+        raise StorageError(
+            f"{folder}: a temporary file cannot be written: {error.strerror or error}",
+            hint="Make room there, or name a folder that has some in the environment variable TMPDIR.",
+        ) from None

@@ -12,13 +12,14 @@ import os
 import re
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from fnmatch import fnmatchcase
 from pathlib import Path
 from tempfile import NamedTemporaryFile
 from typing import TYPE_CHECKING
 
 from callsheet.errors import InputError
+from callsheet.folders import temporary_explained
 
 if TYPE_CHECKING:
     from botocore.response import StreamingBody
@@ -68,14 +69,16 @@ def local(name: str, endpoint_url: str | None = None) -> Iterator[Path]:
 
     Raises:
         InputError: it cannot be read.
+        StorageError: there is no room for the copy.
     """
     if not name.startswith("s3://"):
         yield Path(name)
         return
-    with NamedTemporaryFile(prefix="callsheet-") as copy:
-        with _s3_errors(name):
+    with ExitStack() as stack:
+        with temporary_explained(), _s3_errors(name):
+            copy = stack.enter_context(NamedTemporaryFile(prefix="callsheet-"))
             shutil.copyfileobj(_open_s3(name, endpoint_url)[0], copy, 1 << 20)
-        copy.flush()
+            copy.flush()
         yield Path(copy.name)
 
 

@@ -11,21 +11,30 @@ from tempfile import TemporaryFile
 
 import polars as pl
 
+from callsheet.folders import temporary_explained
+
 
 class Spill:
-    """Tables on disk. Iterating reads them back, one at a time."""
+    """Tables on disk. Iterating reads them back, one at a time.
+
+    Raises:
+        StorageError: there is no room for them.
+    """
 
     def __init__(self) -> None:
-        self._file = TemporaryFile(prefix="callsheet-")  # noqa: SIM115  # open for as long as the spill is
+        with temporary_explained():
+            self._file = TemporaryFile(prefix="callsheet-")  # noqa: SIM115  # open for as long as the spill is
         self._ends = [0]
 
     def add(self, table: pl.DataFrame) -> None:
         """Sets one more table aside."""
         packed = io.BytesIO()
         table.write_ipc(packed, compression="lz4")
-        self._file.seek(self._ends[-1])
-        self._file.write(packed.getbuffer())
-        self._ends.append(self._file.tell())
+        with temporary_explained():
+            self._file.seek(self._ends[-1])
+            self._file.write(packed.getbuffer())
+            self._file.flush()
+            self._ends.append(self._file.tell())
 
     def __iter__(self) -> Iterator[pl.DataFrame]:
         for start, end in zip(self._ends, self._ends[1:], strict=False):
