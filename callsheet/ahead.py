@@ -1,26 +1,39 @@
-"""One thread ahead: what comes next is made while what is there is used. Knows nothing of what it is."""
+"""Work ahead: what comes next is made in threads while what is there is used. Knows nothing of what it is."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
-from itertools import islice
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from itertools import islice, repeat
 from typing import TypeVar
 
-T = TypeVar("T")
+A = TypeVar("A")
+B = TypeVar("B")
 
 
-def ahead(items: Iterator[T]) -> Iterator[T]:
+def mapped(make: Callable[[A], B], items: Iterable[A], threads: int) -> Iterator[B]:
+    """What `make` makes of each item, in their order; as many at once as there are threads.
+
+    The items are taken in the caller's thread, `threads` of them beyond the one whose turn it is. What `make`
+    raises is raised here, in its turn.
+    """
+    with ThreadPoolExecutor(threads) as pool:
+        coming: deque[Future[B]] = deque()
+        for item in items:
+            coming.append(pool.submit(make, item))
+            if len(coming) > threads:
+                yield coming.popleft().result()
+        while coming:
+            yield coming.popleft().result()
+
+
+def ahead(items: Iterator[A]) -> Iterator[A]:
     """The same items in the same order, each made in a thread while the one before is in use.
 
     What `items` raises is raised here, in its turn.
     """
-
-    def one() -> list[T]:
-        return list(islice(items, 1))
-
-    with ThreadPoolExecutor(1) as thread:
-        coming = thread.submit(one)
-        while item := coming.result():
-            coming = thread.submit(one)
-            yield from item
+    for item in mapped(lambda _: list(islice(items, 1)), repeat(None), threads=1):
+        if not item:
+            return
+        yield from item

@@ -81,16 +81,18 @@ def read(settings: Settings) -> Batch:
     spill, ids, contents = Spill(), Ids(), Contents({*given.matrix})
     schemas: dict[str, pl.DataFrame] = {}
     total = 0
-    told: list[pl.DataFrame] = []
+    told = [rejects(pl.DataFrame(schema=WRONG), names)]
     for table, name, file in ahead(_tables(given, settings.storage.endpoint_url)):
         cells, unfilled = _known(table, name, file, given)
         ids.add(cells)
         rows, bad = check(cells.with_columns(**(filled | held)))
         rows = contents.add(rows)
-        spill.add(rows)
+        spill.add(rows.select(each.name for each in rows if each.null_count() < rows.height))
         schemas.setdefault(str(rows.schema), rows.clear())
         total += table.cells.height + len(table.ragged)
-        told += [_ragged(table, file), rejects(unfilled, {}), rejects(bad, names)]
+        for cells_wrong, called in ((_ragged(table, file), {}), (unfilled, {}), (bad, names)):
+            if cells_wrong.height:
+                told.append(rejects(cells_wrong, called))
     repeated = ids.repeated()
     told.append(rejects(repeated, names))
     schema = _one_schema(schemas.values(), given.path)
@@ -99,9 +101,9 @@ def read(settings: Settings) -> Batch:
 
 
 def _ragged(table: Table, file: str | None) -> pl.DataFrame:
-    """The rejects of a file's lines that are no rows."""
+    """A file's lines that are no rows, as wrong cells of no column."""
     lines = [(line, file, "", text, reason) for line, text, reason in table.ragged]
-    return rejects(pl.DataFrame(lines, WRONG, orient="row"), {})
+    return pl.DataFrame(lines, WRONG, orient="row")
 
 
 def _one_schema(schemas: Collection[pl.DataFrame], path: str) -> pl.DataFrame:
@@ -123,9 +125,12 @@ def _slices(
     """The rows set aside, all in one schema, without those whose id is an earlier row's."""
     at = 0
     for rows in chain([schema], spill):
-        whole = rows
-        if rows.schema != schema.schema:
-            whole = pl.concat([schema, rows], how="diagonal_relaxed")
+        unsaid = {
+            each: pl.lit(None, kind) for each, kind in schema.schema.items() if each not in rows.columns
+        }
+        whole = rows.with_columns(**unsaid).select(schema.columns)
+        if whole.schema != schema.schema:
+            whole = pl.concat([schema, whole], how="diagonal_relaxed")
         finished = _finished(whole, occurrence.slice(at, rows.height))
         at += rows.height
         if repeated.height:

@@ -128,33 +128,30 @@ def _tables(text: TextIO, dialect: Dialect) -> Iterator[Table]:
     where = f"{dialect.name}, line {at}"
     columns = columns_of(header, where)
     while block := _block(text, dialect):
-        table = _regular(block, end, columns, dialect)
-        if table is None:
-            table, end = _irregular(block, text, end, columns, dialect)
-        else:
-            end += block.count("\n")
+        table, end = _regular(block, end, columns, dialect) or _irregular(block, text, end, columns, dialect)
         yield replace(table, header=where)
 
 
-def _block(text: TextIO, dialect: Dialect) -> str:
-    """Whole lines; and where quotes are regular, whole records."""
-    block = text.read(_BLOCK) + text.readline()
-    if dialect.quote and block.count(dialect.quote) % 2:
+def _block(text: TextIO, dialect: Dialect) -> bytes:
+    """Whole lines as UTF-8; and where quotes are regular, whole records."""
+    block = (text.read(_BLOCK) + text.readline()).encode()
+    if dialect.quote and block.count(dialect.quote.encode()) % 2:
         lines = []
         for line in islice(iter(text.readline, ""), _LONGEST_CELL):
             lines.append(line)
             if line.count(dialect.quote) % 2:
                 break
-        block += "".join(lines)
+        block += "".join(lines).encode()
     return block
 
 
-def _regular(block: str, above: int, columns: Sequence[str], dialect: Dialect) -> Table | None:
-    """A block of records that are beyond doubt, read by polars; None where there is any doubt.
+def _regular(block: bytes, above: int, columns: Sequence[str], dialect: Dialect) -> tuple[Table, int] | None:
+    """A block of records that are beyond doubt, read by polars, and its last line; None where there is doubt.
 
-    Beyond doubt means: each quote begins or ends a cell or is doubled within one, and outside of quotes
-    there are exactly as many delimiters as the lines must have. Were lines ragged, one would have too many,
-    and that polars refuses.
+    Beyond doubt means: outside of quotes there are exactly as many delimiters as the lines must have (were
+    lines ragged, one would have too many, and that polars refuses), and polars took each quote for what it
+    is, the begin or end of a cell or one of two within it: what it took for letters, delimiters, line ends
+    and such quotes adds up to the block's length.
 
     Args:
         block: whole lines.
@@ -162,62 +159,50 @@ def _regular(block: str, above: int, columns: Sequence[str], dialect: Dialect) -
         columns: the header.
         dialect: the file's.
     """
-    content = block.encode()
-    outside = _outside_quotes(content, dialect)
-    if outside is None or content.startswith(codecs.BOM_UTF8):
-        return None
-    ends = outside.count(b"\n")
-    rows = ends + (not content.endswith(b"\n"))
-    if outside.count(dialect.delimiter.encode()) != rows * (len(columns) - 1):
+    delimiter, quote = dialect.delimiter.encode(), (dialect.quote or "").encode()
+    if len(delimiter) > 1 or len(quote) > 1 or block.startswith(codecs.BOM_UTF8):
+        return None  # polars takes single bytes, and would pass over the mark
+    marks = block.translate(None, bytes({*range(256)} - {*delimiter, *quote, *b"\n"}))
+    parts = marks.split(quote) if quote else [marks]
+    outside = b"".join(parts[::2])
+    rows = outside.count(b"\n") + (not block.endswith(b"\n"))
+    if len(parts) % 2 == 0 or outside.count(delimiter) != rows * (len(columns) - 1):
         return None
     names = [column or f"\0{at}" for at, column in enumerate(columns)]
     try:
         cells = pl.read_csv(
-            content,
+            block,
             has_header=False,
             schema=dict.fromkeys(names, pl.String),
             separator=dialect.delimiter,
             quote_char=dialect.quote,
-        ).fill_null("")
+            empty_string_is_null=False,
+        )
     except pl.exceptions.PolarsError:
         return None
-    if cells.height != rows:
+    doubled = parts[2:-1:2].count(b"")
+    quotes = 2 * (len(parts) // 2 - doubled) + doubled
+    letters = cells.select(pl.sum_horizontal(pl.all().str.len_bytes().sum())).item()
+    if cells.height != rows or letters + len(outside) + quotes != len(block):
         return None
     lines = pl.int_range(above + 1, above + 1 + rows, eager=True)
-    if content.count(b"\n") != ends:
+    ends = marks.count(b"\n")
+    if ends != outside.count(b"\n"):
         breaks = cells.select(pl.sum_horizontal(pl.all().str.count_matches("\n", literal=True))).to_series()
         lines += breaks.cast(pl.Int64).cum_sum().shift(1, fill_value=0)
     # A column without a name cannot be meant by anything, and is left out.
     named = [column for column in columns if column]
     said = pl.any_horizontal((pl.all() if len(columns) > 1 else pl.all().str.strip_chars()) != "")
     frame = cells.with_columns(lines.alias(_LINE)).filter(cells.select(said).to_series())
-    return Table(frame.select(named), frame[_LINE], "")
-
-
-def _outside_quotes(content: bytes, dialect: Dialect) -> bytes | None:
-    """What stands outside of quoted cells, with one quote for each of them; None where a quote is astray."""
-    if not (dialect.delimiter.isascii() and (dialect.quote or "").isascii()):
-        return None  # polars takes single bytes
-    delimiter, quote = dialect.delimiter.encode(), (dialect.quote or "").encode()
-    if not quote or quote not in content:
-        return content
-    parts = content.split(quote)
-    if len(parts) % 2 == 0:
-        return None
-    # A doubled quote within a cell leaves an empty part outside of it.
-    between = list(filter(None, parts[2:-1:2]))
-    outside = quote.join([parts[0], *between, parts[-1]])
-    seams = len(between) + 1
-    begin = outside.count(delimiter + quote) + outside.count(b"\n" + quote) + (not parts[0])
-    end = outside.count(quote + delimiter) + outside.count(quote + b"\n") + (not parts[-1])
-    return outside if begin == end == seams else None
+    return Table(frame.select(named), frame[_LINE], ""), above + ends
 
 
 def _irregular(
-    block: str, text: TextIO, above: int, columns: Sequence[str], dialect: Dialect
+    block: bytes, text: TextIO, above: int, columns: Sequence[str], dialect: Dialect
 ) -> tuple[Table, int]:
     """A block read by `csv`, with the lines that its last record takes beyond it; and its last line."""
-    lines = io.StringIO(block, newline="\n")
+    characters = block.decode()
+    lines = io.StringIO(characters, newline="\n")
     whole: list[tuple[int, list[str]]] = []
     ragged: list[tuple[int, str, str]] = []
     last = above
@@ -228,7 +213,7 @@ def _irregular(
             ragged.append((begins, " ... ".join(cells), reason))
         elif any(cells):
             whole.append((begins, cells))
-        if lines.tell() == len(block):
+        if lines.tell() == len(characters):
             break
     return Table(*_frame(whole, columns), "", tuple(ragged)), last
 

@@ -7,9 +7,10 @@ source is read once, each combination of parameters is checked and priced once, 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import product
+from threading import Lock
 from typing import Any
 
 import polars as pl
@@ -23,7 +24,7 @@ from callsheet.rows import IMAGE_COLUMNS, fixed_values
 from callsheet.settings import Settings
 
 MONEY = pl.Decimal(18, 6)
-_MOST_JOBS = 32_768
+_MOST_JOBS = 65_536
 _ASKED = ("model", "aspect_ratio", "resolution", "output_format", "duration", "sound")
 _INLINED = pl.List(pl.Struct({"sha256": pl.String, "source": pl.String}))
 
@@ -37,7 +38,7 @@ class JobList:
     """What a slice of a batch comes to.
 
     Attributes:
-        table: a row per job, in the file's order; the columns of `plan.parquet` but for the `key`.
+        table: a row per job, in the file's order; the columns of `plan.parquet`.
         wrong: what cannot be bought: `line`, `file`, `column`, `value`, `reason`.
         rejected: prompt rows with something of it.
         unpriced: prompt rows for which the catalogue has no price.
@@ -50,7 +51,7 @@ class JobList:
 
 
 class Lister:
-    """Turns the rows of one batch into jobs, a slice at a time.
+    """Turns the rows of one batch into jobs, a part at a time.
 
     Args:
         catalogue: the live models.
@@ -65,15 +66,12 @@ class Lister:
         self._defaults = Defaults(**held)  # type: ignore[arg-type]  # typed by fixed_values
         self._combinations = _combinations(settings)
         self._read: dict[str, references.Sent | str] = {}
+        self._reading = Lock()
 
-    def lists(self, rows: pl.DataFrame) -> Iterator[JobList]:
-        """Multiplies out the matrix and the samples, resolves and prices. Reads local and S3 images.
+    def portions(self, rows: pl.DataFrame) -> Iterator[pl.DataFrame]:
+        """A slice of a batch in parts that make some ten thousand jobs each, whatever is multiplied out.
 
-        Args:
-            rows: a slice of a batch.
-
-        Yields:
-            Lists of some ten thousand jobs each, however many samples the rows have; at least one.
+        There is at least one, and in each at least one row where there is one.
         """
         times = self._combinations.height if self._combinations is not None else 1
         jobs = (rows["samples"] * times).cum_sum()
@@ -81,14 +79,22 @@ class Lister:
         while True:
             so_far = jobs[begin - 1] if begin else 0
             end = max(begin + 1, jobs.search_sorted(so_far + _MOST_JOBS, side="right"))
-            yield self._list(rows[begin:end])
+            yield rows[begin:end]
             begin = end
             if begin >= rows.height:
                 return
 
-    def _list(self, rows: pl.DataFrame) -> JobList:
+    def list(self, rows: pl.DataFrame) -> JobList:
+        """Multiplies out the matrix and the samples, resolves, prices and keys. Reads local and S3 images.
+
+        Threads may share it.
+
+        Args:
+            rows: of a batch.
+        """
         rows = _multiplied(rows, self._combinations)
-        rows, bad_images = _with_images(rows, self._read, self._settings.storage.endpoint_url)
+        with self._reading:
+            rows, bad_images = _with_images(rows, self._read, self._settings.storage.endpoint_url)
         rows, refused = _priced(rows, self._catalogue, self._defaults)
         unpriced = rows.filter(pl.col("price").is_null())
         wrong = [bad_images, refused]
@@ -99,7 +105,7 @@ class Lister:
         said = ["row", "line", "file", "column", "value", "reason"]
         refusals = pl.concat([each.select(said) for each in [*wrong, *impossible]])
         return JobList(
-            table=_table(rows),
+            table=_keyed(_table(rows), self._settings.batch),
             wrong=refusals.drop("row"),
             rejected=refusals["row"].n_unique(),
             unpriced=unpriced["row"].n_unique(),
@@ -131,6 +137,34 @@ def _multiplied(rows: pl.DataFrame, combinations: pl.DataFrame | None) -> pl.Dat
     )
 
 
+def _answered(
+    rows: pl.DataFrame,
+    columns: Sequence[str],
+    answer: Callable[[dict[str, Any]], dict[str, Any]],
+    schema: Mapping[str, Any],
+) -> pl.DataFrame:
+    """Rows with what each distinct combination of some columns comes to: found once, and joined back.
+
+    Args:
+        rows: some or none.
+        columns: what the answer hangs on.
+        answer: from the cells of all `columns` to those of `schema`; what it leaves out is null.
+        schema: the columns that are added.
+    """
+    said = [each for each in columns if rows[each].null_count() < rows.height] or columns[:1]
+    distinct = rows.select(said).unique(maintain_order=True)
+    nothing: dict[str, Any] = dict.fromkeys(columns)
+    answers = [answer(nothing | cells) for cells in distinct.iter_rows(named=True)]
+    table = pl.DataFrame(answers, schema=schema)
+    differs = [each for each in schema if any(one.get(each) != answers[0].get(each) for one in answers)]
+    # What is the same for all rows is held once, and not a million times.
+    rows = rows.with_columns(pl.lit(each).first().alias(each.name) for each in table.drop(differs))
+    if not differs:
+        return rows
+    table = distinct.hstack(table.select(differs))
+    return rows.join(table, on=said, how="left", nulls_equal=True, maintain_order="left")
+
+
 def _with_images(
     rows: pl.DataFrame, seen: dict[str, references.Sent | str], endpoint_url: str | None
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
@@ -138,13 +172,13 @@ def _with_images(
 
     Adds `images_json` (of the request), `inlined`, `grows` and `roles` (role and column of each, as JSON).
     """
-    sets = [
-        cells | _image_set(cells, seen, endpoint_url)
-        for cells in rows.select(IMAGE_COLUMNS).unique(maintain_order=True).iter_rows(named=True)
-    ]
-    schema = dict.fromkeys([*IMAGE_COLUMNS, "images_json", "roles", "column", "value", "reason"], pl.String)
-    table = pl.DataFrame(sets, schema=schema | {"inlined": _INLINED, "grows": pl.Int64})
-    joined = rows.join(table, on=IMAGE_COLUMNS, how="left", nulls_equal=True, maintain_order="left")
+    schema = dict.fromkeys(["images_json", "roles", "column", "value", "reason"], pl.String)
+    joined = _answered(
+        rows,
+        IMAGE_COLUMNS,
+        lambda cells: _image_set(cells, seen, endpoint_url),
+        schema | {"inlined": _INLINED, "grows": pl.Int64},
+    )
     wrong = joined.filter(pl.col("reason").is_not_null())
     sound = joined.filter(pl.col("reason").is_null()).drop(*IMAGE_COLUMNS, "column", "value", "reason")
     return sound, wrong
@@ -182,15 +216,13 @@ def _priced(
     rows: pl.DataFrame, catalogue: Catalogue, defaults: Defaults
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Resolves and prices each distinct combination once, and joins the answers back to the rows."""
-    asked = [*_ASKED, "roles"]
-    distinct = rows.select(asked).unique(maintain_order=True)
-    answers = []
-    for cells in distinct.iter_rows(named=True):
+
+    def answer(cells: dict[str, Any]) -> dict[str, Any]:
         images = tuple((role, column) for role, column in json.loads(cells["roles"] or "[]"))
         combination = Combination(**{each: cells[each] for each in _ASKED}, images=images)
-        answers.append(_answer(pricing.offer(combination, catalogue, defaults)))
-    table = distinct.hstack(pl.DataFrame(answers, schema=_ANSWER))
-    joined = rows.join(table, on=asked, how="left", nulls_equal=True, maintain_order="left")
+        return _answer(pricing.offer(combination, catalogue, defaults))
+
+    joined = _answered(rows, [*_ASKED, "roles"], answer, _ANSWER)
     refused = pl.col("reason").is_not_null()
     return joined.filter(~refused), joined.filter(refused)
 
@@ -214,11 +246,14 @@ def _answer(offer: Offer | Refusal) -> dict[str, Any]:
         return asdict(offer)
     parts = {name: f'"{name}":{canonical(value)}' for name, value in sorted(offer.parameters.items())}
     price = offer.price
+    before = [f"{parts[name]}," for name in parts if name < "images"]
+    between = [f"{parts[name]}," for name in parts if "images" < name < "prompt"]
+    after = [f",{parts[name]}" for name in parts if name > "prompt"]
     return {
         "type": offer.kind.value,
-        "head": "".join(f"{parts[name]}," for name in parts if name < "images"),
-        "middle": "".join(f"{parts[name]}," for name in parts if "images" < name < "prompt"),
-        "tail": "".join(f",{parts[name]}" for name in parts if name > "prompt"),
+        "head": "".join(["{", *before]),
+        "middle": "".join([*between, '"prompt":']),
+        "tail": "".join([*after, "}"]),
         "sent_resolution": offer.parameters.get("resolution"),
         "sent_duration": offer.parameters.get("duration"),
         "sent_sound": offer.parameters.get("sound"),
@@ -235,9 +270,8 @@ def _answer(offer: Offer | Refusal) -> dict[str, Any]:
 
 def _requested(rows: pl.DataFrame, *, twice: bool) -> tuple[pl.DataFrame, list[pl.DataFrame]]:
     """Adds each row's `request`; parts off what is too large, and what a matrix asks for `twice`."""
-    images = pl.when(pl.col("images_json").is_not_null()).then(pl.format('"images":{},', "images_json"))
-    parts = ["head", images.fill_null(""), "middle", pl.lit('"prompt":'), _as_json("prompt"), "tail"]
-    rows = rows.with_columns(request=pl.concat_str(pl.lit("{"), *parts, pl.lit("}")))
+    images = pl.format('"images":{},', "images_json").fill_null("")
+    rows = rows.with_columns(request=pl.concat_str("head", images, "middle", _as_json("prompt"), "tail"))
     limit = references.LARGEST_REQUEST
     size = pl.col("request").str.len_bytes() + pl.col("grows")
     too_large = rows.filter(size > limit).with_columns(
@@ -261,7 +295,10 @@ def _as_json(column: str) -> pl.Expr:
 
 def _table(rows: pl.DataFrame) -> pl.DataFrame:
     """A row per sample."""
-    jobs = rows.with_columns(sample=pl.int_ranges(1, pl.col("samples") + 1)).explode("sample")
+    if (rows["samples"] == 1).all():
+        jobs = rows.with_columns(sample=pl.lit(1, pl.Int64))
+    else:
+        jobs = rows.with_columns(sample=pl.int_ranges(1, pl.col("samples") + 1)).explode("sample")
     carried = pl.col("carried") if "carried" in rows.columns else pl.lit(None, pl.String).alias("carried")
     return jobs.select(
         "row_id",
@@ -283,7 +320,7 @@ def _table(rows: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def keyed(jobs: pl.DataFrame, batch: str) -> pl.DataFrame:
+def _keyed(jobs: pl.DataFrame, batch: str) -> pl.DataFrame:
     """A table of jobs with each one's `key`, its content address, before the other columns.
 
     That is the sha256 of {"batch", "request", "row_id", "sample"} as canonical JSON, in hex.

@@ -23,10 +23,10 @@ from typing import Any, BinaryIO, Literal, cast
 import polars as pl
 from polars.io.plugins import register_io_source
 
-from callsheet.ahead import ahead
+from callsheet.ahead import mapped
 from callsheet.batches import Batch
 from callsheet.errors import InputError, StorageError
-from callsheet.jobs import JobList, Lister, canonical, keyed
+from callsheet.jobs import Lister, canonical
 from callsheet.records import Catalogue, Job, Kind, Model, Price
 from callsheet.rows import rejects
 from callsheet.settings import Settings
@@ -103,17 +103,18 @@ def make(batch: Batch, catalogue: Catalogue, settings: Settings, path: Path, *, 
     counts = Counter(rows=batch.total, rejected_rows=batch.total, unpriced=0)
     lister = Lister(catalogue, settings)
 
-    def lists() -> Iterator[JobList]:
+    def portions() -> Iterator[pl.DataFrame]:
         for rows in batch.slices():
             counts["rejected_rows"] -= rows.height
-            yield from lister.lists(rows)
+            yield from lister.portions(rows)
 
     def tables() -> Iterator[pl.DataFrame]:
-        for found in ahead(lists()):
+        for found in mapped(lister.list, portions(), threads=2):
             counts["rejected_rows"] += found.rejected
             counts["unpriced"] += found.unpriced
-            told.append(rejects(found.wrong, batch.columns).unique(maintain_order=True))
-            yield keyed(found.table, settings.batch)
+            if found.wrong.height:
+                told.append(rejects(found.wrong, batch.columns).unique(maintain_order=True))
+            yield found.table
 
     def all_told() -> pl.DataFrame:
         return pl.concat(told).sort("line", maintain_order=True)

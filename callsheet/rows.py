@@ -64,9 +64,13 @@ def check(cells: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
             f"is not a whole number from 1 to {MOST_SAMPLES:,}",
         ),
     ]
-    found = [wrong(cells.filter(mask), column, reason) for column, mask, reason in checks]
-    unsound = pl.DataFrame([mask.alias(str(at)) for at, (_, mask, _) in enumerate(checks)])
-    return values.filter(~unsound.select(pl.any_horizontal(pl.all())).to_series()), pl.concat(found)
+    unsound = pl.repeat(False, cells.height, eager=True)
+    found = [pl.DataFrame(schema=WRONG)]
+    for column, mask, reason in checks:
+        if mask.any():
+            found.append(wrong(cells.filter(mask), column, reason))
+            unsound |= mask
+    return values.filter(~unsound), pl.concat(found)
 
 
 Value = str | int | bool | None
