@@ -25,6 +25,11 @@ from pathlib import Path
 
 import polars as pl
 
+from callsheet import batches, plan
+from callsheet.identities import sha256
+from callsheet.records import Model
+from callsheet.settings import Settings
+
 MODELS = ("still-1", "still-1", "poster-1", "reel-1")
 RESOLUTIONS = {"still-1": ("1K", "2K"), "poster-1": ("1K", "2K"), "reel-1": ("720p", "1080p")}
 RATES = {
@@ -88,10 +93,6 @@ def bare(path: str) -> Decimal:
 
 def planned(path: str) -> Decimal:
     """Read, check, key, price, write the plan."""
-    from callsheet import batches, plan
-    from callsheet.records import Model
-    from callsheet.settings import Settings
-
     catalogue = {}
     for name, resolutions in RESOLUTIONS.items():
         video = name == "reel-1"
@@ -126,8 +127,6 @@ def columns(path: str) -> Decimal:
 
 def hashed(path: str) -> Decimal:
     """SHA-256 of what a plan's keys are made of, and nothing else."""
-    from callsheet.identities import sha256
-
     requests = pl.read_parquet(Path(path).with_suffix(".plan.parquet"), columns=["request"])
     start = time.perf_counter()
     requests.select(sha256(pl.col("request")))

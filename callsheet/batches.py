@@ -17,7 +17,7 @@ from pathlib import Path
 import polars as pl
 
 from callsheet import delimited, excel, sources
-from callsheet.ahead import ahead
+from callsheet.ahead import ahead, mapped
 from callsheet.delimited import Table
 from callsheet.errors import InputError
 from callsheet.identities import Contents, Ids
@@ -71,33 +71,63 @@ def read(settings: Settings) -> Batch:
     """
     given = settings.input
     names: dict[str, str] = {column: given.columns.get(column, column) for column in COLUMNS}
-    defaults = fixed_values(given.defaults)
-    filled = {
-        column: pl.col(column).fill_null(pl.lit(value).cast(pl.String))
-        for column, value in defaults.items()
-        if column not in UNTIL_PRICED
-    }
-    held = {column: pl.lit(as_text(values[0]), pl.String) for column, values in given.matrix.items()}
     spill, ids, contents = Spill(), Ids(), Contents({*given.matrix})
     schemas: dict[str, pl.DataFrame] = {}
     total = 0
-    told = [rejects(pl.DataFrame(schema=WRONG), names)]
-    for table, name, file in ahead(_tables(given, settings.storage.endpoint_url)):
-        cells, unfilled = _known(table, name, file, given)
-        ids.add(cells)
-        rows, bad = check(cells.with_columns(**(filled | held)))
-        rows = contents.add(rows)
-        spill.add(rows.select(each.name for each in rows if each.null_count() < rows.height))
-        schemas.setdefault(str(rows.schema), rows.clear())
-        total += table.cells.height + len(table.ragged)
-        for cells_wrong, called in ((_ragged(table, file), {}), (unfilled, {}), (bad, names)):
-            if cells_wrong.height:
-                told.append(rejects(cells_wrong, called))
+    told: list[pl.DataFrame] = []
+    checked = partial(_checked, given=given, names=names, fixed=_fixed(given), contents=contents)
+    for part in mapped(checked, ahead(_tables(given, settings.storage.endpoint_url)), threads=1):
+        ids.add(part.ids)
+        contents.add(part.rows["hash"])
+        spill.add(part.rows.select(each.name for each in part.rows if each.null_count() < part.rows.height))
+        schemas.setdefault(str(part.rows.schema), part.rows.clear())
+        total += part.total
+        told += part.rejects
     repeated = ids.repeated()
     told.append(rejects(repeated, names))
     schema = _one_schema(schemas.values(), given.path)
     slices = partial(_slices, spill, schema, contents.occurrence(), repeated)
     return Batch(pl.concat(told).sort("line", maintain_order=True), total, names, slices)
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """What a table of a file comes to: sound rows and rejects; the ids and the number of both together."""
+
+    rows: pl.DataFrame
+    rejects: list[pl.DataFrame]
+    ids: pl.DataFrame
+    total: int
+
+
+def _checked(
+    found: tuple[Table, str, str | None],
+    *,
+    given: Input,
+    names: Mapping[str, str],
+    fixed: Mapping[str, pl.Expr],
+    contents: Contents,
+) -> _Part:
+    table, name, file = found
+    cells, unfilled = _known(table, name, file, given)
+    rows, bad = check(cells.with_columns(**fixed))
+    return _Part(
+        rows=contents.hashed(rows),
+        rejects=[rejects(_ragged(table, file), {}), rejects(unfilled, {}), rejects(bad, names)],
+        ids=cells.select("file", "line", "id"),
+        total=table.cells.height + len(table.ragged),
+    )
+
+
+def _fixed(given: Input) -> dict[str, pl.Expr]:
+    """The columns that the config fills: where a row says nothing, or (a matrix's) whatever it says."""
+    fixed: dict[str, pl.Expr] = {}
+    for column, value in fixed_values(given.defaults).items():
+        if column not in UNTIL_PRICED:
+            fixed[column] = pl.col(column).fill_null(pl.lit(value).cast(pl.String))
+    for column, values in given.matrix.items():
+        fixed[column] = pl.lit(as_text(values[0]), pl.String)
+    return fixed
 
 
 def _ragged(table: Table, file: str | None) -> pl.DataFrame:

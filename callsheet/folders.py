@@ -1,4 +1,7 @@
-"""Folders that are still there after a power cut, and the one for temporary files. Knows not what is in them."""
+"""Folders that are still there after a power cut, and the one for temporary files.
+
+Knows nothing of what is in them.
+"""
 
 from __future__ import annotations
 

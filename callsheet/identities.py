@@ -29,7 +29,7 @@ class Ids:
 
     def add(self, cells: pl.DataFrame) -> None:
         """Takes in a slice: `file`, `line` and `id`, null where a row has none."""
-        given = cells.select("file", "line", "id").filter(pl.col("id").is_not_null())
+        given = cells.filter(pl.col("id").is_not_null())
         self._hashes.append(given["id"].hash())
         self._spill.add(given)
 
@@ -69,15 +69,18 @@ class Contents:
         self._said = [each for each in COLUMNS if each not in {"id", "samples", *matrix}]
         self._hashes: list[pl.Series] = []
 
-    def add(self, rows: pl.DataFrame) -> pl.DataFrame:
-        """Takes in a slice of sound rows and adds `hash` to it: 16 hex digits, null beside an `id`."""
+    def hashed(self, rows: pl.DataFrame) -> pl.DataFrame:
+        """Adds `hash` to sound rows: 16 hex digits, null beside an `id`."""
         cells = [pl.col(each).cast(pl.String).fill_null("\0") for each in self._said]
         without = rows.select(pl.col("id").is_null().arg_true()).to_series()
         text = pl.concat_str(cells, separator="\x1f")
         digests = rows[without].select(sha256(text).str.head(16)).to_series()
         hashes = pl.repeat(None, rows.height, dtype=pl.String, eager=True).scatter(without, digests)
-        self._hashes.append(hashes.str.to_integer(base=16, dtype=pl.UInt64))
         return rows.with_columns(hash=hashes)
+
+    def add(self, hashes: pl.Series) -> None:
+        """Takes in the hashes of the next rows."""
+        self._hashes.append(hashes.str.to_integer(base=16, dtype=pl.UInt64))
 
     def occurrence(self) -> pl.Series:
         """For each row taken in: which row of its content it is, from 1; of no meaning beside an id."""

@@ -112,8 +112,7 @@ def make(batch: Batch, catalogue: Catalogue, settings: Settings, path: Path, *, 
         for found in mapped(lister.list, portions(), threads=2):
             counts["rejected_rows"] += found.rejected
             counts["unpriced"] += found.unpriced
-            if found.wrong.height:
-                told.append(rejects(found.wrong, batch.columns).unique(maintain_order=True))
+            told.append(rejects(found.wrong, batch.columns).unique(maintain_order=True))
             yield found.table
 
     def all_told() -> pl.DataFrame:

@@ -22,6 +22,8 @@ IMAGE_COLUMNS = ("images", "first_frame", "last_frame", "reference_image")
 WRONG = {"line": pl.Int64} | dict.fromkeys(["file", "column", "value", "reason"], pl.String)
 """A wrong cell: its row's line and file, the column by our name, what stands there, and what is wrong."""
 
+_REJECT = {"line": pl.Int64} | dict.fromkeys(["column", "value", "reason"], pl.String)
+
 _INTEGER = r"^[+-]?[0-9]+(\.0*)?$"
 _BOOLEANS = dict.fromkeys(["true", "yes", "y", "on", "1", "1.0"], True) | dict.fromkeys(
     ["false", "no", "n", "off", "0", "0.0"], False
@@ -126,6 +128,8 @@ def rejects(cells: pl.DataFrame, names: Mapping[str, str]) -> pl.DataFrame:
         number), `column`, `value` (on one line, at most 80 characters) and `reason`, which names the file
         where the batch has several.
     """
+    if not cells.height:  # as nearly always
+        return pl.DataFrame(schema=_REJECT)
     flat = pl.col("value").fill_null("").str.replace_all(r"\s+", " ").str.strip_chars()
     value = pl.when(flat.str.len_chars() > 80).then(pl.format("{}…", flat.str.head(79))).otherwise(flat)
     in_file = pl.format("{} (in {})", "reason", "file")
