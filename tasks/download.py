@@ -97,7 +97,7 @@ async def _fetch(run: Run, file: File) -> tuple[File, Spooled] | None:
                     file, f"the file could not be had before {file.media.deletes_at}: {error}"
                 )
                 return None
-            elif run.interrupted or time.monotonic() > began + run.settings.poll.timeout:
+            elif run.interrupted or (tries > 1 and time.monotonic() > began + run.settings.poll.timeout):
                 WATCHER.get().note(
                     f"row {file.attempt.row_id}: not downloaded yet, left for the next run: {error}"
                 )
