@@ -116,11 +116,14 @@ def _is_free(last: Any, again: Collection[State]) -> bool:
 
 
 def _enter(connection: sa.Connection, batch: str, run_id: str, job: Job, last: Any) -> Attempt:
-    """Makes the run the owner of the planned attempt, or of a new one that supersedes the last."""
+    """Makes the run the owner of the planned attempt, or of a new one that supersedes the last.
+
+    A planned attempt was never sent, and takes today's price.
+    """
     number = 1 if last is None else last.attempt
     old = sa.and_(attempts.c.job_key == job.key, attempts.c.attempt == number)
     if last is not None and last.state == State.PLANNED:
-        connection.execute(attempts.update().where(old).values(run_id=run_id))
+        connection.execute(attempts.update().where(old).values(_row(job) | {"run_id": run_id}))
     else:
         if last is not None:
             connection.execute(attempts.update().where(old).values(superseded=True))

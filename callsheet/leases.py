@@ -52,9 +52,9 @@ def enter(connection: sa.Connection, run_id: str, batch: str, balance: Decimal |
         "error_code": "in_doubt",
         "error_message": "the run ended before the answer came",
     }
+    _hand_back(connection, orphaned)
     for state, values in (
         (State.SUBMITTING, {"state": State.IN_DOUBT, **doubt}),
-        (State.PLANNED, {"run_id": None}),
         (State.PENDING, {"run_id": run_id}),
         (State.GENERATED, {"run_id": run_id}),
     ):
@@ -82,9 +82,23 @@ def renew(connection: sa.Connection, run_id: str) -> None:
 
 def leave(connection: sa.Connection, run_id: str) -> None:
     """Ends a run: what it had reserved is free again."""
-    reserved = sa.and_(attempts.c.run_id == run_id, attempts.c.state == State.PLANNED)
-    connection.execute(attempts.update().where(reserved).values(run_id=None))
+    _hand_back(connection, attempts.c.run_id == run_id)
     connection.execute(runs.update().where(runs.c.id == run_id).values(ended_at=datetime.now(UTC)))
+
+
+def _hand_back(connection: sa.Connection, whose: sa.ColumnElement[bool]) -> None:
+    """Frees what was reserved and not sent. An attempt anew was none: the one before it counts again.
+
+    So a job that is in doubt, or failed, stays so unless it really was sent anew.
+    """
+    reserved = sa.and_(whose, attempts.c.state == State.PLANNED)
+    anew = sa.select(attempts.c.job_key, attempts.c.attempt).where(reserved, attempts.c.attempt > 1)
+    for key, number in connection.execute(anew).all():
+        of_job = attempts.c.job_key == key
+        connection.execute(attempts.delete().where(of_job, attempts.c.attempt == number))
+        before = sa.and_(of_job, attempts.c.attempt == number - 1)
+        connection.execute(attempts.update().where(before).values(superseded=False))
+    connection.execute(attempts.update().where(reserved).values(run_id=None))
 
 
 def _host() -> str:

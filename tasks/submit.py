@@ -157,8 +157,10 @@ async def _buy(
         run.settle()
         if not isinstance(outcome, _InDoubt) or run.settings.on_doubt != "retry":
             return
+        if attempt.number >= run.settings.attempts:
+            return
         again, _ = await _reserve(run, [job])
-        if not again or again[0][1].number > run.settings.attempts:
+        if not again:
             return
         attempt = again[0][1]
 

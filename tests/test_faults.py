@@ -80,6 +80,16 @@ def test_doubt_is_bought_again_where_the_policy_accepts_the_risk(faulty: Make) -
     assert summary.spent + summary.in_doubt_exposure == charged(made)
 
 
+def test_doubt_that_was_bought_again_in_vain_is_in_doubt_still(faulty: Make) -> None:
+    made = faulty(STILL, {"endpoint": "images", "do": "drop", "when": "after_charging"})
+    made.set(on_doubt="retry", attempts=2)
+    summary = made.run()
+    assert (summary.in_doubt, summary.submissions, summary.exit_code) == (1, 2, 3)
+    assert summary.in_doubt_exposure == charged(made)
+    made.set(on_doubt="hold")
+    assert made.run().submissions == 0
+
+
 @pytest.mark.parametrize(
     "fault",
     [{"do": "error", "status": 500, **TWICE}, {"do": "drop", "when": "before_charging", **TWICE}],

@@ -294,6 +294,46 @@ def test_failed_and_doubtful_jobs_are_attempted_anew_only_when_asked_for(url: st
     asyncio.run(scenario())
 
 
+def test_an_attempt_anew_that_was_never_sent_was_none(url: str) -> None:
+    """Killed between reservation and POST, or ended there: the doubt stands, and is not bought again."""
+
+    async def scenario(killed: bool) -> None:
+        name = f"job {killed}"
+        async with buyer(url) as ledger:
+            [(_, attempt)], _ = await reserve(ledger, job(name))
+            await ledger.intend(attempt)
+            await ledger.doubt(attempt, "cut off")
+            [(_, again)], _ = await reserve(ledger, job(name), retry_doubt=True)
+            assert again.number == 2
+            if killed:
+                slept(url, ledger.run_id)
+            else:
+                await ledger.end_run()
+        async with buyer(url) as ledger:
+            assert await state_of(ledger, job(name)) is State.IN_DOUBT
+            assert await reserve(ledger, job(name)) == ([], 1)
+            [(_, again)], _ = await reserve(ledger, job(name), retry_doubt=True)
+            assert again.number == 2
+
+    asyncio.run(scenario(killed=False))
+    asyncio.run(scenario(killed=True))
+
+
+def test_what_was_planned_before_a_price_rose_is_reserved_at_the_new_one(url: str) -> None:
+    async def scenario() -> None:
+        async with buyer(url) as ledger:
+            await reserve(ledger, *map(job, "abc"))
+            await ledger.end_run()
+        async with buyer(url) as ledger:
+            dearer = [job(each, price="0.0800") for each in "abc"]
+            assert [each.key for each in dearer] == [job(each).key for each in "abc"]
+            reserved, _ = await reserve(ledger, *dearer, limit="0.20")
+            assert [one.row_id for one, _ in reserved] == ["a", "b"]
+            assert (await ledger.read(books.totals)).exposure == Decimal("0.16")
+
+    asyncio.run(scenario())
+
+
 def test_two_files_never_share_a_name(url: str) -> None:
     async def scenario() -> None:
         async with buyer(url) as ledger:

@@ -97,6 +97,12 @@ class LedgerMachine(RuleBasedStateMachine):
     def pick(self, data: st.DataObject, things: list[T]) -> T:
         return things[data.draw(st.integers(0, len(things) - 1))]
 
+    def hand_back(self, unsent: Try) -> None:
+        """What was reserved and not sent is free again; an attempt anew was none."""
+        unsent.owner = None
+        if unsent.number > 1:
+            self.tries.remove(unsent)
+
     # ---- runs
 
     @rule()
@@ -105,13 +111,13 @@ class LedgerMachine(RuleBasedStateMachine):
         """A run begins, and takes over from every dead one."""
         ledger = Ledger(self.engine, "b", f"run-{len(self.alive + self.dead)}")
         self.do(ledger.begin_run())
-        for each in self.tries:
+        for each in list(self.tries):
             if each.owner in self.alive or each.owner is None:
                 continue
             if each.state is State.SUBMITTING:
                 each.state, each.owner = State.IN_DOUBT, None
             elif each.state is State.PLANNED:
-                each.owner = None
+                self.hand_back(each)
             elif each.state in (State.PENDING, State.GENERATED):
                 each.owner = ledger
         self.alive.append(ledger)
@@ -122,9 +128,9 @@ class LedgerMachine(RuleBasedStateMachine):
         ledger = self.pick(data, self.alive)
         if orderly:
             self.do(ledger.end_run())
-            for each in self.tries:
+            for each in list(self.tries):
                 if each.owner is ledger and each.state is State.PLANNED:
-                    each.owner = None
+                    self.hand_back(each)
         else:
             with self.engine.begin() as connection:
                 connection.execute(runs.update().where(runs.c.id == ledger.run_id).values(lease_until=NOW))
