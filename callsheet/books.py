@@ -63,6 +63,13 @@ def totals(connection: sa.Connection, batch: str) -> Totals:
         spent=_sum(connection, attempts.c.cost, of_batch),
         in_doubt_exposure=_sum(connection, attempts.c.quoted, of_batch, attempts.c.state == State.IN_DOUBT),
         exposure=exposure(connection, batch),
+        reserved=_sum(
+            connection,
+            attempts.c.quoted,
+            of_batch,
+            attempts.c.state == State.PLANNED,
+            attempts.c.run_id.is_not(None),
+        ),
     )
 
 

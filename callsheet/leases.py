@@ -43,22 +43,33 @@ def enter(connection: sa.Connection, run_id: str, batch: str, balance: Decimal |
             spent_at_start=books.spent(connection),
         )
     )
+    accepted = attempts.c.state.in_([State.PENDING, State.GENERATED])
+    connection.execute(attempts.update().where(bury(connection, batch), accepted).values(run_id=run_id))
+
+
+def bury(connection: sa.Connection, batch: str) -> sa.ColumnElement[bool]:
+    """What dead runs were submitting is in doubt from now on, and what they had reserved is free.
+
+    Returns:
+        Which attempts are, or were, those of dead runs.
+    """
+    now = datetime.now(UTC)
     open_runs = connection.execute(sa.select(runs).where(runs.c.batch == batch, runs.c.ended_at.is_(None)))
     alive = [run.id for run in open_runs if _is_alive(run, now)]
     orphaned = sa.and_(attempts.c.batch == batch, attempts.c.run_id.not_in(alive))
-    doubt = {
-        "run_id": None,
-        "finished_at": now,
-        "error_code": "in_doubt",
-        "error_message": "the run ended before the answer came",
-    }
     _hand_back(connection, orphaned)
-    for state, values in (
-        (State.SUBMITTING, {"state": State.IN_DOUBT, **doubt}),
-        (State.PENDING, {"run_id": run_id}),
-        (State.GENERATED, {"run_id": run_id}),
-    ):
-        connection.execute(attempts.update().where(orphaned, attempts.c.state == state).values(**values))
+    connection.execute(
+        attempts.update()
+        .where(orphaned, attempts.c.state == State.SUBMITTING)
+        .values(
+            state=State.IN_DOUBT,
+            run_id=None,
+            finished_at=now,
+            error_code="in_doubt",
+            error_message="the run ended before the answer came",
+        )
+    )
+    return orphaned
 
 
 def renew(connection: sa.Connection, run_id: str) -> None:

@@ -71,6 +71,13 @@ class Ledger:
             "begin_run", lambda connection: leases.enter(connection, self.run_id, self.batch, balance)
         )
 
+    async def bury(self) -> None:
+        """Settles what dead runs of the batch left half done, as `begin_run` does, without entering a run.
+
+        What they were submitting is in doubt from now on, and what they had reserved is free.
+        """
+        await self._write("bury", lambda connection: leases.bury(connection, self.batch))
+
     async def renew(self) -> None:
         """Renews the lease; to be called well within `leases.LEASE`.
 
@@ -177,7 +184,7 @@ class Ledger:
             )
             files = []
             for index, (item, wish) in enumerate(zip(generation.media, names, strict=True)):
-                name = _free_name(connection, storage, wish, attempt)
+                name = _free_name(connection, storage, wish, attempt, index)
                 row = item.model_dump(exclude={"url"})
                 connection.execute(
                     media.insert().values(
@@ -354,11 +361,22 @@ class Ledger:
                         results.append(op(connection))
                 except LedgerError as error:
                     results.append(error)
+                except Exception as error:
+                    if not _is_of_its_values(error):
+                        raise
+                    results.append(LedgerError(f"the ledger cannot hold this: {error.__cause__ or error}"))
             for name, _ in ops:
                 points.passed(f"before ledger.{name}")
         for name, _ in ops:
             points.passed(f"after ledger.{name}")
         return results
+
+
+def _is_of_its_values(error: Exception) -> bool:
+    """Whether the values of one operation are to blame, and not the database."""
+    if isinstance(error, sa.exc.DBAPIError):
+        return isinstance(error, sa.exc.IntegrityError | sa.exc.DataError)
+    return isinstance(error, sa.exc.StatementError | ValueError | ArithmeticError | TypeError)
 
 
 def _guarded(work: Callable[[], T]) -> T:
@@ -383,16 +401,20 @@ def _is_file(file: File) -> sa.ColumnElement[bool]:
     )
 
 
-def other_name(name: str, attempt: Attempt) -> str:
-    """The name to use where `name` is taken: the same with the job's key (and later attempts' number)."""
+def other_name(name: str, attempt: Attempt, index: int) -> str:
+    """The name to use where `name` is taken: the same with what tells the file from all others.
+
+    That is the job's key, the number of a later attempt, and the index of a later file.
+    """
     path = Path(name)
     mark = attempt.job_key[:12] + (f"-{attempt.number}" if attempt.number > 1 else "")
+    mark += f"_{index}" if index else ""
     return str(path.with_name(f"{path.stem}-{mark}{path.suffix}"))
 
 
-def _free_name(connection: sa.Connection, storage: str, name: str, attempt: Attempt) -> str:
+def _free_name(connection: sa.Connection, storage: str, name: str, attempt: Attempt, index: int) -> str:
     taken = sa.select(media.c.name).where(media.c.storage == storage, media.c.name == name)
-    return other_name(name, attempt) if connection.scalar(taken) else name
+    return other_name(name, attempt, index) if connection.scalar(taken) else name
 
 
 def _now() -> datetime:

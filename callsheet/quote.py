@@ -76,23 +76,29 @@ class Quote:
         """The price of what is to buy, in dollars."""
         return Decimal(self.lines["total"].sum() or 0)
 
+    @property
+    def _sent(self) -> Decimal:
+        """The exposure of what was ever sent; what is only reserved is in `quoted`."""
+        return self.totals.exposure - self.totals.reserved
+
     def wall(self, settings: Settings) -> tuple[Decimal, type[Stop]]:
         """How much the batch's exposure may come to, in dollars, and which stop it is to come there.
 
-        That is the budget's limit, or what the balance can pay beside what was paid already.
+        That is the budget's limit, or what the balance can pay beside what was sent already. (What is in
+        flight may not be charged yet; then the service says in time that the balance is too low.)
         """
-        affordable = self.totals.spent + self.totals.in_doubt_exposure + self.balance
+        affordable = self._sent + self.balance
         limit = settings.budget.limit
         return (affordable, BalanceTooLow) if limit is None or limit > affordable else (limit, BudgetReached)
 
     def objection(self, settings: Settings) -> Stop | None:
         """Why not to buy at all, apart from approval; None when buying may begin."""
         wall, stop = self.wall(settings)
-        if settings.budget.on_exceed != "refuse" or self.totals.exposure + self.quoted <= wall:
+        if settings.budget.on_exceed != "refuse" or self._sent + self.quoted <= wall:
             return None
-        beside = f", beside {dollars(self.totals.exposure)} USD spent, in flight or in doubt,"
+        beside = f", beside {dollars(self._sent)} USD spent, in flight or in doubt,"
         return stop(
-            f"the quote of {dollars(self.quoted)} USD{beside if self.totals.exposure else ''} "
+            f"the quote of {dollars(self.quoted)} USD{beside if self._sent else ''} "
             f"does not fit the {stop.reason} of {dollars(wall)} USD",
             hint="Nothing was bought, because budget.on_exceed is 'refuse'.",
         )
@@ -236,6 +242,7 @@ async def quote_plan(plan: Plan, settings: Settings, client: Client) -> Quote:
         )
     ledger = await Ledger.open(settings.ledger.url, settings.batch)
     try:
+        await ledger.bury()
         return await make(plan, ledger, await client.balance(), settings)
     finally:
         await ledger.close()

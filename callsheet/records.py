@@ -275,13 +275,17 @@ class Reckoning:
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """A batch so far: jobs by state, and money."""
+    """A batch so far: jobs by state, and money in dollars.
+
+    `exposure` is what counts against the budget; `reserved` is the part of it that was not sent yet.
+    """
 
     states: dict[State, int]
     quoted: Decimal
     spent: Decimal
     in_doubt_exposure: Decimal
     exposure: Decimal
+    reserved: Decimal
 
     def as_json(self) -> dict[str, Any]:
         """What `status --json` prints beside the batch's name; money is a string."""

@@ -140,7 +140,7 @@ async def _store(run: Run, file: File, spooled: Spooled) -> bool:
             )
             points.passed("after store.put")
         except StorageConflict:
-            file = replace(file, name=other_name(file.name, file.attempt))
+            file = replace(file, name=other_name(file.name, file.attempt, file.index))
             await run.ledger.renamed(file, file.name)
         except StorageError as error:
             if tries >= STORE_TRIES:

@@ -348,6 +348,53 @@ def test_two_files_never_share_a_name(url: str) -> None:
     asyncio.run(scenario())
 
 
+def test_the_files_of_one_answer_never_share_a_name_either(url: str) -> None:
+    async def scenario() -> None:
+        async with buyer(url) as ledger:
+            [(_, attempt)], _ = await reserve(ledger, job("a"))
+            await ledger.intend(attempt)
+            files = await ledger.generated(attempt, generation("a", files=3), ["same.png"] * 3, "out")
+            key = attempt.job_key[:12]
+            assert [file.name for file in files] == ["same.png", f"same-{key}_1.png", f"same-{key}_2.png"]
+
+    asyncio.run(scenario())
+
+
+def test_what_the_ledger_cannot_hold_leaves_the_others_in_its_commit_alone(url: str) -> None:
+    async def scenario() -> None:
+        async with buyer(url) as ledger:
+            reserved, _ = await reserve(ledger, *map(job, "abc"))
+            attempts = [attempt for _, attempt in reserved]
+            await asyncio.gather(*map(ledger.intend, attempts))
+            ends = await asyncio.gather(
+                ledger.failed(attempts[0], "server_error", "no"),
+                ledger.failed(attempts[1], "server_error", "half an emoji: \ud83d"),
+                ledger.failed(attempts[2], "server_error", "no"),
+                return_exceptions=True,
+            )
+            assert [type(end) for end in ends] == [type(None), LedgerError, type(None)]
+            states = await ledger.read(books.states)
+            assert [states[one.key] for one, _ in reserved] == [State.FAILED, State.SUBMITTING, State.FAILED]
+
+    asyncio.run(scenario())
+
+
+def test_the_dead_are_buried_also_by_who_only_looks(url: str) -> None:
+    async def scenario() -> None:
+        async with buyer(url) as ledger:
+            reserved, _ = await reserve(ledger, *map(job, "ab"))
+            await ledger.intend(reserved[0][1])
+            slept(url, ledger.run_id)
+        reader = await Ledger.open(url, "b")
+        await reader.bury()
+        assert await state_of(reader, job("a")) is State.IN_DOUBT
+        totals = await reader.read(books.totals)
+        assert (totals.exposure, totals.reserved) == (Decimal("0.04"), 0)
+        await reader.close()
+
+    asyncio.run(scenario())
+
+
 def test_a_cost_with_more_than_six_decimals_is_a_bug_not_a_rounding(url: str) -> None:
     async def scenario() -> None:
         async with buyer(url) as ledger:

@@ -10,6 +10,7 @@ from decimal import Decimal
 import pytest
 
 from callsheet.batches import read
+from callsheet.errors import Stop
 from callsheet.ledger import Ledger
 from callsheet.plan import Plan
 from callsheet.plan import make as make_plan
@@ -73,6 +74,8 @@ async def meet(ledger: Ledger, plan: Plan, fates: dict[str, str]) -> None:
     jobs = [job for job in plan.jobs_in_order() if job.row_id in fates]
     reserved, _ = await ledger.reserve(jobs, limit=Decimal(99), retry_failed=False, retry_doubt=False)
     for job, attempt in reserved:
+        if fates[job.row_id] == "reserved":
+            continue
         await ledger.intend(attempt)
         if fates[job.row_id] == "failed":
             await ledger.failed(attempt, "invalid_parameter", "no")
@@ -107,6 +110,23 @@ def test_failed_and_doubtful_jobs_are_held_unless_the_config_buys_them_again(quo
     assert "3 failed or in doubt and left so" in facts(held)["Jobs"]
     again = quote(retry_failed=True, on_doubt="retry")
     assert (again.to_buy, again.already_bought, again.held) == (4, 1, 0)
+
+
+def test_what_a_run_has_reserved_counts_once_and_what_is_in_flight_is_paid_from_the_balance(quote):
+    total = Decimal("1.0190")
+
+    def objection(made: Quote, **budget: object) -> Stop | None:
+        given = {"batch": "shots", "service": {"base_url": "http://127.0.0.1:1"}, "input": {"path": "x.csv"}}
+        return made.objection(Settings.model_validate(given | {"budget": {"on_exceed": "refuse"} | budget}))
+
+    reserved = quote(fates={"a": "reserved", "b": "reserved"})
+    assert reserved.quoted == total
+    assert objection(reserved, limit=total) is None
+    assert objection(reserved, limit=total - Decimal("0.0001"))
+    in_flight = quote(fates={"b": "bought"}, balance="0.2480", batch="other")
+    assert in_flight.totals.exposure == Decimal("0.771")
+    assert in_flight.quoted == Decimal("0.2480")
+    assert objection(in_flight) is None
 
 
 def test_a_job_without_a_price_costs_nothing_that_can_be_told(quote):
