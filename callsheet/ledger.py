@@ -270,8 +270,10 @@ class Ledger:
         Raises:
             LedgerError: one of them is in doubt no longer.
         """
+        # What an unpriced job has cost, nobody can say.
+        priced = sa.case((attempts.c.unit_price.is_not(None), attempts.c.quoted))
         verdict: dict[str, Any] = (
-            {"state": State.LOST, "cost": attempts.c.quoted, "error_code": "charged"}
+            {"state": State.LOST, "cost": priced, "error_code": "charged"}
             if charged
             else {"state": State.FAILED, "cost": Decimal(0), "error_code": books.NOT_CHARGED}
         )

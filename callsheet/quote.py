@@ -224,6 +224,15 @@ def work_folder(settings: Settings) -> Path:
     return folder
 
 
+def last_plan(settings: Settings) -> Plan | None:
+    """The batch's plan that lies in the work folder; None where there is none that can be read."""
+    try:
+        plan = plans.open_plan(work_folder(settings) / "plan.parquet")
+    except InputError:
+        return None
+    return plan if plan.batch == settings.batch else None
+
+
 async def quote_plan(plan: Plan, settings: Settings, client: Client) -> Quote:
     """Sets a plan beside the ledger and the balance, and writes `rejects.csv`.
 

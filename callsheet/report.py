@@ -12,7 +12,7 @@ import io
 import itertools
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
@@ -144,7 +144,7 @@ async def write(
     Args:
         ledger: whose batch it is about.
         store: where to write it.
-        plan: the run's plan; None after `collect`, which knows only what the ledger knows.
+        plan: the batch's plan; None where `collect` finds none, and knows only what the ledger knows.
         stop: why the run stopped early, if it did.
         seconds: how long the run took.
         submissions: POSTs of this run.
@@ -232,7 +232,7 @@ def _manifest(connection: sa.Connection, batch: str) -> bytes:
         carried = dict.fromkeys(name for row in rows for name in row["carried"])
         others = [
             pl.Series(
-                f"input_{name}" if name in _MANIFEST else name,
+                _column(name, carried),
                 [row["carried"].get(name) for row in rows],
                 strict=False,
             )
@@ -240,6 +240,14 @@ def _manifest(connection: sa.Connection, batch: str) -> bytes:
         ]
         parts.append(_frame(rows, _MANIFEST).with_columns(others))
     return _parquet(parts)
+
+
+def _column(name: str, carried: Collection[str]) -> str:
+    """What a carried column is called in the manifest: as in the batch file, unless that name is taken."""
+    column = name
+    while column in _MANIFEST or (column != name and column in carried):
+        column = f"input_{column}"
+    return column
 
 
 def _frame(rows: books.Rows, schema: Mapping[str, Any]) -> pl.DataFrame:

@@ -64,7 +64,7 @@ class Run:
     """The open parts of one run.
 
     Attributes:
-        plan: what to buy; None where nothing is bought (`collect`).
+        plan: what to buy; where nothing is bought (`collect`) the batch's last plan, or None.
         wall: how much the batch's exposure may come to, in dollars.
         wall_stop: which stop it is to come there.
         spool: where downloads wait until they are stored; on the local disk.

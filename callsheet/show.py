@@ -5,6 +5,7 @@ Progress and notes go to stderr, results to stdout, so that `--json` and pipes s
 
 from __future__ import annotations
 
+import signal
 import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
@@ -56,8 +57,15 @@ class Terminal:
         """Asks, where there is a terminal to ask on."""
         if not (sys.stdin.isatty() and err.is_terminal):
             return False
-        answer = err.input(f"Buy {quote.to_buy} jobs for [bold]{dollars(quote.quoted)} USD[/]? [y/N] ")
-        return answer.strip().lower() in ("y", "yes")
+        heard = signal.signal(signal.SIGINT, signal.default_int_handler)  # asyncio's waits for the answer
+        try:
+            question = rf"Buy {quote.to_buy} jobs for [bold]{dollars(quote.quoted)} USD[/]? \[y/N] "
+            return err.input(question).strip().lower() in ("y", "yes")
+        except EOFError:
+            err.print()
+            return False
+        finally:
+            signal.signal(signal.SIGINT, heard)
 
     def progress(self, progress: Progress) -> None:
         """A live bar on a terminal, else a line now and then."""

@@ -9,6 +9,7 @@ from typing import Any
 from prefect import flow
 from prefect.states import Completed
 
+from callsheet.quote import last_plan
 from callsheet.run import open_run
 from callsheet.settings import load
 from flows.names import run_name
@@ -32,6 +33,7 @@ async def collect_media(config: str, overrides: list[str] | None = None) -> Any:
         open_run(settings, client) as run,
         asyncio.TaskGroup() as steps,
     ):
+        run.plan = await asyncio.to_thread(last_plan, settings)  # what the report is about
         run.videos.end().close()  # nobody submits
         run.files.end().close()
         steps.create_task(poll(run))

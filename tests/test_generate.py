@@ -203,6 +203,24 @@ def test_a_video_past_the_runs_patience_stays_pending_and_collect_takes_it_up(pr
     assert (collected.stored, collected.exit_code, collected.submissions) == (1, 0, 0)
 
 
+def test_collect_speaks_of_the_whole_batch_too(project: Make) -> None:
+    made = project([*stills(5), {"id": "bad", "prompt": "", **STILL}])
+    made.set(budget={"limit": "0.0030"})
+    made.run()
+    collected = made.collect()
+    assert (collected.outcome, collected.exit_code) == ("partial", 3)
+    assert (collected.jobs, collected.stored, collected.rejected_rows) == (5, 2, 1)
+    assert collected.quoted == Decimal("0.0075")
+
+
+def test_a_carried_column_never_takes_a_name_of_the_manifests_own(project: Make) -> None:
+    made = project([{"id": "a", "prompt": "one", **STILL, "cost": "mine", "input_cost": "too"}])
+    assert made.run().stored == 1
+    manifest = made.manifest()
+    assert manifest["cost"].to_list() == [Decimal("0.0015")]
+    assert manifest.select("input_cost", "input_input_cost").rows() == [("too", "mine")]
+
+
 def test_samples_and_a_matrix_buy_each_variant_once_under_its_own_name(project: Make) -> None:
     made = project([{"id": "a", "prompt": "one", "model": "sketch-1", "samples": 2}])
     made.set(input={"matrix": {"aspect_ratio": ["1:1", "16:9"]}})

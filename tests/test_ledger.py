@@ -488,6 +488,19 @@ def test_a_settled_doubt_is_settled_once_and_all_or_none_are(url: str) -> None:
     asyncio.run(scenario())
 
 
+def test_nobody_can_say_what_an_unpriced_job_has_cost(url: str) -> None:
+    async def scenario() -> None:
+        async with buyer(url) as ledger:
+            [(_, attempt)], _ = await reserve(ledger, replace(job("a"), price=None))
+            await ledger.intend(attempt)
+            await ledger.doubt(attempt, "cut off")
+            await ledger.settle(await ledger.read(books.doubts), charged=True, by="ada", why=None)
+            [row] = await ledger.read(all_of(books.costs))
+            assert (row["state"], row["cost"]) == (State.LOST, None)
+
+    asyncio.run(scenario())
+
+
 def test_the_reckoning_starts_before_the_first_doubt_and_knows_what_was_settled_since(url: str) -> None:
     """An older doubt that is settled as charged after a run began is no spending since that run began."""
 
