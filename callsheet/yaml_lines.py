@@ -35,10 +35,13 @@ def parse(text: str, where: Where, places: dict[Place, str], place: Place = ()) 
         place: where the whole text belongs.
 
     Raises:
-        ConfigError: bad YAML, a key given twice, an environment variable that is not set.
+        ConfigError: bad YAML, a key given twice, an environment variable that is not set, nothing where
+            only a variable can have left it so.
     """
     try:
         node = yaml.compose(text, Loader=yaml.SafeLoader)
+        if node is None and place:
+            raise _empty(where(1), place)
         return _plain(node, where, places, place) if node else None
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else 1
@@ -61,13 +64,31 @@ def _plain(node: yaml.Node, where: Where, places: dict[Place, str], place: Place
             if key in values:
                 raise ConfigError(f"{at}: the key {dotted((*place, key))} is given twice")
             places[*place, key] = at
+            if node.flow_style and _says_nothing(value_node):
+                raise _empty(at, (*place, key))
             values[key] = _plain(value_node, where, places, (*place, key))
         return values
     if isinstance(node, yaml.SequenceNode):
         return [_plain(each, where, places, (*place, at)) for at, each in enumerate(node.value)]
     text = _environment(node.value, where(line))
-    quoted = isinstance(node, yaml.ScalarNode) and node.style is not None
-    return text if quoted else _typed(text)
+    if not isinstance(node, yaml.ScalarNode) or node.style is not None:
+        return text
+    if node.value and not text:
+        raise _empty(where(line), place)
+    return _typed(text)
+
+
+def _says_nothing(node: yaml.Node) -> bool:
+    return isinstance(node, yaml.ScalarNode) and node.style is None and not node.value
+
+
+def _empty(where: str, place: Place) -> ConfigError:
+    """Nothing stands in for a value on purpose: an empty `budget.limit` is not to mean that there is no wall.
+
+    A block's key with nothing under it is YAML's own way to say null, and stays that.
+    """
+    hint = "Write null for none, or give a variable a default: ${NAME:-...}."
+    return ConfigError(f"{where}: {dotted(place)} is empty", hint=hint)
 
 
 _resolver = yaml.resolver.Resolver()

@@ -215,7 +215,7 @@ def test_what_a_url_says_is_never_repeated(write):
 def test_overrides_go_over_the_file_and_are_yaml(write):
     path = write(SMALL + "budget: {limit: 1, on_exceed: refuse}\n")
     settings = load(
-        path, ["budget.limit=2.50", "poll.interval=0.1", "input.matrix.model=[a, b]", "limits.image_rpm="]
+        path, ["budget.limit=2.50", "poll.interval=0.1", "input.matrix.model=[a, b]", "limits.image_rpm=null"]
     )
     assert settings.budget.model_dump(include={"limit", "on_exceed"}) == {
         "limit": Decimal("2.50"),
@@ -262,6 +262,28 @@ def test_variables_are_replaced_in_place_and_can_be_escaped(write, monkeypatch):
     assert settings.report.url == "out/ann/e/d"
     assert settings.input.template == "for ${price}, {product}"
     assert "line 4" in complaint(write(SMALL + 'report: {url: "${1}"}\n'))
+
+
+def test_an_empty_variable_is_no_way_to_say_none(write, monkeypatch):
+    """Least of all for the budget, whose wall would be gone."""
+    monkeypatch.setenv("EMPTY", "")
+    for line in (
+        "budget:\n  limit: ${EMPTY}",
+        "budget:\n  limit: ${EMPTY:-}",
+        "budget: {limit: }",
+    ):
+        path = write(SMALL + line + "\n")
+        assert complaint(path).endswith(": `budget.limit` is empty")
+        assert complaint(path).startswith(f"{path}, line ")
+    assert complaint(write(SMALL + "on_doubt: ${EMPTY}\n")).endswith("line 4: `on_doubt` is empty")
+    for value in ("", " ", "# none", "${EMPTY}"):
+        said = complaint(write(SMALL), f"budget.limit={value}")
+        assert said == f"--set budget.limit={value}: `budget.limit` is empty"
+    assert complaint(write(SMALL), "budget={limit: }").endswith("`budget.limit` is empty")
+    monkeypatch.setenv("NONE", "null")
+    for said in ("null", "~", "${NONE}", "${EMPTY:-null}"):
+        assert load(write(SMALL + f"budget:\n  limit: {said}\n")).budget.limit is None
+        assert load(write(SMALL + "budget: {limit: 5}\n"), [f"budget.limit={said}"]).budget.limit is None
 
 
 def test_a_key_given_twice_is_named_with_its_line(write):
