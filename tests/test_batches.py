@@ -127,6 +127,12 @@ def test_ragged_lines_are_rejected_with_their_line(batch):
     assert read.total == 4
 
 
+def test_a_surplus_cell_at_the_end_of_the_file_does_not_make_up_for_one_that_is_missing(batch):
+    read = batch("prompt,a,b\none,1,2\ntwo,1\nthree,1,2,")
+    assert prompts(read) == [(2, "one")]
+    assert read.rejects["line"].to_list() == [3, 4]
+
+
 DIALECTS = {
     "commas": b"prompt,id\nsaid,a\ncaf\xc3\xa9,b\n",
     "semicolons": b"prompt;id\nsaid;a\ncaf\xc3\xa9;b\n",
