@@ -340,7 +340,9 @@ class Settings(Section):
     @classmethod
     def _an_empty_section_is_left_out(cls, value: Any) -> Any:
         if isinstance(value, Mapping):
-            return {key: each for key, each in value.items() if each is not None}
+            return {
+                key: each for key, each in value.items() if each is not None or key not in cls.model_fields
+            }
         return value
 
 

@@ -134,6 +134,7 @@ def test_an_unknown_key_is_named_with_its_line_and_the_key_that_was_meant(write)
         "`limit`?", "limit?"
     )
     assert "line 5: unknown key `colour`" in complaint(write(SMALL + "\ncolour: red\n"))
+    assert "line 4: unknown key `bugdet`; did you mean budget?" in complaint(write(SMALL + "bugdet:\n"))
     text = SMALL.replace("shots.csv}", "shots.csv,\n  columns: {promt: text}}")
     assert "line 4: unknown key `input.columns.promt`; did you mean prompt?" in complaint(write(text))
 
