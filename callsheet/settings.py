@@ -1,7 +1,7 @@
 """The config file: its schema, and how a YAML file becomes checked settings.
 
-Knows nothing of what the settings are for. Every error names the file, the line and the key, and the values
-of URLs are never repeated in a message, because they may carry a password.
+Knows nothing of what the settings are for. Every error names the file, the line and the key, and no message
+repeats the value of a URL's key, or what stands before the host of any URL, because that may be a password.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from pydantic import (
 )
 
 from callsheet.errors import ConfigError
-from callsheet.yaml_lines import Place, dotted, override_with, parse
+from callsheet.yaml_lines import Place, dotted, masked, override_with, parse
 
 FileColumn = Literal[
     "id",
@@ -396,7 +396,7 @@ def _explain(error: Any, file: str, places: Mapping[Place, str]) -> str:
         return f"{where}: unknown key {dotted(location)}; {guess}"
     message = error["msg"].removeprefix("Value error, ").removeprefix("Input ")
     shown = isinstance(value, str | int | Decimal) and "url" not in str(place[-1:])
-    return f"{where}: {dotted(place)} {message}" + (f" (it is {str(value)[:80]!r})" if shown else "")
+    return f"{where}: {dotted(place)} {message}" + (f" (it is {masked(str(value))[:80]!r})" if shown else "")
 
 
 def _known(location: Place, places: Mapping[Place, str]) -> Place:

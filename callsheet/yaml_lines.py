@@ -143,14 +143,14 @@ def override_with(config: dict[str, Any], override: str, places: dict[Place, str
     """Writes one `a.b=value` (the value is YAML) into plain values.
 
     Raises:
-        ConfigError: not of that form, or `a` is a single value; the message names the override, but not the
-            value of a URL, which may carry a password.
+        ConfigError: not of that form, or `a` is a single value; the message names the override, but no
+            password in a URL.
     """
     key, equals, text = override.partition("=")
     place = tuple(key.strip().split("."))
     if not equals or not all(place):
-        raise ConfigError(f"--set {override}: takes the form a.b=value")
-    where = f"--set {key}=..." if place[-1].endswith("url") else f"--set {override}"
+        raise ConfigError(f"--set {masked(override)}: takes the form a.b=value")
+    where = "--set " + masked(f"{key}=..." if place[-1].endswith("url") else override)
     section = config
     for at, part in enumerate(place[:-1], start=1):
         section[part] = section.get(part) or {}
@@ -163,6 +163,11 @@ def override_with(config: dict[str, Any], override: str, places: dict[Place, str
     section[place[-1]] = parse(text, lambda _: where, places, place)
 
 
+def masked(text: str) -> str:
+    """Text of a config as it may be shown: without what stands before the host of a URL, say a password."""
+    return re.sub(r"//.*@", "//...@", text, flags=re.DOTALL)
+
+
 def dotted(place: Place) -> str:
     """A place as people write it: `budget.limit`, in backquotes."""
-    return "`" + ".".join(str(part) for part in place) + "`"
+    return "`" + masked(".".join(str(part) for part in place)) + "`"

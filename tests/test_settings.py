@@ -209,6 +209,13 @@ def test_what_a_url_says_is_never_repeated(write):
         complaint(write(SMALL), "service.base_url=ftp://user:hunter2@h"),
         complaint(write(SMALL.replace("https://api.example.com/", "ftp://user:hunter2@h"))),
         complaint(write(SMALL), "ledger.url={postgresql://user:hunter2@h: 1}"),
+        complaint(write(SMALL), "service={base_url: 'ftp://user:hunter2@h'}"),
+        complaint(write(SMALL), "ledger.url:postgresql://user:hunter2@h/db"),
+        complaint(write(SMALL), "ledger={postgresql://user:hunter2@h}"),
+        complaint(write(SMALL + "ledger: postgresql+psycopg://user:p@ss/hunter2@h/db\n")),
+        complaint(write(SMALL + f"ledger: postgresql://user:{'hunter2' * 20}@h/db\n")),
+        complaint(write(SMALL + "ledger: {postgresql://user:hunter2@h: 1}\n")),
+        complaint(write(SMALL), "postgresql://user:hunter2@h=1"),
     ):
         assert "hunter2" not in said
 
