@@ -21,7 +21,7 @@ from callsheet.ahead import ahead, mapped
 from callsheet.delimited import Table
 from callsheet.errors import InputError
 from callsheet.identities import Contents, Ids
-from callsheet.rows import WRONG, as_text, check, fixed_values, rejects, wrong
+from callsheet.rows import WRONG, as_text, check, fixed_values, plain, rejects, wrong
 from callsheet.settings import COLUMNS, Input, Settings
 from callsheet.spill import Spill
 
@@ -48,8 +48,8 @@ class Batch:
             batch has several), `row_id`; as text and null where nothing is said `model`, `prompt`,
             `aspect_ratio`, `resolution`, `output_format`, `images`, `first_frame`, `last_frame`,
             `reference_image`; `duration` and `samples` (Int64), `sound` (Boolean); and `carried`, a struct of
-            all other columns (absent where there are none). Defaults are filled in, but for those of
-            UNTIL_PRICED; a matrix's column holds its first value.
+            all other columns, each made `plain` (absent where there are none). Defaults are filled in, except
+            for those of UNTIL_PRICED; a matrix's column holds its first value.
     """
 
     rejects: pl.DataFrame
@@ -239,7 +239,11 @@ def _known(table: Table, name: str, file: str | None, given: Input) -> tuple[pl.
         table.lines.alias("line"),
         pl.lit(file, pl.String).alias("file"),
         *[_as_text(cells, column, source, name) for column, source in used.items()],
-        *[pl.col(each).alias(_CARRIED + each) for each in cells.columns if each not in used.values()],
+        *[
+            plain(pl.col(each), kind).alias(_CARRIED + each)
+            for each, kind in cells.schema.items()
+            if each not in used.values()
+        ],
     )
     if given.template is None:
         return frame, pl.DataFrame(schema=WRONG)

@@ -8,6 +8,7 @@ import io
 import json
 import re
 import sys
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -566,11 +567,41 @@ def test_parquet_is_read_with_its_types(tmp_path):
         (2, "2", "b", None, False),
     ]
     assert json.loads(found.rows["images"][0]) == [{"url": "https://h/x.png", "role": "first_frame"}]
-    assert found.rows["carried"][0] == {"price": Decimal("1.10"), "tags": ["x", "y"]}
+    assert found.rows["carried"][0] == {"price": "1.10", "tags": ["x", "y"]}
     assert found.rejects.select("line", "column", "value").rows() == [
         (3, "prompt", ""),
         (4, "duration", "5.5"),
     ]
+
+
+def test_a_carried_value_of_any_type_can_stand_in_the_ledger(tmp_path):
+    utc = datetime(2026, 5, 1, 12, tzinfo=UTC)
+    noon = utc.replace(tzinfo=None)
+    carried = {
+        "day": (noon.date(), "2026-05-01"),
+        "local": (noon, "2026-05-01T12:00:00.000000"),
+        "utc": (utc, "2026-05-01T12:00:00.000000+00:00"),
+        "clock": (noon.time(), "12:00:00"),
+        "took": (timedelta(hours=1, seconds=5), "PT1H5S"),
+        "cost": (Decimal("12345678901234567890.10"), "12345678901234567890.10"),
+        "bytes": (b"\x00\xff", "AP8="),
+        "score": (float("nan"), None),
+        "low": (float("-inf"), None),
+        "weight": (1.5, 1.5),
+        "days": ([noon.date(), None], ["2026-05-01", None]),
+        "nested": (
+            [{"at": [utc], "f": 0.5}, None],
+            [{"at": ["2026-05-01T12:00:00.000000+00:00"], "f": 0.5}, None],
+        ),
+    }
+    row = {name: given for name, (given, _) in carried.items()}
+    table = pl.DataFrame([row | {"prompt": "x"}, dict.fromkeys(row) | {"prompt": "y"}])
+    pair = pl.Series("pair", [[1.0, float("inf")], None], dtype=pl.Array(pl.Float64, 2))
+    table.with_columns(pair).write_parquet(tmp_path / "shots.parquet")
+    first, second = read(settings(tmp_path / "shots.parquet")).rows["carried"].to_list()
+    assert first == {name: kept for name, (_, kept) in carried.items()} | {"pair": [1.0, None]}
+    assert set(second.values()) == {None}
+    assert json.loads(json.dumps(first, allow_nan=False)) == first
 
 
 def test_a_nested_column_where_text_is_meant_is_refused(tmp_path):
