@@ -68,7 +68,8 @@ def check(cells: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Parts the rows that are sound from those with a wrong cell.
 
     Args:
-        cells: text in `prompt`, `model`, `duration`, `samples` and `sound`, and each row's `line` and `file`.
+        cells: text in `id`, `prompt`, `model`, `duration`, `samples` and `sound`, and each row's `line` and
+            `file`.
 
     Returns:
         The sound rows, with `duration` and `samples` as Int64 and `sound` as Boolean; and every wrong cell of
@@ -79,6 +80,8 @@ def check(cells: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
     checks = [
         ("prompt", prompt.str.strip_chars() == "", "the prompt is empty"),
         ("prompt", prompt.str.len_chars() > LONGEST_PROMPT, f"is longer than {LONGEST_PROMPT:,} characters"),
+        ("prompt", _with_nul(prompt), "holds a NUL character"),
+        ("id", _with_nul(cells["id"]), "holds a NUL character"),
         ("model", cells["model"].is_null(), "no model is named, and input.defaults has none"),
         ("duration", _lost("duration", cells, values), "is not a whole number of seconds"),
         ("sound", _lost("sound", cells, values), "is neither true nor false (yes, no, 1 and 0 are read too)"),
@@ -108,7 +111,7 @@ def fixed_values(cells: Mapping[_Column, object]) -> dict[_Column, Value]:
         ValueError: one is no value for its column; it says why.
     """
     text = {column: as_text(value) for column, value in cells.items()}
-    blank = dict.fromkeys(["duration", "samples", "sound", "file"]) | {"prompt": "-", "model": "-"}
+    blank = dict.fromkeys(["id", "duration", "samples", "sound", "file"]) | {"prompt": "-", "model": "-"}
     row = blank | text
     sound, bad = check(pl.DataFrame([row], schema=dict.fromkeys(row, pl.String)).with_row_index("line"))
     if bad.height:
@@ -161,6 +164,11 @@ def rejects(cells: pl.DataFrame, names: Mapping[str, str]) -> pl.DataFrame:
         value,
         pl.when(pl.col("file").is_null()).then("reason").otherwise(in_file).alias("reason"),
     )
+
+
+def _with_nul(cells: pl.Series) -> pl.Series:
+    """Where text has a letter that PostgreSQL, and so the ledger, has no place for."""
+    return cells.str.contains("\0", literal=True).fill_null(False)
 
 
 def _lost(column: str, cells: pl.DataFrame, values: pl.DataFrame) -> pl.Series:

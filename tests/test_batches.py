@@ -425,6 +425,16 @@ def test_a_prompt_has_1_to_4096_characters(batch):
     assert read.rejects["value"][0] == "é" * 79 + "…"
 
 
+def test_a_nul_that_no_database_may_hold_is_rejected(batch):
+    read = batch("prompt,id,note\nx\0y,1,\nx,2\0,\nx,3,a\0b\n,4,\nno id,,\n")
+    assert read.rows["prompt"].to_list() == ["x", "no id"]
+    assert places(read) == [
+        (2, "prompt", "holds a NUL character"),
+        (3, "id", "holds a NUL character"),
+        (5, "prompt", "the prompt is empty"),
+    ]
+
+
 def test_a_repeated_id_is_rejected_and_its_first_line_named(batch):
     read = batch("id,prompt\nA,x\nB,y\n A ,z\na,w\nA,v\n")
     assert read.rows["row_id"].to_list() == ["A", "B", "a"]
