@@ -88,10 +88,9 @@ def _template(value: str) -> str:
         parts = list(string.Formatter().parse(value))
     except ValueError as error:
         raise ValueError(f"{error}; write a literal brace twice") from None
-    if bad := next(
-        (name for _, name, spec, how in parts if name is not None and (not name or spec or how)), None
-    ):
-        raise ValueError(f"{{{bad}}} is not the bare name of a column; write a literal brace twice")
+    for _, name, spec, how in parts:
+        if name is not None and (not name or spec or how):
+            raise ValueError(f"{{{name}}} is not the bare name of a column; write a literal brace twice")
     return value
 
 

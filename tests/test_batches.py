@@ -476,6 +476,21 @@ def test_a_template_makes_the_prompt(batch):
     assert read.rows["carried"].to_list()[0] == {"adjective": "red", "product": "shoe"}
 
 
+def test_a_template_without_columns_is_every_row_s_prompt(batch):
+    read = batch("prompt,model\nold,\nolder,\nshort\n", template='a "{{x}}"')
+    assert prompts(read) == [(2, 'a "{x}"'), (3, 'a "{x}"')]
+    assert batch("a,b\nshort\n", template="x").total == 1
+
+
+@pytest.mark.parametrize(
+    "kind", [pl.List(pl.String), pl.Array(pl.String, 1), pl.Struct({"a": pl.Int8}), pl.Binary]
+)
+def test_a_template_takes_no_column_that_is_no_text(tmp_path, kind):
+    pl.DataFrame({"a": [None]}, schema={"a": kind}).write_parquet(tmp_path / "shots.parquet")
+    with pytest.raises(InputError, match=r"the column 'a' holds .*, which is no part of a prompt"):
+        read(settings(tmp_path / "shots.parquet", template="a {a}"))
+
+
 def test_a_template_with_a_column_that_is_not_there_lists_those_that_are(refusal):
     said = refusal("a,b\n1,2\n", template="{a} of {c}")
     assert said.endswith("line 1: there is no column 'c'; the columns are a, b")
@@ -615,9 +630,10 @@ def test_a_carried_value_of_any_type_can_stand_in_the_ledger(tmp_path):
 
 
 def test_a_nested_column_where_text_is_meant_is_refused(tmp_path):
-    pl.DataFrame({"prompt": [["a"]]}).write_parquet(tmp_path / "shots.parquet")
-    with pytest.raises(InputError, match="the column 'prompt' holds"):
-        read(settings(tmp_path / "shots.parquet"))
+    for cell in (["a"], timedelta(1)):
+        pl.DataFrame({"prompt": [cell]}).write_parquet(tmp_path / "shots.parquet")
+        with pytest.raises(InputError, match="the column 'prompt' holds"):
+            read(settings(tmp_path / "shots.parquet"))
 
 
 @pytest.fixture
