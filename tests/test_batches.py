@@ -6,6 +6,7 @@ import csv
 import gzip
 import io
 import json
+import os
 import re
 import sys
 from datetime import UTC, datetime, timedelta
@@ -528,6 +529,31 @@ def test_a_file_that_cannot_be_read_is_named_with_its_line(refusal, tmp_path, co
     assert said.startswith(str(tmp_path / name))
 
 
+def test_a_path_that_is_no_file_says_what_it_is(tmp_path):
+    (tmp_path / "shots").mkdir()
+    (tmp_path / "loop").symlink_to("loop")
+    for path, says in [
+        ("shots", "shots: is a folder"),
+        ("none.csv", "none.csv: there is no such file"),
+        ("none-*.csv", "none-*.csv: no file matches"),
+        ("sho?s", "sho?s: no file matches"),
+        ("x" * 300 + ".csv", "cannot be read: File name too long"),
+        ("loop", "cannot be read: Too many levels"),
+        ("a\0b", "is no file name"),
+    ]:
+        with pytest.raises(InputError) as caught:
+            read(settings(tmp_path / path))
+        assert says in caught.value.message
+        assert (f"{tmp_path / 'shots/*.csv'}." in caught.value.hint) == (path == "shots")
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="nothing is closed to root")
+def test_a_file_in_a_closed_folder_is_named(tmp_path):
+    (tmp_path / "closed").mkdir(mode=0)
+    with pytest.raises(InputError, match=r"closed/x\.csv: cannot be read: Permission denied"):
+        read(settings(tmp_path / "closed/x.csv"))
+
+
 @pytest.mark.parametrize("ending", [".gz", ".zst"])
 def test_a_packed_file_may_have_any_encoding(tmp_path, ending):
     path = tmp_path / f"shots.csv{ending}"
@@ -552,7 +578,7 @@ def test_files_whose_columns_do_not_go_together_are_refused(tmp_path):
 
 
 def test_a_missing_file_is_named(tmp_path):
-    for path in (tmp_path / "none.csv", tmp_path / "none-*.csv", tmp_path):
+    for path in (tmp_path / "none.csv", tmp_path / "none-*.csv"):
         with pytest.raises(InputError, match=r"no such file|no file matches") as caught:
             read(settings(path))
         assert str(path) in caught.value.message
