@@ -462,6 +462,11 @@ def test_an_id_made_from_content_does_not_depend_on_the_matrix(batch):
     text = "prompt,model\nx,still-1\n"
     one = batch(text, matrix={"aspect_ratio": ["1:1"]}).rows["row_id"].to_list()
     assert batch(text, matrix={"aspect_ratio": ["16:9", "1:1"]}).rows["row_id"].to_list() == one
+    assert batch(text).rows["row_id"].to_list() == one, "a first axis over a column that says nothing"
+    two = {"aspect_ratio": ["1:1"], "sound": [True], "duration": [5]}
+    assert batch(text, matrix=two).rows["row_id"].to_list() == one
+    other = batch("prompt,model,aspect_ratio\nx,still-1,1:1\n")
+    assert other.rows["row_id"].to_list() != one, "what a row says is its content"
 
 
 def test_a_template_makes_the_prompt(batch):
