@@ -64,7 +64,7 @@ def read(
         path: the local file.
         name: what people call it; its ending says whether it is compressed.
         delimiter: None: the one that finds most of `wanted` in the header, then most columns.
-        encoding: None: by the byte order mark, otherwise UTF-8.
+        encoding: where no byte order mark says it; None: UTF-8.
         wanted: columns that the header should have.
         quote: None: found with the delimiter.
 

@@ -184,7 +184,7 @@ class Input(Section):
     """What encloses cells with delimiters in them. Found from the header where it is not given."""
 
     encoding: Annotated[str, AfterValidator(_codec)] | None = None
-    """The text file's encoding. UTF-8, or what a byte order mark says, where it is not given."""
+    """The text file's encoding, where no byte order mark says it. UTF-8 where it is not given."""
 
     @field_validator("defaults", "matrix", mode="after")
     @classmethod

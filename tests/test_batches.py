@@ -225,6 +225,13 @@ def test_an_encoding_and_a_delimiter_can_be_declared(batch):
     assert prompts(read) == [(2, "café, fort")]
 
 
+@pytest.mark.parametrize("written", ["utf-8-sig", "utf-16", "utf-32"])
+@pytest.mark.parametrize("declared", [None, "utf-8", "cp1252", "utf-16-le", "utf-16-be", "utf-32"])
+def test_a_byte_order_mark_is_believed_before_the_config(batch, written, declared):
+    read = batch("prompt,id\ncafé,1\n".encode(written), encoding=declared)
+    assert prompts(read) == [(2, "café")]
+
+
 def packed(content: bytes, ending: str) -> bytes:
     if ending.endswith(".zst"):
         return zstd.compress(content)
