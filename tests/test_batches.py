@@ -541,6 +541,15 @@ def test_a_file_that_cannot_be_read_is_named_with_its_line(refusal, tmp_path, co
     assert said.startswith(str(tmp_path / name))
 
 
+def test_the_first_of_two_errors_is_told_whichever_is_found_first(tmp_path):
+    (tmp_path / "a.csv").write_text("text,id\nx,1\n")
+    (tmp_path / "b.csv").write_bytes(b"prompt,id\ncaf\xe9,1\n")
+    with pytest.raises(InputError, match=r"a\.csv, line 1: there is no column 'prompt'"):
+        read(settings(tmp_path / "*.csv"))
+    with pytest.raises(InputError, match=r"b\.csv, line 2: is not UTF-8"):
+        read(settings(tmp_path / "*.csv", columns={"prompt": "id"}))
+
+
 def test_a_path_that_is_no_file_says_what_it_is(tmp_path):
     (tmp_path / "shots").mkdir()
     (tmp_path / "loop").symlink_to("loop")
