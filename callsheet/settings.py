@@ -15,6 +15,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
+import httpx
 from pydantic import (
     AfterValidator,
     BaseModel,
@@ -24,6 +25,8 @@ from pydantic import (
     StringConstraints,
     ValidationError,
     ValidationInfo,
+    ValidatorFunctionWrapHandler,
+    WrapValidator,
     field_validator,
     model_validator,
 )
@@ -52,9 +55,6 @@ COLUMNS: tuple[FileColumn, ...] = get_args(FileColumn)
 
 STORAGE_PLACEHOLDERS = ("batch", "row_id", "sample", "index", "ext", "job_key", "model", "generation_id")
 
-Cell = bool | int | Decimal | str | list[dict[str, str]]
-"""A value for a column, as YAML gives it. Only `images` takes a list."""
-
 
 def _batch_name(value: str) -> str:
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", value):
@@ -80,6 +80,15 @@ def _no_truth_value(value: Any) -> Any:
 def _http(value: str) -> str:
     if not re.match(r"https?://[^/\s]", value):
         raise ValueError("must begin with http:// or https:// and name a host")
+    try:
+        url = httpx.URL(value)
+        possible = (
+            url.host and 0 <= (url.port or 0) < 1 << 16
+        )  # the host is decoded only when it is asked for
+    except (httpx.InvalidURL, ValueError):
+        possible = False
+    if not possible:  # in our words: theirs may repeat what is a password
+        raise ValueError("is no address: its host or its port is not a possible one")
     return value.rstrip("/")
 
 
@@ -116,6 +125,14 @@ def _codec(value: str) -> str:
         raise ValueError(f"there is no text encoding called {value!r}") from None
 
 
+def _one_reason(value: Any, check: ValidatorFunctionWrapHandler) -> Any:
+    """A cell's types fail one by one, and each would say that the value should be of its own."""
+    try:
+        return check(value)
+    except ValidationError:
+        raise ValueError("should be text, a number, true or false, or for images a list") from None
+
+
 class _WrongCell(ValueError):
     """A value that its column cannot have, and where it stands within `defaults` or `matrix`."""
 
@@ -124,6 +141,9 @@ class _WrongCell(ValueError):
         self.cell = cell
         self.at = tuple(part for part in at if part is not None)
 
+
+Cell = Annotated[bool | int | Decimal | str | list[dict[str, str]], WrapValidator(_one_reason)]
+"""A value for a column, as YAML gives it. Only `images` takes a list."""
 
 Name = Annotated[str, StringConstraints(min_length=1)]
 Count = Annotated[int, BeforeValidator(_no_truth_value), Field(ge=1)]

@@ -102,13 +102,13 @@ def _typed(text: str) -> Any:
         return None
     if kind == "bool":
         return SafeConstructor.bool_values[text.lower()]
-    if kind == "int" and re.fullmatch(r"[-+]?[0-9]+", text):
-        return int(text)
-    if kind == "float":
-        try:
+    try:
+        if kind == "int" and re.fullmatch(r"[-+]?[0-9]+", text):
+            return int(text)
+        if kind == "float":
             return Decimal(text)
-        except InvalidOperation:
-            return text
+    except (ValueError, InvalidOperation):  # more digits than Python reads, or no number after all
+        return text
     # The rest is text, also what YAML 1.1 would take for a date or for a number to base 60: 16:9 is a ratio.
     return text
 

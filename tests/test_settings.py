@@ -121,6 +121,14 @@ def test_a_ratio_without_quotes_is_no_number_to_base_sixty(write):
     assert load(write(text)).input.matrix == {"aspect_ratio": ["16:9", "1:1"]}
 
 
+@pytest.mark.parametrize("value", ["null", "{a: b}", "[a]", "[{url: 1}]"])
+def test_a_default_that_is_no_value_is_told_in_one_line(write, value):
+    said = complaint(write(SMALL), f"input.defaults.model={value}")
+    assert said.startswith(f"--set input.defaults.model={value}: `input.defaults.model")
+    assert "should be text, a number, true or false" in said
+    assert len(said.splitlines()) == 1
+
+
 def test_defaults_keep_their_types(write):
     text = SMALL.replace("shots.csv}", "shots.csv, defaults: {sound: true, duration: 5, resolution: '1080'}}")
     defaults = load(write(text)).input.defaults
@@ -183,6 +191,13 @@ def test_a_wrong_value_is_named_with_key_and_line(write, line, says):
         ("batch", "''", "letters, digits"),
         ("batch", "7", "should be a valid string"),
         ("service.base_url", "ftp://h", "must begin with http:// or https://"),
+        ("batch", "null", "the key `batch` is missing"),
+        ("service.base_url", "http://xn--zz", "is no address"),
+        ("service.base_url", "http://127.0.0.1:65536", "is no address"),
+        ("service.base_url", "http://h:x", "is no address"),
+        ("service.base_url", "http://:80", "is no address"),
+        ("attempts", "9" * 5000, "`attempts` "),
+        ("budget.limit", "9" * 5000, "`budget.limit` "),
         ("input.defaults.id", "1", "an id is the row's own"),
         ("input.matrix.samples", "[1, 2]", "samples is a number of a row's own"),
         ("input.matrix.model", "[]", "at least 1 item"),
@@ -213,6 +228,7 @@ def test_what_a_url_says_is_never_repeated(write):
         complaint(write(SMALL.replace("https://api.example.com/", "ftp://user:hunter2@h"))),
         complaint(write(SMALL), "ledger.url={postgresql://user:hunter2@h: 1}"),
         complaint(write(SMALL), "service={base_url: 'ftp://user:hunter2@h'}"),
+        complaint(write(SMALL), "service.base_url=http://user:hunter2/x@h"),
         complaint(write(SMALL), "ledger.url:postgresql://user:hunter2@h/db"),
         complaint(write(SMALL), "ledger={postgresql://user:hunter2@h}"),
         complaint(write(SMALL + "ledger: postgresql+psycopg://user:p@ss/hunter2@h/db\n")),
