@@ -316,6 +316,7 @@ def _settings(config: Path, overrides: list[str] | None) -> Settings:
 async def _client(settings: Settings) -> Client:
     """The service's client; Prefect is imported only where the key is in one of its blocks."""
     if settings.service.api_key_block:
+        _quiet_prefect()
         from tasks.connect import connect
 
         return await connect(settings)
@@ -346,13 +347,18 @@ async def _ask(
         return await question(client)
 
 
-def _watched(flow: Callable[[], Awaitable[Any]]) -> Any:
-    """Runs a flow in this process, with the terminal as its watcher and Prefect silent."""
+def _quiet_prefect() -> None:
+    """Settles what Prefect does on this terminal; to be called before it is imported."""
     # What a person should know is told by the watcher, in our words.
     logging.disable(logging.ERROR)
     os.environ.setdefault("PREFECT_INTERNAL_LOGGING_LEVEL", "CRITICAL")
     os.environ.setdefault("PREFECT_CLIENT_MAX_RETRIES", "2")  # the default waits a minute for a lost server
     os.environ.setdefault("PREFECT_SERVER_ANALYTICS_ENABLED", "false")  # offline, it prints stack traces
+
+
+def _watched(flow: Callable[[], Awaitable[Any]]) -> Any:
+    """Runs a flow in this process, with the terminal as its watcher and Prefect silent."""
+    _quiet_prefect()
     from callsheet import show
     from callsheet.watch import WATCHER
 
