@@ -332,6 +332,10 @@ async def _ask(
     """Asks the service one thing, with a config or with the environment alone."""
     if config:
         client = await _client(_settings(config, overrides))
+    elif overrides:
+        raise ConfigError(
+            "--set changes a setting of a config, and none is named", hint="Name it before --set."
+        )
     else:
         from callsheet.run import api_key
         from callsheet.service.client import Client

@@ -151,6 +151,7 @@ def test_models_and_balance_need_no_config(project: Make) -> None:
     assert "unpriced" in listed.stdout
     assert callsheet("balance").stdout == "100.0000 USD\n"
     assert json.loads(callsheet("balance", "--json").stdout)["balance"] == "100.0000"
+    refused(callsheet("models", "--set", "service.api_key_env=OTHER"), "--set", "config")
 
 
 def test_a_key_that_is_no_block_s_is_all_that_is_said(project: Make) -> None:
