@@ -9,6 +9,7 @@ import asyncio
 import json as jsonlib
 import logging
 import os
+import signal
 import sys
 from collections.abc import Awaitable, Callable
 from decimal import Decimal
@@ -375,11 +376,11 @@ def _watched(flow: Callable[[], Awaitable[Any]]) -> Any:
         with tagged():
             return await flow()
 
+    # Before anything is bought SIGTERM is as Ctrl-C; a run that is open hears both itself.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         terminal.start()
         return asyncio.run(watched())
-    except (KeyboardInterrupt, asyncio.CancelledError):
-        raise Interrupted("stopped", hint="Nothing is lost: the same command goes on from here.") from None
     except CallsheetError:
         raise
     except Exception as error:
@@ -388,6 +389,8 @@ def _watched(flow: Callable[[], Awaitable[Any]]) -> Any:
         # The batch is done and reported: only Prefect, by which people watch it, has lost sight of it.
         terminal.note(f"Prefect could not record the end of the run: {error}")
         return terminal.summary
+    except BaseException:  # noqa: BLE001  # Ctrl-C; or SIGTERM as Prefect raises it, alone or in a group
+        raise Interrupted("stopped", hint="Nothing is lost: the same command goes on from here.") from None
     finally:
         terminal.close()
 
