@@ -163,9 +163,7 @@ def _regular(block: bytes, above: int, columns: Sequence[str], dialect: Dialect)
     if len(delimiter) > 1 or len(quote) > 1 or block.startswith(codecs.BOM_UTF8):
         return None  # polars takes single bytes, and would pass over the mark
     if not block.endswith(b"\n"):
-        block += (
-            b"\n"  # so that a last line without its end counts as every other, and so do delimiters on it
-        )
+        block += b"\n"  # a last line without its end counts as every other, with the delimiters on it
     marks = block.translate(None, bytes({*range(256)} - {*delimiter, *quote, *b"\n"}))
     parts = marks.split(quote) if quote else [marks]
     outside = b"".join(parts[::2])

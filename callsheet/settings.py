@@ -81,10 +81,8 @@ def _http(value: str) -> str:
     if not re.match(r"https?://[^/\s]", value):
         raise ValueError("must begin with http:// or https:// and name a host")
     try:
-        url = httpx.URL(value)
-        possible = (
-            url.host and 0 <= (url.port or 0) < 1 << 16
-        )  # the host is decoded only when it is asked for
+        url = httpx.URL(value)  # which decodes the host, and may fail in it, only when it is asked for
+        possible = url.host and 0 <= (url.port or 0) < 1 << 16
     except (httpx.InvalidURL, ValueError):
         possible = False
     if not possible:  # in our words: theirs may repeat what is a password
