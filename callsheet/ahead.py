@@ -16,12 +16,22 @@ def mapped(make: Callable[[A], B], items: Iterable[A], threads: int) -> Iterator
     """What `make` makes of each item, in their order; as many at once as there are threads.
 
     The items are taken in the caller's thread, `threads` of them beyond the one whose turn it is. What `make`
-    raises is raised here, in its turn.
+    and `items` raise is raised here, in its turn.
     """
     with ThreadPoolExecutor(threads) as pool:
+
+        def begun() -> Iterator[Future[B]]:
+            try:
+                for item in items:
+                    yield pool.submit(make, item)
+            except Exception as error:  # noqa: BLE001  # whatever it is, what comes before it goes first
+                broken: Future[B] = Future()
+                broken.set_exception(error)
+                yield broken
+
         coming: deque[Future[B]] = deque()
-        for item in items:
-            coming.append(pool.submit(make, item))
+        for each in begun():
+            coming.append(each)
             if len(coming) > threads:
                 yield coming.popleft().result()
         while coming:

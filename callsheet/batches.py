@@ -21,7 +21,7 @@ from callsheet.ahead import ahead, mapped
 from callsheet.delimited import Table
 from callsheet.errors import InputError
 from callsheet.identities import Contents, Ids
-from callsheet.rows import WRONG, as_text, check, fixed_values, rejects, wrong
+from callsheet.rows import WRONG, as_text, check, fixed_values, plain, rejects, wrong
 from callsheet.settings import COLUMNS, Input, Settings
 from callsheet.spill import Spill
 
@@ -48,8 +48,8 @@ class Batch:
             batch has several), `row_id`; as text and null where nothing is said `model`, `prompt`,
             `aspect_ratio`, `resolution`, `output_format`, `images`, `first_frame`, `last_frame`,
             `reference_image`; `duration` and `samples` (Int64), `sound` (Boolean); and `carried`, a struct of
-            all other columns (absent where there are none). Defaults are filled in, but for those of
-            UNTIL_PRICED; a matrix's column holds its first value.
+            all other columns, each made `plain` (absent where there are none). Defaults are filled in, except
+            for those of UNTIL_PRICED; a matrix's column holds its first value.
     """
 
     rejects: pl.DataFrame
@@ -239,11 +239,15 @@ def _known(table: Table, name: str, file: str | None, given: Input) -> tuple[pl.
         table.lines.alias("line"),
         pl.lit(file, pl.String).alias("file"),
         *[_as_text(cells, column, source, name) for column, source in used.items()],
-        *[pl.col(each).alias(_CARRIED + each) for each in cells.columns if each not in used.values()],
+        *[
+            plain(pl.col(each), kind).alias(_CARRIED + each)
+            for each, kind in cells.schema.items()
+            if each not in used.values()
+        ],
     )
     if given.template is None:
         return frame, pl.DataFrame(schema=WRONG)
-    return _from_template(frame, cells, given)
+    return _from_template(frame, cells, name, given)
 
 
 def _hint(missing: str, used: Mapping[str, str], columns: Sequence[str]) -> str:
@@ -266,29 +270,36 @@ def _as_text(cells: pl.DataFrame, column: str, source: str, name: str) -> pl.Exp
     if column == "images" and isinstance(kind, pl.List):
         wrapped = pl.struct(pl.col(source).alias("i")).struct.json_encode()
         return pl.when(pl.col(source).is_not_null()).then(wrapped.str.slice(5).str.head(-1)).alias(column)
-    if kind.is_nested() or kind == pl.Binary:
-        raise InputError(f"{name}: the column {source!r} holds {kind}, which is no {column}")
-    text = pl.col(source).cast(pl.String)
+    text = _any_as_text(cells, column, source, name)
     if column == "prompt":
         return text.alias(column)
     stripped = text.str.strip_chars()
     return pl.when(stripped != "").then(stripped).alias(column)
 
 
+def _any_as_text(cells: pl.DataFrame, meant: str, source: str, name: str) -> pl.Expr:
+    kind = cells.schema[source]
+    if kind.is_nested() or kind in (pl.Binary, pl.Duration):
+        raise InputError(f"{name}: the column {source!r} holds {kind}, which is no {meant}")
+    return pl.col(source).cast(pl.String)
+
+
 def _from_template(
-    frame: pl.DataFrame, cells: pl.DataFrame, given: Input
+    frame: pl.DataFrame, cells: pl.DataFrame, name: str, given: Input
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Fills the template; a row in which one of its columns is empty is rejected."""
     parts: list[pl.Expr] = []
-    for literal, name, _, _ in string.Formatter().parse(given.template or ""):
-        parts += [pl.lit(literal)] + ([pl.col(name).cast(pl.String)] if name is not None else [])
-    frame = frame.with_columns(cells.select(pl.concat_str(parts).alias("prompt"))["prompt"])
-    bad, whole = [], pl.repeat(True, frame.height, eager=True)
-    for name in dict.fromkeys(_template_columns(given)):
-        text = cells[name].cast(pl.String).fill_null("")
+    for literal, column, _, _ in string.Formatter().parse(given.template or ""):
+        parts.append(pl.lit(literal))
+        if column is not None:
+            parts.append(_any_as_text(cells, "part of a prompt", column, name))
+    frame = frame.with_columns(cells.with_columns(prompt=pl.concat_str(parts))["prompt"])
+    bad, whole = [pl.DataFrame(schema=WRONG)], pl.repeat(True, frame.height, eager=True)
+    for column in dict.fromkeys(_template_columns(given)):
+        text = cells[column].cast(pl.String).fill_null("")
         empty = text.str.strip_chars() == ""
-        empties = frame.filter(empty).with_columns(pl.lit("").alias(name))
-        bad.append(wrong(empties, name, "is empty, and input.template needs it"))
+        empties = frame.filter(empty).with_columns(pl.lit("").alias(column))
+        bad.append(wrong(empties, column, "is empty, and input.template needs it"))
         whole &= ~empty
     return frame.filter(whole), pl.concat(bad)
 

@@ -9,6 +9,7 @@ import asyncio
 import json as jsonlib
 import logging
 import os
+import signal
 import sys
 from collections.abc import Awaitable, Callable
 from decimal import Decimal
@@ -316,6 +317,7 @@ def _settings(config: Path, overrides: list[str] | None) -> Settings:
 async def _client(settings: Settings) -> Client:
     """The service's client; Prefect is imported only where the key is in one of its blocks."""
     if settings.service.api_key_block:
+        _quiet_prefect()
         from tasks.connect import connect
 
         return await connect(settings)
@@ -331,6 +333,10 @@ async def _ask(
     """Asks the service one thing, with a config or with the environment alone."""
     if config:
         client = await _client(_settings(config, overrides))
+    elif overrides:
+        raise ConfigError(
+            "--set changes a setting of a config, and none is named", hint="Name it before --set."
+        )
     else:
         from callsheet.run import api_key
         from callsheet.service.client import Client
@@ -346,13 +352,18 @@ async def _ask(
         return await question(client)
 
 
-def _watched(flow: Callable[[], Awaitable[Any]]) -> Any:
-    """Runs a flow in this process, with the terminal as its watcher and Prefect silent."""
+def _quiet_prefect() -> None:
+    """Settles what Prefect does on this terminal; to be called before it is imported."""
     # What a person should know is told by the watcher, in our words.
     logging.disable(logging.ERROR)
     os.environ.setdefault("PREFECT_INTERNAL_LOGGING_LEVEL", "CRITICAL")
     os.environ.setdefault("PREFECT_CLIENT_MAX_RETRIES", "2")  # the default waits a minute for a lost server
     os.environ.setdefault("PREFECT_SERVER_ANALYTICS_ENABLED", "false")  # offline, it prints stack traces
+
+
+def _watched(flow: Callable[[], Awaitable[Any]]) -> Any:
+    """Runs a flow in this process, with the terminal as its watcher and Prefect silent."""
+    _quiet_prefect()
     from callsheet import show
     from callsheet.watch import WATCHER
 
@@ -365,11 +376,11 @@ def _watched(flow: Callable[[], Awaitable[Any]]) -> Any:
         with tagged():
             return await flow()
 
+    # Before anything is bought SIGTERM is as Ctrl-C; a run that is open hears both itself.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         terminal.start()
         return asyncio.run(watched())
-    except (KeyboardInterrupt, asyncio.CancelledError):
-        raise Interrupted("stopped", hint="Nothing is lost: the same command goes on from here.") from None
     except CallsheetError:
         raise
     except Exception as error:
@@ -378,6 +389,8 @@ def _watched(flow: Callable[[], Awaitable[Any]]) -> Any:
         # The batch is done and reported: only Prefect, by which people watch it, has lost sight of it.
         terminal.note(f"Prefect could not record the end of the run: {error}")
         return terminal.summary
+    except BaseException:  # noqa: BLE001  # Ctrl-C; or SIGTERM as Prefect raises it, alone or in a group
+        raise Interrupted("stopped", hint="Nothing is lost: the same command goes on from here.") from None
     finally:
         terminal.close()
 

@@ -64,7 +64,7 @@ def read(
         path: the local file.
         name: what people call it; its ending says whether it is compressed.
         delimiter: None: the one that finds most of `wanted` in the header, then most columns.
-        encoding: None: by the byte order mark, otherwise UTF-8.
+        encoding: where no byte order mark says it; None: UTF-8.
         wanted: columns that the header should have.
         quote: None: found with the delimiter.
 
@@ -162,10 +162,12 @@ def _regular(block: bytes, above: int, columns: Sequence[str], dialect: Dialect)
     delimiter, quote = dialect.delimiter.encode(), (dialect.quote or "").encode()
     if len(delimiter) > 1 or len(quote) > 1 or block.startswith(codecs.BOM_UTF8):
         return None  # polars takes single bytes, and would pass over the mark
+    if not block.endswith(b"\n"):
+        block += b"\n"  # a last line without its end counts as every other, with the delimiters on it
     marks = block.translate(None, bytes({*range(256)} - {*delimiter, *quote, *b"\n"}))
     parts = marks.split(quote) if quote else [marks]
     outside = b"".join(parts[::2])
-    rows = outside.count(b"\n") + (not block.endswith(b"\n"))
+    rows = outside.count(b"\n")
     if len(parts) % 2 == 0 or outside.count(delimiter) != rows * (len(columns) - 1):
         return None
     names = [column or f"\0{at}" for at, column in enumerate(columns)]

@@ -28,6 +28,13 @@ else:
 
 _DELIMITERS = [",", ";", "\t", "|"]
 _QUOTES = ['"', "'"]
+_MARKS = {  # UTF-32's begin as UTF-16's do
+    codecs.BOM_UTF8: "utf-8-sig",
+    codecs.BOM_UTF32_LE: "utf-32",
+    codecs.BOM_UTF32_BE: "utf-32",
+    codecs.BOM_UTF16_LE: "utf-16",
+    codecs.BOM_UTF16_BE: "utf-16",
+}
 _SEP_LINE = re.compile(r"sep=(.)", re.IGNORECASE)  # Excel's own way to name the delimiter
 
 
@@ -92,12 +99,11 @@ def _letters(
 
 
 def _encoding(path: Path, name: str, declared: str | None) -> str:
-    """The declared encoding, otherwise what the byte order mark says, otherwise UTF-8."""
+    """What the byte order mark says, otherwise the declared encoding, otherwise UTF-8."""
     with _open(path, name) as file:
         start = file.read(4)
-    if declared is None and start.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-        return "utf-16"
-    return "utf-8-sig" if declared in {None, "utf-8"} else str(declared)
+    marked = next((encoding for mark, encoding in _MARKS.items() if start.startswith(mark)), None)
+    return marked or (declared if declared and declared != "utf-8" else "utf-8-sig")
 
 
 def _open(path: Path, name: str) -> BinaryIO:

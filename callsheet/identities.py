@@ -61,19 +61,22 @@ class Ids:
 class Contents:
     """The contents of rows without an id, and which occurrence of them each row is.
 
-    What the matrix says and how many samples there are is left out, so that a longer matrix or one more
-    sample buys nothing twice.
+    How many samples there are is left out, and a matrix's column counts as one in which the rows say nothing,
+    so that one more sample, a longer matrix, or a first one over an empty column buys nothing twice.
     """
 
     def __init__(self, matrix: Collection[str]) -> None:
-        self._said = [each for each in COLUMNS if each not in {"id", "samples", *matrix}]
+        self._said = [
+            pl.lit("\0") if each in matrix else pl.col(each).cast(pl.String).fill_null("\0")
+            for each in COLUMNS
+            if each not in {"id", "samples"}
+        ]
         self._hashes: list[pl.Series] = []
 
     def hashed(self, rows: pl.DataFrame) -> pl.DataFrame:
         """Adds `hash` to sound rows: 16 hex digits, null beside an `id`."""
-        cells = [pl.col(each).cast(pl.String).fill_null("\0") for each in self._said]
         without = rows.select(pl.col("id").is_null().arg_true()).to_series()
-        text = pl.concat_str(cells, separator="\x1f")
+        text = pl.concat_str(self._said, separator="\x1f")
         digests = rows[without].select(sha256(text).str.head(16)).to_series()
         hashes = pl.repeat(None, rows.height, dtype=pl.String, eager=True).scatter(without, digests)
         return rows.with_columns(hash=hashes)

@@ -20,7 +20,7 @@ from callsheet import batches, books
 from callsheet import plan as plans
 from callsheet.batches import Batch
 from callsheet.claims import request_key
-from callsheet.errors import ApprovalNeeded, BalanceTooLow, BudgetReached, InputError, Stop
+from callsheet.errors import ApprovalNeeded, BalanceTooLow, BudgetReached, InputError, Stop, StorageError
 from callsheet.ledger import Ledger
 from callsheet.plan import Plan
 from callsheet.pricing import repriced
@@ -217,10 +217,21 @@ async def outdated(plan: Plan, settings: Settings, client: Client) -> bool:
 
 
 def work_folder(settings: Settings) -> Path:
-    """Where the plan and the spool are: the report's folder when it is local, else `.callsheet/<batch>`."""
+    """Where the plan and the spool are: the report's folder when it is local, else `.callsheet/<batch>`.
+
+    Raises:
+        StorageError: it cannot be made.
+    """
     url = settings.report.url
     folder = Path(".callsheet", settings.batch) if "://" in url else Path(url)
-    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", None) or error
+        hint = "Name in report.url a folder that can be made, or that is there."
+        if "://" in url:
+            hint = "The plan is kept on this machine: start where it can be."
+        raise StorageError(f"{folder}: the folder cannot be made: {why}", hint=hint) from None
     return folder
 
 

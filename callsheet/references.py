@@ -72,8 +72,11 @@ def named(cells: Mapping[str, str | None]) -> list[Reference] | Refusal:
     if text := cells["images"]:
         try:
             listed = json.loads(text)
+            json.dumps(listed, ensure_ascii=False).encode()  # half a surrogate pair is JSON, and no text
         except ValueError as error:
             return Refusal("images", text, f"is no JSON: {error}")
+        except RecursionError:
+            return Refusal("images", text, "is nested too deeply")
         if not isinstance(listed, list):
             return Refusal("images", text, 'is no JSON list of {"url": ..., "role": ...}')
         for each in listed:

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import TypeVar
 
 import polars as pl
+from polars.datatypes import DataTypeClass
 
 LONGEST_PROMPT = 4096
 """INTERFACE 8."""
@@ -42,11 +43,33 @@ def boolean(column: str) -> pl.Expr:
     return pl.col(column).str.to_lowercase().replace_strict(_BOOLEANS, default=None, return_dtype=pl.Boolean)
 
 
+def plain(column: pl.Expr, kind: pl.DataType | DataTypeClass) -> pl.Expr:
+    """A carried column as JSON, and so the ledger, can hold it, within lists and structs too.
+
+    Times are ISO 8601 text, a decimal is its digits, bytes are base64; a float that is no number is null.
+    """
+    if isinstance(kind, pl.Struct):
+        fields = [plain(column.struct.field(each.name), each.dtype).alias(each.name) for each in kind.fields]
+        return pl.when(column.is_not_null()).then(pl.struct(fields))
+    if isinstance(kind, pl.Array):
+        column, kind = column.arr.to_list(), pl.List(kind.inner)
+    if isinstance(kind, pl.List):
+        return column.list.eval(plain(pl.element(), kind.inner))
+    if kind.is_temporal():
+        return column.dt.to_string("iso:strict")
+    if kind.is_float():
+        return pl.when(column.is_finite()).then(column)
+    if kind == pl.Binary:
+        return column.bin.encode("base64")
+    return column.cast(pl.String) if kind.is_decimal() else column
+
+
 def check(cells: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Parts the rows that are sound from those with a wrong cell.
 
     Args:
-        cells: text in `prompt`, `model`, `duration`, `samples` and `sound`, and each row's `line` and `file`.
+        cells: text in `id`, `prompt`, `model`, `duration`, `samples` and `sound`, and each row's `line` and
+            `file`.
 
     Returns:
         The sound rows, with `duration` and `samples` as Int64 and `sound` as Boolean; and every wrong cell of
@@ -57,6 +80,8 @@ def check(cells: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
     checks = [
         ("prompt", prompt.str.strip_chars() == "", "the prompt is empty"),
         ("prompt", prompt.str.len_chars() > LONGEST_PROMPT, f"is longer than {LONGEST_PROMPT:,} characters"),
+        ("prompt", _with_nul(prompt), "holds a NUL character"),
+        ("id", _with_nul(cells["id"]), "holds a NUL character"),
         ("model", cells["model"].is_null(), "no model is named, and input.defaults has none"),
         ("duration", _lost("duration", cells, values), "is not a whole number of seconds"),
         ("sound", _lost("sound", cells, values), "is neither true nor false (yes, no, 1 and 0 are read too)"),
@@ -86,7 +111,7 @@ def fixed_values(cells: Mapping[_Column, object]) -> dict[_Column, Value]:
         ValueError: one is no value for its column; it says why.
     """
     text = {column: as_text(value) for column, value in cells.items()}
-    blank = dict.fromkeys(["duration", "samples", "sound", "file"]) | {"prompt": "-", "model": "-"}
+    blank = dict.fromkeys(["id", "duration", "samples", "sound", "file"]) | {"prompt": "-", "model": "-"}
     row = blank | text
     sound, bad = check(pl.DataFrame([row], schema=dict.fromkeys(row, pl.String)).with_row_index("line"))
     if bad.height:
@@ -139,6 +164,11 @@ def rejects(cells: pl.DataFrame, names: Mapping[str, str]) -> pl.DataFrame:
         value,
         pl.when(pl.col("file").is_null()).then("reason").otherwise(in_file).alias("reason"),
     )
+
+
+def _with_nul(cells: pl.Series) -> pl.Series:
+    """Where text has a letter that PostgreSQL, and so the ledger, has no place for."""
+    return cells.str.contains("\0", literal=True).fill_null(False)
 
 
 def _lost(column: str, cells: pl.DataFrame, values: pl.DataFrame) -> pl.Series:

@@ -1,7 +1,7 @@
 """The config file: its schema, and how a YAML file becomes checked settings.
 
-Knows nothing of what the settings are for. Every error names the file, the line and the key, and the values
-of URLs are never repeated in a message, because they may carry a password.
+Knows nothing of what the settings are for. Every error names the file, the line and the key, and no message
+repeats the value of a URL's key, or what stands before the host of any URL, because that may be a password.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
+import httpx
 from pydantic import (
     AfterValidator,
     BaseModel,
@@ -24,12 +25,14 @@ from pydantic import (
     StringConstraints,
     ValidationError,
     ValidationInfo,
+    ValidatorFunctionWrapHandler,
+    WrapValidator,
     field_validator,
     model_validator,
 )
 
 from callsheet.errors import ConfigError
-from callsheet.yaml_lines import Place, dotted, override_with, parse
+from callsheet.yaml_lines import Place, dotted, masked, override_with, parse
 
 FileColumn = Literal[
     "id",
@@ -51,9 +54,6 @@ FileColumn = Literal[
 COLUMNS: tuple[FileColumn, ...] = get_args(FileColumn)
 
 STORAGE_PLACEHOLDERS = ("batch", "row_id", "sample", "index", "ext", "job_key", "model", "generation_id")
-
-Cell = bool | int | Decimal | str | list[dict[str, str]]
-"""A value for a column, as YAML gives it. Only `images` takes a list."""
 
 
 def _batch_name(value: str) -> str:
@@ -80,6 +80,13 @@ def _no_truth_value(value: Any) -> Any:
 def _http(value: str) -> str:
     if not re.match(r"https?://[^/\s]", value):
         raise ValueError("must begin with http:// or https:// and name a host")
+    try:
+        url = httpx.URL(value)  # which decodes the host, and may fail in it, only when it is asked for
+        possible = url.host and 0 <= (url.port or 0) < 1 << 16
+    except (httpx.InvalidURL, ValueError):
+        possible = False
+    if not possible:  # in our words: theirs may repeat what is a password
+        raise ValueError("is no address: its host or its port is not a possible one")
     return value.rstrip("/")
 
 
@@ -88,10 +95,9 @@ def _template(value: str) -> str:
         parts = list(string.Formatter().parse(value))
     except ValueError as error:
         raise ValueError(f"{error}; write a literal brace twice") from None
-    if bad := next(
-        (name for _, name, spec, how in parts if name is not None and (not name or spec or how)), None
-    ):
-        raise ValueError(f"{{{bad}}} is not the bare name of a column; write a literal brace twice")
+    for _, name, spec, how in parts:
+        if name is not None and (not name or spec or how):
+            raise ValueError(f"{{{name}}} is not the bare name of a column; write a literal brace twice")
     return value
 
 
@@ -117,6 +123,14 @@ def _codec(value: str) -> str:
         raise ValueError(f"there is no text encoding called {value!r}") from None
 
 
+def _one_reason(value: Any, check: ValidatorFunctionWrapHandler) -> Any:
+    """A cell's types fail one by one, and each would say that the value should be of its own."""
+    try:
+        return check(value)
+    except ValidationError:
+        raise ValueError("should be text, a number, true or false, or for images a list") from None
+
+
 class _WrongCell(ValueError):
     """A value that its column cannot have, and where it stands within `defaults` or `matrix`."""
 
@@ -125,6 +139,9 @@ class _WrongCell(ValueError):
         self.cell = cell
         self.at = tuple(part for part in at if part is not None)
 
+
+Cell = Annotated[bool | int | Decimal | str | list[dict[str, str]], WrapValidator(_one_reason)]
+"""A value for a column, as YAML gives it. Only `images` takes a list."""
 
 Name = Annotated[str, StringConstraints(min_length=1)]
 Count = Annotated[int, BeforeValidator(_no_truth_value), Field(ge=1)]
@@ -185,7 +202,7 @@ class Input(Section):
     """What encloses cells with delimiters in them. Found from the header where it is not given."""
 
     encoding: Annotated[str, AfterValidator(_codec)] | None = None
-    """The text file's encoding. UTF-8, or what a byte order mark says, where it is not given."""
+    """The text file's encoding, where no byte order mark says it. UTF-8 where it is not given."""
 
     @field_validator("defaults", "matrix", mode="after")
     @classmethod
@@ -340,7 +357,9 @@ class Settings(Section):
     @classmethod
     def _an_empty_section_is_left_out(cls, value: Any) -> Any:
         if isinstance(value, Mapping):
-            return {key: each for key, each in value.items() if each is not None}
+            return {
+                key: each for key, each in value.items() if each is not None or key not in cls.model_fields
+            }
         return value
 
 
@@ -394,7 +413,7 @@ def _explain(error: Any, file: str, places: Mapping[Place, str]) -> str:
         return f"{where}: unknown key {dotted(location)}; {guess}"
     message = error["msg"].removeprefix("Value error, ").removeprefix("Input ")
     shown = isinstance(value, str | int | Decimal) and "url" not in str(place[-1:])
-    return f"{where}: {dotted(place)} {message}" + (f" (it is {str(value)[:80]!r})" if shown else "")
+    return f"{where}: {dotted(place)} {message}" + (f" (it is {masked(str(value))[:80]!r})" if shown else "")
 
 
 def _known(location: Place, places: Mapping[Place, str]) -> Place:

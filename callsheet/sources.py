@@ -11,8 +11,9 @@ import glob
 import os
 import re
 import shutil
+import stat
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from fnmatch import fnmatchcase
 from pathlib import Path
 from tempfile import NamedTemporaryFile
@@ -32,19 +33,30 @@ def find(path: str, endpoint_url: str | None = None) -> list[str]:
     """The files that a path, a glob or an `s3://` URL means, in the order of their names.
 
     Raises:
-        InputError: there is none, or S3 cannot be asked.
+        InputError: there is none, the path is a folder, or disk or S3 cannot be asked.
     """
-    if path.startswith("s3://"):
-        found = _find_s3(path, endpoint_url)
-    elif Path(path).is_file():
-        found = [path]
-    else:
-        matches = glob.glob(path, recursive=True)  # noqa: PTH207  # Path.glob takes no absolute pattern
-        found = sorted(each for each in matches if Path(each).is_file())
+    found = _find_s3(path, endpoint_url) if path.startswith("s3://") else _find_local(path)
     if not found:
         what = "no file matches" if _WILDCARD.search(path) else "there is no such file"
         raise InputError(f"{path}: {what}", hint=f"Relative paths start at {Path.cwd()}.")
     return found
+
+
+def _find_local(path: str) -> list[str]:
+    try:
+        with suppress(FileNotFoundError, NotADirectoryError):
+            mode = Path(path).stat().st_mode
+            if stat.S_ISDIR(mode):
+                raise InputError(
+                    f"{path}: is a folder", hint=f"Say which of its files: {Path(path, '*.csv')}."
+                )
+            return [path] if stat.S_ISREG(mode) else []
+        matches = glob.glob(path, recursive=True)  # noqa: PTH207  # Path.glob takes no absolute pattern
+        return sorted(each for each in matches if Path(each).is_file())
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read: {error.strerror}") from None
+    except ValueError as error:
+        raise InputError(f"{path}: is no file name: {error}") from None
 
 
 def _find_s3(url: str, endpoint_url: str | None) -> list[str]:

@@ -35,10 +35,13 @@ def parse(text: str, where: Where, places: dict[Place, str], place: Place = ()) 
         place: where the whole text belongs.
 
     Raises:
-        ConfigError: bad YAML, a key given twice, an environment variable that is not set.
+        ConfigError: bad YAML, a key given twice, an environment variable that is not set, nothing where
+            only a variable can have left it so.
     """
     try:
         node = yaml.compose(text, Loader=yaml.SafeLoader)
+        if node is None and place:
+            raise _empty(where(1), place)
         return _plain(node, where, places, place) if node else None
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else 1
@@ -61,13 +64,31 @@ def _plain(node: yaml.Node, where: Where, places: dict[Place, str], place: Place
             if key in values:
                 raise ConfigError(f"{at}: the key {dotted((*place, key))} is given twice")
             places[*place, key] = at
+            if node.flow_style and _says_nothing(value_node):
+                raise _empty(at, (*place, key))
             values[key] = _plain(value_node, where, places, (*place, key))
         return values
     if isinstance(node, yaml.SequenceNode):
         return [_plain(each, where, places, (*place, at)) for at, each in enumerate(node.value)]
     text = _environment(node.value, where(line))
-    quoted = isinstance(node, yaml.ScalarNode) and node.style is not None
-    return text if quoted else _typed(text)
+    if not isinstance(node, yaml.ScalarNode) or node.style is not None:
+        return text
+    if node.value and not text:
+        raise _empty(where(line), place)
+    return _typed(text)
+
+
+def _says_nothing(node: yaml.Node) -> bool:
+    return isinstance(node, yaml.ScalarNode) and node.style is None and not node.value
+
+
+def _empty(where: str, place: Place) -> ConfigError:
+    """Nothing stands in for a value on purpose: an empty `budget.limit` is not to mean that there is no wall.
+
+    A block's key with nothing under it is YAML's own way to say null, and stays that.
+    """
+    hint = "Write null for none, or give a variable a default: ${NAME:-...}."
+    return ConfigError(f"{where}: {dotted(place)} is empty", hint=hint)
 
 
 _resolver = yaml.resolver.Resolver()
@@ -81,13 +102,13 @@ def _typed(text: str) -> Any:
         return None
     if kind == "bool":
         return SafeConstructor.bool_values[text.lower()]
-    if kind == "int" and re.fullmatch(r"[-+]?[0-9]+", text):
-        return int(text)
-    if kind == "float":
-        try:
+    try:
+        if kind == "int" and re.fullmatch(r"[-+]?[0-9]+", text):
+            return int(text)
+        if kind == "float":
             return Decimal(text)
-        except InvalidOperation:
-            return text
+    except (ValueError, InvalidOperation):  # more digits than Python reads, or no number after all
+        return text
     # The rest is text, also what YAML 1.1 would take for a date or for a number to base 60: 16:9 is a ratio.
     return text
 
@@ -122,14 +143,14 @@ def override_with(config: dict[str, Any], override: str, places: dict[Place, str
     """Writes one `a.b=value` (the value is YAML) into plain values.
 
     Raises:
-        ConfigError: not of that form, or `a` is a single value; the message names the override, but not the
-            value of a URL, which may carry a password.
+        ConfigError: not of that form, or `a` is a single value; the message names the override, but no
+            password in a URL.
     """
     key, equals, text = override.partition("=")
     place = tuple(key.strip().split("."))
     if not equals or not all(place):
-        raise ConfigError(f"--set {override}: takes the form a.b=value")
-    where = f"--set {key}=..." if place[-1].endswith("url") else f"--set {override}"
+        raise ConfigError(f"--set {masked(override)}: takes the form a.b=value")
+    where = "--set " + masked(f"{key}=..." if place[-1].endswith("url") else override)
     section = config
     for at, part in enumerate(place[:-1], start=1):
         section[part] = section.get(part) or {}
@@ -142,6 +163,11 @@ def override_with(config: dict[str, Any], override: str, places: dict[Place, str
     section[place[-1]] = parse(text, lambda _: where, places, place)
 
 
+def masked(text: str) -> str:
+    """Text of a config as it may be shown: without what stands before the host of a URL, say a password."""
+    return re.sub(r"//.*@", "//...@", text, flags=re.DOTALL)
+
+
 def dotted(place: Place) -> str:
     """A place as people write it: `budget.limit`, in backquotes."""
-    return "`" + ".".join(str(part) for part in place) + "`"
+    return "`" + masked(".".join(str(part) for part in place)) + "`"

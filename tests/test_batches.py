@@ -6,8 +6,10 @@ import csv
 import gzip
 import io
 import json
+import os
 import re
 import sys
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -127,6 +129,12 @@ def test_ragged_lines_are_rejected_with_their_line(batch):
     assert read.total == 4
 
 
+def test_a_surplus_cell_at_the_end_of_the_file_does_not_make_up_for_one_that_is_missing(batch):
+    read = batch("prompt,a,b\none,1,2\ntwo,1\nthree,1,2,")
+    assert prompts(read) == [(2, "one")]
+    assert read.rejects["line"].to_list() == [3, 4]
+
+
 DIALECTS = {
     "commas": b"prompt,id\nsaid,a\ncaf\xc3\xa9,b\n",
     "semicolons": b"prompt;id\nsaid;a\ncaf\xc3\xa9;b\n",
@@ -215,6 +223,13 @@ def test_a_list_of_prompts_may_have_commas(batch):
 def test_an_encoding_and_a_delimiter_can_be_declared(batch):
     read = batch("prompt~id\ncafé, fort~1\n".encode("cp1252"), encoding="cp1252", delimiter="~")
     assert prompts(read) == [(2, "café, fort")]
+
+
+@pytest.mark.parametrize("written", ["utf-8-sig", "utf-16", "utf-32"])
+@pytest.mark.parametrize("declared", [None, "utf-8", "cp1252", "utf-16-le", "utf-16-be", "utf-32"])
+def test_a_byte_order_mark_is_believed_before_the_config(batch, written, declared):
+    read = batch("prompt,id\ncafé,1\n".encode(written), encoding=declared)
+    assert prompts(read) == [(2, "café")]
 
 
 def packed(content: bytes, ending: str) -> bytes:
@@ -418,6 +433,16 @@ def test_a_prompt_has_1_to_4096_characters(batch):
     assert read.rejects["value"][0] == "é" * 79 + "…"
 
 
+def test_a_nul_that_no_database_may_hold_is_rejected(batch):
+    read = batch("prompt,id,note\nx\0y,1,\nx,2\0,\nx,3,a\0b\n,4,\nno id,,\n")
+    assert read.rows["prompt"].to_list() == ["x", "no id"]
+    assert places(read) == [
+        (2, "prompt", "holds a NUL character"),
+        (3, "id", "holds a NUL character"),
+        (5, "prompt", "the prompt is empty"),
+    ]
+
+
 def test_a_repeated_id_is_rejected_and_its_first_line_named(batch):
     read = batch("id,prompt\nA,x\nB,y\n A ,z\na,w\nA,v\n")
     assert read.rows["row_id"].to_list() == ["A", "B", "a"]
@@ -444,6 +469,11 @@ def test_an_id_made_from_content_does_not_depend_on_the_matrix(batch):
     text = "prompt,model\nx,still-1\n"
     one = batch(text, matrix={"aspect_ratio": ["1:1"]}).rows["row_id"].to_list()
     assert batch(text, matrix={"aspect_ratio": ["16:9", "1:1"]}).rows["row_id"].to_list() == one
+    assert batch(text).rows["row_id"].to_list() == one, "a first axis over a column that says nothing"
+    two = {"aspect_ratio": ["1:1"], "sound": [True], "duration": [5]}
+    assert batch(text, matrix=two).rows["row_id"].to_list() == one
+    other = batch("prompt,model,aspect_ratio\nx,still-1,1:1\n")
+    assert other.rows["row_id"].to_list() != one, "what a row says is its content"
 
 
 def test_a_template_makes_the_prompt(batch):
@@ -457,6 +487,21 @@ def test_a_template_makes_the_prompt(batch):
     ]
     assert places(read) == [(3, "adjective", "is empty, and input.template needs it")]
     assert read.rows["carried"].to_list()[0] == {"adjective": "red", "product": "shoe"}
+
+
+def test_a_template_without_columns_is_every_row_s_prompt(batch):
+    read = batch("prompt,model\nold,\nolder,\nshort\n", template='a "{{x}}"')
+    assert prompts(read) == [(2, 'a "{x}"'), (3, 'a "{x}"')]
+    assert batch("a,b\nshort\n", template="x").total == 1
+
+
+@pytest.mark.parametrize(
+    "kind", [pl.List(pl.String), pl.Array(pl.String, 1), pl.Struct({"a": pl.Int8}), pl.Binary]
+)
+def test_a_template_takes_no_column_that_is_no_text(tmp_path, kind):
+    pl.DataFrame({"a": [None]}, schema={"a": kind}).write_parquet(tmp_path / "shots.parquet")
+    with pytest.raises(InputError, match=r"the column 'a' holds .*, which is no part of a prompt"):
+        read(settings(tmp_path / "shots.parquet", template="a {a}"))
 
 
 def test_a_template_with_a_column_that_is_not_there_lists_those_that_are(refusal):
@@ -496,6 +541,40 @@ def test_a_file_that_cannot_be_read_is_named_with_its_line(refusal, tmp_path, co
     assert said.startswith(str(tmp_path / name))
 
 
+def test_the_first_of_two_errors_is_told_whichever_is_found_first(tmp_path):
+    (tmp_path / "a.csv").write_text("text,id\nx,1\n")
+    (tmp_path / "b.csv").write_bytes(b"prompt,id\ncaf\xe9,1\n")
+    with pytest.raises(InputError, match=r"a\.csv, line 1: there is no column 'prompt'"):
+        read(settings(tmp_path / "*.csv"))
+    with pytest.raises(InputError, match=r"b\.csv, line 2: is not UTF-8"):
+        read(settings(tmp_path / "*.csv", columns={"prompt": "id"}))
+
+
+def test_a_path_that_is_no_file_says_what_it_is(tmp_path):
+    (tmp_path / "shots").mkdir()
+    (tmp_path / "loop").symlink_to("loop")
+    for path, says in [
+        ("shots", "shots: is a folder"),
+        ("none.csv", "none.csv: there is no such file"),
+        ("none-*.csv", "none-*.csv: no file matches"),
+        ("sho?s", "sho?s: no file matches"),
+        ("x" * 300 + ".csv", "cannot be read: File name too long"),
+        ("loop", "cannot be read: Too many levels"),
+        ("a\0b", "is no file name"),
+    ]:
+        with pytest.raises(InputError) as caught:
+            read(settings(tmp_path / path))
+        assert says in caught.value.message
+        assert (f"{tmp_path / 'shots/*.csv'}." in caught.value.hint) == (path == "shots")
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="nothing is closed to root")
+def test_a_file_in_a_closed_folder_is_named(tmp_path):
+    (tmp_path / "closed").mkdir(mode=0)
+    with pytest.raises(InputError, match=r"closed/x\.csv: cannot be read: Permission denied"):
+        read(settings(tmp_path / "closed/x.csv"))
+
+
 @pytest.mark.parametrize("ending", [".gz", ".zst"])
 def test_a_packed_file_may_have_any_encoding(tmp_path, ending):
     path = tmp_path / f"shots.csv{ending}"
@@ -520,7 +599,7 @@ def test_files_whose_columns_do_not_go_together_are_refused(tmp_path):
 
 
 def test_a_missing_file_is_named(tmp_path):
-    for path in (tmp_path / "none.csv", tmp_path / "none-*.csv", tmp_path):
+    for path in (tmp_path / "none.csv", tmp_path / "none-*.csv"):
         with pytest.raises(InputError, match=r"no such file|no file matches") as caught:
             read(settings(path))
         assert str(path) in caught.value.message
@@ -560,17 +639,48 @@ def test_parquet_is_read_with_its_types(tmp_path):
         (2, "2", "b", None, False),
     ]
     assert json.loads(found.rows["images"][0]) == [{"url": "https://h/x.png", "role": "first_frame"}]
-    assert found.rows["carried"][0] == {"price": Decimal("1.10"), "tags": ["x", "y"]}
+    assert found.rows["carried"][0] == {"price": "1.10", "tags": ["x", "y"]}
     assert found.rejects.select("line", "column", "value").rows() == [
         (3, "prompt", ""),
         (4, "duration", "5.5"),
     ]
 
 
+def test_a_carried_value_of_any_type_can_stand_in_the_ledger(tmp_path):
+    utc = datetime(2026, 5, 1, 12, tzinfo=UTC)
+    noon = utc.replace(tzinfo=None)
+    carried = {
+        "day": (noon.date(), "2026-05-01"),
+        "local": (noon, "2026-05-01T12:00:00.000000"),
+        "utc": (utc, "2026-05-01T12:00:00.000000+00:00"),
+        "clock": (noon.time(), "12:00:00"),
+        "took": (timedelta(hours=1, seconds=5), "PT1H5S"),
+        "cost": (Decimal("12345678901234567890.10"), "12345678901234567890.10"),
+        "bytes": (b"\x00\xff", "AP8="),
+        "score": (float("nan"), None),
+        "low": (float("-inf"), None),
+        "weight": (1.5, 1.5),
+        "days": ([noon.date(), None], ["2026-05-01", None]),
+        "nested": (
+            [{"at": [utc], "f": 0.5}, None],
+            [{"at": ["2026-05-01T12:00:00.000000+00:00"], "f": 0.5}, None],
+        ),
+    }
+    row = {name: given for name, (given, _) in carried.items()}
+    table = pl.DataFrame([row | {"prompt": "x"}, dict.fromkeys(row) | {"prompt": "y"}])
+    pair = pl.Series("pair", [[1.0, float("inf")], None], dtype=pl.Array(pl.Float64, 2))
+    table.with_columns(pair).write_parquet(tmp_path / "shots.parquet")
+    first, second = read(settings(tmp_path / "shots.parquet")).rows["carried"].to_list()
+    assert first == {name: kept for name, (_, kept) in carried.items()} | {"pair": [1.0, None]}
+    assert set(second.values()) == {None}
+    assert json.loads(json.dumps(first, allow_nan=False)) == first
+
+
 def test_a_nested_column_where_text_is_meant_is_refused(tmp_path):
-    pl.DataFrame({"prompt": [["a"]]}).write_parquet(tmp_path / "shots.parquet")
-    with pytest.raises(InputError, match="the column 'prompt' holds"):
-        read(settings(tmp_path / "shots.parquet"))
+    for cell in (["a"], timedelta(1)):
+        pl.DataFrame({"prompt": [cell]}).write_parquet(tmp_path / "shots.parquet")
+        with pytest.raises(InputError, match="the column 'prompt' holds"):
+            read(settings(tmp_path / "shots.parquet"))
 
 
 @pytest.fixture

@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Callable
@@ -13,6 +14,7 @@ from decimal import Decimal
 from pathlib import Path
 
 import polars as pl
+import pytest
 
 from tests.conftest import Project
 from tests.servers.prefect import ROOT, PrefectServer
@@ -151,6 +153,16 @@ def test_models_and_balance_need_no_config(project: Make) -> None:
     assert "unpriced" in listed.stdout
     assert callsheet("balance").stdout == "100.0000 USD\n"
     assert json.loads(callsheet("balance", "--json").stdout)["balance"] == "100.0000"
+    refused(callsheet("models", "--set", "service.api_key_env=OTHER"), "--set", "config")
+
+
+def test_a_key_that_is_no_block_s_is_all_that_is_said(project: Make) -> None:
+    """Without a Prefect server, which then is started, and has nothing to say on this terminal."""
+    made = project()
+    made.set(service={"api_key_block": "nope"})
+    done = callsheet("balance", str(made.config))
+    refused(done, "api_key_block", "nope")
+    assert len(done.stderr.splitlines()) == 2, done.stderr
 
 
 def test_bad_configs_name_the_place_and_cost_nothing(project: Make) -> None:
@@ -212,6 +224,31 @@ def test_a_run_that_is_killed_is_finished_by_the_same_command(project: Make, pre
     assert answer["in_doubt"] <= 4, "only what was on the wire is in doubt"
     assert answer["stored"] + answer["in_doubt"] == answer["jobs"] == 31
     assert Decimal(answer["spent"]) == made.costs()["cost"].sum()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_before_anything_is_bought_ends_with_130(
+    project: Make, prefect: PrefectServer, number: signal.Signals
+) -> None:
+    """Here while the service takes its time over the catalogue; with --json there is one object too."""
+    made = project([{"id": "a", "prompt": "x", **STILL}])
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        made.set(service={"base_url": f"http://127.0.0.1:{silent.getsockname()[1]}"})
+        with subprocess.Popen(
+            [*CALLSHEET, "run", str(made.config), "--json"],
+            env=os.environ | {"PREFECT_API_URL": prefect.api},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        ) as process:
+            silent.settimeout(60)
+            asked, _ = silent.accept()
+            process.send_signal(number)
+            out, err = process.communicate(timeout=30)
+            asked.close()
+    assert process.returncode == 130, err
+    assert "Traceback" not in err
+    assert json.loads(out)["error"] == "stopped"
 
 
 def test_the_demo_runs_clean_and_a_second_one_buys_nothing(tmp_path: Path, prefect: PrefectServer) -> None:

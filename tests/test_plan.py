@@ -474,7 +474,7 @@ def test_keys_give_price_and_kind_for_the_ledger(plan):
     assert made.keys().rows() == [(each.key, each.quoted, each.kind.value) for each in jobs(made)]
 
 
-def test_carried_values_keep_their_types(plan, tmp_path):
+def test_carried_values_come_through_the_plan_as_the_ledger_can_hold_them(plan, tmp_path):
     day = date(2026, 1, 2)
     table = pl.DataFrame(
         {"prompt": ["x"], "day": [day], "cost": [Decimal("1.10")], "tags": [["a"]], "key": [1]}
@@ -482,7 +482,7 @@ def test_carried_values_keep_their_types(plan, tmp_path):
     table.write_parquet(tmp_path / "in.parquet")
     settings = plan.settings(tmp_path / "in.parquet")
     made = make(batches.read(settings), CATALOGUE, settings, tmp_path / "plan.parquet", now=NOW)
-    assert jobs(made)[0].carried == {"day": day, "cost": Decimal("1.10"), "tags": ["a"], "key": 1}
+    assert jobs(made)[0].carried == {"day": "2026-01-02", "cost": "1.10", "tags": ["a"], "key": 1}
 
 
 def slow_total(rows: list[dict[str, Any]]) -> Decimal:

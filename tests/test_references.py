@@ -46,6 +46,8 @@ def test_images_come_in_the_order_of_the_request():
     ("text", "says"),
     [
         ("a.png", "is no JSON:"),
+        ("[" * 100_000, "is nested too deeply"),
+        (r'[{"url": "\ud800"}]', "is no JSON: "),
         ('{"url": "a.png"}', "is no JSON list"),
         ('["a.png"]', 'is no {"url": "...", "role": "..."}'),
         ('[{"role": "first_frame"}]', "is no {"),

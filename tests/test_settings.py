@@ -121,6 +121,14 @@ def test_a_ratio_without_quotes_is_no_number_to_base_sixty(write):
     assert load(write(text)).input.matrix == {"aspect_ratio": ["16:9", "1:1"]}
 
 
+@pytest.mark.parametrize("value", ["null", "{a: b}", "[a]", "[{url: 1}]"])
+def test_a_default_that_is_no_value_is_told_in_one_line(write, value):
+    said = complaint(write(SMALL), f"input.defaults.model={value}")
+    assert said.startswith(f"--set input.defaults.model={value}: `input.defaults.model")
+    assert "should be text, a number, true or false" in said
+    assert len(said.splitlines()) == 1
+
+
 def test_defaults_keep_their_types(write):
     text = SMALL.replace("shots.csv}", "shots.csv, defaults: {sound: true, duration: 5, resolution: '1080'}}")
     defaults = load(write(text)).input.defaults
@@ -134,6 +142,7 @@ def test_an_unknown_key_is_named_with_its_line_and_the_key_that_was_meant(write)
         "`limit`?", "limit?"
     )
     assert "line 5: unknown key `colour`" in complaint(write(SMALL + "\ncolour: red\n"))
+    assert "line 4: unknown key `bugdet`; did you mean budget?" in complaint(write(SMALL + "bugdet:\n"))
     text = SMALL.replace("shots.csv}", "shots.csv,\n  columns: {promt: text}}")
     assert "line 4: unknown key `input.columns.promt`; did you mean prompt?" in complaint(write(text))
 
@@ -182,12 +191,22 @@ def test_a_wrong_value_is_named_with_key_and_line(write, line, says):
         ("batch", "''", "letters, digits"),
         ("batch", "7", "should be a valid string"),
         ("service.base_url", "ftp://h", "must begin with http:// or https://"),
+        ("batch", "null", "the key `batch` is missing"),
+        ("service.base_url", "http://xn--zz", "is no address"),
+        ("service.base_url", "http://127.0.0.1:65536", "is no address"),
+        ("service.base_url", "http://h:x", "is no address"),
+        ("service.base_url", "http://:80", "is no address"),
+        ("attempts", "9" * 5000, "`attempts` "),
+        ("budget.limit", "9" * 5000, "`budget.limit` "),
         ("input.defaults.id", "1", "an id is the row's own"),
         ("input.matrix.samples", "[1, 2]", "samples is a number of a row's own"),
         ("input.matrix.model", "[]", "at least 1 item"),
         ("input.matrix.model", "[a, b, a]", "lists a value twice"),
         ("input.matrix.model", "a", "should be a valid list"),
         ("input.delimiter", "'||'", "at most 1 character"),
+        ("input.template", "a {}", "{} is not the bare name of a column"),
+        ("input.template", "a {:>3}", "{} is not the bare name of a column"),
+        ("input.template", "'a {b!r}'", "{b} is not the bare name of a column"),
         ("input.encoding", "base64", "no text encoding called 'base64'"),
         ("input.encoding", "utf-99", "no text encoding called 'utf-99'"),
     ],
@@ -208,6 +227,14 @@ def test_what_a_url_says_is_never_repeated(write):
         complaint(write(SMALL), "service.base_url=ftp://user:hunter2@h"),
         complaint(write(SMALL.replace("https://api.example.com/", "ftp://user:hunter2@h"))),
         complaint(write(SMALL), "ledger.url={postgresql://user:hunter2@h: 1}"),
+        complaint(write(SMALL), "service={base_url: 'ftp://user:hunter2@h'}"),
+        complaint(write(SMALL), "service.base_url=http://user:hunter2/x@h"),
+        complaint(write(SMALL), "ledger.url:postgresql://user:hunter2@h/db"),
+        complaint(write(SMALL), "ledger={postgresql://user:hunter2@h}"),
+        complaint(write(SMALL + "ledger: postgresql+psycopg://user:p@ss/hunter2@h/db\n")),
+        complaint(write(SMALL + f"ledger: postgresql://user:{'hunter2' * 20}@h/db\n")),
+        complaint(write(SMALL + "ledger: {postgresql://user:hunter2@h: 1}\n")),
+        complaint(write(SMALL), "postgresql://user:hunter2@h=1"),
     ):
         assert "hunter2" not in said
 
@@ -215,7 +242,7 @@ def test_what_a_url_says_is_never_repeated(write):
 def test_overrides_go_over_the_file_and_are_yaml(write):
     path = write(SMALL + "budget: {limit: 1, on_exceed: refuse}\n")
     settings = load(
-        path, ["budget.limit=2.50", "poll.interval=0.1", "input.matrix.model=[a, b]", "limits.image_rpm="]
+        path, ["budget.limit=2.50", "poll.interval=0.1", "input.matrix.model=[a, b]", "limits.image_rpm=null"]
     )
     assert settings.budget.model_dump(include={"limit", "on_exceed"}) == {
         "limit": Decimal("2.50"),
@@ -262,6 +289,28 @@ def test_variables_are_replaced_in_place_and_can_be_escaped(write, monkeypatch):
     assert settings.report.url == "out/ann/e/d"
     assert settings.input.template == "for ${price}, {product}"
     assert "line 4" in complaint(write(SMALL + 'report: {url: "${1}"}\n'))
+
+
+def test_an_empty_variable_is_no_way_to_say_none(write, monkeypatch):
+    """Least of all for the budget, whose wall would be gone."""
+    monkeypatch.setenv("EMPTY", "")
+    for line in (
+        "budget:\n  limit: ${EMPTY}",
+        "budget:\n  limit: ${EMPTY:-}",
+        "budget: {limit: }",
+    ):
+        path = write(SMALL + line + "\n")
+        assert complaint(path).endswith(": `budget.limit` is empty")
+        assert complaint(path).startswith(f"{path}, line ")
+    assert complaint(write(SMALL + "on_doubt: ${EMPTY}\n")).endswith("line 4: `on_doubt` is empty")
+    for value in ("", " ", "# none", "${EMPTY}"):
+        said = complaint(write(SMALL), f"budget.limit={value}")
+        assert said == f"--set budget.limit={value}: `budget.limit` is empty"
+    assert complaint(write(SMALL), "budget={limit: }").endswith("`budget.limit` is empty")
+    monkeypatch.setenv("NONE", "null")
+    for said in ("null", "~", "${NONE}", "${EMPTY:-null}"):
+        assert load(write(SMALL + f"budget:\n  limit: {said}\n")).budget.limit is None
+        assert load(write(SMALL + "budget: {limit: 5}\n"), [f"budget.limit={said}"]).budget.limit is None
 
 
 def test_a_key_given_twice_is_named_with_its_line(write):
