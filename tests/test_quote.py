@@ -10,7 +10,7 @@ from decimal import Decimal
 import pytest
 
 from callsheet.batches import read
-from callsheet.errors import StorageError, Stop
+from callsheet.errors import Stop, StorageError
 from callsheet.ledger import Ledger
 from callsheet.plan import Plan
 from callsheet.plan import make as make_plan
