@@ -39,13 +39,15 @@ def backlot(
     seed: Annotated[int | None, flag("seed")] = None,
     faults: Annotated[Path | None, flag("faults")] = None,
     config: Annotated[Path | None, typer.Option(help="YAML file with any of these and more.")] = None,
+    until_eof: Annotated[bool, typer.Option("--until-eof", hidden=True)] = False,  # for `server.spawn`
 ) -> None:
     """Run the whole generation service on this machine, with real pictures and films, for trying and testing.
 
     Every option can also be given as BACKLOT_<NAME>, or in the config file. A flag wins over a variable,
     a variable over the file.
     """
-    flags = {name: value for name, value in locals().items() if name != "config" and value is not None}
+    given = locals()
+    flags = {name: given[name] for name in Settings.model_fields if given.get(name) is not None}
     from backlot import server
 
     try:
@@ -58,7 +60,7 @@ def backlot(
             which = ", ".join(keys or [settings.api_key])
             typer.echo(f"The backlot listens at {address} with the key {which} (Ctrl-C stops it)")
 
-        server.run(settings, announce)
+        server.run(settings, announce, until_eof=until_eof)
     except SettingsError as error:
         typer.echo(f"backlot: {error}", err=True)
         raise typer.Exit(2) from None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import signal
 import socket
@@ -160,6 +161,37 @@ def test_workers_end_with_their_server_even_when_it_is_killed() -> None:
     while any(map(running, workers)) and time.monotonic() < deadline:
         time.sleep(0.05)
     assert not [pid for pid in workers if running(pid)]
+
+
+PARENT = """
+import sys, time, httpx
+from backlot.server import spawn
+with spawn() as (address, process):
+    try:
+        print(process.pid, flush=True)
+        time.sleep(60)
+    except KeyboardInterrupt:
+        time.sleep(0.5)
+        print(httpx.get(address + "/openapi.json").status_code, flush=True)
+        raise
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGHUP, signal.SIGINT])
+def test_a_spawned_server_ends_with_its_parent_and_not_before(how: signal.Signals) -> None:
+    """A terminal sends Ctrl-C to the whole process group; what the parent does then may need the server."""
+    command = [sys.executable, "-c", PARENT]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True) as parent:
+        assert parent.stdout
+        server = int(parent.stdout.readline())
+        os.killpg(parent.pid, how)
+        said = parent.stdout.read()
+    assert said == ("200\n" if how == signal.SIGINT else "")
+    deadline = time.monotonic() + 10
+    while running(server) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not running(server)
 
 
 def test_a_port_that_is_taken_is_said_in_a_line() -> None:
