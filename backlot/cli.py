@@ -17,7 +17,8 @@ app = typer.Typer(add_completion=False)
 def flag(name: str) -> Any:
     """The flag of a setting, with the setting's own help text; left out, the setting is not touched."""
     field = Settings.model_fields[name]
-    default = "" if field.default is None else f" [default: {field.default}]"
+    # In round brackets: rich takes square ones for a tag, and drops them.
+    default = "" if field.default is None else f" (default: {field.default})"
     return typer.Option(help=f"{field.description}{default}", show_default=False)
 
 

@@ -43,10 +43,11 @@ def running(pid: int) -> bool:
         return False
 
 
-def test_help_explains_every_option() -> None:
-    shown = CliRunner().invoke(app, ["--help"], terminal_width=200)
+def test_help_explains_every_option_with_its_default() -> None:
+    shown = CliRunner().invoke(app, ["--help"], env={"COLUMNS": "200"})
     assert shown.exit_code == 0
     assert all(flag in shown.output for flag in FLAGS.split())
+    assert all(f"(default: {default})" in shown.output for default in (8400, "sk_backlot", 600, "100.0000"))
 
 
 def test_a_flag_wins_over_a_variable_and_a_variable_over_the_file(tmp_path: Path) -> None:
