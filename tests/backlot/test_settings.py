@@ -59,6 +59,12 @@ def test_a_flag_wins_over_a_variable_and_a_variable_over_the_file(tmp_path: Path
     assert settings.safety.words == ("teapot",)
 
 
+def test_an_empty_variable_is_not_set() -> None:
+    """An empty state folder would be the current one."""
+    empty = {"BACKLOT_STATE": "", "BACKLOT_CONFIG": "", "BACKLOT_SEED": ""}
+    assert read_settings(None, {}, empty) == Settings()
+
+
 @pytest.mark.parametrize(
     ("config", "environ", "complaint"),
     [
@@ -201,3 +207,13 @@ def test_a_port_that_is_taken_is_said_in_a_line() -> None:
         result = CliRunner().invoke(app, ["--port", str(port)])
     assert result.exit_code == 2
     assert f"cannot listen on 127.0.0.1 port {port}" in result.output
+
+
+@pytest.mark.parametrize("where", ["file", "file/inside", "folder"])
+def test_a_state_folder_that_cannot_be_used_is_said_in_a_line(tmp_path: Path, where: str) -> None:
+    """It is a file, or lies in one; or its database is no file."""
+    (tmp_path / "file").touch()
+    (tmp_path / "folder/backlot.db").mkdir(parents=True)
+    result = CliRunner().invoke(app, ["--port", "0", "--state", str(tmp_path / where)])
+    assert result.exit_code == 2
+    assert f"the state folder {tmp_path / where} cannot be used" in result.output
