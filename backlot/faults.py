@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from decimal import Decimal
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar, cast
@@ -224,8 +224,8 @@ class Struck(tuple[Rule, ...]):
         """The first fault of a kind."""
         return next((rule for rule in self if isinstance(rule, kind)), None)
 
-    async def before(self, window: Window, concurrency: int, now: float) -> None:
-        """What happens before the request is carried out.
+    async def before(self, window: Window, concurrency: int, clock: Callable[[], float]) -> None:
+        """What happens before the request is carried out. A delay takes time: the clock is read after it.
 
         Raises:
             Refused, Page, Dropped: the request ends here.
@@ -239,7 +239,7 @@ class Struck(tuple[Rule, ...]):
                 case FailRequest():
                     raise Refused("server_error", "The server had an internal failure.", status=rule.status)
                 case Limit(kind="window"):
-                    raise window.full(now)
+                    raise window.full(clock())
                 case Limit():
                     raise lanes_full(concurrency)
                 case Drop(when="before_charging"):
