@@ -47,6 +47,7 @@ class Window:
 
     def full(self, now: float) -> Refused:
         """The 429 of a full window; who waits for `Retry-After` seconds is never early."""
+        self.roll(now)
         wait = math.ceil((self.index + 1) * self.seconds - now)
         message = f"Rate limit reached: {self.limit} requests per {self.seconds} seconds."
         return Refused("rate_limit", message, headers={"Retry-After": str(max(wait, 1))})

@@ -158,7 +158,7 @@ def add_reads(app: FastAPI, service: Service) -> None:
 
     async def faults(endpoint: Endpoint, caller: Caller, model: str = "") -> None:
         struck = service.faults.match(endpoint, model)
-        await struck.before(caller.workspace.reads, caller.workspace.concurrency, service.clock())
+        await struck.before(caller.workspace.reads, caller.workspace.concurrency, service.clock)
         struck.after({})
 
     @app.get("/v2/models", **openapi.LIST_MODELS)
@@ -252,7 +252,7 @@ def add_downloads(app: FastAPI, service: Service) -> None:
         recipe = service.media(generation_id, index, signed.get("exp", ""), signed.get("sig", ""))
         struck = service.faults.match("downloads", recipe.model, recipe.prompt)
         workspace = next(iter(service.workspaces.values()))
-        await struck.before(workspace.reads, workspace.concurrency, service.clock())
+        await struck.before(workspace.reads, workspace.concurrency, service.clock)
         if struck.find(WrongType):
             raise Page(200)
         made = await service.studio.get(recipe)

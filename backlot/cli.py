@@ -17,7 +17,8 @@ app = typer.Typer(add_completion=False)
 def flag(name: str) -> Any:
     """The flag of a setting, with the setting's own help text; left out, the setting is not touched."""
     field = Settings.model_fields[name]
-    default = "" if field.default is None else f" [default: {field.default}]"
+    # In round brackets: rich takes square ones for a tag, and drops them.
+    default = "" if field.default is None else f" (default: {field.default})"
     return typer.Option(help=f"{field.description}{default}", show_default=False)
 
 
@@ -39,13 +40,15 @@ def backlot(
     seed: Annotated[int | None, flag("seed")] = None,
     faults: Annotated[Path | None, flag("faults")] = None,
     config: Annotated[Path | None, typer.Option(help="YAML file with any of these and more.")] = None,
+    until_eof: Annotated[bool, typer.Option("--until-eof", hidden=True)] = False,  # for `server.spawn`
 ) -> None:
     """Run the whole generation service on this machine, with real pictures and films, for trying and testing.
 
     Every option can also be given as BACKLOT_<NAME>, or in the config file. A flag wins over a variable,
     a variable over the file.
     """
-    flags = {name: value for name, value in locals().items() if name != "config" and value is not None}
+    given = locals()
+    flags = {name: given[name] for name in Settings.model_fields if given.get(name) is not None}
     from backlot import server
 
     try:
@@ -58,7 +61,7 @@ def backlot(
             which = ", ".join(keys or [settings.api_key])
             typer.echo(f"The backlot listens at {address} with the key {which} (Ctrl-C stops it)")
 
-        server.run(settings, announce)
+        server.run(settings, announce, until_eof=until_eof)
     except SettingsError as error:
         typer.echo(f"backlot: {error}", err=True)
         raise typer.Exit(2) from None

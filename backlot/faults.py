@@ -14,12 +14,12 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from decimal import Decimal
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar, cast
 
-from pydantic import Field, TypeAdapter, ValidationError, model_validator
+from pydantic import BeforeValidator, Field, TypeAdapter, ValidationError, model_validator
 
 from backlot.accounts import Window, lanes_full
 from backlot.catalogue import Money, Shape
@@ -47,6 +47,13 @@ class Page(Exception):
         self.body = body
 
 
+Nth = Annotated[
+    tuple[Annotated[int, Field(ge=1)], ...],
+    BeforeValidator(lambda nth: nth if isinstance(nth, list | tuple) else (nth,)),
+]
+"""One number or several."""
+
+
 class Rule(Shape):
     """What a rule matches: everything that it names must fit.
 
@@ -54,11 +61,15 @@ class Rule(Shape):
     """
 
     acts_on: ClassVar[frozenset[Endpoint]] = EVERYWHERE
+    known: ClassVar[dict[str, frozenset[Endpoint]]] = {  # where a request has one
+        "prompt": frozenset({"images", "videos", "status", "downloads"}),
+        "model": frozenset({"images", "videos", "status", "downloads", "model"}),
+    }
 
     endpoint: Endpoint | None = None
     model: str | None = None
     prompt: str | None = None
-    nth: int | tuple[int, ...] | None = None
+    nth: Nth | None = None
     probability: float = Field(default=1, ge=0, le=1)
 
     @model_validator(mode="after")
@@ -66,6 +77,11 @@ class Rule(Shape):
         """A rule that could never do anything is a mistake."""
         if self.endpoint and self.endpoint not in self.acts_on:
             raise ValueError(f"this fault acts on {', '.join(sorted(self.acts_on))} only")
+        if self.nth == ():
+            raise ValueError("nth names no request")
+        for name, endpoints in self.known.items():
+            if getattr(self, name) is not None and self.endpoint and self.endpoint not in endpoints:
+                raise ValueError(f"only {', '.join(sorted(endpoints))} have a {name}")
         return self
 
     def fits(self, endpoint: Endpoint, model: str, prompt: str) -> bool:
@@ -208,9 +224,8 @@ class Faults:
             if not rule.fits(endpoint, model, prompt):
                 continue
             self.seen[n] += 1
-            wanted = rule.nth if isinstance(rule.nth, tuple) else (rule.nth,)
             lucky = self.chance[n].random() >= rule.probability
-            if (rule.nth is None or self.seen[n] in wanted) and not lucky:
+            if (rule.nth is None or self.seen[n] in rule.nth) and not lucky:
                 struck.append(rule)
         return Struck(struck)
 
@@ -224,8 +239,8 @@ class Struck(tuple[Rule, ...]):
         """The first fault of a kind."""
         return next((rule for rule in self if isinstance(rule, kind)), None)
 
-    async def before(self, window: Window, concurrency: int, now: float) -> None:
-        """What happens before the request is carried out.
+    async def before(self, window: Window, concurrency: int, clock: Callable[[], float]) -> None:
+        """What happens before the request is carried out. A delay takes time: the clock is read after it.
 
         Raises:
             Refused, Page, Dropped: the request ends here.
@@ -239,7 +254,7 @@ class Struck(tuple[Rule, ...]):
                 case FailRequest():
                     raise Refused("server_error", "The server had an internal failure.", status=rule.status)
                 case Limit(kind="window"):
-                    raise window.full(now)
+                    raise window.full(clock())
                 case Limit():
                     raise lanes_full(concurrency)
                 case Drop(when="before_charging"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import re
 import signal
 import socket
@@ -68,8 +69,8 @@ def address(listener: socket.socket) -> str:
     return f"http://{host}:{port}"
 
 
-def run(settings: Settings, announce: Callable[[str], None]) -> None:
-    """Serve until Ctrl-C or SIGTERM; `announce` is told the base URL.
+def run(settings: Settings, announce: Callable[[str], None], *, until_eof: bool = False) -> None:
+    """Serve until Ctrl-C or SIGTERM, or until stdin ends; `announce` is told the base URL.
 
     Raises:
         SettingsError: see `Service` and `listen`.
@@ -78,11 +79,21 @@ def run(settings: Settings, announce: Callable[[str], None]) -> None:
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     service = Service(settings)
     with closing(service.store), listen(settings) as listener:
+        server = uvicorn.Server(configure(service))
+        if until_eof:
+            threading.Thread(target=end_with_stdin, args=[server], daemon=True).start()
         announce(address(listener))
         try:
-            uvicorn.Server(configure(service)).run(sockets=[listener])
+            server.run(sockets=[listener])
         except KeyboardInterrupt:
             return
+
+
+def end_with_stdin(server: uvicorn.Server) -> None:
+    """Stop the server when nobody holds the other end of stdin any more."""
+    while os.read(0, 1024):  # not sys.stdin: its lock would be in the way when the interpreter ends
+        pass
+    server.should_exit = True
 
 
 @dataclass(frozen=True)
@@ -120,12 +131,14 @@ def serve(settings: Settings | None = None, clock: Callable[[], float] = time.ti
 def spawn(*flags: str) -> Iterator[tuple[str, subprocess.Popen[str]]]:
     """Serve from a child process, `python -m backlot --port 0 <flags>`; yields its base URL and the process.
 
+    The child ends with this process, however that ends, and not before: a Ctrl-C on the terminal is ours.
+
     Raises:
         SettingsError: it did not start; why, it has said on stderr.
     """
-    command = [sys.executable, "-m", "backlot", "--port", "0", *flags]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)  # noqa: S603 - our own program
-    with process:
+    command = [sys.executable, "-m", "backlot", "--port", "0", "--until-eof", *flags]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, start_new_session=True) as process:  # noqa: S603 - our own program
         try:
             line = process.stdout.readline() if process.stdout else ""
             if not (found := re.search(r"http://\S+", line)):

@@ -171,7 +171,7 @@ class Service:
         workspace = caller.workspace
         image = await self.draft(caller, "image", request)
         struck = self.faults.match("images", image.model, request.prompt)
-        await struck.before(workspace.windows["image"], workspace.concurrency, self.clock())
+        await struck.before(workspace.windows["image"], workspace.concurrency, self.clock)
         image.cost += struck.surcharge
         charged = Decimal(0)
         self.settle(self.clock())
@@ -192,7 +192,7 @@ class Service:
         workspace = caller.workspace
         video = await self.draft(caller, "video", request)
         struck = self.faults.match("videos", video.model, request.prompt)
-        await struck.before(workspace.windows["video"], workspace.concurrency, self.clock())
+        await struck.before(workspace.windows["video"], workspace.concurrency, self.clock)
         video.cost += struck.surcharge
         now = self.clock()
         self.settle(now)
@@ -227,7 +227,7 @@ class Service:
         ):
             raise Refused("not_found", f"No video generation with id '{generation_id}'.", "id")
         struck = self.faults.match("status", video.model, video.recipe.prompt)
-        await struck.before(caller.workspace.reads, caller.workspace.concurrency, self.clock())
+        await struck.before(caller.workspace.reads, caller.workspace.concurrency, self.clock)
         return struck.after(self.video_answer(video, base, struck))
 
     # Answers

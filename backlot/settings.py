@@ -94,24 +94,20 @@ class Settings(Shape):
 
 
 def read_settings(config: Path | None, flags: Mapping[str, Any], environ: Mapping[str, str]) -> Settings:
-    """Settings from flags, then `BACKLOT_*` variables, then the config file.
+    """Settings from flags, then `BACKLOT_*` variables, then the config file. An empty variable is not set.
 
     Raises:
         SettingsError: something is wrong; the message names the source and the key.
     """
-    config = config or (Path(environ["BACKLOT_CONFIG"]) if environ.get("BACKLOT_CONFIG") else None)
+    variables = {name: environ.get(f"BACKLOT_{name.upper()}") for name in ("config", *Settings.model_fields)}
+    found = {name: value for name, value in variables.items() if value}
+    if in_environment := found.pop("config", None):
+        config = config or Path(in_environment)
     values: dict[str, Any] = {}
     sources: dict[str, str] = {}
     for source, entries in (
         (str(config), read_mapping(config) if config else {}),
-        (
-            "the environment",
-            {
-                n: environ[f"BACKLOT_{n.upper()}"]
-                for n in Settings.model_fields
-                if f"BACKLOT_{n.upper()}" in environ
-            },
-        ),
+        ("the environment", found),
         ("the command line", flags),
     ):
         values |= entries

@@ -86,13 +86,20 @@ def whole(dollars: Decimal) -> int:
 
 
 class Store:
-    """The database, used from the event loop's thread alone."""
+    """The database, used from the event loop's thread alone.
+
+    Raises:
+        SettingsError: the folder cannot be used, or another server uses it.
+    """
 
     def __init__(self, folder: Path | None) -> None:
-        if folder:
-            folder.mkdir(parents=True, exist_ok=True)
         path = str(folder / "backlot.db") if folder else ":memory:"
-        self.db = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=1)
+        try:
+            if folder:
+                folder.mkdir(parents=True, exist_ok=True)
+            self.db = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=1)
+        except (OSError, sqlite3.DatabaseError) as error:
+            raise SettingsError(f"the state folder {folder} cannot be used: {error}") from None
         try:
             # Exclusive: two servers on one state folder would sell the same balance twice.
             self.db.execute("PRAGMA locking_mode = EXCLUSIVE")

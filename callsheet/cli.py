@@ -35,6 +35,7 @@ DEMO_BACKLOT = (
     *("--state", "out/demo/backlot", "--api-key", DEMO_KEY, "--balance", "25.0000"),
     *("--image-seconds", "1.5", "--video-seconds", "6", "--concurrency", "8"),
 )
+DEMO_PORT = Path("out/demo/port")  # where files of an unfinished demo wait: the port is in their URLs
 
 app = typer.Typer(
     name="callsheet",
@@ -283,6 +284,7 @@ def balance(config: OptionalConfig = None, set_: Sets = None, json: Json = False
 @app.command()
 def demo() -> None:
     """Run a real batch against a service on this machine: no account, no money, real pictures and films."""
+    from backlot.errors import SettingsError
     from backlot.server import spawn
     from callsheet import show
 
@@ -291,17 +293,27 @@ def demo() -> None:
         raise ConfigError(
             f"{config} is not here", hint="Run the demo from the project's root, where configs/ is."
         )
-    with spawn(*DEMO_BACKLOT) as (base_url, _):
-        os.environ |= {"CALLSHEET_BASE_URL": base_url, "CALLSHEET_API_KEY": DEMO_KEY}
-        show.err.print(f"The backlot, a service in a box, listens at {base_url}.")
-        _settings(config, None)
+    port = DEMO_PORT.read_text() if DEMO_PORT.exists() else "0"
+    try:
+        with spawn(*DEMO_BACKLOT, "--port", port) as (base_url, _):
+            DEMO_PORT.write_text(base_url.rpartition(":")[2])
+            os.environ |= {"CALLSHEET_BASE_URL": base_url, "CALLSHEET_API_KEY": DEMO_KEY}
+            show.err.print(f"The backlot, a service in a box, listens at {base_url}.")
+            _settings(config, None)
 
-        async def flow() -> Any:
-            from flows.generate import generate_batch
+            async def flow() -> Any:
+                from flows.generate import generate_batch
 
-            return await generate_batch(str(config))
+                return await generate_batch(str(config))
 
-        summary = _watched(flow)
+            summary = _watched(flow)
+    except SettingsError:
+        raise ConfigError(
+            "the demo's backlot did not start",
+            hint="The line above says why. End what is in its way, or start afresh: rm -r out/demo",
+        ) from None
+    if not summary.pending:
+        DEMO_PORT.unlink(missing_ok=True)
     show.show_summary(summary)
     show.show_demo(summary)
     # The demo has a row that the service refuses, on purpose.

@@ -170,7 +170,9 @@ def show_summary(summary: Summary) -> None:
 def show_demo(summary: Summary) -> None:
     """Says what the demo has made, and what to try next."""
     report = Path(summary.manifest).parent
-    if summary.submissions == 0:
+    if summary.outcome == "stopped" or summary.pending:
+        out.print("\nThe same command again goes on from here.")
+    elif summary.submissions == 0:
         out.print("\n[green]Nothing was bought:[/] everything here is paid for and stored already.")
         out.print("To start afresh: rm -r out/demo")
     else:

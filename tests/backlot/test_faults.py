@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
+import math
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -10,7 +12,8 @@ from typing import Any
 import httpx
 import pytest
 
-from backlot.errors import SettingsError
+from backlot.accounts import Window
+from backlot.errors import Refused, SettingsError
 from backlot.faults import read_faults
 from backlot.server import serve
 from backlot.settings import Settings
@@ -63,6 +66,30 @@ def test_both_429s_on_demand(faulty: Faulty) -> None:
     assert ("Retry-After" in window.headers, "Retry-After" in lanes.headers) == (True, False)
     video = film(api).json()["id"]
     refused(api.get(f"/v2/videos/generations/{video}"), 429, "rate_limit")
+
+
+def test_a_429_on_demand_says_one_moment_in_both_its_headers(faulty: Faulty, clock: Clock) -> None:
+    clock.now = math.ceil(clock.now / 60) * 60 + 12
+    answer = draw(faulty("{endpoint: images, do: rate_limit}"))  # the very first request
+    assert answer.headers["Retry-After"] == "48"
+    assert int(answer.headers["X-RateLimit-Reset"]) == clock.now + 48
+
+
+def test_a_429_after_a_delay_speaks_of_the_window_that_has_come(tmp_path: Path) -> None:
+    path = tmp_path / "faults.yaml"
+    path.write_text("rules: [{do: delay, seconds: 0.01}, {do: rate_limit}]")
+    clock = Clock()
+
+    async def refuse() -> None:
+        window = Window(limit=1, seconds=60)
+        refusing = asyncio.create_task(read_faults(path).match("images").before(window, 1, clock))
+        await asyncio.sleep(0)  # it is in its delay now
+        clock.now += 70
+        await refusing
+
+    with pytest.raises(Refused) as full:
+        asyncio.run(refuse())
+    assert full.value.headers["Retry-After"] == "50"
 
 
 @pytest.mark.parametrize(("when", "left"), [("before_charging", "100.0000"), ("after_charging", "99.9600")])
@@ -170,6 +197,11 @@ def test_chance_is_repeatable_by_its_seed(tmp_path: Path) -> None:
         ("rules: [{do: explode}]", "explode"),
         ("rules: [{endpoint: images, do: error, status: 418}]", "status"),
         ("rules: [{endpoint: images, do: truncate}]", "downloads only"),
+        ("rules: [{endpoint: balance, prompt: x, do: error}]", "have a prompt"),
+        ("rules: [{endpoint: models, model: still-1, do: error}]", "have a model"),
+        ("rules: [{do: error, nth: 0}]", "rules.0.error.nth.0: Input should be greater"),
+        ("rules: [{do: error, nth: [1, 0]}]", "rules.0.error.nth.1: Input should be greater"),
+        ("rules: [{do: error, nth: []}]", "nth names no request"),
         ("rules: [{do: surcharge, amount: 0.01}]", "in quotes"),
         ("rules: [{do: fail_video, code: oops}]", "code is one of"),
         ("rules: [{do: delay, seconds: 1, colour: red}]", "colour"),

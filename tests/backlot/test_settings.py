@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import signal
 import socket
@@ -42,10 +43,11 @@ def running(pid: int) -> bool:
         return False
 
 
-def test_help_explains_every_option() -> None:
-    shown = CliRunner().invoke(app, ["--help"], terminal_width=200)
+def test_help_explains_every_option_with_its_default() -> None:
+    shown = CliRunner().invoke(app, ["--help"], env={"COLUMNS": "200"})
     assert shown.exit_code == 0
     assert all(flag in shown.output for flag in FLAGS.split())
+    assert all(f"(default: {default})" in shown.output for default in (8400, "sk_backlot", 600, "100.0000"))
 
 
 def test_a_flag_wins_over_a_variable_and_a_variable_over_the_file(tmp_path: Path) -> None:
@@ -55,6 +57,12 @@ def test_a_flag_wins_over_a_variable_and_a_variable_over_the_file(tmp_path: Path
     settings = read_settings(None, {"window": 3}, environ)
     assert (settings.balance, settings.seed, settings.window) == (Decimal("1.5000"), 2, 3)
     assert settings.safety.words == ("teapot",)
+
+
+def test_an_empty_variable_is_not_set() -> None:
+    """An empty state folder would be the current one."""
+    empty = {"BACKLOT_STATE": "", "BACKLOT_CONFIG": "", "BACKLOT_SEED": ""}
+    assert read_settings(None, {}, empty) == Settings()
 
 
 @pytest.mark.parametrize(
@@ -162,9 +170,50 @@ def test_workers_end_with_their_server_even_when_it_is_killed() -> None:
     assert not [pid for pid in workers if running(pid)]
 
 
+PARENT = """
+import sys, time, httpx
+from backlot.server import spawn
+with spawn() as (address, process):
+    try:
+        print(process.pid, flush=True)
+        time.sleep(60)
+    except KeyboardInterrupt:
+        time.sleep(0.5)
+        print(httpx.get(address + "/openapi.json").status_code, flush=True)
+        raise
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGHUP, signal.SIGINT])
+def test_a_spawned_server_ends_with_its_parent_and_not_before(how: signal.Signals) -> None:
+    """A terminal sends Ctrl-C to the whole process group; what the parent does then may need the server."""
+    command = [sys.executable, "-c", PARENT]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True) as parent:
+        assert parent.stdout
+        server = int(parent.stdout.readline())
+        os.killpg(parent.pid, how)
+        said = parent.stdout.read()
+    assert said == ("200\n" if how == signal.SIGINT else "")
+    deadline = time.monotonic() + 10
+    while running(server) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not running(server)
+
+
 def test_a_port_that_is_taken_is_said_in_a_line() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         result = CliRunner().invoke(app, ["--port", str(port)])
     assert result.exit_code == 2
     assert f"cannot listen on 127.0.0.1 port {port}" in result.output
+
+
+@pytest.mark.parametrize("where", ["file", "file/inside", "folder"])
+def test_a_state_folder_that_cannot_be_used_is_said_in_a_line(tmp_path: Path, where: str) -> None:
+    """It is a file, or lies in one; or its database is no file."""
+    (tmp_path / "file").touch()
+    (tmp_path / "folder/backlot.db").mkdir(parents=True)
+    result = CliRunner().invoke(app, ["--port", "0", "--state", str(tmp_path / where)])
+    assert result.exit_code == 2
+    assert f"the state folder {tmp_path / where} cannot be used" in result.output
