@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
+from backlot.faults import Faults
 from callsheet.service.client import Client
 from tests.conftest import Project
 
@@ -110,6 +111,31 @@ def test_a_videos_expired_url_is_renewed_by_polling_again(faulty: Make) -> None:
     assert (
         faulty(FILM, {"endpoint": "status", "nth": 1, "do": "expire_url"}, video_seconds=0).run().stored == 1
     )
+
+
+@pytest.mark.parametrize(
+    "then",
+    [{"do": "error", "status": 503}, {"do": "rate_limit", "kind": "window"}, {"do": "expire_url"}],
+    ids=["503", "429", "expired-again"],
+)
+def test_a_video_is_not_lost_because_asking_for_a_fresh_url_failed_once(
+    faulty: Make, then: dict[str, Any]
+) -> None:
+    expired = {"endpoint": "status", "nth": 1, "do": "expire_url"}
+    made = faulty(FILM, expired, {"endpoint": "status", "nth": 2} | then, video_seconds=0)
+    assert (made.run().stored, made.run().submissions) == (1, 0)
+
+
+def test_a_video_that_the_service_cannot_be_asked_about_is_left_for_the_next_run(faulty: Make) -> None:
+    """Its URL works no more and its time is over, but only an answer can say that it is lost."""
+    unasked = {"endpoint": "status", "nth": list(range(2, 100)), "do": "error", "status": 503}
+    expired = {"endpoint": "status", "nth": 1, "do": "expire_url"}
+    made = faulty(FILM, expired, unasked, video_seconds=0, media_ttl=1)
+    made.set(poll={"timeout": 1.5})
+    first = made.run()
+    assert (first.lost, first.pending, first.exit_code) == (0, 1, 3)
+    made.backlot.service.faults = Faults()
+    assert made.run().lost == 1
 
 
 def test_a_video_that_fails_is_failed_and_free(faulty: Make) -> None:
