@@ -184,6 +184,80 @@ def test_money_is_read_to_six_decimals_and_never_as_a_float() -> None:
             cost(impossible)
 
 
+def with_text(answer: Any, old: str, new: str, status: int = 200) -> Behaviour:
+    text = json.dumps(answer)
+    assert old in text
+    return reply(status, text.replace(old, new).encode())
+
+
+HALF = r"\ud83d"
+"""Half a surrogate pair: JSON can escape it, and no database and no file can hold it."""
+
+
+def test_text_that_nothing_can_hold_is_made_writable() -> None:
+    bought = ask(with_text(IMAGE, '"billable_unit": "image"', rf'"billable_unit": "a{HALF}\u0000"'), image)
+    assert bought.value.usage.billable_unit == "a??"
+    signed = ask(with_text(IMAGE, "sig=a", f"sig={HALF}"), image).value.media[0].url
+    assert signed.endswith("sig=?%2Fb")
+    smile = ask(with_text(IMAGE, '"billable_unit": "image"', r'"billable_unit": "\ud83d\ude00"'), image)
+    assert smile.value.usage.billable_unit == "\U0001f600", "whole pairs stay"
+    error = {"error": {"message": "a sunny day X", "code": "content_policy_violation"}}
+    with pytest.raises(ContentPolicyViolation, match=r"a sunny day \?"):
+        ask(with_text(error, "X", HALF, 422), image)
+    failed = {"status": "failed", "error": {"message": "X", "code": "server_error"}}
+    assert ask(with_text(failed, "X", HALF), lambda client: client.video("v")).message == "?"
+    catalogue = ask(with_text([MODEL], '"name": "M"', f'"name": "{HALF}"'), lambda client: client.models())
+    assert catalogue["m"].name == "?"
+
+
+@pytest.mark.parametrize(
+    "old, new",
+    [
+        ('"total_cost": 0.04', '"total_cost": 1e9999999999999999999'),
+        ("2026-01-01T00:00:00.000Z", "9999-12-31T23:59:59.999-01:00"),
+        ("2026-01-01T00:00:00.000Z", "0001-01-01T00:00:00.000+01:00"),
+    ],
+    ids=["cost", "deletes-at-9999", "deletes-at-1"],
+)
+def test_a_value_that_nothing_can_hold_is_an_unreadable_answer(old: str, new: str) -> None:
+    with pytest.raises(MaybeSent, match="cannot be read") as caught:
+        ask(with_text(IMAGE, old, new), image)
+    assert verdicts.submit(caught.value) is Verdict.IN_DOUBT
+    with pytest.raises(Refusal, match="without the service's error body"):
+        ask(reply(500, b'{"error": 1e9999999999999999999}'), image)
+
+
+def test_the_time_of_deletion_is_read_in_utc() -> None:
+    [media] = ask(with_text(IMAGE, "00:00:00.000Z", "00:00:00.000+02:00"), image).value.media
+    assert media.deletes_at == datetime(2025, 12, 31, 22, tzinfo=UTC)
+    assert media.deletes_at.tzinfo is UTC
+
+
+def test_an_odd_number_that_only_describes_a_file_gives_up_no_paid_one() -> None:
+    odd = {"width": 10**30, "height": -1, "duration": 10**400, "fps": "many", "has_sound": "loud"}
+    [media] = ask(json_reply({**IMAGE, "data": [VIDEO | odd]}), image).value.media
+    assert (media.width, media.height, media.duration, media.fps, media.has_sound) == (None,) * 5
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [{"X-RateLimit-Reset": "9" * 400}, {"X-RateLimit-Limit": "1_000"}, {"X-RateLimit-Remaining": "-1"}],
+)
+def test_unreadable_rate_headers_are_ignored(headers: dict[str, str]) -> None:
+    assert ask(json_reply(IMAGE, headers=RATE | headers), image).rate is None
+
+
+@pytest.mark.parametrize("zone", ["+99999999999999999999", "+2360"])
+def test_an_unreadable_date_is_ignored(zone: str) -> None:
+    headers = {**RATE, "Date": f"Mon, 01 Jan 0001 00:00:00 {zone}"}
+    assert ask(json_reply(IMAGE, headers=headers), image).rate == RateHeaders(60, 59, 1700000060, None)
+
+
+def test_a_balance_that_is_none_is_said_so() -> None:
+    with pytest.raises(MaybeSent, match="cannot be read: balance"):
+        ask(json_reply({"currency": "USD", "balance": "1e40"}), lambda client: client.balance())
+
+
 @pytest.mark.parametrize("lacking", ["id", "data", "usage"])
 def test_an_image_without_id_file_or_cost_is_in_doubt(lacking: str) -> None:
     partial = {name: value for name, value in IMAGE.items() if name != lacking}
@@ -302,7 +376,7 @@ def test_balance_and_costs_are_exact() -> None:
             return await client.balance(), await client.costs(day, day.replace(hour=12))
 
         balance, read_costs = run(server.url, read)
-    assert str(balance) == "12.3456"
+    assert str(balance) == "12.345600"
     assert [str(day.cost) for day in read_costs.data] == ["0.100000", "0.200000"]
     assert str(read_costs.total_cost) == "0.300000"
     query = httpx.URL(server.requests[1].split(b" ")[1].decode()).params

@@ -10,6 +10,7 @@ The API key goes to the API alone: not to download URLs, not along redirects, no
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from datetime import datetime
@@ -211,9 +212,9 @@ class Client:
                 with _failures(what):
                     await response.aread()
                 raise self._refusal(what, response)
-            length = response.headers.get("Content-Length", "")
+            length = _number(response.headers, "Content-Length")
             mime_type = response.headers.get("Content-Type", "").partition(";")[0].strip().lower()
-            yield Download(_chunks(what, response), int(length) if length.isdecimal() else None, mime_type)
+            yield Download(_chunks(what, response), length, mime_type)
         finally:
             await response.aclose()
 
@@ -279,16 +280,21 @@ def _retry_after(headers: httpx.Headers) -> float | None:
     return float(text) if text.isdecimal() else WINDOW
 
 
+def _number(headers: httpx.Headers, name: str) -> int | None:
+    """A header of digits (INTERFACE 8); None where it is not there, or is no number that a clock can hold."""
+    text = headers.get(name, "")
+    return int(text) if re.fullmatch("[0-9]{1,15}", text) else None
+
+
 def _rate(headers: httpx.Headers) -> RateHeaders | None:
-    try:
-        limit, remaining, reset = (
-            int(headers[f"X-RateLimit-{name}"]) for name in ("Limit", "Remaining", "Reset")
-        )
-    except (KeyError, ValueError):
+    limit, remaining, reset = (
+        _number(headers, f"X-RateLimit-{name}") for name in ("Limit", "Remaining", "Reset")
+    )
+    if limit is None or remaining is None or reset is None:
         return None
     try:
         date = parsedate_to_datetime(headers["Date"]).timestamp()
-    except (KeyError, ValueError):
+    except (KeyError, ValueError, ArithmeticError):
         date = None
     return RateHeaders(limit, remaining, reset, date)
 
@@ -311,7 +317,7 @@ def _readable(response: httpx.Response, shape: Callable[[Any], T]) -> T:
     try:
         content = parse(response.content)
         return shape(content)
-    except ValueError as error:
+    except (ValueError, ArithmeticError) as error:
         what = f"{response.request.method} {response.request.url.path}"
         known = content.get("id") if isinstance(content, dict) else None
         raise MaybeSent(
