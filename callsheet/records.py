@@ -149,9 +149,13 @@ class Usage(Wire):
     quantity: Decimal
 
 
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
 def _in_utc(moment: datetime) -> datetime:
+    """Some write "no time" as the year 1, which does not come back from the ledger's text: 1970 is as past."""
     try:
-        return moment.astimezone(UTC)
+        return max(moment.astimezone(UTC), _EPOCH)
     except OverflowError:
         raise ValueError("is not within the years 1 to 9999 in UTC") from None
 

@@ -131,9 +131,12 @@ def test_an_answer_without_the_error_body_keeps_its_status_as_code() -> None:
     assert caught.value.rate is None
 
 
+UNREADABLE = [(text, WINDOW) for text in ("soon", "", "-1", "3601", "9" * 400)]
+
+
 @pytest.mark.parametrize(
     "header, seconds",
-    [("0", 0.0), ("30", 30.0), ("soon", WINDOW), ("", WINDOW), ("-1", WINDOW), (None, None)],
+    [("0", 0.0), ("30", 30.0), ("3600", 3600.0), *UNREADABLE, (None, None)],
 )
 def test_retry_after(header: str | None, seconds: float | None) -> None:
     headers = {} if header is None else {"Retry-After": header}
@@ -231,6 +234,8 @@ def test_the_time_of_deletion_is_read_in_utc() -> None:
     [media] = ask(with_text(IMAGE, "00:00:00.000Z", "00:00:00.000+02:00"), image).value.media
     assert media.deletes_at == datetime(2025, 12, 31, 22, tzinfo=UTC)
     assert media.deletes_at.tzinfo is UTC
+    [media] = ask(with_text(IMAGE, "2026-01-01", "0001-01-01"), image).value.media
+    assert media.deletes_at == datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def test_an_odd_number_that_only_describes_a_file_gives_up_no_paid_one() -> None:

@@ -96,6 +96,8 @@ _HINTS: dict[type[Refusal], str] = {
 WINDOW = 60.0
 """Seconds to wait where a `Retry-After` cannot be read: a whole window (INTERFACE 8)."""
 
+_LONGEST_WAIT = 3600  # seconds: a `Retry-After` beyond it is none, with windows of 60 seconds
+
 _entries = TypeAdapter(tuple[dict[str, Any], ...])
 _video: TypeAdapter[Any] = TypeAdapter(VideoAnswer)
 
@@ -274,10 +276,10 @@ def _kind(status: int, code: str) -> type[Refusal]:
 
 def _retry_after(headers: httpx.Headers) -> float | None:
     """Seconds to wait for the window. With the header the window is full, even where it cannot be read."""
-    text = headers.get("Retry-After")
-    if text is None:
+    if "Retry-After" not in headers:
         return None
-    return float(text) if text.isdecimal() else WINDOW
+    seconds = _number(headers, "Retry-After")
+    return WINDOW if seconds is None or seconds > _LONGEST_WAIT else float(seconds)
 
 
 def _number(headers: httpx.Headers, name: str) -> int | None:
