@@ -167,6 +167,10 @@ def _or_none(value: Any, read: ValidatorFunctionWrapHandler) -> Any:
         return None
 
 
+def _bare(mime_type: str) -> str:
+    return mime_type.partition(";")[0].strip().lower()
+
+
 _DESCRIBES = WrapValidator(_or_none)  # no paid file is given up for an odd number that only describes it
 Pixels = Annotated[int | None, Field(ge=0, lt=2**31), _DESCRIBES]  # as the ledger keeps them
 Measure = Annotated[float | None, Field(ge=0, allow_inf_nan=False), _DESCRIBES]
@@ -176,11 +180,11 @@ class Media(Wire):
     """One file of a generation, still at the service (INTERFACE 2.6, 2.7).
 
     `width` and `height` are pixels, `duration` seconds, `fps` frames a second; None where they are not said,
-    or make no sense. `deletes_at` is in UTC.
+    or make no sense. `mime_type` is in lower case and without parameters, `deletes_at` in UTC.
     """
 
     url: str
-    mime_type: str
+    mime_type: Annotated[str, AfterValidator(_bare)]
     deletes_at: Annotated[AwareDatetime, AfterValidator(_in_utc)]
     width: Pixels = None
     height: Pixels = None

@@ -238,6 +238,11 @@ def test_the_time_of_deletion_is_read_in_utc() -> None:
     assert media.deletes_at == datetime(1970, 1, 1, tzinfo=UTC)
 
 
+@pytest.mark.parametrize("said", ["IMAGE/JPEG", "image/jpeg; charset=binary"])
+def test_a_media_type_is_read_without_case_and_parameters(said: str) -> None:
+    assert ask(with_text(IMAGE, "image/jpeg", said), image).value.media[0].mime_type == "image/jpeg"
+
+
 def test_an_odd_number_that_only_describes_a_file_gives_up_no_paid_one() -> None:
     odd = {"width": 10**30, "height": -1, "duration": 10**400, "fps": "many", "has_sound": "loud"}
     [media] = ask(json_reply({**IMAGE, "data": [VIDEO | odd]}), image).value.media

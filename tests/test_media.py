@@ -122,9 +122,19 @@ def test_a_spool_that_cannot_be_written_is_a_storage_error(tmp_path: Path) -> No
         fetch(reply(200, FILES["image/png"], {"Content-Type": "image/png"}), "image/png", tmp_path / "file")
 
 
-def test_a_type_that_the_interface_does_not_name_is_kept_as_it_comes(tmp_path: Path) -> None:
-    headers = {"Content-Type": "image/avif"}
-    assert fetch(reply(200, b"anything", headers), "image/avif", tmp_path).bytes == 8
+@pytest.mark.parametrize(
+    "promised, said",
+    [
+        ("image/avif", "image/avif"),
+        ("image/svg+xml", "image/svg+xml"),
+        ("application/octet-stream", "image/jpeg"),
+        ("", "video/mp4"),
+    ],
+)
+def test_a_type_that_the_interface_does_not_name_is_kept_as_it_comes(
+    promised: str, said: str, tmp_path: Path
+) -> None:
+    assert fetch(reply(200, b"anything", {"Content-Type": said}), promised, tmp_path).bytes == 8
 
 
 def test_extensions() -> None:
