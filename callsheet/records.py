@@ -153,7 +153,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def _in_utc(moment: datetime) -> datetime:
-    """Some write "no time" as the year 1, which does not come back from the ledger's text: 1970 is as past."""
+    """Some write "no time" as the year 1, which the ledger's text does not give back: 1970 is as past."""
     try:
         return max(moment.astimezone(UTC), _EPOCH)
     except OverflowError:

@@ -37,6 +37,7 @@ async def _follow(run: Run, video: Attempt, files: MemoryObjectSendStream[File])
     """Follows one video to its end, or to the end of the run's patience."""
     end = await _watch(run, video)
     if end is None:
+        run.limits.give_up()
         run.settle()
         return
     run.limits.release()

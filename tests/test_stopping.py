@@ -14,7 +14,7 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from callsheet import breaker
+from callsheet import breaker, run
 from callsheet.breaker import Breaker
 from tests.conftest import Project
 from tests.servers.prefect import PrefectServer
@@ -81,6 +81,23 @@ def test_a_second_signal_stops_at_once_and_still_loses_nothing(project: Make, pr
     answer = json.loads(done.stdout)
     assert answer["stored"] + answer["in_doubt"] == 12
     assert answer["in_doubt"] <= 4
+
+
+@pytest.mark.usefixtures("prefect")
+@pytest.mark.parametrize("share", [2, None])
+def test_videos_that_are_never_done_do_not_hold_the_run_for_ever(
+    project: Make, monkeypatch: pytest.MonkeyPatch, share: int | None
+) -> None:
+    """They hold every lane that the account has (or that the config gives), and the next one waits for it."""
+    monkeypatch.setattr(run, "LANES_WAIT", 1)
+    faults = {"rules": [{"endpoint": "videos", "do": "never_finish"}]}
+    rows = [{"id": f"v{n}", "prompt": f"{n}", "model": "dailies-1", "duration": 1} for n in range(4)]
+    made = project(rows, faults=faults, concurrency=2)
+    made.set(poll={"timeout": 1}, limits={"concurrency": share})
+    summary = made.run()
+    assert (summary.outcome, summary.pending, summary.exit_code) == ("partial", 2, 3)
+    assert "no lane comes free" in (summary.stop_message or "")
+    assert summary.submissions < 12, "the service is asked now and then, and not hammered"
 
 
 @pytest.mark.usefixtures("prefect")
