@@ -69,10 +69,9 @@ async def _watch(run: Run, video: Attempt) -> Generation | Failed | None:
             if verdict is Verdict.STOP_KEY:
                 run.halt(KeyRefused(str(error), hint=error.hint))
                 return None
-            if verdict is Verdict.NOT_FOUND:
-                not_found += 1
-                if not_found == NOT_FOUND_TRIES:
-                    return Failed(video.generation_id, "not_found", str(error))
+            not_found = not_found + 1 if verdict is Verdict.NOT_FOUND else 0
+            if not_found == NOT_FOUND_TRIES:
+                return Failed(video.generation_id, "not_found", str(error))
             wait = max(interval, verdicts.backoff(errors, run.jitter))
         if anyio.current_time() + wait > patience:
             return None

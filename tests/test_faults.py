@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 import yaml
 
-from backlot.faults import Faults
+from backlot.errors import Refused
+from backlot.faults import Faults, Struck
 from callsheet.service.client import Client
 from tests.conftest import Project
 
@@ -88,6 +89,33 @@ def test_doubt_is_bought_again_where_the_policy_accepts_the_risk(faulty: Make) -
 )
 def test_polling_goes_on_through_errors(faulty: Make, fault: dict[str, Any]) -> None:
     assert faulty(FILM, {"endpoint": "status"} | fault).run().stored == 1
+
+
+class Forgetful(Faults):
+    """A service that answers polls in this order, and then as it should."""
+
+    def __init__(self, *answers: int) -> None:
+        super().__init__()
+        self.answers = list(answers)
+
+    def match(self, endpoint: Any, model: str = "", prompt: str = "") -> Struck:
+        if endpoint == "status" and self.answers:
+            status = self.answers.pop(0)
+            raise Refused("not_found" if status == 404 else "server_error", "No.", status=status)
+        return super().match(endpoint, model, prompt)
+
+
+@pytest.mark.parametrize(
+    "answers, state",
+    [((404, 404, 404), "failed"), ((404, 500, 404, 500, 404), "stored"), ((404, 404, 500, 404), "stored")],
+)
+def test_a_video_is_unknown_to_the_service_when_it_says_so_three_times_in_a_row(
+    faulty: Make, answers: tuple[int, ...], state: str
+) -> None:
+    made = faulty(FILM)
+    made.backlot.service.faults = Forgetful(*answers)
+    made.run()
+    assert made.costs()["state"].to_list() == [state]
 
 
 @pytest.mark.parametrize(
