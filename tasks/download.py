@@ -83,11 +83,13 @@ async def _fetch(run: Run, file: File) -> tuple[File, Spooled] | None:
     if found := await asyncio.to_thread(media.waiting, run.spool, _spool_name(file)):
         return file, found  # an earlier run had it, and storage did not take it
     renewals = 0  # times that the service has answered the question for a fresh URL
-    began = time.monotonic()
+    began, patience = time.monotonic(), run.settings.poll.timeout
     for tries in itertools.count(1):
         try:
             async with run.client.download(file.media.url) as response:
-                spooled = await media.spool(response, file.media.mime_type, run.spool, _spool_name(file))
+                spooled = await media.spool(
+                    response, file.media.mime_type, run.spool, _spool_name(file), patience=patience
+                )
         except (ServiceError, MediaError) as error:
             overdue = datetime.now(UTC) >= file.media.deletes_at
             gone = overdue or verdicts.download(error) is Verdict.GONE
@@ -101,7 +103,7 @@ async def _fetch(run: Run, file: File) -> tuple[File, Spooled] | None:
                 file, renewals = answered, renewals + 1
                 if renewals == 1:
                     continue
-            if run.interrupted or (tries > 1 and time.monotonic() > began + run.settings.poll.timeout):
+            if run.interrupted or (tries > 1 and time.monotonic() > began + patience):
                 WATCHER.get().note(
                     f"row {file.attempt.row_id}: not downloaded yet, left for the next run: {error}"
                 )

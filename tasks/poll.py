@@ -18,6 +18,7 @@ from callsheet.service import verdicts
 from callsheet.service.verdicts import Verdict
 
 NOT_FOUND_TRIES = 3  # a 404 may be a replica that lags; three in a row are the truth
+LAST_ANSWER = 5.0  # seconds for an answer at the end of the run's patience
 
 
 @task(name="poll", task_run_name="poll", cache_policy=NO_CACHE, persist_result=False)
@@ -59,7 +60,8 @@ async def _watch(run: Run, video: Attempt) -> Generation | Failed | None:
     while True:
         wait = interval
         try:
-            answer = await run.client.video(video.generation_id)
+            left = max(patience - anyio.current_time(), LAST_ANSWER)
+            answer = await run.client.video(video.generation_id, within=left)
             errors = not_found = 0
             if not isinstance(answer, Pending):
                 return answer

@@ -42,7 +42,7 @@ from callsheet.service import verdicts
 from callsheet.service.client import WINDOW, Client
 from callsheet.service.models import RateHeaders
 from callsheet.service.verdicts import Verdict
-from tests.servers.sockets import Behaviour, error_reply, json_reply, page, raw, reply, serve
+from tests.servers.sockets import Behaviour, error_reply, json_reply, page, raw, reply, serve, trickle
 
 KEY = "sk_very-secret"
 IMAGE = {
@@ -393,6 +393,35 @@ def test_balance_and_costs_are_exact() -> None:
     assert (query["start"], query["end"]) == ("2026-01-01T00:00:00+00:00", "2026-01-01T12:00:00+00:00")
 
 
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda client: client.balance(),
+        lambda client: client.models(),
+        lambda client: client.video("v"),
+        image,
+    ],
+    ids=["balance", "models", "video", "image"],
+)
+def test_an_answer_that_trickles_is_not_waited_for_without_end(
+    use: Callable[[Client], Awaitable[Any]],
+) -> None:
+    async def scenario(url: str) -> float:
+        async with Client(url, KEY, read_timeout=0.2, generation_timeout=0.2) as client:
+            began = time.monotonic()
+            with pytest.raises(MaybeSent, match="no answer came: TimeoutError"):
+                await use(client)
+            return time.monotonic() - began
+
+    with serve(trickle(b" " * 500)) as server:
+        assert 0.3 < asyncio.run(scenario(server.url)) < 2
+
+
+def test_a_poll_takes_no_longer_than_its_caller_can_wait() -> None:
+    with pytest.raises(MaybeSent, match="TimeoutError"):
+        ask(trickle(b" " * 500), lambda client: client.video("v", within=0.1))
+
+
 # ---- downloads
 
 
@@ -508,7 +537,7 @@ def test_every_endpoint_of_the_backlot(backlot: Backlot, tmp_path: Path) -> None
             assert file.mime_type == kind
             async with client.download(file.url) as download:
                 assert download.length
-                kept = await media.spool(download, file.mime_type, tmp_path, "file")
+                kept = await media.spool(download, file.mime_type, tmp_path, "file", patience=60)
                 assert kept.bytes == download.length
 
         spent = still.value.usage.total_cost + film.usage.total_cost

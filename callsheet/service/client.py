@@ -10,15 +10,17 @@ The API key goes to the API alone: not to download URLs, not along redirects, no
 from __future__ import annotations
 
 import logging
+import math
 import re
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
 from datetime import datetime
 from decimal import Decimal
 from email.utils import parsedate_to_datetime
 from typing import Any, Self, TypeVar
 from urllib.parse import quote
 
+import anyio
 import httpx
 from pydantic import TypeAdapter, ValidationError
 
@@ -109,7 +111,8 @@ class Client:
         base_url: the service's address, without the version.
         api_key: `sk_...`.
         connect_timeout: seconds to wait for a connection.
-        read_timeout: seconds to wait for each part of an answer that costs nothing.
+        read_timeout: seconds to wait for each part of an answer that costs nothing; all of it, which may
+            come byte by byte, has twice as long.
         generation_timeout: the same for a submission, and for sending it. An image is drawn while we wait,
             and giving up on one leaves doubt: better to wait too long.
 
@@ -179,9 +182,13 @@ class Client:
         """One model (INTERFACE 4.3)."""
         return _readable(await self._read(f"/v2/models/{quote(model_id, safe='')}"), Model.model_validate)
 
-    async def video(self, generation_id: str) -> Pending | Failed | Generation:
-        """How far a video is (INTERFACE 4.5). Its one file is the first that the answer lists."""
-        response = await self._read(f"/v2/videos/generations/{quote(generation_id, safe='')}")
+    async def video(self, generation_id: str, *, within: float = math.inf) -> Pending | Failed | Generation:
+        """How far a video is (INTERFACE 4.5). Its one file is the first that the answer lists.
+
+        `within` is the seconds for which the caller can wait.
+        """
+        path = f"/v2/videos/generations/{quote(generation_id, safe='')}"
+        response = await self._read(path, within=within)
         answer = _readable(response, _video.validate_python)
         if isinstance(answer, PendingVideo):
             return Pending(generation_id)
@@ -208,10 +215,11 @@ class Client:
             request = self._http.build_request(
                 "GET", url, headers={"Accept-Encoding": "identity"}, timeout=self._reading
             )
-            response = await self._http.send(request, stream=True, follow_redirects=True)
+            with _whole(self._reading):
+                response = await self._http.send(request, stream=True, follow_redirects=True)
         try:
             if not response.is_success:
-                with _failures(what):
+                with _failures(what), _whole(self._reading):
                     await response.aread()
                 raise self._refusal(what, response)
             length = _number(response.headers, "Content-Length")
@@ -225,17 +233,21 @@ class Client:
     async def _submit(self, path: str, body: Mapping[str, Any]) -> httpx.Response:
         return await self._send("POST", path, self._generating, json=body)
 
-    async def _read(self, path: str, query: Mapping[str, str] | None = None) -> httpx.Response:
-        return await self._send("GET", path, self._reading, params=query)
+    async def _read(
+        self, path: str, query: Mapping[str, str] | None = None, *, within: float = math.inf
+    ) -> httpx.Response:
+        return await self._send("GET", path, self._reading, within, params=query)
 
-    async def _send(self, method: str, path: str, timeout: httpx.Timeout, **content: Any) -> httpx.Response:
+    async def _send(
+        self, method: str, path: str, timeout: httpx.Timeout, within: float = math.inf, **content: Any
+    ) -> httpx.Response:
         headers = {"Authorization": f"Bearer {self._key}"}
         request = self._http.build_request(
             method, self._base_url + path, headers=headers, timeout=timeout, **content
         )
         what = f"{method} {path}"
         hint = f"Is {self._base_url} the service's address? It is service.base_url, or CALLSHEET_BASE_URL."
-        with _failures(what, hint):
+        with _failures(what, hint), _whole(timeout, within):
             response = await self._http.send(request)
         if not response.is_success:
             raise self._refusal(what, response, hint)
@@ -349,6 +361,11 @@ def _failures(what: str, hint: str = "") -> Iterator[None]:
         raise NotSent(f"{what}: not sent: {_reason(error)}", hint=hint) from error
     except Exception as error:
         raise MaybeSent(f"{what}: sent, but no answer came: {_reason(error)}", hint=hint) from error
+
+
+def _whole(timeout: httpx.Timeout, within: float = math.inf) -> AbstractContextManager[object]:
+    """Bounds the time for all of an answer, where `timeout` bounds that for a part of it."""
+    return anyio.fail_after(min(2 * (timeout.read or math.inf), within))
 
 
 def _reason(error: Exception) -> str:
