@@ -39,10 +39,20 @@ from callsheet.errors import (
 from callsheet.records import Failed, Generation, Kind, Pending
 from callsheet.service import client as client_module
 from callsheet.service import verdicts
-from callsheet.service.client import WINDOW, Client
+from callsheet.service.client import READ_TRIES, WINDOW, Client
 from callsheet.service.models import RateHeaders
 from callsheet.service.verdicts import Verdict
-from tests.servers.sockets import Behaviour, error_reply, json_reply, page, raw, reply, serve, trickle
+from tests.servers.sockets import (
+    Behaviour,
+    error_reply,
+    json_reply,
+    page,
+    raw,
+    reply,
+    serve,
+    trickle,
+    unused_port,
+)
 
 KEY = "sk_very-secret"
 IMAGE = {
@@ -420,6 +430,57 @@ def test_an_answer_that_trickles_is_not_waited_for_without_end(
 def test_a_poll_takes_no_longer_than_its_caller_can_wait() -> None:
     with pytest.raises(MaybeSent, match="TimeoutError"):
         ask(trickle(b" " * 500), lambda client: client.video("v", within=0.1))
+
+
+# ---- asking again
+
+BALANCE = json_reply({"currency": "USD", "balance": "12.3456"})
+
+
+async def balance(client: Client) -> Any:
+    return await client.balance()
+
+
+@pytest.mark.usefixtures("impatient")
+@pytest.mark.parametrize(
+    "failure",
+    [error_reply(500, "server_error"), error_reply(429, "rate_limit"), page(502), page(503)],
+    ids=["500", "429", "502-html", "503-html"],
+)
+def test_what_is_read_once_is_asked_for_again_a_few_times(failure: Behaviour) -> None:
+    with serve(failure, failure, failure, BALANCE) as server:
+        assert run(server.url, balance) == Decimal("12.3456")
+    with serve(failure) as server, pytest.raises(Refusal):
+        run(server.url, lambda client: client.models())
+    assert len(server.requests) == READ_TRIES
+
+
+def test_asking_again_waits_as_told_within_reason() -> None:
+    told = error_reply(429, "rate_limit", {"Retry-After": "2"})
+    began = time.monotonic()
+    with serve(told, BALANCE) as server:
+        assert run(server.url, balance) == Decimal("12.3456")
+    assert time.monotonic() - began >= 2
+    with serve(error_reply(429, "rate_limit", {"Retry-After": "600"})) as server, pytest.raises(RateLimit):
+        run(server.url, balance)
+    assert len(server.requests) == 1
+
+
+@pytest.mark.parametrize(
+    "failure, use",
+    [
+        (error_reply(401, "invalid_api_key"), balance),
+        (page(404), balance),
+        (json_reply("?"), balance),
+        (error_reply(500, "server_error"), lambda client: client.video("v")),
+        (error_reply(500, "server_error"), image),
+    ],
+    ids=["401", "404", "unreadable", "poll", "image"],
+)
+def test_nothing_else_is_asked_for_again(failure: Behaviour, use: Callable[[Client], Awaitable[Any]]) -> None:
+    with serve(failure) as server, pytest.raises(CallsheetError):
+        run(server.url, use)
+    assert len(server.requests) == 1
 
 
 # ---- downloads

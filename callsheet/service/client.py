@@ -2,15 +2,18 @@
 
 Every failure is a `ServiceError`: `NotSent` when nothing can have happened, `Refusal` when the service (or
 what stands before it) answered with an error, and `MaybeSent` for all the rest. Decides nothing: what a
-failure means is `verdicts`' to say, and sending again is the steps'.
+failure means is `verdicts`' to say, and sending again is the steps'; only what they read once, at the start
+(models, balance, costs), is asked for again here when the service was too busy or failed.
 
 The API key goes to the API alone: not to download URLs, not along redirects, not into a message or a log.
 """
 
 from __future__ import annotations
 
+import itertools
 import logging
 import math
+import random
 import re
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
@@ -41,6 +44,7 @@ from callsheet.errors import (
     UnexpectedAnswer,
 )
 from callsheet.records import Catalogue, Failed, Generation, Kind, Model, Pending, Pricing
+from callsheet.service import verdicts
 from callsheet.service.models import (
     Accepted,
     Answer,
@@ -98,6 +102,10 @@ _HINTS: dict[type[Refusal], str] = {
 WINDOW = 60.0
 """Seconds to wait where a `Retry-After` cannot be read: a whole window (INTERFACE 8)."""
 
+READ_TRIES = 4
+"""Times that a reading is tried in all, as often as a submission that is answered 500."""
+
+_CHANCE = random.SystemRandom()
 _LONGEST_WAIT = 3600  # seconds: a `Retry-After` beyond it is none, with windows of 60 seconds
 
 _entries = TypeAdapter(tuple[dict[str, Any], ...])
@@ -175,12 +183,12 @@ class Client:
 
         An entry that cannot be read is there with the reason, so that one odd model hides no others.
         """
-        response = await self._read("/v2/models", {"type": kind.value} if kind else {})
+        response = await self._ask("/v2/models", {"type": kind.value} if kind else {})
         return {model.id: model for model in map(_model, _readable(response, _entries.validate_python))}
 
     async def model(self, model_id: str) -> Model:
         """One model (INTERFACE 4.3)."""
-        return _readable(await self._read(f"/v2/models/{quote(model_id, safe='')}"), Model.model_validate)
+        return _readable(await self._ask(f"/v2/models/{quote(model_id, safe='')}"), Model.model_validate)
 
     async def video(self, generation_id: str, *, within: float = math.inf) -> Pending | Failed | Generation:
         """How far a video is (INTERFACE 4.5). Its one file is the first that the answer lists.
@@ -199,12 +207,12 @@ class Client:
 
     async def balance(self) -> Decimal:
         """What the workspace has, in US dollars (INTERFACE 4.6)."""
-        return _readable(await self._read("/v2/billing/balance"), Balance.model_validate).balance
+        return _readable(await self._ask("/v2/billing/balance"), Balance.model_validate).balance
 
     async def costs(self, start: datetime, end: datetime) -> Costs:
         """What each UTC day from `start` to `end` has cost (INTERFACE 4.7). Both need a time zone."""
         span = {"start": start.isoformat(), "end": end.isoformat()}
-        return _readable(await self._read("/v2/billing/costs", span), Costs.model_validate)
+        return _readable(await self._ask("/v2/billing/costs", span), Costs.model_validate)
 
     @asynccontextmanager
     async def download(self, url: str) -> AsyncIterator[Download]:
@@ -233,6 +241,19 @@ class Client:
     async def _submit(self, path: str, body: Mapping[str, Any]) -> httpx.Response:
         return await self._send("POST", path, self._generating, json=body)
 
+    async def _ask(self, path: str, query: Mapping[str, str] | None = None) -> httpx.Response:
+        """Reads, and again a few times after a 429 or a 5xx: it is free."""
+        for tries in itertools.count(1):
+            try:
+                return await self._read(path, query)
+            except Refusal as error:
+                busy = error.status == 429 or error.status >= 500
+                told = (error.retry_after or 0.0) if isinstance(error, RateLimit) else 0.0
+                if not busy or tries == READ_TRIES or told > WINDOW:
+                    raise
+            await anyio.sleep(max(told, verdicts.backoff(tries, _CHANCE)))
+        raise AssertionError("unreachable")
+
     async def _read(
         self, path: str, query: Mapping[str, str] | None = None, *, within: float = math.inf
     ) -> httpx.Response:
@@ -246,7 +267,8 @@ class Client:
             method, self._base_url + path, headers=headers, timeout=timeout, **content
         )
         what = f"{method} {path}"
-        hint = f"Is {self._base_url} the service's address? It is service.base_url, or CALLSHEET_BASE_URL."
+        address = self._base_url
+        hint = f"Is {address} the service's address? It is service.base_url, or CALLSHEET_BASE_URL."
         with _failures(what, hint), _whole(timeout, within):
             response = await self._http.send(request)
         if not response.is_success:
