@@ -533,6 +533,17 @@ def test_a_refused_download_keeps_its_status_and_its_signature_to_itself() -> No
     assert "hidden" not in str(caught.value)
 
 
+def test_an_address_is_shown_without_its_password() -> None:
+    with unused_port() as port:
+        nowhere = f"http://me:hidden@127.0.0.1:{port}"
+        for use in balance, lambda client: fetch(client, f"{nowhere}/f?sig=hidden"):
+            with pytest.raises(NotSent) as caught:
+                run(nowhere, use)
+            said = caught.value.message + caught.value.hint
+            assert f"http://...@127.0.0.1:{port}" in said
+            assert "hidden" not in said
+
+
 def test_what_the_reader_of_a_download_raises_is_its_own() -> None:
     async def full_disk(client: Client) -> None:
         async with client.download(server.url) as file:

@@ -217,7 +217,7 @@ class Client:
     @asynccontextmanager
     async def download(self, url: str) -> AsyncIterator[Download]:
         """Fetches a signed URL as given (INTERFACE 4.8), without the key. Redirects are followed."""
-        what = f"GET {url.partition('?')[0]}"  # the query is the signature
+        what = f"GET {_shown(url)}"
         with _failures(what, "Check the network between here and where the service keeps its files."):
             # Unpacked by httpx, the bytes would not be those that the length counts.
             request = self._http.build_request(
@@ -267,7 +267,7 @@ class Client:
             method, self._base_url + path, headers=headers, timeout=timeout, **content
         )
         what = f"{method} {path}"
-        address = self._base_url
+        address = _shown(self._base_url)
         hint = f"Is {address} the service's address? It is service.base_url, or CALLSHEET_BASE_URL."
         with _failures(what, hint), _whole(timeout, within):
             response = await self._http.send(request)
@@ -383,6 +383,11 @@ def _failures(what: str, hint: str = "") -> Iterator[None]:
         raise NotSent(f"{what}: not sent: {_reason(error)}", hint=hint) from error
     except Exception as error:
         raise MaybeSent(f"{what}: sent, but no answer came: {_reason(error)}", hint=hint) from error
+
+
+def _shown(url: str) -> str:
+    """An address without its secrets: a signature in the query, a password before the host."""
+    return re.sub("//[^/]*@", "//...@", url.partition("?")[0])
 
 
 def _whole(timeout: httpx.Timeout, within: float = math.inf) -> AbstractContextManager[object]:
