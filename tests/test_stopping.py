@@ -9,6 +9,7 @@ import subprocess
 import time
 from collections.abc import Callable
 from decimal import Decimal
+from pathlib import Path
 
 import anyio
 import anyio.lowlevel
@@ -58,6 +59,32 @@ def test_a_signal_stops_buying_and_leaves_nothing_in_doubt(
         "run", str(made.config), "--json", "--set", "poll.timeout=1", PREFECT_API_URL=prefect.api
     )
     assert json.loads(resumed.stdout)["stored"] == 60
+
+
+def test_ctrl_c_in_a_terminal_reaches_the_run_and_not_the_prefect_server_that_it_brings(
+    project: Make, tmp_path: Path
+) -> None:
+    """A terminal sends it to every process of the command; the run still has its end recorded."""
+    rows = [{"id": f"s{n}", "prompt": "x", "model": "sketch-1"} for n in range(30)]
+    made = project(rows, image_seconds=0.5, concurrency=2)
+    alone = {name: value for name, value in os.environ.items() if name != "PREFECT_API_URL"}
+    with subprocess.Popen(
+        [*CALLSHEET, "run", str(made.config), "--json"],
+        env=alone | {"PREFECT_HOME": str(tmp_path / "prefect")},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    ) as process:
+        while not list(made.folder.glob("out/media/**/*.jpeg")):
+            assert process.poll() is None
+            time.sleep(0.01)
+        os.killpg(process.pid, signal.SIGINT)
+        began = time.monotonic()
+        out, err = process.communicate(timeout=90)
+    assert time.monotonic() - began < 25
+    assert (process.returncode, json.loads(out)["stop_reason"]) == (4, "interrupted")
+    assert "could not record" not in err
 
 
 def test_a_second_signal_stops_at_once_and_still_loses_nothing(project: Make, prefect: PrefectServer) -> None:
