@@ -383,8 +383,10 @@ def _watched(flow: Callable[[], Awaitable[Any]]) -> Any:
 
     async def watched() -> Any:
         from flows.names import tagged
+        from flows.server import start_server
 
         WATCHER.set(terminal)
+        start_server()
         with tagged():
             return await flow()
 

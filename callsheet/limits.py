@@ -72,17 +72,25 @@ class Lanes:
     cap: int | None = None
     latched: bool = False
     in_use: int = 0
+    given_up: int = 0  # beside these: held by videos that this run asks after no more; they count for the cap
     grows_at: float = -math.inf
     _probe: int = 1
     _patience: float = PROBE
     _alone: float = ALONE[0]
     _blocked_until: float = -math.inf
+    _alone_since: float = math.inf
+
+    def hopeless(self, now: float, patience: float) -> bool:
+        """Whether none of ours can free a lane, and others have held them all for `patience` seconds."""
+        if self.cap is not None and self.given_up >= self.cap:
+            return True
+        return now - self._alone_since > patience
 
     def wait(self, now: float) -> float:
         """Seconds until one more may be taken; 0 for now, infinity if one must be freed first."""
         if now < self._blocked_until:
             return self._blocked_until - now
-        if self.in_use > self.size or (self.cap is not None and self.in_use >= self.cap):
+        if self.in_use > self.size or (self.cap is not None and self.in_use + self.given_up >= self.cap):
             return math.inf
         return 0.0 if self.in_use < self.size else max(0.0, self.grows_at - now)
 
@@ -99,13 +107,14 @@ class Lanes:
 
     def fitted(self) -> None:
         """A send was let in: whoever held every lane has let go of one."""
-        self._alone = ALONE[0]
+        self._alone, self._alone_since = ALONE[0], math.inf
 
     def full(self, now: float) -> None:
         """429 without `Retry-After`, for a send whose lane is still taken: one fewer fits."""
         self.size = max(1, min(self.size, self.in_use) - 1)
         self.latched, self._probe, self.grows_at = True, 1, now + self._patience
         if self.in_use == 1:  # none of ours is left to wait for
+            self._alone_since = min(self._alone_since, now)
             self._blocked_until = now + self._alone
             self._alone = min(2 * self._alone, ALONE[1])
 
@@ -226,6 +235,19 @@ class Limits:
             raise ValueError("release() without a kept or adopted lane")
         self.lanes.in_use -= 1
         self.changed()
+
+    def give_up(self) -> None:
+        """The video of a kept or adopted lane is left to the next run.
+
+        It still holds its lane at the service: it goes on counting for the cap, this run's share; whether
+        there is room beside it is for the answers to tell.
+        """
+        self.lanes.given_up += 1
+        self.release()
+
+    def hopeless(self, patience: float) -> bool:
+        """Whether somebody waits for a lane that will not come free: see `Lanes.hopeless`."""
+        return bool(self._heads) and self.lanes.hopeless(self.now(), patience)
 
     def learned(self) -> Learned:
         """What to remember for the next run."""

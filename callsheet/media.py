@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import os
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -25,6 +26,7 @@ _EXTENSIONS = {
     "image/webp": "webp",
     "video/mp4": "mp4",
 }
+SLOWEST = 1024  # bytes a second: a poor line shared by many files brings more, a server that hangs does not
 _BLOCK = 1 << 20  # bytes that go to a thread at once: large enough that the hop costs nothing
 
 
@@ -42,7 +44,7 @@ def extension(mime_type: str) -> str:
     return _EXTENSIONS.get(mime_type.lower(), "bin")
 
 
-async def spool(download: Download, mime_type: str, folder: Path, name: str) -> Spooled:
+async def spool(download: Download, mime_type: str, folder: Path, name: str, *, patience: float) -> Spooled:
     """Takes a download into the spool.
 
     Args:
@@ -50,18 +52,23 @@ async def spool(download: Download, mime_type: str, folder: Path, name: str) -> 
         mime_type: what the service promised (INTERFACE 2.6, 2.7).
         folder: the spool; made when missing.
         name: the file's name there. A file of that name is replaced.
+        patience: seconds after which it must have come at `SLOWEST` on average.
 
     Raises:
-        MediaError: it is short, empty, or not what was promised. Nothing of it is kept.
+        MediaError: it is short, empty, hardly comes, or not what was promised. Nothing of it is kept.
         MaybeSent: the bytes stopped coming. Nothing of them is kept.
         StorageError: the spool cannot be written.
     """
     _check_family(download.mime_type, mime_type)
     partial = _Partial(folder / f"{name}.part")
+    began = time.monotonic()
     try:
         block = bytearray()
         async for chunk in download.chunks:
             block += chunk
+            seconds = time.monotonic() - began
+            if seconds > patience and partial.bytes + len(block) < SLOWEST * seconds:
+                raise MediaError(f"the download comes at less than {SLOWEST} bytes a second")
             if len(block) >= _BLOCK:
                 await asyncio.to_thread(partial.write, bytes(block))
                 block.clear()
@@ -119,6 +126,8 @@ class _Partial:
 def _check_family(said: str, promised: str) -> None:
     """Refuses a page in place of a file. Which picture it is, its first bytes say better than a header."""
     family = promised.partition("/")[0]
+    if family not in ("image", "video") or said == promised:
+        return
     other = said.startswith(("image/", "video/", "text/")) and not said.startswith(f"{family}/")
     if other or said.endswith(("json", "xml")):
         raise MediaError(f"the service sends {said} where it promised {promised}")

@@ -10,12 +10,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime
 from decimal import Decimal
 from enum import StrEnum
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import AwareDatetime, BaseModel, ConfigDict
+from pydantic import (
+    AfterValidator,
+    AwareDatetime,
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    ValidatorFunctionWrapHandler,
+    WrapValidator,
+)
 
 
 def dollars(amount: Decimal) -> str:
@@ -140,20 +149,48 @@ class Usage(Wire):
     quantity: Decimal
 
 
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def _in_utc(moment: datetime) -> datetime:
+    """Some write "no time" as the year 1, which the ledger's text does not give back: 1970 is as past."""
+    try:
+        return max(moment.astimezone(UTC), _EPOCH)
+    except OverflowError:
+        raise ValueError("is not within the years 1 to 9999 in UTC") from None
+
+
+def _or_none(value: Any, read: ValidatorFunctionWrapHandler) -> Any:
+    try:
+        return read(value)
+    except ValidationError:
+        return None
+
+
+def _bare(mime_type: str) -> str:
+    return mime_type.partition(";")[0].strip().lower()
+
+
+_DESCRIBES = WrapValidator(_or_none)  # no paid file is given up for an odd number that only describes it
+Pixels = Annotated[int | None, Field(ge=0, lt=2**31), _DESCRIBES]  # as the ledger keeps them
+Measure = Annotated[float | None, Field(ge=0, allow_inf_nan=False), _DESCRIBES]
+
+
 class Media(Wire):
     """One file of a generation, still at the service (INTERFACE 2.6, 2.7).
 
-    `width` and `height` are pixels, `duration` seconds, `fps` frames a second.
+    `width` and `height` are pixels, `duration` seconds, `fps` frames a second; None where they are not said,
+    or make no sense. `mime_type` is in lower case and without parameters, `deletes_at` in UTC.
     """
 
     url: str
-    mime_type: str
-    deletes_at: AwareDatetime
-    width: int | None = None
-    height: int | None = None
-    duration: float | None = None
-    fps: float | None = None
-    has_sound: bool | None = None
+    mime_type: Annotated[str, AfterValidator(_bare)]
+    deletes_at: Annotated[AwareDatetime, AfterValidator(_in_utc)]
+    width: Pixels = None
+    height: Pixels = None
+    duration: Measure = None
+    fps: Measure = None
+    has_sound: Annotated[bool | None, _DESCRIBES] = None
 
 
 @dataclass(frozen=True, slots=True)

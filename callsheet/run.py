@@ -38,6 +38,7 @@ from callsheet.storage import Store
 from callsheet.storage import name as name_in_store
 
 T = TypeVar("T")
+LANES_WAIT = 20.0  # seconds at the least for which a run waits for the lanes that others hold
 GRACE = 25.0  # seconds that an interrupted run has to store what was answered; Prefect kills after 30
 
 
@@ -211,10 +212,11 @@ async def open_run(
             if stop:
                 run.halt(stop)
             async with asyncio.TaskGroup() as background:
-                lease = background.create_task(_keep_lease(ledger))
+                watches = [background.create_task(each) for each in (_keep_lease(ledger), _watch_lanes(run))]
                 with _listening(run):
                     yield run
-                lease.cancel()
+                for watch in watches:
+                    watch.cancel()
             await ledger.learn(settings.service.base_url, asdict(limits.learned()))
         except (CallsheetError, BaseExceptionGroup) as error:
             _may_have_bought(error)
@@ -249,6 +251,19 @@ async def _keep_lease(ledger: Ledger) -> None:
     while True:
         await asyncio.sleep(leases.LEASE.seconds / 4)
         await ledger.renew()
+
+
+async def _watch_lanes(run: Run) -> None:
+    """Ends buying that would wait for ever: for lanes that nothing of this run can free."""
+    patience = max(run.settings.poll.timeout, LANES_WAIT)
+    while not run.limits.hopeless(patience):  # noqa: ASYNC110 - it is the passing of time that ends it
+        await asyncio.sleep(1)
+    run.halt(
+        CallsheetError(
+            "no lane comes free: every one is held by videos that are not done yet, or by others",
+            hint="The same command goes on when they are done.",
+        )
+    )
 
 
 @contextmanager

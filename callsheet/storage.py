@@ -117,6 +117,11 @@ class _Folder:
                 f"storage: {scheme}:// is not supported", hint="Use a folder, or s3://bucket/prefix."
             )
         self._is_url = bool(rest)
+        if self._is_url and urlsplit(url).netloc not in ("", "localhost"):
+            raise ConfigError(
+                f"storage: {url} names the host {urlsplit(url).netloc}, not a folder of this machine",
+                hint="Write file:/// and the whole path, or a relative folder without file://.",
+            )
         self._url = url.rstrip("/") or "/"
         self._root = Path(unquote(urlsplit(url).path) if self._is_url else url)
 

@@ -29,6 +29,7 @@ from callsheet.watch import WATCHER
 
 SIDE_BY_SIDE = 16  # downloads at once: enough to fill a line, few enough for a heap by deadline to matter
 STORE_TRIES = 3  # a store that refuses this often is left for the next run
+RENEWALS = 3  # fresh URLs of a video that must all fail for good before it is lost
 
 
 @task(name="download", task_run_name="download", cache_policy=NO_CACHE, persist_result=False)
@@ -81,31 +82,35 @@ async def _fetch(run: Run, file: File) -> tuple[File, Spooled] | None:
     """Downloads and verifies one file; None when it is lost, or left for the next run."""
     if found := await asyncio.to_thread(media.waiting, run.spool, _spool_name(file)):
         return file, found  # an earlier run had it, and storage did not take it
-    refreshed = False
-    began = time.monotonic()
+    renewals = 0  # times that the service has answered the question for a fresh URL
+    began, patience = time.monotonic(), run.settings.poll.timeout
     for tries in itertools.count(1):
         try:
             async with run.client.download(file.media.url) as response:
-                spooled = await media.spool(response, file.media.mime_type, run.spool, _spool_name(file))
+                spooled = await media.spool(
+                    response, file.media.mime_type, run.spool, _spool_name(file), patience=patience
+                )
         except (ServiceError, MediaError) as error:
-            gone = verdicts.download(error) is Verdict.GONE or datetime.now(UTC) >= file.media.deletes_at
-            if gone and file.attempt.kind is Kind.VIDEO and not refreshed:
-                refreshed = True
-                file = await _refresh(run, file) or file
-            elif gone:
+            overdue = datetime.now(UTC) >= file.media.deletes_at
+            gone = overdue or verdicts.download(error) is Verdict.GONE
+            enough = 0 if file.attempt.kind is Kind.IMAGE else 1 if overdue else RENEWALS
+            if gone and renewals >= enough:
                 await run.ledger.lost(
                     file, f"the file could not be had before {file.media.deletes_at}: {error}"
                 )
                 return None
-            elif run.interrupted or (tries > 1 and time.monotonic() > began + run.settings.poll.timeout):
+            if gone and (answered := await _refresh(run, file)):
+                file, renewals = answered, renewals + 1
+                if renewals == 1:
+                    continue
+            if run.interrupted or (tries > 1 and time.monotonic() > began + patience):
                 WATCHER.get().note(
                     f"row {file.attempt.row_id}: not downloaded yet, left for the next run: {error}"
                 )
                 if run.downloaded < began:  # no file could be had in all that time: buy no more of them
                     run.halt(error)
                 return None
-            else:
-                await anyio.sleep(verdicts.backoff(tries, run.jitter))
+            await anyio.sleep(verdicts.backoff(tries, run.jitter))
         except StorageError as error:  # the spool's disk
             WATCHER.get().note(f"row {file.attempt.row_id}: {error}")
             run.halt(error)
@@ -117,14 +122,14 @@ async def _fetch(run: Run, file: File) -> tuple[File, Spooled] | None:
 
 
 async def _refresh(run: Run, file: File) -> File | None:
-    """Polls a video again for a fresh URL; None when the service has none."""
+    """Polls a video again for a fresh URL: the file as it is now; None when it could not be asked for."""
     assert file.attempt.generation_id is not None  # noqa: S101 - what has files has an id
     try:
         answer = await run.client.video(file.attempt.generation_id)
-    except ServiceError:
-        return None
+    except ServiceError as error:
+        return file if verdicts.poll(error) is Verdict.NOT_FOUND else None
     if not isinstance(answer, Generation) or file.index >= len(answer.media):
-        return None
+        return file
     fresh = answer.media[file.index]
     await run.ledger.refreshed(file, fresh.url, fresh.deletes_at)
     return replace(file, media=fresh)

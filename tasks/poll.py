@@ -18,6 +18,7 @@ from callsheet.service import verdicts
 from callsheet.service.verdicts import Verdict
 
 NOT_FOUND_TRIES = 3  # a 404 may be a replica that lags; three in a row are the truth
+LAST_ANSWER = 5.0  # seconds for an answer at the end of the run's patience
 
 
 @task(name="poll", task_run_name="poll", cache_policy=NO_CACHE, persist_result=False)
@@ -37,6 +38,7 @@ async def _follow(run: Run, video: Attempt, files: MemoryObjectSendStream[File])
     """Follows one video to its end, or to the end of the run's patience."""
     end = await _watch(run, video)
     if end is None:
+        run.limits.give_up()
         run.settle()
         return
     run.limits.release()
@@ -58,7 +60,8 @@ async def _watch(run: Run, video: Attempt) -> Generation | Failed | None:
     while True:
         wait = interval
         try:
-            answer = await run.client.video(video.generation_id)
+            left = max(patience - anyio.current_time(), LAST_ANSWER)
+            answer = await run.client.video(video.generation_id, within=left)
             errors = not_found = 0
             if not isinstance(answer, Pending):
                 return answer
@@ -68,10 +71,9 @@ async def _watch(run: Run, video: Attempt) -> Generation | Failed | None:
             if verdict is Verdict.STOP_KEY:
                 run.halt(KeyRefused(str(error), hint=error.hint))
                 return None
-            if verdict is Verdict.NOT_FOUND:
-                not_found += 1
-                if not_found == NOT_FOUND_TRIES:
-                    return Failed(video.generation_id, "not_found", str(error))
+            not_found = not_found + 1 if verdict is Verdict.NOT_FOUND else 0
+            if not_found == NOT_FOUND_TRIES:
+                return Failed(video.generation_id, "not_found", str(error))
             wait = max(interval, verdicts.backoff(errors, run.jitter))
         if anyio.current_time() + wait > patience:
             return None

@@ -39,10 +39,20 @@ from callsheet.errors import (
 from callsheet.records import Failed, Generation, Kind, Pending
 from callsheet.service import client as client_module
 from callsheet.service import verdicts
-from callsheet.service.client import WINDOW, Client
+from callsheet.service.client import READ_TRIES, WINDOW, Client
 from callsheet.service.models import RateHeaders
 from callsheet.service.verdicts import Verdict
-from tests.servers.sockets import Behaviour, error_reply, json_reply, page, raw, reply, serve
+from tests.servers.sockets import (
+    Behaviour,
+    error_reply,
+    json_reply,
+    page,
+    raw,
+    reply,
+    serve,
+    trickle,
+    unused_port,
+)
 
 KEY = "sk_very-secret"
 IMAGE = {
@@ -131,9 +141,12 @@ def test_an_answer_without_the_error_body_keeps_its_status_as_code() -> None:
     assert caught.value.rate is None
 
 
+UNREADABLE = [(text, WINDOW) for text in ("soon", "", "-1", "3601", "9" * 400)]
+
+
 @pytest.mark.parametrize(
     "header, seconds",
-    [("0", 0.0), ("30", 30.0), ("soon", WINDOW), ("", WINDOW), ("-1", WINDOW), (None, None)],
+    [("0", 0.0), ("30", 30.0), ("3600", 3600.0), *UNREADABLE, (None, None)],
 )
 def test_retry_after(header: str | None, seconds: float | None) -> None:
     headers = {} if header is None else {"Retry-After": header}
@@ -182,6 +195,87 @@ def test_money_is_read_to_six_decimals_and_never_as_a_float() -> None:
     for impossible in ("NaN", "Infinity", "-1", "1e999", "null"):
         with pytest.raises(MaybeSent, match=r"cannot be read: usage.*about req-1"):
             cost(impossible)
+
+
+def with_text(answer: Any, old: str, new: str, status: int = 200) -> Behaviour:
+    text = json.dumps(answer)
+    assert old in text
+    return reply(status, text.replace(old, new).encode())
+
+
+HALF = r"\ud83d"
+"""Half a surrogate pair: JSON can escape it, and no database and no file can hold it."""
+
+
+def test_text_that_nothing_can_hold_is_made_writable() -> None:
+    bought = ask(with_text(IMAGE, '"billable_unit": "image"', rf'"billable_unit": "a{HALF}\u0000"'), image)
+    assert bought.value.usage.billable_unit == "a??"
+    signed = ask(with_text(IMAGE, "sig=a", f"sig={HALF}"), image).value.media[0].url
+    assert signed.endswith("sig=?%2Fb")
+    smile = ask(with_text(IMAGE, '"billable_unit": "image"', r'"billable_unit": "\ud83d\ude00"'), image)
+    assert smile.value.usage.billable_unit == "\U0001f600", "whole pairs stay"
+    error = {"error": {"message": "a sunny day X", "code": "content_policy_violation"}}
+    with pytest.raises(ContentPolicyViolation, match=r"a sunny day \?"):
+        ask(with_text(error, "X", HALF, 422), image)
+    failed = {"status": "failed", "error": {"message": "X", "code": "server_error"}}
+    assert ask(with_text(failed, "X", HALF), lambda client: client.video("v")).message == "?"
+    catalogue = ask(with_text([MODEL], '"name": "M"', f'"name": "{HALF}"'), lambda client: client.models())
+    assert catalogue["m"].name == "?"
+
+
+@pytest.mark.parametrize(
+    "old, new",
+    [
+        ('"total_cost": 0.04', '"total_cost": 1e9999999999999999999'),
+        ("2026-01-01T00:00:00.000Z", "9999-12-31T23:59:59.999-01:00"),
+        ("2026-01-01T00:00:00.000Z", "0001-01-01T00:00:00.000+01:00"),
+    ],
+    ids=["cost", "deletes-at-9999", "deletes-at-1"],
+)
+def test_a_value_that_nothing_can_hold_is_an_unreadable_answer(old: str, new: str) -> None:
+    with pytest.raises(MaybeSent, match="cannot be read") as caught:
+        ask(with_text(IMAGE, old, new), image)
+    assert verdicts.submit(caught.value) is Verdict.IN_DOUBT
+    with pytest.raises(Refusal, match="without the service's error body"):
+        ask(reply(500, b'{"error": 1e9999999999999999999}'), image)
+
+
+def test_the_time_of_deletion_is_read_in_utc() -> None:
+    [media] = ask(with_text(IMAGE, "00:00:00.000Z", "00:00:00.000+02:00"), image).value.media
+    assert media.deletes_at == datetime(2025, 12, 31, 22, tzinfo=UTC)
+    assert media.deletes_at.tzinfo is UTC
+    [media] = ask(with_text(IMAGE, "2026-01-01", "0001-01-01"), image).value.media
+    assert media.deletes_at == datetime(1970, 1, 1, tzinfo=UTC)
+
+
+@pytest.mark.parametrize("said", ["IMAGE/JPEG", "image/jpeg; charset=binary"])
+def test_a_media_type_is_read_without_case_and_parameters(said: str) -> None:
+    assert ask(with_text(IMAGE, "image/jpeg", said), image).value.media[0].mime_type == "image/jpeg"
+
+
+def test_an_odd_number_that_only_describes_a_file_gives_up_no_paid_one() -> None:
+    odd = {"width": 10**30, "height": -1, "duration": 10**400, "fps": "many", "has_sound": "loud"}
+    [media] = ask(json_reply({**IMAGE, "data": [VIDEO | odd]}), image).value.media
+    assert (media.width, media.height, media.duration, media.fps, media.has_sound) == (None,) * 5
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [{"X-RateLimit-Reset": "9" * 400}, {"X-RateLimit-Limit": "1_000"}, {"X-RateLimit-Remaining": "-1"}],
+)
+def test_unreadable_rate_headers_are_ignored(headers: dict[str, str]) -> None:
+    assert ask(json_reply(IMAGE, headers=RATE | headers), image).rate is None
+
+
+@pytest.mark.parametrize("zone", ["+99999999999999999999", "+2360"])
+def test_an_unreadable_date_is_ignored(zone: str) -> None:
+    headers = {**RATE, "Date": f"Mon, 01 Jan 0001 00:00:00 {zone}"}
+    assert ask(json_reply(IMAGE, headers=headers), image).rate == RateHeaders(60, 59, 1700000060, None)
+
+
+def test_a_balance_that_is_none_is_said_so() -> None:
+    with pytest.raises(MaybeSent, match="cannot be read: balance"):
+        ask(json_reply({"currency": "USD", "balance": "1e40"}), lambda client: client.balance())
 
 
 @pytest.mark.parametrize("lacking", ["id", "data", "usage"])
@@ -302,11 +396,91 @@ def test_balance_and_costs_are_exact() -> None:
             return await client.balance(), await client.costs(day, day.replace(hour=12))
 
         balance, read_costs = run(server.url, read)
-    assert str(balance) == "12.3456"
+    assert str(balance) == "12.345600"
     assert [str(day.cost) for day in read_costs.data] == ["0.100000", "0.200000"]
     assert str(read_costs.total_cost) == "0.300000"
     query = httpx.URL(server.requests[1].split(b" ")[1].decode()).params
     assert (query["start"], query["end"]) == ("2026-01-01T00:00:00+00:00", "2026-01-01T12:00:00+00:00")
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda client: client.balance(),
+        lambda client: client.models(),
+        lambda client: client.video("v"),
+        image,
+    ],
+    ids=["balance", "models", "video", "image"],
+)
+def test_an_answer_that_trickles_is_not_waited_for_without_end(
+    use: Callable[[Client], Awaitable[Any]],
+) -> None:
+    async def scenario(url: str) -> float:
+        async with Client(url, KEY, read_timeout=0.2, generation_timeout=0.2) as client:
+            began = time.monotonic()
+            with pytest.raises(MaybeSent, match="no answer came: TimeoutError"):
+                await use(client)
+            return time.monotonic() - began
+
+    with serve(trickle(b" " * 500)) as server:
+        assert 0.3 < asyncio.run(scenario(server.url)) < 2
+
+
+def test_a_poll_takes_no_longer_than_its_caller_can_wait() -> None:
+    with pytest.raises(MaybeSent, match="TimeoutError"):
+        ask(trickle(b" " * 500), lambda client: client.video("v", within=0.1))
+
+
+# ---- asking again
+
+BALANCE = json_reply({"currency": "USD", "balance": "12.3456"})
+
+
+async def balance(client: Client) -> Any:
+    return await client.balance()
+
+
+@pytest.mark.usefixtures("impatient")
+@pytest.mark.parametrize(
+    "failure",
+    [error_reply(500, "server_error"), error_reply(429, "rate_limit"), page(502), page(503)],
+    ids=["500", "429", "502-html", "503-html"],
+)
+def test_what_is_read_once_is_asked_for_again_a_few_times(failure: Behaviour) -> None:
+    with serve(failure, failure, failure, BALANCE) as server:
+        assert run(server.url, balance) == Decimal("12.3456")
+    with serve(failure) as server, pytest.raises(Refusal):
+        run(server.url, lambda client: client.models())
+    assert len(server.requests) == READ_TRIES
+
+
+def test_asking_again_waits_as_told_within_reason() -> None:
+    told = error_reply(429, "rate_limit", {"Retry-After": "2"})
+    began = time.monotonic()
+    with serve(told, BALANCE) as server:
+        assert run(server.url, balance) == Decimal("12.3456")
+    assert time.monotonic() - began >= 2
+    with serve(error_reply(429, "rate_limit", {"Retry-After": "600"})) as server, pytest.raises(RateLimit):
+        run(server.url, balance)
+    assert len(server.requests) == 1
+
+
+@pytest.mark.parametrize(
+    "failure, use",
+    [
+        (error_reply(401, "invalid_api_key"), balance),
+        (page(404), balance),
+        (json_reply("?"), balance),
+        (error_reply(500, "server_error"), lambda client: client.video("v")),
+        (error_reply(500, "server_error"), image),
+    ],
+    ids=["401", "404", "unreadable", "poll", "image"],
+)
+def test_nothing_else_is_asked_for_again(failure: Behaviour, use: Callable[[Client], Awaitable[Any]]) -> None:
+    with serve(failure) as server, pytest.raises(CallsheetError):
+        run(server.url, use)
+    assert len(server.requests) == 1
 
 
 # ---- downloads
@@ -357,6 +531,17 @@ def test_a_refused_download_keeps_its_status_and_its_signature_to_itself() -> No
         run(server.url, lambda client: fetch(client, server.url + "/f?sig=hidden"))
     assert verdicts.download(caught.value) is Verdict.GONE
     assert "hidden" not in str(caught.value)
+
+
+def test_an_address_is_shown_without_its_password() -> None:
+    with unused_port() as port:
+        nowhere = f"http://me:hidden@127.0.0.1:{port}"
+        for use in balance, lambda client: fetch(client, f"{nowhere}/f?sig=hidden"):
+            with pytest.raises(NotSent) as caught:
+                run(nowhere, use)
+            said = caught.value.message + caught.value.hint
+            assert f"http://...@127.0.0.1:{port}" in said
+            assert "hidden" not in said
 
 
 def test_what_the_reader_of_a_download_raises_is_its_own() -> None:
@@ -424,7 +609,7 @@ def test_every_endpoint_of_the_backlot(backlot: Backlot, tmp_path: Path) -> None
             assert file.mime_type == kind
             async with client.download(file.url) as download:
                 assert download.length
-                kept = await media.spool(download, file.mime_type, tmp_path, "file")
+                kept = await media.spool(download, file.mime_type, tmp_path, "file", patience=60)
                 assert kept.bytes == download.length
 
         spent = still.value.usage.total_cost + film.usage.total_cost

@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 import yaml
 
+from backlot.errors import Refused
+from backlot.faults import Faults, Struck
 from callsheet.service.client import Client
 from tests.conftest import Project
 
@@ -99,6 +101,33 @@ def test_polling_goes_on_through_errors(faulty: Make, fault: dict[str, Any]) -> 
     assert faulty(FILM, {"endpoint": "status"} | fault).run().stored == 1
 
 
+class Forgetful(Faults):
+    """A service that answers polls in this order, and then as it should."""
+
+    def __init__(self, *answers: int) -> None:
+        super().__init__()
+        self.answers = list(answers)
+
+    def match(self, endpoint: Any, model: str = "", prompt: str = "") -> Struck:
+        if endpoint == "status" and self.answers:
+            status = self.answers.pop(0)
+            raise Refused("not_found" if status == 404 else "server_error", "No.", status=status)
+        return super().match(endpoint, model, prompt)
+
+
+@pytest.mark.parametrize(
+    "answers, state",
+    [((404, 404, 404), "failed"), ((404, 500, 404, 500, 404), "stored"), ((404, 404, 500, 404), "stored")],
+)
+def test_a_video_is_unknown_to_the_service_when_it_says_so_three_times_in_a_row(
+    faulty: Make, answers: tuple[int, ...], state: str
+) -> None:
+    made = faulty(FILM)
+    made.backlot.service.faults = Forgetful(*answers)
+    made.run()
+    assert made.costs()["state"].to_list() == [state]
+
+
 @pytest.mark.parametrize(
     "fault",
     [{"do": "truncate"}, {"do": "wrong_type"}, {"do": "error", "status": 500}],
@@ -120,6 +149,31 @@ def test_a_videos_expired_url_is_renewed_by_polling_again(faulty: Make) -> None:
     assert (
         faulty(FILM, {"endpoint": "status", "nth": 1, "do": "expire_url"}, video_seconds=0).run().stored == 1
     )
+
+
+@pytest.mark.parametrize(
+    "then",
+    [{"do": "error", "status": 503}, {"do": "rate_limit", "kind": "window"}, {"do": "expire_url"}],
+    ids=["503", "429", "expired-again"],
+)
+def test_a_video_is_not_lost_because_asking_for_a_fresh_url_failed_once(
+    faulty: Make, then: dict[str, Any]
+) -> None:
+    expired = {"endpoint": "status", "nth": 1, "do": "expire_url"}
+    made = faulty(FILM, expired, {"endpoint": "status", "nth": 2} | then, video_seconds=0)
+    assert (made.run().stored, made.run().submissions) == (1, 0)
+
+
+def test_a_video_that_the_service_cannot_be_asked_about_is_left_for_the_next_run(faulty: Make) -> None:
+    """Its URL works no more and its time is over, but only an answer can say that it is lost."""
+    unasked = {"endpoint": "status", "nth": list(range(2, 100)), "do": "error", "status": 503}
+    expired = {"endpoint": "status", "nth": 1, "do": "expire_url"}
+    made = faulty(FILM, expired, unasked, video_seconds=0, media_ttl=1)
+    made.set(poll={"timeout": 1.5})
+    first = made.run()
+    assert (first.lost, first.pending, first.exit_code) == (0, 1, 3)
+    made.backlot.service.faults = Faults()
+    assert made.run().lost == 1
 
 
 def test_a_video_that_fails_is_failed_and_free(faulty: Make) -> None:

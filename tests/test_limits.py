@@ -294,6 +294,54 @@ async def test_a_video_holds_its_lane_until_it_is_released() -> None:
 
 
 @virtual
+async def test_a_video_that_is_given_up_holds_its_lane_of_a_configured_share_only() -> None:
+    for cap, turns in (2, 0), (3, 1), (None, 1):
+        limits, times = Limits(concurrency=cap, clock=VirtualClock()), []
+        limits.adopt(2)
+        limits.give_up()
+        limits.give_up()
+        assert not limits.hopeless(0), "nobody waits"
+        waiting = lines_up(limits, IMAGE, times)
+        await settle()
+        assert (len(times), limits.hopeless(1e9)) == (turns, turns == 0)
+        waiting.cancel()
+
+
+@virtual
+async def test_waiting_is_hopeless_when_others_have_held_every_lane_for_long() -> None:
+    limits, tries = Limits(clock=VirtualClock()), []
+
+    async def refused_until(moment: float) -> None:
+        while True:
+            async with limits.turn(IMAGE) as turn:
+                tries.append(now())
+                if now() >= moment:
+                    return
+                turn.lanes_full()
+
+    caller = asyncio.create_task(refused_until(400))
+    await asyncio.sleep(299)
+    assert not limits.hopeless(300)
+    await asyncio.sleep(2)
+    assert limits.hopeless(300)
+    await caller
+    waiting = asyncio.create_task(refused_until(1000))
+    await asyncio.sleep(299)
+    assert not limits.hopeless(300), "one was let in meanwhile"
+    assert len(tries) < 100
+    waiting.cancel()
+
+
+@virtual
+async def test_waiting_for_the_window_is_never_hopeless() -> None:
+    limits, times = Limits(image_rpm=1, clock=VirtualClock()), []
+    for _ in range(3):
+        lines_up(limits, IMAGE, times)
+    await asyncio.sleep(59)
+    assert (len(times), limits.hopeless(0)) == (1, False)
+
+
+@virtual
 async def test_a_refusal_while_videos_hold_every_other_lane_waits_for_one_of_them() -> None:
     limits, times = Limits(clock=VirtualClock()), []
     limits.adopt(20)

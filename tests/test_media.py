@@ -16,7 +16,7 @@ from callsheet.errors import MaybeSent, MediaError, StorageError
 from callsheet.media import Spooled, extension
 from callsheet.service.client import Client
 from callsheet.service.models import Download
-from tests.servers.sockets import Behaviour, raw, reply, serve
+from tests.servers.sockets import Behaviour, raw, reply, serve, trickle
 
 
 def picture(kind: str) -> bytes:
@@ -33,10 +33,10 @@ FILES = {
 }
 
 
-def fetch(behaviour: Behaviour, promised: str, folder: Path) -> Spooled:
+def fetch(behaviour: Behaviour, promised: str, folder: Path, patience: float = 60) -> Spooled:
     async def scenario() -> Spooled:
         async with Client(server.url, "sk_x") as client, client.download(server.url) as download:
-            return await media.spool(download, promised, folder, "job-1-0")
+            return await media.spool(download, promised, folder, "job-1-0", patience=patience)
 
     with serve(behaviour) as server:
         return asyncio.run(scenario())
@@ -104,8 +104,20 @@ def test_a_file_of_another_length_than_was_said_is_refused(tmp_path: Path) -> No
         yield FILES["image/png"]
 
     with pytest.raises(MediaError, match=r"has \d+ of 7 bytes"):
-        asyncio.run(media.spool(Download(chunks(), 7, "image/png"), "image/png", tmp_path, "job-1-0"))
+        download = Download(chunks(), 7, "image/png")
+        asyncio.run(media.spool(download, "image/png", tmp_path, "job-1-0", patience=60))
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_download_that_trickles_is_given_up_after_the_patience_and_a_slow_one_is_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    content = FILES["image/png"]
+    with pytest.raises(MediaError, match="comes at less than 1024 bytes a second"):
+        fetch(trickle(content), "image/png", tmp_path, patience=0.2)
+    assert list(tmp_path.iterdir()) == []
+    monkeypatch.setattr(media, "SLOWEST", 10)
+    assert fetch(trickle(content[:30]), "image/png", tmp_path, patience=0.2).bytes == 30
 
 
 def test_a_later_download_takes_the_place_of_what_an_earlier_one_left(tmp_path: Path) -> None:
@@ -122,9 +134,19 @@ def test_a_spool_that_cannot_be_written_is_a_storage_error(tmp_path: Path) -> No
         fetch(reply(200, FILES["image/png"], {"Content-Type": "image/png"}), "image/png", tmp_path / "file")
 
 
-def test_a_type_that_the_interface_does_not_name_is_kept_as_it_comes(tmp_path: Path) -> None:
-    headers = {"Content-Type": "image/avif"}
-    assert fetch(reply(200, b"anything", headers), "image/avif", tmp_path).bytes == 8
+@pytest.mark.parametrize(
+    "promised, said",
+    [
+        ("image/avif", "image/avif"),
+        ("image/svg+xml", "image/svg+xml"),
+        ("application/octet-stream", "image/jpeg"),
+        ("", "video/mp4"),
+    ],
+)
+def test_a_type_that_the_interface_does_not_name_is_kept_as_it_comes(
+    promised: str, said: str, tmp_path: Path
+) -> None:
+    assert fetch(reply(200, b"anything", {"Content-Type": said}), promised, tmp_path).bytes == 8
 
 
 def test_extensions() -> None:

@@ -9,12 +9,13 @@ import subprocess
 import time
 from collections.abc import Callable
 from decimal import Decimal
+from pathlib import Path
 
 import anyio
 import anyio.lowlevel
 import pytest
 
-from callsheet import breaker
+from callsheet import breaker, run
 from callsheet.breaker import Breaker
 from tests.conftest import Project
 from tests.servers.prefect import PrefectServer
@@ -60,6 +61,32 @@ def test_a_signal_stops_buying_and_leaves_nothing_in_doubt(
     assert json.loads(resumed.stdout)["stored"] == 60
 
 
+def test_ctrl_c_in_a_terminal_reaches_the_run_and_not_the_prefect_server_that_it_brings(
+    project: Make, tmp_path: Path
+) -> None:
+    """A terminal sends it to every process of the command; the run still has its end recorded."""
+    rows = [{"id": f"s{n}", "prompt": "x", "model": "sketch-1"} for n in range(30)]
+    made = project(rows, image_seconds=0.5, concurrency=2)
+    alone = {name: value for name, value in os.environ.items() if name != "PREFECT_API_URL"}
+    with subprocess.Popen(
+        [*CALLSHEET, "run", str(made.config), "--json"],
+        env=alone | {"PREFECT_HOME": str(tmp_path / "prefect")},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    ) as process:
+        while not list(made.folder.glob("out/media/**/*.jpeg")):
+            assert process.poll() is None
+            time.sleep(0.01)
+        os.killpg(process.pid, signal.SIGINT)
+        began = time.monotonic()
+        out, err = process.communicate(timeout=90)
+    assert time.monotonic() - began < 25
+    assert (process.returncode, json.loads(out)["stop_reason"]) == (4, "interrupted")
+    assert "could not record" not in err
+
+
 def test_a_second_signal_stops_at_once_and_still_loses_nothing(project: Make, prefect: PrefectServer) -> None:
     rows = [{"id": f"s{n}", "prompt": "x", "model": "sketch-1"} for n in range(12)]
     made = project(rows, image_seconds=3, concurrency=4)
@@ -81,6 +108,23 @@ def test_a_second_signal_stops_at_once_and_still_loses_nothing(project: Make, pr
     answer = json.loads(done.stdout)
     assert answer["stored"] + answer["in_doubt"] == 12
     assert answer["in_doubt"] <= 4
+
+
+@pytest.mark.usefixtures("prefect")
+@pytest.mark.parametrize("share", [2, None])
+def test_videos_that_are_never_done_do_not_hold_the_run_for_ever(
+    project: Make, monkeypatch: pytest.MonkeyPatch, share: int | None
+) -> None:
+    """They hold every lane that the account has (or that the config gives), and the next one waits for it."""
+    monkeypatch.setattr(run, "LANES_WAIT", 1)
+    faults = {"rules": [{"endpoint": "videos", "do": "never_finish"}]}
+    rows = [{"id": f"v{n}", "prompt": f"{n}", "model": "dailies-1", "duration": 1} for n in range(4)]
+    made = project(rows, faults=faults, concurrency=2)
+    made.set(poll={"timeout": 1}, limits={"concurrency": share})
+    summary = made.run()
+    assert (summary.outcome, summary.pending, summary.exit_code) == ("partial", 2, 3)
+    assert "no lane comes free" in (summary.stop_message or "")
+    assert summary.submissions < 12, "the service is asked now and then, and not hammered"
 
 
 @pytest.mark.usefixtures("prefect")

@@ -157,6 +157,9 @@ def test_another_kind_of_store_is_a_config_error() -> None:
         Store("gs://bucket/prefix")
     with pytest.raises(ConfigError, match="names no bucket"):
         Store("s3:///prefix")
+    with pytest.raises(ConfigError, match="names the host out, not a folder of this machine"):
+        Store("file://out/media")
+    assert Store("file://localhost/media").url_of("a") == "file://localhost/media/a"
 
 
 # ---- a bucket

@@ -2,22 +2,28 @@
 
 Every failure is a `ServiceError`: `NotSent` when nothing can have happened, `Refusal` when the service (or
 what stands before it) answered with an error, and `MaybeSent` for all the rest. Decides nothing: what a
-failure means is `verdicts`' to say, and sending again is the steps'.
+failure means is `verdicts`' to say, and sending again is the steps'; only what they read once, at the start
+(models, balance, costs), is asked for again here when the service was too busy or failed.
 
 The API key goes to the API alone: not to download URLs, not along redirects, not into a message or a log.
 """
 
 from __future__ import annotations
 
+import itertools
 import logging
+import math
+import random
+import re
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
 from datetime import datetime
 from decimal import Decimal
 from email.utils import parsedate_to_datetime
 from typing import Any, Self, TypeVar
 from urllib.parse import quote
 
+import anyio
 import httpx
 from pydantic import TypeAdapter, ValidationError
 
@@ -38,6 +44,7 @@ from callsheet.errors import (
     UnexpectedAnswer,
 )
 from callsheet.records import Catalogue, Failed, Generation, Kind, Model, Pending, Pricing
+from callsheet.service import verdicts
 from callsheet.service.models import (
     Accepted,
     Answer,
@@ -95,6 +102,12 @@ _HINTS: dict[type[Refusal], str] = {
 WINDOW = 60.0
 """Seconds to wait where a `Retry-After` cannot be read: a whole window (INTERFACE 8)."""
 
+READ_TRIES = 4
+"""Times that a reading is tried in all, as often as a submission that is answered 500."""
+
+_CHANCE = random.SystemRandom()
+_LONGEST_WAIT = 3600  # seconds: a `Retry-After` beyond it is none, with windows of 60 seconds
+
 _entries = TypeAdapter(tuple[dict[str, Any], ...])
 _video: TypeAdapter[Any] = TypeAdapter(VideoAnswer)
 
@@ -106,7 +119,8 @@ class Client:
         base_url: the service's address, without the version.
         api_key: `sk_...`.
         connect_timeout: seconds to wait for a connection.
-        read_timeout: seconds to wait for each part of an answer that costs nothing.
+        read_timeout: seconds to wait for each part of an answer that costs nothing; all of it, which may
+            come byte by byte, has twice as long.
         generation_timeout: the same for a submission, and for sending it. An image is drawn while we wait,
             and giving up on one leaves doubt: better to wait too long.
 
@@ -169,16 +183,20 @@ class Client:
 
         An entry that cannot be read is there with the reason, so that one odd model hides no others.
         """
-        response = await self._read("/v2/models", {"type": kind.value} if kind else {})
+        response = await self._ask("/v2/models", {"type": kind.value} if kind else {})
         return {model.id: model for model in map(_model, _readable(response, _entries.validate_python))}
 
     async def model(self, model_id: str) -> Model:
         """One model (INTERFACE 4.3)."""
-        return _readable(await self._read(f"/v2/models/{quote(model_id, safe='')}"), Model.model_validate)
+        return _readable(await self._ask(f"/v2/models/{quote(model_id, safe='')}"), Model.model_validate)
 
-    async def video(self, generation_id: str) -> Pending | Failed | Generation:
-        """How far a video is (INTERFACE 4.5). Its one file is the first that the answer lists."""
-        response = await self._read(f"/v2/videos/generations/{quote(generation_id, safe='')}")
+    async def video(self, generation_id: str, *, within: float = math.inf) -> Pending | Failed | Generation:
+        """How far a video is (INTERFACE 4.5). Its one file is the first that the answer lists.
+
+        `within` is the seconds for which the caller can wait.
+        """
+        path = f"/v2/videos/generations/{quote(generation_id, safe='')}"
+        response = await self._read(path, within=within)
         answer = _readable(response, _video.validate_python)
         if isinstance(answer, PendingVideo):
             return Pending(generation_id)
@@ -189,31 +207,32 @@ class Client:
 
     async def balance(self) -> Decimal:
         """What the workspace has, in US dollars (INTERFACE 4.6)."""
-        return _readable(await self._read("/v2/billing/balance"), Balance.model_validate).balance
+        return _readable(await self._ask("/v2/billing/balance"), Balance.model_validate).balance
 
     async def costs(self, start: datetime, end: datetime) -> Costs:
         """What each UTC day from `start` to `end` has cost (INTERFACE 4.7). Both need a time zone."""
         span = {"start": start.isoformat(), "end": end.isoformat()}
-        return _readable(await self._read("/v2/billing/costs", span), Costs.model_validate)
+        return _readable(await self._ask("/v2/billing/costs", span), Costs.model_validate)
 
     @asynccontextmanager
     async def download(self, url: str) -> AsyncIterator[Download]:
         """Fetches a signed URL as given (INTERFACE 4.8), without the key. Redirects are followed."""
-        what = f"GET {url.partition('?')[0]}"  # the query is the signature
+        what = f"GET {_shown(url)}"
         with _failures(what, "Check the network between here and where the service keeps its files."):
             # Unpacked by httpx, the bytes would not be those that the length counts.
             request = self._http.build_request(
                 "GET", url, headers={"Accept-Encoding": "identity"}, timeout=self._reading
             )
-            response = await self._http.send(request, stream=True, follow_redirects=True)
+            with _whole(self._reading):
+                response = await self._http.send(request, stream=True, follow_redirects=True)
         try:
             if not response.is_success:
-                with _failures(what):
+                with _failures(what), _whole(self._reading):
                     await response.aread()
                 raise self._refusal(what, response)
-            length = response.headers.get("Content-Length", "")
+            length = _number(response.headers, "Content-Length")
             mime_type = response.headers.get("Content-Type", "").partition(";")[0].strip().lower()
-            yield Download(_chunks(what, response), int(length) if length.isdecimal() else None, mime_type)
+            yield Download(_chunks(what, response), length, mime_type)
         finally:
             await response.aclose()
 
@@ -222,17 +241,35 @@ class Client:
     async def _submit(self, path: str, body: Mapping[str, Any]) -> httpx.Response:
         return await self._send("POST", path, self._generating, json=body)
 
-    async def _read(self, path: str, query: Mapping[str, str] | None = None) -> httpx.Response:
-        return await self._send("GET", path, self._reading, params=query)
+    async def _ask(self, path: str, query: Mapping[str, str] | None = None) -> httpx.Response:
+        """Reads, and again a few times after a 429 or a 5xx: it is free."""
+        for tries in itertools.count(1):
+            try:
+                return await self._read(path, query)
+            except Refusal as error:
+                busy = error.status == 429 or error.status >= 500
+                told = (error.retry_after or 0.0) if isinstance(error, RateLimit) else 0.0
+                if not busy or tries == READ_TRIES or told > WINDOW:
+                    raise
+            await anyio.sleep(max(told, verdicts.backoff(tries, _CHANCE)))
+        raise AssertionError("unreachable")
 
-    async def _send(self, method: str, path: str, timeout: httpx.Timeout, **content: Any) -> httpx.Response:
+    async def _read(
+        self, path: str, query: Mapping[str, str] | None = None, *, within: float = math.inf
+    ) -> httpx.Response:
+        return await self._send("GET", path, self._reading, within, params=query)
+
+    async def _send(
+        self, method: str, path: str, timeout: httpx.Timeout, within: float = math.inf, **content: Any
+    ) -> httpx.Response:
         headers = {"Authorization": f"Bearer {self._key}"}
         request = self._http.build_request(
             method, self._base_url + path, headers=headers, timeout=timeout, **content
         )
         what = f"{method} {path}"
-        hint = f"Is {self._base_url} the service's address? It is service.base_url, or CALLSHEET_BASE_URL."
-        with _failures(what, hint):
+        address = _shown(self._base_url)
+        hint = f"Is {address} the service's address? It is service.base_url, or CALLSHEET_BASE_URL."
+        with _failures(what, hint), _whole(timeout, within):
             response = await self._http.send(request)
         if not response.is_success:
             raise self._refusal(what, response, hint)
@@ -273,22 +310,27 @@ def _kind(status: int, code: str) -> type[Refusal]:
 
 def _retry_after(headers: httpx.Headers) -> float | None:
     """Seconds to wait for the window. With the header the window is full, even where it cannot be read."""
-    text = headers.get("Retry-After")
-    if text is None:
+    if "Retry-After" not in headers:
         return None
-    return float(text) if text.isdecimal() else WINDOW
+    seconds = _number(headers, "Retry-After")
+    return WINDOW if seconds is None or seconds > _LONGEST_WAIT else float(seconds)
+
+
+def _number(headers: httpx.Headers, name: str) -> int | None:
+    """A header of digits (INTERFACE 8); None where it is not there, or is no number that a clock can hold."""
+    text = headers.get(name, "")
+    return int(text) if re.fullmatch("[0-9]{1,15}", text) else None
 
 
 def _rate(headers: httpx.Headers) -> RateHeaders | None:
-    try:
-        limit, remaining, reset = (
-            int(headers[f"X-RateLimit-{name}"]) for name in ("Limit", "Remaining", "Reset")
-        )
-    except (KeyError, ValueError):
+    limit, remaining, reset = (
+        _number(headers, f"X-RateLimit-{name}") for name in ("Limit", "Remaining", "Reset")
+    )
+    if limit is None or remaining is None or reset is None:
         return None
     try:
         date = parsedate_to_datetime(headers["Date"]).timestamp()
-    except (KeyError, ValueError):
+    except (KeyError, ValueError, ArithmeticError):
         date = None
     return RateHeaders(limit, remaining, reset, date)
 
@@ -311,7 +353,7 @@ def _readable(response: httpx.Response, shape: Callable[[Any], T]) -> T:
     try:
         content = parse(response.content)
         return shape(content)
-    except ValueError as error:
+    except (ValueError, ArithmeticError) as error:
         what = f"{response.request.method} {response.request.url.path}"
         known = content.get("id") if isinstance(content, dict) else None
         raise MaybeSent(
@@ -341,6 +383,16 @@ def _failures(what: str, hint: str = "") -> Iterator[None]:
         raise NotSent(f"{what}: not sent: {_reason(error)}", hint=hint) from error
     except Exception as error:
         raise MaybeSent(f"{what}: sent, but no answer came: {_reason(error)}", hint=hint) from error
+
+
+def _shown(url: str) -> str:
+    """An address without its secrets: a signature in the query, a password before the host."""
+    return re.sub("//[^/]*@", "//...@", url.partition("?")[0])
+
+
+def _whole(timeout: httpx.Timeout, within: float = math.inf) -> AbstractContextManager[object]:
+    """Bounds the time for all of an answer, where `timeout` bounds that for a part of it."""
+    return anyio.fail_after(min(2 * (timeout.read or math.inf), within))
 
 
 def _reason(error: Exception) -> str:

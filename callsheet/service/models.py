@@ -125,7 +125,7 @@ class Balance(Wire):
     """INTERFACE 2.11."""
 
     currency: Literal["USD"]
-    balance: Decimal
+    balance: Annotated[Decimal, Field(gt=-(10**12), lt=10**12), AfterValidator(_six_decimals)]
 
 
 class DayCost(Wire):
@@ -144,15 +144,28 @@ class Costs(Wire):
 
 
 def parse(body: bytes) -> Any:
-    """A JSON body, with numbers as `Decimal` or `int`.
+    """A JSON body, with numbers as `Decimal` or `int`, and text that any database and file can hold.
 
     Raises:
         ValueError: it is not JSON.
     """
     try:
-        return json.loads(body, parse_float=Decimal)
+        return _writable(json.loads(body, parse_float=Decimal))
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
+    except ArithmeticError:
+        raise ValueError("a number of it has an exponent that no decimal can have") from None
+
+
+def _writable(value: Any) -> Any:
+    """`?` for what JSON can escape and UTF-8 or PostgreSQL cannot write: half a surrogate pair, and NUL."""
+    if isinstance(value, str):
+        return value.encode(errors="replace").decode().replace("\0", "?")
+    if isinstance(value, list):
+        return [_writable(each) for each in value]
+    if isinstance(value, dict):
+        return {_writable(key): _writable(each) for key, each in value.items()}
+    return value
 
 
 @dataclass(frozen=True, slots=True)

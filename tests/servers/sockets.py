@@ -14,6 +14,7 @@ import socket
 import ssl
 import struct
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -63,6 +64,20 @@ def raw(message: bytes) -> Behaviour:
 
     def behave(connection: socket.socket) -> bool:
         connection.sendall(message)
+        return False
+
+    return behave
+
+
+def trickle(body: bytes) -> Behaviour:
+    """A whole answer whose body comes byte by byte, 50 of them a second."""
+
+    def behave(connection: socket.socket) -> bool:
+        with suppress(OSError):  # the client has had enough
+            connection.sendall(f"HTTP/1.1 200 OK\r\nContent-Length: {len(body)}\r\n\r\n".encode())
+            for byte in body:
+                time.sleep(0.02)
+                connection.sendall(bytes([byte]))
         return False
 
     return behave
