@@ -90,6 +90,15 @@ def test_quote_prints_one_json_object_with_exact_money(project: Make) -> None:
     assert made.rejects()[0]["line"] == "5"
 
 
+@pytest.mark.parametrize("command", ["run", "collect"])
+def test_a_prefect_server_that_is_not_there_is_named(project: Make, command: str) -> None:
+    made = project([{"id": "a", "prompt": "x", **STILL}])
+    done = callsheet(command, str(made.config), "--json", PREFECT_API_URL="http://127.0.0.1:9/api")
+    assert done.returncode == 2
+    assert "http://127.0.0.1:9/api cannot be reached" in json.loads(done.stdout)["error"]
+    assert "Traceback" not in done.stderr
+
+
 def test_run_prints_one_json_object_and_says_with_its_exit_code_how_it_ended(
     project: Make, prefect: PrefectServer
 ) -> None:

@@ -208,7 +208,11 @@ def test_keys_are_the_address_of_batch_row_sample_and_request(plan):
         assert each.key == hashlib.sha256(text.encode()).hexdigest()
 
 
-@given(st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=40).filter(str.strip))
+@given(
+    st.text(
+        st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1, max_size=40
+    ).filter(str.strip)
+)
 @quick(max_examples=25, deadline=None)
 def test_a_request_carries_any_prompt_as_it_is(tmp_path_factory, prompt):
     folder = tmp_path_factory.mktemp("prompt")
