@@ -90,10 +90,9 @@ def test_quote_prints_one_json_object_with_exact_money(project: Make) -> None:
     assert made.rejects()[0]["line"] == "5"
 
 
-@pytest.mark.parametrize("command", ["run", "collect"])
-def test_a_prefect_server_that_is_not_there_is_named(project: Make, command: str) -> None:
+def test_a_prefect_server_that_is_not_there_is_named(project: Make) -> None:
     made = project([{"id": "a", "prompt": "x", **STILL}])
-    done = callsheet(command, str(made.config), "--json", PREFECT_API_URL="http://127.0.0.1:9/api")
+    done = callsheet("run", str(made.config), "--json", PREFECT_API_URL="http://127.0.0.1:9/api")
     assert done.returncode == 2
     assert "http://127.0.0.1:9/api cannot be reached" in json.loads(done.stdout)["error"]
     assert "Traceback" not in done.stderr
@@ -168,6 +167,7 @@ def test_models_and_balance_need_no_config(project: Make) -> None:
     refused(callsheet("models", "--set", "service.api_key_env=OTHER"), "--set", "config")
 
 
+@pytest.mark.soak
 def test_a_key_that_is_no_block_s_is_all_that_is_said(project: Make) -> None:
     """Without a Prefect server, which then is started, and has nothing to say on this terminal."""
     made = project()
@@ -282,6 +282,7 @@ def test_the_demo_runs_clean_and_a_second_one_buys_nothing(tmp_path: Path, prefe
     assert pl.read_parquet(tmp_path / "out/demo/report/manifest.parquet").equals(manifest)
 
 
+@pytest.mark.soak
 def test_an_interrupted_demo_and_a_killed_one_are_finished_by_the_next(
     tmp_path: Path, prefect: PrefectServer
 ) -> None:
