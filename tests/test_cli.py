@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pty
 import shutil
 import signal
 import socket
@@ -209,6 +210,28 @@ def test_an_unreachable_service_is_named(project: Make) -> None:
     made = project([{"id": "a", "prompt": "x", **STILL}])
     made.set(service={"base_url": "http://127.0.0.1:9"})
     refused(callsheet("quote", str(made.config)), "http://127.0.0.1:9", "base_url")
+
+
+def test_the_question_is_whole_and_ctrl_d_is_no(project: Make, prefect: PrefectServer) -> None:
+    made = project([{"id": "a", "prompt": "x", **STILL}])
+    made.set(budget={"approve_above": "0.0010"})
+    terminal, end = pty.openpty()
+    environment = os.environ | {"PREFECT_API_URL": prefect.api}
+    with subprocess.Popen(
+        [*CALLSHEET, "run", str(made.config)], stdin=end, stdout=end, stderr=end, env=environment
+    ) as process:
+        os.close(end)
+        question = b""
+        while b"Buy 1 jobs" not in question or not question.endswith(b" "):
+            question += os.read(terminal, 4096)
+        os.write(terminal, b"\x04")
+        with suppress(OSError):  # how a terminal ends
+            while os.read(terminal, 4096):
+                pass
+    os.close(terminal)
+    assert question.endswith(b"? [y/N] ")
+    assert process.returncode == 4
+    assert made.run().stop_reason == "approval"
 
 
 def test_strict_input_refuses_a_batch_with_one_bad_row(project: Make, prefect: PrefectServer) -> None:
