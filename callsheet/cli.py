@@ -383,10 +383,8 @@ def _watched(flow: Callable[[], Awaitable[Any]]) -> Any:
 
     async def watched() -> Any:
         from flows.names import tagged
-        from flows.server import start_server
 
         WATCHER.set(terminal)
-        start_server()
         with tagged():
             return await flow()
 
@@ -394,6 +392,9 @@ def _watched(flow: Callable[[], Awaitable[Any]]) -> Any:
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         terminal.start()
+        from flows.server import start_server
+
+        start_server()
         return asyncio.run(watched())
     except CallsheetError:
         raise

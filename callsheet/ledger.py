@@ -378,7 +378,7 @@ def _is_of_its_values(error: Exception) -> bool:
     """Whether the values of one operation are to blame, and not the database."""
     if isinstance(error, sa.exc.DBAPIError):
         return isinstance(error, sa.exc.IntegrityError | sa.exc.DataError)
-    return isinstance(error, sa.exc.StatementError | ValueError | ArithmeticError | TypeError)
+    return isinstance(error, sa.exc.StatementError | ValueError | ArithmeticError)
 
 
 def _guarded(work: Callable[[], T]) -> T:

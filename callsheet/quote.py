@@ -1,6 +1,7 @@
 """The quote: a plan beside what the ledger has and what the account can pay, and whether to go on.
 
-It reads the ledger, the catalogue and the balance, and writes the plan and the rejects. It buys nothing.
+It reads the catalogue, the balance and the ledger (in which it settles what dead runs left half done), and
+writes the plan and the rejects. It buys nothing.
 """
 
 from __future__ import annotations

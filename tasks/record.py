@@ -30,8 +30,7 @@ ARTIFACT_EVERY = 6  # ticks between two updates of the progress artifact, which 
 async def record(run: Run) -> Summary:
     """Shows the progress until every file is dealt with, then writes the report and the cost summary."""
     artifact = await shown(acreate_progress_artifact(progress=0.0, key="progress", description="Jobs done"))
-    known = await run.ledger.read(books.totals)
-    jobs = run.plan.jobs if run.plan else sum(known.states.values())
+    jobs = run.plan.jobs if run.plan else sum((await run.ledger.read(books.totals)).states.values())
     over, tick = False, 0
     while not over:
         with suppress(TimeoutError):
