@@ -22,7 +22,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
-from callsheet.limits import Learned, Limits
+from callsheet.limits.limits import Learned, Limits
 from callsheet.records import Kind
 
 T = TypeVar("T")

@@ -25,10 +25,11 @@ from pathlib import Path
 
 import polars as pl
 
-from callsheet import batches, plan
-from callsheet.identities import sha256
+from callsheet.batches import read as batches
+from callsheet.batches.identities import sha256
+from callsheet.config.settings import Settings
+from callsheet.pricing import plan
 from callsheet.records import Model
-from callsheet.settings import Settings
 
 MODELS = ("still-1", "still-1", "poster-1", "reel-1")
 RESOLUTIONS = {"still-1": ("1K", "2K"), "poster-1": ("1K", "2K"), "reel-1": ("720p", "1080p")}
@@ -183,7 +184,7 @@ def from_the_shell(folder: Path) -> float:
     (folder / "thousand.yaml").write_text(
         "batch: thousand\nservice: {base_url: '${CALLSHEET_BASE_URL}'}\ninput: {path: thousand.csv}\n"
     )
-    main = "from callsheet.cli import main; main()"
+    main = "from callsheet.cli.main import main; main()"
     command = [sys.executable, "-c", main, "quote", "thousand.yaml", "--json"]
     best = float("inf")
     with spawn("--api-key", "sk_bench") as (base_url, _):

@@ -8,6 +8,7 @@ Money is `Decimal` US dollars everywhere.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -25,6 +26,9 @@ from pydantic import (
     ValidatorFunctionWrapHandler,
     WrapValidator,
 )
+
+canonical = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode
+"""A value as canonical JSON: sorted keys, no spaces, text as it is."""
 
 
 def dollars(amount: Decimal) -> str:

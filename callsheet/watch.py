@@ -11,9 +11,9 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Protocol
 
-from callsheet.quote import Quote
+from callsheet.pricing.quote import Quote
 from callsheet.records import State, Totals, dollars
-from callsheet.report import Summary
+from callsheet.report.report import Summary
 
 logger = logging.getLogger("callsheet")
 logger.setLevel(logging.INFO)  # Prefect shows other people's loggers, but leaves their level alone

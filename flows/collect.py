@@ -9,9 +9,9 @@ from typing import Any
 from prefect import flow
 from prefect.states import Completed
 
-from callsheet.quote import last_plan
-from callsheet.run import open_run
-from callsheet.settings import load
+from callsheet.config.settings import load
+from callsheet.pricing.quote import last_plan
+from callsheet.session import open_run
 from flows.names import run_name
 from tasks.connect import connect
 from tasks.download import download

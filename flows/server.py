@@ -7,8 +7,8 @@ import signal
 from prefect import get_client
 from prefect.settings import PREFECT_API_URL
 
+from callsheet.config.yaml_lines import masked
 from callsheet.errors import ConfigError
-from callsheet.yaml_lines import masked
 
 
 def start_server() -> None:

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from prefect.artifacts import acreate_table_artifact
 
-from callsheet import quote as quotes
+from callsheet.config.settings import Settings
 from callsheet.errors import Stop
-from callsheet.plan import Plan
-from callsheet.quote import Quote
+from callsheet.pricing import quote as quotes
+from callsheet.pricing.plan import Plan
+from callsheet.pricing.quote import Quote
 from callsheet.service.client import Client
-from callsheet.settings import Settings
 from callsheet.watch import WATCHER
 
 

@@ -10,10 +10,10 @@ from typing import Any
 
 from prefect.blocks.system import Secret
 
+from callsheet.config.settings import Settings
 from callsheet.errors import ConfigError
-from callsheet.run import api_key
 from callsheet.service.client import Client
-from callsheet.settings import Settings
+from callsheet.session import api_key
 
 
 async def connect(settings: Settings) -> Client:

@@ -17,14 +17,16 @@ import anyio
 from prefect import task
 from prefect.cache_policies import NO_CACHE
 
-from callsheet import books, media, points
+from callsheet import failpoints
 from callsheet.errors import MediaError, ServiceError, StorageConflict, StorageError
-from callsheet.ledger import other_name
-from callsheet.media import Spooled
+from callsheet.ledger import queries
+from callsheet.ledger.ledger import other_name
 from callsheet.records import File, Generation, Kind, StoredFile
-from callsheet.run import Run
 from callsheet.service import verdicts
 from callsheet.service.verdicts import Verdict
+from callsheet.session import Run
+from callsheet.storage import spool as media
+from callsheet.storage.spool import Spooled
 from callsheet.watch import WATCHER
 
 SIDE_BY_SIDE = 16  # downloads at once: enough to fill a line, few enough for a heap by deadline to matter
@@ -46,7 +48,7 @@ async def download(run: Run) -> None:
             began = run.moved = time.monotonic()
             fetched = await _fetch(run, file)
             if fetched is not None and refused < SIDE_BY_SIDE:  # else it waits in the spool
-                points.passed("after spool")
+                failpoints.passed("after spool")
                 refused = 0 if await _store(run, *fetched) else refused + 1
             run.moved = time.monotonic()
             took = (run.moved - began) / SIDE_BY_SIDE
@@ -72,7 +74,7 @@ async def download(run: Run) -> None:
 async def _sweep(run: Run) -> None:
     """Clears the spool of what a killed run had already stored, or lost, and not yet removed."""
     left = await asyncio.to_thread(lambda: list(run.spool.glob("*")))
-    ended = {_spool_name(file) for file in await run.ledger.read(books.ended)} if left else ()
+    ended = {_spool_name(file) for file in await run.ledger.read(queries.ended)} if left else ()
     for path in left:
         if path.name.removesuffix(".part") in ended:
             path.unlink(missing_ok=True)
@@ -138,12 +140,12 @@ async def _refresh(run: Run, file: File) -> File | None:
 async def _store(run: Run, file: File, spooled: Spooled) -> bool:
     """Puts a verified file into storage under a name that no other file has; False when it is not taken."""
     for tries in itertools.count(1):
-        points.passed("before store.put")
+        failpoints.passed("before store.put")
         try:
             url = await run.store.put(
                 spooled.path, file.name, sha256=spooled.sha256, mime_type=file.media.mime_type
             )
-            points.passed("after store.put")
+            failpoints.passed("after store.put")
         except StorageConflict:
             file = replace(file, name=other_name(file.name, file.attempt, file.index))
             await run.ledger.renamed(file, file.name)

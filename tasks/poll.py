@@ -13,9 +13,9 @@ from prefect.cache_policies import NO_CACHE
 
 from callsheet.errors import KeyRefused, ServiceError
 from callsheet.records import Attempt, Failed, File, Generation, Pending
-from callsheet.run import Run
 from callsheet.service import verdicts
 from callsheet.service.verdicts import Verdict
+from callsheet.session import Run
 
 NOT_FOUND_TRIES = 3  # a 404 may be a replica that lags; three in a row are the truth
 LAST_ANSWER = 5.0  # seconds for an answer at the end of the run's patience

@@ -5,11 +5,11 @@ from __future__ import annotations
 from prefect import task
 from prefect.cache_policies import NO_CACHE
 
-from callsheet import quote
-from callsheet.batches import Batch
-from callsheet.plan import Plan
+from callsheet.batches.read import Batch
+from callsheet.config.settings import Settings
+from callsheet.pricing import quote
+from callsheet.pricing.plan import Plan
 from callsheet.service.client import Client
-from callsheet.settings import Settings
 
 
 @task(name="price", task_run_name="price", cache_policy=NO_CACHE, persist_result=False)

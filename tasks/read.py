@@ -7,9 +7,9 @@ import asyncio
 from prefect import task
 from prefect.cache_policies import NO_CACHE
 
-from callsheet import batches
-from callsheet.batches import Batch
-from callsheet.settings import Settings
+from callsheet.batches import read as batches
+from callsheet.batches.read import Batch
+from callsheet.config.settings import Settings
 
 
 @task(name="read", task_run_name="read", cache_policy=NO_CACHE, persist_result=False)

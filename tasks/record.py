@@ -13,12 +13,13 @@ from prefect import task
 from prefect.artifacts import acreate_markdown_artifact, acreate_progress_artifact, aupdate_progress_artifact
 from prefect.cache_policies import NO_CACHE
 
-from callsheet import books, report
 from callsheet.errors import StorageError
+from callsheet.ledger import queries
 from callsheet.records import dollars
-from callsheet.report import Summary
-from callsheet.run import Run
-from callsheet.storage import Store
+from callsheet.report import report
+from callsheet.report.report import Summary
+from callsheet.session import Run
+from callsheet.storage.store import Store
 from callsheet.watch import WATCHER, Progress
 from tasks.artifacts import shown
 
@@ -30,13 +31,13 @@ ARTIFACT_EVERY = 6  # ticks between two updates of the progress artifact, which 
 async def record(run: Run) -> Summary:
     """Shows the progress until every file is dealt with, then writes the report and the cost summary."""
     artifact = await shown(acreate_progress_artifact(progress=0.0, key="progress", description="Jobs done"))
-    jobs = run.plan.jobs if run.plan else sum((await run.ledger.read(books.totals)).states.values())
+    jobs = run.plan.jobs if run.plan else sum((await run.ledger.read(queries.totals)).states.values())
     over, tick = False, 0
     while not over:
         with suppress(TimeoutError):
             await asyncio.wait_for(run.collected.wait(), TICK)
         over = run.collected.is_set()
-        progress = Progress(jobs, await run.ledger.read(books.totals))
+        progress = Progress(jobs, await run.ledger.read(queries.totals))
         WATCHER.get().progress(progress)
         if artifact and (over or tick % ARTIFACT_EVERY == 0):
             share = 100.0 * min(1.0, progress.done / jobs) if jobs else 100.0

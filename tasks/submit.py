@@ -18,7 +18,7 @@ from anyio.streams.memory import MemoryObjectSendStream
 from prefect import task
 from prefect.cache_policies import NO_CACHE
 
-from callsheet import points, references
+from callsheet import failpoints
 from callsheet.errors import (
     BalanceTooLow,
     CallsheetError,
@@ -29,11 +29,12 @@ from callsheet.errors import (
     ServiceError,
     Stop,
 )
-from callsheet.limits import Turn
+from callsheet.limits.limits import Turn
+from callsheet.pricing import references
 from callsheet.records import Attempt, File, Job, Kind
-from callsheet.run import Run
 from callsheet.service import verdicts
 from callsheet.service.verdicts import Verdict
+from callsheet.session import Run
 
 BLOCK = 50  # jobs that are reserved in one transaction
 AHEAD = 500  # jobs that wait for their turn at once: how far images and videos may overtake each other
@@ -184,7 +185,7 @@ async def _send(
 ) -> Attempt | list[File] | _Again | _InDoubt | None:
     """Sends one POST. None means that the job has failed for good."""
     await run.ledger.intend(attempt)
-    points.passed("before submit")
+    failpoints.passed("before submit")
     try:
         if attempt.kind is Kind.VIDEO:
             accepted = await run.client.create_video(body)
@@ -192,7 +193,7 @@ async def _send(
             answered = await run.client.create_image(body)
     except ServiceError as error:
         return await _not_bought(run, attempt, error, turn, tries)
-    points.passed("after submit")
+    failpoints.passed("after submit")
     run.breaker.worked()
     if attempt.kind is Kind.VIDEO:
         turn.answered(*(accepted.rate or _UNSAID))

@@ -14,10 +14,10 @@ from tests.crash.conftest import MakeScene
 from tests.servers.prefect import ROOT, PrefectServer
 
 KILLED = """
-from callsheet import points
-from callsheet.cli import main
+from callsheet import failpoints
+from callsheet.cli.main import main
 from tests.crash.victim import killer
-points.observer = killer({point!r}, {nth})
+failpoints.observer = killer({point!r}, {nth})
 main()
 """
 

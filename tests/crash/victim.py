@@ -29,14 +29,18 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from callsheet import batches, points, quote, report, tables
-from callsheet.cli import known_error
-from callsheet.report import Summary
-from callsheet.run import api_key, open_run
+from callsheet import failpoints
+from callsheet.batches import read as batches
+from callsheet.cli.main import known_error
+from callsheet.config.settings import Settings, load
+from callsheet.ledger import tables
+from callsheet.pricing import quote
+from callsheet.report import report
+from callsheet.report.report import Summary
 from callsheet.service import verdicts
 from callsheet.service.client import Client
-from callsheet.settings import Settings, load
-from callsheet.storage import Store
+from callsheet.session import api_key, open_run
+from callsheet.storage.store import Store
 from tasks.download import download
 from tasks.poll import poll
 from tasks.submit import submit
@@ -108,11 +112,11 @@ def die(order: dict[str, Any]) -> int:
         os.dup2(log.fileno(), 2)
     kill = order.get("kill", {})
     if "point" in kill:
-        points.observer = killer(kill["point"], kill["nth"])
+        failpoints.observer = killer(kill["point"], kill["nth"])
     elif "move" in order:
-        points.observer = mover(**order["move"])
+        failpoints.observer = mover(**order["move"])
     elif "record" in order:
-        points.observer = recorder(Path(order["record"]))
+        failpoints.observer = recorder(Path(order["record"]))
     if "file_size" in order:
         resource.setrlimit(resource.RLIMIT_FSIZE, (order["file_size"], order["file_size"]))
     verdicts.FIRST = order.get("backoff", 0.01)

@@ -1,0 +1,154 @@
+"""Doubts: which jobs a person means, what speaks for and against a charge, and the person's word on it.
+
+It reads the ledger and the service's books and settles what it is told to settle. It never decides: balance
+and costs are the whole workspace's, so they are evidence and no proof.
+"""
+
+from __future__ import annotations
+
+import getpass
+import os
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, time, timedelta
+from decimal import Decimal
+from typing import Any
+
+from callsheet.errors import CallsheetError
+from callsheet.ledger import queries
+from callsheet.ledger.ledger import Ledger
+from callsheet.records import Doubt, Reckoning, dollars
+from callsheet.service.client import Client
+
+_COSTS_SPAN = timedelta(days=179)  # the service looks back at most 180 days (INTERFACE 4.7)
+
+
+@dataclass(frozen=True, slots=True)
+class Day:
+    """What a UTC day has cost in dollars: by the service's books, and by the whole ledger's."""
+
+    day: date
+    service: Decimal
+    ledger: Decimal
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What may tell whether doubts were charged. Other users of the workspace and lag blur all of it.
+
+    Attributes:
+        reckoning: what the ledger expects of the balance; None where no run before the doubts saw it.
+        balance: what the workspace has now, in dollars; None where the service cannot be asked.
+        days: the days on which the doubts were submitted; empty where the service cannot be asked.
+        missing: why the service cannot be asked, or None.
+    """
+
+    reckoning: Reckoning | None
+    balance: Decimal | None
+    days: tuple[Day, ...]
+    missing: str | None
+
+    @property
+    def gone(self) -> Decimal | None:
+        """How much less the workspace has than the ledger expects, in dollars."""
+        if self.reckoning is None or self.balance is None:
+            return None
+        return self.reckoning.expected - self.balance
+
+    def as_json(self) -> dict[str, Any]:
+        """What `resolve --json` prints as `evidence`; money is a string."""
+        known = self.reckoning
+        return {
+            "since": known.since.isoformat() if known else None,
+            "balance_then": _money(known.balance_then if known else None),
+            "spent_since": _money(known.spent_since if known else None),
+            "balance_expected": _money(known.expected if known else None),
+            "balance": _money(self.balance),
+            "gone": _money(self.gone),
+            "in_doubt_since": _money(known.in_doubt if known else None),
+            "in_flight": _money(known.in_flight if known else None),
+            "days": [
+                {"date": day.day.isoformat(), "service": dollars(day.service), "ledger": dollars(day.ledger)}
+                for day in self.days
+            ],
+            "missing": self.missing,
+        }
+
+
+async def evidence(
+    ledger: Ledger, doubts: Sequence[Doubt], connect: Callable[[], Awaitable[Client]]
+) -> Evidence:
+    """Sets the service's books beside the ledger's.
+
+    Args:
+        ledger: the ledger; all its batches count, because the balance is the workspace's.
+        doubts: what is in doubt; not empty.
+        connect: makes the service's client. Where that or asking it fails, the evidence says so.
+    """
+    first = min(doubt.submitted_at for doubt in doubts)
+    wanted = sorted({doubt.submitted_at.date() for doubt in doubts})
+    balance, service, missing = None, {}, None
+    try:
+        async with await connect() as client:
+            balance = await client.balance()
+            service = await _service_days(client, wanted)
+    except CallsheetError as error:
+        missing = error.message
+    reckoning = await ledger.read(lambda connection, _: queries.reckoning(connection, first))
+    own = await ledger.read(lambda connection, _: queries.days(connection))
+    days = tuple(Day(day, service[day], own.get(day, Decimal(0))) for day in wanted if day in service)
+    return Evidence(reckoning, balance, days, missing)
+
+
+async def _service_days(client: Client, wanted: Sequence[date]) -> dict[date, Decimal]:
+    """The service's costs by day, from the first wanted day to the last, as far back as it looks."""
+    end = min(datetime.now(UTC), datetime.combine(wanted[-1], time.max, UTC))
+    start = max(datetime.combine(wanted[0], time.min, UTC), end - _COSTS_SPAN)
+    return {day.date: day.cost for day in (await client.costs(start, end)).data}
+
+
+def named(doubts: Sequence[Doubt], words: Sequence[str]) -> list[Doubt]:
+    """The doubts that a person names, each once and in the list's order.
+
+    Args:
+        doubts: what is in doubt.
+        words: a row's id (then all its jobs are meant), or the beginning of a job's key or a row's id that
+            no other job in doubt begins with.
+
+    Raises:
+        CallsheetError: a word names none, or several; exit code 2.
+    """
+    meant = {job_key for word in words for job_key in _meant(doubts, word)}
+    return [doubt for doubt in doubts if doubt.job_key in meant]
+
+
+def _meant(doubts: Sequence[Doubt], word: str) -> set[str]:
+    if row := {doubt.job_key for doubt in doubts if doubt.row_id == word}:
+        return row
+    near = [doubt for doubt in doubts if word and _begins(doubt, word)]
+    if not near:
+        raise CallsheetError(
+            f"no job in doubt is called {word!r}",
+            hint="`callsheet resolve CONFIG` lists what is in doubt.",
+        )
+    keys = {doubt.job_key for doubt in near}
+    if len(keys) > 1:
+        shown = ", ".join(f"{doubt.job_key[:12]} (row {doubt.row_id})" for doubt in near[:5])
+        raise CallsheetError(f"{word!r} may mean {len(keys)} jobs: {shown}", hint="Give more of the key.")
+    return keys
+
+
+def _begins(doubt: Doubt, word: str) -> bool:
+    return doubt.job_key.startswith(word) or doubt.row_id.startswith(word)
+
+
+def login() -> str:
+    """Who is at the machine: the login name, or the number where it has none."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return f"uid {os.getuid()}"
+
+
+def _money(amount: Decimal | None) -> str | None:
+    return None if amount is None else dollars(amount)

@@ -1,0 +1,248 @@
+"""What the ledger says: read-only queries, each a function of a connection and (most of them) a batch name.
+
+Run them with `Ledger.read`. Nothing here writes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import date, datetime
+from decimal import Decimal
+from typing import Any
+
+import sqlalchemy as sa
+
+from callsheet.ledger.tables import Money, attempts, media, runs, settlements
+from callsheet.records import Attempt, Doubt, File, Kind, Media, Reckoning, State, Totals
+
+Rows = Sequence[sa.RowMapping]
+"""Rows by column name."""
+
+_PART = 5_000
+
+NOT_CHARGED = "not_charged"
+"""The error code of an attempt that was in doubt and, as a person says, cost nothing."""
+
+# What an attempt holds of the budget: its cost where known, else its quote while it may still cost that.
+_EXPOSURE = sa.func.coalesce(
+    sa.func.sum(
+        sa.case(
+            (attempts.c.cost.is_not(None), attempts.c.cost),
+            (attempts.c.state.in_([State.SUBMITTING, State.PENDING, State.IN_DOUBT]), attempts.c.quoted),
+            (sa.and_(attempts.c.state == State.PLANNED, attempts.c.run_id.is_not(None)), attempts.c.quoted),
+            else_=0,
+        )
+    ),
+    0,
+    type_=Money,
+)
+_OF_ONE_JOB = sa.and_(attempts.c.job_key == media.c.job_key, attempts.c.attempt == media.c.attempt)
+_FILES_OF = sa.and_(
+    sa.func.coalesce(attempts.c.reused_key, attempts.c.job_key) == media.c.job_key,
+    sa.func.coalesce(attempts.c.reused_attempt, attempts.c.attempt) == media.c.attempt,
+)
+
+
+def exposure(connection: sa.Connection, batch: str) -> Decimal:
+    """What counts against the budget: spent, reserved, in flight and in doubt."""
+    return connection.scalar(sa.select(_EXPOSURE).where(attempts.c.batch == batch)) or Decimal(0)
+
+
+def totals(connection: sa.Connection, batch: str) -> Totals:
+    """The batch so far: jobs by state, and money."""
+    of_batch = attempts.c.batch == batch
+    counts = connection.execute(
+        sa.select(attempts.c.state, sa.func.count())
+        .where(of_batch, ~attempts.c.superseded)
+        .group_by(attempts.c.state)
+    )
+
+    return Totals(
+        states={State(state): count for state, count in counts},
+        quoted=_sum(connection, attempts.c.quoted, of_batch, ~attempts.c.superseded),
+        spent=_sum(connection, attempts.c.cost, of_batch),
+        in_doubt_exposure=_sum(connection, attempts.c.quoted, of_batch, attempts.c.state == State.IN_DOUBT),
+        exposure=exposure(connection, batch),
+        reserved=_sum(
+            connection,
+            attempts.c.quoted,
+            of_batch,
+            attempts.c.state == State.PLANNED,
+            attempts.c.run_id.is_not(None),
+        ),
+    )
+
+
+def spent(connection: sa.Connection) -> Decimal:
+    """What all batches of the ledger together have cost."""
+    return _sum(connection, attempts.c.cost)
+
+
+def states(connection: sa.Connection, batch: str) -> dict[str, State]:
+    """The state of every job of the batch that the ledger knows, by key."""
+    query = sa.select(attempts.c.job_key, attempts.c.state).where(
+        attempts.c.batch == batch, ~attempts.c.superseded
+    )
+    return {key: State(state) for key, state in connection.execute(query)}
+
+
+def not_charged(connection: sa.Connection, batch: str) -> set[str]:
+    """The keys of the failed jobs that were in doubt and cost nothing: free to buy again, unasked."""
+    query = sa.select(attempts.c.job_key).where(
+        attempts.c.batch == batch, ~attempts.c.superseded, attempts.c.error_code == NOT_CHARGED
+    )
+    return set(connection.scalars(query))
+
+
+def reusable(connection: sa.Connection, batch: str, *where: sa.ColumnElement[bool]) -> Sequence[sa.Row[Any]]:
+    """What other batches have stored and this one has not reused yet, the oldest first.
+
+    Each may stand for one job of this batch: two equal rows are two pictures.
+
+    Returns:
+        `request_key`, `job_key`, `attempt` and `generation_id` of each.
+    """
+    reused = attempts.alias("reused")
+    taken = sa.exists().where(
+        reused.c.batch == batch,
+        reused.c.reused_key == attempts.c.job_key,
+        reused.c.reused_attempt == attempts.c.attempt,
+    )
+    columns = (attempts.c[name] for name in ("request_key", "job_key", "attempt", "generation_id"))
+    query = (
+        sa.select(*columns)
+        .where(attempts.c.batch != batch, attempts.c.state == State.STORED)
+        .where(attempts.c.request_key.is_not(None), attempts.c.reused_key.is_(None), ~taken, *where)
+        .order_by(attempts.c.finished_at, attempts.c.job_key)
+    )
+    return connection.execute(query).all()
+
+
+def doubts(connection: sa.Connection, batch: str) -> list[Doubt]:
+    """Every attempt that is in doubt, also those that were superseded, in order of submission."""
+    query = (
+        sa.select(attempts)
+        .where(attempts.c.batch == batch, attempts.c.state == State.IN_DOUBT)
+        .order_by(attempts.c.submitted_at, attempts.c.job_key, attempts.c.attempt)
+    )
+    return [
+        Doubt(
+            job_key=row.job_key,
+            attempt=row.attempt,
+            row_id=row.row_id,
+            sample=row.sample,
+            kind=Kind(row.type),
+            model=row.model,
+            price=None if row.unit_price is None else row.quoted,
+            submitted_at=row.submitted_at,
+            what=row.error_message,
+        )
+        for row in connection.execute(query)
+    ]
+
+
+def reckoning(connection: sa.Connection, first: datetime) -> Reckoning | None:
+    """What the balance should be, counted from before a doubt that was submitted at `first`.
+
+    None where no run before it saw the balance.
+    """
+    query = sa.select(runs).where(runs.c.balance_at_start.is_not(None), runs.c.started_at <= first)
+    base = connection.execute(query.order_by(runs.c.started_at.desc()).limit(1)).first()
+    if base is None:
+        return None
+    # Older doubts that were settled as charged since: that money had left the balance before.
+    settled = sa.exists().where(
+        settlements.c.job_key == attempts.c.job_key,
+        settlements.c.attempt == attempts.c.attempt,
+        settlements.c.settled_at >= base.started_at,
+    )
+    older = _sum(connection, attempts.c.cost, attempts.c.submitted_at < base.started_at, settled)
+    newer = attempts.c.submitted_at >= base.started_at
+    return Reckoning(
+        since=base.started_at,
+        balance_then=base.balance_at_start,
+        spent_since=spent(connection) - base.spent_at_start - older,
+        in_doubt=_sum(connection, attempts.c.quoted, newer, attempts.c.state == State.IN_DOUBT),
+        in_flight=_sum(
+            connection, attempts.c.quoted, attempts.c.state.in_([State.SUBMITTING, State.PENDING])
+        ),
+    )
+
+
+def days(connection: sa.Connection) -> dict[date, Decimal]:
+    """What all batches together have cost, by the UTC day of submission."""
+    day = sa.func.substr(sa.type_coerce(attempts.c.submitted_at, sa.String), 1, 10)
+    summed = sa.func.sum(attempts.c.cost, type_=Money)
+    query = sa.select(day, summed).where(attempts.c.cost.is_not(None), attempts.c.submitted_at.is_not(None))
+    return {date.fromisoformat(name): cost for name, cost in connection.execute(query.group_by(day))}
+
+
+def unfinished(connection: sa.Connection, run_id: str) -> tuple[list[Attempt], list[File]]:
+    """A run's accepted videos that are still made, and its files that are still at the service."""
+    mine = attempts.c.run_id == run_id
+    videos = connection.execute(sa.select(attempts).where(mine, attempts.c.state == State.PENDING))
+    files = connection.execute(
+        sa.select(media, *_others())
+        .join(attempts, _OF_ONE_JOB)
+        .where(mine, attempts.c.state == State.GENERATED)
+        .where(media.c.stored_at.is_(None), media.c.lost_at.is_(None))
+    )
+    return [_attempt(row) for row in videos], [_file(row) for row in files]
+
+
+def ended(connection: sa.Connection, batch: str) -> list[File]:
+    """Every file of the batch that is stored or lost."""
+    query = sa.select(media, *_others()).join(attempts, _OF_ONE_JOB).where(attempts.c.batch == batch)
+    over = sa.or_(media.c.stored_at.is_not(None), media.c.lost_at.is_not(None))
+    return [_file(row) for row in connection.execute(query.where(over))]
+
+
+def costs(connection: sa.Connection, batch: str) -> Iterator[Rows]:
+    """A row for every attempt that was ever submitted, in order of submission, some thousand at a time."""
+    query = (
+        sa.select(attempts)
+        .where(attempts.c.batch == batch, attempts.c.submitted_at.is_not(None))
+        .where(attempts.c.state != State.PLANNED)
+        .order_by(attempts.c.submitted_at, attempts.c.job_key, attempts.c.attempt)
+    )
+    return _in_parts(connection, query)
+
+
+def manifest(connection: sa.Connection, batch: str) -> Iterator[Rows]:
+    """A row for every stored file with its attempt's columns, in order of storage; some thousand at a time.
+
+    A job that reuses another batch's files has these.
+    """
+    query = (
+        sa.select(attempts, *(column for column in media.c if column.name not in attempts.c))
+        .join(media, _FILES_OF)
+        .where(attempts.c.batch == batch, media.c.stored_at.is_not(None))
+        .order_by(media.c.stored_at, attempts.c.job_key, media.c.index)
+    )
+    return _in_parts(connection, query)
+
+
+def _in_parts(connection: sa.Connection, query: sa.Select[Any]) -> Iterator[Rows]:
+    rows = connection.execute(query, execution_options={"yield_per": _PART})
+    return rows.mappings().partitions()
+
+
+def _sum(connection: sa.Connection, column: sa.Column[Decimal], *where: sa.ColumnElement[bool]) -> Decimal:
+    summed = sa.func.coalesce(sa.func.sum(column), 0, type_=Money)
+    return connection.scalar(sa.select(summed).where(*where)) or Decimal(0)
+
+
+def _others() -> list[sa.Column[Any]]:
+    """The columns of `attempts` that `media` does not have too."""
+    return [column for column in attempts.c if column.name not in media.c]
+
+
+def _attempt(row: Any) -> Attempt:
+    return Attempt(
+        row.job_key, row.attempt, Kind(row.type), row.row_id, row.sample, row.model, row.generation_id
+    )
+
+
+def _file(row: Any) -> File:
+    fields = {name: getattr(row, name) for name in Media.model_fields if name != "url"}
+    return File(_attempt(row), row.index, row.name, Media(url=row.source_url, **fields))

@@ -1,0 +1,351 @@
+"""The quote: a plan beside what the ledger has and what the account can pay, and whether to go on.
+
+It reads the catalogue, the balance and the ledger (in which it settles what dead runs left half done), and
+writes the plan and the rejects. It buys nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from callsheet.batches import read as batches
+from callsheet.batches.read import Batch
+from callsheet.config.settings import Settings
+from callsheet.errors import ApprovalNeeded, BalanceTooLow, BudgetReached, InputError, Stop, StorageError
+from callsheet.ledger import queries
+from callsheet.ledger.claims import request_key
+from callsheet.ledger.ledger import Ledger
+from callsheet.pricing import plan as plans
+from callsheet.pricing.plan import Plan
+from callsheet.pricing.rates import repriced
+from callsheet.records import Kind, State, Totals, dollars
+from callsheet.service.client import Client
+from callsheet.storage.store import Store
+
+_BOUGHT = (State.SUBMITTING, State.PENDING, State.GENERATED, State.STORED, State.LOST)
+_STATES = {"key": pl.String, "state": pl.String}
+_DEAREST = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Quote:
+    """What buying the rest of a plan would cost, known before a cent is spent.
+
+    Attributes:
+        plan: the frozen plan.
+        lines: the plan by what sets the price, sorted: `model`, `type`, `resolution`, `duration`, `sound`,
+            `unit`, `unit_price`, `each` (a job's price); then `jobs`, of these `bought` and `to_buy`, and
+            `total`, the price of what is to buy. Money is decimal, and null where there is no price.
+        dearest: the rows of what is to buy that cost most, by price: `row_id`, `line`, `jobs`, `total`.
+        rpm: submissions a minute by kind, as far as config or ledger know them.
+        balance: what the workspace has, in dollars.
+        totals: the batch so far.
+    """
+
+    plan: Plan
+    lines: pl.DataFrame
+    dearest: pl.DataFrame
+    rpm: Mapping[str, int]
+    balance: Decimal
+    totals: Totals
+
+    @property
+    def to_buy(self) -> int:
+        """Jobs that are not bought and will be."""
+        return int(self.lines["to_buy"].sum())
+
+    @property
+    def already_bought(self) -> int:
+        """Jobs that are accepted, stored or lost, and cost nothing more."""
+        return int(self.lines["bought"].sum())
+
+    @property
+    def held(self) -> int:
+        """Jobs that failed or are in doubt, and are left as they are."""
+        return self.plan.jobs - self.to_buy - self.already_bought
+
+    @property
+    def quoted(self) -> Decimal:
+        """The price of what is to buy, in dollars."""
+        return Decimal(self.lines["total"].sum() or 0)
+
+    @property
+    def _sent(self) -> Decimal:
+        """The exposure of what was ever sent; what is only reserved is in `quoted`."""
+        return self.totals.exposure - self.totals.reserved
+
+    def wall(self, settings: Settings) -> tuple[Decimal, type[Stop]]:
+        """How much the batch's exposure may come to, in dollars, and which stop it is to come there.
+
+        That is the budget's limit, or what the balance can pay beside what was sent already. (What is in
+        flight may not be charged yet; then the service says in time that the balance is too low.)
+        """
+        affordable = self._sent + self.balance
+        limit = settings.budget.limit
+        return (affordable, BalanceTooLow) if limit is None or limit > affordable else (limit, BudgetReached)
+
+    def objection(self, settings: Settings) -> Stop | None:
+        """Why not to buy at all, apart from approval; None when buying may begin."""
+        wall, stop = self.wall(settings)
+        if settings.budget.on_exceed != "refuse" or self._sent + self.quoted <= wall:
+            return None
+        beside = f", beside {dollars(self._sent)} USD spent, in flight or in doubt,"
+        return stop(
+            f"the quote of {dollars(self.quoted)} USD{beside if self._sent else ''} "
+            f"does not fit the {stop.reason} of {dollars(wall)} USD",
+            hint="Nothing was bought, because budget.on_exceed is 'refuse'.",
+        )
+
+    def line(self) -> str:
+        """The quote in one line."""
+        return (
+            f"{self.plan.jobs} jobs: {self.to_buy} to buy for {dollars(self.quoted)} USD, "
+            f"{self.already_bought} already bought; balance {dollars(self.balance)} USD"
+        )
+
+    def table(self) -> list[dict[str, str]]:
+        """`lines` as people read them; every value is text."""
+        return [
+            {
+                "model": line["model"],
+                "resolution": line["resolution"] or "",
+                "duration": f"{line['duration']} s" if line["duration"] else "",
+                "sound": {True: "on", False: "off", None: ""}[line["sound"]],
+                "jobs": f"{line['jobs']:,}",
+                "bought": f"{line['bought']:,}",
+                "to buy": f"{line['to_buy']:,}",
+                "each": dollars(line["each"]) if line["each"] is not None else "unpriced",
+                "USD": dollars(line["total"]) if line["total"] is not None else "",
+            }
+            for line in self.lines.iter_rows(named=True)
+        ]
+
+    def facts(self) -> list[tuple[str, str]]:
+        """What a person wants to know beside the table, each with its name."""
+        plan, short = self.plan, self.quoted - self.balance
+        unpriced = f", {plan.unpriced:,} without a price" if plan.unpriced else ""
+        held = f", {self.held:,} failed or in doubt and left so" if self.held else ""
+        facts = [
+            ("Rows", f"{plan.rows:,} read, {plan.rejected_rows:,} rejected{unpriced}"),
+            ("Jobs", f"{plan.jobs:,}: {self.to_buy:,} to buy, {self.already_bought:,} already bought{held}"),
+            ("To pay", f"{dollars(self.quoted)} {plan.currency}"),
+            ("Balance", f"{dollars(self.balance)} {plan.currency}, {_enough(short)}"),
+            ("Time", self.time()),
+        ]
+        dearest = [
+            f"{row_id} (line {line}) {dollars(total)}" + (f" for {jobs} jobs" if jobs > 1 else "")
+            for row_id, line, jobs, total in self.dearest.iter_rows()
+        ]
+        if self.lines.height > 1 and dearest:
+            facts.append(("Dearest", ", ".join(dearest)))
+        return facts + [("Changed", change) for change in self.changes()]
+
+    def changes(self) -> list[str]:
+        """The rates that have changed since the batch's plan before this one, a line each."""
+        if not self.plan.before:
+            return []
+        catalogue, read_at = self.plan.before
+        changes = repriced(catalogue, self.plan.catalogue, self.lines["model"].unique().sort())
+        return [f"{change} (since the plan of {read_at:%Y-%m-%d %H:%M} UTC)" for change in changes]
+
+    def time(self) -> str:
+        """How long buying takes at the least, by the known limits of submissions a minute (INTERFACE 8)."""
+        if not self.to_buy:
+            return "none"
+        waits = []
+        for kind, jobs in self.lines.group_by("type").agg(pl.col("to_buy").sum()).sort("type").iter_rows():
+            if jobs and kind not in self.rpm:
+                return f"unknown: how many {kind}s a minute the account allows is not known yet"
+            waits.append(-(-jobs // self.rpm[kind]) - 1 if jobs else 0)
+        return f"{max(waits):,} min at the least, by the limits a minute" if max(waits) else "about a minute"
+
+    def as_json(self) -> dict[str, Any]:
+        """What `quote --json` prints (DESIGN, contracts)."""
+        return {
+            "batch": self.plan.batch,
+            "rows": self.plan.rows,
+            "rejected_rows": self.plan.rejected_rows,
+            "jobs": self.plan.jobs,
+            "already_bought": self.already_bought,
+            "unpriced": self.plan.unpriced,
+            "quoted": dollars(self.quoted),
+            "currency": self.plan.currency,
+            "plan": str(self.plan.path),
+        }
+
+
+async def quote_batch(settings: Settings, client: Client) -> Quote:
+    """Reads and prices a whole batch; writes the plan and `rejects.csv`, and buys nothing.
+
+    Raises:
+        InputError: the batch file cannot be read, or rows are wrong and `input.strict` wants none.
+        ServiceError: the catalogue or the balance cannot be read.
+    """
+    batch = await asyncio.to_thread(batches.read, settings)
+    return await quote_plan(await price(batch, settings, client), settings, client)
+
+
+async def price(batch: Batch, settings: Settings, client: Client) -> Plan:
+    """Reads the live catalogue and freezes the plan, as `plan.parquet` in the work folder.
+
+    Raises:
+        ServiceError: the catalogue cannot be read.
+    """
+    catalogue = await client.models()
+    path = work_folder(settings) / "plan.parquet"
+    return await asyncio.to_thread(plans.make, batch, catalogue, settings, path, now=datetime.now(UTC))
+
+
+async def outdated(plan: Plan, settings: Settings, client: Client) -> bool:
+    """Whether a plan is older than `budget.quote_valid_for`, and the rates of its models have changed since.
+
+    Raises:
+        ServiceError: the catalogue cannot be read.
+    """
+    age = datetime.now(UTC) - plan.made_at
+    if age.total_seconds() < settings.budget.quote_valid_for:
+        return False
+    models = await asyncio.to_thread(plan.scan().select(pl.col("model").unique()).collect)
+    return bool(repriced(plan.catalogue, await client.models(), models["model"]))
+
+
+def work_folder(settings: Settings) -> Path:
+    """Where the plan and the spool are: the report's folder when it is local, else `.callsheet/<batch>`.
+
+    Raises:
+        StorageError: it cannot be made.
+    """
+    url = settings.report.url
+    folder = Path(".callsheet", settings.batch) if "://" in url else Path(url)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", None) or error
+        hint = "Name in report.url a folder that can be made, or that is there."
+        if "://" in url:
+            hint = "The plan is kept on this machine: start where it can be."
+        raise StorageError(f"{folder}: the folder cannot be made: {why}", hint=hint) from None
+    return folder
+
+
+def last_plan(settings: Settings) -> Plan | None:
+    """The batch's plan that lies in the work folder; None where there is none that can be read."""
+    try:
+        plan = plans.open_plan(work_folder(settings) / "plan.parquet")
+    except InputError:
+        return None
+    return plan if plan.batch == settings.batch else None
+
+
+async def quote_plan(plan: Plan, settings: Settings, client: Client) -> Quote:
+    """Sets a plan beside the ledger and the balance, and writes `rejects.csv`.
+
+    Raises:
+        InputError: rows are wrong and `input.strict` wants none.
+        ServiceError: the balance cannot be read.
+    """
+    report = Store(settings.report.url, endpoint_url=settings.storage.endpoint_url)
+    await report.write("rejects.csv", plan.rejects.write_csv().encode(), "text/csv")
+    if settings.input.strict and plan.rejects.height:
+        line, column, _, reason = plan.rejects.row(0)
+        raise InputError(
+            f"{plan.rejected_rows} rows of {settings.input.path} are wrong; the first, on line {line}: "
+            f"{column}: {reason}",
+            hint=f"All are in {report.url_of('rejects.csv')}. Nothing was bought: input.strict is true.",
+        )
+    ledger = await Ledger.open(settings.ledger.url, settings.batch)
+    try:
+        await ledger.bury()
+        return await make(plan, ledger, await client.balance(), settings)
+    finally:
+        await ledger.close()
+
+
+async def make(plan: Plan, ledger: Ledger, balance: Decimal, settings: Settings) -> Quote:
+    """Sets a plan beside the ledger and the balance."""
+    again = {State.PLANNED}
+    again |= {State.FAILED} if settings.retry_failed else set()
+    again |= {State.IN_DOUBT} if settings.on_doubt == "retry" else set()
+    states = await ledger.read(queries.states)
+    states |= dict.fromkeys(await ledger.read(queries.not_charged), State.PLANNED)
+    if settings.reuse == "ledger":
+        states |= dict.fromkeys(await _reused(plan, ledger, states, again), State.STORED)
+    known = pl.LazyFrame({"key": states.keys(), "state": states.values()}, schema=_STATES)
+    state = pl.col("state")
+    jobs = plan.scan().join(known, on="key", how="left") if states else plan.scan().with_columns(state=None)
+    jobs = jobs.with_columns(to_buy=state.is_null() | state.is_in(again), bought=state.is_in(_BOUGHT))
+    return Quote(
+        plan=plan,
+        lines=await asyncio.to_thread(_lines, jobs),
+        dearest=await asyncio.to_thread(_dearest, jobs),
+        rpm=await _rpm(settings, ledger),
+        balance=balance,
+        totals=await ledger.read(queries.totals),
+    )
+
+
+async def _reused(plan: Plan, ledger: Ledger, states: Mapping[str, State], free: set[State]) -> list[str]:
+    """The keys of the jobs that another batch's files will stand for, as `Ledger.reserve` will find them."""
+    stored = Counter(row.request_key for row in await ledger.read(queries.reusable))
+
+    def found() -> Iterator[str]:
+        for job in plan.jobs_in_order():
+            if states.get(job.key, State.PLANNED) in free and stored[key := request_key(job)]:
+                stored[key] -= 1
+                yield job.key
+
+    return await asyncio.to_thread(list, found()) if stored else []
+
+
+def _lines(jobs: pl.LazyFrame) -> pl.DataFrame:
+    by = ["model", "type", "resolution", "duration", "sound", "billable_unit", "unit_price", "price"]
+    counts = [pl.len().alias("jobs"), pl.col("bought").sum(), pl.col("to_buy").sum()]
+    lines = jobs.group_by(by).agg(*counts, total=pl.col("price").filter("to_buy").sum())
+    priced = pl.when(pl.col("price").is_not_null()).then("total")
+    lines = lines.with_columns(total=priced).rename({"billable_unit": "unit", "price": "each"})
+    return lines.sort("model", "resolution", "duration", "sound", "each", nulls_last=True).collect(
+        engine="streaming"
+    )
+
+
+def _dearest(jobs: pl.LazyFrame) -> pl.DataFrame:
+    """The rows whose jobs cost most. Rows are told apart by a hash, for the memory's sake."""
+    left = jobs.filter("to_buy").with_columns(row=pl.col("row_id").hash())
+    sums = [pl.col("line").min(), pl.len().alias("jobs"), pl.col("price").sum().alias("total")]
+    rows = left.group_by("row").agg(sums).sort("total", "line", descending=[True, False])
+    top = rows.head(_DEAREST).collect(engine="streaming")
+    ids = left.filter(pl.col("row").is_in(top["row"].implode())).select("row", "row_id").unique()
+    named = top.join(ids.collect(engine="streaming"), on="row", maintain_order="left")
+    return named.select("row_id", "line", "jobs", "total")
+
+
+async def _rpm(settings: Settings, ledger: Ledger) -> dict[str, int]:
+    """Submissions a minute by kind: the config's, otherwise what an earlier run has learnt."""
+    learned = await ledger.learned(settings.service.base_url) or {"windows": {}}
+    remembered = {kind: window["limit"] for kind, window in learned["windows"].items()}
+    given = {Kind.IMAGE.value: settings.limits.image_rpm, Kind.VIDEO.value: settings.limits.video_rpm}
+    return remembered | {kind: rpm for kind, rpm in given.items() if rpm}
+
+
+def _enough(short: Decimal) -> str:
+    return f"{dollars(short)} USD short" if short > 0 else "enough"
+
+
+def approval_needed(quote: Quote, settings: Settings) -> ApprovalNeeded | None:
+    """The stop to make when a person must say yes first; None where nobody has to."""
+    above = settings.budget.approve_above
+    if above is None or quote.quoted <= above:
+        return None
+    return ApprovalNeeded(
+        f"the quote of {dollars(quote.quoted)} USD is above budget.approve_above, {dollars(above)} USD",
+        hint="Look at `callsheet quote`, then say yes with `callsheet run --yes`.",
+    )

@@ -1,0 +1,296 @@
+"""One run's open parts (client, limits, ledger, storage), and the belts between its steps.
+
+It opens and closes; what is done with the parts is in `tasks/`, and in what order in `flows/`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import signal
+import threading
+import time
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Generic, TypeVar
+
+import anyio
+from anyio.abc import TaskGroup
+from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
+
+from callsheet.config.settings import Settings
+from callsheet.errors import CallsheetError, ConfigError, Interrupted, LedgerError, Stop
+from callsheet.ledger import leases
+from callsheet.ledger.ledger import Ledger
+from callsheet.limits.breaker import Breaker
+from callsheet.limits.limits import Learned, Limits
+from callsheet.pricing.plan import Plan
+from callsheet.pricing.quote import Quote, work_folder
+from callsheet.records import Attempt, File, Generation
+from callsheet.service.client import Client
+from callsheet.storage.spool import extension
+from callsheet.storage.store import Store
+from callsheet.storage.store import name as name_in_store
+
+T = TypeVar("T")
+LANES_WAIT = 20.0  # seconds at the least for which a run waits for the lanes that others hold
+GRACE = 25.0  # seconds that an interrupted run has to store what was answered; Prefect kills after 30
+
+
+class Belt(Generic[T]):
+    """Carries work from some steps to the next; it ends when every step that fills it has left.
+
+    Args:
+        fillers: how many steps fill it.
+    """
+
+    def __init__(self, fillers: int) -> None:
+        streams = anyio.create_memory_object_stream[T](1_000)
+        first: MemoryObjectSendStream[T] = streams[0]
+        self.items: MemoryObjectReceiveStream[T] = streams[1]
+        self._ends = [first, *(first.clone() for _ in range(fillers - 1))]
+
+    def end(self) -> MemoryObjectSendStream[T]:
+        """One filler's end: to be used in a `with`, so that leaving is seen."""
+        return self._ends.pop()
+
+
+@dataclass
+class Run:
+    """The open parts of one run.
+
+    Attributes:
+        plan: what to buy; where nothing is bought (`collect`) the batch's last plan, or None.
+        wall: how much the batch's exposure may come to, in dollars.
+        wall_stop: which stop it is to come there.
+        spool: where downloads wait until they are stored; on the local disk.
+        videos: accepted videos, from submit to poll.
+        files: paid files, from submit and poll to download.
+        adopted_videos: accepted by earlier runs, and taken over.
+        adopted_files: paid for by earlier runs, and taken over.
+        collected: set when every file of this run is dealt with.
+        buying: the tasks that buy; cancelled (but for what is on the wire) when the run stops buying.
+        polling: the tasks that poll; cancelled when the run is interrupted.
+        breaker: pauses buying while the service fails for everyone.
+        urgent: files that wait to be downloaded, a heap by the moment at which the service deletes them.
+        seconds_per_file: how long one has taken lately, the others beside it.
+        moved: when a download last began or ended, in monotonic seconds.
+        downloaded: when one last succeeded.
+        interrupted: a person or the system wants the run to end.
+        stop: why nothing more is bought; None while buying goes on.
+        unsettled: reserved jobs whose cost is not known yet.
+        settled: set when one of them has settled.
+    """
+
+    settings: Settings
+    client: Client
+    ledger: Ledger
+    store: Store
+    limits: Limits
+    spool: Path
+    plan: Plan | None = None
+    wall: Decimal = Decimal(0)
+    wall_stop: type[Stop] = Stop
+    videos: Belt[Attempt] = field(default_factory=lambda: Belt(1))
+    files: Belt[File] = field(default_factory=lambda: Belt(2))
+    adopted_videos: Sequence[Attempt] = ()
+    adopted_files: Sequence[File] = ()
+    collected: asyncio.Event = field(default_factory=asyncio.Event)
+    stop: CallsheetError | None = None
+    buying: TaskGroup = field(default_factory=anyio.create_task_group)
+    polling: TaskGroup = field(default_factory=anyio.create_task_group)
+    breaker: Breaker = field(default_factory=Breaker)
+    urgent: list[tuple[datetime, int, File]] = field(default_factory=list)
+    seconds_per_file: float = 0.0
+    moved: float = 0.0
+    downloaded: float = 0.0
+    interrupted: bool = False
+    unsettled: int = 0
+    settled: asyncio.Event = field(default_factory=asyncio.Event)
+    jitter: random.Random = field(default_factory=random.SystemRandom)
+    began: float = field(default_factory=time.monotonic)
+
+    def halt(self, stop: CallsheetError) -> None:
+        """Buys nothing more, for the first reason given; what is bought is still collected."""
+        if self.stop is None:
+            self.stop = stop
+            self.buying.cancel_scope.cancel()
+
+    def interrupt(self, signal_name: str) -> None:
+        """Ends politely: buys no more, leaves videos pending, and stores what was answered."""
+        self.interrupted = True
+        self.halt(Interrupted(f"stopped by {signal_name}", hint="The same command goes on from here."))
+        self.polling.cancel_scope.cancel()
+
+    def late(self) -> bool:
+        """Whether the files that wait will hardly be downloaded in time, so that no more should be bought.
+
+        Before the first one is done, and when none gets done any more, the standstill is what one takes.
+        """
+        if not self.urgent:
+            return False
+        left = (self.urgent[0][0] - datetime.now(UTC)).total_seconds()
+        seconds = max(self.seconds_per_file, time.monotonic() - self.moved)
+        return len(self.urgent) * seconds > left / 2
+
+    def settle(self) -> None:
+        """The cost of a reserved job is known, or will not be known by this run."""
+        self.unsettled -= 1
+        self.settled.set()
+
+    async def keep(self, attempt: Attempt, generation: Generation) -> list[File]:
+        """Writes a paid generation into the ledger, each of its files under a name in storage."""
+        names = [
+            name_in_store(
+                self.settings.storage.key,
+                batch=self.settings.batch,
+                row_id=attempt.row_id,
+                sample=attempt.sample,
+                index=index,
+                ext=extension(item.mime_type),
+                job_key=attempt.job_key,
+                model=attempt.model,
+                generation_id=generation.id,
+            )
+            for index, item in enumerate(generation.media)
+        ]
+        return await self.ledger.generated(attempt, generation, names, self.settings.storage.url)
+
+
+def api_key(name: str) -> str:
+    """The API key from the environment variable `name`.
+
+    Raises:
+        ConfigError: it is not set.
+    """
+    key = os.environ.get(name, "").strip()
+    if not key:
+        raise ConfigError(
+            f"the API key is missing: the environment variable {name} is not set",
+            hint=f"export {name}=sk_...",
+        )
+    return key
+
+
+@asynccontextmanager
+async def open_run(
+    settings: Settings, client: Client, *, quote: Quote | None = None, stop: Stop | None = None
+) -> AsyncIterator[Run]:
+    """Opens a run and takes over what dead runs left; closes it in any case.
+
+    Args:
+        settings: the config.
+        client: the open client of the service.
+        quote: what to buy; None to only collect.
+        stop: a reason to buy nothing, found before.
+
+    Raises:
+        StorageError: the store does not take a real write; nothing was bought.
+        LedgerError: the ledger cannot be opened; nothing was bought.
+        CallsheetError: what breaks the run off later ends the command with 3, not 2: it may have bought.
+    """
+    store = Store(settings.storage.url, endpoint_url=settings.storage.endpoint_url)
+    if quote and quote.to_buy and not stop:
+        await store.probe()
+    ledger = await Ledger.open(settings.ledger.url, settings.batch)
+    try:
+        await ledger.begin_run(quote.balance if quote else None)
+        try:
+            limits = await _limits(settings, ledger)
+            run = Run(settings, client, ledger, store, limits, work_folder(settings) / "spool")
+            run.adopted_videos, run.adopted_files = await ledger.adopted()
+            run.unsettled = len(run.adopted_videos)
+            limits.adopt(len(run.adopted_videos))
+            if quote:
+                run.plan = quote.plan
+                run.wall, run.wall_stop = quote.wall(settings)
+            if stop:
+                run.halt(stop)
+            async with asyncio.TaskGroup() as background:
+                watches = [background.create_task(each) for each in (_keep_lease(ledger), _watch_lanes(run))]
+                with _listening(run):
+                    yield run
+                for watch in watches:
+                    watch.cancel()
+            await ledger.learn(settings.service.base_url, asdict(limits.learned()))
+        except (CallsheetError, BaseExceptionGroup) as error:
+            _may_have_bought(error)
+            raise
+        finally:
+            with suppress(LedgerError):  # the next run takes over from one that could not leave
+                await ledger.end_run()
+    finally:
+        await ledger.close()
+
+
+def _may_have_bought(error: BaseException) -> None:
+    """What breaks off an open run ends the command with 3: 2 would say that nothing is spent."""
+    if isinstance(error, BaseExceptionGroup):
+        for each in error.exceptions:
+            _may_have_bought(each)
+    elif isinstance(error, CallsheetError) and error.exit_code == 2:
+        error.exit_code = 3
+
+
+async def _limits(settings: Settings, ledger: Ledger) -> Limits:
+    known = await ledger.learned(settings.service.base_url)
+    return Limits(
+        image_rpm=settings.limits.image_rpm,
+        video_rpm=settings.limits.video_rpm,
+        concurrency=settings.limits.concurrency,
+        remembered=Learned(**known) if known else None,
+    )
+
+
+async def _keep_lease(ledger: Ledger) -> None:
+    while True:
+        await asyncio.sleep(leases.LEASE.seconds / 4)
+        await ledger.renew()
+
+
+async def _watch_lanes(run: Run) -> None:
+    """Ends buying that would wait for ever: for lanes that nothing of this run can free."""
+    patience = max(run.settings.poll.timeout, LANES_WAIT)
+    while not run.limits.hopeless(patience):  # noqa: ASYNC110 - it is the passing of time that ends it
+        await asyncio.sleep(1)
+    run.halt(
+        CallsheetError(
+            "no lane comes free: every one is held by videos that are not done yet, or by others",
+            hint="The same command goes on when they are done.",
+        )
+    )
+
+
+@contextmanager
+def _listening(run: Run) -> Iterator[None]:
+    """The first signal to end stops the run politely; a second one, or `GRACE` seconds, at once.
+
+    Stopping at once loses nothing either: what was on the wire is in doubt for the next run.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield  # only the main thread hears signals
+        return
+    loop, body = asyncio.get_running_loop(), asyncio.current_task()
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+
+    def heard(number: signal.Signals) -> None:
+        if run.interrupted and body:
+            body.cancel()
+        else:
+            run.interrupt(number.name)
+            if body:
+                loop.call_later(GRACE, body.cancel)
+
+    for number in before:
+        loop.add_signal_handler(number, heard, number)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            loop.remove_signal_handler(number)
+            signal.signal(number, handler)

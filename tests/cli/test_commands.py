@@ -1,0 +1,364 @@
+"""The commands: what they print, their JSON, their exit codes, and what they say to bad input."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import shutil
+import signal
+import socket
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from contextlib import closing, suppress
+from decimal import Decimal
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from tests.conftest import Project
+from tests.servers.prefect import ROOT, PrefectServer
+
+Make = Callable[..., Project]
+CALLSHEET = (sys.executable, "-c", "from callsheet.cli.main import main; main()")
+STILL = {"model": "sketch-1", "aspect_ratio": "1:1"}
+
+
+def callsheet(*words: str, cwd: Path | None = None, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Runs `callsheet <words>` as a process of its own."""
+    return subprocess.run(
+        [*CALLSHEET, *words],
+        cwd=cwd,
+        env=os.environ | {"COLUMNS": "200"} | environment,
+        capture_output=True,
+        text=True,
+        check=False,
+        stdin=subprocess.DEVNULL,
+    )
+
+
+def refused(done: subprocess.CompletedProcess[str], *words: str) -> None:
+    """Exit 2, with a message that holds all the words, and no stack trace."""
+    assert done.returncode == 2, done.stderr
+    assert "Traceback" not in done.stderr
+    for word in words:
+        assert word in done.stderr, done.stderr
+
+
+def test_help_teaches_and_does_not_import_prefect() -> None:
+    done = callsheet("--help")
+    assert done.returncode == 0
+    for command in (
+        "demo",
+        "quote",
+        "run",
+        "collect",
+        "status",
+        "resolve",
+        "reconcile",
+        "models",
+        "balance",
+        "backlot",
+    ):
+        assert command in done.stdout
+    loaded = "import sys, callsheet.cli.main; sys.exit('prefect' in sys.modules or 'polars' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", loaded], check=False).returncode == 0
+
+
+def test_quote_prints_one_json_object_with_exact_money(project: Make) -> None:
+    made = project(
+        [{"id": f"s{n}", "prompt": "x", **STILL} for n in range(3)] + [{"id": "bad", "model": "sketch-1"}]
+    )
+    done = callsheet("quote", str(made.config), "--json")
+    assert done.returncode == 0, done.stderr
+    answer = json.loads(done.stdout)
+    assert answer == {
+        "batch": "test",
+        "rows": 4,
+        "rejected_rows": 1,
+        "jobs": 3,
+        "already_bought": 0,
+        "unpriced": 0,
+        "quoted": "0.0045",
+        "currency": "USD",
+        "plan": "out/report/plan.parquet",
+    }
+    assert pl.read_parquet(made.folder / answer["plan"])["price"].sum() == Decimal("0.0045")
+    assert made.rejects()[0]["line"] == "5"
+
+
+def test_a_prefect_server_that_is_not_there_is_named(project: Make) -> None:
+    made = project([{"id": "a", "prompt": "x", **STILL}])
+    done = callsheet("run", str(made.config), "--json", PREFECT_API_URL="http://127.0.0.1:9/api")
+    assert done.returncode == 2
+    assert "http://127.0.0.1:9/api cannot be reached" in json.loads(done.stdout)["error"]
+    assert "Traceback" not in done.stderr
+
+
+def test_run_prints_one_json_object_and_says_with_its_exit_code_how_it_ended(
+    project: Make, prefect: PrefectServer
+) -> None:
+    made = project(
+        [{"id": "a", "prompt": "x", **STILL}, {"id": "no", "prompt": "forbidden-test-word", **STILL}]
+    )
+    done = callsheet("run", str(made.config), "--json", PREFECT_API_URL=prefect.api)
+    assert done.returncode == 3, done.stderr
+    answer = json.loads(done.stdout)
+    assert set(answer) == {
+        "batch",
+        "outcome",
+        "stop_reason",
+        "jobs",
+        "stored",
+        "failed",
+        "in_doubt",
+        "lost",
+        "pending",
+        "rejected_rows",
+        "quoted",
+        "spent",
+        "in_doubt_exposure",
+        "currency",
+        "seconds",
+        "submissions",
+        "rate_limited",
+        "manifest",
+        "costs",
+        "report",
+    }
+    assert (answer["outcome"], answer["stored"], answer["failed"], answer["spent"]) == (
+        "partial",
+        1,
+        1,
+        "0.0015",
+    )
+    assert Path(answer["manifest"]).exists()
+    status = json.loads(callsheet("status", str(made.config), "--json").stdout)
+    assert (status["stored"], status["failed"], status["spent"]) == (1, 1, "0.0015")
+
+
+def test_set_changes_one_setting_and_the_wall_ends_with_4(project: Make, prefect: PrefectServer) -> None:
+    made = project([{"id": f"s{n}", "prompt": "x", **STILL} for n in range(3)])
+    done = callsheet("run", str(made.config), "--set", "budget.limit=0.003", PREFECT_API_URL=prefect.api)
+    assert done.returncode == 4, done.stderr
+    assert "budget" in done.stdout
+    assert made.manifest().height == 2
+
+
+def test_a_wrong_key_ends_with_4_after_one_request(project: Make, prefect: PrefectServer) -> None:
+    made = project([{"id": "a", "prompt": "x", **STILL}])
+    for command in ("quote", "run"):
+        done = callsheet(command, str(made.config), CALLSHEET_API_KEY="sk_wrong", PREFECT_API_URL=prefect.api)
+        assert done.returncode == 4, done.stderr
+        assert "key" in (done.stderr + done.stdout).lower()
+        assert "Traceback" not in done.stderr
+
+
+def test_models_and_balance_need_no_config(project: Make) -> None:
+    project()
+    listed = callsheet("models")
+    assert "reel-1" in listed.stdout
+    assert "unpriced" in listed.stdout
+    assert callsheet("balance").stdout == "100.0000 USD\n"
+    assert json.loads(callsheet("balance", "--json").stdout)["balance"] == "100.0000"
+    refused(callsheet("models", "--set", "service.api_key_env=OTHER"), "--set", "config")
+
+
+@pytest.mark.soak
+def test_a_key_that_is_no_block_s_is_all_that_is_said(project: Make) -> None:
+    """Without a Prefect server, which then is started, and has nothing to say on this terminal."""
+    made = project()
+    made.set(service={"api_key_block": "nope"})
+    done = callsheet("balance", str(made.config))
+    refused(done, "api_key_block", "nope")
+    assert len(done.stderr.splitlines()) == 2, done.stderr
+
+
+def test_bad_configs_name_the_place_and_cost_nothing(project: Make) -> None:
+    made = project([{"id": "a", "prompt": "x", **STILL}])
+    refused(callsheet("run", "nowhere.yaml"), "nowhere.yaml")
+    text = made.config.read_text()
+    made.config.write_text(text + "bugdet: {limit: 1}\n")
+    refused(callsheet("run", str(made.config)), "bugdet", f"line {len(text.splitlines()) + 1}", "budget")
+    made.config.write_text(text.replace(made.backlot.base_url, "${NOT_SET_ANYWHERE}"))
+    refused(callsheet("quote", str(made.config)), "NOT_SET_ANYWHERE")
+    made.config.write_text(text.replace("interval: 0.1", "interval: soon"))
+    refused(callsheet("quote", str(made.config)), "poll.interval", "line")
+    made.config.write_text(text)
+    refused(callsheet("quote", str(made.config), CALLSHEET_API_KEY=""), "CALLSHEET_API_KEY")
+
+
+def test_bad_batch_files_name_the_place_and_cost_nothing(project: Make) -> None:
+    made = project()
+    file = made.folder / "prompts.csv"
+    refused(callsheet("quote", str(made.config)), "prompts.csv")
+    for content, words in (
+        (b"", ["prompts.csv", "empty"]),
+        (b"id,text\n1,hello\n", ["prompt", "id", "text"]),
+        (b'id,prompt\n1,"never closed\n2,x\n', ["prompts.csv", "line 2"]),
+        ("id,prompt\n1,caf\u00e9\n".encode("latin-1"), ["prompts.csv", "UTF-8", "line 2"]),
+    ):
+        file.write_bytes(content)
+        refused(callsheet("quote", str(made.config)), *words)
+
+
+def test_an_unreachable_service_is_named(project: Make) -> None:
+    made = project([{"id": "a", "prompt": "x", **STILL}])
+    made.set(service={"base_url": "http://127.0.0.1:9"})
+    refused(callsheet("quote", str(made.config)), "http://127.0.0.1:9", "base_url")
+
+
+def test_the_question_is_whole_and_ctrl_d_is_no(project: Make, prefect: PrefectServer) -> None:
+    made = project([{"id": "a", "prompt": "x", **STILL}])
+    made.set(budget={"approve_above": "0.0010"})
+    terminal, end = pty.openpty()
+    environment = os.environ | {"PREFECT_API_URL": prefect.api}
+    with subprocess.Popen(
+        [*CALLSHEET, "run", str(made.config)], stdin=end, stdout=end, stderr=end, env=environment
+    ) as process:
+        os.close(end)
+        question = b""
+        while b"Buy 1 jobs" not in question or not question.endswith(b" "):
+            question += os.read(terminal, 4096)
+        os.write(terminal, b"\x04")
+        with suppress(OSError):  # how a terminal ends
+            while os.read(terminal, 4096):
+                pass
+    os.close(terminal)
+    assert question.endswith(b"? [y/N] ")
+    assert process.returncode == 4
+    assert made.run().stop_reason == "approval"
+
+
+def test_strict_input_refuses_a_batch_with_one_bad_row(project: Make, prefect: PrefectServer) -> None:
+    made = project([{"id": "a", "prompt": "x", **STILL}, {"id": "a", "prompt": "y", **STILL}])
+    made.set(input={"strict": True})
+    for command in ("quote", "run"):
+        refused(callsheet(command, str(made.config), PREFECT_API_URL=prefect.api), "line 3", "strict")
+
+
+def test_a_run_that_is_killed_is_finished_by_the_same_command(project: Make, prefect: PrefectServer) -> None:
+    made = project(
+        [{"id": f"s{n}", "prompt": "x", **STILL} for n in range(30)]
+        + [{"id": "film", "prompt": "a film", "model": "dailies-1", "duration": 1}],
+        image_seconds=0.3,
+        video_seconds=2,
+        concurrency=4,
+    )
+    environment = os.environ | {"PREFECT_API_URL": prefect.api}
+    with subprocess.Popen([*CALLSHEET, "run", str(made.config)], env=environment) as process:
+        while not list(made.folder.glob("out/media/**/*.jpeg")):
+            assert process.poll() is None
+        process.send_signal(signal.SIGKILL)
+    done = callsheet("run", str(made.config), "--json", PREFECT_API_URL=prefect.api)
+    answer = json.loads(done.stdout)
+    assert answer["in_doubt"] <= 4, "only what was on the wire is in doubt"
+    assert answer["stored"] + answer["in_doubt"] == answer["jobs"] == 31
+    assert Decimal(answer["spent"]) == made.costs()["cost"].sum()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_before_anything_is_bought_ends_with_130(
+    project: Make, prefect: PrefectServer, number: signal.Signals
+) -> None:
+    """Here while the service takes its time over the catalogue; with --json there is one object too."""
+    made = project([{"id": "a", "prompt": "x", **STILL}])
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        made.set(service={"base_url": f"http://127.0.0.1:{silent.getsockname()[1]}"})
+        with subprocess.Popen(
+            [*CALLSHEET, "run", str(made.config), "--json"],
+            env=os.environ | {"PREFECT_API_URL": prefect.api},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        ) as process:
+            silent.settimeout(60)
+            asked, _ = silent.accept()
+            process.send_signal(number)
+            out, err = process.communicate(timeout=30)
+            asked.close()
+    assert process.returncode == 130, err
+    assert "Traceback" not in err
+    assert json.loads(out)["error"] == "stopped"
+
+
+def test_the_demo_runs_clean_and_a_second_one_buys_nothing(tmp_path: Path, prefect: PrefectServer) -> None:
+    """The first without a Prefect server, as a newcomer has it."""
+    shutil.copytree(ROOT / "configs", tmp_path / "configs")
+    first = callsheet("demo", cwd=tmp_path)
+    assert first.returncode == 0, first.stderr
+    noise = [line for line in first.stderr.splitlines() if "Warning" in line or "Traceback" in line]
+    assert noise == []
+    manifest = pl.read_parquet(tmp_path / "out/demo/report/manifest.parquet")
+    kinds = dict(manifest.group_by("mime_type").len().iter_rows())
+    assert kinds["image/jpeg"] >= 15
+    assert kinds["image/png"] >= 2
+    assert kinds["video/mp4"] >= 6
+    assert manifest["has_sound"].sum() == 1
+    second = callsheet("demo", cwd=tmp_path, PREFECT_API_URL=prefect.api)
+    assert second.returncode == 0
+    assert "Nothing was bought" in second.stdout
+    assert pl.read_parquet(tmp_path / "out/demo/report/manifest.parquet").equals(manifest)
+
+
+@pytest.mark.soak
+def test_an_interrupted_demo_and_a_killed_one_are_finished_by_the_next(
+    tmp_path: Path, prefect: PrefectServer
+) -> None:
+    """Files that are paid for wait at the first demo's address, so its port is kept until they are stored."""
+    shutil.copytree(ROOT / "configs", tmp_path / "configs")
+    ledger, port = tmp_path / "out/demo/ledger.db", tmp_path / "out/demo/port"
+
+    def stopped(how: signal.Signals) -> str:
+        """A demo that gets a signal, as everything on its terminal does, when it has paid for a file."""
+        with subprocess.Popen(
+            [*CALLSHEET, "demo"],
+            cwd=tmp_path,
+            env=os.environ | {"PREFECT_API_URL": prefect.api},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+        ) as demo:
+            while not waiting():
+                assert demo.poll() is None
+                time.sleep(0.02)
+            os.killpg(demo.pid, how)
+            return demo.communicate()[0]
+
+    def waiting() -> int:
+        """How many pictures are paid for and not stored yet."""
+        query = "SELECT COUNT(*) FROM media WHERE stored_at IS NULL AND mime_type LIKE 'image/%'"
+        with (
+            suppress(sqlite3.OperationalError),  # the ledger is not there yet
+            closing(sqlite3.connect(f"file:{ledger}?mode=ro", uri=True)) as database,
+        ):
+            return int(database.execute(query).fetchone()[0])
+        return 0
+
+    said = stopped(signal.SIGINT)
+    assert "goes on from here" in said
+    assert "buys nothing" not in said
+    assert waiting() == 0, "what was answered is stored, for the backlot is still there"
+    stopped(signal.SIGKILL)
+    assert waiting() > 0
+    assert port.exists()
+    last = callsheet("demo", cwd=tmp_path, PREFECT_API_URL=prefect.api)
+    assert last.returncode == 0, last.stderr
+    assert "not downloaded yet" not in last.stderr
+    assert waiting() == 0
+    assert not port.exists()
+
+
+def test_a_demo_whose_backlot_cannot_start_says_what_to_do(tmp_path: Path) -> None:
+    """Here another program has the port at which files of an unfinished demo wait."""
+    shutil.copytree(ROOT / "configs", tmp_path / "configs")
+    (tmp_path / "out/demo").mkdir(parents=True)
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        (tmp_path / "out/demo/port").write_text(str(port))
+        refused(callsheet("demo", cwd=tmp_path), f"port {port}", "did not start", "rm -r out/demo")

@@ -1,0 +1,154 @@
+"""Doubt is settled by people: what they are shown, what their word does, and what the ledger keeps of it."""
+
+from __future__ import annotations
+
+import getpass
+import json
+import sqlite3
+from collections.abc import Callable
+from datetime import UTC, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from callsheet.cli.main import app
+from callsheet.errors import CallsheetError
+from tests.cli.test_commands import callsheet
+from tests.conftest import Project
+
+pytestmark = pytest.mark.usefixtures("prefect")
+
+Make = Callable[..., Project]
+STILL = {"prompt": "a still", "model": "sketch-1", "aspect_ratio": "1:1"}  # 0.0015 USD
+CUT_OFF = {"endpoint": "images", "do": "drop"}
+
+
+@pytest.fixture
+def doubtful(project: Make, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Project]:
+    """A batch that has been run: the first submissions were cut off, each before or after it was charged."""
+
+    def make(*ends: str, rows: int = 4) -> Project:
+        path = tmp_path_factory.mktemp("faults") / "faults.yaml"
+        rules = [CUT_OFF | {"nth": nth, "when": when} for nth, when in enumerate(ends, 1)]
+        path.write_text(yaml.safe_dump({"rules": rules}))
+        made = project([{"id": f"row-{n}", **STILL} for n in range(rows)], faults=path)
+        assert made.run().in_doubt == len(ends)
+        return made
+
+    return make
+
+
+def resolve(made: Project, *words: str, code: int, **environment: str) -> dict[str, Any]:
+    """Runs `callsheet resolve CONFIG WORDS --json` in this process; it must end with `code`."""
+    done = CliRunner().invoke(app, ["resolve", str(made.config), *words, "--json"], env=environment)
+    assert done.exit_code == code, done.output
+    answer: dict[str, Any] = json.loads(done.stdout)
+    return answer
+
+
+def test_the_list_says_what_is_in_doubt_and_the_evidence_says_what_is_gone(doubtful: Make) -> None:
+    made = doubtful("after_charging", "before_charging", "after_charging")
+    answer = resolve(made, code=3)
+    assert [doubt["price"] for doubt in answer["in_doubt"]] == ["0.0015"] * 3
+    first = answer["in_doubt"][0]
+    assert {"job_key", "row_id", "model", "submitted_at", "what"} <= set(first)
+    assert answer["in_doubt_exposure"] == "0.0045"
+    evidence = answer["evidence"]
+    assert evidence["balance_then"] == "100.0000"
+    assert evidence["spent_since"] == "0.0015"
+    assert evidence["balance_expected"] == "99.9985"
+    assert evidence["balance"] == "99.9955"
+    assert evidence["gone"] == "0.0030", "two of the three were charged"
+    assert evidence["in_doubt_since"] == "0.0045"
+    today = datetime.now(UTC).date().isoformat()
+    assert evidence["days"] == [{"date": today, "service": "0.0045", "ledger": "0.0015"}]
+    for_people = callsheet("resolve", str(made.config))
+    assert for_people.returncode == 3
+    for word in (first["row_id"], first["job_key"][:12], "sketch-1", "0.0015", "0.0030 USD more", "99.9955"):
+        assert word in for_people.stdout
+
+
+def test_later_runs_do_not_wash_the_evidence_away(doubtful: Make) -> None:
+    made = doubtful("after_charging")
+    made.rows(*({"id": f"row-{n}", **STILL} for n in range(6)))
+    assert made.run().in_doubt == 1
+    assert resolve(made, code=3)["evidence"]["gone"] == "0.0015"
+
+
+def test_charged_is_spent_and_lost_and_not_charged_is_bought_again_unasked(doubtful: Make) -> None:
+    made = doubtful("after_charging", "before_charging")
+    doubts = resolve(made, code=3)["in_doubt"]
+    settled = resolve(made, doubts[0]["row_id"], "--charged", "--why", "the balance says so", code=3)
+    assert [doubt["job_key"] for doubt in settled["settled"]] == [doubts[0]["job_key"]]
+    assert (settled["left"], settled["settled_by"]) == (1, getpass.getuser())
+    again = resolve(made, doubts[1]["job_key"][:9], "--not-charged", code=0)
+    assert again["left"] == 0
+    quote = CliRunner().invoke(app, ["quote", str(made.config), "--json"])
+    assert json.loads(quote.stdout)["quoted"] == "0.0015"
+    summary = made.run()
+    assert (summary.stored, summary.lost, summary.in_doubt, summary.submissions) == (3, 1, 0, 1)
+    assert summary.spent == Decimal("0.0060"), "three stored, and the one that was charged"
+    costs = {row["row_id"]: row for row in made.costs().iter_rows(named=True) if row["state"] != "failed"}
+    assert costs[doubts[0]["row_id"]]["state"] == "lost"
+    assert "settled as charged by" in costs[doubts[0]["row_id"]]["error_message"]
+    assert resolve(made, code=0)["in_doubt"] == []
+
+
+def test_the_ledger_keeps_who_settled_it_when_and_why(doubtful: Make) -> None:
+    made = doubtful("before_charging")
+    resolve(made, "--all", "--not-charged", "--why", "asked the service", code=0, LOGNAME="ada")
+    with sqlite3.connect(made.folder / "out/ledger.db") as ledger:
+        [row] = ledger.execute("SELECT charged, settled_by, settled_at, why FROM settlements").fetchall()
+    assert (row[0], row[1], row[3]) == (0, "ada", "asked the service")
+    assert abs((datetime.now(UTC) - datetime.fromisoformat(row[2])).total_seconds()) < 60
+
+
+def test_without_the_service_the_list_still_works(doubtful: Make) -> None:
+    made = doubtful("after_charging")
+    made.set(service={"base_url": "http://127.0.0.1:9"})
+    answer = resolve(made, code=3)
+    assert len(answer["in_doubt"]) == 1
+    assert "not sent" in answer["evidence"]["missing"]
+    assert answer["evidence"]["balance"] is answer["evidence"]["gone"] is None
+    assert "missing" in CliRunner().invoke(app, ["resolve", str(made.config)]).stdout
+    assert "CALLSHEET_API_KEY" in resolve(made, code=3, CALLSHEET_API_KEY="")["evidence"]["missing"]
+    assert resolve(made, "row-", "--charged", code=0)["left"] == 0
+
+
+def test_bad_use_is_told_and_settles_nothing(doubtful: Make) -> None:
+    made = doubtful("after_charging", "after_charging", rows=2)
+    for words, hint in (
+        (["nobody", "--charged"], "nobody"),
+        (["row-", "--charged"], "may mean 2 jobs"),
+        (["row-0", "nobody", "--charged"], "nobody"),
+        (["--all"], "--charged"),
+        (["--charged"], "--all"),
+        (["row-0"], "--charged"),
+        (["--all", "--charged", "--not-charged"], "either"),
+        (["--all", "row-0", "--charged"], "--all"),
+        (["--why", "because"], "--why"),
+    ):
+        done = CliRunner().invoke(app, ["resolve", str(made.config), *words])
+        error = done.exception
+        assert isinstance(error, CallsheetError), words
+        assert error.exit_code == 2
+        assert hint in error.message + error.hint
+    assert len(resolve(made, code=3)["in_doubt"]) == 2
+
+
+def test_both_attempts_at_a_job_bought_again_in_doubt_are_settled_together(
+    project: Make, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    path: Path = tmp_path_factory.mktemp("faults") / "faults.yaml"
+    path.write_text(yaml.safe_dump({"rules": [CUT_OFF | {"nth": [1, 2], "when": "after_charging"}]}))
+    made = project([{"id": "one", **STILL}], faults=path)
+    made.set(on_doubt="retry")
+    assert made.run().stored == 1
+    assert [doubt["attempt"] for doubt in resolve(made, code=3)["in_doubt"]] == [1, 2]
+    assert len(resolve(made, "one", "--charged", code=0)["settled"]) == 2
+    summary = made.run()
+    assert (summary.stored, summary.submissions, summary.spent) == (1, 0, Decimal("0.0045"))

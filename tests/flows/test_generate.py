@@ -1,0 +1,369 @@
+"""The main job, end to end: a batch file becomes priced, paid-for, stored and accounted media."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import io
+import json
+from collections.abc import Callable
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import av
+import duckdb
+import polars as pl
+import pytest
+from PIL import Image
+
+from callsheet.errors import StorageError
+from callsheet.pricing.quote import Quote
+from callsheet.report.report import Summary
+from callsheet.service.client import Client
+from callsheet.watch import WATCHER, LogWatcher
+from flows.generate import generate_batch
+from tests.conftest import Project
+from tests.servers.s3 import Server
+
+pytestmark = pytest.mark.usefixtures("prefect")
+
+STILL = {"model": "sketch-1", "aspect_ratio": "1:1"}
+FILM = {"model": "dailies-1", "aspect_ratio": "9:16", "duration": 1}
+Make = Callable[..., Project]
+
+
+def stills(count: int, **more: Any) -> list[dict[str, Any]]:
+    return [{"id": f"s{n}", "prompt": f"still {n}", **STILL, **more} for n in range(count)]
+
+
+def balance(project: Project) -> Decimal:
+    async def ask() -> Decimal:
+        async with Client(project.backlot.base_url, project.backlot.api_key) as client:
+            return await client.balance()
+
+    return asyncio.run(ask())
+
+
+def test_images_and_videos_are_bought_stored_and_accounted(project: Make) -> None:
+    films = [
+        {"id": "film", "prompt": "a film", **FILM},
+        {"id": "loud", "prompt": "loud", **FILM, "sound": "true"},
+    ]
+    made = project([*stills(3), {"id": "png", "prompt": "png", **STILL, "output_format": "png"}, *films])
+    summary = made.run()
+    assert (summary.outcome, summary.exit_code, summary.jobs, summary.stored) == ("complete", 0, 6, 6)
+    assert summary.spent == summary.quoted == Decimal("100.0000") - balance(made)
+    manifest = made.manifest()
+    assert manifest.height == 6
+    for row in manifest.iter_rows(named=True):
+        content = Path(row["url"]).read_bytes()
+        assert hashlib.sha256(content).hexdigest() == row["sha256"]
+        assert len(content) == row["bytes"]
+        if row["mime_type"] == "video/mp4":
+            with av.open(row["url"]) as film:
+                assert [stream.type for stream in film.streams] == ["video"] + ["audio"] * row["has_sound"]
+        else:
+            with Image.open(row["url"]) as picture:
+                assert (picture.size, picture.format) == (
+                    (row["width"], row["height"]),
+                    "PNG" if row["row_id"] == "png" else "JPEG",
+                )
+
+
+def test_a_second_run_buys_nothing(project: Make) -> None:
+    made = project(stills(4))
+    made.run()
+    before = balance(made)
+    again = made.run()
+    assert (again.outcome, again.submissions, again.stored) == ("complete", 0, 4)
+    assert balance(made) == before
+
+
+def test_a_reordered_file_buys_nothing_again_and_a_changed_prompt_is_a_new_job(project: Make) -> None:
+    rows = stills(3)
+    made = project(rows)
+    made.run()
+    made.rows(*reversed(rows))
+    assert made.run().submissions == 0
+    made.rows(rows[0] | {"prompt": "another"}, *rows[1:])
+    changed = made.run()
+    assert (changed.submissions, changed.outcome) == (1, "complete")
+    assert made.manifest()["url"].n_unique() == 4
+
+
+def test_rows_that_are_wrong_are_rejected_and_the_rest_goes_on(project: Make) -> None:
+    made = project([*stills(2), {"id": "bad", "prompt": "x", **FILM, "duration": 7}])
+    summary = made.run()
+    assert (summary.stored, summary.rejected_rows, summary.exit_code) == (2, 1, 0)
+    [reject] = made.rejects()
+    assert (reject["line"], reject["column"], reject["value"]) == ("4", "duration", "7")
+
+
+def test_what_the_service_refuses_is_failed_with_its_code_and_costs_nothing(project: Make) -> None:
+    refused = {"id": "no", "prompt": "a forbidden-test-word", **STILL}
+    spoiled = {"id": "spoiled", "prompt": "spoiled-in-the-lab", **FILM}
+    made = project([*stills(1), refused, spoiled])
+    summary = made.run()
+    assert (summary.outcome, summary.exit_code) == ("partial", 3)
+    assert (summary.stored, summary.failed) == (1, 2)
+    costs = {row["row_id"]: row for row in made.costs().iter_rows(named=True)}
+    assert {name: costs[name]["error_code"] for name in ("no", "spoiled")} == dict.fromkeys(
+        ("no", "spoiled"), "content_policy_violation"
+    )
+    assert costs["no"]["cost"] == costs["spoiled"]["cost"] == 0
+    assert summary.spent == costs["s0"]["cost"] == Decimal("100") - balance(made)
+
+
+def test_failed_jobs_are_bought_anew_only_when_asked_for(project: Make) -> None:
+    made = project([{"id": "no", "prompt": "a forbidden-test-word", **STILL}])
+    assert made.run().submissions == 1
+    assert made.run().submissions == 0
+    assert made.run("retry_failed=true").submissions == 1
+
+
+@pytest.mark.parametrize("limit, bought", [("0.0059", 3), ("0.0060", 4), ("0.0001", 0)])
+def test_the_budget_is_a_wall(project: Make, limit: str, bought: int) -> None:
+    made = project(stills(10))
+    made.set(budget={"limit": limit})
+    summary = made.run()
+    assert (summary.outcome, summary.stop_reason, summary.exit_code) == ("stopped", "budget", 4)
+    assert summary.stored == bought
+    assert Decimal("100") - balance(made) == summary.spent <= Decimal(limit)
+    assert sorted(made.manifest()["row_id"]) == [f"s{n}" for n in range(bought)]
+
+
+def test_a_refusal_makes_room_under_the_wall(project: Make) -> None:
+    refused = {"id": "no", "prompt": "a forbidden-test-word", **STILL}
+    made = project([refused, *stills(3)])
+    made.set(budget={"limit": "0.0030"})
+    assert made.run().stored == 2
+
+
+def test_refuse_buys_nothing_when_the_quote_is_over_the_limit(project: Make) -> None:
+    made = project(stills(3))
+    made.set(budget={"limit": "0.0040", "on_exceed": "refuse"})
+    summary = made.run()
+    assert (summary.stop_reason, summary.exit_code, summary.submissions) == ("budget", 4, 0)
+
+
+def test_a_balance_that_is_too_small_is_a_wall_too(project: Make) -> None:
+    made = project(stills(5), balance=Decimal("0.0050"))
+    summary = made.run()
+    assert (summary.stop_reason, summary.exit_code, summary.stored) == ("balance", 4, 3)
+
+
+def test_above_approve_above_nobody_is_asked_and_nothing_is_bought_without_a_yes(project: Make) -> None:
+    made = project(stills(3))
+    made.set(budget={"approve_above": "0.0010"})
+    assert (made.run().stop_reason, made.run().submissions) == ("approval", 0)
+    assert made.run(approved=True).stored == 3
+
+
+class Slow(LogWatcher):
+    """Somebody who says yes to every quote; but before the first yes all prices have doubled."""
+
+    def __init__(self, made: Project) -> None:
+        self.made = made
+        self.quotes: list[Quote] = []
+
+    def approves(self, quote: Quote) -> bool:
+        if not self.quotes:
+            models = self.made.backlot.service.models
+            still = models["sketch-1"]
+            dearer = [rate.model_copy(update={"unit_price": rate.unit_price * 2}) for rate in still.rates]
+            models["sketch-1"] = still.model_copy(update={"rates": tuple(dearer)})
+        self.quotes.append(quote)
+        return True
+
+
+@pytest.mark.parametrize("valid_for, priced", [(0, ["0.0030", "0.0060"]), (60, ["0.0030"])])
+def test_a_rate_that_changes_while_somebody_makes_up_his_mind_is_quoted_again(
+    project: Make, valid_for: int, priced: list[str]
+) -> None:
+    made = project(stills(2))
+    made.set(budget={"approve_above": "0.0010", "quote_valid_for": valid_for})
+    watcher = Slow(made)
+    token = WATCHER.set(watcher)
+    summary = made.run()
+    WATCHER.reset(token)
+    assert [f"{quote.quoted:.4f}" for quote in watcher.quotes] == priced
+    assert (summary.stored, summary.spent) == (2, Decimal("0.0060"))
+    if len(priced) > 1:
+        rate = "sketch-1 0.25K not_applicable image: 0.0030, was 0.0015"
+        assert any(told.startswith(rate) for _, told in watcher.quotes[-1].facts())
+
+
+def test_a_video_past_the_runs_patience_stays_pending_and_collect_takes_it_up(project: Make) -> None:
+    made = project([{"id": "film", "prompt": "a film", **FILM}], video_seconds=2)
+    made.set(poll={"timeout": 0.3})
+    first = made.run()
+    assert (first.pending, first.exit_code, first.submissions) == (1, 3, 1)
+    collected = made.collect("poll.timeout=60")
+    assert (collected.stored, collected.exit_code, collected.submissions) == (1, 0, 0)
+
+
+def test_collect_speaks_of_the_whole_batch_too(project: Make) -> None:
+    made = project([*stills(5), {"id": "bad", "prompt": "", **STILL}])
+    made.set(budget={"limit": "0.0030"})
+    made.run()
+    collected = made.collect()
+    assert (collected.outcome, collected.exit_code) == ("partial", 3)
+    assert (collected.jobs, collected.stored, collected.rejected_rows) == (5, 2, 1)
+    assert collected.quoted == Decimal("0.0075")
+
+
+def test_a_carried_column_never_takes_a_name_of_the_manifests_own(project: Make) -> None:
+    made = project([{"id": "a", "prompt": "one", **STILL, "cost": "mine", "input_cost": "too"}])
+    assert made.run().stored == 1
+    manifest = made.manifest()
+    assert manifest["cost"].to_list() == [Decimal("0.0015")]
+    assert manifest.select("input_cost", "input_input_cost").rows() == [("too", "mine")]
+
+
+def test_samples_and_a_matrix_buy_each_variant_once_under_its_own_name(project: Make) -> None:
+    made = project([{"id": "a", "prompt": "one", "model": "sketch-1", "samples": 2}])
+    made.set(input={"matrix": {"aspect_ratio": ["1:1", "16:9"]}})
+    summary = made.run()
+    assert (summary.jobs, summary.stored) == (4, 4)
+    assert made.manifest()["url"].n_unique() == 4
+    assert made.run().submissions == 0
+
+
+def test_row_ids_may_be_anything(project: Make) -> None:
+    ids = ["../up", "a/b", "a b", "ü", ".hidden", "x" * 300, "CON", "a%2Fb"]
+    made = project([{"id": name, "prompt": f"row {name[:9]}", **STILL} for name in ids])
+    assert made.run().stored == len(ids)
+    urls = made.manifest()["url"].to_list()
+    assert len(set(urls)) == len(ids)
+    assert all(Path(url).resolve().is_relative_to(made.folder / "out/media") for url in urls)
+
+
+def test_carried_columns_reach_the_manifest(project: Make) -> None:
+    made = project([{"id": "a", "prompt": "x", **STILL, "campaign": "autumn"}])
+    made.run()
+    assert made.manifest()["campaign"].to_list() == ["autumn"]
+
+
+def test_reference_images_from_the_disk_are_sent(project: Make) -> None:
+    made = project([{"id": "a", "prompt": "like this", "model": "still-1", "reference_image": "ref.png"}])
+    Image.new("RGB", (64, 64), (200, 30, 30)).save(made.folder / "ref.png")
+    assert made.run().stored == 1
+
+
+def test_the_report_opens_in_duckdb_with_exact_money(project: Make) -> None:
+    made = project(stills(2))
+    summary = made.run()
+    total = duckdb.sql(f"select sum(cost), any_value(typeof(cost)) from '{summary.costs}'").fetchall()
+    assert total == [(Decimal("0.003000"), "DECIMAL(18,6)")]
+    report = json.loads(Path(summary.report).read_text())
+    assert report == summary.as_json()
+    assert report["spent"] == "0.0030"
+
+
+def test_an_unpriced_row_is_refused_with_the_reason(project: Make) -> None:
+    made = project([*stills(1), {"id": "free?", "prompt": "x", "model": "proof-1"}])
+    summary = made.run()
+    assert (summary.jobs, summary.stored) == (1, 1)
+    [reject] = made.rejects()
+    assert "rate" in reject["reason"]
+
+
+def test_two_runs_of_the_same_batch_at_once_buy_each_job_once(project: Make) -> None:
+    made = project(stills(20), image_seconds=0.1)
+
+    async def both() -> list[Any]:
+        return await asyncio.gather(*(generate_batch(str(made.config)) for _ in range(2)))
+
+    summaries = asyncio.run(both())
+    assert sum(summary.submissions for summary in summaries) == 20
+    assert {summary.exit_code for summary in summaries} <= {0, 3}
+    assert Decimal("100") - balance(made) == Decimal("0.0300")
+
+
+def test_everything_may_live_in_s3(project: Make, s3: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The batch file, a reference image, the media and the report; the plan and the spool stay here."""
+    made = project(stills(1))
+    for name, value in s3.environment().items():
+        monkeypatch.setenv(name, value)
+    client = s3.client()
+    picture = io.BytesIO()
+    Image.new("RGB", (64, 64), (30, 30, 200)).save(picture, "PNG")
+    client.put_object(Bucket=s3.bucket, Key="in/ref.png", Body=picture.getvalue())
+    rows = f"id,prompt,model,reference_image\na,x,sketch-1,\nb,y,still-1,s3://{s3.bucket}/in/ref.png\n"
+    client.put_object(Bucket=s3.bucket, Key="in/rows.csv", Body=rows.encode())
+    made.set(
+        input={"path": f"s3://{s3.bucket}/in/rows.csv"},
+        storage={"url": f"s3://{s3.bucket}/media"},
+        report={"url": f"s3://{s3.bucket}/report"},
+    )
+    summary = made.run()
+    assert (summary.outcome, summary.stored) == ("complete", 2)
+    manifest = client.get_object(Bucket=s3.bucket, Key="report/manifest.parquet")["Body"].read()
+    for row in pl.read_parquet(manifest).iter_rows(named=True):
+        stored = client.get_object(Bucket=s3.bucket, Key=row["url"].removeprefix(f"s3://{s3.bucket}/"))
+        assert hashlib.sha256(stored["Body"].read()).hexdigest() == row["sha256"]
+        assert stored["ContentType"] == row["mime_type"]
+    assert made.run().submissions == 0
+
+
+def test_storage_that_takes_nothing_is_found_before_the_first_cent(
+    project: Make, s3: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = project(stills(1))
+    for name, value in s3.environment("reader").items():
+        monkeypatch.setenv(name, value)
+    made.set(storage={"url": f"s3://{s3.bucket}/media"})
+    with pytest.raises(StorageError, match=s3.bucket):
+        made.run()
+    assert balance(made) == Decimal("100")
+
+
+PARTI = Path(__file__).parents[3] / "shared/data/PartiPrompts.tsv"
+
+
+@pytest.mark.skipif(not PARTI.exists(), reason="the prompt file is not part of the project")
+def test_a_slice_of_a_real_prompt_file_is_generated(project: Make) -> None:
+    made = project()
+    lines = PARTI.read_text().splitlines(keepends=True)
+    (made.folder / "parti.tsv").write_text("".join([lines[0], *lines[1::20]]))
+    made.set(
+        input={
+            "path": "parti.tsv",
+            "columns": {"prompt": "Prompt"},
+            "defaults": {"model": "sketch-1", "aspect_ratio": "1:1"},
+        }
+    )
+    summary = made.run()
+    assert (summary.outcome, summary.jobs) == ("complete", 82)
+    assert summary.spent == 82 * Decimal("0.0015") == Decimal("100") - balance(made)
+    assert set(made.manifest().columns) >= {"Category", "Challenge", "Note"}
+
+
+def test_unpriced_rows_are_bought_where_the_config_allows_it_and_cost_what_usage_says(project: Make) -> None:
+    made = project([{"id": "a", "prompt": "x", "model": "proof-1"}])
+    made.set(budget={"allow_unpriced": True})
+    summary = made.run()
+    assert (summary.stored, summary.quoted, summary.spent) == (1, 0, Decimal("0.0525"))
+    assert summary.spent == Decimal("100") - balance(made)
+
+
+def test_a_run_whose_balance_is_spent_by_others_stops_and_keeps_what_it_has(project: Make) -> None:
+    """402 in the middle: no more submissions, and no job fails for it."""
+    made = project([*stills(30)], image_seconds=0.3, concurrency=2, balance=Decimal("0.0450"))
+    made.set(limits={"concurrency": 1})
+
+    async def spend() -> None:
+        while not list(made.folder.glob("out/media/**/*.jpeg")):  # noqa: ASYNC110 - a file rings no bell
+            await asyncio.sleep(0.05)
+        async with Client(made.backlot.base_url, made.backlot.api_key) as client:
+            await client.create_image({"model": "still-1", "prompt": "somebody else's"})
+
+    async def both() -> Summary:
+        summary, _ = await asyncio.gather(generate_batch(str(made.config)), spend())
+        return summary
+
+    summary = asyncio.run(both())
+    assert (summary.stop_reason, summary.exit_code, summary.failed) == ("balance", 4, 0)
+    assert summary.spent + Decimal("0.0400") + balance(made) == Decimal("0.0450")
+    assert summary.stored == summary.spent / Decimal("0.0015") < 30

@@ -1,0 +1,135 @@
+"""Deployments of prefect.yaml, on a real Prefect server, by a real process worker, against the backlot."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.cli.test_commands import CALLSHEET
+from tests.conftest import Project
+from tests.servers.prefect import PrefectServer, prefect_server
+
+
+@pytest.fixture(scope="module")
+def server(prefect: PrefectServer) -> PrefectServer:
+    prefect.command("work-pool", "create", "crew", "--type", "process")
+    prefect.command("--no-prompt", "deploy", "--all")
+    return prefect
+
+
+def _ask(server: PrefectServer, path: str, **filters: Any) -> list[dict[str, Any]]:
+    answer = httpx.post(f"{server.api}/{path}/filter", json=filters)
+    answer.raise_for_status()
+    return list(answer.json())
+
+
+def test_the_nightly_deployment_waits_until_its_schedule_is_switched_on(server: PrefectServer) -> None:
+    deployments = {one["name"]: one for one in _ask(server, "deployments")}
+    assert set(deployments) == {"by-hand", "nightly", "collector", "quote"}
+    [schedule] = deployments["nightly"]["schedules"]
+    assert (schedule["active"], schedule["schedule"]["cron"]) == (False, "0 2 * * *")
+
+
+def test_a_deployed_run_buys_a_batch_and_shows_it(
+    server: PrefectServer, project: Callable[..., Project]
+) -> None:
+    rows = [{"id": f"s{n}", "prompt": f"still {n}", "model": "sketch-1"} for n in range(3)]
+    made = project([*rows, {"id": "film", "prompt": "a film", "model": "dailies-1", "duration": 1}])
+    made.at_absolute_paths()
+    keyed = replace(server, environment=server.environment | {"CALLSHEET_API_KEY": made.backlot.api_key})
+    with keyed.worker("crew"):
+        server.command(
+            *("deployment", "run", "generate-batch/by-hand", "--param", f"config={made.config}"),
+            *("--tag", made.folder.name),
+        )
+        run = _wait(server, made.folder.name)
+        logs = _log(server, run["id"], until="4 of 4 jobs stored")
+    assert (run["state"]["type"], run["state"]["name"]) == ("COMPLETED", "Complete"), run["state"]["message"]
+    assert run["name"] == "batch"
+    assert "callsheet" in run["tags"]
+    assert made.manifest().height == 4
+    tasks = _ask(server, "task_runs", flow_runs={"id": {"any_": [run["id"]]}})
+    assert sorted(one["name"] for one in tasks) == ["download", "poll", "price", "read", "record", "submit"]
+    artifacts = {
+        one["key"]: one["data"] for one in _ask(server, "artifacts", flow_runs={"id": {"any_": [run["id"]]}})
+    }
+    assert artifacts["progress"] == 100.0
+    assert "test: complete" in artifacts["costs"]
+    assert "dailies-1" in artifacts["quote"]
+    assert "4 to buy" in logs
+
+
+def _log(server: PrefectServer, run_id: str, until: str) -> str:
+    """What the library itself has logged; Prefect sends it a little later."""
+    deadline = time.monotonic() + 30
+    while True:
+        lines = _ask(server, "logs", logs={"flow_run_id": {"any_": [run_id]}})
+        text = "\n".join(one["message"] for one in lines if one["name"] == "callsheet")
+        if until in text:
+            return text
+        assert time.monotonic() < deadline, text
+        time.sleep(0.3)
+
+
+def _wait(server: PrefectServer, tag: str) -> dict[str, Any]:
+    deadline = time.monotonic() + 120
+    while True:
+        [run] = _ask(server, "flow_runs", flow_runs={"tags": {"all_": [tag]}})
+        if run["state"]["type"] in ("COMPLETED", "FAILED", "CRASHED", "CANCELLED"):
+            return run
+        assert time.monotonic() < deadline, f"the run is still {run['state']}"
+        time.sleep(0.3)
+
+
+def test_a_cancel_in_the_ui_stops_politely(server: PrefectServer, project: Callable[..., Project]) -> None:
+    """What was on the wire is answered and stored; nothing is in doubt."""
+    rows = [{"id": f"s{n}", "prompt": f"still {n}", "model": "sketch-1"} for n in range(300)]
+    made = project(rows, image_seconds=0.5, concurrency=6)
+    made.at_absolute_paths()
+    keyed = replace(server, environment=server.environment | {"CALLSHEET_API_KEY": made.backlot.api_key})
+    with keyed.worker("crew"):
+        server.command(
+            *("deployment", "run", "generate-batch/by-hand", "--param", f"config={made.config}"),
+            *("--tag", made.folder.name),
+        )
+        while not list(made.folder.glob("out/media/**/*.jpeg")):
+            time.sleep(0.1)
+        [run] = _ask(server, "flow_runs", flow_runs={"tags": {"all_": [made.folder.name]}})
+        cancelling = {"state": {"type": "CANCELLING"}}
+        httpx.post(f"{server.api}/flow_runs/{run['id']}/set_state", json=cancelling).raise_for_status()
+        ended = _wait(server, made.folder.name)
+    assert ended["state"]["type"] == "CANCELLED"
+    states = made.costs()["state"].value_counts()
+    assert dict(states.iter_rows()) == {"stored": made.manifest().height}
+    assert 0 < made.manifest().height < 300
+
+
+@pytest.mark.soak
+def test_a_run_goes_on_without_the_server(project: Callable[..., Project], tmp_path: Path) -> None:
+    """Prefect is how people watch a run, not what the money rests on."""
+    rows = [{"id": f"s{n}", "prompt": f"still {n}", "model": "sketch-1"} for n in range(60)]
+    made = project(rows, image_seconds=1, concurrency=6)
+    with prefect_server(tmp_path / "prefect") as lost:
+        process = subprocess.Popen(
+            [*CALLSHEET, "run", str(made.config)],
+            env=os.environ | {"PREFECT_API_URL": lost.api},
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        while not list(made.folder.glob("out/media/**/*.jpeg")):
+            time.sleep(0.1)
+    _, err = process.communicate(timeout=120)
+    assert process.returncode == 0, err
+    assert "goes on without it" in err
+    assert "Traceback" not in err
+    assert made.manifest().height == 60
+    [workspace] = made.backlot.service.workspaces.values()
+    assert workspace.spent == made.costs()["cost"].sum(), "and nothing was bought twice"

@@ -1,0 +1,172 @@
+"""Stopping politely, and pausing when the service fails for everyone."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from decimal import Decimal
+from pathlib import Path
+
+import anyio
+import anyio.lowlevel
+import pytest
+
+from callsheet import session as run
+from callsheet.limits import breaker
+from callsheet.limits.breaker import Breaker
+from tests.cli.test_commands import CALLSHEET, callsheet
+from tests.conftest import Project
+from tests.servers.prefect import PrefectServer
+
+Make = Callable[..., Project]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_stops_buying_and_leaves_nothing_in_doubt(
+    project: Make, prefect: PrefectServer, number: signal.Signals
+) -> None:
+    """Images on the wire are answered and stored, videos stay pending, and the report says how it stands."""
+    stills = [{"id": f"s{n}", "prompt": "x", "model": "sketch-1"} for n in range(60)]
+    made = project(
+        [{"id": "film", "prompt": "a film", "model": "dailies-1", "duration": 1}, *stills],
+        image_seconds=0.5,
+        video_seconds=60,
+        concurrency=6,
+    )
+    with subprocess.Popen(
+        [*CALLSHEET, "run", str(made.config), "--json"],
+        env=os.environ | {"PREFECT_API_URL": prefect.api},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        while not list(made.folder.glob("out/media/**/*.jpeg")):
+            assert process.poll() is None
+            time.sleep(0.01)
+        process.send_signal(number)
+        out, err = process.communicate(timeout=30)
+    answer = json.loads(out)
+    assert process.returncode == 4, err
+    assert (answer["outcome"], answer["stop_reason"]) == ("stopped", "interrupted")
+    assert (answer["in_doubt"], answer["pending"]) == (0, 1)
+    assert 0 < answer["stored"] < 60
+    assert Decimal(answer["spent"]) == answer["stored"] * Decimal("0.0015")
+    assert "Traceback" not in err
+    resumed = callsheet(
+        "run", str(made.config), "--json", "--set", "poll.timeout=1", PREFECT_API_URL=prefect.api
+    )
+    assert json.loads(resumed.stdout)["stored"] == 60
+
+
+def test_ctrl_c_in_a_terminal_reaches_the_run_and_not_the_prefect_server_that_it_brings(
+    project: Make, tmp_path: Path
+) -> None:
+    """A terminal sends it to every process of the command; the run still has its end recorded."""
+    rows = [{"id": f"s{n}", "prompt": "x", "model": "sketch-1"} for n in range(30)]
+    made = project(rows, image_seconds=0.5, concurrency=2)
+    alone = {name: value for name, value in os.environ.items() if name != "PREFECT_API_URL"}
+    with subprocess.Popen(
+        [*CALLSHEET, "run", str(made.config), "--json"],
+        env=alone | {"PREFECT_HOME": str(tmp_path / "prefect")},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    ) as process:
+        while not list(made.folder.glob("out/media/**/*.jpeg")):
+            assert process.poll() is None
+            time.sleep(0.01)
+        os.killpg(process.pid, signal.SIGINT)
+        began = time.monotonic()
+        out, err = process.communicate(timeout=90)
+    assert time.monotonic() - began < 25
+    assert (process.returncode, json.loads(out)["stop_reason"]) == (4, "interrupted")
+    assert "could not record" not in err
+
+
+def test_a_second_signal_stops_at_once_and_still_loses_nothing(project: Make, prefect: PrefectServer) -> None:
+    rows = [{"id": f"s{n}", "prompt": "x", "model": "sketch-1"} for n in range(12)]
+    made = project(rows, image_seconds=3, concurrency=4)
+    with subprocess.Popen(
+        [*CALLSHEET, "run", str(made.config)],
+        env=os.environ | {"PREFECT_API_URL": prefect.api},
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        while "submitting" not in callsheet("status", str(made.config)).stdout:
+            assert process.poll() is None
+        for _ in range(2):
+            process.send_signal(signal.SIGTERM)
+            time.sleep(0.3)
+        _, err = process.communicate(timeout=20)
+    assert process.returncode == 130
+    assert "Traceback" not in err
+    done = callsheet("run", str(made.config), "--json", PREFECT_API_URL=prefect.api)
+    answer = json.loads(done.stdout)
+    assert answer["stored"] + answer["in_doubt"] == 12
+    assert answer["in_doubt"] <= 4
+
+
+@pytest.mark.usefixtures("prefect")
+@pytest.mark.parametrize("share", [2, None])
+def test_videos_that_are_never_done_do_not_hold_the_run_for_ever(
+    project: Make, monkeypatch: pytest.MonkeyPatch, share: int | None
+) -> None:
+    """They hold every lane that the account has (or that the config gives), and the next one waits for it."""
+    monkeypatch.setattr(run, "LANES_WAIT", 1)
+    faults = {"rules": [{"endpoint": "videos", "do": "never_finish"}]}
+    rows = [{"id": f"v{n}", "prompt": f"{n}", "model": "dailies-1", "duration": 1} for n in range(4)]
+    made = project(rows, faults=faults, concurrency=2)
+    made.set(poll={"timeout": 1}, limits={"concurrency": share})
+    summary = made.run()
+    assert (summary.outcome, summary.pending, summary.exit_code) == ("partial", 2, 3)
+    assert "no lane comes free" in (summary.stop_message or "")
+    assert summary.submissions < 12, "the service is asked now and then, and not hammered"
+
+
+@pytest.mark.usefixtures("prefect")
+def test_a_service_that_fails_for_everyone_is_probed_and_not_hammered(
+    project: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(breaker, "PAUSES", (0.01, 0.01))
+    faults = {"rules": [{"endpoint": "images", "do": "error", "status": 503}]}
+    rows = [{"id": f"s{n}", "prompt": "x", "model": "sketch-1"} for n in range(200)]
+    made = project(rows, faults=faults)
+    made.set(attempts=1)
+    summary = made.run()
+    assert (summary.stop_reason, summary.exit_code, summary.spent) == ("service_down", 4, 0)
+    assert summary.submissions < 60, "the rest was never sent"
+
+
+def test_the_breaker_lets_one_probe_through_at_a_time_and_closes_when_it_works(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(breaker, "PAUSES", (0.01, 0.01))
+
+    async def scenario() -> None:
+        guard, inside, most = Breaker(), 0, 0
+        for _ in range(breaker.TOLERATED):
+            guard.given_up()
+
+        async def pass_through(works: bool) -> None:
+            nonlocal inside, most
+            async with guard.passing():
+                inside += 1
+                most = max(most, inside)
+                await anyio.lowlevel.checkpoint()
+                inside -= 1
+                guard.worked() if works else guard.given_up()
+
+        await pass_through(works=False)
+        assert not guard.hopeless
+        async with anyio.create_task_group() as group:
+            for _ in range(5):
+                group.start_soon(pass_through, True)
+        assert most == 1
+        assert not guard.hopeless
+
+    anyio.run(scenario)

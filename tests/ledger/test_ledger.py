@@ -1,0 +1,528 @@
+"""The ledger keeps the states' rules, the budget's wall, and everything through a dead run."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from datetime import UTC, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+
+from callsheet.errors import LedgerError
+from callsheet.ledger import queries
+from callsheet.ledger.ledger import Ledger
+from callsheet.ledger.tables import open_engine, runs
+from callsheet.records import Generation, Job, Kind, Media, Price, State, StoredFile, Usage
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def job(name: str, kind: Kind = Kind.IMAGE, price: str = "0.0400") -> Job:
+    return Job(
+        key=hashlib.sha256(name.encode()).hexdigest(),
+        row_id=name,
+        sample=1,
+        kind=kind,
+        model="m",
+        request={"model": "m", "prompt": f"a {name}"},
+        price=Price("image", Decimal(price), 1, "USD"),
+    )
+
+
+def generation(name: str, cost: str = "0.0400", files: int = 1) -> Generation:
+    item = Media(url="http://x/1", mime_type="image/png", deletes_at=NOW)
+    usage = Usage(
+        total_cost=Decimal(cost), billable_unit="image", unit_price=Decimal(cost), quantity=Decimal(1)
+    )
+    return Generation(f"req-{name}", (item,) * files, usage)
+
+
+@asynccontextmanager
+async def buyer(url: str, batch: str = "b", balance: str | None = None) -> AsyncIterator[Ledger]:
+    ledger = await Ledger.open(url, batch)
+    await ledger.begin_run(None if balance is None else Decimal(balance))
+    try:
+        yield ledger
+    finally:
+        await ledger.close()
+
+
+async def reserve(ledger: Ledger, *jobs: Job, limit: str = "100", **policy: bool):  # type: ignore[no-untyped-def]
+    """What was reserved, and how many jobs were considered."""
+    policy = {"retry_failed": False, "retry_doubt": False} | policy
+    reserved, left = await ledger.reserve(jobs, limit=Decimal(limit), **policy)
+    return reserved, len(jobs) - len(left)
+
+
+async def state_of(ledger: Ledger, one: Job) -> State | None:
+    return (await ledger.read(queries.states)).get(one.key)
+
+
+def all_of(query: Callable[[sa.Connection, str], Iterator[queries.Rows]]) -> Callable[..., list[Any]]:
+    """The query's parts in one."""
+    return lambda connection, batch: [row for rows in query(connection, batch) for row in rows]
+
+
+def test_a_job_walks_from_intent_to_stored_and_the_totals_say_what_it_cost(url: str) -> None:
+    async def scenario() -> None:
+        async with buyer(url) as ledger:
+            one = job("one")
+            [(_, attempt)], _ = await reserve(ledger, one)
+            await ledger.intend(attempt)
+            assert await state_of(ledger, one) is State.SUBMITTING
+            [file] = await ledger.generated(attempt, generation("one", "0.0500"), ["b/one.png"], "out")
+            assert await state_of(ledger, one) is State.GENERATED
+            stored = StoredFile("out/b/one.png", "ab" * 32, 7, NOW)
+            assert await ledger.stored(file, stored) is State.STORED
+            totals = await ledger.read(queries.totals)
+            assert totals.states == {State.STORED: 1}
+            assert totals.spent == totals.exposure == Decimal("0.05")
+            [row] = await ledger.read(all_of(queries.manifest))
+            assert (row["prompt"], row["sha256"], row["cost"]) == ("a one", "ab" * 32, Decimal("0.05"))
+
+    asyncio.run(scenario())
+
+
+def test_a_generation_of_several_files_is_stored_with_the_last_one(url: str) -> None:
+    async def scenario() -> None:
+        async with buyer(url) as ledger:
+            [(_, attempt)], _ = await reserve(ledger, job("one"))
+            await ledger.intend(attempt)
+            files = await ledger.generated(attempt, generation("one", files=2), ["a.png", "b.png"], "out")
+            stored = StoredFile("u", "ab" * 32, 7, NOW)
+            assert await ledger.stored(files[0], stored) is None
+            assert await ledger.lost(files[1], "gone") is State.LOST
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("limit, fit", [("0.0799", 1), ("0.0800", 2), ("0.1200", 3), ("0.0300", 0)])
+def test_the_wall_lets_jobs_through_in_order_until_one_does_not_fit(url: str, limit: str, fit: int) -> None:
+    async def scenario() -> None:
+        async with buyer(url) as ledger:
+            reserved, considered = await reserve(ledger, *map(job, "abc"), limit=limit)
+            assert [one.row_id for one, _ in reserved] == list("abc")[:fit]
+            assert considered == fit
+
+    asyncio.run(scenario())
+
+
+def test_a_job_that_is_too_dear_is_passed_over_for_cheaper_ones_only_if_asked_for(url: str) -> None:
+    async def scenario() -> None:
+        async with buyer(url) as ledger:
+            jobs = [job("cheap"), job("dear", price="0.5000"), job("cheap too"), job("third")]
+            assert (await reserve(ledger, *jobs[1:], limit="0.08"))[1] == 0
+            reserved, left = await ledger.reserve(
+                jobs, limit=Decimal("0.08"), retry_failed=False, retry_doubt=False, skip=True
+            )
+            assert [one.row_id for one, _ in reserved] == ["cheap", "cheap too"]
+            assert [one.row_id for one in left] == ["dear", "third"]
+
+    asyncio.run(scenario())
+
+
+async def store(ledger: Ledger, *jobs: Job) -> None:
+    reserved, _ = await reserve(ledger, *jobs)
+    for one, attempt in reserved:
+        await ledger.intend(attempt)
+        [file] = await ledger.generated(attempt, generation(one.row_id), [f"{one.row_id}.png"], "out")
+        await ledger.stored(file, StoredFile(f"out/{one.row_id}.png", "ab" * 32, 7, NOW))
+
+
+def test_another_batchs_files_stand_for_the_same_request_once_a_batch_and_only_if_asked_for(url: str) -> None:
+    async def scenario() -> None:
+        first, second, third = (replace(job(f"mine {n}"), request=job("one").request) for n in range(3))
+        async with buyer(url, "theirs") as theirs:
+            await store(theirs, job("one"), replace(job("two"), request=job("one").request))
+        async with buyer(url, "mine") as mine:
+            reserved, left = await mine.reserve(
+                [first, second, third, replace(job("sample 2"), request=first.request, sample=2)],
+                limit=Decimal("0.08"),
+                retry_failed=False,
+                retry_doubt=False,
+                reuse=True,
+            )
+            assert [one.row_id for one, _ in reserved] == ["mine 2", "sample 2"]
+            assert left == []
+            assert await state_of(mine, first) is State.STORED
+            rows = {row["row_id"]: row for row in await mine.read(all_of(queries.manifest))}
+            assert {name: row["url"] for name, row in rows.items()} == {
+                "mine 0": "out/one.png",
+                "mine 1": "out/two.png",
+            }
+            assert (rows["mine 0"]["job_key"], rows["mine 0"]["cost"]) == (first.key, Decimal(0))
+            assert (await mine.read(queries.totals)).exposure == Decimal("0.08"), "what is reused is free"
+            assert await mine.read(all_of(queries.costs)) == [], "nothing was submitted"
+        async with buyer(url, "unasked") as unasked:
+            [_], _ = await reserve(unasked, replace(job("x"), request=first.request))
+
+    asyncio.run(scenario())
+
+
+def test_a_refusal_gives_its_reservation_back_and_doubt_does_not(url: str) -> None:
+    async def scenario() -> None:
+        async with buyer(url) as ledger:
+            reserved, _ = await reserve(ledger, job("a"), job("b"), limit="0.08")
+            for _, attempt in reserved:
+                await ledger.intend(attempt)
+            assert (await reserve(ledger, job("c"), limit="0.08"))[1] == 0
+            await ledger.failed(reserved[0][1], "content_policy_violation", "no")
+            await ledger.doubt(reserved[1][1], "cut off")
+            assert (await reserve(ledger, job("c"), limit="0.08"))[1] == 1
+            assert (await reserve(ledger, job("d"), limit="0.08"))[1] == 0
+            assert (await ledger.read(queries.totals)).in_doubt_exposure == Decimal("0.04")
+
+    asyncio.run(scenario())
+
+
+def test_two_runs_at_once_never_reserve_the_same_job(url: str) -> None:
+    async def scenario() -> None:
+        async with buyer(url) as first, buyer(url) as second:
+            jobs = [job(f"j{n}") for n in range(40)]
+            both = await asyncio.gather(
+                *(reserve(ledger, *jobs[at : at + 8]) for at in range(0, 40, 8) for ledger in (first, second))
+            )
+            bought = [one.key for reserved, _ in both for one, _ in reserved]
+            assert sorted(bought) == sorted(one.key for one in jobs)
+
+    asyncio.run(scenario())
+
+
+def test_what_a_dead_run_left_is_taken_over(url: str) -> None:
+    """In doubt is what was on the wire, and only that."""
+
+    async def scenario() -> None:
+        jobs = {name: job(name, Kind.VIDEO) for name in ("reserved", "sent", "accepted", "paid")}
+        async with buyer(url) as dead:
+            reserved, _ = await reserve(dead, *jobs.values())
+            attempts = {one.row_id: attempt for one, attempt in reserved}
+            for name in ("sent", "accepted", "paid"):
+                await dead.intend(attempts[name])
+            await dead.pending(attempts["accepted"], "req-accepted")
+            await dead.generated(attempts["paid"], generation("paid"), ["paid.png"], "out")
+            await dead.end_run()
+        async with buyer(url) as heir:
+            videos, files = await heir.adopted()
+            assert [video.generation_id for video in videos] == ["req-accepted"]
+            assert [file.attempt.row_id for file in files] == ["paid"]
+            assert await state_of(heir, jobs["sent"]) is State.IN_DOUBT
+            reserved, _ = await reserve(heir, *jobs.values())
+            assert [one.row_id for one, _ in reserved] == ["reserved"]
+
+    asyncio.run(scenario())
+
+
+def test_a_run_that_was_suspended_goes_on_unless_another_has_come_meanwhile(url: str) -> None:
+    """As a laptop's run does that slept for an hour: what it had on the wire is still its own."""
+
+    async def scenario() -> None:
+        async with buyer(url) as sleeper:
+            [(_, attempt)], _ = await reserve(sleeper, job("one"))
+            await sleeper.intend(attempt)
+            slept(url, sleeper.run_id)
+            await sleeper.renew()
+            async with buyer(url) as second:
+                assert await state_of(second, job("one")) is State.SUBMITTING, "the lease is renewed"
+                slept(url, sleeper.run_id)
+                await sleeper.renew()
+            slept(url, sleeper.run_id)
+            async with buyer(url) as third:
+                assert await state_of(third, job("one")) is State.IN_DOUBT
+                with pytest.raises(LedgerError, match="another one has taken its jobs over"):
+                    await sleeper.renew()
+
+    asyncio.run(scenario())
+
+
+def slept(url: str, run_id: str) -> None:
+    """Lets a run's lease end now."""
+    engine = open_engine(url)
+    with engine.begin() as connection:
+        ended = runs.update().where(runs.c.id == run_id).values(lease_until=datetime.now(UTC))
+        connection.execute(ended)
+    engine.dispose()
+
+
+def test_a_live_runs_jobs_are_left_alone(url: str) -> None:
+    async def scenario() -> None:
+        async with buyer(url) as first:
+            [(_, attempt)], _ = await reserve(first, job("one"))
+            await first.intend(attempt)
+            async with buyer(url) as second:
+                assert await second.adopted() == ([], [])
+                assert await state_of(second, job("one")) is State.SUBMITTING
+                with pytest.raises(LedgerError, match="another run"):
+                    await second.doubt(attempt, "not mine")
+
+    asyncio.run(scenario())
+
+
+def test_an_illegal_step_is_refused_and_leaves_the_steps_beside_it_alone(url: str) -> None:
+    async def scenario() -> None:
+        async with buyer(url) as ledger:
+            reserved, _ = await reserve(ledger, job("a"), job("b"))
+            (_, a), (_, b) = reserved
+            results = await asyncio.gather(
+                ledger.intend(a), ledger.pending(b, "req-b"), ledger.release(a), return_exceptions=True
+            )
+            assert [type(result) for result in results] == [type(None), LedgerError, type(None)]
+            assert await state_of(ledger, job("a")) is State.PLANNED
+
+    asyncio.run(scenario())
+
+
+def test_failed_and_doubtful_jobs_are_attempted_anew_only_when_asked_for(url: str) -> None:
+    async def scenario() -> None:
+        async with buyer(url) as ledger:
+            reserved, _ = await reserve(ledger, job("a"), job("b"))
+            for _, attempt in reserved:
+                await ledger.intend(attempt)
+            await ledger.failed(reserved[0][1], "server_error", "no")
+            await ledger.doubt(reserved[1][1], "cut off")
+            assert await reserve(ledger, job("a"), job("b")) == ([], 2)
+            again, _ = await reserve(ledger, job("a"), job("b"), retry_failed=True, retry_doubt=True)
+            assert [attempt.number for _, attempt in again] == [2, 2]
+            assert (await ledger.read(queries.totals)).in_doubt_exposure == Decimal("0.04")
+
+    asyncio.run(scenario())
+
+
+def test_an_attempt_anew_that_was_never_sent_was_none(url: str) -> None:
+    """Killed between reservation and POST, or ended there: the doubt stands, and is not bought again."""
+
+    async def scenario(killed: bool) -> None:
+        name = f"job {killed}"
+        async with buyer(url) as ledger:
+            [(_, attempt)], _ = await reserve(ledger, job(name))
+            await ledger.intend(attempt)
+            await ledger.doubt(attempt, "cut off")
+            [(_, again)], _ = await reserve(ledger, job(name), retry_doubt=True)
+            assert again.number == 2
+            if killed:
+                slept(url, ledger.run_id)
+            else:
+                await ledger.end_run()
+        async with buyer(url) as ledger:
+            assert await state_of(ledger, job(name)) is State.IN_DOUBT
+            assert await reserve(ledger, job(name)) == ([], 1)
+            [(_, again)], _ = await reserve(ledger, job(name), retry_doubt=True)
+            assert again.number == 2
+
+    asyncio.run(scenario(killed=False))
+    asyncio.run(scenario(killed=True))
+
+
+def test_what_was_planned_before_a_price_rose_is_reserved_at_the_new_one(url: str) -> None:
+    async def scenario() -> None:
+        async with buyer(url) as ledger:
+            await reserve(ledger, *map(job, "abc"))
+            await ledger.end_run()
+        async with buyer(url) as ledger:
+            dearer = [job(each, price="0.0800") for each in "abc"]
+            assert [each.key for each in dearer] == [job(each).key for each in "abc"]
+            reserved, _ = await reserve(ledger, *dearer, limit="0.20")
+            assert [one.row_id for one, _ in reserved] == ["a", "b"]
+            assert (await ledger.read(queries.totals)).exposure == Decimal("0.16")
+
+    asyncio.run(scenario())
+
+
+def test_two_files_never_share_a_name(url: str) -> None:
+    async def scenario() -> None:
+        async with buyer(url) as ledger:
+            reserved, _ = await reserve(ledger, job("a"), job("b"))
+            names = []
+            for one, attempt in reserved:
+                await ledger.intend(attempt)
+                [file] = await ledger.generated(attempt, generation(one.row_id), ["same.png"], "out")
+                names.append(file.name)
+            assert names == ["same.png", f"same-{reserved[1][0].key[:12]}.png"]
+
+    asyncio.run(scenario())
+
+
+def test_the_files_of_one_answer_never_share_a_name_either(url: str) -> None:
+    async def scenario() -> None:
+        async with buyer(url) as ledger:
+            [(_, attempt)], _ = await reserve(ledger, job("a"))
+            await ledger.intend(attempt)
+            files = await ledger.generated(attempt, generation("a", files=3), ["same.png"] * 3, "out")
+            key = attempt.job_key[:12]
+            assert [file.name for file in files] == ["same.png", f"same-{key}_1.png", f"same-{key}_2.png"]
+
+    asyncio.run(scenario())
+
+
+def test_what_the_ledger_cannot_hold_leaves_the_others_in_its_commit_alone(url: str) -> None:
+    async def scenario() -> None:
+        async with buyer(url) as ledger:
+            reserved, _ = await reserve(ledger, *map(job, "abc"))
+            attempts = [attempt for _, attempt in reserved]
+            await asyncio.gather(*map(ledger.intend, attempts))
+            ends = await asyncio.gather(
+                ledger.failed(attempts[0], "server_error", "no"),
+                ledger.failed(attempts[1], "server_error", "half an emoji: \ud83d"),
+                ledger.failed(attempts[2], "server_error", "no"),
+                return_exceptions=True,
+            )
+            assert [type(end) for end in ends] == [type(None), LedgerError, type(None)]
+            states = await ledger.read(queries.states)
+            assert [states[one.key] for one, _ in reserved] == [State.FAILED, State.SUBMITTING, State.FAILED]
+
+    asyncio.run(scenario())
+
+
+def test_the_dead_are_buried_also_by_who_only_looks(url: str) -> None:
+    async def scenario() -> None:
+        async with buyer(url) as ledger:
+            reserved, _ = await reserve(ledger, *map(job, "ab"))
+            await ledger.intend(reserved[0][1])
+            slept(url, ledger.run_id)
+        reader = await Ledger.open(url, "b")
+        await reader.bury()
+        assert await state_of(reader, job("a")) is State.IN_DOUBT
+        totals = await reader.read(queries.totals)
+        assert (totals.exposure, totals.reserved) == (Decimal("0.04"), 0)
+        await reader.close()
+
+    asyncio.run(scenario())
+
+
+def test_a_cost_with_more_than_six_decimals_is_a_bug_not_a_rounding(url: str) -> None:
+    async def scenario() -> None:
+        async with buyer(url) as ledger:
+            [(_, attempt)], _ = await reserve(ledger, job("a"))
+            await ledger.intend(attempt)
+            with pytest.raises(LedgerError, match="six decimals"):
+                await ledger.generated(attempt, generation("a", "0.0000001"), ["a.png"], "out")
+
+    asyncio.run(scenario())
+
+
+def test_a_ledger_that_cannot_be_opened_says_which_and_what_to_check(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(LedgerError, match="cannot be opened") as caught:
+        asyncio.run(Ledger.open(f"sqlite:///{tmp_path}/file/ledger.db", "b"))
+    assert "ledger.url" in caught.value.hint
+    (tmp_path / "ledger.db").write_text(
+        "this is no database, but long enough to look like one to SQLite " * 9
+    )
+    with pytest.raises(LedgerError, match="not a database"):
+        asyncio.run(Ledger.open(f"sqlite:///{tmp_path}/ledger.db", "b"))
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "postgresql+psycopg://me:secret@127.0.0.1:9/x",
+        "mysql://me:secret@h/x",
+        "me:secret@h",
+        "p://me:secret@h:x/",
+    ],
+)
+def test_a_ledgers_password_stays_out_of_messages(url: str) -> None:
+    with pytest.raises(LedgerError) as caught:
+        asyncio.run(Ledger.open(url, "b"))
+    assert "secret" not in caught.value.message + caught.value.hint
+
+
+def test_a_ledger_of_the_schema_before_is_extended_and_forgets_nothing(url: str) -> None:
+    async def scenario() -> None:
+        async with buyer(url) as ledger:
+            await reserve(ledger, job("one"))
+            await ledger.end_run()
+        _execute(
+            url,
+            "DROP TABLE settlements",
+            *(f"ALTER TABLE runs DROP COLUMN {name}" for name in ("balance_at_start", "spent_at_start")),
+            "DROP INDEX ix_attempts_request_key",
+            *(
+                f"ALTER TABLE attempts DROP COLUMN {name}"
+                for name in ("request_key", "reused_key", "reused_attempt")
+            ),
+            "UPDATE about SET schema_version = 1",
+        )
+        async with buyer(url, balance="1.0") as ledger:
+            assert await state_of(ledger, job("one")) is State.PLANNED
+        _execute(url, "UPDATE about SET schema_version = 99")
+        with pytest.raises(LedgerError, match="version 99"):
+            await Ledger.open(url, "b")
+
+    asyncio.run(scenario())
+
+
+def _execute(url: str, *statements: str) -> None:
+    engine = sa.create_engine(url)
+    with engine.begin() as connection:
+        for statement in statements:
+            connection.exec_driver_sql(statement)
+    engine.dispose()
+
+
+def test_a_settled_doubt_is_settled_once_and_all_or_none_are(url: str) -> None:
+    async def scenario() -> None:
+        async with buyer(url) as ledger:
+            reserved, _ = await reserve(ledger, job("a"), job("b"))
+            for _, attempt in reserved:
+                await ledger.intend(attempt)
+                await ledger.doubt(attempt, "cut off")
+            a, b = await ledger.read(queries.doubts)
+            await ledger.settle([a], charged=True, by="ada", why=None)
+            with pytest.raises(LedgerError, match="in doubt no longer"):
+                await ledger.settle([b, a], charged=False, by="bob", why=None)
+            assert await ledger.read(queries.doubts) == [b]
+            await ledger.settle([b], charged=False, by="bob", why=None)
+            totals = await ledger.read(queries.totals)
+            assert totals.states == {State.LOST: 1, State.FAILED: 1}
+            assert (totals.spent, totals.exposure) == (Decimal("0.04"), Decimal("0.04"))
+            again, _ = await reserve(ledger, job("a"), job("b"))
+            assert [(one.row_id, attempt.number) for one, attempt in again] == [("b", 2)]
+
+    asyncio.run(scenario())
+
+
+def test_nobody_can_say_what_an_unpriced_job_has_cost(url: str) -> None:
+    async def scenario() -> None:
+        async with buyer(url) as ledger:
+            [(_, attempt)], _ = await reserve(ledger, replace(job("a"), price=None))
+            await ledger.intend(attempt)
+            await ledger.doubt(attempt, "cut off")
+            await ledger.settle(await ledger.read(queries.doubts), charged=True, by="ada", why=None)
+            [row] = await ledger.read(all_of(queries.costs))
+            assert (row["state"], row["cost"]) == (State.LOST, None)
+
+    asyncio.run(scenario())
+
+
+def test_the_reckoning_starts_before_the_first_doubt_and_knows_what_was_settled_since(url: str) -> None:
+    """An older doubt that is settled as charged after a run began is no spending since that run began."""
+
+    async def scenario() -> None:
+        async with buyer(url, "old", "10") as ledger:
+            [(_, attempt)], _ = await reserve(ledger, job("old"))
+            await ledger.intend(attempt)
+            await ledger.doubt(attempt, "cut off, and charged")
+            [old] = await ledger.read(queries.doubts)
+        async with buyer(url, "new", "9.96") as ledger:
+            reserved, _ = await reserve(ledger, job("a"), job("b"))
+            for _, attempt in reserved:
+                await ledger.intend(attempt)
+            await ledger.doubt(reserved[0][1], "cut off")
+            await ledger.generated(reserved[1][1], generation("b"), ["b.png"], "out")
+            await ledger.settle([old], charged=True, by="ada", why=None)
+            [doubt] = await ledger.read(queries.doubts)
+            async with buyer(url, "new", "9.90"):
+                pass  # a later run is no base: what is in doubt may be gone from its balance already
+            known = await ledger.read(lambda connection, _: queries.reckoning(connection, doubt.submitted_at))
+            assert known is not None
+            assert (known.balance_then, known.spent_since) == (Decimal("9.96"), Decimal("0.04"))
+            assert (known.expected, known.in_doubt) == (Decimal("9.92"), Decimal("0.04"))
+
+    asyncio.run(scenario())

@@ -1,0 +1,355 @@
+"""The ledger against an obvious model: any order of claims, steps, deaths, settlements and budgets."""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+from collections import Counter
+from collections.abc import Coroutine
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any, TypeVar
+
+import pytest
+import sqlalchemy as sa
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+
+from callsheet.errors import LedgerError
+from callsheet.ledger import queries
+from callsheet.ledger.ledger import Ledger
+from callsheet.ledger.tables import open_engine, runs
+from callsheet.records import Attempt, File, Job, State, StoredFile
+from tests.ledger.test_ledger import NOW, buyer, generation, job, reserve, state_of
+
+T = TypeVar("T")
+
+PRICES = ("0.0100", "0.0400", "0.0900")
+JOBS = [job(f"job-{number}", price=PRICES[number % 3]) for number in range(4)]
+IN_HAND = {State.SUBMITTING, State.PENDING}
+
+# Which step leads from which states to which: written down once more, on purpose.
+STEPS: dict[str, tuple[set[State], State]] = {
+    "intend": ({State.PLANNED}, State.SUBMITTING),
+    "release": ({State.SUBMITTING}, State.PLANNED),
+    "pending": ({State.SUBMITTING}, State.PENDING),
+    "generated": ({State.SUBMITTING, State.PENDING}, State.GENERATED),
+    "failed": ({State.SUBMITTING, State.PENDING}, State.FAILED),
+    "doubt": ({State.SUBMITTING}, State.IN_DOUBT),
+    "stored": ({State.GENERATED}, State.STORED),
+    "lost": ({State.GENERATED}, State.LOST),
+}
+
+
+@dataclass
+class Try:
+    """The model of an attempt."""
+
+    job: Job
+    number: int
+    owner: Ledger | None
+    state: State = State.PLANNED
+    cost: Decimal | None = None
+    free_again: bool = False
+    file: File | None = None
+
+    @property
+    def attempt(self) -> Attempt:
+        return Attempt(self.job.key, self.number, self.job.kind, self.job.row_id, 1, self.job.model)
+
+    @property
+    def exposure(self) -> Decimal:
+        held = self.state in IN_HAND | {State.IN_DOUBT} or (self.state is State.PLANNED and self.owner)
+        return self.cost if self.cost is not None else self.job.quoted if held else Decimal(0)
+
+
+class LedgerMachine(RuleBasedStateMachine):
+    """Runs come, buy, and go in every way; what the ledger says must be what the model says."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.loop = asyncio.Runner()
+        self.folder = tempfile.TemporaryDirectory()
+        self.engine = open_engine(f"sqlite:///{self.folder.name}/ledger.db")
+        self.alive: list[Ledger] = []
+        self.dead: list[Ledger] = []
+        self.tries: list[Try] = []
+        self.begins()
+
+    def do(self, work: Coroutine[Any, Any, T]) -> T:
+        return self.loop.run(work)
+
+    def teardown(self) -> None:
+        self.loop.close()
+        self.engine.dispose()
+        self.folder.cleanup()
+
+    def newest(self, one: Job) -> Try | None:
+        return next((each for each in reversed(self.tries) if each.job is one), None)
+
+    def pick(self, data: st.DataObject, things: list[T]) -> T:
+        return things[data.draw(st.integers(0, len(things) - 1))]
+
+    def hand_back(self, unsent: Try) -> None:
+        """What was reserved and not sent is free again; an attempt anew was none."""
+        unsent.owner = None
+        if unsent.number > 1:
+            self.tries.remove(unsent)
+
+    # ---- runs
+
+    @rule()
+    @precondition(lambda self: len(self.alive) < 2)
+    def begins(self) -> None:
+        """A run begins, and takes over from every dead one."""
+        ledger = Ledger(self.engine, "b", f"run-{len(self.alive + self.dead)}")
+        self.do(ledger.begin_run())
+        for each in list(self.tries):
+            if each.owner in self.alive or each.owner is None:
+                continue
+            if each.state is State.SUBMITTING:
+                each.state, each.owner = State.IN_DOUBT, None
+            elif each.state is State.PLANNED:
+                self.hand_back(each)
+            elif each.state in (State.PENDING, State.GENERATED):
+                each.owner = ledger
+        self.alive.append(ledger)
+
+    @rule(data=st.data(), orderly=st.booleans())
+    def goes(self, data: st.DataObject, orderly: bool) -> None:
+        """A run ends, and what it had reserved is free at once; or its lease runs out in mid-work."""
+        ledger = self.pick(data, self.alive)
+        if orderly:
+            self.do(ledger.end_run())
+            for each in list(self.tries):
+                if each.owner is ledger and each.state is State.PLANNED:
+                    self.hand_back(each)
+        else:
+            with self.engine.begin() as connection:
+                connection.execute(runs.update().where(runs.c.id == ledger.run_id).values(lease_until=NOW))
+            if len(self.alive + self.dead) > 1:
+                with pytest.raises(LedgerError, match="another one has taken its jobs over"):
+                    self.do(ledger.renew())
+        self.alive.remove(ledger)
+        self.dead.append(ledger)
+        if not self.alive:
+            self.begins()
+
+    # ---- buying
+
+    @rule(
+        data=st.data(),
+        wanted=st.just(JOBS) | st.lists(st.sampled_from(JOBS), unique_by=lambda one: one.key, min_size=1),
+        limit=st.sampled_from(["0.05", "0.15", "9", "9"]),
+        retry_failed=st.booleans(),
+        retry_doubt=st.booleans(),
+        skip=st.booleans(),
+    )
+    def reserves(
+        self,
+        data: st.DataObject,
+        wanted: list[Job],
+        limit: str,
+        retry_failed: bool,
+        retry_doubt: bool,
+        skip: bool,
+    ) -> None:
+        ledger = self.pick(data, self.alive)
+        wall = Decimal(limit)
+        policy = {"retry_failed": retry_failed, "retry_doubt": retry_doubt, "skip": skip}
+        reserved, left = self.do(ledger.reserve(wanted, limit=wall, **policy))
+        again = {State.FAILED} if retry_failed else set()
+        again |= {State.IN_DOUBT} if retry_doubt else set()
+        expected: list[tuple[str, int]] = []
+        expected_left: list[Job] = []
+        for at, one in enumerate(wanted):
+            last = self.newest(one)
+            planned = last is not None and last.state is State.PLANNED
+            free = last is None or (planned and last.owner is None) or last.state in again or last.free_again
+            if not free:
+                continue
+            if self.exposure() + one.quoted > wall:
+                if skip:
+                    expected_left.append(one)
+                    continue
+                expected_left = wanted[at:]
+                break
+            if last and planned:
+                last.owner = ledger
+            else:
+                last = Try(one, last.number + 1 if last else 1, ledger)
+                self.tries.append(last)
+            expected.append((one.key, last.number))
+        assert [(one.key, attempt.number) for one, attempt in reserved] == expected
+        assert left == expected_left
+        assert not expected or self.exposure() <= wall
+
+    @rule(data=st.data(), times=st.integers(3, 12))
+    @precondition(lambda self: any(each.owner and self.possible(each) for each in self.tries))
+    def steps(self, data: st.DataObject, times: int) -> None:
+        """Owners, dead ones too as long as nobody has taken over, carry out legal steps."""
+        for _ in range(times):
+            ready = [each for each in self.tries if each.owner and self.possible(each)]
+            if not ready:
+                return
+            one = self.pick(data, ready)
+            name = self.pick(data, self.possible(one))
+            cost = data.draw(st.sampled_from(["0", "0.0100", "0.0450"]))
+            assert one.owner is not None
+            one.file = self.do(_step(one.owner, one, name, cost)) or one.file
+            one.state = STEPS[name][1]
+            if one.state in (State.GENERATED, State.FAILED):
+                one.cost = Decimal(cost) if name == "generated" else Decimal(0)
+
+    @rule(data=st.data())
+    @precondition(lambda self: self.tries)
+    def strays(self, data: st.DataObject) -> None:
+        """Every other step, and every step by another run, is refused as a whole."""
+        one, stranger = self.pick(data, self.tries), self.pick(data, self.alive + self.dead)
+        illegal = [
+            (ledger, name)
+            for ledger in {one.owner or stranger, stranger}
+            for name in STEPS
+            if (one.file or name not in ("stored", "lost"))
+            and not (ledger is one.owner and name in self.possible(one))
+        ]
+
+        async def tried() -> list[Any]:
+            steps = [_step(ledger, one, name, "0.0100") for ledger, name in illegal]
+            return await asyncio.gather(*steps, return_exceptions=True)
+
+        assert {type(each) for each in self.do(tried())} <= {LedgerError}
+
+    def possible(self, one: Try) -> list[str]:
+        return [name for name, (before, _) in STEPS.items() if one.state in before]
+
+    @rule(data=st.data(), charged=st.booleans())
+    @precondition(lambda self: any(each.state is State.IN_DOUBT for each in self.tries))
+    def settles(self, data: st.DataObject, charged: bool) -> None:
+        """A person settles one doubt, once."""
+        ledger = self.pick(data, self.alive + self.dead)
+        doubt = self.pick(data, self.do(ledger.read(queries.doubts)))
+        [one] = [each for each in self.tries if (each.job.key, each.number) == (doubt.job_key, doubt.attempt)]
+        assert one.state is State.IN_DOUBT
+        self.do(ledger.settle([doubt], charged=charged, by="a person", why=None))
+        one.state = State.LOST if charged else State.FAILED
+        one.cost = one.job.quoted if charged else Decimal(0)
+        one.free_again = not charged
+        with pytest.raises(LedgerError, match="in doubt no longer"):
+            self.do(ledger.settle([doubt], charged=not charged, by="another", why=None))
+
+    # ---- what must hold
+
+    def exposure(self) -> Decimal:
+        return sum((each.exposure for each in self.tries), Decimal(0))
+
+    @invariant()
+    def the_ledger_says_what_the_model_says(self) -> None:
+        states, totals, free, adopted = self.do((self.alive + self.dead)[0].read(self.look))
+        newest = {one.key: last for one in JOBS if (last := self.newest(one))}
+        assert states == {key: last.state for key, last in newest.items()}
+        assert totals.states == Counter(states.values())
+        assert totals.exposure == self.exposure()
+        assert totals.spent == sum((each.cost or Decimal(0) for each in self.tries), Decimal(0))
+        doubts = [each for each in self.tries if each.state is State.IN_DOUBT]
+        assert totals.in_doubt_exposure == sum((each.job.quoted for each in doubts), Decimal(0))
+        assert free == {key for key, last in newest.items() if last.free_again}
+        for ledger, (videos, files) in zip(self.alive, adopted, strict=True):
+            mine = [each for each in self.tries if each.owner is ledger]
+            assert sorted((video.job_key, video.number) for video in videos) == sorted(
+                (each.job.key, each.number) for each in mine if each.state is State.PENDING
+            )
+            assert sorted((file.attempt.job_key, file.attempt.number) for file in files) == sorted(
+                (each.job.key, each.number) for each in mine if each.state is State.GENERATED
+            )
+
+    def look(self, connection: sa.Connection, batch: str) -> tuple[Any, ...]:
+        adopted = [queries.unfinished(connection, ledger.run_id) for ledger in self.alive]
+        return (
+            queries.states(connection, batch),
+            queries.totals(connection, batch),
+            queries.not_charged(connection, batch),
+            adopted,
+        )
+
+
+async def _step(ledger: Ledger, one: Try, name: str, cost: str) -> File | None:
+    """Carries out the step called `name`; returns the file of `generated`."""
+    if name == "pending":
+        await ledger.pending(one.attempt, f"req-{one.job.row_id}")
+    elif name == "generated":
+        paid = generation(one.job.row_id, cost)
+        return (await ledger.generated(one.attempt, paid, [f"{one.job.row_id}.png"], "out"))[0]
+    elif name == "failed":
+        await ledger.failed(one.attempt, "server_error", "no")
+    elif name == "doubt":
+        await ledger.doubt(one.attempt, "cut off")
+    elif name == "stored" and one.file:
+        await ledger.stored(one.file, StoredFile("out/x", "ab" * 32, 7, NOW))
+    elif name == "lost" and one.file:
+        await ledger.lost(one.file, "gone")
+    else:
+        await {"intend": ledger.intend, "release": ledger.release}[name](one.attempt)
+    return None
+
+
+PATHS: dict[State, list[str]] = {
+    State.PLANNED: [],
+    State.SUBMITTING: ["intend"],
+    State.PENDING: ["intend", "pending"],
+    State.GENERATED: ["intend", "generated"],
+    State.STORED: ["intend", "generated", "stored"],
+    State.LOST: ["intend", "generated", "lost"],
+    State.FAILED: ["intend", "failed"],
+    State.IN_DOUBT: ["intend", "doubt"],
+}
+
+
+@pytest.mark.parametrize("state", State)
+def test_from_every_state_every_step_is_carried_out_or_refused_as_a_whole(url: str, state: State) -> None:
+    async def scenario() -> None:
+        async with buyer(url) as ledger:
+            for name, (before, after) in STEPS.items():
+                one = Try(job(name), 1, ledger)
+                await reserve(ledger, one.job)
+                # A file there may be, so that only the state can forbid to store or lose it.
+                item = generation(name).media[0]
+                one.file = File(one.attempt, 0, f"{name}.png", item)
+                for step in PATHS[state]:
+                    await _step(ledger, one, step, "0.0400")
+                if state in before:
+                    await _step(ledger, one, name, "0.0400")
+                else:
+                    with pytest.raises(LedgerError, match="refuses the step"):
+                        await _step(ledger, one, name, "0.0400")
+                assert await state_of(ledger, one.job) is (after if state in before else state)
+
+    asyncio.run(scenario())
+
+
+def check(examples: int, steps: int) -> None:
+    run_state_machine_as_test(
+        LedgerMachine,
+        settings=settings(
+            max_examples=examples,
+            stateful_step_count=steps,
+            deadline=None,
+            suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
+        ),
+    )
+
+
+def test_the_ledger_is_its_model() -> None:
+    check(examples=50, steps=30)
+
+
+@pytest.mark.soak
+def test_the_ledger_is_its_model_at_length() -> None:
+    check(examples=1_000, steps=60)

@@ -1,0 +1,154 @@
+"""A download is kept only when it is whole and what was promised."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import io
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from callsheet.errors import MaybeSent, MediaError, StorageError
+from callsheet.service.client import Client
+from callsheet.service.models import Download
+from callsheet.storage import spool as media
+from callsheet.storage.spool import Spooled, extension
+from tests.servers.sockets import Behaviour, raw, reply, serve, trickle
+
+
+def picture(kind: str) -> bytes:
+    buffer = io.BytesIO()
+    Image.effect_noise((640, 480), 90).save(buffer, kind)
+    return buffer.getvalue()
+
+
+FILES = {
+    "image/png": picture("png"),
+    "image/jpeg": picture("jpeg"),
+    "image/webp": picture("webp"),
+    "video/mp4": b"\0\0\0\x20ftypisom" + bytes(3_000_000),
+}
+
+
+def fetch(behaviour: Behaviour, promised: str, folder: Path, patience: float = 60) -> Spooled:
+    async def scenario() -> Spooled:
+        async with Client(server.url, "sk_x") as client, client.download(server.url) as download:
+            return await media.spool(download, promised, folder, "job-1-0", patience=patience)
+
+    with serve(behaviour) as server:
+        return asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("mime_type", FILES)
+@pytest.mark.parametrize("said", ["as promised", "application/octet-stream", ""])
+def test_a_whole_file_is_kept_with_its_sum(mime_type: str, said: str, tmp_path: Path) -> None:
+    content = FILES[mime_type]
+    headers = {"Content-Type": mime_type if said == "as promised" else said}
+    spooled = fetch(reply(200, content, headers), mime_type, tmp_path / "new" / "spool")
+    assert spooled == Spooled(
+        tmp_path / "new/spool/job-1-0", hashlib.sha256(content).hexdigest(), len(content)
+    )
+    assert spooled.path.read_bytes() == content
+    assert list(spooled.path.parent.iterdir()) == [spooled.path]
+    assert media.waiting(spooled.path.parent, "job-1-0") == spooled
+
+
+@pytest.mark.parametrize("mime_type", FILES)
+def test_other_first_bytes_are_refused(mime_type: str, tmp_path: Path) -> None:
+    for other, content in FILES.items():
+        if other != mime_type:
+            with pytest.raises(MediaError, match="does not begin as"):
+                fetch(reply(200, content, {"Content-Type": mime_type}), mime_type, tmp_path)
+    with pytest.raises(MediaError, match="does not begin as"):
+        fetch(reply(200, FILES[mime_type][:2], {"Content-Type": mime_type}), mime_type, tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_sound_file_is_no_picture_though_it_begins_alike(tmp_path: Path) -> None:
+    with pytest.raises(MediaError, match="does not begin as image/webp"):
+        fetch(reply(200, b"RIFF\0\0\0\0WAVE", {"Content-Type": "image/webp"}), "image/webp", tmp_path)
+
+
+@pytest.mark.parametrize("said", ["text/html", "video/mp4", "application/json", "application/problem+json"])
+def test_another_kind_of_thing_is_refused(said: str, tmp_path: Path) -> None:
+    with pytest.raises(MediaError, match=f"sends {said.replace('+', '.')} where it promised image/png"):
+        fetch(
+            reply(200, FILES["image/png"], {"Content-Type": f"{said}; charset=utf-8"}), "image/png", tmp_path
+        )
+    assert media.waiting(tmp_path, "job-1-0") is None
+
+
+def test_an_empty_file_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(MediaError, match="empty"):
+        fetch(reply(200, b"", {"Content-Type": "image/png"}), "image/png", tmp_path)
+
+
+@pytest.mark.parametrize(
+    "framing",
+    [b"Content-Length: 500\r\n\r\n%s", b"Transfer-Encoding: chunked\r\n\r\n10\r\n%s"],
+    ids=["length", "chunked"],
+)
+def test_a_file_that_is_cut_off_leaves_nothing_behind(framing: bytes, tmp_path: Path) -> None:
+    with pytest.raises(MaybeSent):
+        fetch(raw(b"HTTP/1.1 200 OK\r\n" + framing % FILES["image/png"][:12]), "image/png", tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_of_another_length_than_was_said_is_refused(tmp_path: Path) -> None:
+    """The transport sees to it already where the length is HTTP's; here nothing is taken on trust."""
+
+    async def chunks() -> AsyncIterator[bytes]:
+        yield FILES["image/png"]
+
+    with pytest.raises(MediaError, match=r"has \d+ of 7 bytes"):
+        download = Download(chunks(), 7, "image/png")
+        asyncio.run(media.spool(download, "image/png", tmp_path, "job-1-0", patience=60))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_download_that_trickles_is_given_up_after_the_patience_and_a_slow_one_is_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    content = FILES["image/png"]
+    with pytest.raises(MediaError, match="comes at less than 1024 bytes a second"):
+        fetch(trickle(content), "image/png", tmp_path, patience=0.2)
+    assert list(tmp_path.iterdir()) == []
+    monkeypatch.setattr(media, "SLOWEST", 10)
+    assert fetch(trickle(content[:30]), "image/png", tmp_path, patience=0.2).bytes == 30
+
+
+def test_a_later_download_takes_the_place_of_what_an_earlier_one_left(tmp_path: Path) -> None:
+    (tmp_path / "job-1-0").write_bytes(b"older")
+    (tmp_path / "job-1-0.part").write_bytes(b"left by a killed run, and longer than what comes next" * 10_000)
+    spooled = fetch(reply(200, FILES["image/png"], {"Content-Type": "image/png"}), "image/png", tmp_path)
+    assert spooled.path.read_bytes() == FILES["image/png"]
+    assert [path.name for path in tmp_path.iterdir()] == ["job-1-0"]
+
+
+def test_a_spool_that_cannot_be_written_is_a_storage_error(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(StorageError, match=r"the spool cannot be written: .*file"):
+        fetch(reply(200, FILES["image/png"], {"Content-Type": "image/png"}), "image/png", tmp_path / "file")
+
+
+@pytest.mark.parametrize(
+    "promised, said",
+    [
+        ("image/avif", "image/avif"),
+        ("image/svg+xml", "image/svg+xml"),
+        ("application/octet-stream", "image/jpeg"),
+        ("", "video/mp4"),
+    ],
+)
+def test_a_type_that_the_interface_does_not_name_is_kept_as_it_comes(
+    promised: str, said: str, tmp_path: Path
+) -> None:
+    assert fetch(reply(200, b"anything", {"Content-Type": said}), promised, tmp_path).bytes == 8
+
+
+def test_extensions() -> None:
+    types = ["image/png", "image/jpeg", "IMAGE/JPG", "image/webp", "video/mp4", "image/../x"]
+    assert [extension(each) for each in types] == ["png", "jpeg", "jpeg", "webp", "mp4", "bin"]

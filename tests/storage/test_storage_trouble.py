@@ -1,0 +1,240 @@
+"""A store that begins to refuse in the middle of a run: nothing is lost, downloaded twice or bought twice."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from decimal import Decimal
+from typing import Any
+
+import polars as pl
+import pytest
+from botocore.retries.standard import ExponentialBackoff
+
+from backlot.faults import RULES, Faults, Struck
+from callsheet.watch import WATCHER, LogWatcher
+from tasks import download
+from tasks.download import SIDE_BY_SIDE, STORE_TRIES
+from tests.cli.test_commands import callsheet
+from tests.conftest import Project
+from tests.servers.prefect import PrefectServer
+from tests.servers.s3 import Server
+from tests.servers.s3_proxy import Answer, Proxy, Trouble, refuse, s3_proxy
+
+ROWS = 60
+PRICE = Decimal("0.0015")
+ON_THE_WIRE = 4
+AFTER = 5  # files that are stored before the trouble begins
+
+
+class Asked(Faults):
+    """The prompts for which each endpoint was asked, and no faults but those given."""
+
+    def __init__(self, *rules: dict[str, Any]) -> None:
+        super().__init__(RULES.validate_python(rules))
+        self.prompts: dict[str, list[str]] = {"images": [], "downloads": []}
+
+    def match(self, endpoint: Any, model: str = "", prompt: str = "") -> Struck:
+        self.prompts.setdefault(endpoint, []).append(prompt)
+        return super().match(endpoint, model, prompt)
+
+
+@dataclass
+class Shop(LogWatcher):
+    """A project whose media go to `url`, behind the proxy; watches when trouble is first told."""
+
+    project: Project
+    url: str
+    proxy: Proxy
+    server: Server
+    asked: Asked = field(default_factory=Asked)
+    bought_when_told: int = 0
+
+    def note(self, text: str) -> None:
+        self.bought_when_told = self.bought_when_told or self.bought
+
+    @property
+    def bought(self) -> int:
+        return len(self.asked.prompts["images"])
+
+    @property
+    def spool(self) -> list[str]:
+        return [path.name for path in self.project.folder.glob("out/report/spool/*")]
+
+    def objects(self, folder: str) -> dict[str, bytes]:
+        """What the store holds in a folder, by its name under `url`."""
+        client, bucket = self.server.client(), self.server.bucket
+        root = self.url.removeprefix(f"s3://{bucket}/") + "/"
+        found = client.list_objects_v2(Bucket=bucket, Prefix=root + folder)["Contents"]
+        names = [each["Key"] for each in found]
+        return {
+            name.removeprefix(root): client.get_object(Bucket=bucket, Key=name)["Body"].read()
+            for name in names
+        }
+
+    def states(self) -> Counter[str]:
+        return Counter(self.project.costs()["state"])
+
+
+@pytest.fixture
+def shop(
+    project: Callable[..., Project],
+    prefect: PrefectServer,
+    s3: Server,
+    request: pytest.FixtureRequest,
+    monkeypatch: pytest.MonkeyPatch,
+) -> Iterator[Shop]:
+    rows = [{"id": f"s{n}", "prompt": f"still {n}", "model": "sketch-1"} for n in range(ROWS)]
+    made = project(rows, image_seconds=0.05, concurrency=1000)
+    url = f"s3://{s3.bucket}/{hashlib.sha256(request.node.name.encode()).hexdigest()}"
+    made.set(storage={"url": f"{url}/media"}, limits={"concurrency": ON_THE_WIRE})
+    scale = ExponentialBackoff._DEFAULT_BACKOFF_CONFIG
+    for name, seconds in scale.items():
+        monkeypatch.setitem(scale, name, seconds / 100)  # as the fixture `impatient` does for our own
+    with s3_proxy(s3.endpoint_url, f"{url.removeprefix('s3:/')}/media/test/") as proxy:
+        for name, value in replace(s3, endpoint_url=proxy.url).environment().items():
+            monkeypatch.setenv(name, value)
+        opened = Shop(made, url, proxy, s3)
+        made.backlot.service.faults = opened.asked
+        token = WATCHER.set(opened)
+        yield opened
+        WATCHER.reset(token)
+
+
+def refusing(status: int, code: str) -> Callable[[Shop], Trouble]:
+    return lambda _: refuse(status, code, after=AFTER)
+
+
+def unreachable(shop: Shop) -> Trouble:
+    def trouble(number: int, passed_on: Callable[[], Answer]) -> Answer | None:
+        if number <= AFTER:
+            return passed_on()
+        if number == AFTER + 1:
+            shop.proxy.stop()
+        return None
+
+    return trouble
+
+
+@pytest.mark.parametrize(
+    "begin, told, end",
+    [
+        (refusing(503, "SlowDown"), "SlowDown", lambda _: None),
+        (refusing(403, "AccessDenied"), "AccessDenied", lambda _: None),
+        # Said by the proxy: SeaweedFS makes a bucket that is gone anew for whoever may.
+        (refusing(404, "NoSuchBucket"), "NoSuchBucket", lambda _: None),
+        (unreachable, "Could not connect", lambda shop: shop.proxy.start()),
+    ],
+    ids=["slow-down", "access-denied", "bucket-vanishes", "unreachable"],
+)
+def test_a_store_that_refuses_in_mid_run_stops_the_buying_and_loses_nothing(
+    shop: Shop,
+    begin: Callable[[Shop], Trouble],
+    told: str,
+    end: Callable[[Shop], object],
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    shop.proxy.trouble = begin(shop)
+    first = shop.project.run()
+    assert "Traceback" not in "".join(capfd.readouterr())
+    assert (first.exit_code, first.outcome, first.stop_reason) == (3, "partial", "storage")
+    assert f"{shop.url}/media" in (first.stop_message or "")
+    assert told in (first.stop_message or "")
+    bought = shop.bought
+    assert bought <= shop.bought_when_told + ON_THE_WIRE < ROWS, "it buys no more when it has noticed"
+    assert shop.states() == Counter(stored=first.stored, generated=first.pending)
+    assert first.stored + first.pending == bought < ROWS
+    assert len(shop.spool) == first.pending > 0
+    assert not [name for name in shop.spool if name.endswith(".part")]
+
+    shop.proxy.trouble = None
+    end(shop)
+    second = shop.project.run()
+    assert (second.exit_code, second.stored, second.submissions) == (0, ROWS, ROWS - bought)
+    everything_is_in_its_place(shop)
+
+
+def test_a_store_that_is_too_busy_for_a_while_is_waited_for(shop: Shop) -> None:
+    shop.proxy.trouble = refuse(503, "SlowDown", after=AFTER, times=10)
+    summary = shop.project.run()
+    assert (summary.exit_code, summary.stored) == (0, ROWS)
+    assert shop.proxy.puts == ROWS + 10
+    everything_is_in_its_place(shop)
+
+
+def test_a_file_whose_storing_is_not_confirmed_is_recognised_as_ours(shop: Shop) -> None:
+    """The store has kept the file, but its answer is cut off: no conflict, and no second copy."""
+
+    def trouble(number: int, passed_on: Callable[[], Answer]) -> Answer | None:
+        answer = passed_on()
+        return None if number % 4 == 0 else answer
+
+    shop.proxy.trouble = trouble
+    assert shop.project.run().exit_code == 0
+    assert shop.proxy.puts > ROWS
+    everything_is_in_its_place(shop)
+
+
+def test_a_store_that_takes_nothing_is_not_asked_for_every_file_that_waits(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What an earlier run has bought still comes into the spool in time, and the run ends soon."""
+    service = shop.project.backlot.service
+    service.faults = earlier = Asked({"endpoint": "downloads", "do": "error", "status": 503})
+    with monkeypatch.context() as patch:
+        patch.setattr(download, "SIDE_BY_SIDE", ROWS)  # all give up together, when all are bought
+        shop.project.run("poll.timeout=5")
+    assert shop.states() == {"generated": ROWS}
+
+    service.faults = shop.asked
+    shop.asked.prompts["images"] = earlier.prompts["images"]
+    shop.proxy.trouble = refuse(403, "AccessDenied")
+    assert shop.project.collect().stop_reason == "storage"
+    assert shop.proxy.puts < 2 * SIDE_BY_SIDE * STORE_TRIES < ROWS * STORE_TRIES
+    assert len(shop.spool) == ROWS
+
+    shop.proxy.trouble = None
+    assert shop.project.collect().exit_code == 0
+    everything_is_in_its_place(shop)
+
+
+def test_a_report_that_cannot_be_written_is_told_and_written_by_the_next_run(
+    shop: Shop, prefect: PrefectServer
+) -> None:
+    """The media are stored and the ledger knows: only the report is missing, and money was spent (not 2)."""
+    shop.project.set(report={"url": f"{shop.url}/report"})
+    shop.proxy.prefix = f"{shop.url.removeprefix('s3:/')}/report/"
+    shop.proxy.trouble = refuse(403, "AccessDenied", after=1)  # the rejects, before anything is bought
+    done = callsheet("run", str(shop.project.config), "--json", PREFECT_API_URL=prefect.api)
+    assert done.returncode == 3, done.stderr
+    assert "Traceback" not in done.stderr
+    told = json.loads(done.stdout)
+    assert f"{shop.url}/report/manifest.parquet: S3 refuses it: AccessDenied" in told["error"]
+    assert "Nothing that was bought is lost" in told["hint"]
+    assert shop.bought == ROWS
+
+    shop.proxy.trouble = None
+    second = shop.project.run()
+    assert (second.exit_code, second.stored, second.submissions) == (0, ROWS, 0)
+    assert len(shop.asked.prompts["downloads"]) == ROWS
+    assert pl.read_parquet(shop.objects("report/")["report/manifest.parquet"]).height == ROWS
+    charged = shop.project.backlot.service.workspaces["default"].spent
+    assert second.spent == charged == ROWS * PRICE
+
+
+def everything_is_in_its_place(shop: Shop) -> None:
+    """Each job is bought, downloaded and stored once, whole, and paid for as the service's books say."""
+    once = {f"still {n}": 1 for n in range(ROWS)}
+    assert Counter(shop.asked.prompts["images"]) == once
+    assert Counter(shop.asked.prompts["downloads"]) == once
+    charged = shop.project.backlot.service.workspaces["default"].spent
+    assert shop.project.costs()["cost"].sum() == charged == ROWS * PRICE
+    sums = {
+        f"{shop.url}/{name}": hashlib.sha256(body).hexdigest()
+        for name, body in shop.objects("media/").items()
+    }
+    assert sums == dict(shop.project.manifest().select("url", "sha256").iter_rows())
+    assert shop.spool == []
