@@ -23,7 +23,7 @@ from functools import partial
 from typing import Any, Protocol, TypeVar
 
 from callsheet.limits.limits import Learned, Limits
-from callsheet.records import Kind
+from callsheet.records import ModelType
 
 T = TypeVar("T")
 BEGIN = 1_800_000_017.3  # Unix seconds at which virtual time begins: some way into a minute
@@ -192,15 +192,15 @@ class Answer:
 class Service:
     """Windows per kind and lanes for both (INTERFACE 8). A refused request counts nowhere."""
 
-    meters: dict[Kind, Meter]
+    meters: dict[ModelType, Meter]
     concurrency: int
     round_up: bool = False
     at_work: int = 0
     most_at_work: int = 0
-    accepted: Counter[Kind] = field(default_factory=Counter)
+    accepted: Counter[ModelType] = field(default_factory=Counter)
     refused: Counter[str] = field(default_factory=Counter)
 
-    def submit(self, kind: Kind, now: float) -> Answer:
+    def submit(self, kind: ModelType, now: float) -> Answer:
         """A generation request that arrives at the service's Unix time `now`; if accepted, it is at work."""
         meter, retry_after = self.meters[kind], None
         accepted = True
@@ -219,14 +219,14 @@ class Service:
         remaining = max(0, meter.limit - meter.used(now))
         return Answer(accepted, meter.limit, remaining, rounded(meter.resets_at(now)), int(now), retry_after)
 
-    def fits(self, kind: Kind, now: float) -> bool:
+    def fits(self, kind: ModelType, now: float) -> bool:
         meter = self.meters[kind]
         return meter.used(now) < meter.limit and self.at_work < self.concurrency
 
     def finish(self) -> None:
         self.at_work -= 1
 
-    def other(self, kind: Kind, now: float) -> None:
+    def other(self, kind: ModelType, now: float) -> None:
         """Someone else's request."""
         if self.meters[kind].used(now) < self.meters[kind].limit:
             self.meters[kind].take(now)
@@ -238,7 +238,7 @@ class Service:
 @dataclass(frozen=True)
 class Scenario:
     shape: str
-    rpm: dict[Kind, int]  # the kinds that are wanted, and their limits
+    rpm: dict[ModelType, int]  # the kinds that are wanted, and their limits
     concurrency: int
     seconds: tuple[float, float]  # a generation takes between these
     round_up: bool = False
@@ -278,17 +278,17 @@ class Crew:
         self.tasks.add(task)
         task.add_done_callback(self.tasks.discard)
 
-    async def endlessly(self, kind: Kind) -> None:
+    async def endlessly(self, kind: ModelType) -> None:
         while True:
             await self.submit(kind)
 
-    async def submit(self, kind: Kind) -> None:
+    async def submit(self, kind: ModelType) -> None:
         transit = self.random.uniform
         seconds = transit(*self.scenario.seconds)
         async with self.limits.turn(kind) as turn:
             await asyncio.sleep(transit(0.02, 0.08))
             answer = self.service.submit(kind, unix())
-            if answer.accepted and kind is Kind.IMAGE:
+            if answer.accepted and kind is ModelType.IMAGE:
                 await self.finish(seconds)
             await asyncio.sleep(transit(0.02, 0.08))
             date = answer.date if self.scenario.dated else None
@@ -297,7 +297,7 @@ class Crew:
                 turn.window_full(answer.retry_after)
             elif not answer.accepted:
                 turn.lanes_full()
-            elif kind is Kind.VIDEO:
+            elif kind is ModelType.VIDEO:
                 turn.keep()
                 self.start(self.film(seconds))
 
@@ -313,7 +313,7 @@ class Crew:
         finally:
             self.limits.release()
 
-    async def others(self, kind: Kind) -> None:
+    async def others(self, kind: ModelType) -> None:
         while True:
             await asyncio.sleep(next_other(self.scenario, self.random))
             self.service.other(kind, unix())
@@ -384,7 +384,7 @@ def simulate(scenario: Scenario, *, seed: int = 1, runs: int = 2, idle: float = 
     return run_virtual(main())
 
 
-IMAGES, VIDEOS = Kind.IMAGE, Kind.VIDEO
+IMAGES, VIDEOS = ModelType.IMAGE, ModelType.VIDEO
 
 
 QUICK, SLOW = (0.3, 3.0), (5.0, 10.0)

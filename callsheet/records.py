@@ -37,8 +37,8 @@ def dollars(amount: Decimal) -> str:
     return str(four if four == amount else amount.quantize(Decimal("0.000001")))
 
 
-class Kind(StrEnum):
-    """What a model makes (INTERFACE 2.10 `type`); rate windows are kept per kind (INTERFACE 8)."""
+class ModelType(StrEnum):
+    """What a model makes (INTERFACE 2.10 `type`); rate windows are kept per type (INTERFACE 8)."""
 
     IMAGE = "image"
     VIDEO = "video"
@@ -131,7 +131,7 @@ class Job:
     key: str
     row_id: str
     sample: int
-    kind: Kind
+    type: ModelType
     model: str
     request: Mapping[str, Any]
     price: Price | None
@@ -228,7 +228,7 @@ class Attempt:
 
     job_key: str
     number: int
-    kind: Kind
+    type: ModelType
     row_id: str
     sample: int
     model: str
@@ -269,7 +269,7 @@ class Doubt:
     attempt: int
     row_id: str
     sample: int
-    kind: Kind
+    type: ModelType
     model: str
     price: Decimal | None
     submitted_at: datetime
@@ -282,7 +282,7 @@ class Doubt:
             "attempt": self.attempt,
             "row_id": self.row_id,
             "sample": self.sample,
-            "type": self.kind.value,
+            "type": self.type.value,
             "model": self.model,
             "price": None if self.price is None else dollars(self.price),
             "submitted_at": self.submitted_at.isoformat(),

@@ -43,25 +43,25 @@ def boolean(column: str) -> pl.Expr:
     return pl.col(column).str.to_lowercase().replace_strict(_BOOLEANS, default=None, return_dtype=pl.Boolean)
 
 
-def plain(column: pl.Expr, kind: pl.DataType | DataTypeClass) -> pl.Expr:
+def plain(column: pl.Expr, dtype: pl.DataType | DataTypeClass) -> pl.Expr:
     """A carried column as JSON, and so the ledger, can hold it, within lists and structs too.
 
     Times are ISO 8601 text, a decimal is its digits, bytes are base64; a float that is no number is null.
     """
-    if isinstance(kind, pl.Struct):
-        fields = [plain(column.struct.field(each.name), each.dtype).alias(each.name) for each in kind.fields]
+    if isinstance(dtype, pl.Struct):
+        fields = [plain(column.struct.field(each.name), each.dtype).alias(each.name) for each in dtype.fields]
         return pl.when(column.is_not_null()).then(pl.struct(fields))
-    if isinstance(kind, pl.Array):
-        column, kind = column.arr.to_list(), pl.List(kind.inner)
-    if isinstance(kind, pl.List):
-        return column.list.eval(plain(pl.element(), kind.inner))
-    if kind.is_temporal():
+    if isinstance(dtype, pl.Array):
+        column, dtype = column.arr.to_list(), pl.List(dtype.inner)
+    if isinstance(dtype, pl.List):
+        return column.list.eval(plain(pl.element(), dtype.inner))
+    if dtype.is_temporal():
         return column.dt.to_string("iso:strict")
-    if kind.is_float():
+    if dtype.is_float():
         return pl.when(column.is_finite()).then(column)
-    if kind == pl.Binary:
+    if dtype == pl.Binary:
         return column.bin.encode("base64")
-    return column.cast(pl.String) if kind.is_decimal() else column
+    return column.cast(pl.String) if dtype.is_decimal() else column
 
 
 def check(cells: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:

@@ -42,7 +42,7 @@ LANES_WAIT = 20.0  # seconds at the least for which a run waits for the lanes th
 GRACE = 25.0  # seconds that an interrupted run has to store what was answered; Prefect kills after 30
 
 
-class Belt(Generic[T]):
+class Channel(Generic[T]):
     """Carries work from some steps to the next; it ends when every step that fills it has left.
 
     Args:
@@ -96,8 +96,8 @@ class Run:
     plan: Plan | None = None
     wall: Decimal = Decimal(0)
     wall_stop: type[Stop] = Stop
-    videos: Belt[Attempt] = field(default_factory=lambda: Belt(1))
-    files: Belt[File] = field(default_factory=lambda: Belt(2))
+    videos: Channel[Attempt] = field(default_factory=lambda: Channel(1))
+    files: Channel[File] = field(default_factory=lambda: Channel(2))
     adopted_videos: Sequence[Attempt] = ()
     adopted_files: Sequence[File] = ()
     collected: asyncio.Event = field(default_factory=asyncio.Event)
@@ -256,7 +256,7 @@ async def _keep_lease(ledger: Ledger) -> None:
 async def _watch_lanes(run: Run) -> None:
     """Ends buying that would wait for ever: for lanes that nothing of this run can free."""
     patience = max(run.settings.poll.timeout, LANES_WAIT)
-    while not run.limits.hopeless(patience):  # noqa: ASYNC110 - it is the passing of time that ends it
+    while not run.limits.blocked(patience):  # noqa: ASYNC110 - it is the passing of time that ends it
         await asyncio.sleep(1)
     run.halt(
         CallsheetError(

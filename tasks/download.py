@@ -21,7 +21,7 @@ from callsheet import failpoints
 from callsheet.errors import MediaError, ServiceError, StorageConflict, StorageError
 from callsheet.ledger import queries
 from callsheet.ledger.ledger import other_name
-from callsheet.records import File, Generation, Kind, StoredFile
+from callsheet.records import File, Generation, ModelType, StoredFile
 from callsheet.service import verdicts
 from callsheet.service.verdicts import Verdict
 from callsheet.session import Run
@@ -95,7 +95,7 @@ async def _fetch(run: Run, file: File) -> tuple[File, Spooled] | None:
         except (ServiceError, MediaError) as error:
             overdue = datetime.now(UTC) >= file.media.deletes_at
             gone = overdue or verdicts.download(error) is Verdict.GONE
-            enough = 0 if file.attempt.kind is Kind.IMAGE else 1 if overdue else RENEWALS
+            enough = 0 if file.attempt.type is ModelType.IMAGE else 1 if overdue else RENEWALS
             if gone and renewals >= enough:
                 await run.ledger.lost(
                     file, f"the file could not be had before {file.media.deletes_at}: {error}"

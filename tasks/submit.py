@@ -31,7 +31,7 @@ from callsheet.errors import (
 )
 from callsheet.limits.limits import Turn
 from callsheet.pricing import references
-from callsheet.records import Attempt, File, Job, Kind
+from callsheet.records import Attempt, File, Job, ModelType
 from callsheet.service import verdicts
 from callsheet.service.verdicts import Verdict
 from callsheet.session import Run
@@ -134,8 +134,8 @@ async def _buy(
     while True:
         while run.late():  # noqa: ASYNC110 - it is the passing of time that ends it, not an event
             await anyio.sleep(1)
-        async with run.limits.turn(job.kind) as turn, run.breaker.passing():
-            if run.breaker.hopeless:
+        async with run.limits.turn(job.type) as turn, run.breaker.passing():
+            if run.breaker.given_up_on:
                 run.halt(
                     ServiceDown("the service fails for every job", hint="The same command goes on later.")
                 )
@@ -187,7 +187,7 @@ async def _send(
     await run.ledger.intend(attempt)
     failpoints.passed("before submit")
     try:
-        if attempt.kind is Kind.VIDEO:
+        if attempt.type is ModelType.VIDEO:
             accepted = await run.client.create_video(body)
         else:
             answered = await run.client.create_image(body)
@@ -195,7 +195,7 @@ async def _send(
         return await _not_bought(run, attempt, error, turn, tries)
     failpoints.passed("after submit")
     run.breaker.worked()
-    if attempt.kind is Kind.VIDEO:
+    if attempt.type is ModelType.VIDEO:
         turn.answered(*(accepted.rate or _UNSAID))
         turn.keep()
         await run.ledger.pending(attempt, accepted.value.id)

@@ -129,7 +129,7 @@ def _enter(connection: sa.Connection, batch: str, run_id: str, job: Job, last: A
             number += 1
         owned = {"batch": batch, "run_id": run_id, "attempt": number, "state": State.PLANNED}
         connection.execute(attempts.insert().values(_row(job) | owned))
-    return Attempt(job.key, number, job.kind, job.row_id, job.sample, job.model)
+    return Attempt(job.key, number, job.type, job.row_id, job.sample, job.model)
 
 
 def _row(job: Job) -> dict[str, Any]:
@@ -137,7 +137,7 @@ def _row(job: Job) -> dict[str, Any]:
         "job_key": job.key,
         "row_id": job.row_id,
         "sample": job.sample,
-        "type": job.kind,
+        "type": job.type,
         "model": job.model,
         "prompt": job.request["prompt"],
         "carried": dict(job.carried),

@@ -44,10 +44,12 @@ def enter(connection: sa.Connection, run_id: str, batch: str, balance: Decimal |
         )
     )
     accepted = attempts.c.state.in_([State.PENDING, State.GENERATED])
-    connection.execute(attempts.update().where(bury(connection, batch), accepted).values(run_id=run_id))
+    connection.execute(
+        attempts.update().where(close_dead_runs(connection, batch), accepted).values(run_id=run_id)
+    )
 
 
-def bury(connection: sa.Connection, batch: str) -> sa.ColumnElement[bool]:
+def close_dead_runs(connection: sa.Connection, batch: str) -> sa.ColumnElement[bool]:
     """What dead runs were submitting is in doubt from now on, and what they had reserved is free.
 
     Returns:

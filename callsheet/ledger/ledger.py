@@ -72,12 +72,14 @@ class Ledger:
             "begin_run", lambda connection: leases.enter(connection, self.run_id, self.batch, balance)
         )
 
-    async def bury(self) -> None:
+    async def close_dead_runs(self) -> None:
         """Settles what dead runs of the batch left half done, as `begin_run` does, without entering a run.
 
         What they were submitting is in doubt from now on, and what they had reserved is free.
         """
-        await self._write("bury", lambda connection: leases.bury(connection, self.batch))
+        await self._write(
+            "close_dead_runs", lambda connection: leases.close_dead_runs(connection, self.batch)
+        )
 
     async def renew(self) -> None:
         """Renews the lease; to be called well within `leases.LEASE`.
@@ -298,7 +300,7 @@ class Ledger:
 
         await self._write("settle", op)
 
-    # ---- reading, and what was learnt of the account
+    # ---- reading, and what was learned of the account
 
     async def read(self, query: Callable[[sa.Connection, str], T]) -> T:
         """Runs one of `callsheet.books`' queries on this batch, in one consistent view."""
@@ -314,12 +316,12 @@ class Ledger:
         return await self.read(lambda connection, _: queries.unfinished(connection, self.run_id))
 
     async def learned(self, service: str) -> dict[str, Any] | None:
-        """What earlier runs learnt of the limits of `service`."""
+        """What earlier runs learned of the limits of `service`."""
         query = sa.select(learned.c.limits).where(learned.c.service == service)
         return await self.read(lambda connection, _: connection.scalar(query))
 
     async def learn(self, service: str, limits: dict[str, Any]) -> None:
-        """Remembers what was learnt of the limits of `service`."""
+        """Remembers what was learned of the limits of `service`."""
 
         def op(connection: sa.Connection) -> None:
             connection.execute(learned.delete().where(learned.c.service == service))

@@ -13,7 +13,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from callsheet.ledger.tables import Money, attempts, media, runs, settlements
-from callsheet.records import Attempt, Doubt, File, Kind, Media, Reckoning, State, Totals
+from callsheet.records import Attempt, Doubt, File, Media, ModelType, Reckoning, State, Totals
 
 Rows = Sequence[sa.RowMapping]
 """Rows by column name."""
@@ -131,7 +131,7 @@ def doubts(connection: sa.Connection, batch: str) -> list[Doubt]:
             attempt=row.attempt,
             row_id=row.row_id,
             sample=row.sample,
-            kind=Kind(row.type),
+            type=ModelType(row.type),
             model=row.model,
             price=None if row.unit_price is None else row.quoted,
             submitted_at=row.submitted_at,
@@ -239,7 +239,7 @@ def _others() -> list[sa.Column[Any]]:
 
 def _attempt(row: Any) -> Attempt:
     return Attempt(
-        row.job_key, row.attempt, Kind(row.type), row.row_id, row.sample, row.model, row.generation_id
+        row.job_key, row.attempt, ModelType(row.type), row.row_id, row.sample, row.model, row.generation_id
     )
 
 

@@ -148,7 +148,7 @@ settlements = sa.Table(
     sa.Column("why", sa.Text),
 )
 
-# What pace and lanes have learnt of an account, to start the next run with.
+# What pace and lanes have learned of an account, to start the next run with.
 learned = sa.Table(
     "learned",
     metadata,

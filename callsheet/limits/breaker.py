@@ -31,7 +31,7 @@ class Breaker:
         self._probing = asyncio.Lock()
 
     @property
-    def hopeless(self) -> bool:
+    def given_up_on(self) -> bool:
         """Every probe has failed."""
         return self._probes > len(PAUSES)
 
@@ -52,5 +52,5 @@ class Breaker:
         async with self._probing:
             if self._given_up >= TOLERATED:  # the probe before this one may have worked
                 self._probes += 1
-                await anyio.sleep(PAUSES[min(self._probes, len(PAUSES)) - 1] if not self.hopeless else 0)
+                await anyio.sleep(PAUSES[min(self._probes, len(PAUSES)) - 1] if not self.given_up_on else 0)
             yield

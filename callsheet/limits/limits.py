@@ -1,6 +1,6 @@
 """When the next submission may leave, learned from the service's answers (INTERFACE 8).
 
-A `Pace` for each kind counts requests per window, and `Lanes` count the generations at work of both kinds.
+A `Pace` for each type counts requests per window, and `Lanes` count the generations at work of both types.
 `Limits` waits for both, on a clock that is handed in; callers use one `turn` per submission. Nothing here
 sends, retries or reads a body. A 429 is no failed attempt: it is how the limits are learned.
 """
@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from callsheet.limits.pace import Pace, Send, Window
-from callsheet.records import Kind
+from callsheet.records import ModelType
 
 FIRST_LANES = 8
 RAMP = 0.1  # seconds between two steps of the ramp, each of 10 %
@@ -61,7 +61,7 @@ class Learned:
 
 @dataclass(slots=True, eq=False)
 class Lanes:
-    """Generations at work at once, of both kinds. Every `now` is in monotonic seconds.
+    """Generations at work at once, of both types. Every `now` is in monotonic seconds.
 
     The size grows only when every lane is taken and one more is wanted: fast until the first refusal, then
     by one after a minute. A probe that is refused makes the next one wait twice as long, up to four minutes;
@@ -80,7 +80,7 @@ class Lanes:
     _blocked_until: float = -math.inf
     _alone_since: float = math.inf
 
-    def hopeless(self, now: float, patience: float) -> bool:
+    def blocked(self, now: float, patience: float) -> bool:
         """Whether none of ours can free a lane, and others have held them all for `patience` seconds."""
         if self.cap is not None and self.given_up >= self.cap:
             return True
@@ -120,7 +120,7 @@ class Lanes:
 
 
 class Turn:
-    """One submission: a place in its kind's window and a lane. Say what became of it before it ends.
+    """One submission: a place in its type's window and a lane. Say what became of it before it ends.
 
     A turn that ends without a word counts as sent, because it may have been.
     """
@@ -148,7 +148,7 @@ class Turn:
         self._limits.changed()
 
     def window_full(self, retry_after: float) -> None:
-        """429 with `Retry-After` (seconds): this kind waits as told."""
+        """429 with `Retry-After` (seconds): this type waits as told."""
         self._refused()
         self._pace.hold(self._send, self._limits.now(), retry_after)
 
@@ -202,23 +202,23 @@ class Limits:
         self._ahead: float | None = None  # the service's Unix time less our monotonic time
         self.submissions = self.rate_limited = 0
         self.lanes = Lanes(cap=concurrency)
-        self.paces = {Kind.IMAGE: Pace(cap=image_rpm), Kind.VIDEO: Pace(cap=video_rpm)}
+        self.paces = {ModelType.IMAGE: Pace(cap=image_rpm), ModelType.VIDEO: Pace(cap=video_rpm)}
         if remembered:
             self.lanes.size, self.lanes.latched = remembered.lanes, remembered.latched
             if self.lanes.latched:
                 self.lanes.grows_at = self.now() + PROBE
-            for kind, window in remembered.windows.items():
+            for model_type, window in remembered.windows.items():
                 ends = self.moment(window["reset"])
-                self.paces[Kind(kind)].recall(window, self.now(), clock.time(), ends)
-        self._queues = {kind: asyncio.Lock() for kind in Kind}
+                self.paces[ModelType(model_type)].recall(window, self.now(), clock.time(), ends)
+        self._queues = {model_type: asyncio.Lock() for model_type in ModelType}
         self._tickets = itertools.count()
-        self._heads: dict[Kind, int] = {}
+        self._heads: dict[ModelType, int] = {}
         self._change = asyncio.Event()
 
     @asynccontextmanager
-    async def turn(self, kind: Kind) -> AsyncGenerator[Turn, None]:
-        """Wait for room in the kind's window and for a lane, and hold both; FIFO within a kind."""
-        turn = await self._next_turn(kind)
+    async def turn(self, model_type: ModelType) -> AsyncGenerator[Turn, None]:
+        """Wait for room in the type's window and for a lane, and hold both; FIFO within a type."""
+        turn = await self._next_turn(model_type)
         try:
             yield turn
         finally:
@@ -245,14 +245,14 @@ class Limits:
         self.lanes.given_up += 1
         self.release()
 
-    def hopeless(self, patience: float) -> bool:
-        """Whether somebody waits for a lane that will not come free: see `Lanes.hopeless`."""
-        return bool(self._heads) and self.lanes.hopeless(self.now(), patience)
+    def blocked(self, patience: float) -> bool:
+        """Whether somebody waits for a lane that will not come free: see `Lanes.blocked`."""
+        return bool(self._heads) and self.lanes.blocked(self.now(), patience)
 
     def learned(self) -> Learned:
         """What to remember for the next run."""
         now, unix = self.now(), self._clock.time()
-        windows = {str(kind): pace.remember(now, unix) for kind, pace in self.paces.items()}
+        windows = {str(model_type): pace.remember(now, unix) for model_type, pace in self.paces.items()}
         return Learned(self.lanes.size, self.lanes.latched, {k: w for k, w in windows.items() if w})
 
     def now(self) -> float:
@@ -273,29 +273,29 @@ class Limits:
         self._change.set()
         self._change = asyncio.Event()
 
-    async def _next_turn(self, kind: Kind) -> Turn:
+    async def _next_turn(self, model_type: ModelType) -> Turn:
         ticket = next(self._tickets)
-        async with self._queues[kind]:  # a lock serves in the order of asking, and forgets who is cancelled
-            self._heads[kind] = ticket
+        async with self._queues[model_type]:  # a lock serves in the order of asking
+            self._heads[model_type] = ticket
             try:
-                while (seconds := self._wait(kind)) > 0:
+                while (seconds := self._wait(model_type)) > 0:
                     await self._sleep(seconds)
-                now, pace = self.now(), self.paces[kind]
+                now, pace = self.now(), self.paces[model_type]
                 self.lanes.take(now)
                 return Turn(self, pace, pace.send(now))
             finally:
-                del self._heads[kind]
+                del self._heads[model_type]
                 self.changed()
 
-    def _wait(self, kind: Kind) -> float:
-        """Seconds until the first of this kind may go; infinity if something must change first."""
+    def _wait(self, model_type: ModelType) -> float:
+        """Seconds until the first of this type may go; infinity if something must change first."""
         now = self.now()
-        seconds = self.paces[kind].wait(now) or self.lanes.wait(now)
+        seconds = self.paces[model_type].wait(now) or self.lanes.wait(now)
         if seconds == 0 and any(
-            self._heads[other] < self._heads[kind] and self.paces[other].wait(now) == 0
+            self._heads[other] < self._heads[model_type] and self.paces[other].wait(now) == 0
             for other in self._heads
         ):
-            return math.inf  # the other kind has waited longer for a lane: it goes first, and says so
+            return math.inf  # the other type has waited longer for a lane: it goes first, and says so
         return seconds
 
     async def _sleep(self, seconds: float) -> None:

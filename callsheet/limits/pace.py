@@ -1,4 +1,4 @@
-"""How many requests of one kind may be sent now: a window's count, learned from answers (INTERFACE 8).
+"""How many requests of one type may be sent now: a window's count, learned from answers (INTERFACE 8).
 
 Plain state: it is told the time, never waits and never sends. `callsheet.limits` is what waits for it.
 
@@ -27,7 +27,7 @@ KEEPS = WINDOW + PAD  # seconds after its leaving for which a request may count
 TICK = 0.001  # seconds that are waited at the least, whatever the rounding
 SAME = 2  # seconds by which the resets of one window may differ: rounding
 SHORTEST = 5.0  # seconds: a reset that is never further off is not a window's but a bucket's next token's
-UNTOLD = 60  # requests of a kind that may leave before the first answer tells its limit
+UNTOLD = 60  # requests of a type that may leave before the first answer tells its limit
 
 
 class Shape(StrEnum):
@@ -40,7 +40,7 @@ class Shape(StrEnum):
 
 
 class Window(TypedDict):
-    """What is remembered of one kind's pace, with `margin` in seconds.
+    """What is remembered of one type's pace, with `margin` in seconds.
 
     `reset` is by the service's clock; `sent` are pairs of a Unix second by ours and how many left before it.
     """
@@ -75,7 +75,7 @@ class Count:
 
 @dataclass(slots=True, eq=False)
 class Pace:
-    """Requests of one kind per window. Moments are in monotonic seconds; only `reset` is the service's."""
+    """Requests of one type per window. Moments are in monotonic seconds; only `reset` is the service's."""
 
     cap: int | None = None
     limit: int | None = None

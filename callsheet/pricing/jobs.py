@@ -20,7 +20,7 @@ from callsheet.batches.read import UNTIL_PRICED
 from callsheet.config.settings import Settings
 from callsheet.pricing import rates as pricing
 from callsheet.pricing import references
-from callsheet.pricing.rates import Combination, Defaults, Offer, Refusal
+from callsheet.pricing.rates import Combination, Defaults, Offer, Reject
 from callsheet.records import Catalogue, canonical
 from callsheet.rows import IMAGE_COLUMNS, fixed_values
 
@@ -185,7 +185,7 @@ def _image_set(
     cells: dict[str, Any], seen: dict[str, references.Sent | str], endpoint_url: str | None
 ) -> dict[str, Any]:
     named = references.named(cells)
-    if isinstance(named, Refusal):
+    if isinstance(named, Reject):
         return asdict(named)
     images, inlined, grows = [], {}, 0
     for each in named:
@@ -237,9 +237,9 @@ _ANSWER: dict[str, Any] = {
 }
 
 
-def _answer(offer: Offer | Refusal) -> dict[str, Any]:
+def _answer(offer: Offer | Reject) -> dict[str, Any]:
     """An offer as a row of `_ANSWER`; the request's JSON in three parts, around `images` and `prompt`."""
-    if isinstance(offer, Refusal):
+    if isinstance(offer, Reject):
         return asdict(offer)
     parts = {name: f'"{name}":{canonical(value)}' for name, value in sorted(offer.parameters.items())}
     price = offer.price
@@ -247,7 +247,7 @@ def _answer(offer: Offer | Refusal) -> dict[str, Any]:
     between = [f"{parts[name]}," for name in parts if "images" < name < "prompt"]
     after = [f",{parts[name]}" for name in parts if name > "prompt"]
     return {
-        "type": offer.kind.value,
+        "type": offer.type.value,
         "head": "".join(["{", *before]),
         "middle": "".join([*between, '"prompt":']),
         "tail": "".join([*after, "}"]),

@@ -28,7 +28,7 @@ from callsheet.batches.read import Batch
 from callsheet.config.settings import Settings
 from callsheet.errors import InputError, StorageError
 from callsheet.pricing.jobs import Lister
-from callsheet.records import Catalogue, Job, Kind, Model, Price, canonical
+from callsheet.records import Catalogue, Job, Model, ModelType, Price, canonical
 from callsheet.rows import rejects
 
 _SLICE = 32_768
@@ -82,8 +82,8 @@ class Plan:
         return pl.scan_parquet(self.file)
 
     def keys(self) -> pl.DataFrame:
-        """`key`, `price` (decimal, null where there is none) and `kind` of every job, in the file's order."""
-        return pl.read_parquet(self.file, columns=["key", "price", "type"]).rename({"type": "kind"})
+        """`key`, `price` (decimal, null where there is none) and `type` of every job, in the file's order."""
+        return pl.read_parquet(self.file, columns=["key", "price", "type"])
 
 
 def make(batch: Batch, catalogue: Catalogue, settings: Settings, path: Path, *, now: datetime) -> Plan:
@@ -230,7 +230,7 @@ def _job(row: dict[str, Any]) -> Job:
         key=row["key"],
         row_id=row["row_id"],
         sample=row["sample"],
-        kind=Kind(row["type"]),
+        type=ModelType(row["type"]),
         model=row["model"],
         request=json.loads(row["request"]),
         price=price,

@@ -27,7 +27,7 @@ from callsheet.ledger.ledger import Ledger
 from callsheet.pricing import plan as plans
 from callsheet.pricing.plan import Plan
 from callsheet.pricing.rates import repriced
-from callsheet.records import Kind, State, Totals, dollars
+from callsheet.records import ModelType, State, Totals, dollars
 from callsheet.service.client import Client
 from callsheet.storage.store import Store
 
@@ -46,7 +46,7 @@ class Quote:
             `unit`, `unit_price`, `each` (a job's price); then `jobs`, of these `bought` and `to_buy`, and
             `total`, the price of what is to buy. Money is decimal, and null where there is no price.
         dearest: the rows of what is to buy that cost most, by price: `row_id`, `line`, `jobs`, `total`.
-        rpm: submissions a minute by kind, as far as config or ledger know them.
+        rpm: submissions a minute by type, as far as config or ledger know them.
         balance: what the workspace has, in dollars.
         totals: the batch so far.
     """
@@ -162,10 +162,12 @@ class Quote:
         if not self.to_buy:
             return "none"
         waits = []
-        for kind, jobs in self.lines.group_by("type").agg(pl.col("to_buy").sum()).sort("type").iter_rows():
-            if jobs and kind not in self.rpm:
-                return f"unknown: how many {kind}s a minute the account allows is not known yet"
-            waits.append(-(-jobs // self.rpm[kind]) - 1 if jobs else 0)
+        for model_type, jobs in (
+            self.lines.group_by("type").agg(pl.col("to_buy").sum()).sort("type").iter_rows()
+        ):
+            if jobs and model_type not in self.rpm:
+                return f"unknown: how many {model_type}s a minute the account allows is not known yet"
+            waits.append(-(-jobs // self.rpm[model_type]) - 1 if jobs else 0)
         return f"{max(waits):,} min at the least, by the limits a minute" if max(waits) else "about a minute"
 
     def as_json(self) -> dict[str, Any]:
@@ -264,7 +266,7 @@ async def quote_plan(plan: Plan, settings: Settings, client: Client) -> Quote:
         )
     ledger = await Ledger.open(settings.ledger.url, settings.batch)
     try:
-        await ledger.bury()
+        await ledger.close_dead_runs()
         return await make(plan, ledger, await client.balance(), settings)
     finally:
         await ledger.close()
@@ -329,11 +331,14 @@ def _dearest(jobs: pl.LazyFrame) -> pl.DataFrame:
 
 
 async def _rpm(settings: Settings, ledger: Ledger) -> dict[str, int]:
-    """Submissions a minute by kind: the config's, otherwise what an earlier run has learnt."""
+    """Submissions a minute by type: the config's, otherwise what an earlier run has learned."""
     learned = await ledger.learned(settings.service.base_url) or {"windows": {}}
-    remembered = {kind: window["limit"] for kind, window in learned["windows"].items()}
-    given = {Kind.IMAGE.value: settings.limits.image_rpm, Kind.VIDEO.value: settings.limits.video_rpm}
-    return remembered | {kind: rpm for kind, rpm in given.items() if rpm}
+    remembered = {model_type: window["limit"] for model_type, window in learned["windows"].items()}
+    given = {
+        ModelType.IMAGE.value: settings.limits.image_rpm,
+        ModelType.VIDEO.value: settings.limits.video_rpm,
+    }
+    return remembered | {model_type: rpm for model_type, rpm in given.items() if rpm}
 
 
 def _enough(short: Decimal) -> str:

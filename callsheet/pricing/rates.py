@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import TypeVar
 
-from callsheet.records import Catalogue, Kind, Model, Price
+from callsheet.records import Catalogue, Model, ModelType, Price
 
 OUTPUT_FORMATS = ("jpeg", "png", "webp")
 """INTERFACE 2.3; the first is the default."""
@@ -44,7 +44,7 @@ class Combination:
 
 @dataclass(frozen=True, slots=True)
 class Defaults:
-    """The config's defaults for what only one kind of model takes; the other kind is left without."""
+    """The config's defaults for what only one type of model takes; the other type goes without."""
 
     output_format: str | None = None
     duration: int | None = None
@@ -55,7 +55,7 @@ NO_DEFAULTS = Defaults()
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class Reject:
     """The service would not take it: the offending column, what stands there, and why."""
 
     column: str
@@ -74,7 +74,7 @@ class Offer:
         unpriced: why there is no price; empty where there is one.
     """
 
-    kind: Kind
+    type: ModelType
     parameters: Mapping[str, str | int | bool]
     price: Price | None
     unpriced: str = ""
@@ -84,12 +84,12 @@ _TOO_MUCH = 10**9
 _T = TypeVar("_T", str, int)
 
 
-class _Refused(Exception):
+class _Rejected(Exception):
     def __init__(self, column: str, value: object, reason: str) -> None:
-        self.refusal = Refusal(column, "" if value is None else str(value), reason)
+        self.reject = Reject(column, "" if value is None else str(value), reason)
 
 
-def offer(asked: Combination, catalogue: Catalogue, defaults: Defaults = NO_DEFAULTS) -> Offer | Refusal:
+def offer(asked: Combination, catalogue: Catalogue, defaults: Defaults = NO_DEFAULTS) -> Offer | Reject:
     """Resolves and prices one combination.
 
     Args:
@@ -99,11 +99,11 @@ def offer(asked: Combination, catalogue: Catalogue, defaults: Defaults = NO_DEFA
     """
     try:
         model = _model(asked.model, catalogue)
-        if model.type == Kind.IMAGE:
+        if model.type == ModelType.IMAGE:
             return _image(asked, model, defaults)
         return _video(asked, model, defaults)
-    except _Refused as refused:
-        return refused.refusal
+    except _Rejected as refused:
+        return refused.reject
 
 
 def _model(name: str, catalogue: Catalogue) -> Model:
@@ -111,34 +111,34 @@ def _model(name: str, catalogue: Catalogue) -> Model:
     if model is None:
         near = difflib.get_close_matches(name, catalogue, n=3)
         guess = f"did you mean {' or '.join(near)}?" if near else f"there are {_listed(catalogue)}"
-        raise _Refused("model", name, f"the service has no model {name}; {guess}")
+        raise _Rejected("model", name, f"the service has no model {name}; {guess}")
     if model.unreadable:
-        raise _Refused("model", name, f"the service's entry for {name} cannot be read: {model.unreadable}")
-    if model.type not in {Kind.IMAGE, Kind.VIDEO}:
-        raise _Refused("model", name, f"{name} makes {model.type}, which cannot be bought in a batch")
+        raise _Rejected("model", name, f"the service's entry for {name} cannot be read: {model.unreadable}")
+    if model.type not in {ModelType.IMAGE, ModelType.VIDEO}:
+        raise _Rejected("model", name, f"{name} makes {model.type}, which cannot be bought in a batch")
     return model
 
 
 def _image(asked: Combination, model: Model, defaults: Defaults) -> Offer:
     for column, value in (("duration", asked.duration), ("sound", asked.sound)):
         if value is not None:
-            raise _Refused(column, _cell(value), f"{column} is for videos, and {model.id} makes images")
+            raise _Rejected(column, _cell(value), f"{column} is for videos, and {model.id} makes images")
     _check_images(asked, model)
     output_format = asked.output_format or defaults.output_format or OUTPUT_FORMATS[0]
     if output_format not in OUTPUT_FORMATS:
         there_are = _listed(OUTPUT_FORMATS)
-        raise _Refused(
+        raise _Rejected(
             "output_format", output_format, f"{output_format} is no output format; there are {there_are}"
         )
     parameters = _common(asked, model) | {"output_format": output_format}
     price, unpriced = _price(model, parameters, "not_applicable")
-    return Offer(Kind.IMAGE, parameters, price, unpriced)
+    return Offer(ModelType.IMAGE, parameters, price, unpriced)
 
 
 def _video(asked: Combination, model: Model, defaults: Defaults) -> Offer:
     if asked.output_format is not None:
         reason = f"output_format is for images, and {model.id} makes videos"
-        raise _Refused("output_format", asked.output_format, reason)
+        raise _Rejected("output_format", asked.output_format, reason)
     _check_images(asked, model)
     parameters = _common(asked, model)
     wanted = asked.duration if asked.duration is not None else defaults.duration
@@ -147,10 +147,10 @@ def _video(asked: Combination, model: Model, defaults: Defaults) -> Offer:
         parameters["duration"] = duration
     sound = bool(asked.sound if asked.sound is not None else defaults.sound)
     if sound and not model.supports_sound:
-        raise _Refused("sound", "true", f"{model.id} makes no sound")
+        raise _Rejected("sound", "true", f"{model.id} makes no sound")
     parameters["sound"] = sound
     price, unpriced = _price(model, parameters, "sound_on" if sound else "sound_off")
-    return Offer(Kind.VIDEO, parameters, price, unpriced)
+    return Offer(ModelType.VIDEO, parameters, price, unpriced)
 
 
 def _common(asked: Combination, model: Model) -> dict[str, str | int | bool]:
@@ -171,7 +171,7 @@ def _offered(column: str, value: _T | None, offered: tuple[_T, ...], model: Mode
         return offered[0] if offered else None
     if value not in offered:
         offers = f"it offers {_listed(offered)}" if offered else f"it takes no {column}"
-        raise _Refused(column, value, f"{column} {value} is not offered by {model.id}; {offers}")
+        raise _Rejected(column, value, f"{column} {value} is not offered by {model.id}; {offers}")
     return value
 
 
@@ -179,33 +179,35 @@ def _check_images(asked: Combination, model: Model) -> None:
     """The rules of INTERFACE 2.2 and 2.4 and the model's own. An image for an image model is a reference."""
     if len(asked.images) > MOST_IMAGES:
         reason = f"{len(asked.images)} images are given; a request takes at most {MOST_IMAGES}"
-        raise _Refused(asked.images[-1][1], len(asked.images), reason)
+        raise _Rejected(asked.images[-1][1], len(asked.images), reason)
     roles = []
     columns: dict[str, str] = {}
     for given, column in asked.images:
-        role = given or (REFERENCE if model.type == Kind.IMAGE else None)
+        role = given or (REFERENCE if model.type == ModelType.IMAGE else None)
         if role is None:
-            raise _Refused(column, "", f"an image for a video needs a role; there are {_listed(ROLES)}")
-        if model.type == Kind.IMAGE and role in {"first_frame", "last_frame"}:
-            raise _Refused(column, role, f"{role} is for videos, and {model.id} makes images")
+            raise _Rejected(column, "", f"an image for a video needs a role; there are {_listed(ROLES)}")
+        if model.type == ModelType.IMAGE and role in {"first_frame", "last_frame"}:
+            raise _Rejected(column, role, f"{role} is for videos, and {model.id} makes images")
         if role not in model.supported_references:
             takes = (
                 f"it takes {_listed(model.supported_references)}"
                 if model.supported_references
                 else "it takes no images"
             )
-            raise _Refused(column, role, f"{model.id} takes no {role}; {takes}")
+            raise _Rejected(column, role, f"{model.id} takes no {role}; {takes}")
         roles.append(role)
         columns[role] = column
     for role, count in Counter(roles).items():
         most = model.supported_references[role]
         if count > most:
-            raise _Refused(columns[role], count, f"{model.id} takes at most {most} {role}; {count} are given")
+            raise _Rejected(
+                columns[role], count, f"{model.id} takes at most {most} {role}; {count} are given"
+            )
     if "last_frame" in columns and "first_frame" not in columns:
-        raise _Refused(columns["last_frame"], "last_frame", "a last_frame needs a first_frame")
+        raise _Rejected(columns["last_frame"], "last_frame", "a last_frame needs a first_frame")
     if REFERENCE in columns and len(columns) > 1:
         column = columns["reference_image"]
-        raise _Refused(
+        raise _Rejected(
             column, "reference_image", "a reference_image cannot go with a first_frame or last_frame"
         )
 
@@ -230,7 +232,9 @@ def _price(model: Model, parameters: Mapping[str, str | int | bool], sound: str)
 def _quantified(
     model: Model, parameters: Mapping[str, str | int | bool], unit: str, unit_price: Decimal
 ) -> tuple[Price | None, str]:
-    quantities = {"image": 1} if model.type == Kind.IMAGE else {"video_second": parameters.get("duration")}
+    quantities = (
+        {"image": 1} if model.type == ModelType.IMAGE else {"video_second": parameters.get("duration")}
+    )
     quantity = quantities.get(unit)
     if quantity is None:
         return None, f"{model.id} is billed by {unit}, and how many of them a {model.type} has is not known"

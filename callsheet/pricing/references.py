@@ -22,7 +22,7 @@ import anyio.to_thread
 
 from callsheet.batches import sources
 from callsheet.errors import InputError
-from callsheet.pricing.rates import ROLES, Refusal
+from callsheet.pricing.rates import ROLES, Reject
 from callsheet.records import Job
 
 LARGEST_IMAGE = 10 * 1024 * 1024
@@ -61,7 +61,7 @@ class Sent:
     grows: int = 0
 
 
-def named(cells: Mapping[str, str | None]) -> list[Reference] | Refusal:
+def named(cells: Mapping[str, str | None]) -> list[Reference] | Reject:
     """The images that a row's four cells name, in the order of the request.
 
     Args:
@@ -74,14 +74,14 @@ def named(cells: Mapping[str, str | None]) -> list[Reference] | Refusal:
             listed = json.loads(text)
             json.dumps(listed, ensure_ascii=False).encode()  # half a surrogate pair is JSON, and no text
         except ValueError as error:
-            return Refusal("images", text, f"is no JSON: {error}")
+            return Reject("images", text, f"is no JSON: {error}")
         except RecursionError:
-            return Refusal("images", text, "is nested too deeply")
+            return Reject("images", text, "is nested too deeply")
         if not isinstance(listed, list):
-            return Refusal("images", text, 'is no JSON list of {"url": ..., "role": ...}')
+            return Reject("images", text, 'is no JSON list of {"url": ..., "role": ...}')
         for each in listed:
             if not _is_reference(each):
-                return Refusal("images", json.dumps(each), 'is no {"url": "...", "role": "..."}')
+                return Reject("images", json.dumps(each), 'is no {"url": "...", "role": "..."}')
             found.append(Reference(each["url"].strip(), each.get("role"), "images"))
     for role in ROLES:
         parts = (part.strip() for part in (cells[role] or "").split("|"))
@@ -114,11 +114,11 @@ def look(source: str, endpoint_url: str | None = None) -> Sent | str:
         content = sources.read(source, LARGEST_IMAGE, endpoint_url)
     except InputError as error:
         return error.message
-    kind = image_type(content)
-    if kind is None:
+    mime_type = image_type(content)
+    if mime_type is None:
         return "is no PNG, JPEG or WebP image"
     sha256 = hashlib.sha256(content).hexdigest()
-    inlined = len(f"data:{kind};base64,") + 4 * -(-len(content) // 3)
+    inlined = len(f"data:{mime_type};base64,") + 4 * -(-len(content) // 3)
     return Sent(_PLACEHOLDER + sha256, sha256, inlined - len(_PLACEHOLDER + sha256))
 
 
@@ -132,8 +132,8 @@ def _data_url_problem(url: str) -> str | None:
         return f"is no data URL: {error}"
     if len(content) > LARGEST_IMAGE:
         return f"has {len(content):,} bytes; at most {LARGEST_IMAGE:,} are taken"
-    kind = image_type(content)
-    return None if kind == match[1] else f"says {match[1]}, and its bytes are {kind or 'no image'}"
+    mime_type = image_type(content)
+    return None if mime_type == match[1] else f"says {match[1]}, and its bytes are {mime_type or 'no image'}"
 
 
 def image_type(content: bytes) -> str | None:

@@ -43,7 +43,7 @@ from callsheet.errors import (
     ServerError,
     UnexpectedAnswer,
 )
-from callsheet.records import Catalogue, Failed, Generation, Kind, Model, Pending, Pricing
+from callsheet.records import Catalogue, Failed, Generation, Model, ModelType, Pending, Pricing
 from callsheet.service import verdicts
 from callsheet.service.models import (
     Accepted,
@@ -178,12 +178,12 @@ class Client:
         accepted = _readable(response, Accepted.model_validate)
         return Answer(Pending(accepted.id), _rate(response.headers))
 
-    async def models(self, kind: Kind | None = None) -> Catalogue:
-        """The models with their prices, by id (INTERFACE 4.2); of one kind, or all.
+    async def models(self, of_type: ModelType | None = None) -> Catalogue:
+        """The models with their prices, by id (INTERFACE 4.2); of one type, or all.
 
         An entry that cannot be read is there with the reason, so that one odd model hides no others.
         """
-        response = await self._ask("/v2/models", {"type": kind.value} if kind else {})
+        response = await self._ask("/v2/models", {"type": of_type.value} if of_type else {})
         return {model.id: model for model in map(_model, _readable(response, _entries.validate_python))}
 
     async def model(self, model_id: str) -> Model:
@@ -281,17 +281,17 @@ class Client:
         try:
             error = ErrorEnvelope.model_validate(parse(response.content)).error
         except ValueError:
-            kind = _BY_STATUS.get(status, UnexpectedAnswer)
+            error_type = _BY_STATUS.get(status, UnexpectedAnswer)
             message = f"{what}: answered {status} {response.reason_phrase}, without the service's error body"
-            refusal = kind(message, status=status, code=f"http_{status}", hint=hint)
+            refusal = error_type(message, status=status, code=f"http_{status}", hint=hint)
         else:
-            kind = _kind(status, error.code)
+            error_type = _error_type(status, error.code)
             # Some services repeat the key that they refuse, or a whole data URL.
             said = error.message.replace(self._key, "sk_...")[:500]
             param = f", {error.param}" if error.param else ""
             message = f"{what}: {said} ({status} {error.code}{param})"
-            refusal = kind(
-                message, status=status, code=error.code, param=error.param, hint=_HINTS.get(kind, "")
+            refusal = error_type(
+                message, status=status, code=error.code, param=error.param, hint=_HINTS.get(error_type, "")
             )
         if isinstance(refusal, RateLimit):
             refusal.retry_after = _retry_after(response.headers)
@@ -300,12 +300,12 @@ class Client:
         return refusal
 
 
-def _kind(status: int, code: str) -> type[Refusal]:
+def _error_type(status: int, code: str) -> type[Refusal]:
     """The error of an answer that has the interface's body (INTERFACE 7)."""
-    kind = _BY_STATUS.get(status) or _BY_STATUS_AND_CODE.get((status, code))
-    if kind is None and status >= 500 and status not in _GATEWAY:
-        kind = ServerError
-    return kind or UnexpectedAnswer
+    error_type = _BY_STATUS.get(status) or _BY_STATUS_AND_CODE.get((status, code))
+    if error_type is None and status >= 500 and status not in _GATEWAY:
+        error_type = ServerError
+    return error_type or UnexpectedAnswer
 
 
 def _retry_after(headers: httpx.Headers) -> float | None:

@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 
 class RateHeaders(NamedTuple):
-    """What an answer to a submission says about the window of its kind (INTERFACE 8).
+    """What an answer to a submission says about the window of its type (INTERFACE 8).
 
     Attributes:
         limit: requests in a window.

@@ -35,7 +35,7 @@ class Verdict(StrEnum):
     """Nothing happened: back off and try again."""
 
     WINDOW_FULL = "window_full"
-    """That kind waits for as long as `RateLimit.retry_after` says. Not a failed attempt."""
+    """That type waits for as long as `RateLimit.retry_after` says. Not a failed attempt."""
 
     LANES_FULL = "lanes_full"
     """Too many at once: wait for a lane. Not a failed attempt."""

@@ -11,7 +11,7 @@ from tests.crash.conftest import MakeScene
 from tests.crash.scene import STILL
 
 AGAIN = (  # passed again by the run after one that was killed before it
-    "ledger.bury",
+    "ledger.close_dead_runs",
     "ledger.begin_run",
     "ledger.reserve",
     "ledger.submitting",

@@ -63,13 +63,13 @@ class Cell:
     @property
     def ids(self) -> list[str]:
         often = "first" if self.nth == 1 else "repeated"
-        return [f"{self.kind}.{self.endpoint}.{self.name}.{often}.{n}" for n in range(self.jobs)]
+        return [f"{self.type}.{self.endpoint}.{self.name}.{often}.{n}" for n in range(self.jobs)]
 
     @property
     def cost(self) -> Decimal:
         """What the service charges for one job."""
         extra = EXTRA if self.fault == SURCHARGE else Decimal(0)
-        return PRICE[self.kind] + extra if self.charged else Decimal(0)
+        return PRICE[self.type] + extra if self.charged else Decimal(0)
 
     def rules(self) -> Iterator[dict[str, Any]]:
         for name in self.ids:
@@ -146,7 +146,7 @@ def rows() -> list[dict[str, Any]]:
     """
 
     def of(*cells: Cell) -> list[dict[str, Any]]:
-        return [{"id": name, "prompt": f"{name}.", **ROWS[cell.kind]} for cell in cells for name in cell.ids]
+        return [{"id": name, "prompt": f"{name}.", **ROWS[cell.type]} for cell in cells for name in cell.ids]
 
     lanes = [cell for cell in CELLS if cell.name == "lanes" and cell.state == "stored"]
     stuck = [cell for cell in CELLS if cell.state == "pending"]

@@ -162,11 +162,11 @@ def test_the_breaker_lets_one_probe_through_at_a_time_and_closes_when_it_works(
                 guard.worked() if works else guard.given_up()
 
         await pass_through(works=False)
-        assert not guard.hopeless
+        assert not guard.given_up_on
         async with anyio.create_task_group() as group:
             for _ in range(5):
                 group.start_soon(pass_through, True)
         assert most == 1
-        assert not guard.hopeless
+        assert not guard.given_up_on
 
     anyio.run(scenario)

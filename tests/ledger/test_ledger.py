@@ -19,17 +19,17 @@ from callsheet.errors import LedgerError
 from callsheet.ledger import queries
 from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.tables import open_engine, runs
-from callsheet.records import Generation, Job, Kind, Media, Price, State, StoredFile, Usage
+from callsheet.records import Generation, Job, Media, ModelType, Price, State, StoredFile, Usage
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 
-def job(name: str, kind: Kind = Kind.IMAGE, price: str = "0.0400") -> Job:
+def job(name: str, model_type: ModelType = ModelType.IMAGE, price: str = "0.0400") -> Job:
     return Job(
         key=hashlib.sha256(name.encode()).hexdigest(),
         row_id=name,
         sample=1,
-        kind=kind,
+        type=model_type,
         model="m",
         request={"model": "m", "prompt": f"a {name}"},
         price=Price("image", Decimal(price), 1, "USD"),
@@ -199,7 +199,7 @@ def test_what_a_dead_run_left_is_taken_over(url: str) -> None:
     """In doubt is what was on the wire, and only that."""
 
     async def scenario() -> None:
-        jobs = {name: job(name, Kind.VIDEO) for name in ("reserved", "sent", "accepted", "paid")}
+        jobs = {name: job(name, ModelType.VIDEO) for name in ("reserved", "sent", "accepted", "paid")}
         async with buyer(url) as dead:
             reserved, _ = await reserve(dead, *jobs.values())
             attempts = {one.row_id: attempt for one, attempt in reserved}
@@ -379,14 +379,14 @@ def test_what_the_ledger_cannot_hold_leaves_the_others_in_its_commit_alone(url: 
     asyncio.run(scenario())
 
 
-def test_the_dead_are_buried_also_by_who_only_looks(url: str) -> None:
+def test_dead_runs_are_closed_also_by_a_reader(url: str) -> None:
     async def scenario() -> None:
         async with buyer(url) as ledger:
             reserved, _ = await reserve(ledger, *map(job, "ab"))
             await ledger.intend(reserved[0][1])
             slept(url, ledger.run_id)
         reader = await Ledger.open(url, "b")
-        await reader.bury()
+        await reader.close_dead_runs()
         assert await state_of(reader, job("a")) is State.IN_DOUBT
         totals = await reader.read(queries.totals)
         assert (totals.exposure, totals.reserved) == (Decimal("0.04"), 0)

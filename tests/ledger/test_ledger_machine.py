@@ -62,7 +62,7 @@ class Try:
 
     @property
     def attempt(self) -> Attempt:
-        return Attempt(self.job.key, self.number, self.job.kind, self.job.row_id, 1, self.job.model)
+        return Attempt(self.job.key, self.number, self.job.type, self.job.row_id, 1, self.job.model)
 
     @property
     def exposure(self) -> Decimal:

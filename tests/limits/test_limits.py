@@ -34,9 +34,9 @@ from benchmarks.bench_limits import (
 )
 from callsheet.limits.limits import FIRST_LANES, PROBE, RAMP_MOST, Lanes, Learned, Limits, Turn
 from callsheet.limits.pace import UNTOLD
-from callsheet.records import Kind
+from callsheet.records import ModelType
 
-IMAGE, VIDEO = Kind.IMAGE, Kind.VIDEO
+IMAGE, VIDEO = ModelType.IMAGE, ModelType.VIDEO
 FIXED = [shape for shape in SHAPES if shape.startswith("fixed")]
 
 
@@ -60,11 +60,13 @@ async def settle() -> None:
         await asyncio.sleep(0)
 
 
-def lines_up(limits: Limits, kind: Kind, times: list[float], *, lasts: float = 0.0) -> asyncio.Task[None]:
+def lines_up(
+    limits: Limits, model_type: ModelType, times: list[float], *, lasts: float = 0.0
+) -> asyncio.Task[None]:
     """A caller who notes when its turn comes."""
 
     async def caller() -> None:
-        async with limits.turn(kind):
+        async with limits.turn(model_type):
             times.append(now())
             await asyncio.sleep(lasts)
 
@@ -81,7 +83,7 @@ def lines_up(limits: Limits, kind: Kind, times: list[float], *, lasts: float = 0
     ids=["window is short", "images and videos", "lanes are short"],
 )
 def test_a_cold_run_comes_within_5_percent_of_the_ideal_with_a_handful_of_429s(
-    shape: str, rpm: dict[Kind, int], concurrency: int, seconds: tuple[float, float]
+    shape: str, rpm: dict[ModelType, int], concurrency: int, seconds: tuple[float, float]
 ) -> None:
     [run] = simulate(Scenario(shape, rpm, concurrency, seconds, duration=300), runs=1)
     assert run.ratio >= 0.95
@@ -231,7 +233,7 @@ async def test_a_kind_that_waits_for_its_window_does_not_block_the_other() -> No
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_configured_numbers_are_never_passed(shape: str) -> None:
-    async def main() -> tuple[Counter[Kind], int, int]:
+    async def main() -> tuple[Counter[ModelType], int, int]:
         scenario = Scenario(shape, {IMAGE: 600, VIDEO: 600}, 100, QUICK, duration=300)
         service = scenario.service()
         limits = Limits(image_rpm=30, video_rpm=12, concurrency=5, clock=VirtualClock())
@@ -300,10 +302,10 @@ async def test_a_video_that_is_given_up_holds_its_lane_of_a_configured_share_onl
         limits.adopt(2)
         limits.give_up()
         limits.give_up()
-        assert not limits.hopeless(0), "nobody waits"
+        assert not limits.blocked(0), "nobody waits"
         waiting = lines_up(limits, IMAGE, times)
         await settle()
-        assert (len(times), limits.hopeless(1e9)) == (turns, turns == 0)
+        assert (len(times), limits.blocked(1e9)) == (turns, turns == 0)
         waiting.cancel()
 
 
@@ -321,13 +323,13 @@ async def test_waiting_is_hopeless_when_others_have_held_every_lane_for_long() -
 
     caller = asyncio.create_task(refused_until(400))
     await asyncio.sleep(299)
-    assert not limits.hopeless(300)
+    assert not limits.blocked(300)
     await asyncio.sleep(2)
-    assert limits.hopeless(300)
+    assert limits.blocked(300)
     await caller
     waiting = asyncio.create_task(refused_until(1000))
     await asyncio.sleep(299)
-    assert not limits.hopeless(300), "one was let in meanwhile"
+    assert not limits.blocked(300), "one was let in meanwhile"
     assert len(tries) < 100
     waiting.cancel()
 
@@ -338,7 +340,7 @@ async def test_waiting_for_the_window_is_never_hopeless() -> None:
     for _ in range(3):
         lines_up(limits, IMAGE, times)
     await asyncio.sleep(59)
-    assert (len(times), limits.hopeless(0)) == (1, False)
+    assert (len(times), limits.blocked(0)) == (1, False)
 
 
 @virtual
@@ -430,8 +432,8 @@ class Counted(Limits):
         self.differences: set[tuple[int, int]] = set()
 
     @asynccontextmanager
-    async def turn(self, kind: Kind) -> AsyncGenerator[Turn, None]:
-        async with super().turn(kind) as turn:
+    async def turn(self, model_type: ModelType) -> AsyncGenerator[Turn, None]:
+        async with super().turn(model_type) as turn:
             self.hold(1)
             try:
                 yield turn

@@ -28,7 +28,7 @@ from callsheet.errors import InputError, StorageError
 from callsheet.pricing import jobs as jobs_module
 from callsheet.pricing import references
 from callsheet.pricing.plan import Plan, make, open_plan
-from callsheet.records import Job, Kind, Model
+from callsheet.records import Job, Model, ModelType
 
 NOW = datetime(2026, 5, 1, 12, tzinfo=UTC)
 PNG = b"\x89PNG\r\n\x1a\n" + b"p" * 100
@@ -140,11 +140,11 @@ f,,a bird,,,,,,sixth
 
 def test_every_job_is_priced_and_stands_in_the_file_s_order(plan):
     made = plan(MIXED)
-    assert [(each.row_id, each.sample, each.kind, each.quoted) for each in jobs(made)] == [
-        ("a", 1, Kind.IMAGE, Decimal("0.0833")),
-        ("a", 2, Kind.IMAGE, Decimal("0.0833")),
-        ("b", 1, Kind.VIDEO, Decimal("0.771")),
-        ("f", 1, Kind.IMAGE, Decimal("0.0407")),
+    assert [(each.row_id, each.sample, each.type, each.quoted) for each in jobs(made)] == [
+        ("a", 1, ModelType.IMAGE, Decimal("0.0833")),
+        ("a", 2, ModelType.IMAGE, Decimal("0.0833")),
+        ("b", 1, ModelType.VIDEO, Decimal("0.771")),
+        ("f", 1, ModelType.IMAGE, Decimal("0.0407")),
     ]
     assert (made.batch, made.rows, made.rejected_rows, made.jobs, made.unpriced) == ("shots", 6, 3, 4, 1)
     assert (made.quoted, made.currency, made.made_at) == (Decimal("0.9783"), "USD", NOW)
@@ -476,7 +476,7 @@ def test_a_plan_opens_without_our_code(plan):
 
 def test_keys_give_price_and_kind_for_the_ledger(plan):
     made = plan(MIXED)
-    assert made.keys().rows() == [(each.key, each.quoted, each.kind.value) for each in jobs(made)]
+    assert made.keys().rows() == [(each.key, each.quoted, each.type.value) for each in jobs(made)]
 
 
 def test_carried_values_come_through_the_plan_as_the_ledger_can_hold_them(plan, tmp_path):

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from callsheet.pricing.rates import Combination, Defaults, Offer, Refusal, offer
+from callsheet.pricing.rates import Combination, Defaults, Offer, Reject, offer
 from callsheet.records import Model
 
 
@@ -57,7 +57,7 @@ def sold(asked: Combination, **more: Any) -> Offer:
 
 def refused(name: str, **asked: Any) -> tuple[str, str]:
     found = offer(Combination(name, **asked), CATALOGUE)
-    assert isinstance(found, Refusal), found
+    assert isinstance(found, Reject), found
     return found.column, found.reason
 
 
@@ -259,7 +259,7 @@ def test_images_that_keep_the_rules_are_taken():
 def test_a_model_of_a_new_type_is_refused():
     choir = model("choir-1", "audio", [])
     found = offer(Combination("choir-1"), {"choir-1": choir})
-    assert found == Refusal("model", "choir-1", "choir-1 makes audio, which cannot be bought in a batch")
+    assert found == Reject("model", "choir-1", "choir-1 makes audio, which cannot be bought in a batch")
 
 
 RESOLUTIONS = ["480p", "720p", "1K"]
@@ -337,7 +337,7 @@ def obvious(asked: Combination, catalogue: dict[str, Model]) -> Decimal | str:
 @given(models, combinations)
 def test_every_price_is_that_of_the_obvious_reference(m, asked):
     found = offer(asked, {"m": m})
-    if isinstance(found, Refusal):
+    if isinstance(found, Reject):
         answer: Decimal | str = "refused"
     else:
         answer = found.price.total if found.price else "unpriced"

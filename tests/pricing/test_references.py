@@ -13,9 +13,9 @@ import pytest
 
 from callsheet.errors import InputError
 from callsheet.pricing import references
-from callsheet.pricing.rates import Refusal
+from callsheet.pricing.rates import Reject
 from callsheet.pricing.references import Reference, Sent, fill, look, named
-from callsheet.records import Job, Kind
+from callsheet.records import Job, ModelType
 
 PNG = b"\x89PNG\r\n\x1a\n" + b"p" * 100
 JPEG = b"\xff\xd8\xff" + b"j" * 101
@@ -58,7 +58,7 @@ def test_images_come_in_the_order_of_the_request():
 )
 def test_a_list_of_images_that_is_none_is_refused(text, says):
     found = named(cells(images=text))
-    assert isinstance(found, Refusal)
+    assert isinstance(found, Reject)
     assert found.column == "images"
     assert says in found.reason
 
@@ -119,7 +119,7 @@ def job(path: Path, content: bytes, **more: Any) -> Job:
         {"role": "last_frame", "url": "https://h/last.png"},
     ]
     request = {"model": "m", "prompt": "p", "images": images}
-    return Job("k", "shot-7", 1, Kind.VIDEO, "m", request, None, {sha256: str(path)}, **more)
+    return Job("k", "shot-7", 1, ModelType.VIDEO, "m", request, None, {sha256: str(path)}, **more)
 
 
 def test_the_body_carries_the_bytes_that_were_priced(tmp_path):

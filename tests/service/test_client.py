@@ -37,7 +37,7 @@ from callsheet.errors import (
     UnexpectedAnswer,
 )
 from callsheet.pricing import rates as pricing
-from callsheet.records import Failed, Generation, Kind, Pending
+from callsheet.records import Failed, Generation, ModelType, Pending
 from callsheet.service import client as client_module
 from callsheet.service import verdicts
 from callsheet.service.client import READ_TRIES, WINDOW, Client
@@ -359,7 +359,7 @@ def test_the_catalogue_is_read_with_exact_prices() -> None:
     with serve(json_reply([MODEL]), json_reply([]), json_reply(MODEL)) as server:
 
         async def read(client: Client) -> Any:
-            return await client.models(), await client.models(Kind.VIDEO), await client.model("m/1")
+            return await client.models(), await client.models(ModelType.VIDEO), await client.model("m/1")
 
         every, videos, one = run(server.url, read)
     assert str(every["m"].pricing.rates[0].unit_price) == "0.0400"
@@ -377,7 +377,7 @@ def test_an_entry_that_cannot_be_read_hides_no_other() -> None:
             run(server.url, lambda client: client.models())
     assert not catalogue["m"].unreadable
     refused = pricing.offer(pricing.Combination("odd"), catalogue)
-    assert isinstance(refused, pricing.Refusal)
+    assert isinstance(refused, pricing.Reject)
     assert refused.reason == (
         "the service's entry for odd cannot be read: pricing.rates.0.sound: Field required"
     )
@@ -592,7 +592,7 @@ def test_every_endpoint_of_the_backlot(backlot: Backlot, tmp_path: Path) -> None
         before = await client.balance()
         catalogue = await client.models()
         assert await client.model("still-1") == catalogue["still-1"]
-        films = await client.models(Kind.VIDEO)
+        films = await client.models(ModelType.VIDEO)
         assert set(films) == {model.id for model in catalogue.values() if model.type == "video"}
 
         still = await client.create_image({"model": "still-1", "prompt": "a cat", "output_format": "webp"})
