@@ -156,6 +156,7 @@ def project(
             "service": {"base_url": backlot.base_url},
             "input": {"path": "prompts.csv"},
             "poll": {"interval": 0.1},
+            "report": {"url": "out/report"},
         }
         made = Project(tmp_path, backlot, settings)
         made.set()

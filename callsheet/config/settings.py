@@ -101,15 +101,24 @@ def _template(value: str) -> str:
     return value
 
 
-def _placeholders(value: str) -> str:
+def _check_placeholders(value: str, placeholders: Sequence[str]) -> None:
     try:
-        parts = list(string.Formatter().parse(value))
+        fields = list(string.Formatter().parse(value))
     except ValueError as error:
         raise ValueError(f"{error}; write a literal brace twice") from None
-    for _, name, spec, conversion in parts:
-        if name is not None and (name not in STORAGE_PLACEHOLDERS or spec or conversion):
-            known = " ".join(f"{{{each}}}" for each in STORAGE_PLACEHOLDERS)
-            raise ValueError(f"{{{name}}} is no placeholder; there are {known}")
+    for _, name, spec, conversion in fields:
+        if name is not None and (name not in placeholders or spec or conversion):
+            expected = ", ".join(f"{{{placeholder}}}" for placeholder in placeholders)
+            raise ValueError(f"{{{name}}} is not a placeholder; expected {expected}")
+
+
+def _report_placeholders(value: str) -> str:
+    _check_placeholders(value, ("batch",))
+    return value
+
+
+def _storage_placeholders(value: str) -> str:
+    _check_placeholders(value, STORAGE_PLACEHOLDERS)
     if value.startswith("/") or ".." in value.split("/"):
         raise ValueError("stays inside storage.url: it neither begins with '/' nor has a '..'")
     return value
@@ -248,7 +257,10 @@ class Budget(Section):
     """What may be spent."""
 
     limit: Dollars | None = None
-    """The most that the batch may cost in US dollars: spent, in flight and in doubt. None: no wall."""
+    """The most that the batch may cost in US dollars: spent, in flight and in doubt. None: no limit."""
+
+    per_day: Dollars | None = None
+    """The most that all batches of the ledger may cost in one UTC day, in US dollars. None: no limit."""
 
     on_exceed: Literal["stop", "skip", "refuse"] = "stop"
     """`stop` buys in the file's order until a job does not fit; `skip` passes over jobs that do not fit, for
@@ -277,16 +289,6 @@ class Limits(Section):
     concurrency: Count | None = None
     """Generations in flight at once, images and pending videos together."""
 
-    shared: Name | None = None
-    """The name of a Prefect global concurrency limit through which several runs share the account."""
-
-    @field_validator("shared", mode="after")
-    @classmethod
-    def _not_yet(cls, value: str | None) -> str | None:
-        if value is not None:
-            raise ValueError("comes in a later version; give each run its share in the other three meanwhile")
-        return value
-
 
 class Poll(Section):
     """How pending videos are asked after."""
@@ -307,7 +309,7 @@ class Storage(Section):
     endpoint_url: Annotated[str, AfterValidator(_http)] | None = None
     """The address of an S3 server other than Amazon's, for every `s3://` URL of the config."""
 
-    key: Annotated[Name, AfterValidator(_placeholders)] = "{batch}/{row_id}-{sample}-{index}.{ext}"
+    key: Annotated[Name, AfterValidator(_storage_placeholders)] = "{batch}/{row_id}-{sample}-{index}.{ext}"
     """A file's name inside `url`: batch, row_id, sample, index, ext, job_key, model, generation_id."""
 
 
@@ -321,8 +323,8 @@ class LedgerSettings(Section):
 class Report(Section):
     """The files that say what a batch made and cost."""
 
-    url: Name = "out/report"
-    """A folder, or `s3://bucket/prefix`."""
+    url: Annotated[Name, AfterValidator(_report_placeholders)] = "out/{batch}/report"
+    """A folder, or `s3://bucket/prefix`. `{batch}` is the batch's name."""
 
 
 class Settings(Section):
@@ -349,9 +351,20 @@ class Settings(Section):
     attempts: Count = 4
     """How often a job that the service answers 500 is tried in all."""
 
+    stop_after: Count = 10
+    """How many jobs one after another may end in doubt or lost before the run stops buying."""
+
     storage: Storage = Storage()
     ledger: LedgerSettings = LedgerSettings()
-    report: Report = Report()
+    report: Annotated[Report, Field(validate_default=True)] = Report()
+
+    @field_validator("report", mode="after")
+    @classmethod
+    def _named_after_the_batch(cls, report: Report, info: ValidationInfo) -> Report:
+        """Replaces `{batch}`, so that `report.url` is where the report goes."""
+        if "batch" not in info.data:  # it is wrong, and pydantic reports it
+            return report
+        return report.model_copy(update={"url": report.url.format(batch=info.data["batch"])})
 
     @model_validator(mode="before")
     @classmethod

@@ -41,15 +41,17 @@ def test_what_is_left_out_has_the_design_s_values(write):
     assert settings.service.api_key_block is None
     assert (settings.input.columns, settings.input.defaults, settings.input.matrix) == ({}, {}, {})
     assert (settings.input.template, settings.input.strict) == (None, False)
-    assert (settings.budget.limit, settings.budget.approve_above) == (None, None)
+    assert (settings.budget.limit, settings.budget.per_day) == (None, None)
+    assert settings.budget.approve_above is None
     assert (settings.budget.on_exceed, settings.budget.allow_unpriced) == ("stop", False)
-    assert settings.limits.model_dump() == dict.fromkeys(["image_rpm", "video_rpm", "concurrency", "shared"])
+    assert settings.limits.model_dump() == dict.fromkeys(["image_rpm", "video_rpm", "concurrency"])
     assert (settings.poll.interval, settings.poll.timeout) == (5.0, 300.0)
     assert (settings.on_doubt, settings.retry_failed, settings.attempts) == ("hold", False, 4)
+    assert settings.stop_after == 10
     assert (settings.storage.url, settings.storage.endpoint_url) == ("out/media", None)
     assert settings.storage.key == "{batch}/{row_id}-{sample}-{index}.{ext}"
     assert settings.ledger.url == "sqlite:///out/ledger.db"
-    assert settings.report.url == "out/report"
+    assert settings.report.url == "out/shots/report"
 
 
 def test_the_design_s_own_example_is_read(write, monkeypatch):
@@ -60,13 +62,14 @@ def test_the_design_s_own_example_is_read(write, monkeypatch):
 batch: product-shots
 service: {base_url: "${CALLSHEET_BASE_URL}", api_key_env: CALLSHEET_API_KEY, api_key_block: null}
 input:   {path: prompts/shots.csv, columns: {prompt: text}, defaults: {model: m}, template: null, matrix: {}}
-budget:  {limit: "25.00", on_exceed: stop, approve_above: null, allow_unpriced: false}
-limits:  {image_rpm: null, video_rpm: null, concurrency: null, shared: null}
+budget:  {limit: "25.00", per_day: null, on_exceed: stop, approve_above: null, allow_unpriced: false}
+limits:  {image_rpm: null, video_rpm: null, concurrency: null}
 poll:    {interval: 5, timeout: 300}
 on_doubt: hold
+stop_after: 10
 storage: {url: out/media, endpoint_url: null, key: "{batch}/{row_id}-{sample}-{index}.{ext}"}
 ledger:  {url: "sqlite:///out/ledger.db"}
-report:  {url: out/report}
+report:  {url: "out/{batch}/report"}
 """
         )
     )
@@ -89,6 +92,12 @@ def test_a_value_that_its_column_cannot_have_is_named_with_its_line(write):
     assert complaint(path, "input.matrix.sound=[off]", "input.defaults.samples=0").startswith(
         "--set input.defaults.samples=0: `input.defaults.samples` is not a whole number from 1"
     )
+
+
+def test_a_report_goes_where_the_batch_is_named(write):
+    assert load(write(SMALL), ["report.url='s3://b/{batch}/{{x}}'"]).report.url == "s3://b/shots/{x}"
+    assert load(write(SMALL), ["batch=two"]).report.url == "out/two/report"
+    assert load(write(SMALL), ["report.url=out/report"]).report.url == "out/report"
 
 
 def test_a_section_with_nothing_under_it_is_left_out(write):
@@ -171,9 +180,18 @@ def test_every_wrong_key_is_named_at_once(write):
         ("poll: {interval: true}", "`poll.interval` should be a number"),
         (
             'storage: {key: "{batch}/{colour}.{ext}"}',
-            "{colour} is no placeholder; there are {batch} {row_id}",
+            "{colour} is not a placeholder; expected {batch}, {row_id}",
         ),
-        ('storage: {key: "{index:03}"}', "is no placeholder"),
+        ('storage: {key: "{index:03}"}', "is not a placeholder"),
+        (
+            'report: {url: "out/{row_id}"}',
+            "line 4: `report.url` {row_id} is not a placeholder; expected {batch}",
+        ),
+        ('report: {url: "out/{batch!r}"}', "is not a placeholder"),
+        ('report: {url: "out/{batch"}', "`report.url`"),
+        ("budget: {per_day: -1}", "`budget.per_day` should be greater than or equal to 0"),
+        ("stop_after: 0", "`stop_after` should be greater than or equal to 1"),
+        ("limits: {shared: crew}", "line 4: unknown key `limits.shared`"),
         ('storage: {key: "{index"}', "`storage.key`"),
         ('storage: {key: "../{index}"}', "stays inside storage.url"),
         ('storage: {endpoint_url: "minio:9000"}', "must begin with http:// or https://"),
