@@ -1,4 +1,4 @@
-"""The backlot: the whole service of INTERFACE.md in a box, for trying, testing and demonstrating.
+"""The backlot: the whole service of `docs/interface.md` on one machine, for trials, tests and demonstrations.
 
 The rooms, in the order in which a request walks through them:
 

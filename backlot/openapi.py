@@ -1,4 +1,4 @@
-"""What /openapi.json and /docs say: every constraint, example and error of INTERFACE.md.
+"""What /openapi.json and /docs say: every constraint, example and error of `docs/interface.md`.
 
 The endpoints read their bodies themselves, strictly; so their schemas are put into the document here.
 """

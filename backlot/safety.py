@@ -1,4 +1,4 @@
-"""The safety check (INTERFACE 7, 422): a word list for prompts, hashes for reference images."""
+"""The safety check (INTERFACE 7: 422): a word list for prompts, hashes for reference images."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ SPOILED_WORD = "spoiled-in-the-lab"
 
 
 class Safety(Shape):
-    """What the safety check refuses (INTERFACE 7, 422).
+    """What the safety check refuses (INTERFACE 7: 422).
 
     Words match whole words of the prompt, whatever their case. `images` are the SHA-256 of an inline
     picture's bytes, or of the text of an https URL, in hex. A prompt with one of `film_words` is accepted,

@@ -45,7 +45,7 @@ class ModelType(StrEnum):
 
 
 class State(StrEnum):
-    """Where a job stands. DESIGN's table says which state follows which."""
+    """The state of a job; `docs/architecture.md, "States of a job"` has what may follow."""
 
     PLANNED = "planned"
     SUBMITTING = "submitting"

@@ -28,7 +28,7 @@ from callsheet.records import Attempt, Doubt, File, Generation, Job, State, Stor
 
 T = TypeVar("T")
 
-# What may precede each state (DESIGN, "States of a job"); a move from any other state is refused.
+# What may precede each state (docs/architecture.md, "States of a job"); any other move is refused.
 _BEFORE: dict[State, frozenset[State]] = {
     State.PLANNED: frozenset({State.SUBMITTING}),
     State.SUBMITTING: frozenset({State.PLANNED}),

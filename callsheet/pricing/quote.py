@@ -171,7 +171,7 @@ class Quote:
         return f"{max(waits):,} min at the least, by the limits a minute" if max(waits) else "about a minute"
 
     def as_json(self) -> dict[str, Any]:
-        """What `quote --json` prints (DESIGN, contracts)."""
+        """What `quote --json` prints (`docs/commands.md, "JSON"`)."""
         return {
             "batch": self.plan.batch,
             "rows": self.plan.rows,

@@ -77,7 +77,7 @@ _PROBLEMS = 10
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """A batch after a run: what `run --json` prints (DESIGN, contracts), by the same names.
+    """A batch after a run: what `run --json` prints, by the same names (`docs/commands.md, "JSON"`).
 
     Money is in dollars. `submissions`, `rate_limited` and `seconds` are of this run, the rest is of the whole
     batch. `stop_message` says in words what `stop_reason` says in one.

@@ -1,4 +1,6 @@
-"""What each failure means: DESIGN's table of verdicts, a function for each phase. Pure: no I/O and no clock.
+"""What each failure means: the table of `docs/architecture.md, "Verdicts"`, a function for each phase.
+
+Pure: no I/O and no clock.
 
 What the table does not list:
 

@@ -1,4 +1,4 @@
-"""DESIGN's table of verdicts, row by row: for each error, and through the real transport."""
+"""The table of `docs/architecture.md, "Verdicts"`, row by row: by error, and through the real transport."""
 
 from __future__ import annotations
 

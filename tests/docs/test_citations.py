@@ -1,0 +1,69 @@
+"""Every citation of a page of `docs/`, in code and in documents, has its page and section."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+FOLDERS = ("callsheet", "backlot", "flows", "tasks", "tests", "benchmarks", "docs", "configs")
+SUFFIXES = {".py", ".md", ".yaml", ".yml", ".toml"}
+
+NUMBER = r"\d+(?:\.\d+)?"
+INTERFACE = re.compile(rf"INTERFACE ({NUMBER}(?:(?:, | and | to |-){NUMBER})*)")
+PAGE = re.compile(r"""docs/([\w-]+\.md)(?:, "([^"]+)")?""")
+COMMENT_CONTINUED = re.compile(r"\s*\n\s*(?:#\s*)?")
+
+
+def texts() -> Iterator[tuple[Path, str]]:
+    """Every file that can cite, with its text on one line each; a citation may be broken over two lines."""
+    files = [file for folder in FOLDERS for file in sorted((ROOT / folder).rglob("*")) if file.is_file()]
+    for file in [*sorted(ROOT.glob("*.md")), ROOT / "pyproject.toml", *files]:
+        if file.suffix in SUFFIXES and file != Path(__file__):
+            yield file.relative_to(ROOT), COMMENT_CONTINUED.sub(" ", file.read_text("utf-8"))
+
+
+def headings(page: str) -> set[str]:
+    """The titles of a page's headings."""
+    return set(re.findall(r"^#+ (.+)$", (ROOT / "docs" / page).read_text("utf-8"), re.MULTILINE))
+
+
+def test_every_section_of_the_interface_that_is_cited_exists() -> None:
+    sections = {title.partition(" ")[0].removesuffix(".") for title in headings("interface.md")}
+    cited = [
+        (str(file), number)
+        for file, text in texts()
+        for citation in INTERFACE.finditer(text)
+        for number in re.findall(NUMBER, citation[1])
+    ]
+    assert len(cited) > 100, "the citations are not found any more"
+    assert [(file, number) for file, number in cited if number not in sections] == []
+
+
+def test_every_page_and_section_that_is_cited_exists() -> None:
+    cited = [(str(file), *page.groups()) for file, text in texts() for page in PAGE.finditer(text)]
+    assert len(cited) > 10, "the citations are not found any more"
+    missing = [
+        (file, page, section)
+        for file, page, section in cited
+        if not (ROOT / "docs" / page).exists() or (section and section not in headings(page))
+    ]
+    assert missing == []
+
+
+def test_nothing_cites_a_document_that_is_not_in_the_repository() -> None:
+    strangers = [
+        (str(file), word) for file, text in texts() for word in re.findall(r"\bDESIGN\b|INTERFACE\.md", text)
+    ]
+    assert strangers == []
+
+
+def test_every_link_between_the_documents_leads_to_a_file() -> None:
+    dead = [
+        (str(page.relative_to(ROOT)), target)
+        for page in [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")]
+        for target in re.findall(r"\]\((?!https?:|#)([^)#\s]+)", page.read_text("utf-8"))
+        if not (page.parent / target).exists()
+    ]
+    assert dead == []
