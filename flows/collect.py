@@ -9,7 +9,7 @@ from typing import Any
 from prefect import flow
 from prefect.states import Completed
 
-from callsheet.config.settings import load
+from callsheet.config.load import load
 from callsheet.pricing.quote import last_plan
 from callsheet.session import open_run
 from flows.names import run_name

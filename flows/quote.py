@@ -8,7 +8,7 @@ from typing import Any
 from prefect import flow
 from prefect.states import Completed
 
-from callsheet.config.settings import load
+from callsheet.config.load import load
 from flows.names import run_name
 from tasks.approve import approve
 from tasks.connect import connect

@@ -324,7 +324,7 @@ def demo() -> None:
 
 
 def _settings(config: Path, overrides: list[str] | None) -> Settings:
-    from callsheet.config.settings import load
+    from callsheet.config.load import load
 
     return load(config, overrides or ())
 

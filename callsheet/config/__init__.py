@@ -1,4 +1,4 @@
-"""The config file: its schema, and YAML with the line of every key, for error messages.
+"""The config file: its schema, and how a YAML file becomes checked settings.
 
 It knows what a setting may be, not what it is used for. Begin with `settings.py`.
 """

@@ -1,6 +1,6 @@
-"""YAML as plain values, with the place of each one, for error messages that name the line.
+"""YAML as plain values, and the line of each one for error messages.
 
-Reads the environment where a value says `${NAME}`. Knows no key and no setting. Numbers with a point become
+Reads the environment where a value contains `${NAME}`. Knows no setting. Numbers with a point become
 `Decimal` straight from the text, because a price must not pass through a float.
 """
 
@@ -18,74 +18,77 @@ from yaml.constructor import SafeConstructor
 from callsheet.errors import ConfigError
 
 Place = tuple[str | int, ...]
-"""A value's way from the top of the file: ('budget', 'limit')."""
+"""The keys and positions that lead to a value: ('budget', 'limit')."""
 
-Where = Callable[[int], str]
-"""A line as people find it: 'run.yaml, line 7'."""
+NameOfLine = Callable[[int], str]
+"""Names a line for a person: 'run.yaml, line 7'."""
 
 
-def parse(text: str, where: Where, places: dict[Place, str], place: Place = ()) -> Any:
-    """YAML text as dicts, lists, text, numbers, booleans and None; `places` learns where each value stands.
+def parse(text: str, name_of_line: NameOfLine, places: dict[Place, str], place: Place = ()) -> Any:
+    """Reads YAML text as dicts, lists, text, numbers, booleans and None.
 
     Args:
         text: one YAML document. `${NAME}` and `${NAME:-default}` in a value read the environment (the default
             also where the variable is empty); `$${` is a literal `${`.
-        where: names a line of the text.
-        places: filled with a place for each value.
-        place: where the whole text belongs.
+        name_of_line: names a line of the text.
+        places: receives the name of the line of each value.
+        place: the place of the whole text.
 
     Raises:
-        ConfigError: bad YAML, a key given twice, an environment variable that is not set, nothing where
-            only a variable can have left it so.
+        ConfigError: bad YAML, a key given twice, an environment variable that is not set, or an empty value.
     """
     try:
         node = yaml.compose(text, Loader=yaml.SafeLoader)
         if node is None and place:
-            raise _empty(where(1), place)
-        return _plain(node, where, places, place) if node else None
+            raise _empty_value(name_of_line(1), place)
+        return _plain(node, name_of_line, places, place) if node else None
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else 1
-        raise ConfigError(f"{where(line)}: is not valid YAML: {error.problem}") from None
+        raise ConfigError(f"{name_of_line(line)}: is not valid YAML: {error.problem}") from None
     except yaml.reader.ReaderError as error:
         line = text.count("\n", 0, error.position) + 1
-        raise ConfigError(f"{where(line)}: is not valid YAML: {error.reason}") from None
+        raise ConfigError(f"{name_of_line(line)}: is not valid YAML: {error.reason}") from None
     except RecursionError:
-        raise ConfigError(f"{where(1)}: an alias contains itself, or values are nested too deeply") from None
+        raise ConfigError(
+            f"{name_of_line(1)}: an alias contains itself, or values are nested too deeply"
+        ) from None
 
 
-def _plain(node: yaml.Node, where: Where, places: dict[Place, str], place: Place) -> Any:
-    line = node.start_mark.line + 1
+def _plain(node: yaml.Node, name_of_line: NameOfLine, places: dict[Place, str], place: Place) -> Any:
+    where = name_of_line(node.start_mark.line + 1)
     if place:
-        places.setdefault(place, where(line))
+        places.setdefault(place, where)
     if isinstance(node, yaml.MappingNode):
         values: dict[str, Any] = {}
         for key_node, value_node in node.value:
-            key, at = str(key_node.value), where(key_node.start_mark.line + 1)
+            key, where_key = str(key_node.value), name_of_line(key_node.start_mark.line + 1)
             if key in values:
-                raise ConfigError(f"{at}: the key {dotted((*place, key))} is given twice")
-            places[*place, key] = at
-            if node.flow_style and _says_nothing(value_node):
-                raise _empty(at, (*place, key))
-            values[key] = _plain(value_node, where, places, (*place, key))
+                raise ConfigError(f"{where_key}: the key {dotted((*place, key))} is given twice")
+            places[*place, key] = where_key
+            if node.flow_style and _is_blank(value_node):
+                raise _empty_value(where_key, (*place, key))
+            values[key] = _plain(value_node, name_of_line, places, (*place, key))
         return values
     if isinstance(node, yaml.SequenceNode):
-        return [_plain(each, where, places, (*place, at)) for at, each in enumerate(node.value)]
-    text = _environment(node.value, where(line))
+        return [
+            _plain(item, name_of_line, places, (*place, position)) for position, item in enumerate(node.value)
+        ]
+    text = _with_environment(node.value, where)
     if not isinstance(node, yaml.ScalarNode) or node.style is not None:
         return text
     if node.value and not text:
-        raise _empty(where(line), place)
+        raise _empty_value(where, place)
     return _typed(text)
 
 
-def _says_nothing(node: yaml.Node) -> bool:
+def _is_blank(node: yaml.Node) -> bool:
     return isinstance(node, yaml.ScalarNode) and node.style is None and not node.value
 
 
-def _empty(where: str, place: Place) -> ConfigError:
-    """Nothing stands in for a value on purpose: an empty `budget.limit` is not to mean that there is no wall.
+def _empty_value(where: str, place: Place) -> ConfigError:
+    """An empty value is an error, because an empty `budget.limit` must not mean that there is no limit.
 
-    A block's key with nothing under it is YAML's own way to say null, and stays that.
+    A key on a line of its own with nothing after it is not empty in this sense: in YAML it is null.
     """
     hint = "Write null for none, or give a variable a default: ${NAME:-...}."
     return ConfigError(f"{where}: {dotted(place)} is empty", hint=hint)
@@ -95,46 +98,48 @@ _resolver = yaml.resolver.Resolver()
 
 
 def _typed(text: str) -> Any:
-    """What an unquoted scalar means."""
+    """The value of an unquoted scalar."""
     tag = _resolver.resolve(yaml.ScalarNode, text, (True, False))  # type: ignore[no-untyped-call]  # untyped there
-    kind = tag.removeprefix("tag:yaml.org,2002:")
-    if kind == "null":
+    value_type = tag.removeprefix("tag:yaml.org,2002:")
+    if value_type == "null":
         return None
-    if kind == "bool":
+    if value_type == "bool":
         return SafeConstructor.bool_values[text.lower()]
     try:
-        if kind == "int" and re.fullmatch(r"[-+]?[0-9]+", text):
+        if value_type == "int" and re.fullmatch(r"[-+]?[0-9]+", text):
             return int(text)
-        if kind == "float":
+        if value_type == "float":
             return Decimal(text)
-    except (ValueError, InvalidOperation):  # more digits than Python reads, or no number after all
+    except (ValueError, InvalidOperation):  # more digits than Python reads, or not a number
         return text
-    # The rest is text, also what YAML 1.1 would take for a date or for a number to base 60: 16:9 is a ratio.
+    # Everything else is text, also what YAML 1.1 reads as a date or as a number to base 60: 16:9 is a ratio.
     return text
 
 
 _VARIABLE = re.compile(r"\$\$\{|\$\{(?:(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?::-(?P<default>[^}]*))?\})?")
 
 
-def _environment(text: str, where: str) -> str:
+def _with_environment(text: str, where: str) -> str:
+    """Text in which the variables are replaced by their values."""
+
     def value(match: re.Match[str]) -> str:
         if match.group() == "$${":
             return "${"
         name, default = match["name"], match["default"]
         if name is None:
             raise ConfigError(
-                f"{where}: '${{' begins neither ${{NAME}} nor ${{NAME:-default}}",
-                hint="A literal one is '$${'.",
+                f"{where}: '${{' does not begin ${{NAME}} or ${{NAME:-default}}",
+                hint="Write a literal '${' as '$${'.",
             )
-        found = os.environ.get(name)
+        variable = os.environ.get(name)
         if default is not None:
-            return found or default
-        if found is None:
+            return variable or default
+        if variable is None:
             raise ConfigError(
                 f"{where}: the environment variable {name} is not set",
                 hint=f"Set it, or give a default: ${{{name}:-...}}.",
             )
-        return found
+        return variable
 
     return _VARIABLE.sub(value, text)
 
@@ -143,28 +148,28 @@ def override_with(config: dict[str, Any], override: str, places: dict[Place, str
     """Writes one `a.b=value` (the value is YAML) into plain values.
 
     Raises:
-        ConfigError: not of that form, or `a` is a single value; the message names the override, but no
-            password in a URL.
+        ConfigError: the override does not look like that, or `a` is a single value; the message names the
+            override, but no password in a URL.
     """
     key, equals, text = override.partition("=")
     place = tuple(key.strip().split("."))
     if not equals or not all(place):
-        raise ConfigError(f"--set {masked(override)}: takes the form a.b=value")
+        raise ConfigError(f"--set {masked(override)}: must look like a.b=value")
     where = "--set " + masked(f"{key}=..." if place[-1].endswith("url") else override)
     section = config
-    for at, part in enumerate(place[:-1], start=1):
-        section[part] = section.get(part) or {}
-        section = section[part]
-        places.setdefault(place[:at], where)
+    for depth, name in enumerate(place[:-1], start=1):
+        section[name] = section.get(name) or {}
+        section = section[name]
+        places.setdefault(place[:depth], where)
         if not isinstance(section, dict):
-            raise ConfigError(f"{where}: {dotted(place[:at])} is a single value and has no keys")
-    for stale in [each for each in places if each[: len(place)] == place]:
-        del places[stale]
+            raise ConfigError(f"{where}: {dotted(place[:depth])} is a single value and has no keys")
+    for replaced in [old for old in places if old[: len(place)] == place]:
+        del places[replaced]
     section[place[-1]] = parse(text, lambda _: where, places, place)
 
 
 def masked(text: str) -> str:
-    """Text of a config as it may be shown: without what stands before the host of a URL, say a password."""
+    """Text of a config that may be shown: without what is before the host of a URL, because of passwords."""
     return re.sub(r"//.*@", "//...@", text, flags=re.DOTALL)
 
 

@@ -32,7 +32,8 @@ from typing import Any
 from callsheet import failpoints
 from callsheet.batches import read as batches
 from callsheet.cli.main import known_error
-from callsheet.config.settings import Settings, load
+from callsheet.config.load import load
+from callsheet.config.settings import Settings
 from callsheet.ledger import tables
 from callsheet.pricing import quote
 from callsheet.report import report

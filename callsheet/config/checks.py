@@ -1,0 +1,144 @@
+"""The types of single settings and their checks. Knows neither the sections nor the file.
+
+A check returns the value to use, or raises a ValueError with the reason; `load.py` adds file, line and key.
+"""
+
+from __future__ import annotations
+
+import codecs
+import re
+import string
+from collections.abc import Sequence
+from decimal import Decimal
+from typing import Annotated, Any
+
+import httpx
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    StringConstraints,
+    ValidationError,
+    ValidatorFunctionWrapHandler,
+    WrapValidator,
+)
+
+STORAGE_PLACEHOLDERS = ("batch", "row_id", "sample", "index", "ext", "job_key", "model", "generation_id")
+REPORT_PLACEHOLDERS = ("batch",)
+
+
+class WrongCell(ValueError):
+    """A value that its column cannot have.
+
+    Args:
+        reason: what is wrong.
+        cell: the value.
+        place: where it is in `input.defaults` or `input.matrix`: the column, and in a matrix the position.
+    """
+
+    def __init__(self, reason: str, cell: Any, *place: str | int) -> None:
+        super().__init__(reason)
+        self.cell = cell
+        self.place = place
+
+
+def _batch_name(value: str) -> str:
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", value):
+        raise ValueError(
+            "must be 1 to 100 of the characters A-Z, a-z, 0-9, '-', '_' and '.', and begin with a letter or "
+            "digit, because files are named after it"
+        )
+    return value
+
+
+def _http_address(value: str) -> str:
+    if not re.match(r"https?://[^/\s]", value):
+        raise ValueError("must begin with http:// or https:// and name a host")
+    try:
+        url = httpx.URL(value)
+        valid = url.host and 0 <= (url.port or 0) < 1 << 16  # httpx decodes the host here, and may raise
+    except (httpx.InvalidURL, ValueError):
+        valid = False
+    if not valid:  # without httpx's message, which may repeat a password
+        raise ValueError("is not a valid address: its host or its port cannot be used")
+    return value.rstrip("/")
+
+
+def _fields(value: str) -> list[tuple[str, bool]]:
+    """The fields of a format string: the name, and whether it is bare (no conversion, no format)."""
+    try:
+        fields = list(string.Formatter().parse(value))
+    except ValueError as error:
+        raise ValueError(f"{error}; write a literal brace twice") from None
+    return [(name, not (spec or conversion)) for _, name, spec, conversion in fields if name is not None]
+
+
+def _template(value: str) -> str:
+    for name, bare in _fields(value):
+        if not (name and bare):
+            raise ValueError(f"{{{name}}} is not the name of a column in braces; write a literal brace twice")
+    return value
+
+
+def _check_placeholders(value: str, placeholders: Sequence[str]) -> None:
+    for name, bare in _fields(value):
+        if name not in placeholders or not bare:
+            expected = ", ".join(f"{{{placeholder}}}" for placeholder in placeholders)
+            raise ValueError(f"{{{name}}} is not a placeholder; expected {expected}")
+
+
+def _report_url(value: str) -> str:
+    _check_placeholders(value, REPORT_PLACEHOLDERS)
+    return value
+
+
+def _storage_key(value: str) -> str:
+    _check_placeholders(value, STORAGE_PLACEHOLDERS)
+    if value.startswith("/") or ".." in value.split("/"):
+        raise ValueError("must stay inside storage.url: it may not begin with '/' or contain '..'")
+    return value
+
+
+def _text_encoding(value: str) -> str:
+    try:
+        "".encode(value)
+        return codecs.lookup(value).name
+    except LookupError:
+        raise ValueError(f"there is no text encoding named {value!r}") from None
+
+
+def _one_reason(value: Any, check: ValidatorFunctionWrapHandler) -> Any:
+    """One message for a cell in place of one for each type that it could have."""
+    try:
+        return check(value)
+    except ValidationError:
+        raise ValueError("should be text, a number, true or false, or for images a list") from None
+
+
+def _not_a_float(value: Any) -> Any:
+    if isinstance(value, float):
+        raise ValueError("money is not a binary float: give it as text or as a Decimal")  # noqa: TRY004  # pydantic reports a ValueError
+    return value
+
+
+def _not_a_boolean(value: Any) -> Any:
+    if isinstance(value, bool):
+        raise ValueError("should be a number")  # noqa: TRY004  # pydantic reports a ValueError
+    return value
+
+
+Text = Annotated[str, StringConstraints(min_length=1)]
+Character = Annotated[str, StringConstraints(min_length=1, max_length=1)]
+Count = Annotated[int, BeforeValidator(_not_a_boolean), Field(ge=1)]
+Seconds = Annotated[float, BeforeValidator(_not_a_boolean)]
+Dollars = Annotated[Decimal, BeforeValidator(_not_a_float), Field(ge=0, max_digits=18, decimal_places=6)]
+
+BatchName = Annotated[str, AfterValidator(_batch_name)]
+HttpAddress = Annotated[str, AfterValidator(_http_address)]
+Template = Annotated[Text, AfterValidator(_template)]
+TextEncoding = Annotated[str, AfterValidator(_text_encoding)]
+StorageKey = Annotated[Text, AfterValidator(_storage_key)]
+ReportUrl = Annotated[Text, AfterValidator(_report_url)]
+
+Cell = Annotated[bool | int | Decimal | str | list[dict[str, str]], WrapValidator(_one_reason)]
+"""A value for a column, as YAML gives it. Only `images` takes a list."""

@@ -1,0 +1,147 @@
+"""Loading a config: YAML, environment and overrides, and errors that name file, line and key."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+
+import pytest
+
+from callsheet.config.load import load
+from tests.config.conftest import SMALL, error_message
+
+
+def test_a_section_with_nothing_under_it_is_left_out(write):
+    assert load(write(SMALL + "budget:\nlimits:\n")).budget.limit is None
+
+
+def test_an_unknown_key_is_named_with_its_line_and_a_similar_key(write):
+    path = write(SMALL + "\nbudget:\n  # the wall\n  limitt: 5\n")
+    assert error_message(
+        path
+    ) == f"{path}, line 7: unknown key `budget.limitt`; did you mean `limit`?".replace("`limit`?", "limit?")
+    assert "line 5: unknown key `colour`" in error_message(write(SMALL + "\ncolour: red\n"))
+    assert "line 4: unknown key `bugdet`; did you mean budget?" in error_message(write(SMALL + "bugdet:\n"))
+    text = SMALL.replace("shots.csv}", "shots.csv,\n  columns: {promt: text}}")
+    assert "line 4: unknown key `input.columns.promt`; did you mean prompt?" in error_message(write(text))
+
+
+def test_every_wrong_key_is_named_at_once(write):
+    message = error_message(write(SMALL + "polll: 1\nattempts: none\n")).splitlines()
+    assert ["line 4" in message[1], "line 5" in message[0]] == [True, True]
+
+
+def test_no_error_repeats_a_password_in_a_url(write):
+    for message in (
+        error_message(write(SMALL), "service.base_url=ftp://user:hunter2@h"),
+        error_message(write(SMALL.replace("https://api.example.com/", "ftp://user:hunter2@h"))),
+        error_message(write(SMALL), "ledger.url={postgresql://user:hunter2@h: 1}"),
+        error_message(write(SMALL), "service={base_url: 'ftp://user:hunter2@h'}"),
+        error_message(write(SMALL), "service.base_url=http://user:hunter2/x@h"),
+        error_message(write(SMALL), "ledger.url:postgresql://user:hunter2@h/db"),
+        error_message(write(SMALL), "ledger={postgresql://user:hunter2@h}"),
+        error_message(write(SMALL + "ledger: postgresql+psycopg://user:p@ss/hunter2@h/db\n")),
+        error_message(write(SMALL + f"ledger: postgresql://user:{'hunter2' * 20}@h/db\n")),
+        error_message(write(SMALL + "ledger: {postgresql://user:hunter2@h: 1}\n")),
+        error_message(write(SMALL), "postgresql://user:hunter2@h=1"),
+    ):
+        assert "hunter2" not in message
+
+
+def test_overrides_replace_the_file_s_values_and_are_yaml(write):
+    path = write(SMALL + "budget: {limit: 1, on_exceed: refuse}\n")
+    settings = load(
+        path, ["budget.limit=2.50", "poll.interval=0.1", "input.matrix.model=[a, b]", "limits.image_rpm=null"]
+    )
+    assert settings.budget.model_dump(include={"limit", "on_exceed"}) == {
+        "limit": Decimal("2.50"),
+        "on_exceed": "refuse",
+    }
+    assert settings.poll.interval == 0.1
+    assert settings.input.matrix == {"model": ["a", "b"]}
+    assert settings.limits.image_rpm is None
+
+
+@pytest.mark.parametrize(
+    ("override", "expected"),
+    [
+        ("budget.limit", "must look like a.b=value"),
+        ("=5", "must look like a.b=value"),
+        ("budget..limit=5", "must look like a.b=value"),
+        ("batch.name=5", "`batch` is a single value"),
+        ("budget.wall=5", "--set budget.wall=5: unknown key `budget.wall`"),
+        ("budget.limit=[", "--set budget.limit=[: is not valid YAML"),
+    ],
+)
+def test_an_override_that_cannot_be_used_is_named(write, override, expected):
+    assert expected in error_message(write(SMALL), override)
+
+
+def test_a_missing_key_is_named(write):
+    path = write("batch: b\nservice: {}\n")
+    message = error_message(path)
+    assert f"{path}, line 2: the key `service.base_url` is missing" in message
+    assert "the key `input` is missing" in message
+
+
+def test_an_unset_variable_is_named_with_its_line(write, monkeypatch):
+    monkeypatch.delenv("CALLSHEET_NOWHERE", raising=False)
+    path = write(SMALL + "report:\n  url: out/${CALLSHEET_NOWHERE}/report\n")
+    assert error_message(path) == f"{path}, line 5: the environment variable CALLSHEET_NOWHERE is not set"
+
+
+def test_variables_are_replaced_and_can_be_escaped(write, monkeypatch):
+    monkeypatch.setenv("WHO", "ann")
+    monkeypatch.setenv("EMPTY", "")
+    path = write(SMALL + 'report: {url: "out/${WHO}/${EMPTY:-e}/${NOT_THERE:-d}"}\n')
+    settings = load(path, ["input.template=for $${price}, {product}"])
+    assert settings.report.url == "out/ann/e/d"
+    assert settings.input.template == "for ${price}, {product}"
+    assert "line 4" in error_message(write(SMALL + 'report: {url: "${1}"}\n'))
+
+
+def test_an_empty_variable_is_an_error_and_not_null(write, monkeypatch):
+    """Otherwise an empty `budget.limit` would remove the limit."""
+    monkeypatch.setenv("EMPTY", "")
+    for line in (
+        "budget:\n  limit: ${EMPTY}",
+        "budget:\n  limit: ${EMPTY:-}",
+        "budget: {limit: }",
+    ):
+        path = write(SMALL + line + "\n")
+        assert error_message(path).endswith(": `budget.limit` is empty")
+        assert error_message(path).startswith(f"{path}, line ")
+    assert error_message(write(SMALL + "on_doubt: ${EMPTY}\n")).endswith("line 4: `on_doubt` is empty")
+    for value in ("", " ", "# none", "${EMPTY}"):
+        message = error_message(write(SMALL), f"budget.limit={value}")
+        assert message == f"--set budget.limit={value}: `budget.limit` is empty"
+    assert error_message(write(SMALL), "budget={limit: }").endswith("`budget.limit` is empty")
+    monkeypatch.setenv("NONE", "null")
+    for null in ("null", "~", "${NONE}", "${EMPTY:-null}"):
+        assert load(write(SMALL + f"budget:\n  limit: {null}\n")).budget.limit is None
+        assert load(write(SMALL + "budget: {limit: 5}\n"), [f"budget.limit={null}"]).budget.limit is None
+
+
+def test_a_key_given_twice_is_named_with_its_line(write):
+    message = error_message(write(SMALL + "poll:\n  interval: 1\n  interval: 2\n"))
+    assert message.endswith("line 6: the key `poll.interval` is given twice")
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("", "has no settings"),
+        ("- a\n- b\n", "has no settings"),
+        ("batch: b\n  c: [\n", "line 2: is not valid YAML"),
+        ("batch: b\nx: \x07\n", "line 2: is not valid YAML"),
+        ("a: &a\n  b: *a\n", "an alias contains itself"),
+    ],
+)
+def test_a_file_that_is_not_a_config_is_an_error(write, text, expected):
+    assert expected in error_message(write(text))
+
+
+def test_a_config_that_cannot_be_read_is_named_in_the_error(tmp_path):
+    assert "there is no such config file" in error_message(tmp_path / "none.yaml")
+    assert "cannot be read" in error_message(tmp_path)
+    (tmp_path / "latin.yaml").write_bytes("batch: café".encode("latin-1"))
+    assert "is not UTF-8" in error_message(tmp_path / "latin.yaml")
