@@ -255,12 +255,6 @@ async def _settle(
 
 
 @app.command()
-def reconcile(config: Config, set_: Sets = None, json: Json = False) -> None:
-    """Compare the ledger with the service's own books. (Comes in a later version.)"""
-    _later("reconcile", _settings(config, set_), json)
-
-
-@app.command()
 def models(config: OptionalConfig = None, set_: Sets = None, json: Json = False) -> None:
     """List the service's models, what they take, and their prices."""
     from callsheet.cli import show
@@ -286,16 +280,13 @@ def balance(config: OptionalConfig = None, set_: Sets = None, json: Json = False
 
 @app.command()
 def demo() -> None:
-    """Run a real batch against a service on this machine: no account, no money, real pictures and films."""
+    """Run a real batch against a service on this machine: no account, no money, real images and videos."""
     from backlot.errors import SettingsError
     from backlot.server import spawn
     from callsheet.cli import show
+    from callsheet.cli.demo import demo_config
 
-    config = Path("configs/demo.yaml")
-    if not config.exists():
-        raise ConfigError(
-            f"{config} is not here", hint="Run the demo from the project's root, where configs/ is."
-        )
+    config = demo_config()
     port = DEMO_PORT.read_text() if DEMO_PORT.exists() else "0"
     try:
         with spawn(*DEMO_BACKLOT, "--port", port) as (base_url, _):
@@ -422,9 +413,3 @@ def _report(summary: Summary, json: bool) -> int:
 
         show_summary(summary)
     return summary.exit_code
-
-
-def _later(command: str, settings: Settings, json: bool) -> None:
-    raise CallsheetError(
-        f"`callsheet {command}` comes in a later version; {settings.batch} was left as it is"
-    )

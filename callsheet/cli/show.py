@@ -177,7 +177,7 @@ def show_demo(summary: Summary) -> None:
         out.print("To start afresh: rm -r out/demo")
     else:
         out.print("\nThe same command again buys nothing.")
-    out.print(f"The pictures and films are in {report.parent / 'media'}.")
+    out.print(f"The images and videos are in {report.parent / 'media'}.")
     out.print(f"On purpose, one row is wrong ({report / 'rejects.csv'}) and the service refuses one.")
 
 

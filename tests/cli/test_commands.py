@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import pty
-import shutil
 import signal
 import socket
 import sqlite3
@@ -21,7 +20,7 @@ import polars as pl
 import pytest
 
 from tests.conftest import Project
-from tests.servers.prefect import ROOT, PrefectServer
+from tests.servers.prefect import PrefectServer
 
 Make = Callable[..., Project]
 CALLSHEET = (sys.executable, "-c", "from callsheet.cli.main import main; main()")
@@ -59,7 +58,6 @@ def test_help_teaches_and_does_not_import_prefect() -> None:
         "collect",
         "status",
         "resolve",
-        "reconcile",
         "models",
         "balance",
         "backlot",
@@ -288,7 +286,6 @@ def test_a_signal_before_anything_is_bought_ends_with_130(
 
 def test_the_demo_runs_clean_and_a_second_one_buys_nothing(tmp_path: Path, prefect: PrefectServer) -> None:
     """The first without a Prefect server, as a newcomer has it."""
-    shutil.copytree(ROOT / "configs", tmp_path / "configs")
     first = callsheet("demo", cwd=tmp_path)
     assert first.returncode == 0, first.stderr
     noise = [line for line in first.stderr.splitlines() if "Warning" in line or "Traceback" in line]
@@ -310,7 +307,6 @@ def test_an_interrupted_demo_and_a_killed_one_are_finished_by_the_next(
     tmp_path: Path, prefect: PrefectServer
 ) -> None:
     """Files that are paid for wait at the first demo's address, so its port is kept until they are stored."""
-    shutil.copytree(ROOT / "configs", tmp_path / "configs")
     ledger, port = tmp_path / "out/demo/ledger.db", tmp_path / "out/demo/port"
 
     def stopped(how: signal.Signals) -> str:
@@ -356,7 +352,6 @@ def test_an_interrupted_demo_and_a_killed_one_are_finished_by_the_next(
 
 def test_a_demo_whose_backlot_cannot_start_says_what_to_do(tmp_path: Path) -> None:
     """Here another program has the port at which files of an unfinished demo wait."""
-    shutil.copytree(ROOT / "configs", tmp_path / "configs")
     (tmp_path / "out/demo").mkdir(parents=True)
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
