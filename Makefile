@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: help setup demo test soak check bench lock clean
+.PHONY: help setup demo test soak check docs bench lock clean
 
 help:  ## list these commands
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -29,6 +29,9 @@ check: setup  ## lint, format, types, import layers
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
+
+docs: setup  ## write docs/configuration.md from the config's schema
+	@$(BIN)/python docs/generate_configuration.py
 
 bench: setup  ## speed and memory, as ratios
 	@for b in benchmarks/bench_*.py; do $(BIN)/python $$b || exit 1; done

@@ -5,7 +5,7 @@ from __future__ import annotations
 from decimal import Decimal
 
 import pytest
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 
 from callsheet.config.load import load
 from callsheet.config.settings import Settings
@@ -201,17 +201,3 @@ def test_a_prompt_may_not_have_two_sources(write):
 def test_settings_cannot_be_changed(write):
     with pytest.raises(ValidationError):
         load(write(SMALL)).budget.limit = Decimal(1)  # type: ignore[misc]
-
-
-def test_every_key_is_described():
-    def bare(section: type[BaseModel], prefix: str = "") -> list[str]:
-        found = []
-        for name, field in section.model_fields.items():
-            inner = field.annotation
-            if isinstance(inner, type) and issubclass(inner, BaseModel):
-                found += bare(inner, f"{prefix}{name}.")
-            elif not field.description:
-                found.append(prefix + name)
-        return found
-
-    assert bare(Settings) == []
