@@ -113,7 +113,7 @@ def planned(path: str) -> Decimal:
     service = {"base_url": "http://127.0.0.1:1"}
     settings = Settings.model_validate({"batch": "bench", "service": service, "input": {"path": path}})
     target = Path(path).with_suffix(".plan.parquet")
-    made = plan.make(batches.read(settings), catalogue, settings, target, now=datetime.now(UTC))
+    made = plan.make_plan(batches.read(settings), catalogue, settings, target, now=datetime.now(UTC))
     if made.rejects.height:
         raise SystemExit(f"{made.rejects}")
     return made.quoted

@@ -30,7 +30,8 @@ from callsheet.ledger.ledger import Ledger
 from callsheet.limits.breaker import Breaker
 from callsheet.limits.limits import Learned, Limits
 from callsheet.pricing.plan import Plan
-from callsheet.pricing.quote import Quote, work_folder
+from callsheet.pricing.planning import work_folder
+from callsheet.pricing.quote import Quote
 from callsheet.records import Attempt, File, Generation
 from callsheet.service.client import Client
 from callsheet.storage.spool import extension

@@ -10,7 +10,7 @@ from prefect import flow
 from prefect.states import Completed
 
 from callsheet.config.load import load
-from callsheet.pricing.quote import last_plan
+from callsheet.pricing.planning import last_plan
 from callsheet.session import open_run
 from flows.names import run_name
 from tasks.connect import connect

@@ -10,7 +10,7 @@ from prefect import flow
 from prefect.states import Completed
 
 from callsheet.config.load import load
-from callsheet.pricing.quote import outdated
+from callsheet.pricing.planning import is_outdated
 from callsheet.session import open_run
 from flows.names import run_name
 from tasks.approve import approve
@@ -37,7 +37,7 @@ async def generate_batch(config: str, overrides: list[str] | None = None, approv
         rows = await read(settings)
         plan = await price(rows, settings, client)
         quote, stop = await approve(plan, settings, client, approved)
-        while await outdated(plan, settings, client):
+        while await is_outdated(plan, settings, client):
             plan = await price(rows, settings, client)
             quote, stop = await approve(plan, settings, client, approved)
         async with open_run(settings, client, quote=quote, stop=stop) as run, asyncio.TaskGroup() as steps:

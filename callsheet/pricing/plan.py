@@ -86,7 +86,7 @@ class Plan:
         return pl.read_parquet(self.file, columns=["key", "price", "type"])
 
 
-def make(batch: Batch, catalogue: Catalogue, settings: Settings, path: Path, *, now: datetime) -> Plan:
+def make_plan(batch: Batch, catalogue: Catalogue, settings: Settings, path: Path, *, now: datetime) -> Plan:
     """Prices a batch and freezes it. Reads local and S3 reference images; call it in a thread.
 
     Args:

@@ -10,23 +10,20 @@ import asyncio
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from decimal import Decimal
-from pathlib import Path
 from typing import Any
 
 import polars as pl
 
 from callsheet.batches import read as batches
-from callsheet.batches.read import Batch
 from callsheet.config.settings import Settings
-from callsheet.errors import ApprovalNeeded, BalanceTooLow, BudgetReached, InputError, Stop, StorageError
+from callsheet.errors import ApprovalNeeded, BalanceTooLow, BudgetReached, InputError, Stop
 from callsheet.ledger import queries
 from callsheet.ledger.claims import request_key
 from callsheet.ledger.ledger import Ledger
-from callsheet.pricing import plan as plans
 from callsheet.pricing.plan import Plan
-from callsheet.pricing.rates import repriced
+from callsheet.pricing.planning import price_batch
+from callsheet.pricing.rates import changed_rates
 from callsheet.records import ModelType, State, Totals, dollars
 from callsheet.service.client import Client
 from callsheet.storage.store import Store
@@ -154,7 +151,7 @@ class Quote:
         if not self.plan.before:
             return []
         catalogue, read_at = self.plan.before
-        changes = repriced(catalogue, self.plan.catalogue, self.lines["model"].unique().sort())
+        changes = changed_rates(catalogue, self.plan.catalogue, self.lines["model"].unique().sort())
         return [f"{change} (since the plan of {read_at:%Y-%m-%d %H:%M} UTC)" for change in changes]
 
     def time(self) -> str:
@@ -193,59 +190,7 @@ async def quote_batch(settings: Settings, client: Client) -> Quote:
         ServiceError: the catalogue or the balance cannot be read.
     """
     batch = await asyncio.to_thread(batches.read, settings)
-    return await quote_plan(await price(batch, settings, client), settings, client)
-
-
-async def price(batch: Batch, settings: Settings, client: Client) -> Plan:
-    """Reads the live catalogue and freezes the plan, as `plan.parquet` in the work folder.
-
-    Raises:
-        ServiceError: the catalogue cannot be read.
-    """
-    catalogue = await client.models()
-    path = work_folder(settings) / "plan.parquet"
-    return await asyncio.to_thread(plans.make, batch, catalogue, settings, path, now=datetime.now(UTC))
-
-
-async def outdated(plan: Plan, settings: Settings, client: Client) -> bool:
-    """Whether a plan is older than `budget.quote_valid_for`, and the rates of its models have changed since.
-
-    Raises:
-        ServiceError: the catalogue cannot be read.
-    """
-    age = datetime.now(UTC) - plan.made_at
-    if age.total_seconds() < settings.budget.quote_valid_for:
-        return False
-    models = await asyncio.to_thread(plan.scan().select(pl.col("model").unique()).collect)
-    return bool(repriced(plan.catalogue, await client.models(), models["model"]))
-
-
-def work_folder(settings: Settings) -> Path:
-    """Where the plan and the spool are: the report's folder when it is local, else `.callsheet/<batch>`.
-
-    Raises:
-        StorageError: it cannot be made.
-    """
-    url = settings.report.url
-    folder = Path(".callsheet", settings.batch) if "://" in url else Path(url)
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except (OSError, ValueError) as error:
-        why = getattr(error, "strerror", None) or error
-        hint = "Name in report.url a folder that can be made, or that is there."
-        if "://" in url:
-            hint = "The plan is kept on this machine: start where it can be."
-        raise StorageError(f"{folder}: the folder cannot be made: {why}", hint=hint) from None
-    return folder
-
-
-def last_plan(settings: Settings) -> Plan | None:
-    """The batch's plan that lies in the work folder; None where there is none that can be read."""
-    try:
-        plan = plans.open_plan(work_folder(settings) / "plan.parquet")
-    except InputError:
-        return None
-    return plan if plan.batch == settings.batch else None
+    return await quote_plan(await price_batch(batch, settings, client), settings, client)
 
 
 async def quote_plan(plan: Plan, settings: Settings, client: Client) -> Quote:

@@ -246,7 +246,7 @@ def _quantified(
     return Price(unit, unit_price, int(quantity), model.pricing.currency), ""
 
 
-def repriced(before: Catalogue, now: Catalogue, models: Iterable[str]) -> list[str]:
+def changed_rates(before: Catalogue, now: Catalogue, models: Iterable[str]) -> list[str]:
     """How the rates of these models differ between two catalogues, a line each. A new model is no change."""
     changes = []
     for name in models:

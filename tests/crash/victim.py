@@ -36,6 +36,7 @@ from callsheet.config.load import load
 from callsheet.config.settings import Settings
 from callsheet.ledger import tables
 from callsheet.pricing import quote
+from callsheet.pricing.planning import price_batch
 from callsheet.report import report
 from callsheet.report.report import Summary
 from callsheet.service import verdicts
@@ -87,7 +88,7 @@ async def generate(settings: Settings) -> Summary:
     """Buys the batch and stores it, as `flows.generate` does."""
     async with Client(settings.service.base_url, api_key(settings.service.api_key_env)) as client:
         batch = await asyncio.to_thread(batches.read, settings)
-        plan = await quote.price(batch, settings, client)
+        plan = await price_batch(batch, settings, client)
         quoted = await quote.quote_plan(plan, settings, client)
         async with open_run(settings, client, quote=quoted, stop=quoted.objection(settings)) as run:
             async with asyncio.TaskGroup() as steps:

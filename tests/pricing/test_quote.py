@@ -12,11 +12,10 @@ import pytest
 from callsheet.batches.read import read
 from callsheet.cli.show import show_quote
 from callsheet.config.settings import Settings
-from callsheet.errors import Stop, StorageError
+from callsheet.errors import Stop
 from callsheet.ledger.ledger import Ledger
-from callsheet.pricing.plan import Plan
-from callsheet.pricing.plan import make as make_plan
-from callsheet.pricing.quote import Quote, make, work_folder
+from callsheet.pricing.plan import Plan, make_plan
+from callsheet.pricing.quote import Quote, make
 from callsheet.records import Catalogue
 from tests.pricing.test_plan import CATALOGUE, Maker
 
@@ -213,16 +212,3 @@ def test_the_terminal_says_why_there_is_nothing_to_buy(quote, capsys):
         show_quote(quote(text, fates=fates))
         shown = capsys.readouterr().out
         assert (says in shown) if says else ("Nothing to buy" not in shown)
-
-
-@pytest.mark.parametrize("url", ["file", "file/below", "nul\0", "s3://bucket/report"])
-def test_a_work_folder_that_cannot_be_made_is_named(tmp_path, monkeypatch, url):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "file").touch()
-    (tmp_path / ".callsheet").touch()
-    settings = Maker(tmp_path).settings(tmp_path / "shots.csv")
-    settings = Settings.model_validate(settings.model_dump() | {"report": {"url": url}})
-    with pytest.raises(StorageError, match="the folder cannot be made") as caught:
-        work_folder(settings)
-    assert caught.value.message.startswith(".callsheet/shots: " if "://" in url else f"{url}: ")
-    assert ("report.url" in caught.value.hint) == ("://" not in url)

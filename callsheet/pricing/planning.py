@@ -1,0 +1,81 @@
+"""The plan of a batch on this machine: made from the live catalogue, found again, and compared with it later.
+
+It reads the catalogue and writes the plan. It does not read the ledger, and buys nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime
+from pathlib import Path
+
+import polars as pl
+
+from callsheet.batches.read import Batch
+from callsheet.config.settings import Settings
+from callsheet.errors import InputError, StorageError
+from callsheet.pricing.plan import Plan, make_plan, open_plan
+from callsheet.pricing.rates import changed_rates
+from callsheet.service.client import Client
+
+
+async def price_batch(batch: Batch, settings: Settings, client: Client) -> Plan:
+    """Reads the live catalogue, prices every row, and writes the plan to the work folder.
+
+    Raises:
+        ServiceError: the catalogue cannot be read.
+        StorageError: the plan cannot be written.
+    """
+    catalogue = await client.models()
+    path = plan_path(settings)
+    return await asyncio.to_thread(make_plan, batch, catalogue, settings, path, now=datetime.now(UTC))
+
+
+async def is_outdated(plan: Plan, settings: Settings, client: Client) -> bool:
+    """Whether a plan is older than `budget.quote_valid_for`, and the rates of its models have changed since.
+
+    Raises:
+        ServiceError: the catalogue cannot be read.
+    """
+    age = datetime.now(UTC) - plan.made_at
+    if age.total_seconds() < settings.budget.quote_valid_for:
+        return False
+    models = await asyncio.to_thread(plan.scan().select(pl.col("model").unique()).collect)
+    return bool(changed_rates(plan.catalogue, await client.models(), models["model"]))
+
+
+def last_plan(settings: Settings) -> Plan | None:
+    """The batch's plan in the work folder; None if there is none that can be read."""
+    try:
+        plan = open_plan(plan_path(settings))
+    except InputError:
+        return None
+    return plan if plan.batch == settings.batch else None
+
+
+def plan_path(settings: Settings) -> Path:
+    """Where the batch's plan is.
+
+    Raises:
+        StorageError: the work folder cannot be made.
+    """
+    return work_folder(settings) / "plan.parquet"
+
+
+def work_folder(settings: Settings) -> Path:
+    """The folder of the plan and the spool: the report's own if it is local, otherwise `.callsheet/<batch>`.
+
+    Raises:
+        StorageError: it cannot be made.
+    """
+    url = settings.report.url
+    folder = Path(".callsheet", settings.batch) if "://" in url else Path(url)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        hint = "Set report.url to a folder that exists or can be made."
+        if "://" in url:
+            hint = "The plan is kept on this machine: start in a folder that can be written."
+        raise StorageError(f"{folder}: the folder cannot be made: {reason}", hint=hint) from None
+    return folder
