@@ -29,14 +29,14 @@ from callsheet.ledger import leases
 from callsheet.ledger.ledger import Ledger
 from callsheet.limits.breaker import Breaker
 from callsheet.limits.limits import Learned, Limits
+from callsheet.media_types import extension
 from callsheet.pricing.plan import Plan
 from callsheet.pricing.planning import work_folder
 from callsheet.pricing.quote import Quote
 from callsheet.records import Attempt, File, Generation
 from callsheet.service.client import Client
-from callsheet.storage.spool import extension
+from callsheet.storage.names import name as name_in_store
 from callsheet.storage.store import Store
-from callsheet.storage.store import name as name_in_store
 
 T = TypeVar("T")
 LANES_WAIT = 20.0  # seconds at the least for which a run waits for the lanes that others hold

@@ -11,7 +11,7 @@ from tempfile import TemporaryFile
 
 import polars as pl
 
-from callsheet.folders import temporary_explained
+from callsheet.files import temporary_file_errors
 
 
 class Spill:
@@ -22,7 +22,7 @@ class Spill:
     """
 
     def __init__(self) -> None:
-        with temporary_explained():
+        with temporary_file_errors():
             self._file = TemporaryFile(prefix="callsheet-")  # noqa: SIM115  # open for as long as the spill is
         self._ends = [0]
 
@@ -30,7 +30,7 @@ class Spill:
         """Sets one more table aside."""
         packed = io.BytesIO()
         table.write_ipc(packed, compression="lz4")
-        with temporary_explained():
+        with temporary_file_errors():
             self._file.seek(self._ends[-1])
             self._file.write(packed.getbuffer())
             self._file.flush()

@@ -6,9 +6,7 @@ Every failure is an `InputError` that names the file.
 
 from __future__ import annotations
 
-import functools
 import glob
-import os
 import re
 import shutil
 import stat
@@ -19,12 +17,12 @@ from pathlib import Path
 from tempfile import NamedTemporaryFile
 from typing import TYPE_CHECKING
 
+from callsheet import s3
 from callsheet.errors import InputError
-from callsheet.folders import temporary_explained
+from callsheet.files import temporary_file_errors
 
 if TYPE_CHECKING:
     from botocore.response import StreamingBody
-    from types_boto3_s3 import S3Client
 
 _WILDCARD = re.compile(r"[*?\[]")
 
@@ -65,8 +63,10 @@ def _find_s3(url: str, endpoint_url: str | None) -> list[str]:
     if wildcard is None:
         return [url]
     prefix = pattern[: wildcard.start()]
-    with _s3_errors(url):
-        pages = _client(endpoint_url).get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=prefix)
+    with s3.errors_as(InputError, url):
+        pages = (
+            s3.client(endpoint_url).get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=prefix)
+        )
         keys = [each["Key"] for page in pages for each in page.get("Contents", ())]
     # As in a local glob, a '*' stays within its folder.
     depth = pattern.count("/")
@@ -87,7 +87,7 @@ def local(name: str, endpoint_url: str | None = None) -> Iterator[Path]:
         yield Path(name)
         return
     with ExitStack() as stack:
-        with temporary_explained(), _s3_errors(name):
+        with temporary_file_errors(), s3.errors_as(InputError, name):
             copy = stack.enter_context(NamedTemporaryFile(prefix="callsheet-"))
             shutil.copyfileobj(_open_s3(name, endpoint_url)[0], copy, 1 << 20)
             copy.flush()
@@ -101,7 +101,7 @@ def read(name: str, limit: int, endpoint_url: str | None = None) -> bytes:
         InputError: it cannot be read, or has more than `limit` bytes; the message does not repeat the name.
     """
     if name.startswith("s3://"):
-        with _s3_errors(name):
+        with s3.errors_as(InputError, name):
             body, size = _open_s3(name, endpoint_url)
             return body.read() if size <= limit else _too_large(size, limit)
     try:
@@ -121,7 +121,7 @@ def _too_large(size: int, limit: int) -> bytes:
 
 def _open_s3(url: str, endpoint_url: str | None) -> tuple[StreamingBody, int]:
     bucket, key = _bucket_and_key(url)
-    answer = _client(endpoint_url).get_object(Bucket=bucket, Key=key)
+    answer = s3.client(endpoint_url).get_object(Bucket=bucket, Key=key)
     return answer["Body"], answer["ContentLength"]
 
 
@@ -130,38 +130,3 @@ def _bucket_and_key(url: str) -> tuple[str, str]:
     if not bucket or not key:
         raise InputError(f"{url}: takes the form s3://bucket/key")
     return bucket, key
-
-
-def _client(endpoint_url: str | None) -> S3Client:
-    account = tuple((name, value) for name, value in os.environ.items() if name.startswith("AWS_"))
-    return _client_of(endpoint_url, account)
-
-
-@functools.lru_cache(maxsize=4)
-def _client_of(endpoint_url: str | None, account: tuple[tuple[str, str], ...]) -> S3Client:
-    """One client for as long as the environment names the same `account`: making one takes 0.1 s."""
-    import boto3
-    from botocore.config import Config
-
-    config = Config(
-        retries={"mode": "standard", "total_max_attempts": 5},
-        connect_timeout=10,
-        s3={"addressing_style": "path"} if endpoint_url else None,
-    )
-    return boto3.session.Session().client("s3", endpoint_url=endpoint_url, config=config)
-
-
-@contextmanager
-def _s3_errors(url: str) -> Iterator[None]:
-    from boto3.exceptions import Boto3Error
-    from botocore.exceptions import BotoCoreError, ClientError
-
-    try:
-        yield
-    except ClientError as error:
-        code = error.response.get("Error", {}).get("Code", "")
-        if code in {"NoSuchKey", "NoSuchBucket", "404"}:
-            raise InputError(f"{url}: there is no such object ({code})") from None
-        raise InputError(f"{url}: S3 refused to read it: {error}") from None
-    except (BotoCoreError, Boto3Error, ValueError) as error:
-        raise InputError(f"{url}: S3 cannot be read: {error}") from None

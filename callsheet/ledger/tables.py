@@ -15,7 +15,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Dialect
 
 from callsheet.errors import LedgerError
-from callsheet.folders import make_folder
+from callsheet.files import make_folder
 
 SCHEMA_VERSION = 2
 _MICRO = Decimal(1_000_000)

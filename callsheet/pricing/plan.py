@@ -8,17 +8,14 @@ and time make the same bytes. What stands in it is found by `jobs`.
 from __future__ import annotations
 
 import json
-import os
 import weakref
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
-from tempfile import NamedTemporaryFile
-from typing import Any, BinaryIO, Literal, cast
+from typing import Any, BinaryIO, Literal
 
 import polars as pl
 from polars.io.plugins import register_io_source
@@ -27,6 +24,7 @@ from callsheet.batches.prefetch import mapped
 from callsheet.batches.read import Batch
 from callsheet.config.settings import Settings
 from callsheet.errors import InputError, StorageError
+from callsheet.files import PartialFile
 from callsheet.pricing.jobs import Lister
 from callsheet.records import Catalogue, Job, Model, ModelType, Price, canonical
 from callsheet.rows import rejects
@@ -193,29 +191,16 @@ def _write(
         return {"callsheet.plan": canonical(about()), "callsheet.catalogue": canonical(models)}
 
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with _replaced(path) as file:
+        with PartialFile(path) as partial:
             table = register_io_source(source, schema=first.schema)
-            table.sink_parquet(file, compression="lz4", row_group_size=_SLICE, metadata=metadata)
-            with _replaced(_beside(path)) as beside:
-                rejects().write_parquet(beside)
+            table.sink_parquet(partial.file, compression="lz4", row_group_size=_SLICE, metadata=metadata)
+            with PartialFile(_beside(path)) as partial_rejects:
+                rejects().write_parquet(partial_rejects.file)
+                partial_rejects.commit()
+            partial.commit()
     except (OSError, pl.exceptions.ComputeError) as error:  # polars wraps what the disk says
         why = getattr(error, "strerror", None) or error
         raise StorageError(f"{path}: the plan cannot be written: {why}") from None
-
-
-@contextmanager
-def _replaced(path: Path) -> Iterator[BinaryIO]:
-    """A file that is put in the place of `path`, whole, once it is written."""
-    with NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", delete=False) as partial:
-        try:
-            yield cast(BinaryIO, partial)
-            partial.flush()
-            os.fsync(partial.fileno())
-            Path(partial.name).replace(path)
-        except BaseException:
-            Path(partial.name).unlink(missing_ok=True)
-            raise
 
 
 def _beside(path: Path) -> Path:

@@ -22,6 +22,7 @@ import anyio.to_thread
 
 from callsheet.batches import sources
 from callsheet.errors import InputError
+from callsheet.media_types import recognise_image
 from callsheet.pricing.rates import ROLES, Reject
 from callsheet.records import Job
 
@@ -114,7 +115,7 @@ def look(source: str, endpoint_url: str | None = None) -> Sent | str:
         content = sources.read(source, LARGEST_IMAGE, endpoint_url)
     except InputError as error:
         return error.message
-    mime_type = image_type(content)
+    mime_type = recognise_image(content)
     if mime_type is None:
         return "is no PNG, JPEG or WebP image"
     sha256 = hashlib.sha256(content).hexdigest()
@@ -132,19 +133,8 @@ def _data_url_problem(url: str) -> str | None:
         return f"is no data URL: {error}"
     if len(content) > LARGEST_IMAGE:
         return f"has {len(content):,} bytes; at most {LARGEST_IMAGE:,} are taken"
-    mime_type = image_type(content)
+    mime_type = recognise_image(content)
     return None if mime_type == match[1] else f"says {match[1]}, and its bytes are {mime_type or 'no image'}"
-
-
-def image_type(content: bytes) -> str | None:
-    """The MIME type that the first bytes say: PNG, JPEG or WebP, otherwise None."""
-    if content.startswith(b"\x89PNG\r\n\x1a\n"):
-        return "image/png"
-    if content.startswith(b"\xff\xd8\xff"):
-        return "image/jpeg"
-    if content[:4] == b"RIFF" and content[8:12] == b"WEBP":
-        return "image/webp"
-    return None
 
 
 async def fill(job: Job, *, endpoint_url: str | None = None) -> dict[str, Any]:
@@ -203,4 +193,4 @@ def _data_url(job: Job, sha256: str, endpoint_url: str | None) -> str:
             f"row {job.row_id}: the image {source} has changed since it was priced",
             hint="Run again: the plan is then made from the image as it is now.",
         )
-    return f"data:{image_type(content)};base64,{base64.b64encode(content).decode()}"
+    return f"data:{recognise_image(content)};base64,{base64.b64encode(content).decode()}"

@@ -1,5 +1,5 @@
-"""Where media and reports go: a folder or a bucket on S3.
+"""Where media and reports are stored: a folder, or a bucket on S3.
 
-A file is written whole or not at all, and never over another one. It does not know the ledger. Begin with
-`store.py`; `spool.py` verifies a download on its way there.
+A file is stored complete or not at all, and media never replace another file. Does not know the ledger. Begin
+with `store.py`; `spool.py` verifies a download before it is stored, and `names.py` makes names safe.
 """

@@ -722,7 +722,7 @@ def test_what_s3_does_not_have_is_named(bucket, monkeypatch):
     for url, says in [
         (f"s3://{bucket.bucket}/none.csv", "there is no such object"),
         (f"s3://{bucket.bucket}/none-*.csv", "no file matches"),
-        ("s3://nobody/none.csv", "there is no such object (NoSuchBucket)"),
+        ("s3://nobody/none.csv", "there is no such bucket (NoSuchBucket)"),
         ("s3://nobod?/none.csv", "S3 "),
         ("s3://nobody", "takes the form s3://bucket/key"),
     ]:
@@ -731,7 +731,7 @@ def test_what_s3_does_not_have_is_named(bucket, monkeypatch):
         assert caught.value.message.startswith(url)
         assert says in caught.value.message
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "wrong")
-    with pytest.raises(InputError, match="S3 refused to read it"):
+    with pytest.raises(InputError, match="S3 refused the request"):
         read(settings(f"s3://{bucket.bucket}/none.csv"))
 
 

@@ -212,7 +212,7 @@ def test_a_report_that_cannot_be_written_is_told_and_written_by_the_next_run(
     assert done.returncode == 3, done.stderr
     assert "Traceback" not in done.stderr
     told = json.loads(done.stdout)
-    assert f"{shop.url}/report/manifest.parquet: S3 refuses it: AccessDenied" in told["error"]
+    assert f"{shop.url}/report/manifest.parquet: S3 refused the request: AccessDenied" in told["error"]
     assert "Nothing that was bought is lost" in told["hint"]
     assert shop.bought == ROWS
 

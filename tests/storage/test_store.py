@@ -17,8 +17,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from callsheet.errors import ConfigError, StorageConflict, StorageError
-from callsheet.storage import store as storage
-from callsheet.storage.store import Store, name, safe_name
+from callsheet.storage.names import folded, name, safe_name
+from callsheet.storage.store import Store
 from tests.servers import s3 as servers
 from tests.servers.sockets import reply, serve, unused_port
 
@@ -61,7 +61,7 @@ def test_the_same_bytes_again_are_a_success_and_other_bytes_a_conflict(tmp_path:
     store = Store(str(tmp_path / "media"))
     first = put(store, *spooled(tmp_path))
     assert put(store, *spooled(tmp_path)) == first
-    with pytest.raises(StorageConflict, match=r"row-1-0\.png: is taken by another file"):
+    with pytest.raises(StorageConflict, match=r"row-1-0\.png: another file has this name"):
         put(store, *spooled(tmp_path, b"other"))
     assert Path(first).read_bytes() == b"media"
     assert [path.name for path in Path(first).parent.iterdir()] == ["row-1-0.png"]
@@ -70,7 +70,7 @@ def test_the_same_bytes_again_are_a_success_and_other_bytes_a_conflict(tmp_path:
 def test_bytes_that_changed_in_the_spool_are_not_stored(tmp_path: Path) -> None:
     path, sha256 = spooled(tmp_path)
     path.write_bytes(b"mediA")
-    with pytest.raises(StorageError, match="is not what was downloaded"):
+    with pytest.raises(StorageError, match="has changed since it was downloaded"):
         put(Store(str(tmp_path / "media")), path, sha256)
     assert list((tmp_path / "media/batch").iterdir()) == []
 
@@ -155,7 +155,7 @@ def test_a_probe_leaves_nothing_and_fails_where_nothing_can_be_written(tmp_path:
 def test_another_kind_of_store_is_a_config_error() -> None:
     with pytest.raises(ConfigError, match="gs:// is not supported"):
         Store("gs://bucket/prefix")
-    with pytest.raises(ConfigError, match="names no bucket"):
+    with pytest.raises(ConfigError, match="has no bucket"):
         Store("s3:///prefix")
     with pytest.raises(ConfigError, match="names the host out, not a folder of this machine"):
         Store("file://out/media")
@@ -189,7 +189,7 @@ def test_an_object_is_stored_once_with_its_sum_and_type(
     url = put(store, path, sha256, "b/r%2F1.png")
     assert url == f"s3://{s3.bucket}/some/prefix/b/r%2F1.png"
     assert put(store, path, sha256, "b/r%2F1.png") == url
-    with pytest.raises(StorageConflict, match="is taken by another object"):
+    with pytest.raises(StorageConflict, match="another object has this name"):
         put(store, *spooled(tmp_path, b"other"), "b/r%2F1.png")
 
     client = s3.client()
@@ -273,7 +273,7 @@ def test_an_answer_of_a_server_names_the_trouble(monkeypatch: pytest.MonkeyPatch
     for status, code, hint in [
         (404, "NoSuchBucket", "Create the bucket"),
         (501, "NotImplemented", "If-None-Match"),
-        (400, "Other", "Check storage.url"),
+        (400, "Other", "Check the URL"),
     ]:
         body = f"<Error><Code>{code}</Code><Message>No.</Message></Error>".encode()
         with serve(reply(status, body, {"Content-Type": "application/xml"})) as server:
@@ -291,7 +291,7 @@ def test_a_server_that_says_nothing_of_the_sum_is_asked_for_it(
     with serve(reply(200), reply(200, b"", {"X-Amz-Meta-SHA256": sha256})) as server:
         put(Store("s3://b", endpoint_url=server.url), path, sha256)
     assert [request.split(b" ")[0] for request in server.requests] == [b"PUT", b"HEAD"]
-    with serve(reply(200)) as server, pytest.raises(StorageError, match="has kept other bytes"):
+    with serve(reply(200)) as server, pytest.raises(StorageError, match="has stored other bytes"):
         put(Store("s3://b", endpoint_url=server.url), path, sha256)
 
 
@@ -357,4 +357,10 @@ def test_names_read_well_where_they_can() -> None:
     assert long.startswith("y" * 67 + "~")
     assert len(long) == 100
     assert name("{a}{b}{c}.png", a="1" * 100, b="2" * 100, c="3" * 100).endswith(".png")
-    assert len(name("{a}{b}{c}.png", a="1" * 100, b="2" * 100, c="3" * 100)) == storage._SEGMENT
+    assert len(name("{a}{b}{c}.png", a="1" * 100, b="2" * 100, c="3" * 100)) == 200
+
+
+def test_names_that_some_disks_take_for_the_same_have_the_same_folded_form() -> None:
+    assert folded("Shots/CAFÉ.png") == folded("shots/cafe\u0301.PNG") == "shots/café.png"
+    assert folded("STRASSE") == folded("straße")
+    assert folded("a.png") != folded("b.png")

@@ -1,0 +1,146 @@
+"""Files and folders on this machine: complete or absent, durable, and errors in words.
+
+Does not know what the files are for.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import secrets
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from callsheet.errors import StorageError
+
+_NO_SPACE = {errno.ENOSPC, errno.EDQUOT}
+_NO_RIGHTS = {errno.EACCES, errno.EPERM, errno.EROFS}
+_NO_HARD_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP}
+
+
+class PartialFile:
+    """A file that gets its name only when it is complete.
+
+    Use it in a `with` statement: write to `file`, then call `commit`. What is not committed is removed.
+
+    Args:
+        path: the complete file. Its folder is made when missing.
+        partial: its name until it is complete, in the same folder. An older file of that name is
+            removed: a killed process left it. None: a new name each time, for files that two processes may
+            write at once.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+
+    def __init__(self, path: Path, partial: Path | None = None) -> None:
+        self._path = path
+        self._partial = partial or path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
+        make_folder(path.parent)
+        self._partial.unlink(missing_ok=True)
+        self.file = self._partial.open("xb")
+
+    def __enter__(self) -> PartialFile:
+        return self
+
+    def commit(self, *, overwrite: bool = True) -> None:
+        """Gives the file its name, once its bytes are on the disk.
+
+        Raises:
+            FileExistsError: without `overwrite`, something has that name already.
+            OSError: the disk fails.
+        """
+        self.file.flush()
+        os.fsync(self.file.fileno())
+        if overwrite:
+            self._partial.replace(self._path)
+        else:
+            _link(self._partial, self._path)
+
+    def __exit__(self, *_: object) -> None:
+        try:
+            self.file.close()
+        finally:
+            self._partial.unlink(missing_ok=True)
+
+
+def _link(partial: Path, path: Path) -> None:
+    """Gives a file a second name, if nothing has it."""
+    try:
+        os.link(partial, path)
+    except OSError as error:
+        if error.errno not in _NO_HARD_LINKS:
+            raise
+        # A file system without hard links: take the name with an empty file, then replace that.
+        path.touch(exist_ok=False)
+        partial.replace(path)
+
+
+def make_folder(folder: Path) -> None:
+    """Makes a folder and those above it, durably.
+
+    Raises:
+        OSError: it cannot be made.
+    """
+    if not folder.is_dir():
+        make_folder(folder.parent)
+        folder.mkdir(exist_ok=True)
+        sync_folder(folder.parent)
+
+
+def sync_folder(folder: Path) -> None:
+    """Makes a folder's list of names durable.
+
+    Raises:
+        OSError: it is not there, or the disk fails.
+    """
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+@contextmanager
+def disk_errors(path: Path, setting: str, action: str = "written") -> Iterator[None]:
+    """Explains why a file cannot be written.
+
+    Args:
+        path: the file, unless the error names another.
+        setting: what a person changes to have it elsewhere, for example `storage.url`.
+        action: `written` or `read`.
+
+    Raises:
+        StorageError: in place of an OSError.
+    """
+    try:
+        yield
+    except OSError as error:
+        if error.errno in _NO_SPACE:
+            hint = f"Free some space there, or choose another {setting}; then run the same command again."
+        elif error.errno in _NO_RIGHTS:
+            hint = f"Give this user the right to read and write there, or choose another {setting}."
+        else:
+            hint = f"Check {setting}."
+        raise StorageError(
+            f"{error.filename or path}: cannot be {action}: {error.strerror or error}", hint=hint
+        ) from error
+
+
+@contextmanager
+def temporary_file_errors() -> Iterator[None]:
+    """Explains why a temporary file cannot be written.
+
+    Raises:
+        StorageError: in place of an OSError.
+    """
+    try:
+        yield
+    except OSError as error:
+        folder = tempfile.tempdir or "the temporary folder"
+        raise StorageError(
+            f"{folder}: a temporary file cannot be written: {error.strerror or error}",
+            hint="Free some space there, or name another folder in the environment variable TMPDIR.",
+        ) from None

@@ -1,0 +1,100 @@
+"""S3: a client by the standard credential chain, and errors in words.
+
+Does not know what the objects are.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from callsheet.errors import InputError, StorageError
+
+if TYPE_CHECKING:
+    from types_boto3_s3 import S3Client
+
+THREADS = 16
+"""As many threads may use a client at once without waiting for a connection."""
+
+_SETTINGS_FILES = {  # by the environment variable that names another
+    "AWS_CONFIG_FILE": "~/.aws/config",
+    "AWS_SHARED_CREDENTIALS_FILE": "~/.aws/credentials",
+}
+_CREDENTIALS = "Check the AWS credentials (profile, environment) and their rights to read, write and delete."
+_HINTS = {
+    "NoSuchBucket": "Create the bucket, or correct the URL or storage.endpoint_url.",
+    "AccessDenied": _CREDENTIALS,
+    "403": _CREDENTIALS,
+    "InvalidAccessKeyId": _CREDENTIALS,
+    "SignatureDoesNotMatch": _CREDENTIALS,
+    "ExpiredToken": "Renew the AWS credentials; then run the same command again.",
+    "SlowDown": "The server is too busy: run the same command again later.",
+    "NotImplemented": "This server cannot write only where nothing is yet (If-None-Match): use another.",
+}
+_NOT_FOUND = {"NoSuchKey": "object", "404": "object", "NoSuchBucket": "bucket"}
+
+
+def client(endpoint_url: str | None) -> S3Client:
+    """A client that threads may share. Call it inside `errors_as`.
+
+    Making one takes 0.1 s, so there is one for as long as the AWS settings of this machine stay the same.
+
+    Args:
+        endpoint_url: the address of an S3 server other than Amazon's.
+    """
+    variables = tuple((name, value) for name, value in os.environ.items() if name.startswith("AWS_"))
+    return _client(endpoint_url, variables, *map(_changed_at, _SETTINGS_FILES.items()))
+
+
+def _changed_at(settings_file: tuple[str, str]) -> int | None:
+    """When a file with AWS settings was changed; None where it cannot be read."""
+    variable, default = settings_file
+    try:
+        return Path(os.environ.get(variable, default)).expanduser().stat().st_mtime_ns
+    except (OSError, RuntimeError):  # there is no such file, or no home folder
+        return None
+
+
+@functools.lru_cache(maxsize=4)
+def _client(endpoint_url: str | None, *_aws_settings: object) -> S3Client:
+    import boto3  # 0.3 s that a run without S3 need not spend
+    from botocore.config import Config
+
+    config = Config(
+        retries={"mode": "standard", "total_max_attempts": 5},
+        connect_timeout=10,
+        max_pool_connections=THREADS,
+        s3={"addressing_style": "path"} if endpoint_url else None,  # its buckets seldom have host names
+    )
+    return boto3.session.Session().client("s3", endpoint_url=endpoint_url, config=config)
+
+
+@contextmanager
+def errors_as(error_type: type[InputError | StorageError], url: str) -> Iterator[None]:
+    """Turns the errors of boto3 into one of ours, with a hint.
+
+    Args:
+        error_type: what is raised.
+        url: what is read or written; the message begins with it.
+    """
+    from boto3.exceptions import Boto3Error
+    from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError, ProfileNotFound
+
+    try:
+        yield
+    except ClientError as error:
+        code = error.response["Error"].get("Code", "")
+        message = error.response["Error"].get("Message", "")
+        hint = _HINTS.get(code, "Check the URL and storage.endpoint_url.")
+        if code in _NOT_FOUND:
+            raise error_type(f"{url}: there is no such {_NOT_FOUND[code]} ({code})", hint=hint) from error
+        raise error_type(f"{url}: S3 refused the request: {code}: {message}", hint=hint) from error
+    except (NoCredentialsError, ProfileNotFound) as error:
+        raise error_type(f"{url}: S3 cannot be used: {error}", hint=_CREDENTIALS) from error
+    except (BotoCoreError, Boto3Error, ValueError) as error:
+        hint = "Check the URL, storage.endpoint_url and the network."
+        raise error_type(f"{url}: S3 cannot be used: {error}", hint=hint) from error

@@ -1,0 +1,88 @@
+"""A store in a folder of this machine, or of a network drive."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import BinaryIO
+from urllib.parse import quote, unquote, urlsplit
+
+from callsheet.errors import ConfigError, StorageConflict, StorageError
+from callsheet.files import PartialFile, disk_errors, make_folder, sync_folder
+
+_SETTING = "storage.url or report.url"
+
+
+class Folder:
+    """See `Store`.
+
+    Args:
+        url: a path, or a `file://` URL of this machine.
+    """
+
+    def __init__(self, url: str) -> None:
+        scheme, _, rest = url.partition("://")
+        if rest and scheme != "file":
+            raise ConfigError(
+                f"storage: {scheme}:// is not supported", hint="Use a folder, or s3://bucket/prefix."
+            )
+        self._is_url = bool(rest)
+        if self._is_url and urlsplit(url).netloc not in ("", "localhost"):
+            raise ConfigError(
+                f"storage: {url} names the host {urlsplit(url).netloc}, not a folder of this machine",
+                hint="Write file:/// and an absolute path, or a relative folder without file://.",
+            )
+        self._url = url.rstrip("/") or "/"
+        self._root = Path(unquote(urlsplit(url).path) if self._is_url else url)
+
+    def url_of(self, name: str) -> str:
+        """See `Store.url_of`."""
+        return f"{self._url.removesuffix('/')}/{quote(name) if self._is_url else name}"
+
+    def probe(self) -> None:
+        """See `Store.probe`."""
+        with disk_errors(self._root, _SETTING):
+            make_folder(self._root)
+            path = self._root / ".callsheet-probe"  # always the same name: a killed run's file is removed too
+            try:
+                path.write_bytes(b"callsheet")
+            finally:
+                path.unlink(missing_ok=True)
+
+    def put(self, spooled: Path, name: str, sha256: str, mime_type: str) -> None:
+        """See `Store.put`."""
+        path = self._root / name
+        # Only one run stores a file, so its partial file can have the same name each time.
+        with disk_errors(path, _SETTING), spooled.open("rb") as source:
+            with PartialFile(path, path.with_name(f".{path.name}.part")) as partial:
+                if _copy(source, partial.file) != sha256:
+                    raise StorageError(f"{spooled}: has changed since it was downloaded")
+                try:
+                    partial.commit(overwrite=False)
+                except FileExistsError:
+                    if _sha256(path) != sha256:
+                        raise StorageConflict(f"{path}: another file has this name") from None
+            sync_folder(path.parent)
+
+    def write(self, name: str, data: bytes, mime_type: str) -> None:
+        """See `Store.write`."""
+        path = self._root / name
+        with disk_errors(path, _SETTING):
+            with PartialFile(path) as partial:
+                partial.file.write(data)
+                partial.commit()
+            sync_folder(path.parent)
+
+
+def _copy(source: BinaryIO, target: BinaryIO) -> str:
+    """Copies a file, and returns the SHA-256 of its bytes in hex."""
+    digest = hashlib.sha256()
+    while block := source.read(1 << 20):
+        digest.update(block)
+        target.write(block)
+    return digest.hexdigest()
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -1,0 +1,64 @@
+"""Names of stored files: safe in every file system and bucket, and different for different rows.
+
+Pure: does not look at what is stored.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import unicodedata
+from urllib.parse import quote
+
+_LONGEST_FIELD = 100
+_LONGEST_SEGMENT = 200
+"""Characters, all ASCII. File systems allow 255 bytes, and the name of a partial file is a little longer."""
+
+
+def safe_name(text: str) -> str:
+    """A field's value (a row id, for example) as part of a file name; different values have different names.
+
+    ASCII letters, digits, `-`, `_` and `.` stay. Everything else, and a leading dot, is percent-encoded. A
+    result of more than 100 characters is cut, and ends in `~` and a hash.
+    """
+    name = quote(text, safe="").replace("~", "%7E")
+    if name.startswith("."):
+        name = f"%2E{name[1:]}"
+    return _shortened(name, _LONGEST_FIELD)
+
+
+def name(template: str, **fields: object) -> str:
+    """A file's name inside the store, made from `storage.key`.
+
+    The only slashes in it are the template's, because every field goes through `safe_name`. No segment is
+    empty, consists of dots only, or has more than 200 characters. Never raises for a template that the
+    settings accepted.
+
+    Args:
+        template: for example `{batch}/{row_id}-{sample}-{index}.{ext}`.
+        fields: the values for its braces.
+    """
+    filled = template.format(**{key: safe_name(str(value)) for key, value in fields.items()})
+    return "/".join(_segment(segment) for segment in filled.split("/") if segment) or "%"
+
+
+def folded(name: str) -> str:
+    """A form that two names share when some file systems take them for the same name.
+
+    Those of macOS and Windows ignore case, and macOS ignores how an accent is encoded.
+    """
+    return unicodedata.normalize("NFC", unicodedata.normalize("NFC", name).casefold())
+
+
+def _segment(segment: str) -> str:
+    if not segment.strip("."):
+        return segment.replace(".", "%2E")
+    stem, dot, extension = segment.rpartition(".")
+    if not stem or len(extension) > 10:
+        return _shortened(segment, _LONGEST_SEGMENT)
+    return _shortened(stem, _LONGEST_SEGMENT - 1 - len(extension)) + dot + extension
+
+
+def _shortened(text: str, limit: int) -> str:
+    if len(text) <= limit:
+        return text
+    return f"{text[: limit - 33]}~{hashlib.sha256(text.encode()).hexdigest()[:32]}"
