@@ -8,17 +8,20 @@ The whole tree:
     ├── Stop                      an orderly early end; what is bought is safe
     │   ├── BudgetReached         the next job does not fit the budget
     │   ├── BalanceTooLow         the workspace cannot pay for what is planned
-    │   ├── ApprovalNeeded        dearer than `budget.approve_above`, and nobody said yes
-    │   ├── KeyRefused            the service does not take the API key
-    │   ├── ServiceDown           the service fails for every job
+    │   ├── ApprovalNeeded        the quote is above `budget.approve_above`, and nobody has approved it
+    │   ├── KeyRefused            the service does not accept the API key
+    │   ├── ServiceDown           the service fails for every job, or cannot be reached
+    │   ├── StorageDown           storage refuses every file
+    │   ├── Doubtful              too many jobs in a row ended in doubt or were lost
+    │   ├── NoLane                other work holds every lane of the workspace
     │   └── Interrupted           Ctrl-C, SIGTERM, or a cancel in the Prefect UI
-    ├── StorageError              the media or report store refused a read or a write
-    │   └── StorageConflict       the name is taken by other bytes
-    ├── LedgerError               the ledger cannot be opened or written
-    ├── MediaError                what was downloaded is not the file that was promised
+    ├── StorageError              the store of the media or the report refused a read or a write
+    │   └── StorageConflict       a file with other bytes already has the name
+    ├── LedgerError               the ledger cannot be opened, read or written
+    ├── MediaError                a download is not the file that was promised
     └── ServiceError              a request to the service did not succeed
-        ├── NotSent               it never left: nothing happened, try again
-        ├── MaybeSent             it left, and no readable answer came: it may have been carried out
+        ├── NotSent               the request never left: nothing happened, try again
+        ├── MaybeSent             the request left, and no readable answer came: it may have been carried out
         └── Refusal               the service answered with an error (status, code, param)
             ├── InvalidParameter          400 invalid_parameter
             ├── ParameterMissing          400 parameter_missing
@@ -28,24 +31,26 @@ The whole tree:
             ├── ContentPolicyViolation    422 content_policy_violation
             ├── RateLimit                 429 rate_limit (retry_after)
             ├── ServerError               500 server_error
-            └── UnexpectedAnswer          a status or body that the interface does not know
+            └── UnexpectedAnswer          a status or body that the interface does not define
 
-No caller reads a message to decide what to do: the type, and the fields drawn above, are enough.
-This module imports nothing of Callsheet.
+Code that handles an error looks at its type and the fields above, never at its message.
+This module imports nothing else of Callsheet.
 """
 
 from __future__ import annotations
 
 
 class CallsheetError(Exception):
-    """The root. `hint` says what a person can do about it; `exit_code` is the command's.
-
-    From an open run, which may have bought, an error comes with 3 in place of 2 (`run.open_run`).
-    `reason` is the word that `run --json` gives as `stop_reason` where the error ends the buying.
+    """The base of all errors here.
 
     Args:
         message: what is wrong, and where.
-        hint: what to do about it; shown on a line of its own.
+        hint: what a person can do about it; shown on a line of its own.
+
+    Attributes:
+        exit_code: the exit code of the command that the error ends. From an open run, which may have bought
+            something, an error with 2 leaves with 3 instead (`session.open_run`).
+        reason: the `stop_reason` of `run --json`; only a `Stop` has one that the contract lists.
     """
 
     exit_code = 2
@@ -64,8 +69,6 @@ class ConfigError(CallsheetError):
 class InputError(CallsheetError):
     """A batch file or a reference image cannot be read; the message names the file and the line."""
 
-    reason = "input"
-
 
 class Stop(CallsheetError):
     """An orderly early end. Nothing is lost: the same command goes on later."""
@@ -74,39 +77,58 @@ class Stop(CallsheetError):
 
 
 class BudgetReached(Stop):
-    """Spent, in flight and in doubt leave no room for the next job."""
+    """What is spent, in flight and in doubt leaves too little of the budget for the next job."""
 
     reason = "budget"
 
 
 class BalanceTooLow(Stop):
-    """The workspace's balance does not cover the next job (or the service answered 402)."""
+    """The workspace's balance does not cover the next job, or the service answered 402."""
 
     reason = "balance"
 
 
 class ApprovalNeeded(Stop):
-    """The quote is above `budget.approve_above`, and nobody has said yes."""
+    """The quote is above `budget.approve_above`, and nobody has approved it."""
 
     reason = "approval"
 
 
 class KeyRefused(Stop):
-    """The service does not take the API key (401)."""
+    """The service does not accept the API key (401), or knows none of the batch's generations by it."""
 
     reason = "key"
 
 
 class ServiceDown(Stop):
-    """The service fails for every job, and probing it for minutes has not helped."""
+    """The service fails for every job, or cannot be reached, and trying again has not helped."""
 
-    reason = "service_down"
+    reason = "service"
+
+
+class StorageDown(Stop):
+    """Storage refuses every file, so nothing more is bought."""
+
+    reason = "storage"
+
+
+class Doubtful(Stop):
+    """Too many jobs in a row ended in doubt or were lost: what goes wrong for all of them must be found."""
+
+    reason = "doubt"
+
+
+class NoLane(Stop):
+    """Other work holds every lane of the workspace, and none came free for a long time."""
+
+    reason = "lanes"
 
 
 class Interrupted(Stop):
     """Ctrl-C, SIGTERM, or a cancel in the Prefect UI.
 
-    A run that stops politely ends with 4 and its report; the exit code here is for one that goes at once.
+    A run that is interrupted while it buys ends in order, writes its report and exits with 4. The exit code
+    here is for an interrupt before the buying began, and for a second one, which ends the run at once.
     """
 
     exit_code = 130
@@ -114,13 +136,11 @@ class Interrupted(Stop):
 
 
 class StorageError(CallsheetError):
-    """The media or report store refused a read or a write."""
-
-    reason = "storage"
+    """The store of the media or the report refused a read or a write."""
 
 
 class StorageConflict(StorageError):
-    """The name is already taken by a file with other bytes; nothing was overwritten."""
+    """A file with other bytes already has the name; nothing was overwritten."""
 
 
 class LedgerError(CallsheetError):
@@ -134,26 +154,29 @@ class MediaError(CallsheetError):
 class ServiceError(CallsheetError):
     """A request to the service did not succeed."""
 
+    exit_code = 4
+
 
 class NotSent(ServiceError):
     """The request never left this machine: nothing happened, and trying again is safe."""
 
-    reason = "unreachable"
-
 
 class MaybeSent(ServiceError):
-    """The request left and no readable answer came: for a paid request this is doubt."""
+    """The request left and no readable answer came: a paid request is in doubt."""
 
 
 class Refusal(ServiceError):
     """The service answered with an error (INTERFACE 2.1, 7).
 
+    A 5xx and a 429 end a command with 4, as the service is down or too busy. Any other refusal of a request
+    that is free comes from a wrong config, and ends it with 2.
+
     Attributes:
         status: the HTTP status.
         code: the service's code; `http_<status>` where the answer had none.
         param: the offending parameter, where the service names one.
-        rate: what the answer to a submission says about its window (INTERFACE 8): the limit, what remains,
-            the window's end and the service's clock in Unix seconds; None where it says nothing.
+        rate: the rate-limit headers of an answer to a submission (INTERFACE 8): the limit, what remains, the
+            window's end and the service's clock, both in Unix seconds; None where it has none.
     """
 
     code = "unexpected_answer"
@@ -172,6 +195,7 @@ class Refusal(ServiceError):
         self.status = status
         self.code = code or type(self).code
         self.param = param
+        self.exit_code = 4 if status in (401, 402, 429) or status >= 500 else 2
 
 
 class InvalidParameter(Refusal):
@@ -189,14 +213,12 @@ class ParameterMissing(Refusal):
 class InvalidApiKey(Refusal):
     """401 `invalid_api_key`."""
 
-    exit_code = 4
     code = "invalid_api_key"
 
 
 class QuotaExceeded(Refusal):
     """402 `quota_exceeded`."""
 
-    exit_code = 4
     code = "quota_exceeded"
 
 
@@ -224,10 +246,26 @@ class RateLimit(Refusal):
 
 
 class ServerError(Refusal):
-    """500 `server_error` with the interface's error body, or 503: the service itself says no."""
+    """A 500-class answer with the interface's error body: the service itself reports the failure."""
 
     code = "server_error"
 
 
 class UnexpectedAnswer(Refusal):
-    """A status or body that the interface does not know: a proxy's page, most often."""
+    """A status or body that the interface does not define: most often a proxy's page."""
+
+
+def as_stop(error: CallsheetError) -> Stop:
+    """The stop with the contract's `stop_reason` for an error that ends the buying of an open run."""
+    match error:
+        case Stop():
+            return error
+        case InvalidApiKey():
+            stop: type[Stop] = KeyRefused
+        case QuotaExceeded():
+            stop = BalanceTooLow
+        case ServiceError() | MediaError():
+            stop = ServiceDown
+        case _:  # the media's store, the spool's disk, or the place of a reference image
+            stop = StorageDown
+    return stop(error.message, hint=error.hint)

@@ -24,7 +24,7 @@ from anyio.abc import TaskGroup
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
 from callsheet.config.settings import Settings
-from callsheet.errors import CallsheetError, ConfigError, Interrupted, LedgerError, Stop
+from callsheet.errors import CallsheetError, ConfigError, Interrupted, LedgerError, NoLane, Stop, as_stop
 from callsheet.ledger import leases
 from callsheet.ledger.ledger import Ledger
 from callsheet.limits.breaker import Breaker
@@ -102,7 +102,7 @@ class Run:
     adopted_videos: Sequence[Attempt] = ()
     adopted_files: Sequence[File] = ()
     collected: asyncio.Event = field(default_factory=asyncio.Event)
-    stop: CallsheetError | None = None
+    stop: Stop | None = None
     buying: TaskGroup = field(default_factory=anyio.create_task_group)
     polling: TaskGroup = field(default_factory=anyio.create_task_group)
     breaker: Breaker = field(default_factory=Breaker)
@@ -119,7 +119,7 @@ class Run:
     def halt(self, stop: CallsheetError) -> None:
         """Buys nothing more, for the first reason given; what is bought is still collected."""
         if self.stop is None:
-            self.stop = stop
+            self.stop = as_stop(stop)
             self.buying.cancel_scope.cancel()
 
     def interrupt(self, signal_name: str) -> None:
@@ -260,7 +260,7 @@ async def _watch_lanes(run: Run) -> None:
     while not run.limits.blocked(patience):  # noqa: ASYNC110 - it is the passing of time that ends it
         await asyncio.sleep(1)
     run.halt(
-        CallsheetError(
+        NoLane(
             "no lane comes free: every one is held by videos that are not done yet, or by others",
             hint="The same command goes on when they are done.",
         )

@@ -21,7 +21,7 @@ from callsheet import failpoints
 from callsheet.errors import MediaError, ServiceError, StorageConflict, StorageError
 from callsheet.ledger import queries
 from callsheet.ledger.ledger import other_name
-from callsheet.records import File, Generation, ModelType, StoredFile
+from callsheet.records import File, Generation, StoredFile
 from callsheet.service import verdicts
 from callsheet.service.verdicts import Verdict
 from callsheet.session import Run
@@ -31,7 +31,6 @@ from callsheet.watch import WATCHER
 
 SIDE_BY_SIDE = 16  # downloads at once: enough to fill a line, few enough for a heap by deadline to matter
 STORE_TRIES = 3  # a store that refuses this often is left for the next run
-RENEWALS = 3  # fresh URLs of a video that must all fail for good before it is lost
 
 
 @task(name="download", task_run_name="download", cache_policy=NO_CACHE, persist_result=False)
@@ -94,14 +93,13 @@ async def _fetch(run: Run, file: File) -> tuple[File, Spooled] | None:
                 )
         except (ServiceError, MediaError) as error:
             overdue = datetime.now(UTC) >= file.media.deletes_at
-            gone = overdue or verdicts.download(error) is Verdict.GONE
-            enough = 0 if file.attempt.type is ModelType.IMAGE else 1 if overdue else RENEWALS
-            if gone and renewals >= enough:
+            verdict = verdicts.download(error, file.attempt.type, overdue=overdue)
+            if verdict is Verdict.LOST or (verdict is Verdict.RENEW and overdue and renewals):
                 await run.ledger.lost(
                     file, f"the file could not be had before {file.media.deletes_at}: {error}"
                 )
                 return None
-            if gone and (answered := await _refresh(run, file)):
+            if verdict is Verdict.RENEW and (answered := await _refresh(run, file)):
                 file, renewals = answered, renewals + 1
                 if renewals == 1:
                     continue

@@ -76,9 +76,11 @@ def start_backlot(tmp_path: Path) -> Iterator[Callable[..., Backlot]]:
 
 
 @pytest.fixture
-def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Backing off takes a hundredth of the time."""
-    monkeypatch.setattr(verdicts, "FIRST", verdicts.FIRST / 100)
+def impatient() -> Iterator[None]:
+    """Backing off begins with a hundredth of a second."""
+    verdicts.set_backoff(first=0.01)
+    yield
+    verdicts.set_backoff()
 
 
 @dataclass

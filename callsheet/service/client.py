@@ -81,7 +81,6 @@ _BY_STATUS: dict[int, type[Refusal]] = {  # whatever the body is
     401: InvalidApiKey,
     402: QuotaExceeded,
     429: RateLimit,
-    503: ServerError,
 }
 _BY_STATUS_AND_CODE: dict[tuple[int, str], type[Refusal]] = {
     (400, "invalid_parameter"): InvalidParameter,
@@ -98,6 +97,10 @@ _HINTS: dict[type[Refusal], str] = {
     InvalidApiKey: "Check CALLSHEET_API_KEY (service.api_key_env).",
     QuotaExceeded: "Top up the workspace's balance; the same command goes on from here.",
 }
+
+_OTHER_PROJECT = (
+    "The key seems to be of another project than the one that bought it: check the key and service.base_url."
+)
 
 WINDOW = 60.0
 """Seconds to wait where a `Retry-After` cannot be read: a whole window (INTERFACE 8)."""
@@ -196,7 +199,11 @@ class Client:
         `within` is the seconds for which the caller can wait.
         """
         path = f"/v2/videos/generations/{quote(generation_id, safe='')}"
-        response = await self._read(path, within=within)
+        try:
+            response = await self._read(path, within=within)
+        except NotFound as unknown:
+            unknown.hint = _OTHER_PROJECT
+            raise
         answer = _readable(response, _video.validate_python)
         if isinstance(answer, PendingVideo):
             return Pending(generation_id)

@@ -1,20 +1,22 @@
-"""What each failure means: the table of `docs/architecture.md, "Verdicts"`, a function for each phase.
+"""What each failure means and what to do about it, one function for each phase.
 
-Pure: no I/O and no clock.
+This is the table of `docs/architecture.md, "Verdicts"`. The functions decide and do nothing else: no I/O and
+no clock. Cases that the table does not list:
 
-What the table does not list:
-
-- another 4xx, or a redirect, to a submission: refused for good. Nothing was carried out, and asking the same
-  again would end the same. But 408 is in doubt: gateways say it also when what is behind them was too slow.
-- another 5xx to a submission: with the interface's error body the service says no (the client calls that a
-  `ServerError`); without it, in doubt, as 502 and 504 always are: a gateway may have passed the request on.
-- any other failure of a poll or a download: try again. Reading is free, and nothing may be lost to a guess.
-  A poll's 404 without the interface's error body is one of them: it is not the service that says so.
+- Another 4xx, or a redirect, to a submission: refused for good. Nothing was carried out, and the same request
+  would get the same answer. The exception is 408, which is in doubt: gateways send it when the service behind
+  them is too slow.
+- Another 5xx to a submission: with the interface's error body, the service reports that it failed (the client
+  raises `ServerError`). Without that body it is in doubt. 502 and 504 are always in doubt, because a gateway
+  may have passed the request on.
+- Any other failure of a poll or a download: try again. Reading is free, and nothing may be lost to a guess.
+  A poll's 404 without the interface's error body is one of them: it does not come from the service.
 """
 
 from __future__ import annotations
 
 import random
+from dataclasses import dataclass
 from enum import StrEnum
 
 from callsheet.errors import (
@@ -28,6 +30,7 @@ from callsheet.errors import (
     ServerError,
     ServiceError,
 )
+from callsheet.records import ModelType
 
 
 class Verdict(StrEnum):
@@ -37,22 +40,23 @@ class Verdict(StrEnum):
     """Nothing happened: back off and try again."""
 
     WINDOW_FULL = "window_full"
-    """That type waits for as long as `RateLimit.retry_after` says. Not a failed attempt."""
+    """This model type waits for `RateLimit.retry_after` seconds. Not a failed attempt."""
 
     LANES_FULL = "lanes_full"
-    """Too many at once: wait for a lane. Not a failed attempt."""
+    """Too many generations at once: wait for a lane. Not a failed attempt."""
 
     SAYS_NO = "says_no"
-    """The service could not, and nothing happened: back off, a bounded number of tries, then failed."""
+    """The service reports its own failure, and nothing happened: back off, a bounded number of tries, then
+    failed."""
 
     IN_DOUBT = "in_doubt"
-    """It may have been carried out and paid for: never again without a person or a policy."""
+    """It may have been carried out and paid for: never repeated without a person or a policy."""
 
     REFUSED = "refused"
     """Failed for good; the code is kept."""
 
     STOP_KEY = "stop_key"
-    """The key is not taken: the run stops, because nothing will work. Nothing is lost."""
+    """The service does not accept the key: the run stops, because nothing will work. Nothing is lost."""
 
     STOP_BALANCE = "stop_balance"
     """The balance is used up: no more submissions; what is bought is still collected."""
@@ -61,10 +65,15 @@ class Verdict(StrEnum):
     """Back off and read again: it is free."""
 
     NOT_FOUND = "not_found"
-    """The service does not know the generation. Said repeatedly, it has failed."""
+    """The service does not know the generation under this key. Read again; after several in a row the attempt
+    is in doubt, with its id as evidence. It was accepted, so it is never failed and never free."""
 
-    GONE = "gone"
-    """The URL works no more. A video is polled again for a fresh one; an image is lost."""
+    RENEW = "renew"
+    """The URL no longer works. Poll the video for a fresh one. It is lost only when `deletes_at` has passed
+    and the fresh URL does not work either."""
+
+    LOST = "lost"
+    """The image's `deletes_at` has passed, so the file can no longer be downloaded."""
 
 
 def submit(error: ServiceError) -> Verdict:  # noqa: PLR0911 - one return for each row of the table
@@ -99,26 +108,54 @@ def poll(error: ServiceError) -> Verdict:
             return Verdict.AGAIN
 
 
-def download(error: ServiceError | MediaError) -> Verdict:
-    """What a failed download means."""
+def download(error: ServiceError | MediaError, model_type: ModelType, *, overdue: bool) -> Verdict:
+    """What a failed download means.
+
+    An image has one URL, so it is tried again until `deletes_at`, whatever the answer is: a lagging server at
+    the network's edge may answer 404 for a file that exists. A video is polled for a fresh URL.
+
+    Args:
+        error: the failure.
+        model_type: whether the file is of an image or of a video.
+        overdue: the file's `deletes_at` has passed.
+    """
     match error:
         case InvalidApiKey():
             return Verdict.STOP_KEY
+        case _ if model_type is ModelType.IMAGE:
+            return Verdict.LOST if overdue else Verdict.AGAIN
         case Refusal(status=403 | 404 | 410):
-            return Verdict.GONE
+            return Verdict.RENEW
         case _:
-            return Verdict.AGAIN
+            return Verdict.RENEW if overdue else Verdict.AGAIN
 
 
-FIRST, LONGEST = 1.0, 60.0
-"""Seconds: what `backoff` begins with, and its ceiling."""
+@dataclass
+class _Waits:
+    """Seconds: the first wait of `backoff`, and the longest."""
+
+    first: float = 1.0
+    longest: float = 60.0
+
+
+_waits = _Waits()
+
+
+def set_backoff(first: float = 1.0, longest: float = 60.0) -> None:
+    """Changes the waits of `backoff` in this process, so that tests need not wait; without arguments, resets.
+
+    Args:
+        first: seconds of the first wait.
+        longest: seconds of the longest wait.
+    """
+    _waits.first, _waits.longest = first, longest
 
 
 def backoff(tries: int, jitter: random.Random) -> float:
-    """Seconds to wait after so many failed tries: doubled each time up to `LONGEST`, half of it by chance.
+    """Seconds to wait after this many failed tries: doubled each time up to a limit, and half of it random.
 
     Args:
         tries: how many have failed, from 1.
-        jitter: where chance comes from; it keeps jobs that failed together from coming back together.
+        jitter: the source of randomness; it keeps jobs that failed together from trying again together.
     """
-    return min(LONGEST, FIRST * 2.0 ** min(tries - 1, 30)) * jitter.uniform(0.5, 1.0)
+    return min(_waits.longest, _waits.first * 2.0 ** min(tries - 1, 30)) * jitter.uniform(0.5, 1.0)

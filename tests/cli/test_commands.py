@@ -40,9 +40,9 @@ def callsheet(*words: str, cwd: Path | None = None, **environment: str) -> subpr
     )
 
 
-def refused(done: subprocess.CompletedProcess[str], *words: str) -> None:
-    """Exit 2, with a message that holds all the words, and no stack trace."""
-    assert done.returncode == 2, done.stderr
+def refused(done: subprocess.CompletedProcess[str], *words: str, code: int = 2) -> None:
+    """Exit `code`, with a message that has all the words, and no stack trace."""
+    assert done.returncode == code, done.stderr
     assert "Traceback" not in done.stderr
     for word in words:
         assert word in done.stderr, done.stderr
@@ -207,7 +207,7 @@ def test_bad_batch_files_name_the_place_and_cost_nothing(project: Make) -> None:
 def test_an_unreachable_service_is_named(project: Make) -> None:
     made = project([{"id": "a", "prompt": "x", **STILL}])
     made.set(service={"base_url": "http://127.0.0.1:9"})
-    refused(callsheet("quote", str(made.config)), "http://127.0.0.1:9", "base_url")
+    refused(callsheet("quote", str(made.config)), "http://127.0.0.1:9", "base_url", code=4)
 
 
 def test_the_question_is_whole_and_ctrl_d_is_no(project: Make, prefect: PrefectServer) -> None:

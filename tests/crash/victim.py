@@ -121,7 +121,7 @@ def die(order: dict[str, Any]) -> int:
         failpoints.observer = recorder(Path(order["record"]))
     if "file_size" in order:
         resource.setrlimit(resource.RLIMIT_FSIZE, (order["file_size"], order["file_size"]))
-    verdicts.FIRST = order.get("backoff", 0.01)
+    verdicts.set_backoff(first=order.get("backoff", 0.01))
     tables.BUSY_TIMEOUT = order.get("busy_timeout", tables.BUSY_TIMEOUT)
     try:
         return asyncio.run(generate(load(Path("batch.yaml")))).exit_code

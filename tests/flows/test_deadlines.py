@@ -49,7 +49,7 @@ def test_nothing_is_bought_on_and_on_that_cannot_be_downloaded(project: Callable
     made.set(poll={"timeout": 1})
     made.backlot.service.faults = Observed({"endpoint": "downloads", "do": "error", "status": 503})
     summary = made.run()
-    assert (summary.outcome, summary.stored, summary.exit_code) == ("partial", 0, 3)
+    assert (summary.outcome, summary.stored, summary.exit_code) == ("stopped", 0, 4)
     assert 0 < summary.submissions < 60
     assert "503" in (summary.stop_message or "")
     made.backlot.service.faults = Observed()

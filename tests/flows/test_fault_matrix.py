@@ -50,7 +50,7 @@ class Cell:
         jobs: how many jobs it is tried on.
     """
 
-    kind: str
+    type: str
     endpoint: str
     name: str
     nth: int | list[int] | None
@@ -96,7 +96,7 @@ def submissions(kind: str) -> Iterator[Cell]:
             yield cell(name, nth, "stored")
         if kind == "image":
             yield cell("null-size", nth, "stored")
-            yield cell("expire-url", nth, "lost")
+            yield cell("expire-url", nth, "generated")
         else:
             yield cell("fail-video", nth, "failed", charged=False)
             yield cell("never-finish", nth, "pending", charged=False, then="pending", jobs=1)
@@ -121,7 +121,7 @@ def polls() -> Iterator[Cell]:
         for nth in (1, None):
             yield Cell("video", "status", name, nth, OTHERS[name], "stored")
     yield Cell("video", "status", "expire-url", 1, EXPIRE, "stored")
-    yield Cell("video", "status", "expire-url", None, EXPIRE, "lost")
+    yield Cell("video", "status", "expire-url", None, EXPIRE, "generated", then="stored")
 
 
 def downloads(kind: str) -> Iterator[Cell]:

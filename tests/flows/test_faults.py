@@ -101,17 +101,18 @@ def test_polling_goes_on_through_errors(faulty: Make, fault: dict[str, Any]) -> 
     assert faulty(FILM, {"endpoint": "status"} | fault).run().stored == 1
 
 
-class Forgetful(Faults):
-    """A service that answers polls in this order, and then as it should."""
+class Refusing(Faults):
+    """A service whose endpoint answers with these statuses, one after the other, and then works."""
 
-    def __init__(self, *answers: int) -> None:
+    def __init__(self, endpoint: str, *answers: int) -> None:
         super().__init__()
+        self.endpoint = endpoint
         self.answers = list(answers)
 
     def match(self, endpoint: Any, model: str = "", prompt: str = "") -> Struck:
-        if endpoint == "status" and self.answers:
+        if endpoint == self.endpoint and self.answers:
             status = self.answers.pop(0)
-            raise Refused("not_found" if status == 404 else "server_error", "No.", status=status)
+            raise Refused("server_error" if status >= 500 else "not_found", "No.", status=status)
         return super().match(endpoint, model, prompt)
 
 
@@ -123,7 +124,7 @@ def test_a_video_is_unknown_to_the_service_when_it_says_so_three_times_in_a_row(
     faulty: Make, answers: tuple[int, ...], state: str
 ) -> None:
     made = faulty(FILM)
-    made.backlot.service.faults = Forgetful(*answers)
+    made.backlot.service.faults = Refusing("status", *answers)
     made.run()
     assert made.costs()["state"].to_list() == [state]
 
@@ -139,8 +140,26 @@ def test_a_broken_download_is_fetched_again(faulty: Make, fault: dict[str, Any])
     assert charged(made) == Decimal("0.0015")
 
 
+@pytest.mark.parametrize("status", [403, 404, 410])
+def test_an_image_whose_url_is_not_found_for_a_while_is_not_lost(faulty: Make, status: int) -> None:
+    made = faulty(STILL)
+    made.backlot.service.faults = Refusing("downloads", status, status)
+    assert (made.run().stored, charged(made)) == (1, Decimal("0.0015"))
+
+
+def test_an_image_whose_url_does_not_work_stays_paid_for_until_its_deletion(faulty: Make) -> None:
+    made = faulty(STILL)
+    made.backlot.service.faults = Refusing("downloads", *[404] * 1000)
+    made.set(poll={"timeout": 0.5})
+    first = made.run()
+    assert (first.lost, first.pending) == (0, 1)
+    made.backlot.service.faults = Faults()
+    second = made.run()
+    assert (second.stored, second.submissions) == (1, 0)
+
+
 def test_an_image_that_can_no_longer_be_had_is_lost_and_paid_for(faulty: Make) -> None:
-    made = faulty(STILL, {"endpoint": "images", "do": "expire_url"})
+    made = faulty(STILL, {"endpoint": "images", "do": "expire_url"}, media_ttl=1)
     summary = made.run()
     assert (summary.lost, summary.exit_code, summary.spent) == (1, 3, Decimal("0.0015"))
 
@@ -171,7 +190,7 @@ def test_a_video_that_the_service_cannot_be_asked_about_is_left_for_the_next_run
     made = faulty(FILM, expired, unasked, video_seconds=0, media_ttl=1)
     made.set(poll={"timeout": 1.5})
     first = made.run()
-    assert (first.lost, first.pending, first.exit_code) == (0, 1, 3)
+    assert (first.lost, first.pending, first.exit_code, first.stop_reason) == (0, 1, 4, "service")
     made.backlot.service.faults = Faults()
     assert made.run().lost == 1
 

@@ -131,8 +131,45 @@ def test_each_code_has_its_error(status: int, code: str, kind: type[Refusal]) ->
 
 def test_every_refusal_of_the_tree_is_reachable() -> None:
     drawn = {kind for _, kind in inspect.getmembers(errors, inspect.isclass) if issubclass(kind, Refusal)}
-    made = {*client_module._BY_STATUS.values(), *client_module._BY_STATUS_AND_CODE.values()}
+    made = {ServerError, *client_module._BY_STATUS.values(), *client_module._BY_STATUS_AND_CODE.values()}
     assert drawn - made == {Refusal, UnexpectedAnswer}
+
+
+@pytest.mark.parametrize("status", [500, 501, 503, 599])
+def test_a_failure_without_the_error_body_may_come_from_a_proxy(status: int) -> None:
+    """The proxy may have passed a request on, so only the service's own error body rules that out."""
+    with pytest.raises(UnexpectedAnswer) as caught:
+        ask(page(status), image)
+    assert caught.value.code == f"http_{status}"
+    with pytest.raises(ServerError):
+        ask(error_reply(status, "server_error"), image)
+
+
+def test_a_generation_that_this_key_does_not_know_may_be_of_another_project() -> None:
+    with pytest.raises(NotFound) as caught:
+        ask(error_reply(404, "not_found"), lambda client: client.video("req-1"))
+    assert "another project" in caught.value.hint
+    assert "service.base_url" in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    "answer, exit_code",
+    [
+        (error_reply(401, "invalid_api_key"), 4),
+        (error_reply(402, "quota_exceeded"), 4),
+        (error_reply(429, "rate_limit"), 4),
+        (error_reply(500, "server_error"), 4),
+        (page(502), 4),
+        (json_reply("?"), 4),
+        (page(404), 2),
+        (error_reply(400, "invalid_parameter"), 2),
+    ],
+    ids=["401", "402", "429", "500", "502-html", "unreadable", "404-html", "400"],
+)
+def test_a_service_that_is_down_is_not_a_wrong_config(answer: Behaviour, exit_code: int) -> None:
+    with pytest.raises(CallsheetError) as caught:
+        ask(answer, lambda client: client.video("req-1"))
+    assert caught.value.exit_code == exit_code
 
 
 def test_an_answer_without_the_error_body_keeps_its_status_as_code() -> None:
@@ -531,7 +568,7 @@ def test_a_download_that_breaks_off_says_so() -> None:
 def test_a_refused_download_keeps_its_status_and_its_signature_to_itself() -> None:
     with serve(page(403)) as server, pytest.raises(UnexpectedAnswer) as caught:
         run(server.url, lambda client: fetch(client, server.url + "/f?sig=hidden"))
-    assert verdicts.download(caught.value) is Verdict.GONE
+    assert verdicts.download(caught.value, ModelType.VIDEO, overdue=False) is Verdict.RENEW
     assert "hidden" not in str(caught.value)
 
 
@@ -639,7 +676,7 @@ def test_the_backlot_s_refusals(backlot: Backlot) -> None:
         with pytest.raises(UnexpectedAnswer) as forged:
             async with client.download(f"{backlot.base_url}/v2/downloads/req-none/0?exp=1&sig=x"):
                 pass
-        assert verdicts.download(forged.value) is Verdict.GONE
+        assert verdicts.download(forged.value, ModelType.VIDEO, overdue=False) is Verdict.RENEW
 
     run(backlot.base_url, try_all, key=backlot.api_key)
     with pytest.raises(InvalidApiKey):

@@ -30,6 +30,7 @@ from callsheet.errors import (
     ServiceError,
     UnexpectedAnswer,
 )
+from callsheet.records import ModelType
 from callsheet.service import client as client_module
 from callsheet.service import verdicts
 from callsheet.service.client import Client
@@ -91,12 +92,35 @@ def test_a_poll_goes_on_unless_the_key_or_the_generation_is_unknown() -> None:
         assert verdicts.poll(error) is special.get(type(error), Verdict.AGAIN)
 
 
-def test_a_download_goes_on_unless_the_url_is_gone() -> None:
-    for error in ERRORS:
+DOWNLOAD_ERRORS: list[ServiceError | MediaError] = [*ERRORS, MediaError("short")]
+
+
+@pytest.mark.parametrize("overdue, verdict", [(False, Verdict.AGAIN), (True, Verdict.LOST)])
+def test_an_image_is_downloaded_again_until_its_deletion_whatever_the_answer_is(
+    overdue: bool, verdict: Verdict
+) -> None:
+    for error in DOWNLOAD_ERRORS:
+        expected = Verdict.STOP_KEY if isinstance(error, InvalidApiKey) else verdict
+        assert verdicts.download(error, ModelType.IMAGE, overdue=overdue) is expected
+
+
+@pytest.mark.parametrize("overdue", [False, True])
+def test_a_video_is_polled_for_a_fresh_url_when_its_url_no_longer_works(overdue: bool) -> None:
+    for error in DOWNLOAD_ERRORS:
         gone = isinstance(error, Refusal) and error.status in {403, 404, 410}
-        other = Verdict.STOP_KEY if isinstance(error, InvalidApiKey) else Verdict.AGAIN
-        assert verdicts.download(error) is (Verdict.GONE if gone else other)
-    assert verdicts.download(MediaError("short")) is Verdict.AGAIN
+        expected = Verdict.RENEW if gone or overdue else Verdict.AGAIN
+        if isinstance(error, InvalidApiKey):
+            expected = Verdict.STOP_KEY
+        assert verdicts.download(error, ModelType.VIDEO, overdue=overdue) is expected
+
+
+def test_tests_need_not_wait_for_a_backoff() -> None:
+    verdicts.set_backoff(first=0.01, longest=0.02)
+    try:
+        assert max(verdicts.backoff(tries, random.Random(7)) for tries in range(1, 50)) <= 0.02
+    finally:
+        verdicts.set_backoff()
+    assert verdicts.backoff(1, random.Random(7)) >= 0.5
 
 
 def test_backoff_doubles_up_to_a_minute_and_half_of_it_is_chance() -> None:
@@ -145,7 +169,7 @@ CASES: dict[str, tuple[Behaviour, Verdict]] = {
     "504 with a page": (page(504), Verdict.IN_DOUBT),
     "500 with a page": (page(500), Verdict.IN_DOUBT),
     "500 with the error body": (error_reply(500, "server_error"), Verdict.SAYS_NO),
-    "503 with a page": (page(503), Verdict.SAYS_NO),
+    "503 with a page": (page(503), Verdict.IN_DOUBT),
     "503 with the error body": (error_reply(503, "server_error"), Verdict.SAYS_NO),
     "429": (error_reply(429, "rate_limit"), Verdict.LANES_FULL),
     "429 with Retry-After": (error_reply(429, "rate_limit", {"Retry-After": "7"}), Verdict.WINDOW_FULL),

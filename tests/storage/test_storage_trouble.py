@@ -140,7 +140,7 @@ def test_a_store_that_refuses_in_mid_run_stops_the_buying_and_loses_nothing(
     shop.proxy.trouble = begin(shop)
     first = shop.project.run()
     assert "Traceback" not in "".join(capfd.readouterr())
-    assert (first.exit_code, first.outcome, first.stop_reason) == (3, "partial", "storage")
+    assert (first.exit_code, first.outcome, first.stop_reason) == (4, "stopped", "storage")
     assert f"{shop.url}/media" in (first.stop_message or "")
     assert told in (first.stop_message or "")
     bought = shop.bought
