@@ -9,7 +9,6 @@ import asyncio
 import os
 import random
 import signal
-import threading
 import time
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
@@ -23,6 +22,7 @@ import anyio
 from anyio.abc import TaskGroup
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
+from callsheet import signals
 from callsheet.config.settings import Settings
 from callsheet.errors import CallsheetError, ConfigError, Interrupted, LedgerError, NoLane, Stop, as_stop
 from callsheet.ledger import leases
@@ -269,29 +269,24 @@ async def _watch_lanes(run: Run) -> None:
 
 @contextmanager
 def _listening(run: Run) -> Iterator[None]:
-    """The first signal to end stops the run politely; a second one, or `GRACE` seconds, at once.
+    """The first signal ends the run politely; a second one, or `GRACE` seconds, at once.
 
-    Stopping at once loses nothing either: what was on the wire is in doubt for the next run.
+    At once means: a request whose answer has not come is in doubt for the next run.
     """
-    if threading.current_thread() is not threading.main_thread():
-        yield  # only the main thread hears signals
-        return
     loop, body = asyncio.get_running_loop(), asyncio.current_task()
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    assert body is not None  # noqa: S101 - a coroutine runs in a task
+    timers: list[asyncio.TimerHandle] = []
 
-    def heard(number: signal.Signals) -> None:
-        if run.interrupted and body:
-            body.cancel()
+    def end(number: signal.Signals) -> None:
+        if run.interrupted:
+            signals.cancel(body, number)
         else:
             run.interrupt(number.name)
-            if body:
-                loop.call_later(GRACE, body.cancel)
+            timers.append(loop.call_later(GRACE, signals.cancel, body, number))
 
-    for number in before:
-        loop.add_signal_handler(number, heard, number)
     try:
-        yield
+        with signals.listening(end):
+            yield
     finally:
-        for number, handler in before.items():
-            loop.remove_signal_handler(number)
-            signal.signal(number, handler)
+        for timer in timers:
+            timer.cancel()

@@ -1,4 +1,4 @@
-"""The Prefect server of a run: the one that is configured, or one that the run brings along."""
+"""The Prefect server of a run: the one that is configured, or one that the demo starts."""
 
 from __future__ import annotations
 
@@ -11,22 +11,28 @@ from callsheet.config.yaml_lines import masked
 from callsheet.errors import ConfigError
 
 
-def start_server() -> None:
-    """Starts it now, and deaf to Ctrl-C; where `PREFECT_API_URL` names another, sees that this one is there.
+def configured_server() -> str | None:
+    """The API's address in Prefect's settings, where they name one."""
+    url: str | None = PREFECT_API_URL.value()
+    return url
 
-    A terminal sends Ctrl-C to every process of the command. The server would end before the run does, and
-    Prefect's client would ask it again and again before each step of the run's polite end.
+
+def start_server() -> None:
+    """Checks that the configured server answers; where none is configured, starts one for this process.
+
+    A terminal sends Ctrl-C to every process of the command, and the server must not end before the run does:
+    it ignores Ctrl-C.
 
     Raises:
-        ConfigError: it cannot be reached.
+        ConfigError: the server cannot be reached.
     """
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # what is started now inherits it
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # the server's process inherits it
     try:
-        client = get_client(sync_client=True)  # the server is started with the first client
+        client = get_client(sync_client=True)  # starts the server, where it has to be started
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
     if wrong := client.api_healthcheck():
         raise ConfigError(
             f"the Prefect server at {masked(PREFECT_API_URL.value() or '')} cannot be reached: {wrong}",
-            hint="It takes some 20 seconds to start. Without PREFECT_API_URL a run brings its own along.",
+            hint="A server takes some 20 seconds to start. With --without-prefect the run needs none.",
         )

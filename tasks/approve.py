@@ -1,11 +1,9 @@
-"""Approve: the plan beside the ledger, the balance and the budget; and a person's word where it is needed.
+"""Approve: the quote is shown, and a person is asked where `budget.approve_above` wants it.
 
-A plain function, not a task: it takes no time of its own, and its quote belongs to the flow run.
+A plain function, not a step: it takes no time, and its quote belongs to the page of the whole run.
 """
 
 from __future__ import annotations
-
-from prefect.artifacts import acreate_table_artifact
 
 from callsheet.config.settings import Settings
 from callsheet.errors import Stop
@@ -14,6 +12,7 @@ from callsheet.pricing.plan import Plan
 from callsheet.pricing.quote import Quote
 from callsheet.service.client import Client
 from callsheet.watch import WATCHER
+from tasks import artifacts
 
 
 async def approve(
@@ -32,8 +31,7 @@ async def approve(
     """
     quote = await quotes.quote_plan(plan, settings, client)
     WATCHER.get().quoted(quote)
-    facts = "\n".join(f"- **{name}**: {fact}" for name, fact in quote.facts())
-    await acreate_table_artifact(quote.table(), key="quote", description=facts)
+    await artifacts.show_quote(quote)
     stop = quote.objection(settings)
     if stop is None and not approved:
         needed = quotes.approval_needed(quote, settings)

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from prefect.blocks.system import Secret
-
 from callsheet.config.settings import Settings
 from callsheet.errors import ConfigError
 from callsheet.service.client import Client
@@ -25,6 +23,8 @@ async def connect(settings: Settings) -> Client:
     block = settings.service.api_key_block
     if block is None:
         return Client(settings.service.base_url, api_key(settings.service.api_key_env))
+    from prefect.blocks.system import Secret
+
     try:
         secret: Any = await Secret.aload(block)
     except ValueError as error:

@@ -14,8 +14,6 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 import anyio
-from prefect import task
-from prefect.cache_policies import NO_CACHE
 
 from callsheet import failpoints
 from callsheet.errors import MediaError, ServiceError, StorageConflict, StorageError
@@ -28,12 +26,13 @@ from callsheet.session import Run
 from callsheet.storage import spool as media
 from callsheet.storage.spool import Spooled
 from callsheet.watch import WATCHER
+from tasks.step import step
 
 SIDE_BY_SIDE = 16  # downloads at once: enough to fill a line, few enough for a heap by deadline to matter
 STORE_TRIES = 3  # a store that refuses this often is left for the next run
 
 
-@task(name="download", task_run_name="download", cache_policy=NO_CACHE, persist_result=False)
+@step
 async def download(run: Run) -> None:
     """Downloads the files of earlier runs and of this one, the most urgent first."""
     order = itertools.count()

@@ -8,20 +8,19 @@ from __future__ import annotations
 
 import anyio
 from anyio.streams.memory import MemoryObjectSendStream
-from prefect import task
-from prefect.cache_policies import NO_CACHE
 
 from callsheet.errors import KeyRefused, ServiceError
 from callsheet.records import Attempt, Failed, File, Generation, Pending
 from callsheet.service import verdicts
 from callsheet.service.verdicts import Verdict
 from callsheet.session import Run
+from tasks.step import step
 
 NOT_FOUND_TRIES = 3  # a 404 may be a replica that lags; three in a row are the truth
 LAST_ANSWER = 5.0  # seconds for an answer at the end of the run's patience
 
 
-@task(name="poll", task_run_name="poll", cache_policy=NO_CACHE, persist_result=False)
+@step
 async def poll(run: Run) -> None:
     """Polls the videos of earlier runs and of this one, all side by side."""
     with run.files.end() as files:

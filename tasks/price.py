@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from prefect import task
-from prefect.cache_policies import NO_CACHE
-
 from callsheet.batches.read import Batch
 from callsheet.config.settings import Settings
 from callsheet.pricing.plan import Plan
 from callsheet.pricing.planning import price_batch
 from callsheet.service.client import Client
+from tasks.step import step
 
 
-@task(name="price", task_run_name="price", cache_policy=NO_CACHE, persist_result=False)
+@step
 async def price(batch: Batch, settings: Settings, client: Client) -> Plan:
     """Prices every job and freezes the plan (`planning.price_batch`)."""
     return await price_batch(batch, settings, client)

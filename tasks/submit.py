@@ -15,8 +15,6 @@ from typing import Any
 
 import anyio
 from anyio.streams.memory import MemoryObjectSendStream
-from prefect import task
-from prefect.cache_policies import NO_CACHE
 
 from callsheet import failpoints
 from callsheet.errors import (
@@ -35,6 +33,7 @@ from callsheet.records import Attempt, File, Job, ModelType
 from callsheet.service import verdicts
 from callsheet.service.verdicts import Verdict
 from callsheet.session import Run
+from tasks.step import step
 
 BLOCK = 50  # jobs that are reserved in one transaction
 AHEAD = 500  # jobs that wait for their turn at once: how far images and videos may overtake each other
@@ -42,7 +41,7 @@ UNREACHABLE_TRIES = 8  # times that one job's request may fail to leave before t
 _UNSAID = (None, None, None)  # an answer without X-RateLimit-*
 
 
-@task(name="submit", task_run_name="submit", cache_policy=NO_CACHE, persist_result=False)
+@step
 async def submit(run: Run) -> None:
     """Buys the plan's jobs, in its order, as fast as the limits allow, until the budget's wall."""
     with run.videos.end() as videos, run.files.end() as files:

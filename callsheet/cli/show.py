@@ -5,8 +5,8 @@ Progress and notes go to stderr, results to stdout, so that `--json` and pipes s
 
 from __future__ import annotations
 
-import signal
 import sys
+import termios
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from decimal import Decimal
@@ -19,6 +19,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsed
 from rich.progress import Progress as Bar
 from rich.table import Table
 
+from callsheet import signals
 from callsheet.errors import CallsheetError
 from callsheet.ledger.doubts import Evidence
 from callsheet.pricing.quote import Quote
@@ -41,6 +42,10 @@ class Terminal:
         self._last = time.monotonic()
         self._status = err.status("Starting Prefect ...")
 
+    def unseen(self) -> None:
+        """Says that the run is not in any UI, and how it would be."""
+        err.print("[dim]This run is not in a Prefect UI; PREFECT_API_URL names the server of one.[/]")
+
     def start(self) -> None:
         """Says that something slow begins."""
         if err.is_terminal:
@@ -57,15 +62,14 @@ class Terminal:
         """Asks, where there is a terminal to ask on."""
         if not (sys.stdin.isatty() and err.is_terminal):
             return False
-        heard = signal.signal(signal.SIGINT, signal.default_int_handler)  # asyncio's waits for the answer
+        termios.tcflush(sys.stdin, termios.TCIFLUSH)  # what was typed before the question is no answer to it
+        question = rf"Buy {quote.to_buy} jobs for [bold]{dollars(quote.quoted)} USD[/]? \[y/N] "
         try:
-            question = rf"Buy {quote.to_buy} jobs for [bold]{dollars(quote.quoted)} USD[/]? \[y/N] "
-            return err.input(question).strip().lower() in ("y", "yes")
+            with signals.raised():
+                return err.input(question).strip().lower() in ("y", "yes")
         except EOFError:
             err.print()
             return False
-        finally:
-            signal.signal(signal.SIGINT, heard)
 
     def progress(self, progress: Progress) -> None:
         """A live bar on a terminal, else a line now and then."""

@@ -4,14 +4,14 @@
 (a line of JSON on stdin), so that a kill costs the run and not the imports. For each it writes the exit code:
 -9 for one that was killed. An order has `folder`, `environment`, and some of
 
-    kill: {point, nth}     the victim kills itself at the nth passing of a named point (`callsheet.points`)
+    kill: {point, nth}     it kills itself at the nth passing of a named point (`callsheet.failpoints`)
     kill: {after}          it is killed from outside after so many seconds
     busy_timeout           seconds that it waits for a ledger that another process has locked
     move                   {point, nth, files, to}: at this point these files are moved to another folder
     file_size              no file that it writes can grow beyond so many bytes: a disk that is full
     record                 a file that gets the name of every point that is passed
 
-The victim is the flow `generate-batch` without Prefect: the same parts and the same steps.
+It runs `flows.pipeline.generate`, as `callsheet run` does where no Prefect server is configured.
 """
 
 from __future__ import annotations
@@ -30,22 +30,11 @@ from pathlib import Path
 from typing import Any
 
 from callsheet import failpoints
-from callsheet.batches import read as batches
 from callsheet.cli.main import known_error
 from callsheet.config.load import load
-from callsheet.config.settings import Settings
 from callsheet.ledger import tables
-from callsheet.pricing import quote
-from callsheet.pricing.planning import price_batch
-from callsheet.report import report
-from callsheet.report.report import Summary
 from callsheet.service import verdicts
-from callsheet.service.client import Client
-from callsheet.session import api_key, open_run
-from callsheet.storage.store import Store
-from tasks.download import download
-from tasks.poll import poll
-from tasks.submit import submit
+from flows.pipeline import generate
 
 
 def killer(point: str, nth: int) -> Callable[[str], None]:
@@ -84,27 +73,6 @@ def recorder(path: Path) -> Callable[[str], None]:
     return observe
 
 
-async def generate(settings: Settings) -> Summary:
-    """Buys the batch and stores it, as `flows.generate` does."""
-    async with Client(settings.service.base_url, api_key(settings.service.api_key_env)) as client:
-        batch = await asyncio.to_thread(batches.read, settings)
-        plan = await price_batch(batch, settings, client)
-        quoted = await quote.quote_plan(plan, settings, client)
-        async with open_run(settings, client, quote=quoted, stop=quoted.objection(settings)) as run:
-            async with asyncio.TaskGroup() as steps:
-                for step in (submit, poll, download):
-                    steps.create_task(step.fn(run))
-            return await report.write(
-                run.ledger,
-                Store(settings.report.url),
-                plan=plan,
-                stop=run.stop,
-                seconds=time.monotonic() - run.began,
-                submissions=run.limits.submissions,
-                rate_limited=run.limits.rate_limited,
-            )
-
-
 def die(order: dict[str, Any]) -> int:
     """Carries out one order, in the forked process; returns its exit code if it is let live."""
     os.chdir(order["folder"])
@@ -121,10 +89,10 @@ def die(order: dict[str, Any]) -> int:
         failpoints.observer = recorder(Path(order["record"]))
     if "file_size" in order:
         resource.setrlimit(resource.RLIMIT_FSIZE, (order["file_size"], order["file_size"]))
-    verdicts.set_backoff(first=order.get("backoff", 0.01))
+    verdicts.FIRST = order.get("backoff", 0.01)
     tables.BUSY_TIMEOUT = order.get("busy_timeout", tables.BUSY_TIMEOUT)
     try:
-        return asyncio.run(generate(load(Path("batch.yaml")))).exit_code
+        return asyncio.run(generate(load(Path("batch.yaml")), approved=False)).exit_code
     except BaseException as error:  # noqa: BLE001 - a forked process must not run on in its parent's code
         traceback.print_exc()
         first = known_error(error)

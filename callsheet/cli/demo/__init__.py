@@ -1,6 +1,6 @@
 """The demo's batch, as package data: a config, its prompts and a reference image.
 
-It copies files and knows nothing else; `callsheet demo` is in `callsheet/cli/main.py`.
+It copies files and knows nothing else; the command is in `command.py`.
 """
 
 from __future__ import annotations

@@ -1,0 +1,122 @@
+"""`quote`, `run`, `collect` and `status`: the commands that a batch needs."""
+
+from __future__ import annotations
+
+import asyncio
+import json as jsonlib
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from callsheet import signals
+from callsheet.cli.options import (
+    Config,
+    Json,
+    Sets,
+    WithoutPrefect,
+    Yes,
+    load_settings,
+    open_client,
+    open_ledger,
+)
+from callsheet.cli.running import run_watched
+
+if TYPE_CHECKING:
+    from callsheet.pricing.quote import Quote
+    from callsheet.report.report import Summary
+
+
+def run(
+    config: Config,
+    set_: Sets = None,
+    yes: Yes = False,
+    without_prefect: WithoutPrefect = False,
+    json: Json = False,
+) -> None:
+    """Buy every job of a batch that is not bought yet, and store its media.
+
+    Any stop is a pause: the same command goes on where the last one ended, and pays for nothing twice.
+
+    Exit codes: 0 all stored; 2 bad config or input, nothing spent; 3 finished or broken off, and some jobs
+    failed, are in doubt, lost or pending; 4 stopped early by budget, balance, key or for want of a yes.
+    """
+    settings = load_settings(config, set_)  # a bad config is reported at once
+
+    async def plain() -> Any:
+        from flows.pipeline import generate
+
+        return await generate(settings, approved=yes)
+
+    async def flow() -> Any:
+        from flows.generate import generate_batch
+
+        return await generate_batch(str(config), set_ or [], yes)
+
+    _print(run_watched(plain, flow, without_prefect=without_prefect), json)
+
+
+def collect(
+    config: Config, set_: Sets = None, without_prefect: WithoutPrefect = False, json: Json = False
+) -> None:
+    """Poll and download what is paid for already. Never buys."""
+    settings = load_settings(config, set_)
+
+    async def plain() -> Any:
+        from flows.pipeline import collect
+
+        return await collect(settings)
+
+    async def flow() -> Any:
+        from flows.collect import collect_media
+
+        return await collect_media(str(config), set_ or [])
+
+    _print(run_watched(plain, flow, without_prefect=without_prefect), json)
+
+
+def quote(config: Config, set_: Sets = None, json: Json = False) -> None:
+    """Price a batch exactly, and list what is wrong with which line. Buys nothing."""
+    from callsheet.cli import show
+    from callsheet.pricing.quote import quote_batch
+
+    settings = load_settings(config, set_)
+
+    async def price() -> Quote:
+        with signals.cancelled_by_signals():
+            async with await open_client(settings) as client:
+                return await quote_batch(settings, client)
+
+    made = asyncio.run(price())
+    if json:
+        typer.echo(jsonlib.dumps(made.as_json()))
+    else:
+        show.show_quote(made)
+
+
+def status(config: Config, set_: Sets = None, json: Json = False) -> None:
+    """Say how a batch stands, from the ledger alone."""
+    from callsheet.cli import show
+    from callsheet.ledger import queries
+
+    settings = load_settings(config, set_)
+
+    async def read() -> Any:
+        async with open_ledger(settings) as ledger:
+            return await ledger.read(queries.totals)
+
+    totals = asyncio.run(read())
+    if json:
+        typer.echo(jsonlib.dumps({"batch": settings.batch} | totals.as_json()))
+    else:
+        show.show_status(settings.batch, totals)
+
+
+def _print(summary: Summary, json: bool) -> None:
+    """Prints a run's summary, and ends with its exit code."""
+    from callsheet.cli import show
+
+    if json:
+        typer.echo(jsonlib.dumps(summary.as_json()))
+    else:
+        show.show_summary(summary)
+    raise typer.Exit(summary.exit_code)

@@ -1,0 +1,58 @@
+"""`demo`: a real batch against a service on this machine."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from callsheet.cli.demo import demo_config
+from callsheet.cli.options import load_settings
+from callsheet.cli.running import run_flow
+from callsheet.errors import ConfigError
+
+KEY = "sk_demo"
+BACKLOT = (
+    *("--state", "out/demo/backlot", "--api-key", KEY, "--balance", "25.0000"),
+    *("--image-seconds", "1.5", "--video-seconds", "6", "--concurrency", "8"),
+)
+PORT = Path("out/demo/port")  # where files of an unfinished demo wait: the port is in their URLs
+
+
+def demo() -> None:
+    """Run a real batch against a service on this machine: no account, no money, real images and videos."""
+    from backlot.errors import SettingsError
+    from backlot.server import spawn
+    from callsheet.cli import show
+
+    config = demo_config()
+    port = PORT.read_text() if PORT.exists() else "0"
+    terminal = show.Terminal()
+    try:
+        with spawn(*BACKLOT, "--port", port) as (base_url, _):
+            PORT.write_text(base_url.rpartition(":")[2])
+            os.environ |= {"CALLSHEET_BASE_URL": base_url, "CALLSHEET_API_KEY": KEY}
+            show.err.print(f"The backlot, a service in a box, listens at {base_url}.")
+            load_settings(config, None)
+
+            async def flow() -> Any:
+                from flows.generate import generate_batch
+
+                return await generate_batch(str(config))
+
+            summary = run_flow(flow, terminal)
+    except SettingsError:
+        raise ConfigError(
+            "the demo's backlot did not start",
+            hint="The line above says why. End what is in its way, or start afresh: rm -r out/demo",
+        ) from None
+    finally:
+        terminal.close()
+    if not summary.pending:
+        PORT.unlink(missing_ok=True)
+    show.show_summary(summary)
+    show.show_demo(summary)
+    # The demo has a row that the service refuses, on purpose.
+    raise typer.Exit(0 if summary.outcome in ("complete", "partial") else summary.exit_code)

@@ -1,0 +1,70 @@
+"""The arguments and options that several commands share, and what the commands make of them."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from callsheet.config.settings import Settings
+    from callsheet.ledger.ledger import Ledger
+    from callsheet.service.client import Client
+
+Config = Annotated[Path, typer.Argument(metavar="CONFIG", help="The config file (YAML).", show_default=False)]
+OptionalConfig = Annotated[
+    Path | None,
+    typer.Argument(
+        metavar="[CONFIG]",
+        help="A config file; without it, the environment says which service.",
+        show_default=False,
+    ),
+]
+Sets = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="A.B=VALUE", help="Change one setting of the config; repeatable."),
+]
+Json = Annotated[
+    bool, typer.Option("--json", help="Print one JSON object on stdout, and nothing else there.")
+]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Buy also above budget.approve_above.")]
+WithoutPrefect = Annotated[
+    bool,
+    typer.Option("--without-prefect", help="Run outside of Prefect, also where a server is configured."),
+]
+
+
+def load_settings(config: Path, overrides: list[str] | None) -> Settings:
+    """The config file, checked, with the values of `--set`.
+
+    Raises:
+        ConfigError: see `callsheet.config.load.load`.
+    """
+    from callsheet.config.load import load
+
+    return load(config, overrides or ())
+
+
+async def open_client(settings: Settings) -> Client:
+    """The service's client. Prefect is imported only where the key is in one of its blocks."""
+    from callsheet.cli.running import quiet_prefect
+    from tasks.connect import connect
+
+    if settings.service.api_key_block:
+        quiet_prefect()
+    return await connect(settings)
+
+
+@asynccontextmanager
+async def open_ledger(settings: Settings) -> AsyncIterator[Ledger]:
+    """The batch's ledger, for reading; it is closed at the end."""
+    from callsheet.ledger.ledger import Ledger
+
+    ledger = await Ledger.open(settings.ledger.url, settings.batch)
+    try:
+        yield ledger
+    finally:
+        await ledger.close()

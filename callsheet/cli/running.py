@@ -1,0 +1,118 @@
+"""Runs a batch for the person at the terminal, on the configured Prefect server or without Prefect.
+
+Importing Prefect takes two seconds, and a server for one command shows nobody anything. So Prefect is
+imported only where its settings may name a server.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from callsheet import signals
+from callsheet.errors import CallsheetError
+
+if TYPE_CHECKING:
+    from callsheet.cli.show import Terminal
+    from callsheet.report.report import Summary
+
+Start = Callable[[], "Awaitable[Summary]"]
+
+
+def quiet_prefect() -> None:
+    """Sets what Prefect does on this terminal; to be called before Prefect is imported."""
+    # The watcher tells a person what they should know, in our words.
+    logging.disable(logging.ERROR)
+    os.environ.setdefault("PREFECT_INTERNAL_LOGGING_LEVEL", "CRITICAL")
+    os.environ.setdefault("PREFECT_CLIENT_MAX_RETRIES", "2")  # the default waits a minute for a lost server
+    os.environ.setdefault("PREFECT_SERVER_ANALYTICS_ENABLED", "false")  # offline, it prints stack traces
+
+
+def server_is_configured() -> bool:
+    """Whether Prefect's settings name a server: `PREFECT_API_URL`, a profile, or a settings file.
+
+    Prefect itself is asked only where one of these exists.
+    """
+    home = Path(os.environ.get("PREFECT_HOME", "~/.prefect")).expanduser()
+    files = [os.environ.get("PREFECT_PROFILES_PATH", home / "profiles.toml"), "prefect.toml", ".env"]
+    if "PREFECT_API_URL" in os.environ:
+        return bool(os.environ["PREFECT_API_URL"])
+    if "PREFECT_PROFILE" not in os.environ and not any(map(_may_configure, [*files, "pyproject.toml"])):
+        return False
+    quiet_prefect()
+    from flows.server import configured_server
+
+    return bool(configured_server())
+
+
+def _may_configure(file: str | Path) -> bool:
+    try:
+        text = Path(file).read_text(errors="replace")
+    except OSError:
+        return False
+    return "PREFECT_API_URL" in text or "[tool.prefect" in text or Path(file).name == "prefect.toml"
+
+
+def run_watched(plain: Start, flow: Start, *, without_prefect: bool) -> Summary:
+    """Runs a batch in this process, with the terminal as its watcher.
+
+    Args:
+        plain: carries out the steps.
+        flow: carries out the same steps as a flow run of Prefect.
+        without_prefect: `plain`, also where a server is configured.
+
+    Raises:
+        ConfigError: the configured Prefect server cannot be reached; nothing was bought.
+        Interrupted: a signal came before the buying began, or a second one.
+    """
+    from callsheet.cli.show import Terminal
+
+    terminal = Terminal()
+    try:
+        if without_prefect or not server_is_configured():
+            terminal.unseen()
+            return asyncio.run(_watched(plain, terminal))
+        return run_flow(flow, terminal)
+    finally:
+        terminal.close()
+
+
+def run_flow(flow: Start, terminal: Terminal) -> Summary:
+    """Runs a flow of Prefect in this process.
+
+    Raises:
+        ConfigError: the Prefect server cannot be reached; nothing was bought.
+    """
+    quiet_prefect()
+    terminal.start()
+
+    async def tagged() -> Summary:
+        from flows.names import tagged
+        from flows.server import start_server
+
+        await asyncio.to_thread(start_server)
+        with tagged():
+            return await flow()
+
+    try:
+        return asyncio.run(_watched(tagged, terminal))
+    except CallsheetError:
+        raise
+    except Exception as error:
+        if terminal.summary is None:
+            raise
+        # The batch is done and reported: only Prefect, by which people watch it, has lost sight of it.
+        terminal.note(f"Prefect could not record the end of the run: {error}")
+        return terminal.summary
+
+
+async def _watched(start: Start, terminal: Terminal) -> Summary:
+    from callsheet.watch import WATCHER
+
+    WATCHER.set(terminal)
+    with signals.cancelled_by_signals():
+        return await start()

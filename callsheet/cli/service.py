@@ -1,0 +1,70 @@
+"""`models` and `balance`: what the service offers, and what the workspace can spend."""
+
+from __future__ import annotations
+
+import asyncio
+import json as jsonlib
+import os
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+import typer
+
+from callsheet.cli.options import Json, OptionalConfig, Sets, load_settings, open_client
+from callsheet.errors import ConfigError
+from callsheet.records import dollars
+
+if TYPE_CHECKING:
+    from callsheet.service.client import Client
+
+T = TypeVar("T")
+
+
+def models(config: OptionalConfig = None, set_: Sets = None, json: Json = False) -> None:
+    """List the service's models, what they take, and their prices."""
+    from callsheet.cli import show
+
+    catalogue = asyncio.run(_ask(config, set_, lambda client: client.models()))
+    if json:
+        typer.echo(jsonlib.dumps({"models": [model.model_dump(mode="json") for model in catalogue.values()]}))
+    else:
+        show.show_models(catalogue.values())
+
+
+def balance(config: OptionalConfig = None, set_: Sets = None, json: Json = False) -> None:
+    """Say what the workspace has to spend."""
+    amount = asyncio.run(_ask(config, set_, lambda client: client.balance()))
+    if json:
+        typer.echo(jsonlib.dumps({"balance": dollars(amount), "currency": "USD"}))
+    else:
+        typer.echo(f"{dollars(amount)} USD")
+
+
+async def _ask(
+    config: Path | None, overrides: list[str] | None, question: Callable[[Client], Awaitable[T]]
+) -> T:
+    """Asks the service one question, with a config or with the environment alone."""
+    from callsheet import signals
+
+    if overrides and not config:
+        raise ConfigError(
+            "--set changes a setting of a config, and none is named", hint="Name it before --set."
+        )
+    with signals.cancelled_by_signals():
+        client = await open_client(load_settings(config, overrides)) if config else _client_of_environment()
+        async with client:
+            return await question(client)
+
+
+def _client_of_environment() -> Client:
+    from callsheet.service.client import Client
+    from callsheet.session import api_key
+
+    base_url = os.environ.get("CALLSHEET_BASE_URL")
+    if not base_url:
+        raise ConfigError(
+            "which service? The environment variable CALLSHEET_BASE_URL is not set",
+            hint="Set it, or name a config.",
+        )
+    return Client(base_url, api_key("CALLSHEET_API_KEY"))

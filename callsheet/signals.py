@@ -1,0 +1,123 @@
+"""The signals that ask a program to end, as callbacks of the event loop.
+
+An exception that a signal handler raises can be lost in whatever code runs at that moment. Here the event
+loop calls a function in its own turn, and nothing is raised. What to do is for the caller to say.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from callsheet.errors import Interrupted
+
+ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+Listener = Callable[[signal.Signals], None]
+
+_unheard: list[signal.Signals] = []  # came while nobody listened, or while it was too late to act
+_listeners: dict[signal.Signals, Listener] = {}
+
+
+def keep_until_heard() -> None:
+    """From now on a signal is kept until somebody listens. A second one ends the program at once.
+
+    For the time before there is an event loop, when nothing is bought yet, and after it, when all is written.
+    """
+
+    def keep(number: int, _frame: object) -> None:
+        if _unheard:
+            os._exit(Interrupted.exit_code)
+        _unheard.append(signal.Signals(number))
+
+    for number in _wanted():
+        signal.signal(number, keep)
+
+
+@contextmanager
+def listening(listener: Listener) -> Iterator[None]:
+    """While it lasts, the event loop calls `listener` for each signal, and for one that came before.
+
+    A `listening` inside another takes its place until it ends. In a thread other than the main one it does
+    nothing, because only the main thread receives signals.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    loop = asyncio.get_running_loop()
+    handlers = {number: signal.getsignal(number) for number in _wanted()}
+    outer = dict(_listeners)
+    for number in handlers:
+        _listen(loop, number, listener)
+    if _unheard:
+        loop.call_soon(listener, _unheard.pop())
+    try:
+        yield
+    finally:
+        for number, handler in handlers.items():
+            if number in outer:
+                _listen(loop, number, outer[number])
+            else:
+                del _listeners[number]
+                loop.remove_signal_handler(number)
+                signal.signal(number, handler)
+
+
+@contextmanager
+def cancelled_by_signals() -> Iterator[None]:
+    """A signal cancels the current task.
+
+    Raises:
+        Interrupted: a signal came, and no inner `listening` has dealt with it.
+    """
+    task = asyncio.current_task()
+    assert task is not None  # noqa: S101 - a coroutine runs in a task
+
+    try:
+        with listening(lambda number: cancel(task, number)):
+            yield
+    except asyncio.CancelledError:
+        if not _unheard:
+            raise
+        task.uncancel()
+    if _unheard:
+        raise _interrupted(_unheard.pop())
+
+
+@contextmanager
+def raised() -> Iterator[None]:
+    """A signal raises `Interrupted`: for code that waits for a person, and keeps the event loop waiting."""
+
+    def stop(number: int, _frame: object) -> None:
+        raise _interrupted(signal.Signals(number))
+
+    handlers = {number: signal.signal(number, stop) for number in _wanted()}
+    try:
+        yield
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+
+
+def cancel(task: asyncio.Task[Any], number: signal.Signals) -> None:
+    """Cancels a task that is inside `cancelled_by_signals`, on behalf of a signal."""
+    _unheard[:] = [number]  # libraries sometimes drop a cancellation: whoever listens next is told again
+    task.cancel()
+
+
+def _listen(loop: asyncio.AbstractEventLoop, number: signal.Signals, listener: Listener) -> None:
+    _listeners[number] = listener
+    loop.add_signal_handler(number, listener, number)
+
+
+def _interrupted(number: signal.Signals) -> Interrupted:
+    return Interrupted(f"stopped by {number.name}", hint="The same command goes on from here.")
+
+
+def _wanted() -> list[signal.Signals]:
+    """All of them but those that the parent process set to be ignored, as `nohup` does with SIGHUP."""
+    return [number for number in ENDING if signal.getsignal(number) is not signal.SIG_IGN]

@@ -1,0 +1,71 @@
+"""The steps of a batch, in their order and side by side: the same with Prefect and without it.
+
+Inside a flow run of Prefect each step is a task on its page (`tasks/step.py`). Nothing here decides about
+money.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from callsheet import signals
+from callsheet.config.settings import Settings
+from callsheet.pricing.planning import is_outdated, last_plan
+from callsheet.report.report import Summary
+from callsheet.session import open_run
+from tasks.approve import approve
+from tasks.connect import connect
+from tasks.download import download
+from tasks.poll import poll
+from tasks.price import price
+from tasks.read import read
+from tasks.record import record
+from tasks.submit import submit
+
+
+async def generate(settings: Settings, *, approved: bool) -> Summary:
+    """Buys every job of a batch that is not bought yet, and stores its media.
+
+    Args:
+        settings: the config.
+        approved: buy also when the quote is above `budget.approve_above`.
+
+    Raises:
+        CallsheetError: what broke the run off; `exit_code` says whether it may have bought anything.
+        Interrupted: a signal came before the buying began, or a second one.
+    """
+    with signals.cancelled_by_signals():
+        async with await connect(settings) as client:
+            rows = await read(settings)
+            plan = await price(rows, settings, client)
+            quote, stop = await approve(plan, settings, client, approved)
+            while await is_outdated(plan, settings, client):
+                plan = await price(rows, settings, client)
+                quote, stop = await approve(plan, settings, client, approved)
+            async with (
+                open_run(settings, client, quote=quote, stop=stop) as run,
+                asyncio.TaskGroup() as steps,
+            ):
+                for step in (submit, poll, download):
+                    steps.create_task(step(run))
+                recorded = steps.create_task(record(run))
+    return recorded.result()
+
+
+async def collect(settings: Settings) -> Summary:
+    """Polls and downloads what is paid for and not stored yet. It never buys.
+
+    Raises:
+        CallsheetError: what broke the run off.
+        Interrupted: a second signal came, or one before the run began.
+    """
+    with signals.cancelled_by_signals():
+        async with await connect(settings) as client, open_run(settings, client) as run:
+            run.plan = await asyncio.to_thread(last_plan, settings)  # what the report is about
+            run.videos.end().close()  # nobody submits
+            run.files.end().close()
+            async with asyncio.TaskGroup() as steps:
+                steps.create_task(poll(run))
+                steps.create_task(download(run))
+                recorded = steps.create_task(record(run))
+    return recorded.result()
