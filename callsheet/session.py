@@ -25,8 +25,8 @@ from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStre
 from callsheet import signals
 from callsheet.config.settings import Settings
 from callsheet.errors import CallsheetError, ConfigError, Interrupted, LedgerError, NoLane, Stop, as_stop
-from callsheet.ledger import leases
 from callsheet.ledger.ledger import Ledger
+from callsheet.ledger.waits import waits
 from callsheet.limits.breaker import Breaker
 from callsheet.limits.limits import Learned, Limits
 from callsheet.media_types import extension
@@ -250,7 +250,7 @@ async def _limits(settings: Settings, ledger: Ledger) -> Limits:
 
 async def _keep_lease(ledger: Ledger) -> None:
     while True:
-        await asyncio.sleep(leases.LEASE.seconds / 4)
+        await asyncio.sleep(waits().lease / 4)
         await ledger.renew()
 
 

@@ -18,7 +18,7 @@ import anyio
 from callsheet import failpoints
 from callsheet.errors import MediaError, ServiceError, StorageConflict, StorageError
 from callsheet.ledger import queries
-from callsheet.ledger.ledger import other_name
+from callsheet.ledger.names import other_name
 from callsheet.records import File, Generation, StoredFile
 from callsheet.service import verdicts
 from callsheet.service.verdicts import Verdict

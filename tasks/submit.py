@@ -29,6 +29,7 @@ from callsheet.errors import (
 )
 from callsheet.limits.limits import Turn
 from callsheet.pricing import references
+from callsheet.pricing.quote import policy_of
 from callsheet.records import Attempt, File, Job, ModelType
 from callsheet.service import verdicts
 from callsheet.service.verdicts import Verdict
@@ -91,14 +92,8 @@ def _does_not_fit(run: Run, what: str) -> Stop:
 
 
 async def _reserve(run: Run, jobs: list[Job]) -> tuple[list[tuple[Job, Attempt]], list[Job]]:
-    reserved, left = await run.ledger.reserve(
-        jobs,
-        limit=run.wall,
-        retry_failed=run.settings.retry_failed,
-        retry_doubt=run.settings.on_doubt == "retry",
-        skip=run.settings.budget.on_exceed == "skip",
-        reuse=run.settings.reuse == "ledger",
-    )
+    skip = run.settings.budget.on_exceed == "skip"
+    reserved, left = await run.ledger.reserve(jobs, policy_of(run.settings), limit=run.wall, skip=skip)
     run.unsettled += len(reserved)
     return reserved, left
 

@@ -1,14 +1,14 @@
-"""Which jobs a run may buy: those that nobody has bought or holds, and that fit the budget.
+"""Reserves jobs for a run: those that its policy buys, that no run has reserved, and that fit the budget.
 
-Each function is part of a ledger transaction, on the connection it is given; one writer at a time, so that
-what is read here is true until it is written.
+Each function is part of a ledger transaction, on the connection it is given. Only one transaction writes at a
+time, so what is read here stays true until it is written.
 """
 
 from __future__ import annotations
 
 import hashlib
 from collections import defaultdict, deque
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
@@ -16,12 +16,17 @@ from typing import Any
 import sqlalchemy as sa
 
 from callsheet.ledger import queries
+from callsheet.ledger.policy import Policy, to_buy
 from callsheet.ledger.tables import attempts
 from callsheet.records import Attempt, Job, State, canonical
 
+_THE_ATTEMPT = attempts.update().where(
+    attempts.c.job_key == sa.bindparam("the_job"), attempts.c.attempt == sa.bindparam("the_attempt")
+)
+
 
 def request_key(job: Job) -> str:
-    """What jobs of several batches have in common that would buy the same: 64 hex digits."""
+    """The key that is equal for jobs of several batches that buy the same: 64 hex digits."""
     return hashlib.sha256(canonical([job.request, job.sample]).encode()).hexdigest()
 
 
@@ -30,32 +35,20 @@ def reserve(
     batch: str,
     run_id: str,
     jobs: Sequence[Job],
+    policy: Policy,
     *,
     limit: Decimal,
-    again: Collection[State],
     skip: bool,
-    reuse: bool,
 ) -> tuple[list[tuple[Job, Attempt]], list[Job]]:
-    """Reserves jobs in their order for a run, as far as the budget goes (`Ledger.reserve`).
-
-    Args:
-        connection: the transaction.
-        batch: whose jobs they are.
-        run_id: who reserves them.
-        jobs: the next jobs of the plan.
-        limit: how much the batch's exposure may come to, in dollars.
-        again: the states of which a job is attempted anew.
-        skip: whether to go on behind a job that does not fit.
-        reuse: whether what another batch has stored for the same request stands for a job.
-    """
+    """Reserves jobs in their order for a run, as far as the budget allows (`Ledger.reserve`)."""
     exposure = queries.exposure(connection, batch)
-    current = _current(connection, jobs)
-    stored = _stored(connection, batch, jobs) if reuse else {}
+    newest = _newest(connection, jobs, policy)
+    stored = _stored(connection, batch, jobs) if policy.reuse else {}
     reserved: list[tuple[Job, Attempt]] = []
     left: list[Job] = []
-    for at, job in enumerate(jobs):
-        last = current.get(job.key)
-        if not _is_free(last, again):
+    for position, job in enumerate(jobs):
+        last = newest.get(job.key)
+        if last is not None and (not last.to_buy or last.reserved):
             continue
         if stored and (source := stored.get(request_key(job))):
             _reuse(connection, _enter(connection, batch, run_id, job, last), source.popleft())
@@ -65,70 +58,58 @@ def reserve(
         elif skip:
             left.append(job)
         else:
-            return reserved, list(jobs[at:])
+            return reserved, list(jobs[position:])
     return reserved, left
 
 
-def _stored(connection: sa.Connection, batch: str, jobs: Sequence[Job]) -> dict[str, deque[Any]]:
-    """What other batches have stored for the jobs' requests, the oldest first."""
-    wanted = attempts.c.request_key.in_([request_key(job) for job in jobs])
-    found: dict[str, deque[Any]] = defaultdict(deque)
-    for row in queries.reusable(connection, batch, wanted):
-        found[row.request_key].append(row)
-    return found
-
-
-def _reuse(connection: sa.Connection, attempt: Attempt, source: Any) -> None:
-    """The files of another batch's attempt stand for this one's, at no cost."""
-    where = sa.and_(attempts.c.job_key == attempt.job_key, attempts.c.attempt == attempt.number)
-    connection.execute(
-        attempts.update()
-        .where(where)
-        .values(
-            state=State.STORED,
-            cost=Decimal(0),
-            generation_id=source.generation_id,
-            reused_key=source.job_key,
-            reused_attempt=source.attempt,
-            submitted_at=None,
-            finished_at=datetime.now(UTC),
-        )
-    )
-
-
-def _current(connection: sa.Connection, jobs: Sequence[Job]) -> dict[str, Any]:
-    """The newest attempt at each job that has one."""
-    columns = (getattr(attempts.c, name) for name in ("job_key", "attempt", "state", "run_id", "error_code"))
-    query = sa.select(*columns).where(
+def _newest(connection: sa.Connection, jobs: Sequence[Job], policy: Policy) -> dict[str, Any]:
+    """By key, the newest attempt at each job that has one, with `to_buy` and `reserved`."""
+    reserved = sa.and_(attempts.c.state == State.PLANNED, attempts.c.run_id.is_not(None))
+    columns = (attempts.c.job_key, attempts.c.attempt, attempts.c.state)
+    query = sa.select(*columns, to_buy(policy).label("to_buy"), reserved.label("reserved")).where(
         attempts.c.job_key.in_([job.key for job in jobs]), ~attempts.c.superseded
     )
     return {row.job_key: row for row in connection.execute(query)}
 
 
-def _is_free(last: Any, again: Collection[State]) -> bool:
-    return (
-        last is None
-        or (last.state == State.PLANNED and last.run_id is None)
-        or (last.state == State.FAILED and last.error_code == queries.NOT_CHARGED)
-        or last.state in again
-    )
+def _stored(connection: sa.Connection, batch: str, jobs: Sequence[Job]) -> dict[str, deque[Any]]:
+    """By request key, what other batches have stored for the jobs' requests, the oldest first."""
+    wanted = attempts.c.request_key.in_([request_key(job) for job in jobs])
+    stored: dict[str, deque[Any]] = defaultdict(deque)
+    for row in queries.reusable(connection, batch, wanted):
+        stored[row.request_key].append(row)
+    return stored
+
+
+def _reuse(connection: sa.Connection, attempt: Attempt, source: Any) -> None:
+    """Stores a job with the files of another batch's attempt, at no cost."""
+    values = {
+        "state": State.STORED,
+        "cost": Decimal(0),
+        "generation_id": source.generation_id,
+        "reused_key": source.job_key,
+        "reused_attempt": source.attempt,
+        "submitted_at": None,
+        "finished_at": datetime.now(UTC),
+    }
+    connection.execute(_THE_ATTEMPT, {"the_job": attempt.job_key, "the_attempt": attempt.number} | values)
 
 
 def _enter(connection: sa.Connection, batch: str, run_id: str, job: Job, last: Any) -> Attempt:
-    """Makes the run the owner of the planned attempt, or of a new one that supersedes the last.
+    """Reserves a job for a run: its planned attempt, or a new one that supersedes the last.
 
-    A planned attempt was never sent, and takes today's price.
+    A planned attempt was never sent, so it gets today's price.
     """
     number = 1 if last is None else last.attempt
-    old = sa.and_(attempts.c.job_key == job.key, attempts.c.attempt == number)
+    the_last = {"the_job": job.key, "the_attempt": number}
     if last is not None and last.state == State.PLANNED:
-        connection.execute(attempts.update().where(old).values(_row(job) | {"run_id": run_id}))
+        connection.execute(_THE_ATTEMPT, the_last | _row(job) | {"run_id": run_id})
     else:
         if last is not None:
-            connection.execute(attempts.update().where(old).values(superseded=True))
+            connection.execute(_THE_ATTEMPT, the_last | {"superseded": True})
             number += 1
         owned = {"batch": batch, "run_id": run_id, "attempt": number, "state": State.PLANNED}
-        connection.execute(attempts.insert().values(_row(job) | owned))
+        connection.execute(attempts.insert(), _row(job) | owned)
     return Attempt(job.key, number, job.type, job.row_id, job.sample, job.model)
 
 

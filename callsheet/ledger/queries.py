@@ -1,4 +1,4 @@
-"""What the ledger says: read-only queries, each a function of a connection and (most of them) a batch name.
+"""Everything that is only read from the ledger; each query is a function of a connection and a batch name.
 
 Run them with `Ledger.read`. Nothing here writes.
 """
@@ -12,18 +12,16 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from callsheet.ledger.policy import BOUGHT, Policy, to_buy
 from callsheet.ledger.tables import Money, attempts, media, runs, settlements
 from callsheet.records import Attempt, Doubt, File, Media, ModelType, Reckoning, State, Totals
 
 Rows = Sequence[sa.RowMapping]
 """Rows by column name."""
 
-_PART = 5_000
+_PART = 5_000  # rows that are read at once
 
-NOT_CHARGED = "not_charged"
-"""The error code of an attempt that was in doubt and, as a person says, cost nothing."""
-
-# What an attempt holds of the budget: its cost where known, else its quote while it may still cost that.
+# What an attempt takes of the budget: its cost where known, else its quote while it may still cost that.
 _EXPOSURE = sa.func.coalesce(
     sa.func.sum(
         sa.case(
@@ -44,7 +42,7 @@ _FILES_OF = sa.and_(
 
 
 def exposure(connection: sa.Connection, batch: str) -> Decimal:
-    """What counts against the budget: spent, reserved, in flight and in doubt."""
+    """What counts against the batch's budget in dollars: spent, reserved, in flight and in doubt."""
     return connection.scalar(sa.select(_EXPOSURE).where(attempts.c.batch == batch)) or Decimal(0)
 
 
@@ -74,30 +72,36 @@ def totals(connection: sa.Connection, batch: str) -> Totals:
 
 
 def spent(connection: sa.Connection) -> Decimal:
-    """What all batches of the ledger together have cost."""
+    """What all batches of the ledger together have cost, in dollars."""
     return _sum(connection, attempts.c.cost)
 
 
 def states(connection: sa.Connection, batch: str) -> dict[str, State]:
-    """The state of every job of the batch that the ledger knows, by key."""
+    """By key, the state of every job of the batch that the ledger knows."""
     query = sa.select(attempts.c.job_key, attempts.c.state).where(
         attempts.c.batch == batch, ~attempts.c.superseded
     )
     return {key: State(state) for key, state in connection.execute(query)}
 
 
-def not_charged(connection: sa.Connection, batch: str) -> set[str]:
-    """The keys of the failed jobs that were in doubt and cost nothing: free to buy again, unasked."""
-    query = sa.select(attempts.c.job_key).where(
-        attempts.c.batch == batch, ~attempts.c.superseded, attempts.c.error_code == NOT_CHARGED
-    )
-    return set(connection.scalars(query))
+def known_jobs(connection: sa.Connection, batch: str, policy: Policy) -> Sequence[sa.Row[Any]]:
+    """Every job of the batch that the ledger knows, as the policy sees it.
+
+    Returns:
+        `job_key`, `to_buy` and `bought` of each. A job that is neither has failed or is in doubt, and stays
+        so.
+    """
+    bought = attempts.c.state.in_(BOUGHT)
+    columns = (attempts.c.job_key, to_buy(policy).label("to_buy"), bought.label("bought"))
+    return connection.execute(
+        sa.select(*columns).where(attempts.c.batch == batch, ~attempts.c.superseded)
+    ).all()
 
 
 def reusable(connection: sa.Connection, batch: str, *where: sa.ColumnElement[bool]) -> Sequence[sa.Row[Any]]:
     """What other batches have stored and this one has not reused yet, the oldest first.
 
-    Each may stand for one job of this batch: two equal rows are two pictures.
+    Each may be used for one job of this batch: two equal rows are two images.
 
     Returns:
         `request_key`, `job_key`, `attempt` and `generation_id` of each.
@@ -119,7 +123,7 @@ def reusable(connection: sa.Connection, batch: str, *where: sa.ColumnElement[boo
 
 
 def doubts(connection: sa.Connection, batch: str) -> list[Doubt]:
-    """Every attempt that is in doubt, also those that were superseded, in order of submission."""
+    """Every attempt that is in doubt, superseded ones too, in order of submission."""
     query = (
         sa.select(attempts)
         .where(attempts.c.batch == batch, attempts.c.state == State.IN_DOUBT)
@@ -144,13 +148,13 @@ def doubts(connection: sa.Connection, batch: str) -> list[Doubt]:
 def reckoning(connection: sa.Connection, first: datetime) -> Reckoning | None:
     """What the balance should be, counted from before a doubt that was submitted at `first`.
 
-    None where no run before it saw the balance.
+    None where no run before it knew the balance.
     """
     query = sa.select(runs).where(runs.c.balance_at_start.is_not(None), runs.c.started_at <= first)
     base = connection.execute(query.order_by(runs.c.started_at.desc()).limit(1)).first()
     if base is None:
         return None
-    # Older doubts that were settled as charged since: that money had left the balance before.
+    # Older doubts that were settled as charged since then: their money had left the balance before.
     settled = sa.exists().where(
         settlements.c.job_key == attempts.c.job_key,
         settlements.c.attempt == attempts.c.attempt,
@@ -170,7 +174,7 @@ def reckoning(connection: sa.Connection, first: datetime) -> Reckoning | None:
 
 
 def days(connection: sa.Connection) -> dict[date, Decimal]:
-    """What all batches together have cost, by the UTC day of submission."""
+    """What all batches together have cost in dollars, by the UTC day of submission."""
     day = sa.func.substr(sa.type_coerce(attempts.c.submitted_at, sa.String), 1, 10)
     summed = sa.func.sum(attempts.c.cost, type_=Money)
     query = sa.select(day, summed).where(attempts.c.cost.is_not(None), attempts.c.submitted_at.is_not(None))
@@ -178,7 +182,7 @@ def days(connection: sa.Connection) -> dict[date, Decimal]:
 
 
 def unfinished(connection: sa.Connection, run_id: str) -> tuple[list[Attempt], list[File]]:
-    """A run's accepted videos that are still made, and its files that are still at the service."""
+    """A run's accepted videos that are not finished, and its files that are not stored yet."""
     mine = attempts.c.run_id == run_id
     videos = connection.execute(sa.select(attempts).where(mine, attempts.c.state == State.PENDING))
     files = connection.execute(
@@ -193,12 +197,12 @@ def unfinished(connection: sa.Connection, run_id: str) -> tuple[list[Attempt], l
 def ended(connection: sa.Connection, batch: str) -> list[File]:
     """Every file of the batch that is stored or lost."""
     query = sa.select(media, *_others()).join(attempts, _OF_ONE_JOB).where(attempts.c.batch == batch)
-    over = sa.or_(media.c.stored_at.is_not(None), media.c.lost_at.is_not(None))
-    return [_file(row) for row in connection.execute(query.where(over))]
+    has_ended = sa.or_(media.c.stored_at.is_not(None), media.c.lost_at.is_not(None))
+    return [_file(row) for row in connection.execute(query.where(has_ended))]
 
 
 def costs(connection: sa.Connection, batch: str) -> Iterator[Rows]:
-    """A row for every attempt that was ever submitted, in order of submission, some thousand at a time."""
+    """A row for every attempt that was ever submitted, in order of submission, some thousands at a time."""
     query = (
         sa.select(attempts)
         .where(attempts.c.batch == batch, attempts.c.submitted_at.is_not(None))
@@ -209,9 +213,9 @@ def costs(connection: sa.Connection, batch: str) -> Iterator[Rows]:
 
 
 def manifest(connection: sa.Connection, batch: str) -> Iterator[Rows]:
-    """A row for every stored file with its attempt's columns, in order of storage; some thousand at a time.
+    """A row for every stored file with its attempt's columns, in order of storage, some thousands at a time.
 
-    A job that reuses another batch's files has these.
+    A job that reuses another batch's files has a row for each of them.
     """
     query = (
         sa.select(attempts, *(column for column in media.c if column.name not in attempts.c))
@@ -233,7 +237,7 @@ def _sum(connection: sa.Connection, column: sa.Column[Decimal], *where: sa.Colum
 
 
 def _others() -> list[sa.Column[Any]]:
-    """The columns of `attempts` that `media` does not have too."""
+    """The columns of `attempts` that `media` does not have."""
     return [column for column in attempts.c if column.name not in media.c]
 
 

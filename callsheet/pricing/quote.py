@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
@@ -21,15 +21,15 @@ from callsheet.errors import ApprovalNeeded, BalanceTooLow, BudgetReached, Input
 from callsheet.ledger import queries
 from callsheet.ledger.claims import request_key
 from callsheet.ledger.ledger import Ledger
+from callsheet.ledger.policy import Policy
 from callsheet.pricing.plan import Plan
 from callsheet.pricing.planning import price_batch
 from callsheet.pricing.rates import changed_rates
-from callsheet.records import ModelType, State, Totals, dollars
+from callsheet.records import ModelType, Totals, dollars
 from callsheet.service.client import Client
 from callsheet.storage.store import Store
 
-_BOUGHT = (State.SUBMITTING, State.PENDING, State.GENERATED, State.STORED, State.LOST)
-_STATES = {"key": pl.String, "state": pl.String}
+_MARKS = {"key": pl.String, "to_buy": pl.Boolean, "bought": pl.Boolean}
 _DEAREST = 5
 
 
@@ -218,18 +218,18 @@ async def quote_plan(plan: Plan, settings: Settings, client: Client) -> Quote:
 
 
 async def make(plan: Plan, ledger: Ledger, balance: Decimal, settings: Settings) -> Quote:
-    """Sets a plan beside the ledger and the balance."""
-    again = {State.PLANNED}
-    again |= {State.FAILED} if settings.retry_failed else set()
-    again |= {State.IN_DOUBT} if settings.on_doubt == "retry" else set()
-    states = await ledger.read(queries.states)
-    states |= dict.fromkeys(await ledger.read(queries.not_charged), State.PLANNED)
-    if settings.reuse == "ledger":
-        states |= dict.fromkeys(await _reused(plan, ledger, states, again), State.STORED)
-    known = pl.LazyFrame({"key": states.keys(), "state": states.values()}, schema=_STATES)
-    state = pl.col("state")
-    jobs = plan.scan().join(known, on="key", how="left") if states else plan.scan().with_columns(state=None)
-    jobs = jobs.with_columns(to_buy=state.is_null() | state.is_in(again), bought=state.is_in(_BOUGHT))
+    """Compares a plan with the ledger and the balance."""
+    policy = policy_of(settings)
+    known = await ledger.read(lambda connection, batch: queries.known_jobs(connection, batch, policy))
+    marks = pl.DataFrame(known, schema=_MARKS, orient="row").lazy()
+    if policy.reuse:
+        stay = {row.job_key for row in known if not row.to_buy}
+        reused = pl.LazyFrame({"key": await _reused(plan, ledger, stay)}, schema={"key": pl.String})
+        marks = pl.concat(
+            [marks.join(reused, on="key", how="anti"), reused.with_columns(to_buy=False, bought=True)]
+        )
+    jobs = plan.scan().join(marks, on="key", how="left")
+    jobs = jobs.with_columns(pl.col("to_buy").fill_null(value=True), pl.col("bought").fill_null(value=False))
     return Quote(
         plan=plan,
         lines=await asyncio.to_thread(_lines, jobs),
@@ -240,17 +240,33 @@ async def make(plan: Plan, ledger: Ledger, balance: Decimal, settings: Settings)
     )
 
 
-async def _reused(plan: Plan, ledger: Ledger, states: Mapping[str, State], free: set[State]) -> list[str]:
-    """The keys of the jobs that another batch's files will stand for, as `Ledger.reserve` will find them."""
+def policy_of(settings: Settings) -> Policy:
+    """What a config says about jobs that were tried before."""
+    return Policy(
+        retry_failed=settings.retry_failed,
+        retry_doubt=settings.on_doubt == "retry",
+        attempts=settings.attempts,
+        reuse=settings.reuse == "ledger",
+    )
+
+
+async def _reused(plan: Plan, ledger: Ledger, stay: Set[str]) -> list[str]:
+    """The keys of the jobs that take another batch's files, as `Ledger.reserve` will decide.
+
+    Args:
+        plan: the plan.
+        ledger: the ledger.
+        stay: the keys of the jobs that are not to buy.
+    """
     stored = Counter(row.request_key for row in await ledger.read(queries.reusable))
 
-    def found() -> Iterator[str]:
+    def keys() -> Iterator[str]:
         for job in plan.jobs_in_order():
-            if states.get(job.key, State.PLANNED) in free and stored[key := request_key(job)]:
+            if job.key not in stay and stored[key := request_key(job)]:
                 stored[key] -= 1
                 yield job.key
 
-    return await asyncio.to_thread(list, found()) if stored else []
+    return await asyncio.to_thread(list, keys()) if stored else []
 
 
 def _lines(jobs: pl.LazyFrame) -> pl.DataFrame:

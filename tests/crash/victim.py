@@ -32,7 +32,7 @@ from typing import Any
 from callsheet import failpoints
 from callsheet.cli.main import known_error
 from callsheet.config.load import load
-from callsheet.ledger import tables
+from callsheet.ledger.waits import set_waits, waits
 from callsheet.service import verdicts
 from flows.pipeline import generate
 
@@ -90,7 +90,7 @@ def die(order: dict[str, Any]) -> int:
     if "file_size" in order:
         resource.setrlimit(resource.RLIMIT_FSIZE, (order["file_size"], order["file_size"]))
     verdicts.FIRST = order.get("backoff", 0.01)
-    tables.BUSY_TIMEOUT = order.get("busy_timeout", tables.BUSY_TIMEOUT)
+    set_waits(busy=order.get("busy_timeout", waits().busy))
     try:
         return asyncio.run(generate(load(Path("batch.yaml")), approved=False)).exit_code
     except BaseException as error:  # noqa: BLE001 - a forked process must not run on in its parent's code

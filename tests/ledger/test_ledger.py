@@ -17,8 +17,10 @@ import sqlalchemy as sa
 
 from callsheet.errors import LedgerError
 from callsheet.ledger import queries
+from callsheet.ledger.databases import open_engine
 from callsheet.ledger.ledger import Ledger
-from callsheet.ledger.tables import open_engine, runs
+from callsheet.ledger.policy import Policy
+from callsheet.ledger.tables import runs
 from callsheet.records import Generation, Job, Media, ModelType, Price, State, StoredFile, Usage
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -54,10 +56,9 @@ async def buyer(url: str, batch: str = "b", balance: str | None = None) -> Async
         await ledger.close()
 
 
-async def reserve(ledger: Ledger, *jobs: Job, limit: str = "100", **policy: bool):  # type: ignore[no-untyped-def]
+async def reserve(ledger: Ledger, *jobs: Job, limit: str = "100", **policy: Any):  # type: ignore[no-untyped-def]
     """What was reserved, and how many jobs were considered."""
-    policy = {"retry_failed": False, "retry_doubt": False} | policy
-    reserved, left = await ledger.reserve(jobs, limit=Decimal(limit), **policy)
+    reserved, left = await ledger.reserve(jobs, Policy(**policy), limit=Decimal(limit))
     return reserved, len(jobs) - len(left)
 
 
@@ -119,9 +120,7 @@ def test_a_job_that_is_too_dear_is_passed_over_for_cheaper_ones_only_if_asked_fo
         async with buyer(url) as ledger:
             jobs = [job("cheap"), job("dear", price="0.5000"), job("cheap too"), job("third")]
             assert (await reserve(ledger, *jobs[1:], limit="0.08"))[1] == 0
-            reserved, left = await ledger.reserve(
-                jobs, limit=Decimal("0.08"), retry_failed=False, retry_doubt=False, skip=True
-            )
+            reserved, left = await ledger.reserve(jobs, Policy(), limit=Decimal("0.08"), skip=True)
             assert [one.row_id for one, _ in reserved] == ["cheap", "cheap too"]
             assert [one.row_id for one in left] == ["dear", "third"]
 
@@ -144,10 +143,8 @@ def test_another_batchs_files_stand_for_the_same_request_once_a_batch_and_only_i
         async with buyer(url, "mine") as mine:
             reserved, left = await mine.reserve(
                 [first, second, third, replace(job("sample 2"), request=first.request, sample=2)],
+                Policy(reuse=True),
                 limit=Decimal("0.08"),
-                retry_failed=False,
-                retry_doubt=False,
-                reuse=True,
             )
             assert [one.row_id for one, _ in reserved] == ["mine 2", "sample 2"]
             assert left == []
@@ -475,7 +472,7 @@ def test_a_settled_doubt_is_settled_once_and_all_or_none_are(url: str) -> None:
                 await ledger.doubt(attempt, "cut off")
             a, b = await ledger.read(queries.doubts)
             await ledger.settle([a], charged=True, by="ada", why=None)
-            with pytest.raises(LedgerError, match="in doubt no longer"):
+            with pytest.raises(LedgerError, match="no longer in doubt"):
                 await ledger.settle([b, a], charged=False, by="bob", why=None)
             assert await ledger.read(queries.doubts) == [b]
             await ledger.settle([b], charged=False, by="bob", why=None)

@@ -24,8 +24,10 @@ from hypothesis.stateful import (
 
 from callsheet.errors import LedgerError
 from callsheet.ledger import queries
+from callsheet.ledger.databases import open_engine
 from callsheet.ledger.ledger import Ledger
-from callsheet.ledger.tables import open_engine, runs
+from callsheet.ledger.policy import Policy
+from callsheet.ledger.tables import runs
 from callsheet.records import Attempt, File, Job, State, StoredFile
 from tests.ledger.test_ledger import NOW, buyer, generation, job, reserve, state_of
 
@@ -163,8 +165,8 @@ class LedgerMachine(RuleBasedStateMachine):
     ) -> None:
         ledger = self.pick(data, self.alive)
         wall = Decimal(limit)
-        policy = {"retry_failed": retry_failed, "retry_doubt": retry_doubt, "skip": skip}
-        reserved, left = self.do(ledger.reserve(wanted, limit=wall, **policy))
+        policy = Policy(retry_failed=retry_failed, retry_doubt=retry_doubt)
+        reserved, left = self.do(ledger.reserve(wanted, policy, limit=wall, skip=skip))
         again = {State.FAILED} if retry_failed else set()
         again |= {State.IN_DOUBT} if retry_doubt else set()
         expected: list[tuple[str, int]] = []
@@ -242,7 +244,7 @@ class LedgerMachine(RuleBasedStateMachine):
         one.state = State.LOST if charged else State.FAILED
         one.cost = one.job.quoted if charged else Decimal(0)
         one.free_again = not charged
-        with pytest.raises(LedgerError, match="in doubt no longer"):
+        with pytest.raises(LedgerError, match="no longer in doubt"):
             self.do(ledger.settle([doubt], charged=not charged, by="another", why=None))
 
     # ---- what must hold
@@ -252,7 +254,7 @@ class LedgerMachine(RuleBasedStateMachine):
 
     @invariant()
     def the_ledger_says_what_the_model_says(self) -> None:
-        states, totals, free, adopted = self.do((self.alive + self.dead)[0].read(self.look))
+        states, totals, to_buy, adopted = self.do((self.alive + self.dead)[0].read(self.look))
         newest = {one.key: last for one in JOBS if (last := self.newest(one))}
         assert states == {key: last.state for key, last in newest.items()}
         assert totals.states == Counter(states.values())
@@ -260,7 +262,8 @@ class LedgerMachine(RuleBasedStateMachine):
         assert totals.spent == sum((each.cost or Decimal(0) for each in self.tries), Decimal(0))
         doubts = [each for each in self.tries if each.state is State.IN_DOUBT]
         assert totals.in_doubt_exposure == sum((each.job.quoted for each in doubts), Decimal(0))
-        assert free == {key for key, last in newest.items() if last.free_again}
+        planned = {key for key, last in newest.items() if last.state is State.PLANNED}
+        assert to_buy == planned | {key for key, last in newest.items() if last.free_again}
         for ledger, (videos, files) in zip(self.alive, adopted, strict=True):
             mine = [each for each in self.tries if each.owner is ledger]
             assert sorted((video.job_key, video.number) for video in videos) == sorted(
@@ -275,7 +278,7 @@ class LedgerMachine(RuleBasedStateMachine):
         return (
             queries.states(connection, batch),
             queries.totals(connection, batch),
-            queries.not_charged(connection, batch),
+            {row.job_key for row in queries.known_jobs(connection, batch, Policy()) if row.to_buy},
             adopted,
         )
 

@@ -14,6 +14,7 @@ from callsheet.cli.show import show_quote
 from callsheet.config.settings import Settings
 from callsheet.errors import Stop
 from callsheet.ledger.ledger import Ledger
+from callsheet.ledger.policy import Policy
 from callsheet.pricing.plan import Plan, make_plan
 from callsheet.pricing.quote import Quote, make
 from callsheet.records import Catalogue
@@ -71,7 +72,7 @@ def quote(tmp_path, monkeypatch) -> Quoter:
 async def meet(ledger: Ledger, plan: Plan, fates: dict[str, str]) -> None:
     await ledger.begin_run()
     jobs = [job for job in plan.jobs_in_order() if job.row_id in fates]
-    reserved, _ = await ledger.reserve(jobs, limit=Decimal(99), retry_failed=False, retry_doubt=False)
+    reserved, _ = await ledger.reserve(jobs, Policy(), limit=Decimal(99))
     for job, attempt in reserved:
         if fates[job.row_id] == "reserved":
             continue

@@ -1,0 +1,185 @@
+"""Opens the ledger's database, SQLite or PostgreSQL, so that both give the same guarantees.
+
+A commit is on the disk when it returns. One transaction writes at a time, so what it reads stays true until
+it commits. Readers see one consistent state and wait for nobody. What the tables mean is not known here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import sqlalchemy as sa
+
+from callsheet.errors import LedgerError
+from callsheet.files import make_folder
+from callsheet.ledger.tables import SCHEMA_VERSION, about, metadata
+from callsheet.ledger.waits import waits
+
+T = TypeVar("T")
+
+_WRITE_LOCK = 0x63616C6C73686565  # the number of PostgreSQL's advisory lock that a writer takes
+
+# What schema 2 added to schema 1; `create_all` adds missing tables, but not missing columns.
+_SINCE_1 = (
+    "ALTER TABLE runs ADD COLUMN balance_at_start BIGINT",
+    "ALTER TABLE runs ADD COLUMN spent_at_start BIGINT",
+    "ALTER TABLE attempts ADD COLUMN request_key VARCHAR(64)",
+    "ALTER TABLE attempts ADD COLUMN reused_key VARCHAR(64)",
+    "ALTER TABLE attempts ADD COLUMN reused_attempt INTEGER",
+    "CREATE INDEX ix_attempts_request_key ON attempts (request_key)",
+)
+
+
+def open_engine(url: str) -> sa.Engine:
+    """Opens the ledger's database; creates missing tables, and upgrades those of an older Callsheet.
+
+    A transaction that only reads is begun on a connection with the execution option `reading=True`.
+
+    Raises:
+        LedgerError: it cannot be opened, or a later version of Callsheet made it.
+    """
+    address = _address(url)
+    name = address.render_as_string(hide_password=True)
+    try:
+        engine = _sqlite(address) if address.drivername == "sqlite" else _postgresql(address)
+        with engine.begin() as connection:
+            metadata.create_all(connection)
+            version = _upgraded(connection)
+    except ModuleNotFoundError as error:
+        raise LedgerError(
+            f"the ledger {name} needs a database driver that is not installed: {error.name}",
+            hint="Install it: pip install 'callsheet[postgres]'",
+        ) from error
+    except (sa.exc.SQLAlchemyError, OSError) as error:
+        raise LedgerError(
+            f"the ledger {name} cannot be opened: {error.__cause__ or error}",
+            hint="Check ledger.url, the permissions of its folder, and free disk space.",
+        ) from error
+    if version != SCHEMA_VERSION:
+        raise LedgerError(
+            f"the ledger {name} has schema version {version}; this Callsheet knows {SCHEMA_VERSION}",
+            hint="Use the Callsheet that made it, or another ledger.url.",
+        )
+    return engine
+
+
+def explained(work: Callable[[], T]) -> T:
+    """Does work on the database.
+
+    Raises:
+        LedgerError: the database failed; in place of SQLAlchemy's error.
+    """
+    try:
+        return work()
+    except sa.exc.SQLAlchemyError as error:
+        raise LedgerError(
+            f"the ledger could not be read or written: {error.__cause__ or error}",
+            hint="Check free disk space and what else uses the ledger; then run the same command again.",
+        ) from error
+
+
+def _address(url: str) -> sa.URL:
+    """The parsed URL. Messages do not repeat it, because it may have a password."""
+    try:
+        address = sa.make_url(url)
+    except (sa.exc.ArgumentError, ValueError):
+        address = None
+    if address is None or address.drivername not in ("sqlite", "postgresql+psycopg"):
+        raise LedgerError(
+            "ledger.url is not the URL of a database that a ledger can be in",
+            hint="Give sqlite:///out/ledger.db or postgresql+psycopg://user:password@host/database.",
+        )
+    return address
+
+
+def _upgraded(connection: sa.Connection) -> int:
+    """The schema's version, after an older one was upgraded."""
+    version: int | None = connection.scalar(sa.select(about.c.schema_version))
+    if version is None:
+        connection.execute(about.insert().values(schema_version=SCHEMA_VERSION))
+        return SCHEMA_VERSION
+    if version == 1:
+        for statement in _SINCE_1:
+            connection.exec_driver_sql(statement)
+        connection.execute(about.update().values(schema_version=SCHEMA_VERSION))
+        return SCHEMA_VERSION
+    return version
+
+
+def _sqlite(address: sa.URL) -> sa.Engine:
+    if address.database:
+        make_folder(Path(address.database).parent)  # SQLite itself makes the files in it durable
+    connect = {"timeout": waits().busy, "check_same_thread": False}
+    engine = sa.create_engine(address, connect_args=connect)
+    path = Path(address.database or "").absolute()
+    opened: list[tuple[int, int] | None] = []
+
+    @sa.event.listens_for(engine, "connect")
+    def _settings(connection: Any, _record: Any) -> None:
+        connection.isolation_level = None  # otherwise the driver begins transactions by itself
+        for pragma in ("journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON"):
+            connection.execute(f"PRAGMA {pragma}")
+
+    @sa.event.listens_for(engine, "begin")
+    def _begin(connection: sa.Connection) -> None:
+        # A writer takes the write lock at once: what its transaction reads stays true until it commits.
+        reading = connection.get_execution_options().get("reading", False)
+        connection.exec_driver_sql("BEGIN" if reading else "BEGIN IMMEDIATE")
+        # SQLite goes on writing into a file that was deleted, which nobody could read afterwards.
+        files = _identities(path)
+        if not opened:
+            opened.extend(files)
+        elif files != opened:
+            raise LedgerError(
+                f"the ledger {path} was moved, deleted or replaced while it was in use",
+                hint="Put it and its -wal file back before you run the same command again: "
+                "an empty ledger does not know what is bought, and everything would be bought again.",
+            )
+
+    return engine
+
+
+def _identities(path: Path) -> list[tuple[int, int] | None]:
+    """The device and inode of the database at `path` and of its write-ahead log; None for a missing file."""
+    identities: list[tuple[int, int] | None] = []
+    for file in (path, path.with_name(f"{path.name}-wal")):
+        try:
+            status = file.stat()
+            identities.append((status.st_dev, status.st_ino))
+        except OSError:
+            identities.append(None)
+    return identities
+
+
+def _postgresql(address: sa.URL) -> sa.Engine:
+    busy = waits().busy
+    # Notices a server that has vanished, without waiting until the operating system gives up.
+    keepalives = {"keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count": 4}
+    timeouts = {"connect_timeout": max(2, round(busy)), "tcp_user_timeout": round(busy * 1000)}
+    engine = sa.create_engine(address, pool_pre_ping=True, connect_args=keepalives | timeouts)
+
+    @sa.event.listens_for(engine, "connect")
+    def _settings(connection: Any, _record: Any) -> None:
+        # As with SQLite: a commit is on the disk, and nobody waits for a writer for ever, not even for one
+        # whose machine has vanished in the middle of a transaction.
+        for setting in (
+            "synchronous_commit = on",
+            f"lock_timeout = '{busy}s'",
+            f"idle_in_transaction_session_timeout = '{busy}s'",
+        ):
+            connection.execute(f"SET {setting}")
+        connection.commit()
+
+    @sa.event.listens_for(engine, "begin")
+    def _begin(connection: sa.Connection) -> None:
+        # As with SQLite: one writer at a time. A reader needs no lock, but one view for all its queries.
+        reading = connection.get_execution_options().get("reading", False)
+        connection.exec_driver_sql(
+            "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY"
+            if reading
+            else f"SELECT pg_advisory_xact_lock({_WRITE_LOCK})"
+        )
+
+    return engine

@@ -1,0 +1,50 @@
+"""Which jobs a run buys: one rule, for the quote that counts them and for the reservation that takes them.
+
+The rule is SQL over the newest attempt at a job. Whether the budget allows a job is not decided here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import sqlalchemy as sa
+
+from callsheet.ledger.tables import attempts
+from callsheet.records import State
+
+NOT_CHARGED = "not_charged"
+"""The error code of an attempt that was in doubt, and that a person has settled as not charged."""
+
+BOUGHT = (State.SUBMITTING, State.PENDING, State.GENERATED, State.STORED, State.LOST)
+"""The states of jobs that are sent, and that no run sends again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """What a run does with jobs that it meets in the ledger.
+
+    Attributes:
+        retry_failed: buy failed jobs again.
+        retry_doubt: buy jobs in doubt again; their exposure stays.
+        attempts: how many attempts a job may have, over all runs, before doubt is left to a person.
+        reuse: take what another batch of the ledger has stored for the same request, and do not buy it.
+    """
+
+    retry_failed: bool = False
+    retry_doubt: bool = False
+    attempts: int = 4
+    reuse: bool = False
+
+
+def to_buy(policy: Policy) -> sa.ColumnElement[bool]:
+    """Whether a run buys a job, by the newest attempt at it: true too for a job that a run has reserved.
+
+    A job without any attempt is always to buy.
+    """
+    not_charged = sa.and_(attempts.c.state == State.FAILED, attempts.c.error_code == NOT_CHARGED)
+    buys = [attempts.c.state == State.PLANNED, not_charged]
+    if policy.retry_failed:
+        buys.append(attempts.c.state == State.FAILED)
+    if policy.retry_doubt:
+        buys.append(attempts.c.state == State.IN_DOUBT)
+    return sa.or_(*buys)
