@@ -209,7 +209,7 @@ async def open_run(
             limits.adopt(len(run.adopted_videos))
             if quote:
                 run.plan = quote.plan
-                run.wall, run.wall_stop = quote.wall(settings)
+                run.wall, run.wall_stop = quote.exposure_limit
             if stop:
                 run.halt(stop)
             async with asyncio.TaskGroup() as background:

@@ -32,7 +32,7 @@ async def approve(
     quote = await quotes.quote_plan(plan, settings, client)
     WATCHER.get().quoted(quote)
     await artifacts.show_quote(quote)
-    stop = quote.objection(settings)
+    stop = quote.objection()
     if stop is None and not approved:
         needed = quotes.approval_needed(quote, settings)
         if needed and not WATCHER.get().approves(quote):

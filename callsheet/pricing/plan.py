@@ -69,6 +69,11 @@ class Plan:
     currency: Literal["USD"] = "USD"
     before: tuple[Catalogue, datetime] | None = field(default=None, compare=False)
 
+    @property
+    def all_rejected(self) -> bool:
+        """Whether the batch has rows, and no job can be made of any of them."""
+        return self.rows > 0 and self.jobs == 0
+
     def jobs_in_order(self) -> Iterator[Job]:
         """Every job, in the file's order, read a slice at a time."""
         for start in range(0, self.jobs, _SLICE):

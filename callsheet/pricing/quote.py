@@ -1,6 +1,6 @@
-"""The quote: a plan beside what the ledger has and what the account can pay, and whether to go on.
+"""The quote: what the rest of a plan costs, by the ledger, the budget and the balance; and whether to buy it.
 
-It reads the catalogue, the balance and the ledger (in which it settles what dead runs left half done), and
+It reads the catalogue, the balance and the ledger (where it closes runs that ended without doing so), and
 writes the plan and the rejects. It buys nothing.
 """
 
@@ -16,12 +16,14 @@ from typing import Any
 import polars as pl
 
 from callsheet.batches import read as batches
-from callsheet.config.settings import Settings
+from callsheet.config.settings import Budget, Settings
 from callsheet.errors import ApprovalNeeded, BalanceTooLow, BudgetReached, InputError, Stop
 from callsheet.ledger import queries
 from callsheet.ledger.claims import request_key
 from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.policy import Policy
+from callsheet.pricing.breakdown import by_price, count_fitting, most_expensive
+from callsheet.pricing.estimate import submission_time
 from callsheet.pricing.plan import Plan
 from callsheet.pricing.planning import price_batch
 from callsheet.pricing.rates import changed_rates
@@ -29,31 +31,34 @@ from callsheet.records import ModelType, Totals, dollars
 from callsheet.service.client import Client
 from callsheet.storage.store import Store
 
-_MARKS = {"key": pl.String, "to_buy": pl.Boolean, "bought": pl.Boolean}
-_DEAREST = 5
+_KNOWN_JOBS = {"key": pl.String, "to_buy": pl.Boolean, "bought": pl.Boolean}
 
 
 @dataclass(frozen=True, slots=True)
 class Quote:
-    """What buying the rest of a plan would cost, known before a cent is spent.
+    """What buying the rest of a plan would cost, known before anything is spent. Money is in US dollars.
 
     Attributes:
         plan: the frozen plan.
-        lines: the plan by what sets the price, sorted: `model`, `type`, `resolution`, `duration`, `sound`,
-            `unit`, `unit_price`, `each` (a job's price); then `jobs`, of these `bought` and `to_buy`, and
-            `total`, the price of what is to buy. Money is decimal, and null where there is no price.
-        dearest: the rows of what is to buy that cost most, by price: `row_id`, `line`, `jobs`, `total`.
-        rpm: submissions a minute by type, as far as config or ledger know them.
-        balance: what the workspace has, in dollars.
-        totals: the batch so far.
+        lines: the plan by what sets the price (`breakdown.by_price`).
+        most_expensive: the rows of what is to buy that cost most (`breakdown.most_expensive`).
+        fits: how many of the jobs to buy fit into the budget and the balance.
+        budget: the config's budget.
+        balance: the workspace's balance.
+        totals: the batch so far, by the ledger.
+        rpm: submissions a minute by model type, where config or ledger know them.
+        rejects: the path or URL of rejects.csv.
     """
 
     plan: Plan
     lines: pl.DataFrame
-    dearest: pl.DataFrame
-    rpm: Mapping[str, int]
+    most_expensive: pl.DataFrame
+    fits: int
+    budget: Budget
     balance: Decimal
     totals: Totals
+    rpm: Mapping[str, int]
+    rejects: str
 
     @property
     def to_buy(self) -> int:
@@ -67,50 +72,48 @@ class Quote:
 
     @property
     def held(self) -> int:
-        """Jobs that failed or are in doubt, and are left as they are."""
+        """Jobs that failed or are in doubt, and that the config does not buy again."""
         return self.plan.jobs - self.to_buy - self.already_bought
 
     @property
     def quoted(self) -> Decimal:
-        """The price of what is to buy, in dollars."""
+        """The price of what is to buy."""
         return Decimal(self.lines["total"].sum() or 0)
 
     @property
-    def _sent(self) -> Decimal:
-        """The exposure of what was ever sent; what is only reserved is in `quoted`."""
-        return self.totals.exposure - self.totals.reserved
+    def budget_left(self) -> Decimal | None:
+        """What is left of `budget.limit`; None where there is no limit."""
+        limit = self.budget.limit
+        return None if limit is None else max(Decimal(0), limit - _sent(self.totals))
 
-    def wall(self, settings: Settings) -> tuple[Decimal, type[Stop]]:
-        """How much the batch's exposure may come to, in dollars, and which stop it is to come there.
+    @property
+    def exposure_limit(self) -> tuple[Decimal, type[Stop]]:
+        """The most that the batch may cost, all in all, and the stop that ends the buying there."""
+        return _exposure_limit(self.budget, self.totals, self.balance)
 
-        That is the budget's limit, or what the balance can pay beside what was sent already. (What is in
-        flight may not be charged yet; then the service says in time that the balance is too low.)
-        """
-        affordable = self._sent + self.balance
-        limit = settings.budget.limit
-        return (affordable, BalanceTooLow) if limit is None or limit > affordable else (limit, BudgetReached)
-
-    def objection(self, settings: Settings) -> Stop | None:
-        """Why not to buy at all, apart from approval; None when buying may begin."""
-        wall, stop = self.wall(settings)
-        if settings.budget.on_exceed != "refuse" or self._sent + self.quoted <= wall:
+    def objection(self) -> Stop | None:
+        """Why nothing may be bought, apart from a missing approval; None where buying may begin."""
+        limit, stop = self.exposure_limit
+        sent = _sent(self.totals)
+        if self.budget.on_exceed != "refuse" or sent + self.quoted <= limit:
             return None
-        beside = f", beside {dollars(self._sent)} USD spent, in flight or in doubt,"
+        together = f" and the {dollars(sent)} USD spent, in flight or in doubt" if sent else ""
         return stop(
-            f"the quote of {dollars(self.quoted)} USD{beside if self._sent else ''} "
-            f"does not fit the {stop.reason} of {dollars(wall)} USD",
+            f"the quote of {dollars(self.quoted)} USD{together} "
+            f"{'do' if sent else 'does'} not fit into the {stop.reason} of {dollars(limit)} USD",
             hint="Nothing was bought, because budget.on_exceed is 'refuse'.",
         )
 
     def line(self) -> str:
         """The quote in one line."""
+        fitting = f" ({self.fits} fit into budget and balance)" if self.fits < self.to_buy else ""
         return (
-            f"{self.plan.jobs} jobs: {self.to_buy} to buy for {dollars(self.quoted)} USD, "
+            f"{self.plan.jobs} jobs: {self.to_buy} to buy for {dollars(self.quoted)} USD{fitting}, "
             f"{self.already_bought} already bought; balance {dollars(self.balance)} USD"
         )
 
     def table(self) -> list[dict[str, str]]:
-        """`lines` as people read them; every value is text."""
+        """`lines` with every value as text."""
         return [
             {
                 "model": line["model"],
@@ -127,66 +130,115 @@ class Quote:
         ]
 
     def facts(self) -> list[tuple[str, str]]:
-        """What a person wants to know beside the table, each with its name."""
-        plan, short = self.plan, self.quoted - self.balance
+        """What a person needs to know besides the table: names and texts."""
+        plan = self.plan
         unpriced = f", {plan.unpriced:,} without a price" if plan.unpriced else ""
-        held = f", {self.held:,} failed or in doubt and left so" if self.held else ""
+        held = f", {self.held:,} failed or in doubt and not bought again" if self.held else ""
         facts = [
             ("Rows", f"{plan.rows:,} read, {plan.rejected_rows:,} rejected{unpriced}"),
             ("Jobs", f"{plan.jobs:,}: {self.to_buy:,} to buy, {self.already_bought:,} already bought{held}"),
             ("To pay", f"{dollars(self.quoted)} {plan.currency}"),
-            ("Balance", f"{dollars(self.balance)} {plan.currency}, {_enough(short)}"),
-            ("Time", self.time()),
+            ("Budget", self._budget_in_words()),
+            ("Balance", self._balance_in_words()),
         ]
-        dearest = [
+        if self.fits < self.to_buy:
+            facts.append(("Fits", self._fits_in_words()))
+        types = self.lines.group_by("type").agg(pl.col("to_buy").sum())
+        facts.append(("Time", submission_time(dict(types.iter_rows()), self.rpm)))
+        rows = [
             f"{row_id} (line {line}) {dollars(total)}" + (f" for {jobs} jobs" if jobs > 1 else "")
-            for row_id, line, jobs, total in self.dearest.iter_rows()
+            for row_id, line, jobs, total in self.most_expensive.iter_rows()
         ]
-        if self.lines.height > 1 and dearest:
-            facts.append(("Dearest", ", ".join(dearest)))
+        if self.lines.height > 1 and rows:
+            facts.append(("Costliest", ", ".join(rows)))
         return facts + [("Changed", change) for change in self.changes()]
 
+    def _budget_in_words(self) -> str:
+        left = self.budget_left
+        limit = "no limit" if left is None else f"limit {dollars(self.budget.limit or Decimal(0))} USD"
+        open_amount = _sent(self.totals) - self.totals.spent
+        amounts = [f"{dollars(self.totals.spent)} spent", f"{dollars(open_amount)} in flight or in doubt"]
+        amounts += [] if left is None else [f"{dollars(left)} left"]
+        per_day = self.budget.per_day
+        return f"{limit}: {', '.join(amounts)}" + (
+            "" if per_day is None else f"; at most {dollars(per_day)} USD a day over all batches"
+        )
+
+    def _balance_in_words(self) -> str:
+        missing = self.quoted - self.balance
+        enough = "enough for the quote" if missing <= 0 else f"{dollars(missing)} USD less than the quote"
+        return f"{dollars(self.balance)} {self.plan.currency}, {enough}"
+
+    def _fits_in_words(self) -> str:
+        outcome = {
+            "stop": f"then the {self.exposure_limit[1].reason} stops the buying",
+            "skip": "the others are left out",
+            "refuse": "nothing is bought, because budget.on_exceed is 'refuse'",
+        }
+        return f"{self.fits:,} of {self.to_buy:,} jobs; {outcome[self.budget.on_exceed]}"
+
     def changes(self) -> list[str]:
-        """The rates that have changed since the batch's plan before this one, a line each."""
+        """The rates that have changed since the batch's previous plan, a line each."""
         if not self.plan.before:
             return []
         catalogue, read_at = self.plan.before
         changes = changed_rates(catalogue, self.plan.catalogue, self.lines["model"].unique().sort())
         return [f"{change} (since the plan of {read_at:%Y-%m-%d %H:%M} UTC)" for change in changes]
 
-    def time(self) -> str:
-        """How long buying takes at the least, by the known limits of submissions a minute (INTERFACE 8)."""
-        if not self.to_buy:
-            return "none"
-        waits = []
-        for model_type, jobs in (
-            self.lines.group_by("type").agg(pl.col("to_buy").sum()).sort("type").iter_rows()
-        ):
-            if jobs and model_type not in self.rpm:
-                return f"unknown: how many {model_type}s a minute the account allows is not known yet"
-            waits.append(-(-jobs // self.rpm[model_type]) - 1 if jobs else 0)
-        return f"{max(waits):,} min at the least, by the limits a minute" if max(waits) else "about a minute"
-
     def as_json(self) -> dict[str, Any]:
-        """What `quote --json` prints (`docs/commands.md, "JSON"`)."""
+        """What `quote --json` prints (docs/commands.md, "JSON"); null where there is no limit."""
+        limit, left = self.budget.limit, self.budget_left
         return {
             "batch": self.plan.batch,
             "rows": self.plan.rows,
             "rejected_rows": self.plan.rejected_rows,
             "jobs": self.plan.jobs,
             "already_bought": self.already_bought,
+            "to_buy": self.to_buy,
             "unpriced": self.plan.unpriced,
             "quoted": dollars(self.quoted),
+            "budget_limit": None if limit is None else dollars(limit),
+            "budget_left": None if left is None else dollars(left),
+            "fits": self.fits,
+            "balance": dollars(self.balance),
             "currency": self.plan.currency,
             "plan": str(self.plan.path),
+            "rejects": self.rejects,
         }
 
 
+def _sent(totals: Totals) -> Decimal:
+    """What the jobs cost that were ever sent; the reserved ones are part of what is to buy."""
+    return totals.exposure - totals.reserved
+
+
+def _exposure_limit(budget: Budget, totals: Totals, balance: Decimal) -> tuple[Decimal, type[Stop]]:
+    """The budget's limit, or what was sent and the balance together where that is less.
+
+    What is in flight may not be charged yet; the service then answers in time that the balance is too low.
+    """
+    affordable = _sent(totals) + balance
+    if budget.limit is None or budget.limit > affordable:
+        return affordable, BalanceTooLow
+    return budget.limit, BudgetReached
+
+
+def approval_needed(quote: Quote, settings: Settings) -> ApprovalNeeded | None:
+    """The stop where a person must approve first; None where nobody has to."""
+    above = settings.budget.approve_above
+    if above is None or quote.quoted <= above:
+        return None
+    return ApprovalNeeded(
+        f"the quote of {dollars(quote.quoted)} USD is above budget.approve_above, {dollars(above)} USD",
+        hint="Look at `callsheet quote`, then approve with `callsheet run --yes`.",
+    )
+
+
 async def quote_batch(settings: Settings, client: Client) -> Quote:
-    """Reads and prices a whole batch; writes the plan and `rejects.csv`, and buys nothing.
+    """Reads and prices a whole batch; writes the plan and rejects.csv, and buys nothing.
 
     Raises:
-        InputError: the batch file cannot be read, or rows are wrong and `input.strict` wants none.
+        InputError: the batch file cannot be read, or rows are rejected and `input.strict` is true.
         ServiceError: the catalogue or the balance cannot be read.
     """
     batch = await asyncio.to_thread(batches.read, settings)
@@ -194,49 +246,44 @@ async def quote_batch(settings: Settings, client: Client) -> Quote:
 
 
 async def quote_plan(plan: Plan, settings: Settings, client: Client) -> Quote:
-    """Sets a plan beside the ledger and the balance, and writes `rejects.csv`.
+    """Compares a plan with the ledger, the budget and the balance, and writes rejects.csv.
 
     Raises:
-        InputError: rows are wrong and `input.strict` wants none.
+        InputError: rows are rejected and `input.strict` is true.
         ServiceError: the balance cannot be read.
     """
     report = Store(settings.report.url, endpoint_url=settings.storage.endpoint_url)
-    await report.write("rejects.csv", plan.rejects.write_csv().encode(), "text/csv")
+    rejects = await report.write("rejects.csv", plan.rejects.write_csv().encode(), "text/csv")
     if settings.input.strict and plan.rejects.height:
         line, column, _, reason = plan.rejects.row(0)
         raise InputError(
-            f"{plan.rejected_rows} rows of {settings.input.path} are wrong; the first, on line {line}: "
+            f"{plan.rejected_rows} rows of {settings.input.path} are rejected; the first, on line {line}: "
             f"{column}: {reason}",
-            hint=f"All are in {report.url_of('rejects.csv')}. Nothing was bought: input.strict is true.",
+            hint=f"All are in {rejects}. Nothing was bought, because input.strict is true.",
         )
     ledger = await Ledger.open(settings.ledger.url, settings.batch)
     try:
         await ledger.close_dead_runs()
-        return await make(plan, ledger, await client.balance(), settings)
+        return await make(plan, ledger, await client.balance(), settings, rejects)
     finally:
         await ledger.close()
 
 
-async def make(plan: Plan, ledger: Ledger, balance: Decimal, settings: Settings) -> Quote:
-    """Compares a plan with the ledger and the balance."""
-    policy = policy_of(settings)
-    known = await ledger.read(lambda connection, batch: queries.known_jobs(connection, batch, policy))
-    marks = pl.DataFrame(known, schema=_MARKS, orient="row").lazy()
-    if policy.reuse:
-        stay = {row.job_key for row in known if not row.to_buy}
-        reused = pl.LazyFrame({"key": await _reused(plan, ledger, stay)}, schema={"key": pl.String})
-        marks = pl.concat(
-            [marks.join(reused, on="key", how="anti"), reused.with_columns(to_buy=False, bought=True)]
-        )
-    jobs = plan.scan().join(marks, on="key", how="left")
-    jobs = jobs.with_columns(pl.col("to_buy").fill_null(value=True), pl.col("bought").fill_null(value=False))
+async def make(plan: Plan, ledger: Ledger, balance: Decimal, settings: Settings, rejects: str) -> Quote:
+    """Compares a plan with the ledger, the budget and the balance."""
+    jobs = await _by_state(plan, ledger, settings)
+    totals = await ledger.read(queries.totals)
+    left = _exposure_limit(settings.budget, totals, balance)[0] - _sent(totals)
     return Quote(
         plan=plan,
-        lines=await asyncio.to_thread(_lines, jobs),
-        dearest=await asyncio.to_thread(_dearest, jobs),
-        rpm=await _rpm(settings, ledger),
+        lines=await asyncio.to_thread(by_price, jobs),
+        most_expensive=await asyncio.to_thread(most_expensive, jobs),
+        fits=await asyncio.to_thread(count_fitting, jobs, left, settings.budget.on_exceed),
+        budget=settings.budget,
         balance=balance,
-        totals=await ledger.read(queries.totals),
+        totals=totals,
+        rpm=await _rpm(settings, ledger),
+        rejects=rejects,
     )
 
 
@@ -250,49 +297,36 @@ def policy_of(settings: Settings) -> Policy:
     )
 
 
-async def _reused(plan: Plan, ledger: Ledger, stay: Set[str]) -> list[str]:
-    """The keys of the jobs that take another batch's files, as `Ledger.reserve` will decide.
+async def _by_state(plan: Plan, ledger: Ledger, settings: Settings) -> pl.LazyFrame:
+    """The plan's jobs in the file's order, with `to_buy` and `bought`."""
+    policy = policy_of(settings)
+    known = await ledger.read(lambda connection, batch: queries.known_jobs(connection, batch, policy))
+    marks = pl.DataFrame(known, schema=_KNOWN_JOBS, orient="row").lazy()
+    if policy.reuse:
+        not_to_buy = {row.job_key for row in known if not row.to_buy}
+        reused = pl.LazyFrame({"key": await _reused(plan, ledger, not_to_buy)}, schema={"key": pl.String})
+        marks = pl.concat(
+            [marks.join(reused, on="key", how="anti"), reused.with_columns(to_buy=False, bought=True)]
+        )
+    jobs = plan.scan().join(marks, on="key", how="left", maintain_order="left")
+    return jobs.with_columns(pl.col("to_buy").fill_null(value=True), pl.col("bought").fill_null(value=False))
 
-    Args:
-        plan: the plan.
-        ledger: the ledger.
-        stay: the keys of the jobs that are not to buy.
-    """
+
+async def _reused(plan: Plan, ledger: Ledger, not_to_buy: Set[str]) -> list[str]:
+    """The keys of the jobs that take another batch's files, as `Ledger.reserve` will decide."""
     stored = Counter(row.request_key for row in await ledger.read(queries.reusable))
 
     def keys() -> Iterator[str]:
         for job in plan.jobs_in_order():
-            if job.key not in stay and stored[key := request_key(job)]:
+            if job.key not in not_to_buy and stored[key := request_key(job)]:
                 stored[key] -= 1
                 yield job.key
 
     return await asyncio.to_thread(list, keys()) if stored else []
 
 
-def _lines(jobs: pl.LazyFrame) -> pl.DataFrame:
-    by = ["model", "type", "resolution", "duration", "sound", "billable_unit", "unit_price", "price"]
-    counts = [pl.len().alias("jobs"), pl.col("bought").sum(), pl.col("to_buy").sum()]
-    lines = jobs.group_by(by).agg(*counts, total=pl.col("price").filter("to_buy").sum())
-    priced = pl.when(pl.col("price").is_not_null()).then("total")
-    lines = lines.with_columns(total=priced).rename({"billable_unit": "unit", "price": "each"})
-    return lines.sort("model", "resolution", "duration", "sound", "each", nulls_last=True).collect(
-        engine="streaming"
-    )
-
-
-def _dearest(jobs: pl.LazyFrame) -> pl.DataFrame:
-    """The rows whose jobs cost most. Rows are told apart by a hash, for the memory's sake."""
-    left = jobs.filter("to_buy").with_columns(row=pl.col("row_id").hash())
-    sums = [pl.col("line").min(), pl.len().alias("jobs"), pl.col("price").sum().alias("total")]
-    rows = left.group_by("row").agg(sums).sort("total", "line", descending=[True, False])
-    top = rows.head(_DEAREST).collect(engine="streaming")
-    ids = left.filter(pl.col("row").is_in(top["row"].implode())).select("row", "row_id").unique()
-    named = top.join(ids.collect(engine="streaming"), on="row", maintain_order="left")
-    return named.select("row_id", "line", "jobs", "total")
-
-
 async def _rpm(settings: Settings, ledger: Ledger) -> dict[str, int]:
-    """Submissions a minute by type: the config's, otherwise what an earlier run has learned."""
+    """Submissions a minute by model type: the config's, otherwise what an earlier run has learned."""
     learned = await ledger.learned(settings.service.base_url) or {"windows": {}}
     remembered = {model_type: window["limit"] for model_type, window in learned["windows"].items()}
     given = {
@@ -300,18 +334,3 @@ async def _rpm(settings: Settings, ledger: Ledger) -> dict[str, int]:
         ModelType.VIDEO.value: settings.limits.video_rpm,
     }
     return remembered | {model_type: rpm for model_type, rpm in given.items() if rpm}
-
-
-def _enough(short: Decimal) -> str:
-    return f"{dollars(short)} USD short" if short > 0 else "enough"
-
-
-def approval_needed(quote: Quote, settings: Settings) -> ApprovalNeeded | None:
-    """The stop to make when a person must say yes first; None where nobody has to."""
-    above = settings.budget.approve_above
-    if above is None or quote.quoted <= above:
-        return None
-    return ApprovalNeeded(
-        f"the quote of {dollars(quote.quoted)} USD is above budget.approve_above, {dollars(above)} USD",
-        hint="Look at `callsheet quote`, then say yes with `callsheet run --yes`.",
-    )

@@ -80,10 +80,16 @@ def test_quote_prints_one_json_object_with_exact_money(project: Make) -> None:
         "rejected_rows": 1,
         "jobs": 3,
         "already_bought": 0,
+        "to_buy": 3,
         "unpriced": 0,
         "quoted": "0.0045",
+        "budget_limit": None,
+        "budget_left": None,
+        "fits": 3,
+        "balance": "100.0000",
         "currency": "USD",
         "plan": "out/report/plan.parquet",
+        "rejects": "out/report/rejects.csv",
     }
     assert pl.read_parquet(made.folder / answer["plan"])["price"].sum() == Decimal("0.0045")
     assert made.rejects()[0]["line"] == "5"

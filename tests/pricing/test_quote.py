@@ -1,9 +1,10 @@
-"""The quote: what a plan costs beside what is bought already, the balance, the limits and the last plan."""
+"""The quote: what is bought, what is to buy, and what the budget and the balance allow."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import asdict
 from datetime import UTC, datetime
 from decimal import Decimal
 
@@ -12,12 +13,12 @@ import pytest
 from callsheet.batches.read import read
 from callsheet.cli.show import show_quote
 from callsheet.config.settings import Settings
-from callsheet.errors import Stop
+from callsheet.errors import BalanceTooLow, BudgetReached
 from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.policy import Policy
 from callsheet.pricing.plan import Plan, make_plan
 from callsheet.pricing.quote import Quote, make
-from callsheet.records import Catalogue
+from callsheet.records import Catalogue, Generation, Usage
 from tests.pricing.test_plan import CATALOGUE, Maker
 
 NOON = datetime(2026, 5, 1, 12, tzinfo=UTC)
@@ -34,13 +35,13 @@ Quoter = Callable[..., Quote]
 
 @pytest.fixture
 def quote(tmp_path, monkeypatch) -> Quoter:
-    """Quotes a batch file's text against a ledger in which some rows have met their fate already."""
+    """Quotes a batch file's text, with a ledger in which some rows have a state already."""
     monkeypatch.chdir(tmp_path)
 
     def quote(
         text: str = MIXED,
         *,
-        fates: dict[str, str] | None = None,
+        states: dict[str, str] | None = None,
         balance: str = "100",
         catalogue: Catalogue = CATALOGUE,
         now: datetime = NOON,
@@ -56,11 +57,11 @@ def quote(tmp_path, monkeypatch) -> Quoter:
         async def quoted() -> Quote:
             ledger = await Ledger.open(f"sqlite:///{tmp_path}/ledger.db", settings.batch)
             try:
-                await meet(ledger, plan, fates or {})
+                await enter(ledger, plan, states or {})
                 if learned:
                     windows = {kind: {"limit": limit} for kind, limit in learned.items()}
                     await ledger.learn(settings.service.base_url, {"windows": windows})
-                return await make(plan, ledger, Decimal(balance), settings)
+                return await make(plan, ledger, Decimal(balance), settings, "out/rejects.csv")
             finally:
                 await ledger.close()
 
@@ -69,17 +70,21 @@ def quote(tmp_path, monkeypatch) -> Quoter:
     return quote
 
 
-async def meet(ledger: Ledger, plan: Plan, fates: dict[str, str]) -> None:
+async def enter(ledger: Ledger, plan: Plan, states: dict[str, str]) -> None:
     await ledger.begin_run()
-    jobs = [job for job in plan.jobs_in_order() if job.row_id in fates]
+    jobs = [job for job in plan.jobs_in_order() if job.row_id in states]
     reserved, _ = await ledger.reserve(jobs, Policy(), limit=Decimal(99))
     for job, attempt in reserved:
-        if fates[job.row_id] == "reserved":
+        if states[job.row_id] == "reserved":
             continue
         await ledger.intend(attempt)
-        if fates[job.row_id] == "failed":
+        if states[job.row_id] == "failed":
             await ledger.failed(attempt, "invalid_parameter", "no")
-        if fates[job.row_id] == "doubt":
+        if states[job.row_id] == "generated":
+            assert job.price
+            usage = {"total_cost": job.quoted, **asdict(job.price)}
+            await ledger.generated(attempt, Generation("req-1", (), Usage(**usage)), [], "out/media")
+        if states[job.row_id] == "doubt":
             await ledger.doubt(attempt, "cut off")
 
 
@@ -87,8 +92,8 @@ def facts(quote: Quote) -> dict[str, str]:
     return dict(quote.facts())
 
 
-def test_lines_say_what_sets_the_price_what_is_bought_and_what_is_left(quote):
-    made = quote(fates={"c": "bought"})
+def test_lines_show_what_sets_the_price_what_is_bought_and_what_is_to_buy(quote):
+    made = quote(states={"c": "bought"})
     columns = ("model", "resolution", "duration", "sound", "jobs", "bought", "to_buy", "each", "total")
     assert made.lines.select(columns).rows() == [
         ("reel-1", "720p", 10, True, 1, 0, 1, Decimal("0.771"), Decimal("0.771")),
@@ -104,32 +109,42 @@ def test_lines_say_what_sets_the_price_what_is_bought_and_what_is_left(quote):
 
 
 def test_failed_and_doubtful_jobs_are_held_unless_the_config_buys_them_again(quote):
-    fates = {"a": "failed", "b": "doubt", "c": "bought"}
-    held = quote(fates=fates)
+    states = {"a": "failed", "b": "doubt", "c": "bought"}
+    held = quote(states=states)
     assert (held.to_buy, held.already_bought, held.held, held.quoted) == (1, 1, 3, Decimal("0.0407"))
-    assert "3 failed or in doubt and left so" in facts(held)["Jobs"]
+    assert "3 failed or in doubt and not bought again" in facts(held)["Jobs"]
     again = quote(retry_failed=True, on_doubt="retry")
     assert (again.to_buy, again.already_bought, again.held) == (4, 1, 0)
 
 
-def test_what_a_run_has_reserved_counts_once_and_what_is_in_flight_is_paid_from_the_balance(quote):
+def test_reserved_jobs_count_once_and_jobs_in_flight_are_paid_besides_the_balance(quote):
     total = Decimal("1.0190")
 
-    def objection(made: Quote, **budget: object) -> Stop | None:
-        given = {"batch": "shots", "service": {"base_url": "http://127.0.0.1:1"}, "input": {"path": "x.csv"}}
-        return made.objection(Settings.model_validate(given | {"budget": {"on_exceed": "refuse"} | budget}))
-
-    reserved = quote(fates={"a": "reserved", "b": "reserved"})
-    assert reserved.quoted == total
-    assert objection(reserved, limit=total) is None
-    assert objection(reserved, limit=total - Decimal("0.0001"))
-    in_flight = quote(fates={"b": "bought"}, balance="0.2480", batch="other")
+    reserved = {"a": "reserved", "b": "reserved"}
+    fitting = quote(states=reserved, budget={"on_exceed": "refuse", "limit": total})
+    assert fitting.quoted == total
+    assert fitting.objection() is None
+    assert quote(budget={"on_exceed": "refuse", "limit": total - Decimal("0.0001")}).objection()
+    sent = {"states": {"b": "bought"}, "batch": "other", "budget": {"on_exceed": "refuse"}}
+    in_flight = quote(balance="0.2480", **sent)
     assert in_flight.totals.exposure == Decimal("0.771")
     assert in_flight.quoted == Decimal("0.2480")
-    assert objection(in_flight) is None
+    assert in_flight.objection() is None
 
 
-def test_a_job_without_a_price_costs_nothing_that_can_be_told(quote):
+def test_an_objection_names_the_quote_and_what_it_does_not_fit_into(quote):
+    objection = quote(budget={"on_exceed": "refuse", "limit": "1"}).objection()
+    assert isinstance(objection, BudgetReached)
+    assert str(objection) == "the quote of 1.0190 USD does not fit into the budget of 1.0000 USD"
+    objection = quote(states={"b": "bought"}, balance="0.2", budget={"on_exceed": "refuse"}).objection()
+    assert isinstance(objection, BalanceTooLow)
+    assert str(objection) == (
+        "the quote of 0.2480 USD and the 0.7710 USD spent, in flight or in doubt do not fit into the balance "
+        "of 0.9710 USD"
+    )
+
+
+def test_a_job_without_a_price_adds_nothing_to_the_quote(quote):
     made = quote(budget={"allow_unpriced": True})
     unpriced = made.lines.filter(model="proof-1").select("jobs", "to_buy", "each", "total").rows()
     assert unpriced == [(1, 1, None, None)]
@@ -138,36 +153,110 @@ def test_a_job_without_a_price_costs_nothing_that_can_be_told(quote):
     assert facts(made)["Rows"] == "5 read, 0 rejected, 1 without a price"
 
 
-def test_the_dearest_rows_come_first_with_all_their_samples(quote):
+def test_the_most_expensive_rows_come_first_with_all_their_samples(quote):
     made = quote()
-    assert made.dearest.rows() == [
+    assert made.most_expensive.rows() == [
         ("b", 3, 1, Decimal("0.771")),
         ("a", 2, 2, Decimal("0.1666")),
         ("c", 4, 1, Decimal("0.0407")),
         ("e", 6, 1, Decimal("0.0407")),
     ]
-    assert facts(made)["Dearest"].startswith("b (line 3) 0.7710, a (line 2) 0.1666 for 2 jobs, c")
-    assert quote(fates={"b": "bought"}).dearest["row_id"][0] == "a", "what is bought costs nothing more"
+    assert facts(made)["Costliest"].startswith("b (line 3) 0.7710, a (line 2) 0.1666 for 2 jobs, c")
+    assert quote(states={"b": "bought"}).most_expensive["row_id"][0] == "a", "a bought job costs nothing more"
 
 
-def test_the_balance_suffices_or_says_by_how_much_it_does_not(quote):
-    total = Decimal("0.771") + 2 * Decimal("0.0833") + 2 * Decimal("0.0407")
-    assert facts(quote(balance=str(total)))["Balance"] == "1.0190 USD, enough"
-    assert facts(quote(balance="1.0189"))["Balance"] == "1.0189 USD, 0.0001 USD short"
+def test_the_balance_is_compared_with_the_quote(quote):
+    assert facts(quote(balance="1.0190"))["Balance"] == "1.0190 USD, enough for the quote"
+    short = quote(balance="1.0189")
+    assert facts(short)["Balance"] == "1.0189 USD, 0.0001 USD less than the quote"
+    assert facts(short)["Fits"] == "4 of 5 jobs; then the balance stops the buying"
 
 
-def test_the_time_is_what_the_limits_a_minute_make_it_or_unknown(quote):
-    assert facts(quote())["Time"].startswith("unknown: how many images a minute")
-    assert facts(quote(limits={"image_rpm": 2}))["Time"].startswith("unknown: how many videos a minute")
-    many = "prompt,samples\nx,201\n"
-    assert facts(quote(many, limits={"image_rpm": 20}))["Time"].startswith("10 min at the least")
-    assert facts(quote(many, limits={"image_rpm": 67}))["Time"].startswith("2 min at the least")
-    assert facts(quote(many, learned={"image": 100}))["Time"].startswith("2 min at the least")
-    assert facts(quote(many, limits={"image_rpm": 500}))["Time"] == "about a minute"
-    assert facts(quote("id,prompt\n1,x\n", fates={"1": "bought"}))["Time"] == "none"
+def test_the_budget_is_shown_as_limit_spent_in_flight_and_left(quote):
+    assert facts(quote())["Budget"] == "no limit: 0.0000 spent, 0.0000 in flight or in doubt"
+    states = {"a": "doubt", "b": "generated"}
+    limited = quote(states=states, budget={"limit": 5, "per_day": "2.50"})
+    assert facts(limited)["Budget"] == (
+        "limit 5.0000 USD: 0.7710 spent, 0.1666 in flight or in doubt, 4.0624 left; "
+        "at most 2.5000 USD a day over all batches"
+    )
+    assert "Fits" not in facts(limited)
 
 
-def dearer() -> Catalogue:
+@pytest.mark.parametrize(
+    ("on_exceed", "limit", "fits", "text"),
+    [
+        ("stop", "1.0190", 5, None),
+        ("stop", "0.9782", 3, "3 of 5 jobs; then the budget stops the buying"),
+        ("stop", "0.2000", 2, "2 of 5 jobs; then the budget stops the buying"),
+        ("stop", "0.0000", 0, "0 of 5 jobs; then the budget stops the buying"),
+        ("skip", "0.2480", 4, "4 of 5 jobs; the others are left out"),
+        ("skip", "0.2479", 3, "3 of 5 jobs; the others are left out"),
+        ("refuse", "1.0189", 0, "0 of 5 jobs; nothing is bought, because budget.on_exceed is 'refuse'"),
+    ],
+)
+def test_the_jobs_that_fit_are_counted_in_the_file_s_order(quote, on_exceed, limit, fits, text):
+    """The prices are 0.0833, 0.0833, 0.771, 0.0407 and 0.0407."""
+    budgeted = quote(budget={"limit": limit, "on_exceed": on_exceed})
+    assert budgeted.fits == fits
+    assert facts(budgeted).get("Fits") == text
+    assert f"{fits} fit into budget and balance" in budgeted.line() or text is None
+
+
+def test_what_is_in_flight_or_in_doubt_leaves_less_for_the_rest(quote):
+    limited = quote(states={"b": "doubt"}, budget={"limit": "0.8600"})
+    assert (limited.to_buy, limited.fits, limited.budget_left) == (4, 1, Decimal("0.0890"))
+    lowered = quote(states={"b": "doubt"}, batch="other", budget={"limit": "0.5"})
+    assert (lowered.fits, lowered.budget_left) == (0, Decimal(0))
+
+
+def test_the_json_has_every_figure_and_money_as_text(quote):
+    figures = quote(MIXED + "f,,,,,,\n", states={"c": "bought"}, budget={"limit": "0.2"}).as_json()
+    assert figures.pop("plan").endswith("/plan.parquet")
+    assert figures == {
+        "batch": "shots",
+        "rows": 6,
+        "rejected_rows": 2,
+        "jobs": 5,
+        "already_bought": 1,
+        "to_buy": 4,
+        "unpriced": 1,
+        "quoted": "0.9783",
+        "budget_limit": "0.2000",
+        "budget_left": "0.1593",
+        "fits": 1,
+        "balance": "100.0000",
+        "currency": "USD",
+        "rejects": "out/rejects.csv",
+    }
+    unlimited = quote(batch="other").as_json()
+    assert (unlimited["budget_limit"], unlimited["budget_left"], unlimited["fits"]) == (None, None, 5)
+
+
+def test_a_batch_of_which_every_row_is_rejected_says_so(quote):
+    assert quote("prompt,model\nx,none\n,still-1\n").plan.all_rejected
+    assert not quote("prompt,model\nx,none\ny,still-1\n").plan.all_rejected
+    assert not quote("id,prompt\n1,x\n", states={"1": "bought"}).plan.all_rejected
+
+
+def test_the_time_is_a_range_while_the_account_s_limits_are_not_known(quote):
+    many = "prompt,samples\nx,1201\n"
+    assert facts(quote())["Time"] == "about 1 min"
+    assert facts(quote(many))["Time"] == (
+        "2 to 120 min; the account's limit of images a minute is not known yet, 10 to 600 is assumed"
+    )
+    mixed = "prompt,samples,model\nx,201,still-1\ny,31,reel-1\n"
+    assert facts(quote(mixed, limits={"image_rpm": 20}))["Time"] == "at least 10 min, by the limits a minute"
+    assert facts(quote(mixed, limits={"image_rpm": 200}))["Time"] == (
+        "1 to 3 min; the account's limit of videos a minute is not known yet, 10 to 600 is assumed"
+    )
+    assert facts(quote(many, limits={"image_rpm": 120}))["Time"].startswith("at least 10 min")
+    assert facts(quote(many, learned={"image": 240}))["Time"].startswith("at least 5 min")
+    assert facts(quote(many, limits={"image_rpm": 5000}))["Time"] == "about 1 min"
+    assert facts(quote("id,prompt\n1,x\n", states={"1": "bought"}))["Time"] == "0 min: nothing to buy"
+
+
+def raised() -> Catalogue:
     model = CATALOGUE["still-1"]
     first, *others = model.pricing.rates
     rates = (first.model_copy(update={"unit_price": Decimal("0.05")}), *others)
@@ -175,19 +264,19 @@ def dearer() -> Catalogue:
     return {**CATALOGUE, "still-1": model.model_copy(update={"pricing": pricing})}
 
 
-def test_rates_that_have_changed_since_the_last_plan_are_told(quote):
+def test_rates_that_have_changed_since_the_last_plan_are_shown(quote):
     assert "Changed" not in facts(quote())
     assert "Changed" not in facts(quote()), "the same rates again"
-    assert facts(quote(catalogue=dearer()))["Changed"] == (
+    assert facts(quote(catalogue=raised()))["Changed"] == (
         "still-1 1K not_applicable image: 0.05, was 0.0407 (since the plan of 2026-05-01 12:00 UTC)"
     )
     assert "Changed" in facts(quote()), "and back"
-    assert "Changed" not in facts(quote(catalogue=dearer(), batch="another")), "another batch's plan"
+    assert "Changed" not in facts(quote(catalogue=raised(), batch="another")), "another batch's plan"
 
 
-def test_only_models_that_the_batch_uses_are_told_of(quote):
+def test_changed_rates_of_models_that_the_batch_does_not_use_are_not_shown(quote):
     quote("prompt,model\nx,reel-1\n")
-    assert "Changed" not in facts(quote("prompt,model\nx,reel-1\n", catalogue=dearer()))
+    assert "Changed" not in facts(quote("prompt,model\nx,reel-1\n", catalogue=raised()))
 
 
 def test_the_terminal_shows_table_facts_and_rejects(quote, capsys):
@@ -204,12 +293,12 @@ def test_the_terminal_shows_table_facts_and_rejects(quote, capsys):
 
 def test_the_terminal_says_why_there_is_nothing_to_buy(quote, capsys):
     one = "id,prompt\n1,x\n"
-    for text, fates, says in (
+    for text, states, says in (
         (one, {}, None),
         ("prompt,model\nx,none\n", {}, "no row can be bought as it is"),
         (one, {"1": "failed"}, None),
         ("id,prompt\n2,x\n", {"2": "bought"}, "everything is bought already"),
     ):
-        show_quote(quote(text, fates=fates))
+        show_quote(quote(text, states=states))
         shown = capsys.readouterr().out
         assert (says in shown) if says else ("Nothing to buy" not in shown)
