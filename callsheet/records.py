@@ -1,8 +1,10 @@
-"""The nouns, in the order in which data becomes them: row, job, plan's price, generation, media.
+"""The data types that all packages share, in the order in which a batch passes through them.
 
-Plain values without behaviour of their own: no I/O, no clock, nothing that knows where they came from.
-Those that the service sends (`Model`, `Usage`, `Media`, ...) are the wire's own shapes and ignore fields
-they do not know, because the interface may grow (INTERFACE 9).
+A model has rates; a job has a price; an attempt at a job becomes a generation; a generation has media, which
+become stored files. Then come the records about doubts, the balance and totals.
+
+They are immutable values: no I/O and no clock. Those that the service sends (`Model`, `Usage`, `Media`, ...)
+have the interface's own fields and ignore others, because the interface may grow (INTERFACE 9).
 Money is `Decimal` US dollars everywhere.
 """
 
@@ -32,13 +34,13 @@ canonical = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii
 
 
 def dollars(amount: Decimal) -> str:
-    """An amount as people and JSON read it: four decimals, six where fewer would not be exact."""
+    """An amount as text, for people and for JSON: four decimals, or six where four would not be exact."""
     four = amount.quantize(Decimal("0.0001"))
     return str(four if four == amount else amount.quantize(Decimal("0.000001")))
 
 
 class ModelType(StrEnum):
-    """What a model makes (INTERFACE 2.10 `type`); rate windows are kept per type (INTERFACE 8)."""
+    """Image or video (INTERFACE 2.10 `type`). Each type has its own rate window (INTERFACE 8)."""
 
     IMAGE = "image"
     VIDEO = "video"
@@ -57,14 +59,17 @@ class State(StrEnum):
     LOST = "lost"
 
 
-class Wire(BaseModel):
-    """A shape that the service sends: frozen, and deaf to fields it does not know."""
+class ServiceObject(BaseModel):
+    """The base of every JSON object of the service. Immutable; ignores fields that it does not know."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
 
-class Rate(Wire):
-    """One price of a model (INTERFACE 2.10). `sound` and `billable_unit` are open sets: never guess."""
+class Rate(ServiceObject):
+    """One price of a model (INTERFACE 2.10), in dollars per unit.
+
+    The interface does not list every value of `sound` and `billable_unit`, so other values may come.
+    """
 
     resolution: str
     sound: str
@@ -72,14 +77,14 @@ class Rate(Wire):
     unit_price: Decimal
 
 
-class Pricing(Wire):
-    """A model's prices; empty `rates` means that there is no price, not that it is free."""
+class Pricing(ServiceObject):
+    """A model's prices. With empty `rates` the model has no price; it does not mean that it is free."""
 
     currency: str
     rates: tuple[Rate, ...] = ()
 
 
-class Model(Wire):
+class Model(ServiceObject):
     """A model of the catalogue (INTERFACE 2.10). The first entry of each list is its default."""
 
     id: str
@@ -92,7 +97,7 @@ class Model(Wire):
     supported_references: dict[str, int] = {}
     pricing: Pricing
     unreadable: str = ""
-    """Why the catalogue's entry cannot be read; then the rest is empty, and nothing of it can be bought."""
+    """Why the catalogue's entry cannot be read. The other fields are then empty, and it cannot be used."""
 
 
 Catalogue = Mapping[str, Model]
@@ -101,7 +106,7 @@ Catalogue = Mapping[str, Model]
 
 @dataclass(frozen=True, slots=True)
 class Price:
-    """An exact price: `unit_price` dollars times `quantity` units."""
+    """The exact price of a job: `unit_price` dollars times `quantity` units."""
 
     billable_unit: str
     unit_price: Decimal
@@ -110,7 +115,7 @@ class Price:
 
     @property
     def total(self) -> Decimal:
-        """What the job costs, in `currency`."""
+        """The price of the job, in `currency`."""
         return self.unit_price * self.quantity
 
 
@@ -119,11 +124,11 @@ class Job:
     """One generation to buy: a row of the plan.
 
     Attributes:
-        key: the content address, 64 hex digits.
-        row_id: the row's id, or one made from its content.
-        sample: which of the row's samples, from 1.
+        key: a hash of the job's content, 64 hex digits.
+        row_id: the id of its prompt row, or one made from the row's content.
+        sample: the number of the sample of its prompt row, from 1.
         request: the JSON body to send, with `sha256:<hex>` in place of each inlined image's data URL.
-        inlined: where the bytes of each inlined image are, by their sha256 (hex): a path or an `s3://` URL.
+        inlined: the place of each inlined image, by the sha256 of its bytes (hex): a path or an `s3://` URL.
         carried: the batch file's other columns, for the manifest.
         price: None where the catalogue has no price and the config allows that.
     """
@@ -140,12 +145,12 @@ class Job:
 
     @property
     def quoted(self) -> Decimal:
-        """The quote in dollars; zero where there is no price."""
+        """The price in dollars; zero where there is no price."""
         return self.price.total if self.price else Decimal(0)
 
 
-class Usage(Wire):
-    """What a generation cost, as the service says (INTERFACE 2.5)."""
+class Usage(ServiceObject):
+    """The cost of a generation in dollars, from the service's answer (INTERFACE 2.5)."""
 
     total_cost: Decimal
     billable_unit: str
@@ -157,49 +162,53 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def _in_utc(moment: datetime) -> datetime:
-    """Some write "no time" as the year 1, which the ledger's text does not give back: 1970 is as past."""
+    """The moment in UTC, not before 1970.
+
+    Some services write "no time" as the year 1, and the ledger's text cannot represent years below 1000.
+    """
     try:
         return max(moment.astimezone(UTC), _EPOCH)
     except OverflowError:
         raise ValueError("is not within the years 1 to 9999 in UTC") from None
 
 
-def _or_none(value: Any, read: ValidatorFunctionWrapHandler) -> Any:
+def _or_none(value: Any, validate: ValidatorFunctionWrapHandler) -> Any:
     try:
-        return read(value)
+        return validate(value)
     except ValidationError:
         return None
 
 
-def _bare(mime_type: str) -> str:
+def _without_parameters(mime_type: str) -> str:
     return mime_type.partition(";")[0].strip().lower()
 
 
-_DESCRIBES = WrapValidator(_or_none)  # no paid file is given up for an odd number that only describes it
-Pixels = Annotated[int | None, Field(ge=0, lt=2**31), _DESCRIBES]  # as the ledger keeps them
-Measure = Annotated[float | None, Field(ge=0, allow_inf_nan=False), _DESCRIBES]
+# An invalid value that only describes a file becomes None: the file is paid for, and still wanted.
+_DESCRIPTIVE = WrapValidator(_or_none)
+Pixels = Annotated[int | None, Field(ge=0, lt=2**31), _DESCRIPTIVE]  # the range of the ledger's column
+Measure = Annotated[float | None, Field(ge=0, allow_inf_nan=False), _DESCRIPTIVE]
 
 
-class Media(Wire):
-    """One file of a generation, still at the service (INTERFACE 2.6, 2.7).
+class Media(ServiceObject):
+    """One file of a generation, at the service (INTERFACE 2.6, 2.7).
 
-    `width` and `height` are pixels, `duration` seconds, `fps` frames a second; None where they are not said,
-    or make no sense. `mime_type` is in lower case and without parameters, `deletes_at` in UTC.
+    `width` and `height` are in pixels, `duration` in seconds, `fps` in frames per second; each is None where
+    the answer has no valid value. `mime_type` is lower case without parameters, `deletes_at` is in UTC.
     """
 
     url: str
-    mime_type: Annotated[str, AfterValidator(_bare)]
+    mime_type: Annotated[str, AfterValidator(_without_parameters)]
     deletes_at: Annotated[AwareDatetime, AfterValidator(_in_utc)]
     width: Pixels = None
     height: Pixels = None
     duration: Measure = None
     fps: Measure = None
-    has_sound: Annotated[bool | None, _DESCRIBES] = None
+    has_sound: Annotated[bool | None, _DESCRIPTIVE] = None
 
 
 @dataclass(frozen=True, slots=True)
 class Generation:
-    """An accepted submission that is finished: its id, its files in order, and its cost."""
+    """A finished generation: its id, its files in order, and its cost."""
 
     id: str
     media: tuple[Media, ...]
@@ -208,14 +217,14 @@ class Generation:
 
 @dataclass(frozen=True, slots=True)
 class Pending:
-    """A video that the service is still making (INTERFACE 3)."""
+    """A video that is not finished yet (INTERFACE 3)."""
 
     id: str
 
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """A video that the service gave up; terminal, and not charged (INTERFACE 3)."""
+    """A video that failed at the service. This is final, and costs nothing (INTERFACE 3)."""
 
     id: str
     code: str
@@ -224,7 +233,7 @@ class Failed:
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """One attempt at a job that this run owns. `number` counts from 1."""
+    """One attempt at a job, by this run. `number` counts a job's attempts from 1, over all runs."""
 
     job_key: str
     number: int
@@ -237,7 +246,7 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True)
 class File:
-    """A file of a generation that is paid for and not yet stored, under its reserved name in storage."""
+    """A file that is paid for and not yet stored. `name` is the name in storage that is reserved for it."""
 
     attempt: Attempt
     index: int
@@ -247,7 +256,7 @@ class File:
 
 @dataclass(frozen=True, slots=True)
 class StoredFile:
-    """A verified file in storage: its URL (a path for local storage), sha256 in hex, and size in bytes."""
+    """A verified file in storage: its URL (a path for local storage), sha256 (hex), and size in bytes."""
 
     url: str
     sha256: str
@@ -257,12 +266,12 @@ class StoredFile:
 
 @dataclass(frozen=True, slots=True)
 class Doubt:
-    """An attempt that may have been paid for: it was sent, and no answer says whether it was accepted.
+    """An attempt in doubt: it was sent, and may have been paid for; no answer tells whether it was accepted.
 
     Attributes:
-        price: what it costs in dollars if it was charged; None where the catalogue had no price.
+        price: its cost in dollars if it was charged; None where the catalogue had no price.
         submitted_at: when the request left.
-        what: what happened, in words.
+        what: the event that left it in doubt, in words.
     """
 
     job_key: str
@@ -276,7 +285,7 @@ class Doubt:
     what: str
 
     def as_json(self) -> dict[str, Any]:
-        """What `resolve --json` prints; money is a string."""
+        """The JSON object of `resolve --json`; money is a string."""
         return {
             "job_key": self.job_key,
             "attempt": self.attempt,
@@ -291,15 +300,15 @@ class Doubt:
 
 
 @dataclass(frozen=True, slots=True)
-class Reckoning:
-    """What the ledger, all its batches together, expects of the workspace's balance. Money is in dollars.
+class ExpectedBalance:
+    """The workspace's balance as the ledger expects it, from all its batches. Money is in dollars.
 
     Attributes:
-        since: the start of the last run before the first doubt that saw the balance.
-        balance_then: the balance that it saw.
-        spent_since: what the ledger knows to have been spent since.
-        in_doubt: what may have been spent since beside that.
-        in_flight: what runs that are under way may be spending now.
+        since: the start of the last run before the first doubt; each run reads the balance when it starts.
+        balance_then: the balance at that time.
+        spent_since: the cost since then of everything that the ledger knows to be charged.
+        in_doubt: the price of everything since then that is in doubt.
+        in_flight: the price of everything that runs are buying now.
     """
 
     since: datetime
@@ -310,7 +319,7 @@ class Reckoning:
 
     @property
     def expected(self) -> Decimal:
-        """The balance now, if nothing that is in doubt was charged and nobody else bought."""
+        """The balance now, if nothing that is in doubt was charged and nobody else bought anything."""
         return self.balance_then - self.spent_since
 
 
@@ -318,7 +327,8 @@ class Reckoning:
 class Totals:
     """A batch so far: jobs by state, and money in dollars.
 
-    `exposure` is what counts against the budget; `reserved` is the part of it that was not sent yet.
+    `exposure` counts against the budget: spent, reserved, in flight and in doubt. `reserved` is the part of
+    it that was not sent yet.
     """
 
     states: dict[State, int]
@@ -329,7 +339,7 @@ class Totals:
     reserved: Decimal
 
     def as_json(self) -> dict[str, Any]:
-        """What `status --json` prints beside the batch's name; money is a string."""
+        """The JSON object of `status --json`, without the batch's name; money is a string."""
         return {
             **{state.value: self.states.get(state, 0) for state in State},
             "spent": dollars(self.spent),

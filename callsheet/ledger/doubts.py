@@ -17,7 +17,7 @@ from typing import Any
 from callsheet.errors import CallsheetError
 from callsheet.ledger import queries
 from callsheet.ledger.ledger import Ledger
-from callsheet.records import Doubt, Reckoning, dollars
+from callsheet.records import Doubt, ExpectedBalance, dollars
 from callsheet.service.client import Client
 
 _COSTS_SPAN = timedelta(days=179)  # the service looks back at most 180 days (INTERFACE 4.7)
@@ -43,7 +43,7 @@ class Evidence:
         missing: why the service cannot be asked, or None.
     """
 
-    reckoning: Reckoning | None
+    reckoning: ExpectedBalance | None
     balance: Decimal | None
     days: tuple[Day, ...]
     missing: str | None

@@ -14,7 +14,7 @@ import sqlalchemy as sa
 
 from callsheet.ledger.policy import BOUGHT, Policy, to_buy
 from callsheet.ledger.tables import Money, attempts, media, runs, settlements
-from callsheet.records import Attempt, Doubt, File, Media, ModelType, Reckoning, State, Totals
+from callsheet.records import Attempt, Doubt, ExpectedBalance, File, Media, ModelType, State, Totals
 
 Rows = Sequence[sa.RowMapping]
 """Rows by column name."""
@@ -145,7 +145,7 @@ def doubts(connection: sa.Connection, batch: str) -> list[Doubt]:
     ]
 
 
-def reckoning(connection: sa.Connection, first: datetime) -> Reckoning | None:
+def reckoning(connection: sa.Connection, first: datetime) -> ExpectedBalance | None:
     """What the balance should be, counted from before a doubt that was submitted at `first`.
 
     None where no run before it knew the balance.
@@ -162,7 +162,7 @@ def reckoning(connection: sa.Connection, first: datetime) -> Reckoning | None:
     )
     older = _sum(connection, attempts.c.cost, attempts.c.submitted_at < base.started_at, settled)
     newer = attempts.c.submitted_at >= base.started_at
-    return Reckoning(
+    return ExpectedBalance(
         since=base.started_at,
         balance_then=base.balance_at_start,
         spent_since=spent(connection) - base.spent_at_start - older,

@@ -1,5 +1,6 @@
-"""The service of the interface, from the client's side.
+"""The client of the service (INTERFACE).
 
-Begin with `client.py`, one method per endpoint; `models.py` has the wire types, `transport.py` the
-connections. `verdicts.py` says what each failure means, and does no I/O.
+Begin with `client.py`, one method per endpoint. `answers.py` and `failures.py` read what comes back into the
+types of `models.py` and `callsheet.errors`; `transport.py` has the connections. `verdicts.py` decides what
+each failure means; it does no I/O. Nothing here repeats a paid request.
 """

@@ -1,8 +1,7 @@
-"""What the service sends that is not yet a noun of `callsheet.records`, and how its JSON is read.
+"""The types of the service's answers that are not in `callsheet.records`, and the parsing of JSON.
 
 JSON numbers become `Decimal`, never a float. The service computes costs in binary floats, so that 3 x 0.1
-arrives as 0.30000000000000004: such numbers are rounded, half to even, to six decimals here, at the wall, and
-nowhere else.
+arrives as 0.30000000000000004: they are rounded to six decimals, half to even, here and nowhere else.
 """
 
 from __future__ import annotations
@@ -16,19 +15,19 @@ from typing import Annotated, Any, Generic, Literal, NamedTuple, TypeVar
 
 from pydantic import AfterValidator, Field
 
-from callsheet.records import Media, Usage, Wire
+from callsheet.records import Media, ServiceObject, Usage
 
 T = TypeVar("T")
 
 
 class RateHeaders(NamedTuple):
-    """What an answer to a submission says about the window of its type (INTERFACE 8).
+    """The `X-RateLimit-*` headers of an answer to a submission, about the window of its type (INTERFACE 8).
 
     Attributes:
         limit: requests in a window.
-        remaining: how many of them are left.
-        reset: the window's end, in the service's Unix seconds.
-        date: the service's clock when it answered (`Date`), in Unix seconds; None where not sent.
+        remaining: requests that are left in it.
+        reset: the window's end in Unix seconds, by the service's clock.
+        date: the service's clock when it answered (the header `Date`), in Unix seconds; None where missing.
     """
 
     limit: int
@@ -39,7 +38,7 @@ class RateHeaders(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Answer(Generic[T]):
-    """An accepted submission; `rate` is None where the answer said nothing about the window."""
+    """An accepted submission; `rate` is None where the answer has no readable rate-limit headers."""
 
     value: T
     rate: RateHeaders | None
@@ -50,32 +49,32 @@ def _six_decimals(value: Decimal) -> Decimal:
 
 
 Amount = Annotated[Decimal, Field(ge=0, lt=10**12), AfterValidator(_six_decimals)]
-"""A computed number: not negative, and six decimals, as many as the ledger and the report keep."""
+"""A computed number: not negative, rounded to the six decimals that the ledger and the report keep."""
 
 
-class ErrorBody(Wire):
-    """INTERFACE 2.1, within its envelope."""
+class ErrorBody(ServiceObject):
+    """The error object (INTERFACE 2.1)."""
 
     message: str
     code: str
     param: str | None = None
 
 
-class ErrorEnvelope(Wire):
-    """INTERFACE 2.1."""
+class ErrorEnvelope(ServiceObject):
+    """The body of an error answer (INTERFACE 2.1)."""
 
     error: ErrorBody
 
 
 class Cost(Usage):
-    """A `usage` as it arrives (INTERFACE 2.5)."""
+    """The `usage` of a generation, with its numbers rounded (INTERFACE 2.5)."""
 
     total_cost: Amount
     unit_price: Amount
     quantity: Amount
 
 
-class ImageAnswer(Wire):
+class ImageAnswer(ServiceObject):
     """A finished image generation (INTERFACE 2.8)."""
 
     id: str = Field(min_length=1)
@@ -83,34 +82,34 @@ class ImageAnswer(Wire):
     usage: Cost
 
 
-class Accepted(Wire):
-    """An accepted video (INTERFACE 2.9). Its id is all that matters: with it, the video can be had."""
+class Accepted(ServiceObject):
+    """The answer to an accepted video (INTERFACE 2.9). Its id is enough to poll it."""
 
     id: str = Field(min_length=1)
 
 
-class PendingVideo(Wire):
-    """INTERFACE 2.9."""
+class PendingVideo(ServiceObject):
+    """A video that is not finished (INTERFACE 2.9)."""
 
     status: Literal["pending"]
 
 
-class VideoError(Wire):
-    """Why a video failed. Both fields may be missing: that it failed is what counts."""
+class VideoError(ServiceObject):
+    """The reason why a video failed. Both fields may be missing: the status alone shows that it failed."""
 
     message: str | None = None
     code: str | None = None
 
 
-class FailedVideo(Wire):
-    """INTERFACE 2.9."""
+class FailedVideo(ServiceObject):
+    """A video that failed (INTERFACE 2.9)."""
 
     status: Literal["failed"]
     error: VideoError | None = None
 
 
-class CompletedVideo(Wire):
-    """INTERFACE 2.9: the file is the first of `data`."""
+class CompletedVideo(ServiceObject):
+    """A finished video; its file is the first of `data` (INTERFACE 2.9)."""
 
     status: Literal["completed"]
     data: tuple[Media, ...] = Field(min_length=1)
@@ -121,22 +120,22 @@ VideoAnswer = Annotated[PendingVideo | FailedVideo | CompletedVideo, Field(discr
 """The answer to a poll (INTERFACE 2.9)."""
 
 
-class Balance(Wire):
-    """INTERFACE 2.11."""
+class Balance(ServiceObject):
+    """The workspace's balance (INTERFACE 2.11)."""
 
     currency: Literal["USD"]
     balance: Annotated[Decimal, Field(gt=-(10**12), lt=10**12), AfterValidator(_six_decimals)]
 
 
-class DayCost(Wire):
+class DayCost(ServiceObject):
     """The cost of one UTC day (INTERFACE 2.12), in dollars."""
 
     date: date
     cost: Amount
 
 
-class Costs(Wire):
-    """The costs of a range of days (INTERFACE 2.12): telemetry that may lag, never the ledger."""
+class Costs(ServiceObject):
+    """The costs of a range of days (INTERFACE 2.12): they may lag behind recent charges."""
 
     currency: Literal["USD"]
     data: tuple[DayCost, ...]
@@ -144,27 +143,30 @@ class Costs(Wire):
 
 
 def parse(body: bytes) -> Any:
-    """A JSON body, with numbers as `Decimal` or `int`, and text that any database and file can hold.
+    """A JSON body, with numbers as `Decimal` or `int`, and text that can be stored in any database or file.
 
     Raises:
         ValueError: it is not JSON.
     """
     try:
-        return _writable(json.loads(body, parse_float=Decimal))
+        return _storable(json.loads(body, parse_float=Decimal))
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
     except ArithmeticError:
-        raise ValueError("a number of it has an exponent that no decimal can have") from None
+        raise ValueError("it has a number whose exponent is too large") from None
 
 
-def _writable(value: Any) -> Any:
-    """`?` for what JSON can escape and UTF-8 or PostgreSQL cannot write: half a surrogate pair, and NUL."""
+def _storable(value: Any) -> Any:
+    """The value with `?` for the two things that JSON can escape and that cannot be stored everywhere.
+
+    UTF-8 cannot encode half of a surrogate pair, and PostgreSQL cannot store NUL.
+    """
     if isinstance(value, str):
         return value.encode(errors="replace").decode().replace("\0", "?")
     if isinstance(value, list):
-        return [_writable(each) for each in value]
+        return [_storable(item) for item in value]
     if isinstance(value, dict):
-        return {_writable(key): _writable(each) for key, each in value.items()}
+        return {_storable(key): _storable(item) for key, item in value.items()}
     return value
 
 
@@ -173,9 +175,9 @@ class Download:
     """A file that the service has begun to send (INTERFACE 4.8).
 
     Attributes:
-        chunks: its bytes; iterating raises `MaybeSent` when they stop coming. To be read once.
-        length: how many bytes there will be; None where the service does not say.
-        mime_type: what the service says it is, lower case, without parameters; empty where it does not say.
+        chunks: its bytes, to be read once; iterating raises `MaybeSent` when they stop coming.
+        length: the number of bytes, by `Content-Length`; None where missing.
+        mime_type: its `Content-Type`, lower case, without parameters; empty where missing.
     """
 
     chunks: AsyncIterator[bytes]

@@ -1,4 +1,4 @@
-"""One connection for each request in flight, and none that a paid POST could be lost on."""
+"""One connection for each request in flight, and none that may break under a paid POST."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_requests_one_after_the_other_share_one_connection() -> None:
         assert (len(server.requests), server.connections) == (5, 1)
 
 
-def test_requests_at_once_have_a_connection_each_and_leave_them_for_the_next() -> None:
+def test_concurrent_requests_have_a_connection_each_and_later_ones_use_them_again() -> None:
     async def scenario() -> None:
         async with client() as http:
             for _ in range(3):
@@ -51,7 +51,7 @@ def test_requests_at_once_have_a_connection_each_and_leave_them_for_the_next() -
         assert (len(server.requests), server.connections) == (60, 20)
 
 
-def test_a_connection_that_was_idle_long_is_not_used_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_connection_that_was_idle_for_long_is_not_used_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(transport, "KEEPALIVE", 0.05)
 
     async def scenario() -> None:
@@ -65,7 +65,7 @@ def test_a_connection_that_was_idle_long_is_not_used_again(monkeypatch: pytest.M
         assert server.connections == 2
 
 
-def test_a_connection_that_the_server_closed_while_idle_raises_no_doubt() -> None:
+def test_a_request_does_not_fail_because_the_server_closed_an_idle_connection() -> None:
     async def scenario() -> None:
         async with client() as http:
             for _ in range(3):
@@ -92,11 +92,11 @@ def test_a_broken_connection_is_dropped() -> None:
 def test_a_cancelled_request_closes_its_connection() -> None:
     async def scenario() -> None:
         async with client() as http:
-            asking = asyncio.create_task(http.post(server.url))
+            request = asyncio.create_task(http.post(server.url))
             await asyncio.to_thread(server.arrived.wait, 5)
-            asking.cancel()
+            request.cancel()
             with pytest.raises(asyncio.CancelledError):
-                await asking
+                await request
             assert (await http.post(server.url)).status_code == 200
 
     with serve(silence, OK) as server:
@@ -104,7 +104,7 @@ def test_a_cancelled_request_closes_its_connection() -> None:
         assert server.connections == 2
 
 
-def test_a_body_that_was_not_read_to_its_end_is_not_mixed_into_the_next_answer() -> None:
+def test_an_unread_body_is_not_mixed_into_the_next_answer() -> None:
     async def scenario() -> None:
         async with client() as http:
             async with http.stream("GET", server.url) as response:
@@ -115,7 +115,9 @@ def test_a_body_that_was_not_read_to_its_end_is_not_mixed_into_the_next_answer()
         run(scenario())
 
 
-def test_tls_trusts_what_the_environment_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tls_trusts_the_certificates_that_the_environment_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pem = certificate(tmp_path)
     monkeypatch.setenv("SSL_CERT_FILE", str(pem))
 
@@ -158,7 +160,7 @@ def test_which_proxy_is_used(url: str, proxy: str | None, monkeypatch: pytest.Mo
     assert environment_proxy(httpx.URL(url)) == proxy
 
 
-def test_a_proxy_of_another_kind_is_a_config_error_that_keeps_its_password(
+def test_an_unsupported_proxy_is_a_config_error_that_does_not_show_its_password(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("all_proxy", "socks5://me:secret@proxy:1080")

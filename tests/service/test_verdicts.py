@@ -31,9 +31,9 @@ from callsheet.errors import (
     UnexpectedAnswer,
 )
 from callsheet.records import ModelType
-from callsheet.service import client as client_module
 from callsheet.service import verdicts
 from callsheet.service.client import Client
+from callsheet.service.failures import transport_failures
 from callsheet.service.verdicts import Verdict
 from tests.servers.sockets import (
     Behaviour,
@@ -50,12 +50,13 @@ from tests.servers.sockets import (
     silence,
     unused_port,
 )
+from tests.service.asking import IMAGE, KEY, image, video
 
 # ---- each error
 
 
-def refusal(kind: type[Refusal], status: int, retry_after: float | None = None) -> Refusal:
-    error = kind("no", status=status)
+def refusal(error_type: type[Refusal], status: int, retry_after: float | None = None) -> Refusal:
+    error = error_type("no", status=status)
     if isinstance(error, RateLimit):
         error.retry_after = retry_after
     return error
@@ -82,14 +83,14 @@ ERRORS = [error for error, _ in SUBMIT]
 
 
 @pytest.mark.parametrize("error, verdict", SUBMIT)
-def test_submit(error: ServiceError, verdict: Verdict) -> None:
+def test_verdict_on_the_error_of_a_submission(error: ServiceError, verdict: Verdict) -> None:
     assert verdicts.submit(error) is verdict
 
 
 def test_a_poll_goes_on_unless_the_key_or_the_generation_is_unknown() -> None:
-    special = {InvalidApiKey: Verdict.STOP_KEY, NotFound: Verdict.NOT_FOUND}
+    verdict_of = {InvalidApiKey: Verdict.STOP_KEY, NotFound: Verdict.NOT_FOUND}
     for error in ERRORS:
-        assert verdicts.poll(error) is special.get(type(error), Verdict.AGAIN)
+        assert verdicts.poll(error) is verdict_of.get(type(error), Verdict.AGAIN)
 
 
 DOWNLOAD_ERRORS: list[ServiceError | MediaError] = [*ERRORS, MediaError("short")]
@@ -123,7 +124,7 @@ def test_tests_need_not_wait_for_a_backoff() -> None:
     assert verdicts.backoff(1, random.Random(7)) >= 0.5
 
 
-def test_backoff_doubles_up_to_a_minute_and_half_of_it_is_chance() -> None:
+def test_backoff_doubles_up_to_a_minute_and_half_of_it_is_random() -> None:
     jitter = random.Random(7)
     for tries, whole in [(1, 1), (2, 2), (3, 4), (6, 32), (7, 60), (8, 60), (10_000, 60)]:
         waits = [verdicts.backoff(tries, jitter) for _ in range(200)]
@@ -132,24 +133,18 @@ def test_backoff_doubles_up_to_a_minute_and_half_of_it_is_chance() -> None:
 
 
 @pytest.mark.parametrize(
-    "kind",
-    [kind for _, kind in inspect.getmembers(httpx, inspect.isclass) if issubclass(kind, httpx.RequestError)],
+    "error_type",
+    [cls for _, cls in inspect.getmembers(httpx, inspect.isclass) if issubclass(cls, httpx.RequestError)],
 )
-def test_every_error_of_httpx_is_one_of_ours(kind: type[httpx.RequestError]) -> None:
-    never_left = {"ConnectError", "ConnectTimeout", "PoolTimeout", "ProxyError", "UnsupportedProtocol"}
-    expected: type[ServiceError] = NotSent if kind.__name__ in never_left else MaybeSent
-    with pytest.raises(expected), client_module._failures("GET /x"):
-        raise kind("boom")
+def test_every_error_of_httpx_becomes_not_sent_or_maybe_sent(error_type: type[httpx.RequestError]) -> None:
+    not_sent = {"ConnectError", "ConnectTimeout", "PoolTimeout", "ProxyError", "UnsupportedProtocol"}
+    expected: type[ServiceError] = NotSent if error_type.__name__ in not_sent else MaybeSent
+    with pytest.raises(expected), transport_failures("GET /x"):
+        raise error_type("boom")
 
 
-# ---- a submission to real sockets
+# ---- a submission to a real server
 
-KEY = "sk_very-secret"
-IMAGE = {
-    "id": "req-1",
-    "data": [{"url": "http://x/", "mime_type": "image/png", "deletes_at": "2026-01-01T00:00:00.000Z"}],
-    "usage": {"total_cost": 0.04, "billable_unit": "image", "unit_price": 0.04, "quantity": 1},
-}
 CUT_OFF = b"HTTP/1.1 200 OK\r\nContent-Length: 500\r\n\r\n" + json.dumps(IMAGE).encode()[:100]
 CASES: dict[str, tuple[Behaviour, Verdict]] = {
     "closed after the request was read": (close, Verdict.IN_DOUBT),
@@ -182,14 +177,6 @@ CASES: dict[str, tuple[Behaviour, Verdict]] = {
 }
 
 
-async def image(client: Client) -> Any:
-    return await client.create_image({"model": "m", "prompt": "a cat"})
-
-
-async def video(client: Client) -> Any:
-    return await client.create_video({"model": "m", "prompt": "a cat"})
-
-
 def run(url: str, use: Callable[[Client], Awaitable[Any]], **timeouts: float) -> Any:
     async def scenario() -> Any:
         async with Client(url, KEY, **timeouts) as client:
@@ -220,7 +207,7 @@ def test_verdict_on_a_submission(
 
 
 def test_verdict_on_a_second_submission_over_the_same_connection() -> None:
-    """A connection that was good once and breaks under the next request raises doubt, as it must."""
+    """A connection that worked once and breaks during the next request leaves that one in doubt."""
 
     async def twice(client: Client) -> None:
         await image(client)
@@ -261,14 +248,14 @@ def test_failed_tls_handshake_was_not_sent(tmp_path: Path) -> None:
         run(plain.url.replace("http:", "https:"), image, connect_timeout=0.5)
 
 
-def test_garbled_tls_after_the_handshake_is_doubt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Python's TLS raises an error of its own here, which httpx does not translate."""
+def test_garbled_tls_after_the_handshake_is_in_doubt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python raises an `ssl.SSLError` here, which httpx does not translate."""
     pem = certificate(tmp_path)
     monkeypatch.setenv("SSL_CERT_FILE", str(pem))
 
     def garble(channel: Any) -> bool:
         with socket.socket(fileno=channel.fileno()) as under:
-            under.sendall(b"this is no TLS record")
+            under.sendall(b"this is not a TLS record")
             under.shutdown(socket.SHUT_WR)
             under.detach()
         return silence(channel)
@@ -277,13 +264,13 @@ def test_garbled_tls_after_the_handshake_is_doubt(tmp_path: Path, monkeypatch: p
         run(server.url, image, generation_timeout=2)
 
 
-def test_a_proxy_that_does_not_let_us_through_means_not_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_proxy_that_refuses_to_connect_means_not_sent(monkeypatch: pytest.MonkeyPatch) -> None:
     with serve(reply(403)) as proxy, pytest.raises(NotSent):
         monkeypatch.setenv("https_proxy", proxy.url)
         run("https://service.test", image)
 
 
-def test_a_proxy_that_answers_502_leaves_doubt(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_proxy_that_answers_502_leaves_the_submission_in_doubt(monkeypatch: pytest.MonkeyPatch) -> None:
     with serve(page(502)) as proxy, pytest.raises(UnexpectedAnswer) as caught:
         monkeypatch.setenv("http_proxy", proxy.url)
         run("http://service.test", image)

@@ -1,0 +1,93 @@
+"""Reading the service's answers: JSON bodies into the types of `models.py`, and the rate-limit headers.
+
+Does no I/O. What cannot be read is `MaybeSent`: the request was carried out, or may have been.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from email.utils import parsedate_to_datetime
+from typing import Any, TypeVar
+
+import httpx
+from pydantic import TypeAdapter, ValidationError
+
+from callsheet.errors import MaybeSent
+from callsheet.records import Catalogue, Model, Pricing
+from callsheet.service.models import RateHeaders, parse
+
+T = TypeVar("T")
+
+_model_entries = TypeAdapter(tuple[dict[str, Any], ...])
+
+
+def read_answer(response: httpx.Response, validate: Callable[[Any], T]) -> T:
+    """The body of a 2xx answer, validated.
+
+    Args:
+        response: the answer, with its body read.
+        validate: turns parsed JSON into the wanted type.
+
+    Raises:
+        MaybeSent: the body is not JSON, or not of the wanted type. The message has the generation's id where
+            the body has one.
+    """
+    content: Any = None
+    try:
+        content = parse(response.content)
+        return validate(content)
+    except (ValueError, ArithmeticError) as error:
+        request = f"{response.request.method} {response.request.url.path}"
+        generation_id = content.get("id") if isinstance(content, dict) else None
+        raise MaybeSent(
+            f"{request}: answered {response.status_code}, but the answer cannot be read: {describe(error)}"
+            + (f"; it is about {generation_id}" if generation_id else ""),
+            hint="Is this the service of the interface's version 2?",
+        ) from error
+
+
+def read_catalogue(response: httpx.Response) -> Catalogue:
+    """The models of an answer by id. An entry that cannot be read has the reason in `unreadable`.
+
+    Raises:
+        MaybeSent: the answer is not a list of objects.
+    """
+    entries = read_answer(response, _model_entries.validate_python)
+    return {model.id: model for model in map(_read_model, entries)}
+
+
+def _read_model(entry: Mapping[str, Any]) -> Model:
+    try:
+        return Model.model_validate({**entry, "unreadable": ""})
+    except ValidationError as error:
+        model_id = str(entry.get("id", ""))
+        return Model(id=model_id, type="unknown", pricing=Pricing(currency=""), unreadable=describe(error))
+
+
+def rate_headers(headers: httpx.Headers) -> RateHeaders | None:
+    """The rate-limit headers of an answer to a submission (INTERFACE 8); None where one is missing or odd."""
+    limit, remaining, reset = (
+        header_number(headers, f"X-RateLimit-{name}") for name in ("Limit", "Remaining", "Reset")
+    )
+    if limit is None or remaining is None or reset is None:
+        return None
+    try:
+        date = parsedate_to_datetime(headers["Date"]).timestamp()
+    except (KeyError, ValueError, ArithmeticError):
+        date = None
+    return RateHeaders(limit, remaining, reset, date)
+
+
+def header_number(headers: httpx.Headers, name: str) -> int | None:
+    """A header of digits (INTERFACE 8); None where it is missing, or is not a number of at most 15 digits."""
+    text = headers.get(name, "")
+    return int(text) if re.fullmatch("[0-9]{1,15}", text) else None
+
+
+def describe(error: Exception) -> str:
+    """An error in one line."""
+    if isinstance(error, ValidationError):
+        first = error.errors(include_url=False, include_input=False)[0]
+        return f"{'.'.join(map(str, first['loc'])) or 'the body'}: {first['msg']}"
+    return f"{type(error).__name__}: {error}".rstrip(": ")

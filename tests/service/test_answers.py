@@ -1,0 +1,292 @@
+"""Every answer is read as the interface defines it, and what cannot be read is in doubt."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import Any
+
+import httpx
+import pytest
+
+from callsheet.errors import ContentPolicyViolation, MaybeSent, Refusal
+from callsheet.pricing import rates as pricing
+from callsheet.records import Failed, Generation, ModelType, Pending
+from callsheet.service import verdicts
+from callsheet.service.client import Client
+from callsheet.service.models import RateHeaders
+from callsheet.service.verdicts import Verdict
+from tests.servers.sockets import Behaviour, json_reply, reply, serve, trickle
+from tests.service.asking import IMAGE, KEY, RATE, VIDEO, ask, image, run, video
+
+
+def test_a_bought_image_has_its_id_cost_files_and_rate_limit() -> None:
+    headers = {**RATE, "Date": "Tue, 14 Nov 2023 22:13:20 GMT"}
+    with serve(json_reply(IMAGE, headers=headers)) as server:
+        answer = run(server.url + "/", image)
+    head, _, body = server.requests[0].partition(b"\r\n\r\n")
+    assert head.startswith(b"POST /v2/images/generations HTTP/1.1\r\n")
+    assert f"Authorization: Bearer {KEY}".encode() in head
+    assert json.loads(body) == {"model": "m", "prompt": "a cat"}
+    assert answer.rate == RateHeaders(60, 59, 1700000060, 1700000000.0)
+    assert isinstance(answer.value, Generation)
+    assert answer.value.id == "req-1"
+    assert answer.value.usage.total_cost == Decimal("0.04")
+    [media] = answer.value.media
+    assert (media.url, media.width, media.height) == (IMAGE["data"][0]["url"], None, 1024)  # type: ignore[index]
+    assert media.deletes_at == datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def test_money_is_rounded_to_six_decimals_and_never_read_as_a_float() -> None:
+    def cost(text: str) -> Decimal:
+        body = json.dumps(IMAGE).replace('"total_cost": 0.04', f'"total_cost": {text}').encode()
+        total: Decimal = ask(reply(200, body), image).value.usage.total_cost
+        assert isinstance(total, Decimal)
+        return total
+
+    assert str(cost("0.30000000000000004")) == "0.300000"
+    assert str(cost("0.0000005")) == "0.000000"  # half to even
+    assert str(cost("0.0000015")) == "0.000002"
+    assert str(cost("123456789012.123456")) == "123456789012.123456"  # more digits than a float holds
+    for invalid in ("NaN", "Infinity", "-1", "1e999", "null"):
+        with pytest.raises(MaybeSent, match=r"cannot be read: usage.*about req-1"):
+            cost(invalid)
+
+
+def with_text(answer: Any, old: str, new: str, status: int = 200) -> Behaviour:
+    text = json.dumps(answer)
+    assert old in text
+    return reply(status, text.replace(old, new).encode())
+
+
+HALF = r"\ud83d"
+"""Half a surrogate pair: JSON can escape it, and UTF-8 cannot encode it."""
+
+
+def test_characters_that_cannot_be_stored_are_replaced() -> None:
+    bought = ask(with_text(IMAGE, '"billable_unit": "image"', rf'"billable_unit": "a{HALF}\u0000"'), image)
+    assert bought.value.usage.billable_unit == "a??"
+    signed = ask(with_text(IMAGE, "sig=a", f"sig={HALF}"), image).value.media[0].url
+    assert signed.endswith("sig=?%2Fb")
+    smile = ask(with_text(IMAGE, '"billable_unit": "image"', r'"billable_unit": "\ud83d\ude00"'), image)
+    assert smile.value.usage.billable_unit == "\U0001f600", "whole pairs are kept"
+    error = {"error": {"message": "a sunny day X", "code": "content_policy_violation"}}
+    with pytest.raises(ContentPolicyViolation, match=r"a sunny day \?"):
+        ask(with_text(error, "X", HALF, 422), image)
+    failed = {"status": "failed", "error": {"message": "X", "code": "server_error"}}
+    assert ask(with_text(failed, "X", HALF), lambda client: client.video("v")).message == "?"
+    catalogue = ask(with_text([MODEL], '"name": "M"', f'"name": "{HALF}"'), lambda client: client.models())
+    assert catalogue["m"].name == "?"
+
+
+@pytest.mark.parametrize(
+    "old, new",
+    [
+        ('"total_cost": 0.04', '"total_cost": 1e9999999999999999999'),
+        ("2026-01-01T00:00:00.000Z", "9999-12-31T23:59:59.999-01:00"),
+        ("2026-01-01T00:00:00.000Z", "0001-01-01T00:00:00.000+01:00"),
+    ],
+    ids=["cost", "deletes-at-9999", "deletes-at-1"],
+)
+def test_a_number_or_time_out_of_range_makes_the_answer_unreadable(old: str, new: str) -> None:
+    with pytest.raises(MaybeSent, match="cannot be read") as caught:
+        ask(with_text(IMAGE, old, new), image)
+    assert verdicts.submit(caught.value) is Verdict.IN_DOUBT
+    with pytest.raises(Refusal, match="without the service's error body"):
+        ask(reply(500, b'{"error": 1e9999999999999999999}'), image)
+
+
+def test_deletes_at_is_converted_to_utc() -> None:
+    [media] = ask(with_text(IMAGE, "00:00:00.000Z", "00:00:00.000+02:00"), image).value.media
+    assert media.deletes_at == datetime(2025, 12, 31, 22, tzinfo=UTC)
+    assert media.deletes_at.tzinfo is UTC
+    [media] = ask(with_text(IMAGE, "2026-01-01", "0001-01-01"), image).value.media
+    assert media.deletes_at == datetime(1970, 1, 1, tzinfo=UTC)
+
+
+@pytest.mark.parametrize("mime_type", ["IMAGE/JPEG", "image/jpeg; charset=binary"])
+def test_a_media_type_is_read_in_lower_case_and_without_parameters(mime_type: str) -> None:
+    assert ask(with_text(IMAGE, "image/jpeg", mime_type), image).value.media[0].mime_type == "image/jpeg"
+
+
+def test_an_invalid_value_that_only_describes_a_file_does_not_make_the_answer_unreadable() -> None:
+    invalid = {"width": 10**30, "height": -1, "duration": 10**400, "fps": "many", "has_sound": "loud"}
+    [media] = ask(json_reply({**IMAGE, "data": [VIDEO | invalid]}), image).value.media
+    assert (media.width, media.height, media.duration, media.fps, media.has_sound) == (None,) * 5
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [{"X-RateLimit-Reset": "9" * 400}, {"X-RateLimit-Limit": "1_000"}, {"X-RateLimit-Remaining": "-1"}],
+)
+def test_unreadable_rate_headers_are_ignored(headers: dict[str, str]) -> None:
+    assert ask(json_reply(IMAGE, headers=RATE | headers), image).rate is None
+
+
+@pytest.mark.parametrize("zone", ["+99999999999999999999", "+2360"])
+def test_an_unreadable_date_is_ignored(zone: str) -> None:
+    headers = {**RATE, "Date": f"Mon, 01 Jan 0001 00:00:00 {zone}"}
+    assert ask(json_reply(IMAGE, headers=headers), image).rate == RateHeaders(60, 59, 1700000060, None)
+
+
+def test_a_balance_out_of_range_is_an_unreadable_answer() -> None:
+    with pytest.raises(MaybeSent, match="cannot be read: balance"):
+        ask(json_reply({"currency": "USD", "balance": "1e40"}), lambda client: client.balance())
+
+
+@pytest.mark.parametrize("missing", ["id", "data", "usage"])
+def test_an_image_without_id_file_or_cost_is_in_doubt(missing: str) -> None:
+    partial = {name: value for name, value in IMAGE.items() if name != missing}
+    with pytest.raises(MaybeSent, match=f"cannot be read: {missing}: Field required"):
+        ask(json_reply(partial), image)
+    with pytest.raises(MaybeSent, match="data"):
+        ask(json_reply({**IMAGE, "data": []}), image)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [{"id": "req-2", "status": "pending"}, {"id": "req-2"}, {"id": "req-2", "status": 7, "usage": "?"}],
+)
+def test_a_video_with_an_id_is_accepted_whatever_else_the_answer_has(answer: Any) -> None:
+    accepted = ask(json_reply(answer, 202, {**RATE, "X-RateLimit-Limit": "many"}), video)
+    assert accepted.value == Pending("req-2")
+    assert accepted.rate is None
+
+
+def test_a_poll_tells_whether_a_video_is_pending_failed_or_finished() -> None:
+    async def poll(client: Client) -> list[Any]:
+        return [await client.video("req/2") for _ in range(4)]
+
+    completed = {
+        "id": "req-2",
+        "status": "completed",
+        "model": "m",
+        "data": [VIDEO, VIDEO],
+        "usage": IMAGE["usage"],
+    }
+    failed = {"id": "req-2", "status": "failed", "error": {"message": "Upstream.", "code": "server_error"}}
+    with serve(
+        json_reply({"id": "req-2", "status": "pending", "data": None}),
+        json_reply(failed),
+        json_reply({"id": "req-2", "status": "failed", "error": None}),
+        json_reply(completed),
+    ) as server:
+        pending, failure, without_reason, generation = run(server.url, poll)
+    assert server.requests[0].startswith(b"GET /v2/videos/generations/req%2F2 HTTP/1.1\r\n")
+    assert pending == Pending("req/2")
+    assert failure == Failed("req/2", "server_error", "Upstream.")
+    assert without_reason == Failed("req/2", "unknown", "no reason was given")
+    assert [media.mime_type for media in generation.media] == ["video/mp4"]
+    assert (generation.media[0].duration, generation.media[0].fps, generation.media[0].has_sound) == (
+        5,
+        24,
+        False,
+    )
+
+
+def test_a_poll_with_a_status_that_the_interface_does_not_define_is_repeated() -> None:
+    with pytest.raises(MaybeSent) as caught:
+        ask(json_reply({"id": "req-2", "status": "queued"}), lambda client: client.video("req-2"))
+    assert verdicts.poll(caught.value) is Verdict.AGAIN
+
+
+MODEL = {
+    "id": "m",
+    "name": "M",
+    "type": "image",
+    "supported_aspect_ratios": ["1:1"],
+    "supported_durations": [],
+    "supported_resolutions": ["1K"],
+    "supports_sound": False,
+    "supported_references": {"reference_image": 4},
+    "pricing": {
+        "currency": "USD",
+        "rates": [
+            {"resolution": "1K", "sound": "not_applicable", "billable_unit": "image", "unit_price": "0.0400"}
+        ],
+    },
+    "created_at": "2025-01-01T00:00:00Z",
+}
+
+
+def test_the_catalogue_is_read_with_exact_prices() -> None:
+    with serve(json_reply([MODEL]), json_reply([]), json_reply(MODEL)) as server:
+
+        async def read(client: Client) -> Any:
+            return await client.models(), await client.models(ModelType.VIDEO), await client.model("m/1")
+
+        all_models, videos, one_model = run(server.url, read)
+    assert str(all_models["m"].pricing.rates[0].unit_price) == "0.0400"
+    assert videos == {}
+    assert one_model == all_models["m"]
+    paths = [request.split(b" ")[1] for request in server.requests]
+    assert paths == [b"/v2/models", b"/v2/models?type=video", b"/v2/models/m%2F1"]
+
+
+def test_a_model_that_cannot_be_read_does_not_hide_the_others() -> None:
+    odd = MODEL | {"id": "odd", "pricing": {"currency": "USD", "rates": [{"resolution": "1K"}]}}
+    with serve(json_reply([odd, MODEL]), json_reply([MODEL, "odd"])) as server:
+        catalogue = run(server.url, lambda client: client.models())
+        with pytest.raises(MaybeSent, match="cannot be read: 1: Input should be a valid dictionary"):
+            run(server.url, lambda client: client.models())
+    assert not catalogue["m"].unreadable
+    reject = pricing.offer(pricing.Combination("odd"), catalogue)
+    assert isinstance(reject, pricing.Reject)
+    assert reject.reason == (
+        "the service's entry for odd cannot be read: pricing.rates.0.sound: Field required"
+    )
+
+
+def test_balance_and_costs_are_exact() -> None:
+    costs = {
+        "currency": "USD",
+        "data": [{"date": "2026-01-01", "cost": 0.1}, {"date": "2026-01-02", "cost": 0.20000000000000001}],
+        "total_cost": 0.30000000000000004,
+        "start": "2026-01-01T00:00:00Z",
+        "end": "2026-01-02T12:00:00Z",
+    }
+    with serve(json_reply({"currency": "USD", "balance": "12.3456"}), json_reply(costs)) as server:
+
+        async def read(client: Client) -> Any:
+            day = datetime(2026, 1, 1, tzinfo=UTC)
+            return await client.balance(), await client.costs(day, day.replace(hour=12))
+
+        balance, read_costs = run(server.url, read)
+    assert str(balance) == "12.345600"
+    assert [str(day.cost) for day in read_costs.data] == ["0.100000", "0.200000"]
+    assert str(read_costs.total_cost) == "0.300000"
+    query = httpx.URL(server.requests[1].split(b" ")[1].decode()).params
+    assert (query["start"], query["end"]) == ("2026-01-01T00:00:00+00:00", "2026-01-01T12:00:00+00:00")
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda client: client.balance(),
+        lambda client: client.models(),
+        lambda client: client.video("v"),
+        image,
+    ],
+    ids=["balance", "models", "video", "image"],
+)
+def test_an_answer_that_comes_byte_by_byte_is_not_waited_for_without_end(
+    use: Callable[[Client], Awaitable[Any]],
+) -> None:
+    async def scenario(url: str) -> float:
+        async with Client(url, KEY, read_timeout=0.2, generation_timeout=0.2) as client:
+            began = time.monotonic()
+            with pytest.raises(MaybeSent, match="no answer came: TimeoutError"):
+                await use(client)
+            return time.monotonic() - began
+
+    with serve(trickle(b" " * 500)) as server:
+        assert 0.3 < asyncio.run(scenario(server.url)) < 8, "the whole answer takes 10 s"
+
+
+def test_a_poll_ends_after_the_time_that_its_caller_can_wait() -> None:
+    with pytest.raises(MaybeSent, match="TimeoutError"):
+        ask(trickle(b" " * 500), lambda client: client.video("v", within=0.1))

@@ -1,0 +1,128 @@
+"""Every failed request has its error type, and no error shows a secret."""
+
+from __future__ import annotations
+
+import inspect
+
+import pytest
+
+from callsheet import errors
+from callsheet.errors import (
+    CallsheetError,
+    ContentPolicyViolation,
+    InvalidApiKey,
+    InvalidParameter,
+    NotFound,
+    ParameterMissing,
+    QuotaExceeded,
+    RateLimit,
+    Refusal,
+    ServerError,
+    UnexpectedAnswer,
+)
+from callsheet.service import failures
+from callsheet.service.failures import WINDOW
+from tests.servers.sockets import Behaviour, error_reply, json_reply, page
+from tests.service.asking import KEY, RATE, ask, image
+
+
+@pytest.mark.parametrize(
+    "status, code, error_type",
+    [
+        (400, "invalid_parameter", InvalidParameter),
+        (400, "parameter_missing", ParameterMissing),
+        (422, "parameter_missing", ParameterMissing),
+        (401, "invalid_api_key", InvalidApiKey),
+        (402, "quota_exceeded", QuotaExceeded),
+        (404, "not_found", NotFound),
+        (422, "content_policy_violation", ContentPolicyViolation),
+        (429, "rate_limit", RateLimit),
+        (500, "server_error", ServerError),
+        (501, "server_error", ServerError),
+        (409, "brand_new", UnexpectedAnswer),
+        (400, "brand_new", UnexpectedAnswer),
+    ],
+)
+def test_each_status_and_code_has_its_error_type(status: int, code: str, error_type: type[Refusal]) -> None:
+    with pytest.raises(Refusal) as caught:
+        ask(error_reply(status, code, RATE, param="model"), image)
+    error = caught.value
+    assert type(error) is error_type
+    assert (error.status, error.code, error.param) == (status, code, "model")
+    assert error.rate == (60, 59, 1700000060, None)
+    assert "POST /v2/images/generations" in str(error)
+    assert "No." in str(error)
+
+
+def test_every_refusal_type_is_raised_for_some_answer() -> None:
+    classes = (cls for _, cls in inspect.getmembers(errors, inspect.isclass))
+    refusals = {cls for cls in classes if issubclass(cls, Refusal)}
+    raised = {ServerError, *failures._BY_STATUS.values(), *failures._BY_STATUS_AND_CODE.values()}
+    assert refusals - raised == {Refusal, UnexpectedAnswer}
+
+
+@pytest.mark.parametrize("status", [500, 501, 503, 599])
+def test_a_failure_without_the_error_body_may_come_from_a_proxy(status: int) -> None:
+    """The proxy may have passed a request on, so only the service's own error body rules that out."""
+    with pytest.raises(UnexpectedAnswer) as caught:
+        ask(page(status), image)
+    assert caught.value.code == f"http_{status}"
+    with pytest.raises(ServerError):
+        ask(error_reply(status, "server_error"), image)
+
+
+def test_a_generation_that_this_key_does_not_know_may_be_of_another_project() -> None:
+    with pytest.raises(NotFound) as caught:
+        ask(error_reply(404, "not_found"), lambda client: client.video("req-1"))
+    assert "another project" in caught.value.hint
+    assert "service.base_url" in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    "answer, exit_code",
+    [
+        (error_reply(401, "invalid_api_key"), 4),
+        (error_reply(402, "quota_exceeded"), 4),
+        (error_reply(429, "rate_limit"), 4),
+        (error_reply(500, "server_error"), 4),
+        (page(502), 4),
+        (json_reply("?"), 4),
+        (page(404), 2),
+        (error_reply(400, "invalid_parameter"), 2),
+    ],
+    ids=["401", "402", "429", "500", "502-html", "unreadable", "404-html", "400"],
+)
+def test_a_service_that_is_down_is_not_a_wrong_config(answer: Behaviour, exit_code: int) -> None:
+    with pytest.raises(CallsheetError) as caught:
+        ask(answer, lambda client: client.video("req-1"))
+    assert caught.value.exit_code == exit_code
+
+
+def test_an_answer_without_the_error_body_keeps_its_status_as_code() -> None:
+    with pytest.raises(UnexpectedAnswer, match="answered 404 Whatever, without") as caught:
+        ask(page(404), lambda client: client.video("req-1"))
+    assert caught.value.code == "http_404"
+    assert "CALLSHEET_BASE_URL" in caught.value.hint
+    assert caught.value.rate is None
+
+
+UNREADABLE = [(text, WINDOW) for text in ("soon", "", "-1", "3601", "9" * 400)]
+
+
+@pytest.mark.parametrize(
+    "header, seconds",
+    [("0", 0.0), ("30", 30.0), ("3600", 3600.0), *UNREADABLE, (None, None)],
+)
+def test_retry_after_is_read_as_seconds_and_an_unreadable_one_means_a_whole_window(
+    header: str | None, seconds: float | None
+) -> None:
+    headers = {} if header is None else {"Retry-After": header}
+    with pytest.raises(RateLimit) as caught:
+        ask(error_reply(429, "rate_limit", headers), image)
+    assert caught.value.retry_after == seconds
+
+
+def test_a_key_that_the_service_repeats_is_not_shown() -> None:
+    with pytest.raises(InvalidApiKey) as caught:
+        ask(error_reply(401, "invalid_api_key", message=f"Incorrect key: {KEY}"), image)
+    assert "Incorrect key: sk_..." in str(caught.value)
