@@ -1,7 +1,7 @@
-"""Workspaces: balance, rate windows and concurrency (INTERFACE 5, 8). No I/O, and the time is handed in.
+"""Workspaces: balance, rate windows and concurrency (INTERFACE 5, 8). No I/O; the time is a parameter.
 
-A generation is admitted in one step, so that parallel requests can pass neither a limit nor the balance:
-window, concurrency and balance are all looked at, and then all taken. A refusal takes nothing.
+A generation is admitted in one step, so that parallel requests can exceed neither a limit nor the balance:
+window, concurrency and balance are all checked, and then all taken. A refused request takes nothing.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Literal
 
 from backlot.errors import Refused
 
-Kind = Literal["image", "video"]
+ModelType = Literal["image", "video"]
 
 
 @dataclass(slots=True)
@@ -26,12 +26,12 @@ class Window:
     used: int = 0
 
     def roll(self, now: float) -> None:
-        """Begin a new window when its time has come."""
+        """Begins a new window when its time has come."""
         if (index := int(now // self.seconds)) > self.index:
             self.index, self.used = index, 0
 
     def headers(self, now: float) -> dict[str, str]:
-        """The `X-RateLimit-*` headers: digit strings; the reset in whole Unix seconds (INTERFACE 8)."""
+        """The `X-RateLimit-*` headers: strings of digits; the reset in whole Unix seconds (INTERFACE 8)."""
         self.roll(now)
         return {
             "X-RateLimit-Limit": str(self.limit),
@@ -46,7 +46,7 @@ class Window:
             raise self.full(now)
 
     def full(self, now: float) -> Refused:
-        """The 429 of a full window; who waits for `Retry-After` seconds is never early."""
+        """The 429 of a full window. After `Retry-After` seconds the window is open again, never later."""
         self.roll(now)
         wait = math.ceil((self.index + 1) * self.seconds - now)
         message = f"Rate limit reached: {self.limit} requests per {self.seconds} seconds."
@@ -54,7 +54,7 @@ class Window:
 
 
 def lanes_full(limit: int) -> Refused:
-    """The 429 of the concurrency limit: no `Retry-After`, for nobody knows how long (INTERFACE 7)."""
+    """The 429 of the concurrency limit. It has no `Retry-After`: the time is not known (INTERFACE 7)."""
     return Refused("rate_limit", f"Concurrent request limit reached: {limit} generations at once.")
 
 
@@ -63,15 +63,15 @@ class Workspace:
     """A workspace's money and limits.
 
     Attributes:
-        opening: dollars it began with.
+        opening: the balance in dollars before any charge.
         spent: the sum of all charges.
-        reserved: the sum of what accepted generations in progress will cost.
+        reserved: what the accepted generations in progress will cost.
         busy: accepted generations in progress, images and videos together.
     """
 
     name: str
     opening: Decimal
-    windows: dict[Kind, Window]
+    windows: dict[ModelType, Window]
     reads: Window
     concurrency: int
     spent: Decimal = Decimal(0)
@@ -80,16 +80,16 @@ class Workspace:
 
     @property
     def balance(self) -> Decimal:
-        """What the balance endpoint says: charges count when they are made, not when they are reserved."""
+        """What the balance endpoint answers: charges count when they are made, not when they are reserved."""
         return max(self.opening - self.spent, Decimal(0))
 
-    def admit(self, kind: Kind, cost: Decimal, now: float) -> None:
-        """Take a place in the window, a lane and the money, or none of them.
+    def admit(self, model_type: ModelType, cost: Decimal, now: float) -> None:
+        """Takes a place in the window, a concurrent place and the money, or none of them.
 
         Raises:
             Refused: 429 for the window, 429 for concurrency, 402 for the balance, in this order.
         """
-        window = self.windows[kind]
+        window = self.windows[model_type]
         window.check(now)
         if self.busy >= self.concurrency:
             raise lanes_full(self.concurrency)
@@ -100,20 +100,20 @@ class Workspace:
         self.reserved += cost
 
     def finish(self, reserved: Decimal, charged: Decimal) -> None:
-        """Give back the lane and the reservation; charge what is due (zero for a failure)."""
+        """Frees the concurrent place and the reserved money; charges `charged` (zero for a failure)."""
         self.busy -= 1
         self.reserved -= reserved
         self.spent += charged
 
     def read(self, now: float) -> None:
-        """Count a request that is not a generation, against the generous guard (INTERFACE 8)."""
+        """Counts a request that is not a generation, against a generous limit (INTERFACE 8)."""
         self.reads.check(now)
         self.reads.used += 1
 
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Whose key it is: a project of a workspace."""
+    """The project and workspace that a key belongs to."""
 
     workspace: Workspace
     project: str

@@ -1,4 +1,7 @@
-"""HTTP: routes, headers, the error envelope, and OpenAPI that says all of it (INTERFACE 4, 5, 7, 8)."""
+"""HTTP: routes, headers, the error body, and the OpenAPI document (INTERFACE 4, 5, 7, 8).
+
+It decides nothing about money or limits; `service` does.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ from backlot import openapi, wire
 from backlot.accounts import Caller, Window
 from backlot.errors import Refused, invalid
 from backlot.faults import Dropped, Endpoint, Page, Truncate, WrongType
-from backlot.files import Cut, File
+from backlot.files import Disconnect, File
 from backlot.service import Service
 
 MAX_BODY_BYTES = 25 * 2**20
@@ -25,12 +28,12 @@ DATE_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)
 
 
 def answer(body: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
-    """A JSON answer."""
+    """An answer with a JSON body."""
     return Response(wire.to_json(body), status, headers, "application/json")
 
 
 def refusal(refused: Refused) -> Response:
-    """The error envelope (INTERFACE 2.1)."""
+    """The answer of an error, with the error body (INTERFACE 2.1)."""
     body = {
         "error": {
             "message": refused.message,
@@ -54,7 +57,7 @@ def create_app(service: Service) -> FastAPI:
 
 
 def add_error_handlers(app: FastAPI) -> None:
-    """Every error leaves in the interface's envelope (INTERFACE 7)."""
+    """Gives every error the interface's error body (INTERFACE 7)."""
 
     @app.exception_handler(Refused)
     async def refused(request: Request, error: Refused) -> Response:
@@ -76,16 +79,16 @@ def add_error_handlers(app: FastAPI) -> None:
 
     @app.exception_handler(Dropped)
     async def dropped(request: Request, error: Dropped) -> Response:
-        return Cut()
+        return Disconnect()
 
     @app.exception_handler(ClientDisconnect)
     async def gone(request: Request, error: ClientDisconnect) -> Response:
-        return Response()  # nobody is left to read it
+        return Response()  # nobody reads it
 
 
 @contextmanager
 def metered(window: Window, service: Service) -> Iterator[dict[str, str]]:
-    """Give an error the rate headers too; a success takes them from the dictionary, filled at the end."""
+    """Adds the rate headers to an error; fills the dictionary with them for a success."""
     headers: dict[str, str] = {}
     try:
         yield headers
@@ -96,7 +99,7 @@ def metered(window: Window, service: Service) -> Iterator[dict[str, str]]:
 
 
 async def read_body(request: Request) -> bytes:
-    """The JSON body, never more than 25 MiB of it.
+    """The body of a request, of at most 25 MiB.
 
     Raises:
         Refused: 400 for another content type, or a body that is too large.
@@ -118,32 +121,32 @@ async def read_body(request: Request) -> bytes:
 
 
 def base_url(request: Request) -> str:
-    """Where the caller reached the server; its URLs lead back there."""
+    """The address at which the caller reached the server; download URLs begin with it."""
     return f"{request.url.scheme}://{request.url.netloc}"
 
 
 def add_generations(app: FastAPI, service: Service) -> None:
-    """The metered endpoints (INTERFACE 4.1, 4.4)."""
+    """The endpoints with rate limits (INTERFACE 4.1, 4.4)."""
 
     @app.post("/v2/images/generations", **openapi.CREATE_IMAGE)
     async def create_image(request: Request) -> Response:
         caller = service.caller(request.headers.get("authorization"))
         with metered(caller.workspace.windows["image"], service) as headers:
-            wanted = wire.read_request(wire.ImageRequest, await read_body(request))
-            body = await service.create_image(caller, wanted, base_url(request))
+            generation = wire.read_request(wire.ImageRequest, await read_body(request))
+            body = await service.create_image(caller, generation, base_url(request))
         return answer(body, 200, headers)
 
     @app.post("/v2/videos/generations", **openapi.CREATE_VIDEO)
     async def create_video(request: Request) -> Response:
         caller = service.caller(request.headers.get("authorization"))
         with metered(caller.workspace.windows["video"], service) as headers:
-            wanted = wire.read_request(wire.VideoRequest, await read_body(request))
-            body = await service.create_video(caller, wanted)
+            generation = wire.read_request(wire.VideoRequest, await read_body(request))
+            body = await service.create_video(caller, generation)
         return answer(body, 202, headers)
 
 
 def add_reads(app: FastAPI, service: Service) -> None:
-    """The endpoints that are not metered, but guarded (INTERFACE 4.2, 4.3, 4.5-4.7, 8)."""
+    """The endpoints that only have the generous limit on reads (INTERFACE 4.2, 4.3, 4.5-4.7, 8)."""
 
     def enter(request: Request) -> Caller:
         caller = service.caller(request.headers.get("authorization"))
@@ -153,23 +156,23 @@ def add_reads(app: FastAPI, service: Service) -> None:
         except Refused as refused:
             refused.headers = caller.workspace.reads.headers(now) | refused.headers
             raise
-        service.settle(now)
+        service.finish_due(now)
         return caller
 
-    async def faults(endpoint: Endpoint, caller: Caller, model: str = "") -> None:
-        struck = service.faults.match(endpoint, model)
-        await struck.before(caller.workspace.reads, caller.workspace.concurrency, service.clock)
-        struck.after({})
+    async def apply_faults(endpoint: Endpoint, caller: Caller, model: str = "") -> None:
+        faults = service.faults.match(endpoint, model)
+        await faults.before(caller.workspace.reads, caller.workspace.concurrency, service.clock)
+        faults.after({})
 
     @app.get("/v2/models", **openapi.LIST_MODELS)
     async def list_models(request: Request) -> Response:
         caller = enter(request)
         with metered(caller.workspace.reads, service) as headers:
-            wanted = query(request, "type").get("type")
-            if wanted not in {None, "image", "video"}:
+            model_type = query(request, "type").get("type")
+            if model_type not in {None, "image", "video"}:
                 raise invalid("type is image or video.", "type")
-            await faults("models", caller)
-            models = [m.as_wire() for m in service.models.values() if wanted in {None, m.type}]
+            await apply_faults("models", caller)
+            models = [m.as_wire() for m in service.models.values() if model_type in {None, m.type}]
         return answer(models, 200, headers)
 
     @app.get("/v2/models/{model}", **openapi.GET_MODEL)
@@ -177,11 +180,11 @@ def add_reads(app: FastAPI, service: Service) -> None:
         caller = enter(request)
         with metered(caller.workspace.reads, service) as headers:
             query(request)
-            await faults("model", caller, model)
-            found = service.models.get(model)
-            if found is None:
+            await apply_faults("model", caller, model)
+            entry = service.models.get(model)
+            if entry is None:
                 raise Refused("not_found", f"There is no model '{model}'.", "model")
-        return answer(found.as_wire(), 200, headers)
+        return answer(entry.as_wire(), 200, headers)
 
     @app.get("/v2/videos/generations/{id}", **openapi.GET_VIDEO)
     async def get_video(request: Request, id: str) -> Response:  # noqa: A002 - the interface's name
@@ -195,35 +198,35 @@ def add_reads(app: FastAPI, service: Service) -> None:
     async def get_balance(request: Request) -> Response:
         caller = enter(request)
         query(request)
-        await faults("balance", caller)
+        await apply_faults("balance", caller)
         body: wire.Balance = {"currency": "USD", "balance": f"{caller.workspace.balance:.4f}"}
         return answer(body, 200, NO_STORE)
 
     @app.get("/v2/billing/costs", **openapi.GET_COSTS)
     async def get_costs(request: Request) -> Response:
         caller = enter(request)
-        wanted = query(request, "start", "end")
-        start, end = moment(wanted, "start"), moment(wanted, "end")
+        values = query(request, "start", "end")
+        start, end = moment(values, "start"), moment(values, "end")
         if end <= start:
             raise invalid("end must be after start.", "end")
         if end - start > timedelta(days=180):
             raise invalid("end must be within 180 days of start.", "end")
-        await faults("costs", caller)
+        await apply_faults("costs", caller)
         return answer(service.costs(caller, start, end), 200, NO_STORE)
 
 
 def query(request: Request, *known: str) -> dict[str, str]:
-    """The query's parameters.
+    """The query's parameters by name.
 
     Raises:
         Refused: 400 for an unknown or repeated one.
     """
-    found: dict[str, str] = {}
+    values: dict[str, str] = {}
     for name, value in request.query_params.multi_items():
-        if name not in known or name in found:
-            raise invalid(f"{'Repeated' if name in found else 'Unknown'} query parameter: '{name}'.", name)
-        found[name] = value
-    return found
+        if name not in known or name in values:
+            raise invalid(f"{'Repeated' if name in values else 'Unknown'} query parameter: '{name}'.", name)
+        values[name] = value
+    return values
 
 
 def moment(values: Mapping[str, str], name: str) -> datetime:
@@ -243,18 +246,18 @@ def moment(values: Mapping[str, str], name: str) -> datetime:
 
 
 def add_downloads(app: FastAPI, service: Service) -> None:
-    """The signed URLs (INTERFACE 4.8): no key; `Range` and `HEAD` served."""
+    """The signed URLs (INTERFACE 4.8): without a key; with `Range` and `HEAD`."""
 
     @app.head("/v2/downloads/{generation_id}/{index}", **openapi.DOWNLOAD)
     @app.get("/v2/downloads/{generation_id}/{index}", **openapi.DOWNLOAD)
     async def download(request: Request, generation_id: str, index: str) -> Response:
         signed = request.query_params
         recipe = service.media(generation_id, index, signed.get("exp", ""), signed.get("sig", ""))
-        struck = service.faults.match("downloads", recipe.model, recipe.prompt)
+        faults = service.faults.match("downloads", recipe.model, recipe.prompt)
         workspace = next(iter(service.workspaces.values()))
-        await struck.before(workspace.reads, workspace.concurrency, service.clock)
-        if struck.find(WrongType):
+        await faults.before(workspace.reads, workspace.concurrency, service.clock)
+        if faults.find(WrongType):
             raise Page(200)
-        made = await service.studio.get(recipe)
-        struck.after({})
-        return File(made, recipe.mime_type, request, cut=bool(struck.find(Truncate)))
+        media = await service.cache.get(recipe)
+        faults.after({})
+        return File(media, recipe.mime_type, request, truncated=bool(faults.find(Truncate)))

@@ -1,4 +1,4 @@
-"""The models and their prices (INTERFACE 2.10): read from a YAML file, checked, priced exactly."""
+"""The models and their exact prices (INTERFACE 2.10), read from a YAML file."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ CREATED_AT = "2026-01-15T09:00:00.000Z"
 
 
 def money(value: object) -> object:
-    """Refuse a float where money is meant: it may have lost digits before we see it."""
+    """Refuses a float where money is expected: it may already have lost digits."""
     if isinstance(value, float):
-        raise ValueError('an amount of money is written in quotes, such as "0.0400"')  # noqa: TRY004 - for pydantic
+        raise ValueError('write an amount of money in quotes, such as "0.0400"')  # noqa: TRY004 - for pydantic
     return value
 
 
@@ -28,13 +28,13 @@ Money = Annotated[Decimal, BeforeValidator(money), Field(ge=0, decimal_places=4,
 
 
 class Shape(BaseModel):
-    """A part of a settings file: an unknown key is an error."""
+    """A section of a settings file. An unknown key is an error."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 class Rate(Shape):
-    """One price of a model: dollars for an image, or for a second of video."""
+    """One price of a model: dollars per image, or per second of video."""
 
     resolution: str
     sound: Literal["sound_on", "sound_off", "not_applicable"]
@@ -42,7 +42,10 @@ class Rate(Shape):
 
 
 class Model(Shape):
-    """A model of the catalogue. The first entry of each list is its default."""
+    """A model of the catalogue. The first entry of each list is its default.
+
+    `unlisted` has the prices that are charged but are not in the catalogue.
+    """
 
     id: str = Field(min_length=1)
     name: str
@@ -66,7 +69,7 @@ class Model(Shape):
 
     @model_validator(mode="after")
     def everything_has_a_price(self) -> Self:
-        """Every combination that can be asked for costs something, listed or not."""
+        """Checks that every combination of resolution and sound has a price, listed or not."""
         if bool(self.supported_durations) != (self.type == "video"):
             raise ValueError("video models have durations, image models have none (INTERFACE 2.10)")
         for resolution in self.supported_resolutions:
@@ -75,12 +78,12 @@ class Model(Shape):
         return self
 
     def unit_price(self, resolution: str, *, sound: bool) -> Decimal:
-        """Dollars for one unit: the listed rate, else what is charged without one (INTERFACE 2.10)."""
+        """Dollars for one unit: the listed rate, else the unlisted one (INTERFACE 2.10)."""
         exact = "not_applicable" if self.type == "image" else "sound_on" if sound else "sound_off"
         for rates in (self.rates, self.unlisted):
-            for wanted in (exact, "not_applicable"):
+            for rate_sound in (exact, "not_applicable"):
                 for rate in rates:
-                    if (rate.resolution, rate.sound) == (resolution, wanted):
+                    if (rate.resolution, rate.sound) == (resolution, rate_sound):
                         return rate.unit_price
         raise ValueError(f"model {self.id} has no rate, listed or not, for {resolution} with {exact}")
 
@@ -112,7 +115,7 @@ class Model(Shape):
 
 
 def read_catalogue(path: Path = BUILT_IN) -> dict[str, Model]:
-    """The models of a catalogue file by id, in its order.
+    """The models of a catalogue file by id, in the file's order.
 
     Raises:
         SettingsError: the file cannot be read, or an entry is wrong.

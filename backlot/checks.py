@@ -1,6 +1,6 @@
-"""What a generation request must satisfy beyond its shape: the model's lists, the role rules, the images.
+"""Checks of a generation request that its schema cannot make: the model's lists, the roles, the images.
 
-What is wrong is refused with 400 `invalid_parameter`, its name in `param` (INTERFACE 2.2-2.4, 7).
+A wrong value is refused with 400 `invalid_parameter`, with its name in `param` (INTERFACE 2.2-2.4, 7).
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from typing import Literal, TypeVar
 from urllib.parse import urlsplit
 
 from backlot import wire
-from backlot.accounts import Kind
+from backlot.accounts import ModelType
 from backlot.catalogue import Model
 from backlot.errors import invalid
 from backlot.media.recipe import Reference, size
-from backlot.media.studio import in_worker, reduce
+from backlot.media.workers import in_worker, reduce
 
 MAX_INLINE_BYTES = 10 * 2**20
 DATA_URL = re.compile(r"data:(image/(?:png|jpeg|webp));base64,", re.IGNORECASE)
@@ -30,7 +30,7 @@ V = TypeVar("V", str, int)
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """A request with every default filled in, and its price. Sizes are in pixels, `duration` in seconds."""
+    """A request with every default filled in, and its price. Sizes in pixels, `duration` in seconds."""
 
     model: Model
     resolution: str
@@ -43,8 +43,10 @@ class Terms:
     quantity: int
 
 
-def check(models: Mapping[str, Model], kind: Kind, request: wire.ImageRequest | wire.VideoRequest) -> Terms:
-    """Hold a request against its model.
+def check(
+    models: Mapping[str, Model], model_type: ModelType, request: wire.ImageRequest | wire.VideoRequest
+) -> Terms:
+    """Checks a request against its model.
 
     Raises:
         Refused: 400 `invalid_parameter`.
@@ -52,8 +54,8 @@ def check(models: Mapping[str, Model], kind: Kind, request: wire.ImageRequest | 
     model = models.get(request.model)
     if model is None:
         raise invalid(f"There is no model '{request.model}'.", "model")
-    if model.type != kind:
-        raise invalid(f"Model '{model.id}' makes {model.type}s; this endpoint makes {kind}s.", "model")
+    if model.type != model_type:
+        raise invalid(f"Model '{model.id}' makes {model.type}s; this endpoint makes {model_type}s.", "model")
     ratio = choose(request, "aspect_ratio", request.aspect_ratio, model.supported_aspect_ratios)
     resolution = choose(request, "resolution", request.resolution, model.supported_resolutions)
     width, height = size(ratio, resolution)
@@ -69,7 +71,11 @@ def check(models: Mapping[str, Model], kind: Kind, request: wire.ImageRequest | 
 
 
 def choose(request: wire.GenerationRequest, name: str, value: V, supported: Sequence[V]) -> V:
-    """The value sent, which the model must list; the list's first entry when none was sent."""
+    """The value of the request, which the model must list; without one, the list's first entry.
+
+    Raises:
+        Refused: 400 `invalid_parameter`.
+    """
     if name not in request.model_fields_set:
         return supported[0]
     if value not in supported:
@@ -81,7 +87,11 @@ def choose(request: wire.GenerationRequest, name: str, value: V, supported: Sequ
 
 
 def check_roles(model: Model, images: Sequence[wire.ImageReference]) -> None:
-    """The role rules of INTERFACE 2.4 and the model's counts (INTERFACE 2.10)."""
+    """Checks the role rules of INTERFACE 2.4, and the model's number of images per role (INTERFACE 2.10).
+
+    Raises:
+        Refused: 400 `invalid_parameter`.
+    """
     for position, image in enumerate(images):
         if image.role not in model.supported_references:
             raise invalid(f"Model '{model.id}' takes no {image.role} images.", f"images[{position}].role")
@@ -99,51 +109,51 @@ def check_roles(model: Model, images: Sequence[wire.ImageReference]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class InputImage:
-    """A reference image as it will be used, and the hash that the safety check knows it by."""
+    """A reference image as it will be used, and the hash that the safety check compares."""
 
     reference: Reference
     sha256: str
 
 
 async def read_images(images: Sequence[wire.ImageReference]) -> list[InputImage]:
-    """Decode inline images (in worker processes); take https URLs by name alone, for nothing is fetched.
+    """Decodes inline images in worker processes. An https URL is not fetched; its text is used.
 
     Raises:
         Refused: 400; `param` is `images[n].url`.
     """
-    read = []
+    inputs = []
     for position, image in enumerate(images):
         param = f"images[{position}].url"
         if inline := DATA_URL.match(image.url):
             encoded = image.url[inline.end() :]
             if decoded_size(encoded) > MAX_INLINE_BYTES:
-                raise invalid("An inline image holds at most 10 MiB decoded.", param)
+                raise invalid("An inline image has at most 10 MiB after decoding.", param)
             try:
                 digest, data = await in_worker(decode, encoded, inline[1].lower())
             except ValueError as error:
                 raise invalid(f"Not a usable inline image: {error}.", param) from None
-            read.append(InputImage(Reference(image.role, "", data), digest))
+            inputs.append(InputImage(Reference(image.role, "", data), digest))
         elif is_https(image.url):
             digest = hashlib.sha256(image.url.encode()).hexdigest()
-            read.append(InputImage(Reference(image.role, image.url, b""), digest))
+            inputs.append(InputImage(Reference(image.role, image.url, b""), digest))
         else:
             raise invalid(
                 "Expected an https URL, or data:<mime>;base64,<data> of image/png, image/jpeg, image/webp.",
                 param,
             )
-    return read
+    return inputs
 
 
 def decoded_size(encoded: str) -> int:
-    """How many bytes base64 text stands for."""
+    """The number of bytes that base64 text decodes to."""
     return len(encoded) // 4 * 3 - encoded[-2:].count("=")
 
 
 def decode(encoded: str, mime_type: str) -> tuple[str, bytes]:
-    """The SHA-256 of a base64 picture's bytes, in hex, and its reduced form. Runs in a worker.
+    """The SHA-256 of an inline image's bytes, in hex, and the image made small. Runs in a worker.
 
     Raises:
-        ValueError: it is not base64, or not a picture of that type.
+        ValueError: it is not base64, or not an image of that type.
     """
     data = base64.b64decode(encoded, validate=True)
     return hashlib.sha256(data).hexdigest(), reduce(data, mime_type)

@@ -15,9 +15,9 @@ app = typer.Typer(add_completion=False)
 
 
 def flag(name: str) -> Any:
-    """The flag of a setting, with the setting's own help text; left out, the setting is not touched."""
+    """The flag of a setting, with the setting's description as help. Without the flag, nothing is set."""
     field = Settings.model_fields[name]
-    # In round brackets: rich takes square ones for a tag, and drops them.
+    # Round brackets: rich reads square ones as a tag, and drops them.
     default = "" if field.default is None else f" (default: {field.default})"
     return typer.Option(help=f"{field.description}{default}", show_default=False)
 
@@ -39,16 +39,18 @@ def backlot(
     media_ttl: Annotated[int | None, flag("media_ttl")] = None,
     seed: Annotated[int | None, flag("seed")] = None,
     faults: Annotated[Path | None, flag("faults")] = None,
-    config: Annotated[Path | None, typer.Option(help="YAML file with any of these and more.")] = None,
+    config: Annotated[
+        Path | None, typer.Option(help="YAML file with any of these settings and more.")
+    ] = None,
     until_eof: Annotated[bool, typer.Option("--until-eof", hidden=True)] = False,  # for `server.spawn`
 ) -> None:
-    """Run the whole generation service on this machine, with real pictures and films, for trying and testing.
+    """Run the whole generation service on this machine, with real images and videos, for trials and tests.
 
-    Every option can also be given as BACKLOT_<NAME>, or in the config file. A flag wins over a variable,
-    a variable over the file.
+    Every option can also be set by a variable BACKLOT_<NAME> or in the config file. A flag wins over a
+    variable, a variable over the file.
     """
-    given = locals()
-    flags = {name: given[name] for name in Settings.model_fields if given.get(name) is not None}
+    options = locals()
+    flags = {name: options[name] for name in Settings.model_fields if options.get(name) is not None}
     from backlot import server
 
     try:

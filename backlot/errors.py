@@ -1,4 +1,4 @@
-"""Refusals: every error answer of the service, with its status and code (INTERFACE 2.1, 7)."""
+"""Every error answer of the service, with its status and code (INTERFACE 2.1, 7)."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ class Refused(Exception):
 
     Attributes:
         code: one of `CODES`.
-        status: the HTTP status; the code's usual one unless told.
-        param: the offending parameter, or None.
-        headers: further headers of the answer, such as `Retry-After`.
+        status: the HTTP status; without one, the code's usual status.
+        param: the parameter at fault, or None.
+        headers: more headers of the answer, such as `Retry-After`.
     """
 
     def __init__(
@@ -45,9 +45,9 @@ class Refused(Exception):
 
 
 def invalid(message: str, param: str | None = None) -> Refused:
-    """400 `invalid_parameter`."""
+    """A 400 with `invalid_parameter`."""
     return Refused("invalid_parameter", message, param)
 
 
 class SettingsError(Exception):
-    """The settings, catalogue or faults file is wrong; the message names the file and the key."""
+    """The settings, the catalogue or the faults file is wrong; the message names the file and the key."""

@@ -1,4 +1,4 @@
-"""Faults on demand: what a rule matches, and what then goes wrong. Off unless a faults file is given.
+"""Faults on demand: which requests a rule matches, and what goes wrong then. None without a faults file.
 
     seed: 7
     rules:
@@ -6,8 +6,8 @@
       - {prompt: storm, do: drop, when: after_charging}
       - {endpoint: status, probability: 0.1, do: delay, seconds: 2}
 
-A generation's rules are looked at when the request has passed every check but limits and balance.
-All rules that match apply, in the file's order; the first that ends the request ends it.
+The rules of a generation apply after every check except limits and balance. All matching rules apply, in the
+file's order, until one of them ends the request.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ HTML = b"<html><head><title>502 Bad Gateway</title></head><body><h1>502 Bad Gate
 
 
 class Dropped(Exception):
-    """Close the connection without another byte."""
+    """Closes the connection without another byte."""
 
 
 class Page(Exception):
-    """Answer with a page that is not the interface's: a proxy's, most often."""
+    """Answers with an HTML page, as a proxy would, and not with the interface's body."""
 
     def __init__(self, status: int, body: bytes = HTML) -> None:
         super().__init__(status)
@@ -55,13 +55,13 @@ Nth = Annotated[
 
 
 class Rule(Shape):
-    """What a rule matches: everything that it names must fit.
+    """The requests that a rule matches: all that have every value that the rule names.
 
-    `prompt` is a part of the prompt's text; `nth` counts, from 1, the requests that fit the rest of the rule.
+    `prompt` is a part of the prompt's text. `nth` counts, from 1, the requests that match the other values.
     """
 
     acts_on: ClassVar[frozenset[Endpoint]] = EVERYWHERE
-    known: ClassVar[dict[str, frozenset[Endpoint]]] = {  # where a request has one
+    endpoints_with: ClassVar[dict[str, frozenset[Endpoint]]] = {  # a prompt, a model
         "prompt": frozenset({"images", "videos", "status", "downloads"}),
         "model": frozenset({"images", "videos", "status", "downloads", "model"}),
     }
@@ -74,18 +74,18 @@ class Rule(Shape):
 
     @model_validator(mode="after")
     def can_act(self) -> Self:
-        """A rule that could never do anything is a mistake."""
+        """Refuses a rule that can never apply."""
         if self.endpoint and self.endpoint not in self.acts_on:
             raise ValueError(f"this fault acts on {', '.join(sorted(self.acts_on))} only")
         if self.nth == ():
             raise ValueError("nth names no request")
-        for name, endpoints in self.known.items():
+        for name, endpoints in self.endpoints_with.items():
             if getattr(self, name) is not None and self.endpoint and self.endpoint not in endpoints:
                 raise ValueError(f"only {', '.join(sorted(endpoints))} have a {name}")
         return self
 
-    def fits(self, endpoint: Endpoint, model: str, prompt: str) -> bool:
-        """Whether the request is one that the rule speaks of, before counting and chance."""
+    def matches(self, endpoint: Endpoint, model: str, prompt: str) -> bool:
+        """Whether the rule matches the request, before `nth` and `probability`."""
         return (
             endpoint in self.acts_on
             and self.endpoint in {None, endpoint}
@@ -95,56 +95,56 @@ class Rule(Shape):
 
 
 class FailRequest(Rule):
-    """Answer 500 or 503 with the interface's error body, or 502 with an HTML page."""
+    """Answers 500 or 503 with the interface's error body, or 502 with an HTML page."""
 
     do: Literal["error"]
     status: Literal[500, 502, 503] = 500
 
 
 class Limit(Rule):
-    """Answer 429: of a full window, with `Retry-After`, or of full lanes, without."""
+    """Answers 429: with `Retry-After` as for a full window, or without as for the concurrency limit."""
 
     do: Literal["rate_limit"]
     kind: Literal["window", "concurrency"] = "window"
 
 
 class Delay(Rule):
-    """Wait before anything happens."""
+    """Waits before anything happens."""
 
     do: Literal["delay"]
     seconds: float = Field(ge=0, allow_inf_nan=False)
 
 
 class Drop(Rule):
-    """Close the connection without an answer, before or after the request was carried out (and charged)."""
+    """Closes the connection without an answer, before or after the request is carried out and charged."""
 
     do: Literal["drop"]
     when: Literal["before_charging", "after_charging"]
 
 
 class Truncate(Rule):
-    """Close the connection in the middle of the file."""
+    """Closes the connection in the middle of the file."""
 
     acts_on = frozenset({"downloads"})
     do: Literal["truncate"]
 
 
 class WrongType(Rule):
-    """Serve an HTML page, with status 200, instead of the file."""
+    """Answers with an HTML page, with status 200, instead of the file."""
 
     acts_on = frozenset({"downloads"})
     do: Literal["wrong_type"]
 
 
 class ExpireUrl(Rule):
-    """Give out URLs that have already expired."""
+    """Answers with URLs that have already expired."""
 
     acts_on = frozenset({"images", "status"})
     do: Literal["expire_url"]
 
 
 class FailVideo(Rule):
-    """Accept the video, and fail it when it is due. Nothing is charged."""
+    """Accepts the video, and fails it when it is due. Nothing is charged."""
 
     acts_on = frozenset({"videos"})
     do: Literal["fail_video"]
@@ -153,21 +153,21 @@ class FailVideo(Rule):
 
     @model_validator(mode="after")
     def known_code(self) -> Self:
-        """A failure's code is one of INTERFACE 7."""
+        """Checks that the code is one of INTERFACE 7."""
         if self.code not in CODES:
             raise ValueError(f"code is one of {', '.join(CODES)}")
         return self
 
 
 class NeverFinish(Rule):
-    """Accept the video, and leave it pending for ever."""
+    """Accepts the video, and leaves it pending for ever."""
 
     acts_on = frozenset({"videos"})
     do: Literal["never_finish"]
 
 
 class Surcharge(Rule):
-    """Charge more than `unit_price` times `quantity`."""
+    """Charges more than `unit_price` times `quantity`."""
 
     acts_on = frozenset({"images", "videos"})
     do: Literal["surcharge"]
@@ -175,7 +175,7 @@ class Surcharge(Rule):
 
 
 class ExtraFields(Rule):
-    """Add fields that the interface does not know, at every level of a generation's answer."""
+    """Adds fields that the interface does not have, at every level of a generation's answer."""
 
     acts_on = frozenset({"images", "videos", "status"})
     do: Literal["extra_fields"]
@@ -183,7 +183,7 @@ class ExtraFields(Rule):
 
 
 class NullSize(Rule):
-    """Give null for width and height."""
+    """Answers null for width and height."""
 
     acts_on = frozenset({"images", "status"})
     do: Literal["null_size"]
@@ -205,42 +205,42 @@ AnyRule = Annotated[
     Field(discriminator="do"),
 ]
 RULES = TypeAdapter(tuple[AnyRule, ...])
-A = TypeVar("A", bound=Rule)
-W = TypeVar("W")
+R = TypeVar("R", bound=Rule)
+A = TypeVar("A")
 
 
 class Faults:
-    """The rules of one server, with what they have counted so far."""
+    """The rules of one server, and how many requests each has matched so far."""
 
     def __init__(self, rules: Iterable[Rule] = (), seed: int = 0) -> None:
         self.rules = tuple(rules)
-        self.seen = [0] * len(self.rules)
-        self.chance = [random.Random(f"{seed}/{n}") for n in range(len(self.rules))]  # noqa: S311 - repeatable on purpose
+        self.counts = [0] * len(self.rules)
+        self.random = [random.Random(f"{seed}/{n}") for n in range(len(self.rules))]  # noqa: S311 - repeatable on purpose
 
-    def match(self, endpoint: Endpoint, model: str = "", prompt: str = "") -> Struck:
-        """The faults that strike this request; every call counts as one request."""
-        struck = []
+    def match(self, endpoint: Endpoint, model: str = "", prompt: str = "") -> Matched:
+        """The faults of this request; every call counts as one request."""
+        matched = []
         for n, rule in enumerate(self.rules):
-            if not rule.fits(endpoint, model, prompt):
+            if not rule.matches(endpoint, model, prompt):
                 continue
-            self.seen[n] += 1
-            lucky = self.chance[n].random() >= rule.probability
-            if (rule.nth is None or self.seen[n] in rule.nth) and not lucky:
-                struck.append(rule)
-        return Struck(struck)
+            self.counts[n] += 1
+            drawn = self.random[n].random() < rule.probability
+            if drawn and (rule.nth is None or self.counts[n] in rule.nth):
+                matched.append(rule)
+        return Matched(matched)
 
 
-class Struck(tuple[Rule, ...]):
-    """The faults that strike one request, in the file's order."""
+class Matched(tuple[Rule, ...]):
+    """The faults of one request, in the file's order."""
 
     __slots__ = ()
 
-    def find(self, kind: type[A]) -> A | None:
-        """The first fault of a kind."""
-        return next((rule for rule in self if isinstance(rule, kind)), None)
+    def find(self, fault: type[R]) -> R | None:
+        """The first fault of this class."""
+        return next((rule for rule in self if isinstance(rule, fault)), None)
 
     async def before(self, window: Window, concurrency: int, clock: Callable[[], float]) -> None:
-        """What happens before the request is carried out. A delay takes time: the clock is read after it.
+        """Applies what happens before the request is carried out. The clock is read after a delay.
 
         Raises:
             Refused, Page, Dropped: the request ends here.
@@ -260,34 +260,34 @@ class Struck(tuple[Rule, ...]):
                 case Drop(when="before_charging"):
                     raise Dropped
 
-    def after(self, answer: W) -> W:
-        """The answer as it leaves, after the request was carried out.
+    def after(self, answer: A) -> A:
+        """The answer as it is sent, after the request was carried out.
 
         Raises:
-            Dropped: no answer leaves.
+            Dropped: no answer is sent.
         """
-        loose = cast("dict[str, Any]", answer)  # a fault may break the shape
+        body = cast("dict[str, Any]", answer)  # a fault may change its shape
         for rule in self:
             match rule:
                 case Drop(when="after_charging"):
                     raise Dropped
                 case NullSize():
-                    for item in loose.get("data", []):
+                    for item in body.get("data", []):
                         item["width"] = item["height"] = None
                 case ExtraFields():
-                    for part in (loose, *loose.get("data", []), loose.get("usage"), loose.get("error")):
+                    for part in (body, *body.get("data", []), body.get("usage"), body.get("error")):
                         if part is not None:
                             part.update(rule.fields)
         return answer
 
     @property
     def surcharge(self) -> Decimal:
-        """Dollars on top of the price."""
+        """Dollars charged on top of the price."""
         return sum((rule.amount for rule in self if isinstance(rule, Surcharge)), Decimal(0))
 
 
 def read_faults(path: Path | None) -> Faults:
-    """The faults of a file; none without one.
+    """The faults of a file; without a file, none.
 
     Raises:
         SettingsError: the file cannot be read, or a rule is wrong.
@@ -297,7 +297,7 @@ def read_faults(path: Path | None) -> Faults:
     content = read_mapping(path)
     if unknown := content.keys() - {"seed", "rules"}:
         raise SettingsError(
-            f"{path}: unknown key {', '.join(sorted(map(str, unknown)))}; known are seed and rules"
+            f"{path}: unknown key {', '.join(sorted(map(str, unknown)))}; the keys are seed and rules"
         )
     try:
         return Faults(RULES.validate_python(content.get("rules") or ()), content.get("seed", 0))

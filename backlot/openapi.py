@@ -1,6 +1,6 @@
-"""What /openapi.json and /docs say: every constraint, example and error of `docs/interface.md`.
+"""The OpenAPI document: every constraint, example and error of `docs/interface.md`.
 
-The endpoints read their bodies themselves, strictly; so their schemas are put into the document here.
+The endpoints parse their bodies themselves, so FastAPI does not know the schemas; they are added here.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ REFERENCE = "#/components/schemas/{model}"
 ERRORS = {
     400: "A parameter is invalid or missing (`invalid_parameter`, `parameter_missing`).",
     401: "The API key is missing or wrong (`invalid_api_key`).",
-    402: "The balance does not cover the price (`quota_exceeded`).",
+    402: "The balance is smaller than the price (`quota_exceeded`).",
     403: "The URL has been altered (`invalid_parameter`).",
     404: "There is no such model, generation or file (`not_found`).",
     405: "The path does not take this method (`invalid_parameter`).",
@@ -46,10 +46,10 @@ FILES: dict[str, Any] = {
 ABOUT: dict[str, Any] = {
     "title": "Backlot",
     "version": "2.0.0",
-    "summary": "An image and video generation service in a box.",
+    "summary": "An image and video generation service on one machine.",
     "description": (
         "Images are made while you wait; videos are submitted, polled and then downloaded. Media is fetched "
-        "from signed URLs that expire. Every finished generation says what it cost. Errors have one shape."
+        "from signed URLs that expire. Every finished generation reports its cost. All errors look the same."
     ),
     "redoc_url": None,
     "redirect_slashes": False,
@@ -67,7 +67,7 @@ def operation(
     metered: bool = True,
     tag: str,
 ) -> dict[str, Any]:
-    """The keyword arguments of a route.
+    """The keyword arguments of a FastAPI route.
 
     `answers` maps a status to its description, the type of its body, and its headers.
     """
@@ -101,7 +101,7 @@ def operation(
 
 
 def schema_of(shape: Any) -> dict[str, Any]:
-    """A reference to the type's schema, or for lists and unions one made of references."""
+    """A reference to the type's schema; for lists and unions, a schema made of references."""
     schema = TypeAdapter(shape).json_schema(ref_template=REFERENCE, mode="serialization")
     schema.pop("$defs", None)
     if schema.get("type") == "object":
@@ -115,7 +115,7 @@ def query(name: str, description: str, schema: dict[str, Any], *, required: bool
 
 
 def example(**body: Any) -> dict[str, Any]:
-    """An example of a body."""
+    """An example of a request body."""
     return {"value": body}
 
 
@@ -213,34 +213,34 @@ DOWNLOAD = operation(
 
 
 def complete(app: FastAPI) -> None:
-    """Make the application's document whole: the schemas of bodies, and the key."""
-    made = app.openapi
+    """Adds to the application's document what FastAPI does not know: the schemas of bodies, and the key."""
+    generate = app.openapi
 
     def document() -> dict[str, Any]:
         if app.openapi_schema:
             return app.openapi_schema
-        whole = made()
-        components = whole.setdefault("components", {})
+        content = generate()
+        components = content.setdefault("components", {})
         components["schemas"] = schemas()
         components["securitySchemes"] = {
             "key": {"type": "http", "scheme": "bearer", "description": "An API key, of the form `sk_...`."}
         }
-        for path in whole["paths"].values():
-            for one in path.values():
-                one["responses"] = {
-                    s: r for s, r in one["responses"].items() if r["description"] != "Validation Error"
+        for path in content["paths"].values():
+            for route in path.values():
+                route["responses"] = {
+                    s: r for s, r in route["responses"].items() if r["description"] != "Validation Error"
                 }
-                for parameter in one.get("parameters", ()):
+                for parameter in route.get("parameters", ()):
                     parameter["schema"].pop("title", None)
                     if parameter["in"] == "path":
                         parameter["schema"]["minLength"] = 1
-        return whole
+        return content
 
     app.openapi = document  # type: ignore[method-assign]  # FastAPI's own way to extend the document
 
 
 def schemas() -> dict[str, Any]:
-    """All shapes by name."""
+    """All schemas by name."""
     _, requests = models_json_schema(
         [(wire.ImageRequest, "validation"), (wire.VideoRequest, "validation")], ref_template=REFERENCE
     )

@@ -1,4 +1,4 @@
-"""The safety check (INTERFACE 7: 422): a word list for prompts, hashes for reference images."""
+"""The safety check (INTERFACE 7: 422): refused words for prompts, hashes for reference images."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from backlot.settings import Safety
 
 
 def pattern(words: Iterable[str]) -> re.Pattern[str]:
-    """Matches any of the words as a whole word, whatever its case; nothing when there are none."""
+    """Matches any of the words as a whole word, in any case; without words, nothing."""
     choice = "|".join(re.escape(word) for word in words)
     return re.compile(rf"(?<!\w)(?:{choice})(?!\w)" if choice else r"(?!)", re.IGNORECASE)
 
 
-class Check:
-    """The rules of one server, compiled once."""
+class SafetyCheck:
+    """The safety check of one server."""
 
     def __init__(self, rules: Safety) -> None:
         self.words = pattern(rules.words)
-        self.film_words = pattern(rules.film_words)
+        self.video_words = pattern(rules.video_words)
         self.images = frozenset(rules.images)
 
     def request(self, prompt: str, image_hashes: Iterable[str]) -> None:
-        """Refuse a prompt or reference image that may not be used.
+        """Refuses a prompt or reference image that fails the check.
 
         Raises:
             Refused: 422 `content_policy_violation`; `param` is `prompt` or `images[n].url`.
@@ -38,6 +38,6 @@ class Check:
                     "content_policy_violation", "A reference image does not pass the safety check.", param
                 )
 
-    def film_fails(self, prompt: str) -> bool:
-        """Whether the finished film would not pass."""
-        return self.film_words.search(prompt) is not None
+    def video_fails(self, prompt: str) -> bool:
+        """Whether the finished video fails the check."""
+        return self.video_words.search(prompt) is not None

@@ -1,4 +1,4 @@
-"""Run the service: in the foreground for the command, in this process for tests, or as a child process."""
+"""Runs the service: in the foreground for the command, in a thread for tests, or as a child process."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ from backlot.settings import Settings
 
 
 class Connection(H11Protocol):
-    """A connection that the application can break off, through `scope["state"]["transport"]`."""
+    """A connection that the application can close itself, through `scope["state"]["transport"]`."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """A client has connected."""
-        # asyncio leaves Nagle's algorithm on for sockets that it did not make: 40 ms on every answer.
+        """Called when a client has connected."""
+        # asyncio leaves Nagle's algorithm on for sockets that it did not open: 40 ms for every answer.
         transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         super().connection_made(transport)
         self.app_state = {**self.app_state, "transport": transport}
 
 
 def configure(service: Service) -> uvicorn.Config:
-    """uvicorn, quiet: warnings and worse, to stderr."""
+    """The configuration of uvicorn: it logs warnings and errors only, to stderr."""
     return uvicorn.Config(
         create_app(service),
         http=Connection,
@@ -54,7 +54,7 @@ def listen(settings: Settings) -> socket.socket:
     """The listening socket.
 
     Raises:
-        SettingsError: the address cannot be had.
+        SettingsError: the address cannot be used.
     """
     try:
         return socket.create_server((settings.host, settings.port), backlog=4096)
@@ -70,12 +70,14 @@ def address(listener: socket.socket) -> str:
 
 
 def run(settings: Settings, announce: Callable[[str], None], *, until_eof: bool = False) -> None:
-    """Serve until Ctrl-C or SIGTERM, or until stdin ends; `announce` is told the base URL.
+    """Serves until Ctrl-C or SIGTERM, or with `until_eof` until stdin ends.
+
+    Calls `announce` with the base URL as soon as it listens.
 
     Raises:
         SettingsError: see `Service` and `listen`.
     """
-    # uvicorn ends by raising the signal that it got once more: let SIGTERM, like Ctrl-C, end us in order.
+    # uvicorn ends by sending itself the signal that it received: handle SIGTERM like Ctrl-C.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     service = Service(settings)
     with closing(service.store), listen(settings) as listener:
@@ -90,15 +92,15 @@ def run(settings: Settings, announce: Callable[[str], None], *, until_eof: bool 
 
 
 def end_with_stdin(server: uvicorn.Server) -> None:
-    """Stop the server when nobody holds the other end of stdin any more."""
-    while os.read(0, 1024):  # not sys.stdin: its lock would be in the way when the interpreter ends
+    """Stops the server when stdin is closed, which means that the parent process has ended."""
+    while os.read(0, 1024):  # not sys.stdin, whose lock blocks the end of the interpreter
         pass
     server.should_exit = True
 
 
 @dataclass(frozen=True)
 class Backlot:
-    """A server that is running: its address, its key, and, where it runs in this process, its service."""
+    """A running server of this process: its address, its key and its service."""
 
     base_url: str
     api_key: str
@@ -107,7 +109,7 @@ class Backlot:
 
 @contextmanager
 def serve(settings: Settings | None = None, clock: Callable[[], float] = time.time) -> Iterator[Backlot]:
-    """Serve from a thread of this process, on a free port of 127.0.0.1 unless the settings name one.
+    """Serves from a thread of this process, by default on a free port of 127.0.0.1.
 
     Raises:
         SettingsError: see `Service` and `listen`.
@@ -129,20 +131,20 @@ def serve(settings: Settings | None = None, clock: Callable[[], float] = time.ti
 
 @contextmanager
 def spawn(*flags: str) -> Iterator[tuple[str, subprocess.Popen[str]]]:
-    """Serve from a child process, `python -m backlot --port 0 <flags>`; yields its base URL and the process.
+    """Serves from a child process, `python -m backlot --port 0 <flags>`; yields its base URL and the process.
 
-    The child ends with this process, however that ends, and not before: a Ctrl-C on the terminal is ours.
+    The child ends with this process, even when that is killed, and not before: Ctrl-C does not reach it.
 
     Raises:
-        SettingsError: it did not start; why, it has said on stderr.
+        SettingsError: it did not start; the reason is on stderr.
     """
     command = [sys.executable, "-m", "backlot", "--port", "0", "--until-eof", *flags]
     pipe = subprocess.PIPE
     with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, start_new_session=True) as process:  # noqa: S603 - our own program
         try:
             line = process.stdout.readline() if process.stdout else ""
-            if not (found := re.search(r"http://\S+", line)):
+            if not (url := re.search(r"http://\S+", line)):
                 raise SettingsError(f"the backlot did not start: {' '.join(command)}")
-            yield found[0], process
+            yield url[0], process
         finally:
             process.terminate()

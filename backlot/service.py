@@ -1,10 +1,10 @@
-"""What the service knows and does, without HTTP: check, accept, charge, finish, and answer.
+"""What the service does, without HTTP: check, accept, charge, finish, and answer.
 
-A generation is checked in this order: its model, its parameters, its images, their safety; then, in one step,
-the rate window, the concurrency and the balance. A refusal at any point takes and charges nothing.
+A generation is checked in this order: model, parameters, images, safety; then, in one step, the rate window,
+the concurrency and the balance. A refused request takes and charges nothing.
 
-Videos need no timer: each knows when it is due, and every request first settles those whose time has come,
-with the charge dated when it was due. A restart therefore goes on as if the server had never been away.
+Videos need no timer. Each has the time at which it is due, and every request first finishes the videos that
+are due; the charge is dated when the video was due. So a restart changes nothing.
 """
 
 from __future__ import annotations
@@ -19,24 +19,24 @@ from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 
 from backlot import checks, signing, wire
-from backlot.accounts import Caller, Kind, Window, Workspace
+from backlot.accounts import Caller, ModelType, Window, Workspace
 from backlot.catalogue import BUILT_IN, read_catalogue
 from backlot.errors import Refused
-from backlot.faults import ExpireUrl, FailVideo, NeverFinish, Struck, read_faults
+from backlot.faults import ExpireUrl, FailVideo, Matched, NeverFinish, read_faults
 from backlot.media.recipe import FPS, Recipe
-from backlot.media.studio import Studio
-from backlot.safety import Check
+from backlot.media.workers import MediaCache
+from backlot.safety import SafetyCheck
 from backlot.settings import Settings, WorkspaceSettings
 from backlot.store import Generation, Store
 
-POLICY = ("content_policy_violation", "The finished film does not pass the safety check.")
+UNSAFE_VIDEO = ("content_policy_violation", "The finished video does not pass the safety check.")
 
 
 class Service:
     """One running service. Its methods are called from one event loop; `clock` gives Unix seconds.
 
     Raises:
-        SettingsError: a file that the settings name is wrong, or the state folder is in use.
+        SettingsError: a file named in the settings is wrong, or the state folder is in use.
     """
 
     def __init__(self, settings: Settings, clock: Callable[[], float] = time.time) -> None:
@@ -44,8 +44,8 @@ class Service:
         self.clock = clock
         self.models = read_catalogue(settings.catalogue or BUILT_IN)
         self.faults = read_faults(settings.faults)
-        self.safety = Check(settings.safety)
-        self.studio = Studio()
+        self.safety = SafetyCheck(settings.safety)
+        self.cache = MediaCache()
         self.store = Store(settings.state)
         self.store.forget_references(clock())
         self.workspaces: dict[str, Workspace] = {}
@@ -57,31 +57,31 @@ class Service:
         for name, workspace in (settings.workspaces or {"default": default}).items():
             self.add_workspace(name, workspace, spent.get(name, Decimal(0)))
         for video in self.store.pending():
-            self.watch(video)
+            self.track(video)
 
     def add_workspace(self, name: str, workspace: WorkspaceSettings, spent: Decimal = Decimal(0)) -> None:
-        """Open a workspace with its projects and keys; limits that it leaves out are the server's."""
+        """Opens a workspace with its projects and keys. A limit of None is the server's."""
 
-        def own(limit: int | None, servers: int) -> int:
-            return servers if limit is None else limit
+        def or_default(limit: int | None, default: int) -> int:
+            return default if limit is None else limit
 
-        windows: dict[Kind, Window] = {
-            "image": Window(own(workspace.image_rpm, self.settings.image_rpm), self.settings.window),
-            "video": Window(own(workspace.video_rpm, self.settings.video_rpm), self.settings.window),
+        windows: dict[ModelType, Window] = {
+            "image": Window(or_default(workspace.image_rpm, self.settings.image_rpm), self.settings.window),
+            "video": Window(or_default(workspace.video_rpm, self.settings.video_rpm), self.settings.window),
         }
         opened = self.workspaces[name] = Workspace(
             name=name,
             opening=workspace.balance or Decimal(0),
             windows=windows,
             reads=Window(self.settings.read_rpm, 60),
-            concurrency=own(workspace.concurrency, self.settings.concurrency),
+            concurrency=or_default(workspace.concurrency, self.settings.concurrency),
             spent=spent,
         )
         for project, keys in workspace.projects.items():
             self.callers |= dict.fromkeys(keys, Caller(opened, project))
 
     def caller(self, authorization: str | None) -> Caller:
-        """Whose key it is.
+        """The project and workspace of a request's key.
 
         Raises:
             Refused: 401 for a missing or wrong key (INTERFACE 5.2).
@@ -94,10 +94,10 @@ class Service:
             )
         return caller
 
-    # Videos in the making
+    # Pending videos
 
-    def watch(self, video: Generation) -> None:
-        """Hold the video's lane and money until it is finished."""
+    def track(self, video: Generation) -> None:
+        """Takes a concurrent place and reserves the money of a pending video until it is finished."""
         self.pending[video.id] = video
         if workspace := self.workspaces.get(video.workspace):
             workspace.busy += 1
@@ -105,8 +105,8 @@ class Service:
         if video.due_at is not None:
             heapq.heappush(self.due, (video.due_at, video.id))
 
-    def settle(self, now: float) -> None:
-        """Finish and charge every video whose time has come."""
+    def finish_due(self, now: float) -> None:
+        """Finishes and charges every video that is due."""
         done = []
         while self.due and self.due[0][0] <= now * 1000:
             video = self.pending.pop(heapq.heappop(self.due)[1])
@@ -123,20 +123,20 @@ class Service:
                 workspace.finish(video.cost, video.cost if video.state == "completed" else Decimal(0))
 
     def deletion(self, finished_at: int) -> int:
-        """When media finished at a time (ms) is deleted: whole seconds, as its URL says them."""
+        """When media is deleted, in whole Unix seconds as in its URL; `finished_at` is in milliseconds."""
         return math.ceil(finished_at / 1000 + self.settings.media_ttl)
 
     # Generations
 
-    async def draft(
-        self, caller: Caller, kind: Kind, request: wire.ImageRequest | wire.VideoRequest
+    async def checked(
+        self, caller: Caller, model_type: ModelType, request: wire.ImageRequest | wire.VideoRequest
     ) -> Generation:
-        """Check a request wholly, and make of it a generation that is not accepted yet.
+        """The generation of a request that passed every check except limits and balance; not accepted yet.
 
         Raises:
             Refused: 400 or 422.
         """
-        terms = checks.check(self.models, kind, request)
+        terms = checks.check(self.models, model_type, request)
         images = await checks.read_images(request.images)
         self.safety.request(request.prompt, (image.sha256 for image in images))
         recipe = Recipe(
@@ -155,7 +155,7 @@ class Service:
             id=f"req-{uuid.uuid4().hex}",
             workspace=caller.workspace.name,
             project=caller.project,
-            kind=kind,
+            type=model_type,
             state="pending",
             model=terms.model.id,
             recipe=recipe,
@@ -167,14 +167,14 @@ class Service:
     async def create_image(
         self, caller: Caller, request: wire.ImageRequest, base: str
     ) -> wire.ImageGeneration:
-        """POST image generation (INTERFACE 4.1): charged when it is answered."""
+        """POST image generation (INTERFACE 4.1). It is charged when it is answered."""
         workspace = caller.workspace
-        image = await self.draft(caller, "image", request)
-        struck = self.faults.match("images", image.model, request.prompt)
-        await struck.before(workspace.windows["image"], workspace.concurrency, self.clock)
-        image.cost += struck.surcharge
+        image = await self.checked(caller, "image", request)
+        faults = self.faults.match("images", image.model, request.prompt)
+        await faults.before(workspace.windows["image"], workspace.concurrency, self.clock)
+        image.cost += faults.surcharge
         charged = Decimal(0)
-        self.settle(self.clock())
+        self.finish_due(self.clock())
         workspace.admit("image", image.cost, self.clock())
         try:
             await asyncio.sleep(self.settings.image_seconds)
@@ -185,31 +185,31 @@ class Service:
             charged = image.cost
         finally:
             workspace.finish(image.cost, charged)
-        return struck.after(self.image_answer(image, base, struck))
+        return faults.after(self.image_answer(image, base, faults))
 
     async def create_video(self, caller: Caller, request: wire.VideoRequest) -> wire.Pending:
-        """POST video generation (INTERFACE 4.4): the money is reserved now, and charged when it finishes."""
+        """POST video generation (INTERFACE 4.4). The price is reserved now, and charged when it finishes."""
         workspace = caller.workspace
-        video = await self.draft(caller, "video", request)
-        struck = self.faults.match("videos", video.model, request.prompt)
-        await struck.before(workspace.windows["video"], workspace.concurrency, self.clock)
-        video.cost += struck.surcharge
+        video = await self.checked(caller, "video", request)
+        faults = self.faults.match("videos", video.model, request.prompt)
+        await faults.before(workspace.windows["video"], workspace.concurrency, self.clock)
+        video.cost += faults.surcharge
         now = self.clock()
-        self.settle(now)
-        if not struck.find(NeverFinish):
+        self.finish_due(now)
+        if not faults.find(NeverFinish):
             video.due_at = int((now + self.settings.video_seconds) * 1000)
-        if fault := struck.find(FailVideo):
+        if fault := faults.find(FailVideo):
             video.error_code, video.error_message = fault.code, fault.message
-        elif self.safety.film_fails(request.prompt):
-            video.error_code, video.error_message = POLICY
+        elif self.safety.video_fails(request.prompt):
+            video.error_code, video.error_message = UNSAFE_VIDEO
         workspace.admit("video", video.cost, now)
         try:
             self.store.add(video, video.recipe.references)
-            self.watch(video)
+            self.track(video)
         finally:
-            workspace.finish(video.cost, Decimal(0))  # `watch` holds lane and money from here on
+            workspace.finish(video.cost, Decimal(0))  # `track` has taken the place and the money again
         pending: wire.Pending = {"id": video.id, "status": "pending"}
-        return struck.after(pending)
+        return faults.after(pending)
 
     async def status(
         self, caller: Caller, generation_id: str, base: str
@@ -220,29 +220,29 @@ class Service:
             Refused: 404 when the project has no such video.
         """
         video = self.store.get(generation_id)
-        if video is None or (video.workspace, video.project, video.kind) != (
+        if video is None or (video.workspace, video.project, video.type) != (
             caller.workspace.name,
             caller.project,
             "video",
         ):
             raise Refused("not_found", f"No video generation with id '{generation_id}'.", "id")
-        struck = self.faults.match("status", video.model, video.recipe.prompt)
-        await struck.before(caller.workspace.reads, caller.workspace.concurrency, self.clock)
-        return struck.after(self.video_answer(video, base, struck))
+        faults = self.faults.match("status", video.model, video.recipe.prompt)
+        await faults.before(caller.workspace.reads, caller.workspace.concurrency, self.clock)
+        return faults.after(self.video_answer(video, base, faults))
 
     # Answers
 
-    def url(self, generation: Generation, base: str, struck: Struck) -> str:
-        """The signed URL of a generation's file: good until the file is deleted."""
+    def url(self, generation: Generation, base: str, faults: Matched) -> str:
+        """The signed URL of a generation's file. It works until the file is deleted."""
         exp = generation.deletes_at or 0
-        if struck.find(ExpireUrl):
+        if faults.find(ExpireUrl):
             exp = int(self.clock()) - 1
         return base + signing.signed_path(self.store.secret, generation.id, 0, exp)
 
-    def image_answer(self, image: Generation, base: str, struck: Struck) -> wire.ImageGeneration:
-        """INTERFACE 2.8."""
+    def image_answer(self, image: Generation, base: str, faults: Matched) -> wire.ImageGeneration:
+        """The answer to an image request (INTERFACE 2.8)."""
         item: wire.ImageData = {
-            "url": self.url(image, base, struck),
+            "url": self.url(image, base, faults),
             "width": image.recipe.width,
             "height": image.recipe.height,
             "mime_type": image.recipe.mime_type,
@@ -257,9 +257,9 @@ class Service:
         }
 
     def video_answer(
-        self, video: Generation, base: str, struck: Struck
+        self, video: Generation, base: str, faults: Matched
     ) -> wire.Pending | wire.Failed | wire.Completed:
-        """INTERFACE 2.9, by state."""
+        """The status answer of each state (INTERFACE 2.9)."""
         if video.state == "pending":
             return {"id": video.id, "status": "pending"}
         if video.state == "failed":
@@ -269,7 +269,7 @@ class Service:
             }
             return {"id": video.id, "status": "failed", "error": reason}
         item: wire.VideoData = {
-            "url": self.url(video, base, struck),
+            "url": self.url(video, base, faults),
             "width": video.recipe.width,
             "height": video.recipe.height,
             "duration": Decimal(video.recipe.duration),
@@ -289,7 +289,7 @@ class Service:
     # Money and media
 
     def costs(self, caller: Caller, start: datetime, end: datetime) -> wire.Costs:
-        """A project's costs by UTC date, both ends inclusive (INTERFACE 4.7)."""
+        """A project's costs by UTC date; `start` and `end` are inclusive (INTERFACE 4.7)."""
         last_ms = milliseconds(end, math.floor)
         known_ms = int((self.clock() - self.settings.costs_lag) * 1000)
         spent = self.store.costs(
@@ -323,10 +323,10 @@ class Service:
 
 
 def usage(generation: Generation) -> wire.Usage:
-    """INTERFACE 2.5."""
+    """The usage object (INTERFACE 2.5)."""
     return {
         "total_cost": generation.cost,
-        "billable_unit": "image" if generation.kind == "image" else "video_second",
+        "billable_unit": "image" if generation.type == "image" else "video_second",
         "unit_price": generation.unit_price,
         "quantity": Decimal(generation.quantity),
     }
@@ -334,11 +334,11 @@ def usage(generation: Generation) -> wire.Usage:
 
 def timestamp(unix_ms: int) -> str:
     """ISO 8601 in UTC with milliseconds."""
-    moment = datetime(1970, 1, 1) + timedelta(milliseconds=unix_ms)  # noqa: DTZ001 - the Z is written here
+    moment = datetime(1970, 1, 1) + timedelta(milliseconds=unix_ms)  # noqa: DTZ001 - the Z is added below
     return moment.isoformat(timespec="milliseconds") + "Z"
 
 
 def milliseconds(moment: datetime, rounding: Callable[[float], int]) -> int:
-    """A moment in Unix milliseconds."""
+    """A moment in Unix milliseconds, rounded by `math.ceil` or `math.floor`."""
     micro = (moment - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
     return -(-micro // 1000) if rounding is math.ceil else micro // 1000

@@ -1,6 +1,6 @@
 """The backlot's settings: one schema for flags, `BACKLOT_*` variables and the config file.
 
-A flag wins over a variable, a variable over the file. Unknown keys are errors.
+A flag wins over a variable, a variable over the file. An unknown key is an error.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Annotated, Any, Self
 
 import yaml
-from pydantic import Field, ValidationError, model_validator
+from pydantic import AliasChoices, Field, ValidationError, model_validator
 
 from backlot.catalogue import Money, Shape
 from backlot.errors import SettingsError
@@ -19,30 +19,32 @@ from backlot.errors import SettingsError
 Key = Annotated[str, Field(pattern=r"^sk_[\x21-\x7e]+$")]
 
 TEST_WORD = "forbidden-test-word"
-"""The harmless word that the safety check refuses, for demos and tests."""
+"""A harmless word that the safety check refuses, for demos and tests."""
 
 SPOILED_WORD = "spoiled-in-the-lab"
-"""The harmless word with which a film is accepted, but fails its own safety check when it is made."""
+"""A harmless word with which a video is accepted, but fails the safety check when it is finished."""
 
 
 class Safety(Shape):
     """What the safety check refuses (INTERFACE 7: 422).
 
-    Words match whole words of the prompt, whatever their case. `images` are the SHA-256 of an inline
-    picture's bytes, or of the text of an https URL, in hex. A prompt with one of `film_words` is accepted,
-    but its film then fails with `content_policy_violation`.
+    Words match whole words of the prompt, in any case. `images` are the SHA-256, in hex, of an inline image's
+    bytes or of an https URL's text. A prompt with one of `video_words` is accepted, but its video then fails
+    with `content_policy_violation`. Earlier versions called that key `film_words`.
     """
 
     words: tuple[str, ...] = (TEST_WORD, "gore", "beheading", "nude", "nudity", "porn", "swastika")
-    film_words: tuple[str, ...] = (SPOILED_WORD,)
+    video_words: tuple[str, ...] = Field(
+        default=(SPOILED_WORD,), validation_alias=AliasChoices("video_words", "film_words")
+    )
     images: tuple[Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")], ...] = ()
 
 
 class WorkspaceSettings(Shape):
-    """One workspace: balance and limits are shared by its projects (INTERFACE 5.4).
+    """One workspace, whose projects share its balance and limits (INTERFACE 5.4).
 
-    Limits that are left out are the server's. A balance of null is a workspace without billing set up:
-    it reads as zero (INTERFACE 4.6).
+    A limit of null is the server's. A balance of null is a workspace without billing: its balance is zero
+    (INTERFACE 4.6).
     """
 
     balance: Money | None = None
@@ -53,12 +55,12 @@ class WorkspaceSettings(Shape):
 
 
 class Settings(Shape):
-    """Everything that can be set. The field descriptions are the help texts of the flags."""
+    """All settings. The field descriptions are the help texts of the flags."""
 
     host: str = Field(default="127.0.0.1", description="Address to listen on.")
     port: int = Field(default=8400, ge=0, le=65535, description="Port to listen on; 0 takes a free one.")
     state: Path | None = Field(
-        default=None, description="Folder that keeps the state; without it, all is in memory."
+        default=None, description="Folder that keeps the state; without it, the state is in memory."
     )
     api_key: Key = Field(default="sk_backlot", description="The API key, of the form sk_...")
     image_rpm: int = Field(default=600, ge=0, description="Image generations accepted per window.")
@@ -73,8 +75,10 @@ class Settings(Shape):
         default=3.0, ge=0, allow_inf_nan=False, description="How long a video takes."
     )
     media_ttl: int = Field(default=3600, ge=1, description="Seconds until finished media is deleted.")
-    seed: int = Field(default=0, description="Another seed draws other pictures for the same prompts.")
-    faults: Path | None = Field(default=None, description="YAML file of faults to commit on demand.")
+    seed: int = Field(
+        default=0, description="With another seed, the same prompts give other images and videos."
+    )
+    faults: Path | None = Field(default=None, description="YAML file of faults on demand.")
     # In the config file only:
     workspaces: dict[str, WorkspaceSettings] = Field(default={})
     safety: Safety = Safety()
@@ -86,10 +90,10 @@ class Settings(Shape):
 
     @model_validator(mode="after")
     def keys_are_unique(self) -> Self:
-        """A key belongs to one project."""
+        """Checks that each key belongs to one project."""
         keys = [key for ws in self.workspaces.values() for project in ws.projects.values() for key in project]
         if len(keys) != len(set(keys)):
-            raise ValueError("the same API key stands in two projects")
+            raise ValueError("the same API key is in two projects")
         return self
 
 
@@ -100,14 +104,14 @@ def read_settings(config: Path | None, flags: Mapping[str, Any], environ: Mappin
         SettingsError: something is wrong; the message names the source and the key.
     """
     variables = {name: environ.get(f"BACKLOT_{name.upper()}") for name in ("config", *Settings.model_fields)}
-    found = {name: value for name, value in variables.items() if value}
-    if in_environment := found.pop("config", None):
+    environment = {name: value for name, value in variables.items() if value}
+    if in_environment := environment.pop("config", None):
         config = config or Path(in_environment)
     values: dict[str, Any] = {}
     sources: dict[str, str] = {}
     for source, entries in (
         (str(config), read_mapping(config) if config else {}),
-        ("the environment", found),
+        ("the environment", environment),
         ("the command line", flags),
     ):
         values |= entries
@@ -123,15 +127,15 @@ def read_settings(config: Path | None, flags: Mapping[str, Any], environ: Mappin
 
 
 def read_mapping(path: Path) -> dict[str, Any]:
-    """A YAML file that holds a mapping.
+    """The mapping in a YAML file.
 
     Raises:
-        SettingsError: it cannot be read, or holds something else.
+        SettingsError: it cannot be read, or has something other than a mapping.
     """
     try:
         content = yaml.safe_load(path.read_text("utf-8"))
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise SettingsError(f"{path}: {error}") from None
     if not isinstance(content, dict):
-        raise SettingsError(f"{path}: expected keys and values, found {type(content).__name__}")
+        raise SettingsError(f"{path}: the file has a {type(content).__name__}; expected keys and values")
     return content

@@ -1,4 +1,4 @@
-"""Signed, temporary download URLs (INTERFACE 4.8): HMAC over id, index and expiry."""
+"""Signed, temporary download URLs (INTERFACE 4.8): an HMAC of id, index and expiry."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ from backlot.errors import Refused
 
 
 def signature(secret: bytes, generation_id: str, index: str, exp: str) -> str:
-    """64 hex digits that only the holder of the secret can make."""
+    """The signature, 64 hex digits; only who has the secret can compute it."""
     return hmac.new(secret, f"{generation_id}/{index}?{exp}".encode(), hashlib.sha256).hexdigest()
 
 
 def signed_path(secret: bytes, generation_id: str, index: int, exp: int) -> str:
-    """Path and query of a download; `exp` is in Unix seconds."""
+    """The path and query of a download; `exp` is in Unix seconds."""
     sig = signature(secret, generation_id, str(index), str(exp))
     return f"/v2/downloads/{generation_id}/{index}?exp={exp}&sig={sig}"
 
 
 def check(secret: bytes, generation_id: str, index: str, *, exp: str, sig: str, now: float) -> None:
-    """Pass only a URL that was signed here and is still good; compared in constant time.
+    """Accepts only a URL that was signed here and has not expired. Compares in constant time.
 
     Raises:
         Refused: 403 for an altered URL, 410 for one that has expired.
     """
     if not hmac.compare_digest(signature(secret, generation_id, index, exp).encode(), sig.encode()):
-        raise Refused("invalid_parameter", "The URL's signature does not match it.", "sig", status=403)
+        raise Refused("invalid_parameter", "The URL's signature is wrong.", "sig", status=403)
     if now >= int(exp):
         raise Refused("not_found", "The URL has expired.", "exp", status=410)

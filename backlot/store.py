@@ -1,8 +1,7 @@
-"""What survives a restart: accepted generations and the signing secret, in SQLite.
+"""What a restart keeps: accepted generations and the signing secret, in SQLite.
 
-Money is kept as whole ten-thousandths of a dollar, so that sums in SQL are exact. Times are Unix
-milliseconds. With a state folder the database is in WAL mode: what has been answered survives the death of
-the process.
+Money is stored in whole ten-thousandths of a dollar, so that sums in SQL are exact. Times are Unix
+milliseconds. In a state folder the database is in WAL mode: everything that was answered survives a kill.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
 
-from backlot.accounts import Kind
+from backlot.accounts import ModelType
 from backlot.errors import SettingsError
 from backlot.media.recipe import Recipe, Reference
 
@@ -55,12 +54,12 @@ CREATE TABLE IF NOT EXISTS reference_images (
 
 @dataclass(slots=True)
 class Generation:
-    """An accepted generation. Dollars are `Decimal`, times Unix milliseconds (`deletes_at`: seconds)."""
+    """An accepted generation. Money in dollars, times in Unix milliseconds (`deletes_at`: seconds)."""
 
     id: str
     workspace: str
     project: str
-    kind: Kind
+    type: ModelType
     state: str
     model: str
     recipe: Recipe
@@ -74,7 +73,9 @@ class Generation:
     deletes_at: int | None = None
 
 
-COLUMNS = tuple(Generation.__dataclass_fields__)
+FIELDS = tuple(Generation.__dataclass_fields__)
+# The column is called `kind`, so that state folders of earlier versions can be opened.
+COLUMNS = tuple("kind" if name == "type" else name for name in FIELDS)
 
 
 def whole(dollars: Decimal) -> int:
@@ -86,7 +87,7 @@ def whole(dollars: Decimal) -> int:
 
 
 class Store:
-    """The database, used from the event loop's thread alone.
+    """The database. It is used from the event loop's thread only.
 
     Raises:
         SettingsError: the folder cannot be used, or another server uses it.
@@ -101,7 +102,7 @@ class Store:
         except (OSError, sqlite3.DatabaseError) as error:
             raise SettingsError(f"the state folder {folder} cannot be used: {error}") from None
         try:
-            # Exclusive: two servers on one state folder would sell the same balance twice.
+            # Exclusive: two servers on one state folder would spend the same balance twice.
             self.db.execute("PRAGMA locking_mode = EXCLUSIVE")
             self.db.execute("PRAGMA journal_mode = WAL")
             self.db.execute("PRAGMA synchronous = NORMAL")
@@ -116,16 +117,16 @@ class Store:
         self.secret: bytes = self.db.execute("SELECT value FROM secret").fetchone()[0]
 
     def close(self) -> None:
-        """Close the database; what was answered is in it."""
+        """Closes the database."""
         self.db.close()
 
     def add(self, generation: Generation, references: Iterable[Reference] = ()) -> None:
-        """Record an accepted generation, with its reference images, in one transaction."""
-        row = [getattr(generation, column) for column in COLUMNS]
-        for place in (COLUMNS.index("unit_price"), COLUMNS.index("cost")):
-            row[place] = whole(row[place])
-        row[COLUMNS.index("recipe")] = generation.recipe.to_json()
-        insert = f"INSERT INTO generations ({', '.join(COLUMNS)}) VALUES ({', '.join('?' * len(COLUMNS))})"  # noqa: S608 - names of ours
+        """Records an accepted generation, with its reference images, in one transaction."""
+        row = [getattr(generation, name) for name in FIELDS]
+        for position in (FIELDS.index("unit_price"), FIELDS.index("cost")):
+            row[position] = whole(row[position])
+        row[FIELDS.index("recipe")] = generation.recipe.to_json()
+        insert = f"INSERT INTO generations ({', '.join(COLUMNS)}) VALUES ({', '.join('?' * len(COLUMNS))})"  # noqa: S608 - our own names
         images = [(generation.id, n, r.role, r.url, r.data) for n, r in enumerate(references)]
         with self.db:
             self.db.execute("BEGIN")
@@ -133,7 +134,7 @@ class Store:
             self.db.executemany("INSERT INTO reference_images VALUES (?, ?, ?, ?, ?)", images)
 
     def finish(self, generations: Iterable[Generation]) -> None:
-        """Record the terminal states of videos, in one transaction."""
+        """Records the final states of videos, in one transaction."""
         rows = [(g.state, g.finished_at, g.deletes_at, g.id) for g in generations]
         with self.db:
             self.db.execute("BEGIN")
@@ -142,7 +143,7 @@ class Store:
             )
 
     def get(self, generation_id: str) -> Generation | None:
-        """A generation by its id."""
+        """A generation by its id; None where there is none."""
         return next(self.select("id = ?", generation_id), None)
 
     def pending(self) -> Iterator[Generation]:
@@ -150,9 +151,9 @@ class Store:
         return self.select("state = 'pending'")
 
     def select(self, where: str, *values: str) -> Iterator[Generation]:
-        """The generations that fit a condition."""
-        for row in self.db.execute(f"SELECT {', '.join(COLUMNS)} FROM generations WHERE {where}", values):  # noqa: S608 - conditions of ours
-            fields = dict(zip(COLUMNS, row, strict=True))
+        """The generations that match a condition."""
+        for row in self.db.execute(f"SELECT {', '.join(COLUMNS)} FROM generations WHERE {where}", values):  # noqa: S608 - our own conditions
+            fields = dict(zip(FIELDS, row, strict=True))
             fields["recipe"] = Recipe.from_json(fields["recipe"])
             fields["unit_price"] *= TEN_THOUSANDTH
             fields["cost"] *= TEN_THOUSANDTH
@@ -164,7 +165,7 @@ class Store:
         return tuple(Reference(*row) for row in self.db.execute(query, [generation_id]))
 
     def forget_references(self, now: float) -> None:
-        """Drop the reference images of media that has been deleted or was never made."""
+        """Deletes the reference images of media that has expired or was never made."""
         self.db.execute(
             "DELETE FROM reference_images WHERE generation_id IN "
             "(SELECT id FROM generations WHERE state = 'failed' OR deletes_at <= ?)",

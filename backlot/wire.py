@@ -1,7 +1,8 @@
-"""The shapes on the wire (INTERFACE 2): requests that refuse what they do not know, and typed answers.
+"""The shapes of requests and answers (INTERFACE 2).
 
-Requests are read without coercion: a duration of `"5"` or `true` is an error, and so is an unknown field.
-Answers are plain dictionaries; money in them is `Decimal` and is written as a JSON number digit by digit.
+Requests are strict: no value is converted (a duration of `"5"` or `true` is an error), and an unknown field
+is an error. Answers are plain dictionaries. Money in them is `Decimal`, written as a JSON number with its
+own digits.
 """
 
 from __future__ import annotations
@@ -22,18 +23,18 @@ Timestamp = Annotated[str, Field(json_schema_extra={"format": "date-time"})]
 
 
 def without_default(schema: dict[str, Any]) -> None:
-    """Drop a placeholder default from the schema: what a left-out field means is the model's to say."""
+    """Removes a placeholder default from the schema: the real default depends on the model."""
     schema.pop("default", None)
 
 
 class Request(BaseModel):
-    """A request body, strict: no coercion, no unknown field."""
+    """A strict request body: no conversion, no unknown field."""
 
     model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
 
 
 class ImageReference(Request):
-    """An element of `images` (INTERFACE 2.2). A left-out role means `reference_image`."""
+    """An item of `images` (INTERFACE 2.2). Without a role it is a `reference_image`."""
 
     url: str = Field(
         min_length=1,
@@ -44,7 +45,7 @@ class ImageReference(Request):
 
 
 class GenerationRequest(Request):
-    """What both kinds of request have. A field left out is told from one sent by `model_fields_set`."""
+    """The fields of both types of request. `model_fields_set` has those that were sent."""
 
     model: str = Field(description="A model id of `GET /v2/models`.")
     prompt: str = Field(min_length=1, max_length=4096, description="1 to 4096 characters.")
@@ -82,15 +83,15 @@ R = TypeVar("R", bound=Request)
 
 
 def read_request(shape: type[R], body: bytes) -> R:
-    """The body as a request.
+    """The request in a body.
 
     Raises:
-        Refused: 400 `parameter_missing` or `invalid_parameter`; `param` names the first offender.
+        Refused: 400 `parameter_missing` or `invalid_parameter`; `param` names the first wrong field.
     """
     try:
         return shape.model_validate_json(body)
     except ValidationError as error:
-        # Unknown fields come last: what is wrong with a field that the interface has says more.
+        # Unknown fields last: a problem with a known field is more helpful.
         problem = min(
             error.errors(include_url=False, include_input=False), key=lambda e: e["type"] == "extra_forbidden"
         )
@@ -110,7 +111,7 @@ def read_request(shape: type[R], body: bytes) -> R:
 
 
 class ErrorBody(TypedDict):
-    """INTERFACE 2.1."""
+    """The error object (INTERFACE 2.1)."""
 
     message: str
     type: Literal["invalid_request_error"]
@@ -129,7 +130,7 @@ class ErrorBody(TypedDict):
 
 
 class Error(TypedDict):
-    """The envelope of every error (INTERFACE 2.1)."""
+    """The body of every error answer (INTERFACE 2.1)."""
 
     error: ErrorBody
 
@@ -144,7 +145,7 @@ class Usage(TypedDict):
 
 
 class ImageData(TypedDict):
-    """One picture (INTERFACE 2.6)."""
+    """One image (INTERFACE 2.6)."""
 
     url: str
     width: int | None
@@ -154,7 +155,7 @@ class ImageData(TypedDict):
 
 
 class VideoData(TypedDict):
-    """One film (INTERFACE 2.7)."""
+    """One video (INTERFACE 2.7)."""
 
     url: str
     width: int
@@ -167,7 +168,7 @@ class VideoData(TypedDict):
 
 
 class ImageGeneration(TypedDict):
-    """INTERFACE 2.8."""
+    """The answer to an image request (INTERFACE 2.8)."""
 
     id: str
     status: Literal["completed"]
@@ -177,7 +178,7 @@ class ImageGeneration(TypedDict):
 
 
 class Pending(TypedDict):
-    """A video that is being made (INTERFACE 2.9)."""
+    """A video that is not finished (INTERFACE 2.9)."""
 
     id: str
     status: Literal["pending"]
@@ -191,7 +192,7 @@ class FailureReason(TypedDict):
 
 
 class Failed(TypedDict):
-    """A video that could not be made; nothing is charged (INTERFACE 2.9)."""
+    """A failed video, which is not charged (INTERFACE 2.9)."""
 
     id: str
     status: Literal["failed"]
@@ -240,21 +241,21 @@ class Model(TypedDict):
 
 
 class Balance(TypedDict):
-    """INTERFACE 2.11."""
+    """The balance (INTERFACE 2.11)."""
 
     currency: Literal["USD"]
     balance: Annotated[str, Field(pattern=r"^\d+\.\d{4}$")]
 
 
 class Bucket(TypedDict):
-    """One UTC date's cost (INTERFACE 2.12)."""
+    """The cost of one UTC date (INTERFACE 2.12)."""
 
     date: Annotated[str, Field(json_schema_extra={"format": "date"})]
     cost: Number
 
 
 class Costs(TypedDict):
-    """INTERFACE 2.12."""
+    """The costs of a range (INTERFACE 2.12)."""
 
     currency: Literal["USD"]
     data: list[Bucket]
@@ -264,12 +265,12 @@ class Costs(TypedDict):
 
 
 def as_number(value: Any) -> orjson.Fragment:
-    """A `Decimal` as the JSON number of its digits, never by way of a float: 0.0400 becomes 0.04."""
+    """A `Decimal` as a JSON number with its own digits, without a float: 0.0400 becomes 0.04."""
     if isinstance(value, Decimal):
         return orjson.Fragment(f"{value.normalize():f}")
-    raise TypeError(f"{type(value).__name__} has no place in an answer")
+    raise TypeError(f"{type(value).__name__} cannot be in an answer")
 
 
 def to_json(body: Any) -> bytes:
-    """An answer's body as JSON."""
+    """The body of an answer as JSON."""
     return orjson.dumps(body, default=as_number)

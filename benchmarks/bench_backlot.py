@@ -1,10 +1,10 @@
-"""How many requests a second the backlot answers without media latency, and what its media costs to make.
+"""How many requests the backlot answers in a second, and how much CPU its media costs.
 
     python benchmarks/bench_backlot.py [--requests N] [--connections N]
 
-Three runs over kept-alive connections, against a server process of its own on this machine: image generations
-(64 prompts over and over, recorded and charged each time), then downloads of those pictures (drawn once, then
-cached), then video submissions. The client is raw asyncio, so that little of what is measured is its own.
+Three runs over kept-alive connections against a new server process on this machine: image generations (64
+prompts again and again, recorded and charged each time), downloads of those images (made once, then cached),
+and video submissions. The client is plain asyncio, so that it adds little to the measurement.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from backlot.media.recipe import Recipe, size
-from backlot.media.studio import make
+from backlot.media.workers import make
 from backlot.server import spawn
 
 PLACES = ("city", "sea", "forest", "desert", "mountains", "planet")
@@ -26,7 +26,7 @@ PROMPTS = [f"A {PLACES[n % 6]} in the evening, study number {n}" for n in range(
 
 
 async def worker(port: int, requests: list[bytes], answers: list[bytes]) -> None:
-    """Send requests one after another over one connection, until none is left."""
+    """Sends requests one after another over one connection, until none is left."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     while requests:
         writer.write(requests.pop())
@@ -40,7 +40,7 @@ async def worker(port: int, requests: list[bytes], answers: list[bytes]) -> None
 
 
 async def run(port: int, requests: list[bytes], connections: int) -> tuple[float, list[bytes]]:
-    """Seconds for all requests, and the answers' bodies."""
+    """The seconds for all requests, and the answers' bodies."""
     answers: list[bytes] = []
     start = time.perf_counter()
     await asyncio.gather(*(worker(port, requests, answers) for _ in range(connections)))
@@ -73,39 +73,39 @@ def cpu_seconds(pid: int) -> float:
 
 
 def media_costs() -> None:
-    """CPU of pictures and films, drawn in this process."""
+    """Prints the CPU time of images and videos, made in this process."""
     print("media, CPU in one process:")
-    for label, ratio, kind in (
-        *(("1K", "1:1", kind) for kind in ("jpeg", "png", "webp")),
+    for label, ratio, mime in (
+        *(("1K", "1:1", mime) for mime in ("jpeg", "png", "webp")),
         *((label, "1:1", "jpeg") for label in ("0.25K", "2K", "4K")),
         *((label, "16:9", "mp4") for label in ("360p", "720p", "1080p")),
     ):
         width, height = size(ratio, label)
-        seconds = 5 if kind == "mp4" else 0
+        seconds = 5 if mime == "mp4" else 0
         recipes = [
-            Recipe("bench", p, width, height, label, kind, 0, seconds, bool(seconds)) for p in PROMPTS[:6]
+            Recipe("bench", p, width, height, label, mime, 0, seconds, bool(seconds)) for p in PROMPTS[:6]
         ]
         make(recipes[0])
         start = time.process_time()
         total = sum(len(make(recipe)) for recipe in recipes[1:])
         cpu, kilobytes = (time.process_time() - start) * 200, total / 5000
-        what = f"{label:>5} {ratio} {kind}{', 5 s, sound' if seconds else ''}"
+        what = f"{label:>5} {ratio} {mime}{', 5 s, sound' if seconds else ''}"
         print(f"  {what:28} {cpu:6.0f} ms {kilobytes:6.0f} kB")
 
 
 def main() -> None:
-    """Run and print."""
+    """Runs and prints."""
     options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     options.add_argument("--requests", type=int, default=5000)
     options.add_argument("--connections", type=int, default=32)
     chosen = options.parse_args()
     media_costs()
-    quick = (
+    flags_for_speed = (
         "--image-rpm 99999999 --video-rpm 99999999 --concurrency 99999999 --image-seconds 0 --balance 999999"
     )
     with tempfile.TemporaryDirectory() as state:
         for title, flags in (("in memory", ()), ("state on disk", ("--state", state))):
-            with spawn(*quick.split(), *flags) as (base_url, process):
+            with spawn(*flags_for_speed.split(), *flags) as (base_url, process):
                 port = urlsplit(base_url).port or 0
 
                 def measure(
@@ -123,7 +123,7 @@ def main() -> None:
                     for n in range(chosen.requests)
                 ]
                 urls = [json.loads(body)["data"][0]["url"] for body in measure("image generations", images)]
-                asyncio.run(run(port, [get(url) for url in urls[:64]], 4))  # draw them once
+                asyncio.run(run(port, [get(url) for url in urls[:64]], 4))  # make them once
                 measure("cached downloads", [get(url) for url in urls])
                 videos = [
                     post("/v2/videos/generations", {"model": "reel-1", "prompt": PROMPTS[n % 64]})

@@ -16,7 +16,7 @@ Points = list[tuple[float, float]]
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """A strip of the scene: what it shows, where it is not transparent, and the row on which it begins."""
+    """A layer of the scene: its image, where it is opaque, and the row on which it begins."""
 
     image: Image.Image
     mask: Image.Image
@@ -25,7 +25,7 @@ class Layer:
 
 @dataclass(frozen=True, slots=True)
 class Ground:
-    """What lies before the sky: its size, where it begins, its colours from far to near, the sun's column."""
+    """The scene in front of the sky: size, horizon, colours from far to near, the column of the sun."""
 
     rng: random.Random
     width: int
@@ -36,7 +36,7 @@ class Ground:
 
 
 def mix(a: Color, b: Color | None, share: float) -> Color:
-    """A colour between two."""
+    """A mix of two colours, with `share` of the second."""
     if b is None:
         return a
     red, green, blue = (round(x + (y - x) * share) for x, y in zip(a, b, strict=True))
@@ -44,7 +44,7 @@ def mix(a: Color, b: Color | None, share: float) -> Color:
 
 
 def gradient(width: int, height: int, colors: Sequence[Color], end: int | None = None) -> Image.Image:
-    """Colours from top to bottom, the last one reached on row `end`."""
+    """Colours from top to bottom; row `end` has the last one."""
     strip = Image.new("RGB", (1, len(colors)))
     strip.putdata(list(colors))
     end = end or height
@@ -56,7 +56,7 @@ def gradient(width: int, height: int, colors: Sequence[Color], end: int | None =
 
 
 def silhouette(width: int, height: int, shapes: Sequence[Points]) -> Image.Image:
-    """A mask of polygons with smooth edges: drawn twice as large where that is affordable."""
+    """A mask of polygons with smooth edges; small ones are drawn at double size and reduced."""
     scale = 2 if width * height < 2_000_000 else 1
     mask = Image.new("L", (width * scale, height * scale))
     pen = ImageDraw.Draw(mask)
@@ -66,7 +66,7 @@ def silhouette(width: int, height: int, shapes: Sequence[Points]) -> Image.Image
 
 
 def ridge(rng: random.Random, width: int, base: float, swing: float, roughness: float) -> Points:
-    """A mountain line by midpoint displacement, closed along the bottom far below."""
+    """The outline of a mountain range by midpoint displacement, closed far below the image."""
     heights = [rng.uniform(-1, 1), rng.uniform(-1, 1)]
     step = 1.0
     while len(heights) < 257:
@@ -80,7 +80,7 @@ def ridge(rng: random.Random, width: int, base: float, swing: float, roughness: 
 
 
 def layered(ground: Ground, top: int, shapes: Sequence[Points], color: Color) -> Layer:
-    """Silhouettes (in the scene's coordinates) as a layer that fades into the haze at its foot."""
+    """A layer of silhouettes, given in the scene's coordinates; it becomes paler towards the bottom."""
     moved = [[(x, y - top) for x, y in shape] for shape in shapes]
     image = gradient(ground.width, ground.height - top, [color, mix(color, ground.colors[0], 0.35)])
     return Layer(image, silhouette(image.width, image.height, moved), top)
@@ -92,7 +92,7 @@ def depths(colors: Sequence[Color], count: int) -> list[Color]:
 
 
 def mountains(ground: Ground) -> list[Layer]:
-    """Four ridges, rough far away and soft near by."""
+    """Four mountain ranges: rough far away, smooth near by."""
     rng, width, height, horizon, colors = (
         ground.rng,
         ground.width,
@@ -133,7 +133,7 @@ def dunes(ground: Ground) -> list[Layer]:
 
 
 def forest(ground: Ground) -> list[Layer]:
-    """Rows of firs on soft hills."""
+    """Rows of fir trees on hills."""
     rng, width, height, horizon, colors = (
         ground.rng,
         ground.width,
@@ -155,7 +155,7 @@ def forest(ground: Ground) -> list[Layer]:
 
 
 def fir(x: float, foot: float, tall: float) -> Points:
-    """One tree: three skirts of branches."""
+    """The outline of one fir tree."""
     left, right = [], []
     for n in range(4):
         out, y = tall * 0.055 * (n + 1), foot - tall * (1 - n * 0.26)
@@ -168,7 +168,7 @@ def fir(x: float, foot: float, tall: float) -> Points:
 
 
 def city(ground: Ground) -> list[Layer]:
-    """Three rows of houses, the nearest with lit windows."""
+    """Three rows of buildings, the nearer ones with lit windows."""
     rng, width, height, horizon, colors = (
         ground.rng,
         ground.width,
@@ -207,7 +207,7 @@ def city(ground: Ground) -> list[Layer]:
 def light_windows(
     layer: Layer, rng: random.Random, houses: Sequence[tuple[float, float, float]], size: float, top: int
 ) -> None:
-    """Some windows are lit, in warm light."""
+    """Draws some lit windows."""
     pen = ImageDraw.Draw(layer.image)
     for left, roof, wide in houses:
         columns = int(wide / (size * 2.2))
@@ -220,7 +220,7 @@ def light_windows(
 
 
 def sea(ground: Ground) -> list[Layer]:
-    """Far hills, then water with the sun's path on it, and a few sails."""
+    """Distant hills, water with the reflection of the sun, and a few sailing boats."""
     rng, width, height, horizon, colors = (
         ground.rng,
         ground.width,

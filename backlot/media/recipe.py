@@ -1,4 +1,4 @@
-"""What a picture or film is made from, and how large it is. The same recipe always makes the same bytes."""
+"""What an image or video is made from, and its size. The same recipe always gives the same bytes."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ FPS = 24
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """A reference image: `data` is a reduced JPEG of an inline picture; empty for an https `url`.
+    """A reference image. `data` is a small JPEG of an inline image; it is empty for an https `url`.
 
-    An https picture is never fetched: one drawn from the URL's own text stands in for it.
+    An https URL is never fetched: an image drawn from the URL's text is used instead.
     """
 
     role: str
@@ -26,7 +26,7 @@ class Reference:
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """All that decides how the media looks. Sizes are in pixels, `duration` in seconds (0 for a picture)."""
+    """Everything that decides the content. Sizes in pixels, `duration` in seconds (0 for an image)."""
 
     model: str
     prompt: str
@@ -41,7 +41,7 @@ class Recipe:
 
     @property
     def mime_type(self) -> str:
-        """What it is served as."""
+        """The media type of the file."""
         return "video/mp4" if self.format == "mp4" else f"image/{self.format}"
 
     def to_json(self) -> str:
@@ -55,7 +55,7 @@ class Recipe:
         return cls(**orjson.loads(text))
 
     def digest(self) -> bytes:
-        """The recipe's content address, reference images included."""
+        """A hash of the recipe with its reference images."""
         content = hashlib.sha256(self.to_json().encode())
         for image in self.references:
             for part in (image.role.encode(), image.url.encode(), image.data):
@@ -64,9 +64,10 @@ class Recipe:
 
 
 def size(aspect_ratio: str, resolution: str) -> tuple[int, int]:
-    """Width and height in pixels: the exact ratio, both even.
+    """Width and height in pixels, in the exact ratio and both even.
 
-    `1K` is the area of a 1024 x 1024 square; `720p` is the shorter side, as near as the ratio allows.
+    `1K` is the area of a square of 1024 pixels; `720p` is the length of the shorter side. Both are
+    approximate, because the ratio is exact.
     """
     wide, high = (int(part) for part in aspect_ratio.split(":"))
     if resolution.endswith("K"):

@@ -1,7 +1,6 @@
-"""Landscapes: a sky and a few layers of silhouettes, near ones over far ones, composed from a prompt.
+"""Landscapes: a sky and a few layers of silhouettes, composed from a prompt.
 
-Words of the prompt choose the place and the light ("a city at night"); what they leave open, the seed
-decides.
+Words of the prompt choose the place and the light ("a city at night"); the seed decides the rest.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ LIGHTS: dict[str, tuple[str, ...]] = {
     "neon": ("#12062e", "#3a0f63", "#8f1f8a", "#ff5d8f", "#ffd1e3", "#6a2a86", "#0b0620"),
     "gold": ("#5a7d9a", "#a9b6a6", "#ecc98a", "#f9e3b4", "#fff7df", "#d3a870", "#5b3420"),
 }
-# The first that a prompt names counts: the hour more than the weather, and both more than colours.
+# The first entry with a word of the prompt is used, so the time of day comes before the weather and colours.
 LIGHT_WORDS = {
     "dawn": "dawn sunrise morning",
     "sunset": "sunset dusk evening",
@@ -50,21 +49,21 @@ PLACE_WORDS = {
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """An opaque backdrop, and the layers before it from far to near. All are equally wide."""
+    """An opaque backdrop, and the layers in front of it from far to near. All have the same width."""
 
     backdrop: Image.Image
     layers: tuple[Layer, ...]
 
     def flatten(self) -> Image.Image:
-        """The whole scene as one picture."""
-        picture = self.backdrop
+        """The scene as one image."""
+        image = self.backdrop
         for layer in self.layers:
-            picture.paste(layer.image, (0, layer.top), layer.mask)
-        return picture
+            image.paste(layer.image, (0, layer.top), layer.mask)
+        return image
 
 
 def compose(seed_text: str, prompt: str, width: int, height: int, tint: Color | None = None) -> Scene:
-    """The scene of a prompt, `width` by `height` pixels; `tint` draws its colours towards a reference's."""
+    """The scene of a prompt, `width` by `height` pixels; its colours are mixed with `tint`."""
     rng = random.Random(hashlib.sha256(seed_text.encode()).digest())  # noqa: S311 - repeatable on purpose
     words = re.findall(r"\w+", prompt.lower())
     light = pick(rng, LIGHT_WORDS, words)
@@ -86,43 +85,43 @@ def compose(seed_text: str, prompt: str, width: int, height: int, tint: Color | 
 
 
 def pick(rng: random.Random, choices: dict[str, str], words: Sequence[str]) -> str:
-    """The first choice that the prompt names, or any."""
-    any_of_them = rng.choice(sorted(choices))
+    """The first choice with a word of the prompt; without one, a random choice."""
+    random_choice = rng.choice(sorted(choices))
     return next(
-        (name for name, known in choices.items() if not set(known.split()).isdisjoint(words)), any_of_them
+        (name for name, terms in choices.items() if not set(terms.split()).isdisjoint(words)), random_choice
     )
 
 
 def rgb(code: str) -> Color:
-    """A colour from its `#rrggbb`."""
+    """The colour of a code `#rrggbb`."""
     red, green, blue = bytes.fromhex(code[1:])
     return red, green, blue
 
 
-def add_stars(picture: Image.Image, rng: random.Random, horizon: int) -> None:
-    """Stars, denser high up."""
-    pen = ImageDraw.Draw(picture)
-    for _ in range(round(picture.width * horizon / 2600)):
-        x, y = rng.random() * picture.width, horizon * rng.random() ** 1.5
-        radius = picture.height * rng.choice((0.0006, 0.0008, 0.0016))
+def add_stars(image: Image.Image, rng: random.Random, horizon: int) -> None:
+    """Draws stars, more of them at the top."""
+    pen = ImageDraw.Draw(image)
+    for _ in range(round(image.width * horizon / 2600)):
+        x, y = rng.random() * image.width, horizon * rng.random() ** 1.5
+        radius = image.height * rng.choice((0.0006, 0.0008, 0.0016))
         shade = rng.randint(150, 255)
         pen.ellipse(
             (x - radius, y - radius, x + radius, y + radius), fill=(shade, shade, min(shade + 20, 255))
         )
 
 
-def add_clouds(picture: Image.Image, rng: random.Random, horizon: int, color: Color) -> None:
-    """Flat soft banks of cloud."""
-    small = Image.new("L", (picture.width // 5 + 1, horizon // 5 + 1))
+def add_clouds(image: Image.Image, rng: random.Random, horizon: int, color: Color) -> None:
+    """Draws flat, soft clouds."""
+    small = Image.new("L", (image.width // 5 + 1, horizon // 5 + 1))
     pen = ImageDraw.Draw(small)
-    for _ in range(rng.randint(3, 6) * max(picture.width // picture.height, 1)):
+    for _ in range(rng.randint(3, 6) * max(image.width // image.height, 1)):
         x, y = rng.random() * small.width, small.height * rng.uniform(0.1, 0.75)
         for _ in range(7):
             wide, high = small.height * rng.uniform(0.1, 0.5), small.height * rng.uniform(0.01, 0.035)
             left, up = x + rng.gauss(0, small.height * 0.2), y + rng.gauss(0, high)
             pen.ellipse((left - wide, up - high, left + wide, up + high), fill=rng.randint(50, 130))
     soft = small.filter(ImageFilter.GaussianBlur(small.height / 55))
-    picture.paste(color, (0, 0), soft.resize((picture.width, horizon), Image.Resampling.BILINEAR))
+    image.paste(color, (0, 0), soft.resize((image.width, horizon), Image.Resampling.BILINEAR))
 
 
 def disc(radius: int) -> Image.Image:
@@ -132,28 +131,26 @@ def disc(radius: int) -> Image.Image:
     return mask.reduce(2)
 
 
-def add_sun(picture: Image.Image, centre: tuple[int, int], radius: int, color: Color) -> None:
-    """A disc in its glow."""
+def add_sun(image: Image.Image, centre: tuple[int, int], radius: int, color: Color) -> None:
+    """Draws a disc with a glow."""
     x, y = centre
     reach = radius * 5
     glow = Image.radial_gradient("L").point([round(150 * max(0, 1 - v / 180) ** 2) for v in range(256)])
-    picture.paste(
-        color, (x - reach, y - reach), glow.resize((reach * 2, reach * 2), Image.Resampling.BILINEAR)
-    )
-    picture.paste(color, (x - radius, y - radius), disc(radius))
+    image.paste(color, (x - reach, y - reach), glow.resize((reach * 2, reach * 2), Image.Resampling.BILINEAR))
+    image.paste(color, (x - radius, y - radius), disc(radius))
 
 
-def add_planet(picture: Image.Image, rng: random.Random, horizon: int, colors: Sequence[Color]) -> None:
-    """A large planet, lit from one side, with its ring."""
-    radius = round(picture.height * rng.uniform(0.12, 0.2))
+def add_planet(image: Image.Image, rng: random.Random, horizon: int, colors: Sequence[Color]) -> None:
+    """Draws a large planet with a ring, lit from one side."""
+    radius = round(image.height * rng.uniform(0.12, 0.2))
     x, y = (
-        round(picture.height * rng.uniform(0.9, 1.3)) % picture.width,
+        round(image.height * rng.uniform(0.9, 1.3)) % image.width,
         round(horizon * rng.uniform(0.4, 0.6)),
     )
     bands = gradient(radius * 2, radius * 2, [mix(colors[2], colors[3], rng.random()) for _ in range(7)])
     shade = Image.linear_gradient("L").rotate(-60).resize(bands.size)
     bands.paste(colors[0], (0, 0), shade)
-    picture.paste(bands, (x - radius, y - radius), disc(radius))
-    pen = ImageDraw.Draw(picture)
+    image.paste(bands, (x - radius, y - radius), disc(radius))
+    pen = ImageDraw.Draw(image)
     wide, high = radius * 1.8, radius * 0.35
     pen.arc((x - wide, y - high, x + wide, y + high), -12, 192, fill=colors[4], width=max(radius // 22, 1))

@@ -1,8 +1,8 @@
-"""Lettering: the prompt, wrapped and legible, and the small label under it.
+"""Titles: the prompt in wrapped lines, and the small label under it.
 
-Pillow's own font has the letters of ASCII and a few marks, no more. All others are written in those
-(`text-unidecode`: "Привет" becomes "Privet", "café" "cafe"), and emoji by their names in brackets, so that
-every prompt can be read; its own script cannot be shown.
+Pillow's own font has little more than ASCII. Others are transliterated (`text-unidecode`: "Привет"
+becomes "Privet", "café" "cafe"), and emoji are written as their names in brackets, so that every prompt can
+be read. Other scripts cannot be shown.
 """
 
 from __future__ import annotations
@@ -22,35 +22,35 @@ def font(size: int) -> Font:
     """Pillow's own font. Raises `RuntimeError` where Pillow was built without FreeType."""
     loaded = ImageFont.load_default(size)
     if not isinstance(loaded, ImageFont.FreeTypeFont):
-        raise RuntimeError("Pillow has no FreeType: prompts cannot be lettered")  # noqa: TRY004 - a broken install
+        raise RuntimeError("Pillow has no FreeType, which the titles need")  # noqa: TRY004 - a broken install
     return loaded
 
 
 @functools.cache
-def has_glyph(letter: str) -> bool:
-    """Whether the font can draw a letter, rather than the box that stands for none."""
+def has_glyph(character: str) -> bool:
+    """Whether the font has a character; otherwise it draws a box."""
     probe = font(20)
-    return bytes(probe.getmask(letter)) != bytes(probe.getmask("\U000ffffd"))
+    return bytes(probe.getmask(character)) != bytes(probe.getmask("\U000ffffd"))
 
 
-def letters(text: str) -> str:
-    """The text in letters that the font has, in one line."""
+def drawable(text: str) -> str:
+    """The text in one line of characters that the font has."""
 
-    def written(letter: str) -> str:
-        if letter.isspace():
+    def replaced(character: str) -> str:
+        if character.isspace():
             return " "
-        if has_glyph(letter):
-            return letter
-        name = unicodedata.name(letter, "").lower()
-        latin = unidecode(letter) or (f"[{name}]" if unicodedata.category(letter) == "So" else "")
+        if has_glyph(character):
+            return character
+        name = unicodedata.name(character, "").lower()
+        latin = unidecode(character) or (f"[{name}]" if unicodedata.category(character) == "So" else "")
         return latin if latin.isprintable() else ""
 
     text = unicodedata.normalize("NFC", text)
-    return " ".join("".join(written(letter) for letter in text).split()) or "(no letters)"
+    return " ".join("".join(replaced(character) for character in text).split()) or "(no letters)"
 
 
 def wrap(text: str, face: Font, width: int) -> list[str]:
-    """Lines no wider than `width` pixels; a word that is longer than a line is broken."""
+    """Lines of at most `width` pixels; a word that is wider than a line is broken."""
     advance = functools.cache(face.getlength)
     lines = []
     line, used = "", 0.0
@@ -61,37 +61,37 @@ def wrap(text: str, face: Font, width: int) -> list[str]:
         elif line:
             lines.append(line)
             line, used = "", 0.0
-        for letter in word:
-            if line and used + advance(letter) > width:
+        for character in word:
+            if line and used + advance(character) > width:
                 lines.append(line)
                 line, used = "", 0.0
-            line, used = line + letter, used + advance(letter)
+            line, used = line + character, used + advance(character)
     return [*lines, line]
 
 
 def fit(text: str, width: int, height: int) -> tuple[Font, list[str]]:
-    """The largest lettering that fits the box; at the smallest, what does not fit ends in three dots."""
+    """The largest font with which the text fits the box. In the smallest font, a long text ends in dots."""
     largest, smallest = max(round(height * 0.28), 10), max(round(height * 0.06), 8)
     size = min(largest, max(round(math.sqrt(width * height / (0.5 * len(text)))), smallest))
     while True:
         face = font(size)
-        room = max(int(height / (size * 1.25)), 1)
-        lines = wrap(text[: room * width * 4 // size], face, width)  # no letter is narrower than a quarter
-        if len(lines) <= room:
+        most = max(int(height / (size * 1.25)), 1)
+        lines = wrap(text[: most * width * 4 // size], face, width)  # no character is narrower than a quarter
+        if len(lines) <= most:
             return face, lines
         if size <= smallest:
-            return face, [*lines[: room - 1], lines[room - 1][:-3].rstrip() + "..."]
+            return face, [*lines[: most - 1], lines[most - 1][:-3].rstrip() + "..."]
         size = max(round(size * 0.9), smallest)
 
 
 def title(width: int, height: int, prompt: str, label: str) -> tuple[Image.Image, Image.Image, int]:
-    """The title block of a picture of this size: its light, its mask, and the row on which it begins.
+    """The title of an image of this size: its brightness, its mask, and the row on which it begins.
 
-    Where the mask is set, the picture is darkened (light 0) or lettered (light 255).
+    Where the mask is set, the image is dark (brightness 0) or has text (brightness 255).
     """
     margin = round(min(width, height) * 0.06)
     share = 0.32 if len(prompt) < 300 else 0.5
-    face, lines = fit(letters(prompt), width - 2 * margin, round(height * share))
+    face, lines = fit(drawable(prompt), width - 2 * margin, round(height * share))
     small = font(max(round(min(width, height) * 0.022), 8))
     line_height, small_height = round(face.size * 1.25), round(small.size * 2.4)
     block = len(lines) * line_height + small_height + margin
@@ -106,12 +106,12 @@ def title(width: int, height: int, prompt: str, label: str) -> tuple[Image.Image
         (margin, y + small.size * 0.5, margin + margin, y + small.size * 0.5 + max(height // 400, 1)),
         fill=255,
     )
-    pen.text((margin, y + small.size), letters(label), font=small, fill=225)
+    pen.text((margin, y + small.size), drawable(label), font=small, fill=225)
     return light, ImageChops.lighter(scrim(width, tall), light), height - tall
 
 
 def scrim(width: int, height: int) -> Image.Image:
-    """A shade that comes up from the bottom."""
+    """A dark gradient from the bottom."""
     ramp = (
         Image.linear_gradient("L").resize((1, height)).point([min(round(v * 1.25), 205) for v in range(256)])
     )

@@ -1,4 +1,4 @@
-"""Every change of a job's state, each with its rule: which states may precede it (DESIGN, "States of a job").
+"""Every change of a job's state, and which states may precede it (`docs/architecture.md, "States of a job"`).
 
 Each function is part of a ledger transaction, on the connection it is given. A change is refused as a whole
 when the job is in another state or belongs to another run. What the service and the storage did is decided

@@ -1,4 +1,4 @@
-"""One server for the session, on a clock that the tests turn; every test works in a workspace of its own."""
+"""One server for the session, on a clock that the tests move; every test has its own workspace."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Account = Callable[..., httpx.Client]
 
 
 class Clock:
-    """A clock that stands still until a test moves it; it begins at 2026-03-10 12:00:00 UTC."""
+    """A clock that only a test moves; it begins at 2026-03-10 12:00:00 UTC."""
 
     def __init__(self) -> None:
         self.now = 1773144000.0
@@ -45,7 +45,7 @@ NUMBERS = itertools.count(1)
 
 @pytest.fixture
 def account(backlot: Backlot) -> Iterator[Account]:
-    """Opens a workspace; further keys of it are made with `projects`. Gives a client with the first key."""
+    """Opens a workspace, with one key or those of `projects`; returns a client with the first key."""
     clients = []
 
     def open_account(**settings: Any) -> httpx.Client:
@@ -55,7 +55,7 @@ def account(backlot: Backlot) -> Iterator[Account]:
         backlot.service.add_workspace(name, workspace)
         key = next(iter(workspace.projects.values()))[0]
         clients.append(
-            httpx.Client(base_url=backlot.base_url, headers={"Authorization": f"Bearer {key}"}, timeout=30)
+            httpx.Client(base_url=backlot.base_url, headers={"Authorization": f"Bearer {key}"}, timeout=300)
         )
         return clients[-1]
 
@@ -66,16 +66,16 @@ def account(backlot: Backlot) -> Iterator[Account]:
 
 @pytest.fixture
 def api(account: Account) -> httpx.Client:
-    """A client with a workspace of its own and 100 dollars."""
+    """A client of a new workspace with 100 dollars."""
     return account()
 
 
-def draw(client: httpx.Client, **fields: Any) -> httpx.Response:
+def make_image(client: httpx.Client, **fields: Any) -> httpx.Response:
     """POST an image generation."""
     return client.post("/v2/images/generations", json={"model": "still-1", "prompt": "a fox"} | fields)
 
 
-def film(client: httpx.Client, **fields: Any) -> httpx.Response:
+def make_video(client: httpx.Client, **fields: Any) -> httpx.Response:
     """POST a video generation."""
     return client.post("/v2/videos/generations", json={"model": "reel-1", "prompt": "a fox"} | fields)
 
@@ -92,15 +92,15 @@ def balance(client: httpx.Client) -> str:
     return str(client.get("/v2/billing/balance").json()["balance"])
 
 
-def data_url(color: str = "red", size: tuple[int, int] = (32, 18), kind: str = "png") -> str:
-    """A small picture of one colour as a data URL."""
+def data_url(color: str = "red", size: tuple[int, int] = (32, 18), mime: str = "png") -> str:
+    """A small image of one colour as a data URL."""
     out = io.BytesIO()
-    Image.new("RGB", size, color).save(out, kind)
-    return f"data:image/{kind};base64,{base64.b64encode(out.getvalue()).decode()}"
+    Image.new("RGB", size, color).save(out, mime)
+    return f"data:image/{mime};base64,{base64.b64encode(out.getvalue()).decode()}"
 
 
 def refused(answer: httpx.Response, status: int, code: str, param: str | None = None) -> Any:
-    """The answer is the error envelope of INTERFACE 2.1 with this status, code and parameter."""
+    """The error of an answer, which must have the form of INTERFACE 2.1, this status, code and parameter."""
     assert (answer.status_code, answer.headers["content-type"]) == (status, "application/json"), answer.text
     assert answer.json().keys() == {"error"}
     error = answer.json()["error"]

@@ -1,4 +1,4 @@
-"""INTERFACE 2.5-2.12: the shapes of answers, and what things cost."""
+"""INTERFACE 2.5-2.12: the shapes of answers, and the costs."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from typing import Any
 import httpx
 import pytest
 
-from .conftest import Clock, draw, film, poll
+from .conftest import Clock, make_image, make_video, poll
 
 TIMESTAMP = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z")
 
 
 def test_2_5_numbers_are_the_exact_decimals_of_the_catalogue(api: httpx.Client) -> None:
-    answer = draw(api, resolution="2K")
+    answer = make_image(api, resolution="2K")
     usage = json.loads(answer.text, parse_float=Decimal)["usage"]
     assert usage == {
         "total_cost": Decimal("0.08"),
@@ -24,11 +24,11 @@ def test_2_5_numbers_are_the_exact_decimals_of_the_catalogue(api: httpx.Client) 
         "unit_price": Decimal("0.08"),
         "quantity": 1,
     }
-    assert '"total_cost":0.08,' in answer.text  # the digits themselves, as no float would have been asked
+    assert '"total_cost":0.08,' in answer.text  # the digits themselves, not those of a float
 
 
 def test_2_6_2_8_an_image_answer_has_every_field(api: httpx.Client, clock: Clock) -> None:
-    answer = draw(api, aspect_ratio="16:9", output_format="webp").json()
+    answer = make_image(api, aspect_ratio="16:9", output_format="webp").json()
     assert answer.keys() == {"id", "status", "model", "data", "usage"}
     assert answer["id"].startswith("req-")
     assert (answer["status"], answer["model"]) == ("completed", "still-1")
@@ -40,7 +40,7 @@ def test_2_6_2_8_an_image_answer_has_every_field(api: httpx.Client, clock: Clock
 
 
 def test_2_7_2_9_a_finished_video_has_every_field(api: httpx.Client, clock: Clock) -> None:
-    video = film(api, resolution="1080p", duration=10, sound=True)
+    video = make_video(api, resolution="1080p", duration=10, sound=True)
     assert video.status_code == 202
     assert video.json() == {"id": video.json()["id"], "status": "pending"}
     clock.now += 10
@@ -92,37 +92,37 @@ def test_2_10_a_model_object_has_every_field(api: httpx.Client) -> None:
 
 
 def listed_price(model: Any, resolution: str, sound: str) -> Decimal | None:
-    """The pricing rules of INTERFACE 2.10, as a client reads them."""
+    """The pricing rules of INTERFACE 2.10, as a client applies them."""
     rates = {(r["resolution"], r["sound"]): Decimal(r["unit_price"]) for r in model["pricing"]["rates"]}
     return rates.get((resolution, sound), rates.get((resolution, "not_applicable")))
 
 
-def test_2_10_every_generation_costs_what_the_catalogue_says(api: httpx.Client, clock: Clock) -> None:
-    seen = set()
+def test_2_10_every_generation_costs_its_price_in_the_catalogue(api: httpx.Client, clock: Clock) -> None:
+    unlisted = set()
     for model in api.get("/v2/models").json():
         for resolution in model["supported_resolutions"]:
             if model["type"] == "image":
-                usage = draw(api, model=model["id"], resolution=resolution).json()["usage"]
+                usage = make_image(api, model=model["id"], resolution=resolution).json()["usage"]
                 price = listed_price(model, resolution, "not_applicable")
                 assert price is None or (usage["unit_price"], usage["quantity"]) == (float(price), 1)
-                seen.add(price is None)
+                unlisted.add(price is None)
                 continue
             for sound in {False, model["supports_sound"]}:
-                video = film(api, model=model["id"], resolution=resolution, sound=sound)
+                video = make_video(api, model=model["id"], resolution=resolution, sound=sound)
                 clock.now += 10
                 usage = poll(api, video)["usage"]
                 price = listed_price(model, resolution, "sound_on" if sound else "sound_off")
                 assert price is None or usage["unit_price"] == float(price)
                 assert usage["quantity"] == model["supported_durations"][0]
-                seen.add(price is None)
-    assert seen == {True, False}, "models with and without a listed price"
+                unlisted.add(price is None)
+    assert unlisted == {True, False}, "models with and without a listed price"
 
 
-def test_2_10_the_catalogue_has_a_case_of_every_pricing_rule(api: httpx.Client) -> None:
+def test_2_10_the_catalogue_has_an_example_of_every_pricing_rule(api: httpx.Client) -> None:
     models = {model["id"]: model for model in api.get("/v2/models").json()}
-    kinds = [model["type"] for model in models.values()]
-    assert kinds.count("image") >= 3
-    assert kinds.count("video") >= 3
+    types = [model["type"] for model in models.values()]
+    assert types.count("image") >= 3
+    assert types.count("video") >= 3
     sounds = [{r["sound"] for r in m["pricing"]["rates"]} for m in models.values() if m["type"] == "video"]
     assert {"sound_on", "sound_off"} in sounds
     assert {"not_applicable"} in sounds
@@ -138,12 +138,12 @@ def test_2_10_the_catalogue_has_a_case_of_every_pricing_rule(api: httpx.Client) 
 
 
 def test_2_10_no_listed_price_does_not_mean_free(api: httpx.Client) -> None:
-    assert draw(api, model="proof-1").json()["usage"]["total_cost"] == 0.0525
+    assert make_image(api, model="proof-1").json()["usage"]["total_cost"] == 0.0525
 
 
 def test_2_11_a_balance_is_a_string_with_four_digits(api: httpx.Client) -> None:
     assert api.get("/v2/billing/balance").json() == {"currency": "USD", "balance": "100.0000"}
-    draw(api)
+    make_image(api)
     assert api.get("/v2/billing/balance").json()["balance"] == "99.9600"
 
 
@@ -151,7 +151,7 @@ def test_2_11_a_balance_is_a_string_with_four_digits(api: httpx.Client) -> None:
 def test_2_5_a_videos_cost_is_unit_price_times_seconds(
     api: httpx.Client, clock: Clock, quantity: int
 ) -> None:
-    video = film(api, model="dailies-1", duration=quantity)
+    video = make_video(api, model="dailies-1", duration=quantity)
     clock.now += 10
     answer = api.get(f"/v2/videos/generations/{video.json()['id']}")
     usage = json.loads(answer.text, parse_float=Decimal)["usage"]

@@ -1,4 +1,4 @@
-"""INTERFACE 2.1-2.4: what a generation request may say, to the field."""
+"""INTERFACE 2.1-2.4: every field of a generation request."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ import json
 import httpx
 import pytest
 
-from .conftest import balance, data_url, draw, film, refused
+from .conftest import balance, data_url, make_image, make_video, refused
 
 HTTPS = "https://example.com/a.png"
 
 
-def test_2_1_an_error_is_the_envelope_and_names_the_parameter(api: httpx.Client) -> None:
-    refused(draw(api, model="nobody"), 400, "invalid_parameter", "model")
+def test_2_1_an_error_has_the_error_body_and_names_the_parameter(api: httpx.Client) -> None:
+    refused(make_image(api, model="nobody"), 400, "invalid_parameter", "model")
 
 
 def test_2_2_an_https_url_is_a_reference(api: httpx.Client) -> None:
-    assert draw(api, images=[{"url": HTTPS, "role": "reference_image"}]).status_code == 200
+    assert make_image(api, images=[{"url": HTTPS, "role": "reference_image"}]).status_code == 200
 
 
-@pytest.mark.parametrize("kind", ["png", "jpeg", "webp"])
-def test_2_2_inline_formats_are_png_jpeg_and_webp(api: httpx.Client, kind: str) -> None:
-    assert draw(api, images=[{"url": data_url(kind=kind)}]).status_code == 200
+@pytest.mark.parametrize("mime", ["png", "jpeg", "webp"])
+def test_2_2_inline_formats_are_png_jpeg_and_webp(api: httpx.Client, mime: str) -> None:
+    assert make_image(api, images=[{"url": data_url(mime=mime)}]).status_code == 200
 
 
 @pytest.mark.parametrize(
@@ -39,47 +39,49 @@ def test_2_2_inline_formats_are_png_jpeg_and_webp(api: httpx.Client, kind: str) 
         "data:image/png,plain",
         "data:image/png;base64,",
         "data:image/png;base64,!!!!",
-        "data:image/png;base64," + base64.b64encode(b"not a picture").decode(),
-        data_url(kind="jpeg").replace("jpeg", "png"),
+        "data:image/png;base64," + base64.b64encode(b"not an image").decode(),
+        data_url(mime="jpeg").replace("jpeg", "png"),
         data_url()[:-40],
     ],
     ids=lambda url: url[:30],
 )
 def test_2_2_any_other_url_is_refused(api: httpx.Client, url: str) -> None:
-    refused(draw(api, images=[{"url": url}]), 400, "invalid_parameter", "images[0].url")
+    refused(make_image(api, images=[{"url": url}]), 400, "invalid_parameter", "images[0].url")
 
 
-def test_2_2_an_inline_image_holds_10_mib_decoded_and_not_a_byte_more(api: httpx.Client) -> None:
+def test_2_2_an_inline_image_has_at_most_10_mib_after_decoding(api: httpx.Client) -> None:
     head, _, data = data_url().partition(",")
-    picture = base64.b64decode(data)
-    whole = picture + bytes(10 * 2**20 - len(picture))  # a PNG ends where it says; what follows is weight
+    image = base64.b64decode(data)
+    whole = image + bytes(10 * 2**20 - len(image))  # a decoder ignores what follows the end of a PNG
     fits = [{"url": f"{head},{base64.b64encode(whole).decode()}"}]
     over = [{"url": f"{head},{base64.b64encode(whole + b'.').decode()}"}]
-    assert draw(api, images=fits).status_code == 200
-    error = refused(draw(api, images=over), 400, "invalid_parameter", "images[0].url")
+    assert make_image(api, images=fits).status_code == 200
+    error = refused(make_image(api, images=over), 400, "invalid_parameter", "images[0].url")
     assert "10 MiB" in error["message"]
 
 
 def test_2_2_a_url_is_required_and_unknown_fields_are_refused(api: httpx.Client) -> None:
-    refused(draw(api, images=[{"role": "reference_image"}]), 400, "parameter_missing", "images[0].url")
-    refused(draw(api, images=[{"url": HTTPS, "weight": 1}]), 400, "invalid_parameter", "images[0].weight")
-    refused(draw(api, images=[HTTPS]), 400, "invalid_parameter", "images[0]")
+    refused(make_image(api, images=[{"role": "reference_image"}]), 400, "parameter_missing", "images[0].url")
+    refused(
+        make_image(api, images=[{"url": HTTPS, "weight": 1}]), 400, "invalid_parameter", "images[0].weight"
+    )
+    refused(make_image(api, images=[HTTPS]), 400, "invalid_parameter", "images[0]")
 
 
-@pytest.mark.parametrize("send", [draw, film])
+@pytest.mark.parametrize("send", [make_image, make_video])
 @pytest.mark.parametrize("field", ["model", "prompt"])
 def test_2_3_2_4_model_and_prompt_are_required(api: httpx.Client, send: object, field: str) -> None:
-    path = "/v2/images/generations" if send is draw else "/v2/videos/generations"
-    body = {"model": "still-1" if send is draw else "reel-1", "prompt": "a fox"}
+    path = "/v2/images/generations" if send is make_image else "/v2/videos/generations"
+    body = {"model": "still-1" if send is make_image else "reel-1", "prompt": "a fox"}
     del body[field]
     refused(api.post(path, json=body), 400, "parameter_missing", field)
 
 
-@pytest.mark.parametrize("letter", ["a", "é", "水", "🎬"])
-def test_2_3_a_prompt_has_1_to_4096_characters_not_bytes(api: httpx.Client, letter: str) -> None:
-    assert draw(api, prompt=letter * 4096).status_code == 200
-    refused(draw(api, prompt=letter * 4097), 400, "invalid_parameter", "prompt")
-    refused(draw(api, prompt=""), 400, "invalid_parameter", "prompt")
+@pytest.mark.parametrize("character", ["a", "é", "水", "🎬"])
+def test_2_3_a_prompt_has_1_to_4096_characters_not_bytes(api: httpx.Client, character: str) -> None:
+    assert make_image(api, prompt=character * 4096).status_code == 200
+    refused(make_image(api, prompt=character * 4097), 400, "invalid_parameter", "prompt")
+    refused(make_image(api, prompt=""), 400, "invalid_parameter", "prompt")
 
 
 @pytest.mark.parametrize(
@@ -108,10 +110,10 @@ def test_2_3_a_prompt_has_1_to_4096_characters_not_bytes(api: httpx.Client, lett
         ("seed", 1),
     ],
 )
-def test_2_3_nothing_is_coerced_and_nothing_unknown_is_taken(
+def test_2_3_no_value_is_converted_and_unknown_fields_are_refused(
     api: httpx.Client, field: str, value: object
 ) -> None:
-    refused(draw(api, **{field: value}), 400, "invalid_parameter", field)
+    refused(make_image(api, **{field: value}), 400, "invalid_parameter", field)
     assert balance(api) == "100.0000"
 
 
@@ -134,10 +136,10 @@ def test_2_3_nothing_is_coerced_and_nothing_unknown_is_taken(
         ("fps", 24),
     ],
 )
-def test_2_4_nothing_is_coerced_and_nothing_unknown_is_taken(
+def test_2_4_no_value_is_converted_and_unknown_fields_are_refused(
     api: httpx.Client, field: str, value: object
 ) -> None:
-    refused(film(api, **{field: value}), 400, "invalid_parameter", field)
+    refused(make_video(api, **{field: value}), 400, "invalid_parameter", field)
 
 
 def test_2_3_defaults_are_the_models_first_entries_and_jpeg(api: httpx.Client) -> None:
@@ -146,24 +148,28 @@ def test_2_3_defaults_are_the_models_first_entries_and_jpeg(api: httpx.Client) -
         ("sketch-1", 352, 198, 0.0015),
         ("poster-1", 1672, 2508, 0.0615),
     ):
-        answer = draw(api, model=model).json()
-        picture = answer["data"][0]
-        assert (picture["width"], picture["height"], picture["mime_type"]) == (width, height, "image/jpeg")
+        answer = make_image(api, model=model).json()
+        image = answer["data"][0]
+        assert (image["width"], image["height"], image["mime_type"]) == (width, height, "image/jpeg")
         assert answer["usage"]["total_cost"] == price
 
 
-def test_2_3_at_most_20_images_and_no_more_than_the_model_takes_per_role(api: httpx.Client) -> None:
+def test_2_3_at_most_20_images_and_at_most_the_models_number_per_role(api: httpx.Client) -> None:
     images = [{"url": HTTPS, "role": "reference_image"}]
-    assert draw(api, model="poster-1", images=images * 14).status_code == 200
-    refused(draw(api, model="poster-1", images=images * 15), 400, "invalid_parameter", "images")
-    error = refused(draw(api, model="poster-1", images=images * 21), 400, "invalid_parameter", "images")
+    assert make_image(api, model="poster-1", images=images * 14).status_code == 200
+    refused(make_image(api, model="poster-1", images=images * 15), 400, "invalid_parameter", "images")
+    error = refused(make_image(api, model="poster-1", images=images * 21), 400, "invalid_parameter", "images")
     assert "20" in error["message"]
 
 
-def test_2_3_an_image_takes_reference_images_only(api: httpx.Client) -> None:
+def test_2_3_image_models_accept_reference_images_only(api: httpx.Client) -> None:
     for role in ("first_frame", "last_frame", "mask"):
-        refused(draw(api, images=[{"url": HTTPS, "role": role}]), 400, "invalid_parameter", "images[0].role")
-    refused(draw(api, model="sketch-1", images=[{"url": HTTPS}]), 400, "invalid_parameter", "images[0].role")
+        refused(
+            make_image(api, images=[{"url": HTTPS, "role": role}]), 400, "invalid_parameter", "images[0].role"
+        )
+    refused(
+        make_image(api, model="sketch-1", images=[{"url": HTTPS}]), 400, "invalid_parameter", "images[0].role"
+    )
 
 
 def roles(*names: str) -> list[dict[str, str]]:
@@ -183,7 +189,7 @@ def roles(*names: str) -> list[dict[str, str]]:
     ids=str,
 )
 def test_2_4_roles_that_are_allowed(api: httpx.Client, images: list[dict[str, str]]) -> None:
-    assert film(api, images=images).status_code == 202
+    assert make_video(api, images=images).status_code == 202
 
 
 @pytest.mark.parametrize(
@@ -204,12 +210,12 @@ def test_2_4_roles_that_are_allowed(api: httpx.Client, images: list[dict[str, st
 def test_2_4_roles_that_are_refused(
     api: httpx.Client, model: str, images: list[dict[str, str]], param: str
 ) -> None:
-    refused(film(api, model=model, images=images), 400, "invalid_parameter", param)
+    refused(make_video(api, model=model, images=images), 400, "invalid_parameter", param)
 
 
 def test_2_4_sound_is_refused_where_the_model_has_none(api: httpx.Client) -> None:
-    refused(film(api, model="silent-1", sound=True), 400, "invalid_parameter", "sound")
-    assert film(api, model="silent-1", sound=False).status_code == 202
+    refused(make_video(api, model="silent-1", sound=True), 400, "invalid_parameter", "sound")
+    assert make_video(api, model="silent-1", sound=False).status_code == 202
 
 
 @pytest.mark.parametrize(
@@ -242,7 +248,7 @@ def test_2_a_body_of_another_content_type_is_refused(api: httpx.Client, content_
     refused(api.post("/v2/images/generations", content=body, headers=headers), 400, "invalid_parameter")
 
 
-def test_2_a_charset_beside_the_content_type_is_fine(api: httpx.Client) -> None:
+def test_2_a_charset_in_the_content_type_is_accepted(api: httpx.Client) -> None:
     body = json.dumps({"model": "still-1", "prompt": "a fox"}).encode()
     headers = {"Content-Type": "application/json; charset=utf-8"}
     assert api.post("/v2/images/generations", content=body, headers=headers).status_code == 200

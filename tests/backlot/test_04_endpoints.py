@@ -11,15 +11,15 @@ import pytest
 from backlot.server import serve
 from backlot.settings import Settings
 
-from .conftest import Account, Clock, balance, draw, film, poll, refused
+from .conftest import Account, Clock, balance, make_image, make_video, poll, refused
 
 RATE_HEADERS = ("X-RateLimit-Limit", "X-RateLimit-Remaining", "X-RateLimit-Reset")
 
 
 def test_4_1_to_4_5_answers_carry_rate_headers_in_digits(api: httpx.Client) -> None:
-    video = film(api)
+    video = make_video(api)
     for answer in (
-        draw(api),
+        make_image(api),
         video,
         api.get("/v2/models"),
         api.get("/v2/models/reel-1"),
@@ -49,16 +49,16 @@ def test_4_3_one_model_by_its_id(api: httpx.Client) -> None:
 
 
 def test_4_4_a_model_of_the_other_type_is_refused(api: httpx.Client) -> None:
-    refused(film(api, model="still-1"), 400, "invalid_parameter", "model")
-    refused(draw(api, model="reel-1"), 400, "invalid_parameter", "model")
-    refused(film(api, model="nobody"), 400, "invalid_parameter", "model")
+    refused(make_video(api, model="still-1"), 400, "invalid_parameter", "model")
+    refused(make_image(api, model="reel-1"), 400, "invalid_parameter", "model")
+    refused(make_video(api, model="nobody"), 400, "invalid_parameter", "model")
 
 
 def test_4_5_an_unknown_generation_is_not_found(api: httpx.Client, account: Account) -> None:
     refused(api.get("/v2/videos/generations/req-nothing"), 404, "not_found", "id")
-    image = draw(api).json()["id"]
+    image = make_image(api).json()["id"]
     refused(api.get(f"/v2/videos/generations/{image}"), 404, "not_found", "id")
-    other = film(account()).json()["id"]
+    other = make_video(account()).json()["id"]
     refused(api.get(f"/v2/videos/generations/{other}"), 404, "not_found", "id")
 
 
@@ -67,19 +67,19 @@ def test_4_6_the_balance_is_never_cached_and_zero_without_billing(account: Accou
     assert answer.headers["Cache-Control"] == "no-store"
     api = account(balance=None)
     assert balance(api) == "0.0000"
-    refused(draw(api), 402, "quota_exceeded")
+    refused(make_image(api), 402, "quota_exceeded")
 
 
 def costs(api: httpx.Client, start: str, end: str) -> httpx.Response:
     return api.get("/v2/billing/costs", params={"start": start, "end": end})
 
 
-def test_4_7_costs_come_in_buckets_of_utc_dates_with_zero_days_and_partial_ends(
+def test_4_7_costs_have_an_entry_for_each_utc_date_also_without_costs_and_for_parts_of_a_day(
     api: httpx.Client, clock: Clock
 ) -> None:
     today = datetime.fromtimestamp(clock.now, UTC)
     for _ in range(3):  # at the same time on three days, with an empty day between the second and the third
-        draw(api)
+        make_image(api)
         clock.now += 86400 * (1 if _ == 0 else 2)
     day = [(today + timedelta(days=n)).strftime("%Y-%m-%d") for n in range(5)]
     answer = costs(api, f"{day[0]}T00:00:00Z", f"{day[4]}T00:00:00Z")
@@ -106,7 +106,7 @@ def test_4_7_costs_come_in_buckets_of_utc_dates_with_zero_days_and_partial_ends(
     assert partial["data"] == [{"date": day[0], "cost": 0}, {"date": day[1], "cost": 0}]
 
 
-def test_4_7_a_time_zone_moves_the_range_and_not_the_buckets(api: httpx.Client) -> None:
+def test_4_7_a_time_zone_changes_the_range_and_not_the_dates(api: httpx.Client) -> None:
     answer = costs(api, "2026-03-01T01:00:00+02:00", "2026-03-01T23:00:00-05:00").json()
     assert [bucket["date"] for bucket in answer["data"]] == ["2026-02-28", "2026-03-01", "2026-03-02"]
     assert (answer["start"], answer["end"]) == ("2026-02-28T23:00:00.000Z", "2026-03-02T04:00:00.000Z")
@@ -117,12 +117,10 @@ def test_4_7_any_year_is_written_in_four_digits(api: httpx.Client) -> None:
     assert (answer["start"], answer["end"]) == ("0311-05-18T10:23:13.978Z", "0311-05-18T23:59:59.000Z")
 
 
-def test_4_7_a_failed_or_pending_video_is_no_cost_and_a_finished_one_is_dated_when_it_finished(
-    api: httpx.Client, clock: Clock
-) -> None:
+def test_4_7_a_finished_video_costs_on_the_date_on_which_it_finished(api: httpx.Client, clock: Clock) -> None:
     clock.now += 86400 - clock.now % 86400 - 5  # five seconds before midnight
     first = datetime.fromtimestamp(clock.now, UTC)
-    video = film(api)
+    video = make_video(api)
     clock.now += 3600
     assert poll(api, video)["status"] == "completed"
     answer = costs(api, first.isoformat(), (first + timedelta(hours=1)).isoformat()).json()
@@ -133,11 +131,11 @@ def test_4_7_costs_may_lag_behind_charges() -> None:
     clock = Clock()
     with serve(Settings(port=0, image_seconds=0, costs_lag=60), clock) as running:
         api = httpx.Client(base_url=running.base_url, headers={"Authorization": "Bearer sk_backlot"})
-        draw(api)
-        whole = ("2026-03-10T00:00:00Z", "2026-03-11T00:00:00Z")
-        assert (balance(api), costs(api, *whole).json()["total_cost"]) == ("99.9600", 0)
+        make_image(api)
+        both_days = ("2026-03-10T00:00:00Z", "2026-03-11T00:00:00Z")
+        assert (balance(api), costs(api, *both_days).json()["total_cost"]) == ("99.9600", 0)
         clock.now += 61
-        assert costs(api, *whole).json()["total_cost"] == 0.04
+        assert costs(api, *both_days).json()["total_cost"] == 0.04
 
 
 @pytest.mark.parametrize(
@@ -166,18 +164,18 @@ def test_4_7_a_range_of_180_days_is_the_longest(api: httpx.Client) -> None:
     assert len(answer.json()["data"]) == 181
 
 
-def picture_url(api: httpx.Client) -> str:
-    return str(draw(api, model="sketch-1").json()["data"][0]["url"])
+def image_url(api: httpx.Client) -> str:
+    return str(make_image(api, model="sketch-1").json()["data"][0]["url"])
 
 
 def test_4_8_a_signed_url_needs_no_key(api: httpx.Client) -> None:
-    answer = httpx.get(picture_url(api))
+    answer = httpx.get(image_url(api))
     assert (answer.status_code, answer.headers["Content-Type"]) == (200, "image/jpeg")
     assert answer.content.startswith(b"\xff\xd8\xff")
 
 
 def test_4_8_an_altered_url_is_refused(api: httpx.Client) -> None:
-    url, other = picture_url(api), picture_url(api)
+    url, other = image_url(api), image_url(api)
     parts = urlsplit(url)
     exp, sig = (parse_qs(parts.query)[name][0] for name in ("exp", "sig"))
     path = url.partition("?")[0]
@@ -197,7 +195,7 @@ def test_4_8_an_altered_url_is_refused(api: httpx.Client) -> None:
 
 
 def test_4_8_a_url_expires_when_the_file_is_deleted(api: httpx.Client, clock: Clock) -> None:
-    url = picture_url(api)
+    url = image_url(api)
     clock.now += 3599
     assert httpx.get(url).status_code == 200
     clock.now += 1
@@ -205,7 +203,7 @@ def test_4_8_a_url_expires_when_the_file_is_deleted(api: httpx.Client, clock: Cl
 
 
 def test_4_8_ranges_are_served(api: httpx.Client) -> None:
-    url = picture_url(api)
+    url = image_url(api)
     whole = httpx.get(url)
     length = len(whole.content)
     assert whole.headers["Accept-Ranges"] == "bytes"
@@ -231,8 +229,8 @@ def test_4_8_ranges_are_served(api: httpx.Client) -> None:
         assert answer.headers["Content-Range"] == f"bytes */{length}"
 
 
-def test_4_8_head_says_what_get_would_send(api: httpx.Client) -> None:
-    url = picture_url(api)
+def test_4_8_head_has_the_headers_of_get(api: httpx.Client) -> None:
+    url = image_url(api)
     head, get = httpx.head(url), httpx.get(url)
     assert head.status_code == 200
     assert head.content == b""

@@ -7,7 +7,7 @@ import pytest
 
 from backlot.server import Backlot
 
-from .conftest import Account, Clock, balance, draw, film, poll, refused
+from .conftest import Account, Clock, balance, make_image, make_video, poll, refused
 
 ENDPOINTS = [
     ("POST", "/v2/images/generations"),
@@ -31,26 +31,28 @@ def test_5_2_a_missing_or_wrong_key_gives_401(
     refused(httpx.request(method, backlot.base_url + path, headers=headers), 401, "invalid_api_key")
 
 
-def test_5_4_balance_and_limits_are_the_workspaces_costs_the_projects(account: Account, clock: Clock) -> None:
-    projects = {"ads": ["sk_ads_1", "sk_ads_2"], "films": ["sk_films"]}
+def test_5_4_balance_and_limits_belong_to_the_workspace_and_costs_to_the_project(
+    account: Account, clock: Clock
+) -> None:
+    projects = {"ads": ["sk_ads_1", "sk_ads_2"], "shop": ["sk_shop"]}
     first = account(projects=projects, image_rpm=3)
     second, third = (
         httpx.Client(base_url=first.base_url, headers={"Authorization": f"Bearer {key}"})
-        for key in ("sk_ads_2", "sk_films")
+        for key in ("sk_ads_2", "sk_shop")
     )
     for api in (first, second, third):
-        assert draw(api).status_code == 200
+        assert make_image(api).status_code == 200
     for api in (first, second, third):
-        refused(draw(api), 429, "rate_limit")
+        refused(make_image(api), 429, "rate_limit")
         assert balance(api) == "99.8800"
     day = {"start": "2026-01-01T00:00:00Z", "end": "2026-06-01T00:00:00Z"}
     totals = [api.get("/v2/billing/costs", params=day).json()["total_cost"] for api in (first, second, third)]
     assert totals == [0.08, 0.08, 0.04]
 
 
-def test_5_4_a_projects_videos_are_its_own(account: Account) -> None:
+def test_5_4_a_project_sees_its_own_videos_only(account: Account) -> None:
     first = account(projects={"p": ["sk_p1", "sk_p2"], "q": ["sk_q"]})
-    video = film(first)
+    video = make_video(first)
     second, other = (
         httpx.Client(base_url=first.base_url, headers={"Authorization": f"Bearer {key}"})
         for key in ("sk_p2", "sk_q")

@@ -1,4 +1,4 @@
-"""INTERFACE 7: every error is the envelope, costs nothing and takes nothing."""
+"""INTERFACE 7: every error has the error body, and neither costs money nor counts in a limit."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 from backlot.server import serve
 from backlot.settings import TEST_WORD, Safety, Settings
 
-from .conftest import Account, balance, data_url, draw, film, refused
+from .conftest import Account, balance, data_url, make_image, make_video, refused
 
 
 @pytest.mark.parametrize(
@@ -35,7 +35,7 @@ def test_7_an_unknown_path_is_not_found(api: httpx.Client, path: str) -> None:
         ("POST", "/v2/downloads/req-0/0"),
     ],
 )
-def test_7_a_wrong_method_is_the_envelope_too(api: httpx.Client, method: str, path: str) -> None:
+def test_7_a_wrong_method_has_the_error_body(api: httpx.Client, method: str, path: str) -> None:
     answer = api.request(method, path)
     refused(answer, 405, "invalid_parameter")
     assert answer.headers["Allow"]
@@ -43,19 +43,19 @@ def test_7_a_wrong_method_is_the_envelope_too(api: httpx.Client, method: str, pa
 
 def test_7_402_when_the_balance_does_not_cover_the_price(account: Account) -> None:
     api = account(balance="0.0799")
-    refused(draw(api, resolution="2K"), 402, "quota_exceeded")
-    assert draw(api).status_code == 200
-    refused(draw(api), 402, "quota_exceeded")
+    refused(make_image(api, resolution="2K"), 402, "quota_exceeded")
+    assert make_image(api).status_code == 200
+    refused(make_image(api), 402, "quota_exceeded")
     assert balance(api) == "0.0399"
 
 
 def test_7_a_balance_can_be_spent_to_the_last_digit(account: Account) -> None:
     api = account(balance="0.0400")
-    assert draw(api).status_code == 200
+    assert make_image(api).status_code == 200
     assert balance(api) == "0.0000"
 
 
-@pytest.mark.parametrize("send", [draw, film])
+@pytest.mark.parametrize("send", [make_image, make_video])
 @pytest.mark.parametrize("prompt", [TEST_WORD, f"A {TEST_WORD.upper()}!", "some gore, please"])
 def test_7_422_for_a_prompt_with_a_word_of_the_list(api: httpx.Client, send: object, prompt: str) -> None:
     refused(send(api, prompt=prompt), 422, "content_policy_violation", "prompt")  # type: ignore[operator]
@@ -63,8 +63,8 @@ def test_7_422_for_a_prompt_with_a_word_of_the_list(api: httpx.Client, send: obj
 
 
 @pytest.mark.parametrize("prompt", ["the Gorecki symphony", "a nudibranch", f"un{TEST_WORD}"])
-def test_7_the_list_holds_whole_words(api: httpx.Client, prompt: str) -> None:
-    assert draw(api, prompt=prompt).status_code == 200
+def test_7_only_whole_words_are_refused(api: httpx.Client, prompt: str) -> None:
+    assert make_image(api, prompt=prompt).status_code == 200
 
 
 def test_7_422_for_a_reference_image_by_its_hash() -> None:
@@ -76,38 +76,38 @@ def test_7_422_for_a_reference_image_by_its_hash() -> None:
         api = httpx.Client(base_url=running.base_url, headers={"Authorization": "Bearer sk_backlot"})
         for banned in (inline, url):
             images = [{"url": data_url("white")}, {"url": banned}]
-            refused(draw(api, images=images), 422, "content_policy_violation", "images[1].url")
-        assert draw(api, images=[{"url": data_url("white")}], prompt=TEST_WORD).status_code == 200
-        refused(draw(api, prompt="a teapot"), 422, "content_policy_violation", "prompt")
+            refused(make_image(api, images=images), 422, "content_policy_violation", "images[1].url")
+        assert make_image(api, images=[{"url": data_url("white")}], prompt=TEST_WORD).status_code == 200
+        refused(make_image(api, prompt="a teapot"), 422, "content_policy_violation", "prompt")
 
 
-def test_7_an_error_charges_nothing_and_counts_for_nothing(account: Account) -> None:
+def test_7_an_error_costs_nothing_and_counts_in_no_window(account: Account) -> None:
     api = account(image_rpm=2)
     for fields in ({"prompt": ""}, {"model": "nobody"}, {"prompt": TEST_WORD}, {"resolution": "9K"}):
-        answer = draw(api, **fields)
+        answer = make_image(api, **fields)
         assert answer.status_code in {400, 422}
         assert answer.headers["X-RateLimit-Remaining"] == "2"
     assert balance(api) == "100.0000"
 
 
 def test_7_a_body_over_25_mib_is_refused_unread(api: httpx.Client) -> None:
-    """Only the head is sent: the answer comes although not a byte of the body ever does."""
+    """The test sends only the headers, and the answer comes without the body."""
     target = urlsplit(str(api.base_url))
     key = api.headers["Authorization"]
     head = (
         f"POST /v2/images/generations HTTP/1.1\r\nHost: x\r\nAuthorization: {key}\r\n"
         f"Content-Type: application/json\r\nContent-Length: {25 * 2**20 + 1}\r\n\r\n"
     )
-    with socket.create_connection((target.hostname or "", target.port or 0), timeout=5) as line:
-        line.sendall(head.encode())
+    with socket.create_connection((target.hostname or "", target.port or 0), timeout=300) as connection:
+        connection.sendall(head.encode())
         received = b""
-        while chunk := line.recv(65536):
+        while chunk := connection.recv(65536):
             received += chunk
     assert received.startswith(b"HTTP/1.1 400 ")
     assert json.loads(received.partition(b"\r\n\r\n")[2])["error"]["code"] == "invalid_parameter"
 
 
-def test_7_a_body_over_25_mib_is_refused_without_a_length_too(api: httpx.Client) -> None:
+def test_7_a_body_over_25_mib_is_refused_also_without_a_content_length(api: httpx.Client) -> None:
     body = (b" " * 2**20 for _ in range(26))
     headers = {"Content-Type": "application/json"}
     answer = api.post("/v2/images/generations", content=body, headers=headers)

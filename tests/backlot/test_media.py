@@ -1,4 +1,4 @@
-"""Pictures and films, fetched over HTTP and read by real decoders."""
+"""Images and videos, downloaded over HTTP and read by real decoders."""
 
 from __future__ import annotations
 
@@ -17,11 +17,10 @@ import pytest
 from hypothesis import given, settings, strategies
 from PIL import Image, ImageChops, ImageStat
 
-from backlot.media import pictures, titles
-from backlot.media.films import film as shoot
+from backlot.media import images, titles, videos
 from backlot.media.recipe import Recipe, size
 
-from .conftest import Clock, data_url, draw, film, poll
+from .conftest import Clock, data_url, make_image, make_video, poll
 
 CHROMIUM = next(
     (p for p in map(Path, ("/usr/bin/chromium", "/usr/bin/chromium-browser")) if p.exists()), None
@@ -29,8 +28,8 @@ CHROMIUM = next(
 
 
 def fetch(api: httpx.Client, **fields: object) -> Image.Image:
-    """A finished picture, decoded."""
-    item = draw(api, **fields).json()["data"][0]
+    """A finished image, decoded."""
+    item = make_image(api, **fields).json()["data"][0]
     answer = api.get(item["url"])
     image = Image.open(io.BytesIO(answer.content))
     image.load()
@@ -40,7 +39,7 @@ def fetch(api: httpx.Client, **fields: object) -> Image.Image:
 
 
 def difference(a: Image.Image, b: Image.Image) -> float:
-    """How far two pictures are apart: 0 is the same, 255 black against white."""
+    """How different two images are: 0 is the same, 255 is black and white."""
     return sum(ImageStat.Stat(ImageChops.difference(a.convert("RGB"), b.convert("RGB"))).mean) / 3
 
 
@@ -51,20 +50,20 @@ def test_every_ratio_is_exact_and_every_higher_label_has_more_pixels(api: httpx.
         wide, high = (int(part) for part in ratio.split(":"))
         areas = {}
         for label in listed["supported_resolutions"]:
-            item = draw(api, model=model, aspect_ratio=ratio, resolution=label).json()["data"][0]
+            item = make_image(api, model=model, aspect_ratio=ratio, resolution=label).json()["data"][0]
             assert item["width"] * high == item["height"] * wide
             areas[float(label[:-1])] = item["width"] * item["height"]
         assert [areas[k] for k in sorted(areas)] == sorted(set(areas.values()))
 
 
-@pytest.mark.parametrize("kind", ["png", "jpeg", "webp"])
-def test_a_picture_has_the_asked_format_and_no_exif(api: httpx.Client, kind: str) -> None:
-    image = fetch(api, output_format=kind, aspect_ratio="3:2")
+@pytest.mark.parametrize("mime", ["png", "jpeg", "webp"])
+def test_an_image_has_the_requested_format_and_no_exif(api: httpx.Client, mime: str) -> None:
+    image = fetch(api, output_format=mime, aspect_ratio="3:2")
     assert image.size == size("3:2", "1K")
     assert not image.getexif()
 
 
-def test_the_same_prompt_is_the_same_picture_and_another_is_another(api: httpx.Client) -> None:
+def test_the_same_prompt_gives_the_same_image_and_another_prompt_another(api: httpx.Client) -> None:
     first = fetch(api, prompt="a boat at sunset", output_format="png")
     assert difference(first, fetch(api, prompt="a boat at sunset", output_format="png")) == 0
     assert difference(first, fetch(api, prompt="a boat at night", output_format="png")) > 10
@@ -84,19 +83,19 @@ def test_the_same_prompt_is_the_same_picture_and_another_is_another(api: httpx.C
     )
 
 
-def test_another_seed_draws_another_picture() -> None:
+def test_another_seed_gives_another_image() -> None:
     one, two = (Recipe("still-1", "a hill", 256, 256, "0.25K", "png", seed) for seed in (0, 1))
-    assert pictures.picture(one) == pictures.picture(one) != pictures.picture(two)
+    assert images.make_image(one) == images.make_image(one) != images.make_image(two)
 
 
-def test_the_prompt_stands_in_the_picture(api: httpx.Client) -> None:
-    """The title's own letters, drawn again, are white where the picture is."""
+def test_the_prompt_is_in_the_image(api: httpx.Client) -> None:
+    """Where the title has text, the image is white."""
     image = fetch(api, prompt="LEGIBLE", output_format="png").convert("L")
     light, _, top = titles.title(1024, 1024, "LEGIBLE", "still-1 \u00b7 1K \u00b7 1024 x 1024")
     region = image.crop((0, top, 1024, 1024))
-    letters = light.point(lambda v: 255 if v > 250 else 0)  # type: ignore[operator]
-    assert ImageStat.Stat(letters).sum[0] / 255 > 2000, "so many pixels of lettering"
-    assert ImageStat.Stat(region, letters).mean[0] > 235
+    text = light.point(lambda v: 255 if v > 250 else 0)  # type: ignore[operator]
+    assert ImageStat.Stat(text).sum[0] / 255 > 2000, "there are enough pixels of text"
+    assert ImageStat.Stat(region, text).mean[0] > 235
     assert ImageStat.Stat(region, light.point(lambda v: 255 if v == 0 else 0)).mean[0] < 130  # type: ignore[operator]
 
 
@@ -110,29 +109,29 @@ def test_the_prompt_stands_in_the_picture(api: httpx.Client) -> None:
         ("“quoted”…", "“quoted”…"),
     ],
 )
-def test_letters_that_the_font_lacks_are_written_in_latin(prompt: str, written: str) -> None:
-    assert titles.letters(prompt) == written
+def test_characters_that_the_font_lacks_are_transliterated(prompt: str, written: str) -> None:
+    assert titles.drawable(prompt) == written
 
 
 @given(strategies.text(max_size=40))
 @settings(max_examples=300, deadline=None)
-def test_any_text_can_be_lettered(text: str) -> None:
-    written = titles.letters(text)
+def test_any_text_becomes_drawable(text: str) -> None:
+    written = titles.drawable(text)
     assert written.strip()
-    assert all(letter == " " or titles.has_glyph(letter) for letter in written)
+    assert all(character == " " or titles.has_glyph(character) for character in written)
 
 
 @pytest.mark.parametrize("prompt", ["x" * 4096, "word " * 819, "水" * 4096, "a", "\n", "i" * 300])
 @pytest.mark.parametrize("ratio", ["16:9", "9:16"])
-def test_any_prompt_fits_its_picture(prompt: str, ratio: str) -> None:
+def test_any_prompt_fits_its_image(prompt: str, ratio: str) -> None:
     width, height = size(ratio, "0.5K")
     recipe = Recipe("sketch-1", prompt, width, height, "0.5K", "jpeg", 0)
-    assert Image.open(io.BytesIO(pictures.picture(recipe))).size == (width, height)
-    face, lines = titles.fit(titles.letters(prompt), width - 40, height // 2)
+    assert Image.open(io.BytesIO(images.make_image(recipe))).size == (width, height)
+    face, lines = titles.fit(titles.drawable(prompt), width - 40, height // 2)
     assert all(face.getlength(line) <= width - 40 for line in lines)
 
 
-def test_a_reference_image_is_seen_in_the_picture(api: httpx.Client) -> None:
+def test_a_reference_image_is_visible_in_the_image(api: httpx.Client) -> None:
     plain = fetch(api, prompt="a hill", output_format="png")
     red = fetch(api, prompt="a hill", output_format="png", images=[{"url": data_url("#ff0000", (200, 200))}])
     pinned = red.crop((150, 150, 250, 250)).convert("RGB")
@@ -145,17 +144,17 @@ def test_a_reference_image_is_seen_in_the_picture(api: httpx.Client) -> None:
 
 
 def decode(content: bytes) -> tuple[av.container.InputContainer, list[Image.Image]]:
-    """A film's container and its frames."""
+    """A video's container and its frames."""
     container = av.open(io.BytesIO(content))
     return container, [frame.to_image() for frame in container.decode(video=0)]
 
 
 def finished(api: httpx.Client, clock: Clock, **fields: object) -> tuple[dict[str, object], bytes]:
-    """A finished film's data item and file."""
-    video = film(api, **fields)
+    """A finished video's data item and file."""
+    video = make_video(api, **fields)
     clock.now += 10
     item = poll(api, video)["data"][0]
-    return item, api.get(item["url"], timeout=60).content
+    return item, api.get(item["url"], timeout=300).content
 
 
 @pytest.mark.parametrize(
@@ -168,7 +167,7 @@ def finished(api: httpx.Client, clock: Clock, **fields: object) -> tuple[dict[st
     ],
     ids=str,
 )
-def test_a_film_is_as_long_large_and_loud_as_it_says(
+def test_a_video_has_the_length_size_and_sound_of_its_data(
     api: httpx.Client, clock: Clock, fields: dict[str, object], sound: bool
 ) -> None:
     item, content = finished(api, clock, **fields)
@@ -188,7 +187,7 @@ def test_a_film_is_as_long_large_and_loud_as_it_says(
     assert content.index(b"moov") < content.index(b"mdat"), "playable from its first bytes"
 
 
-def test_a_film_moves(api: httpx.Client, clock: Clock) -> None:
+def test_a_video_moves(api: httpx.Client, clock: Clock) -> None:
     _, content = finished(api, clock, model="dailies-1", prompt="a city")
     _, frames = decode(content)
     steps = [difference(a, b) for a, b in zip(frames[12::6], frames[18::6], strict=False)]
@@ -205,7 +204,7 @@ def test_the_first_and_the_last_frame_are_the_ones_given(api: httpx.Client, cloc
     assert difference(frames[0], frames[-1]) > 60
 
 
-def test_a_film_with_a_first_frame_alone_opens_on_it(api: httpx.Client, clock: Clock) -> None:
+def test_a_video_with_only_a_first_frame_begins_with_it(api: httpx.Client, clock: Clock) -> None:
     half = Image.new("RGB", (160, 160), "#10a040")
     half.paste("#e0e0e0", (80, 0, 160, 160))
     out = io.BytesIO()
@@ -218,7 +217,7 @@ def test_a_film_with_a_first_frame_alone_opens_on_it(api: httpx.Client, clock: C
     assert difference(frames[0], frames[24]) > 3
 
 
-def test_a_reference_is_seen_in_a_film(api: httpx.Client, clock: Clock) -> None:
+def test_a_reference_image_is_visible_in_a_video(api: httpx.Client, clock: Clock) -> None:
     images = [{"url": data_url("#ff0000", (200, 200)), "role": "reference_image"}]
     _, content = finished(api, clock, model="dailies-1", images=images)
     _, frames = decode(content)
@@ -227,27 +226,27 @@ def test_a_reference_is_seen_in_a_film(api: httpx.Client, clock: Clock) -> None:
         assert red > 200 > 80 > max(green, blue)
 
 
-def test_films_are_repeatable() -> None:
+def test_the_same_recipe_gives_the_same_video() -> None:
     recipe = Recipe("dailies-1", "a hill", *size("16:9", "360p"), "360p", "mp4", 0, duration=1, sound=True)
-    assert shoot(recipe) == shoot(recipe)
+    assert videos.make_video(recipe) == videos.make_video(recipe)
 
 
 @pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine")
-def test_a_browser_plays_a_film_from_its_signed_url(api: httpx.Client, clock: Clock, tmp_path: Path) -> None:
-    video = film(api, model="dailies-1", duration=1, sound=True)
+def test_a_browser_plays_a_video_from_its_signed_url(api: httpx.Client, clock: Clock, tmp_path: Path) -> None:
+    video = make_video(api, model="dailies-1", duration=1, sound=True)
     clock.now += 10
     item = poll(api, video)["data"][0]
     page = (
-        f"<video id=v src='{item['url']}' muted></video><script>const say = what => fetch('/said/' + what);"
-        "v.onended = () => say(`${v.videoWidth}x${v.videoHeight} ${v.duration}`);"
-        "v.onerror = () => say(v.error.message); v.play()</script>"
+        f"<video id=v src='{item['url']}' muted></video><script>const report = t => fetch('/report/' + t);"
+        "v.onended = () => report(`${v.videoWidth}x${v.videoHeight} ${v.duration}`);"
+        "v.onerror = () => report(v.error.message); v.play()</script>"
     )
-    said: queue.Queue[str] = queue.Queue()
+    reports: queue.Queue[str] = queue.Queue()
 
     class Page(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            if self.path.startswith("/said/"):
-                said.put(unquote(self.path.removeprefix("/said/")))
+            if self.path.startswith("/report/"):
+                reports.put(unquote(self.path.removeprefix("/report/")))
             self.send_response(200)
             self.send_header("Content-Type", "text/html")
             self.end_headers()
@@ -271,10 +270,10 @@ def test_a_browser_plays_a_film_from_its_signed_url(api: httpx.Client, clock: Cl
             stderr=subprocess.DEVNULL,
         )
         try:
-            size, duration = said.get(timeout=45).split()
+            size, duration = reports.get(timeout=600).split()
         finally:
             browser.terminate()
-            browser.wait(timeout=10)
+            browser.wait()
             server.shutdown()
     assert size == f"{item['width']}x{item['height']}"
     assert float(duration) == pytest.approx(1, abs=0.06)

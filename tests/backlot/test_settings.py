@@ -1,4 +1,4 @@
-"""The command: flags, variables and the config file, and what it says."""
+"""The command: flags, variables, the config file, and its messages."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from decimal import Decimal
 from pathlib import Path
 
@@ -20,8 +19,9 @@ from backlot.cli import app
 from backlot.errors import SettingsError
 from backlot.server import serve, spawn
 from backlot.settings import Settings, read_settings
+from tests.waiting import wait_until
 
-from .conftest import draw
+from .conftest import make_image
 
 FLAGS = (
     "--host --port --state --api-key --image-rpm --video-rpm --concurrency --window --balance "
@@ -36,7 +36,7 @@ def children(pid: int) -> list[int]:
 
 
 def running(pid: int) -> bool:
-    """Whether a process is there, and more than a zombie (Linux)."""
+    """Whether a process runs and is not a zombie (Linux)."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except OSError:
@@ -60,7 +60,7 @@ def test_a_flag_wins_over_a_variable_and_a_variable_over_the_file(tmp_path: Path
 
 
 def test_an_empty_variable_is_not_set() -> None:
-    """An empty state folder would be the current one."""
+    """An empty state folder would otherwise be the current folder."""
     empty = {"BACKLOT_STATE": "", "BACKLOT_CONFIG": "", "BACKLOT_SEED": ""}
     assert read_settings(None, {}, empty) == Settings()
 
@@ -88,7 +88,7 @@ def test_a_wrong_setting_names_its_source_and_key(
         read_settings(path, {}, environ)
 
 
-def test_a_config_can_bring_workspaces_and_a_catalogue(tmp_path: Path) -> None:
+def test_a_config_can_have_workspaces_and_a_catalogue(tmp_path: Path) -> None:
     (tmp_path / "models.yaml").write_text(
         "- {id: m, name: M, type: image, supported_aspect_ratios: ['1:1'], supported_resolutions: [1K], "
         "rates: [{resolution: 1K, sound: not_applicable, unit_price: '0.0007'}]}"
@@ -102,8 +102,8 @@ def test_a_config_can_bring_workspaces_and_a_catalogue(tmp_path: Path) -> None:
             httpx.Client(base_url=running.base_url, headers={"Authorization": f"Bearer {key}"})
             for key in ("sk_1", "sk_2")
         )
-        assert draw(one, model="m").json()["usage"]["total_cost"] == 0.0007
-        assert [draw(api, model="m").status_code for api in (one, two)] == [402, 402]
+        assert make_image(one, model="m").json()["usage"]["total_cost"] == 0.0007
+        assert [make_image(api, model="m").status_code for api in (one, two)] == [402, 402]
 
 
 @pytest.mark.parametrize(
@@ -131,43 +131,42 @@ def test_a_wrong_catalogue_is_refused(tmp_path: Path, entry: str, complaint: str
 
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
-def test_the_command_says_one_line_and_stops_in_order(how: signal.Signals) -> None:
+def test_the_command_prints_one_line_and_ends_without_an_error(how: signal.Signals) -> None:
     command = [sys.executable, "-m", "backlot", "--port", "0", "--api-key", "sk_mine", "--balance", "2"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     line = process.stdout.readline() if process.stdout else ""
-    said = re.fullmatch(
+    announced = re.fullmatch(
         r"The backlot listens at (http://127\.0\.0\.1:\d+) with the key sk_mine \(.*\)\n", line
     )
-    assert said
+    assert announced
     headers = {"Authorization": "Bearer sk_mine"}
-    assert httpx.get(f"{said[1]}/v2/billing/balance", headers=headers).json()["balance"] == "2.0000"
-    api = httpx.Client(base_url=said[1], headers=headers)
-    assert api.get(draw(api, model="sketch-1").json()["data"][0]["url"]).status_code == 200
-    host, _, port = said[1].removeprefix("http://").partition(":")
-    with socket.create_connection((host, int(port))) as line:  # a client that breaks off is no event
-        line.sendall(
+    assert httpx.get(f"{announced[1]}/v2/billing/balance", headers=headers).json()["balance"] == "2.0000"
+    api = httpx.Client(base_url=announced[1], headers=headers)
+    assert api.get(make_image(api, model="sketch-1").json()["data"][0]["url"]).status_code == 200
+    host, _, port = announced[1].removeprefix("http://").partition(":")
+    with socket.create_connection(
+        (host, int(port))
+    ) as connection:  # a client that disconnects is not an error
+        connection.sendall(
             b"POST /v2/images/generations HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer sk_mine\r\n"
             b"Content-Type: application/json\r\nContent-Length: 99\r\n\r\n{"
         )
     assert api.get("/v2/models").status_code == 200
     process.send_signal(how)
-    out, err = process.communicate(timeout=10)
+    out, err = process.communicate()
     assert (process.returncode, out, err) == (0, "", "")
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 def test_workers_end_with_their_server_even_when_it_is_killed() -> None:
     with spawn("--image-seconds", "0") as (address, process):
-        api = httpx.Client(base_url=address, headers={"Authorization": "Bearer sk_backlot"}, timeout=30)
-        assert api.get(draw(api, model="sketch-1").json()["data"][0]["url"]).status_code == 200
+        api = httpx.Client(base_url=address, headers={"Authorization": "Bearer sk_backlot"}, timeout=300)
+        assert api.get(make_image(api, model="sketch-1").json()["data"][0]["url"]).status_code == 200
         workers = children(process.pid)
         assert workers
         process.kill()
         process.wait()
-    deadline = time.monotonic() + 10
-    while any(map(running, workers)) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert not [pid for pid in workers if running(pid)]
+    wait_until(lambda: not any(map(running, workers)), "the workers have not ended")
 
 
 PARENT = """
@@ -187,21 +186,18 @@ with spawn() as (address, process):
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGHUP, signal.SIGINT])
 def test_a_spawned_server_ends_with_its_parent_and_not_before(how: signal.Signals) -> None:
-    """A terminal sends Ctrl-C to the whole process group; what the parent does then may need the server."""
+    """A terminal sends Ctrl-C to the whole process group; the parent may still need the server then."""
     command = [sys.executable, "-c", PARENT]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True) as parent:
         assert parent.stdout
         server = int(parent.stdout.readline())
         os.killpg(parent.pid, how)
-        said = parent.stdout.read()
-    assert said == ("200\n" if how == signal.SIGINT else "")
-    deadline = time.monotonic() + 10
-    while running(server) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert not running(server)
+        output = parent.stdout.read()
+    assert output == ("200\n" if how == signal.SIGINT else "")
+    wait_until(lambda: not running(server), "the server has not ended")
 
 
-def test_a_port_that_is_taken_is_said_in_a_line() -> None:
+def test_a_port_that_is_in_use_is_an_error_in_one_line() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         result = CliRunner().invoke(app, ["--port", str(port)])
@@ -210,8 +206,8 @@ def test_a_port_that_is_taken_is_said_in_a_line() -> None:
 
 
 @pytest.mark.parametrize("where", ["file", "file/inside", "folder"])
-def test_a_state_folder_that_cannot_be_used_is_said_in_a_line(tmp_path: Path, where: str) -> None:
-    """It is a file, or lies in one; or its database is no file."""
+def test_a_state_folder_that_cannot_be_used_is_an_error_in_one_line(tmp_path: Path, where: str) -> None:
+    """It is a file, or inside one; or its database is a folder."""
     (tmp_path / "file").touch()
     (tmp_path / "folder/backlot.db").mkdir(parents=True)
     result = CliRunner().invoke(app, ["--port", "0", "--state", str(tmp_path / where)])

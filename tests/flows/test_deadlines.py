@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from backlot.faults import RULES, Faults, Struck
+from backlot.faults import RULES, Faults, Matched
 from tasks import download
 from tests.conftest import Project
 
@@ -21,7 +21,7 @@ class Observed(Faults):
         super().__init__(RULES.validate_python(rules))
         self.downloads: list[str] = []
 
-    def match(self, endpoint: Any, model: str = "", prompt: str = "") -> Struck:
+    def match(self, endpoint: Any, model: str = "", prompt: str = "") -> Matched:
         if endpoint == "downloads":
             self.downloads.append(prompt)
         return super().match(endpoint, model, prompt)

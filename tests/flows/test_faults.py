@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from backlot.errors import Refused
-from backlot.faults import Faults, Struck
+from backlot.faults import Faults, Matched
 from callsheet.service.client import Client
 from tests.conftest import Project
 
@@ -109,7 +109,7 @@ class Refusing(Faults):
         self.endpoint = endpoint
         self.answers = list(answers)
 
-    def match(self, endpoint: Any, model: str = "", prompt: str = "") -> Struck:
+    def match(self, endpoint: Any, model: str = "", prompt: str = "") -> Matched:
         if endpoint == self.endpoint and self.answers:
             status = self.answers.pop(0)
             raise Refused("server_error" if status >= 500 else "not_found", "No.", status=status)

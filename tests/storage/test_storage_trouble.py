@@ -14,7 +14,7 @@ import polars as pl
 import pytest
 from botocore.retries.standard import ExponentialBackoff
 
-from backlot.faults import RULES, Faults, Struck
+from backlot.faults import RULES, Faults, Matched
 from callsheet.watch import WATCHER, LogWatcher
 from tasks import download
 from tasks.download import SIDE_BY_SIDE, STORE_TRIES
@@ -37,7 +37,7 @@ class Asked(Faults):
         super().__init__(RULES.validate_python(rules))
         self.prompts: dict[str, list[str]] = {"images": [], "downloads": []}
 
-    def match(self, endpoint: Any, model: str = "", prompt: str = "") -> Struck:
+    def match(self, endpoint: Any, model: str = "", prompt: str = "") -> Matched:
         self.prompts.setdefault(endpoint, []).append(prompt)
         return super().match(endpoint, model, prompt)
 

@@ -1,4 +1,4 @@
-"""Pictures: a scene of the prompt, the reference images pinned to it, and the prompt as its title."""
+"""Images: a landscape made from the prompt, with the reference images on it and the prompt as its title."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ SAVE = {
 
 
 def reduce(data: bytes, mime_type: str) -> bytes:
-    """An inline picture, decoded and shrunk to a JPEG of at most 1280 pixels a side.
+    """An inline image as a JPEG of at most 1280 pixels a side.
 
     Raises:
-        ValueError: the bytes are not a readable picture of that type.
+        ValueError: the bytes are not a readable image of that type.
     """
     try:
         with Image.open(io.BytesIO(data), formats=[FORMATS[mime_type]]) as opened:
@@ -36,10 +36,10 @@ def reduce(data: bytes, mime_type: str) -> bytes:
     return out.getvalue()
 
 
-def picture(recipe: Recipe) -> bytes:
-    """The finished picture as a file, without EXIF."""
+def make_image(recipe: Recipe) -> bytes:
+    """The image file of a recipe, without EXIF."""
     image = scene(recipe, recipe.width).flatten()
-    pin(image, [opened(reference, 320) for reference in recipe.references])
+    add_references(image, [open_reference(reference, 320) for reference in recipe.references])
     light, mask, top = titles.title(recipe.width, recipe.height, recipe.prompt, label(recipe))
     image.paste(Image.merge("RGB", (light, light, light)), (0, top), mask)
     out = io.BytesIO()
@@ -48,19 +48,19 @@ def picture(recipe: Recipe) -> bytes:
 
 
 def scene(recipe: Recipe, width: int) -> scenes.Scene:
-    """The scene of a recipe; the same composition in every size and format."""
-    tint = mean_color(opened(recipe.references[0], 64)) if recipe.references else None
+    """The scene of a recipe. Its composition is the same in every size and format."""
+    tint = mean_color(open_reference(recipe.references[0], 64)) if recipe.references else None
     seed_text = f"{recipe.model}\n{recipe.prompt}\n{recipe.seed}"
     return scenes.compose(seed_text, recipe.prompt, width, recipe.height, tint)
 
 
 def label(recipe: Recipe) -> str:
-    """The small print: what made it, and how large it is."""
+    """The small line under the title: model and size."""
     return f"{recipe.model} \u00b7 {recipe.label} \u00b7 {recipe.width} x {recipe.height}"
 
 
-def opened(reference: Reference, most: int) -> Image.Image:
-    """A reference image of at most so many pixels a side; for an https URL, a scene of the URL's text."""
+def open_reference(reference: Reference, most: int) -> Image.Image:
+    """A reference image of at most `most` pixels a side; for an https URL, a scene made from its text."""
     if not reference.data:
         return scenes.compose(reference.url, reference.url, most, most * 3 // 4).flatten()
     file = Image.open(io.BytesIO(reference.data))
@@ -76,15 +76,15 @@ def mean_color(image: Image.Image) -> places.Color:
     return red, green, blue
 
 
-def pin(picture: Image.Image, prints: Sequence[Image.Image]) -> None:
-    """Pin prints along the top, framed in white and a little askew."""
-    if not prints:
+def add_references(image: Image.Image, references: Sequence[Image.Image]) -> None:
+    """Draws the reference images along the top, each in a white frame and slightly rotated."""
+    if not references:
         return
-    margin = round(min(picture.size) * 0.05)
-    room = (picture.width - margin) / len(prints)
-    side = max(round(min(room - margin / 2, min(picture.size) * 0.34)), 16)
-    for n, image in enumerate(prints):
-        image = ImageOps.contain(image, (side, side))  # noqa: PLW2901 - the same print, smaller
-        framed = ImageOps.expand(image, max(side // 22, 2), "white").convert("RGBA")
+    margin = round(min(image.size) * 0.05)
+    available = (image.width - margin) / len(references)
+    side = max(round(min(available - margin / 2, min(image.size) * 0.34)), 16)
+    for n, reference in enumerate(references):
+        small = ImageOps.contain(reference, (side, side))
+        framed = ImageOps.expand(small, max(side // 22, 2), "white").convert("RGBA")
         framed = framed.rotate((-4, 3, -2, 5)[n % 4], Image.Resampling.BILINEAR, expand=True)
-        picture.paste(framed, (round(margin + n * min(room, side * 1.25)), margin), framed)
+        image.paste(framed, (round(margin + n * min(available, side * 1.25)), margin), framed)

@@ -1,6 +1,6 @@
-"""The studio: worker processes that make media, and a cache of what they made.
+"""Worker processes that make media, and a cache of the files.
 
-The event loop only waits. Media is made when it is first fetched: the recipe is all that needs to be kept.
+The event loop only waits. Media is made when it is first fetched, so only the recipe has to be stored.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 
 def live_with_parent() -> None:
-    """Begin a worker: leave Ctrl-C to the server, and end when the server is gone, however it went."""
+    """Prepares a worker: it ignores Ctrl-C, and ends when the server process has ended in any way."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     parent = multiprocessing.parent_process()
     assert parent is not None  # noqa: S101 - a worker has a parent
@@ -40,7 +40,7 @@ def live_with_parent() -> None:
 
 @functools.cache
 def workers() -> ProcessPoolExecutor:
-    """One pool for all servers of this process, started by its first use."""
+    """One pool for all servers of this process. It starts when it is first used."""
     context = multiprocessing.get_context("spawn")
     pool = ProcessPoolExecutor(os.cpu_count() or 1, mp_context=context, initializer=live_with_parent)
     atexit.register(pool.shutdown, wait=False, cancel_futures=True)
@@ -48,7 +48,7 @@ def workers() -> ProcessPoolExecutor:
 
 
 async def in_worker(task: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """Run a module-level function in a worker; a pool that has lost a worker is replaced, once."""
+    """Runs a module-level function in a worker. A pool that has lost a worker is replaced once."""
     call = functools.partial(task, *args, **kwargs)
     try:
         return await asyncio.wrap_future(workers().submit(call))
@@ -58,46 +58,50 @@ async def in_worker(task: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> 
 
 
 def make(recipe: Recipe) -> bytes:
-    """The media of a recipe, as a file's bytes. Runs in a worker."""
-    from backlot.media import films, pictures
+    """The file of a recipe. Runs in a worker."""
+    from backlot.media import images, videos
 
-    return films.film(recipe) if recipe.format == "mp4" else pictures.picture(recipe)
+    return videos.make_video(recipe) if recipe.format == "mp4" else images.make_image(recipe)
 
 
 def reduce(data: bytes, mime_type: str) -> bytes:
-    """An inline picture, checked and made small enough to keep. Runs in a worker."""
-    from backlot.media import pictures
+    """An inline image, checked and made small enough to store. Runs in a worker.
 
-    return pictures.reduce(data, mime_type)
+    Raises:
+        ValueError: the bytes are not a readable image of that type.
+    """
+    from backlot.media import images
+
+    return images.reduce(data, mime_type)
 
 
-class Studio:
-    """Makes each recipe once while it is in the cache, which holds at most `capacity` bytes."""
+class MediaCache:
+    """Makes the file of a recipe, and keeps the last `capacity` bytes of files."""
 
     def __init__(self, capacity: int = 256 * 2**20) -> None:
         self.capacity = capacity
-        self.held = 0
+        self.size = 0
         self.files: OrderedDict[bytes, bytes] = OrderedDict()
         self.making: dict[bytes, asyncio.Task[bytes]] = {}
 
     async def get(self, recipe: Recipe) -> bytes:
-        """The file of a recipe. Requests for the same one wait for the same work."""
+        """The file of a recipe. Requests for the same recipe wait for the same task."""
         digest = recipe.digest()
-        if (made := self.files.get(digest)) is not None:
+        if (file := self.files.get(digest)) is not None:
             self.files.move_to_end(digest)
-            return made
+            return file
         task = self.making.get(digest)
         if task is None:
             task = self.making[digest] = asyncio.create_task(in_worker(make, recipe))
             task.add_done_callback(lambda _: self.making.pop(digest))
-        made = await asyncio.shield(task)
-        self.keep(digest, made)
-        return made
+        file = await asyncio.shield(task)
+        self.keep(digest, file)
+        return file
 
-    def keep(self, digest: bytes, made: bytes) -> None:
-        """Put a file into the cache; the least recently used make room."""
+    def keep(self, digest: bytes, file: bytes) -> None:
+        """Puts a file into the cache, and removes the least recently used files when it is full."""
         if digest not in self.files:
-            self.files[digest] = made
-            self.held += len(made)
-        while self.held > self.capacity and self.files:
-            self.held -= len(self.files.popitem(last=False)[1])
+            self.files[digest] = file
+            self.size += len(file)
+        while self.size > self.capacity and self.files:
+            self.size -= len(self.files.popitem(last=False)[1])

@@ -1,0 +1,21 @@
+"""Waiting for what happens outside a test, with a limit that no slow machine reaches."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+LONGEST = 300.0
+"""Seconds after which a test gives up on something that should happen at once."""
+
+
+def wait_until(condition: Callable[[], object], reason: str) -> None:
+    """Waits until `condition()` is true.
+
+    Raises:
+        AssertionError: it was not true within `LONGEST` seconds; the message is `reason`.
+    """
+    deadline = time.monotonic() + LONGEST
+    while not condition():
+        assert time.monotonic() < deadline, reason
+        time.sleep(0.02)
