@@ -1,7 +1,7 @@
-"""Doubts: which jobs a person means, what speaks for and against a charge, and the person's word on it.
+"""Doubts: which jobs a person means, and the evidence for and against a charge.
 
-It reads the ledger and the service's books and settles what it is told to settle. It never decides: balance
-and costs are the whole workspace's, so they are evidence and no proof.
+It reads the ledger and asks the service. It decides nothing and settles nothing: balance and costs are the
+whole workspace's, so they are evidence and not proof.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _COSTS_SPAN = timedelta(days=179)  # the service looks back at most 180 days (IN
 
 @dataclass(frozen=True, slots=True)
 class Day:
-    """What a UTC day has cost in dollars: by the service's books, and by the whole ledger's."""
+    """What a UTC day has cost in dollars, by the service's account and by the whole ledger."""
 
     day: date
     service: Decimal
@@ -34,10 +34,10 @@ class Day:
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """What may tell whether doubts were charged. Other users of the workspace and lag blur all of it.
+    """What may show whether doubts were charged. Other users of the workspace and late entries distort it.
 
     Attributes:
-        reckoning: what the ledger expects of the balance; None where no run before the doubts saw it.
+        reckoning: what the ledger expects of the balance; None where no run before the doubts knew it.
         balance: what the workspace has now, in dollars; None where the service cannot be asked.
         days: the days on which the doubts were submitted; empty where the service cannot be asked.
         missing: why the service cannot be asked, or None.
@@ -57,16 +57,16 @@ class Evidence:
 
     def as_json(self) -> dict[str, Any]:
         """What `resolve --json` prints as `evidence`; money is a string."""
-        known = self.reckoning
+        reckoning = self.reckoning
         return {
-            "since": known.since.isoformat() if known else None,
-            "balance_then": _money(known.balance_then if known else None),
-            "spent_since": _money(known.spent_since if known else None),
-            "balance_expected": _money(known.expected if known else None),
+            "since": reckoning.since.isoformat() if reckoning else None,
+            "balance_then": _money(reckoning.balance_then if reckoning else None),
+            "spent_since": _money(reckoning.spent_since if reckoning else None),
+            "balance_expected": _money(reckoning.expected if reckoning else None),
             "balance": _money(self.balance),
             "gone": _money(self.gone),
-            "in_doubt_since": _money(known.in_doubt if known else None),
-            "in_flight": _money(known.in_flight if known else None),
+            "in_doubt_since": _money(reckoning.in_doubt if reckoning else None),
+            "in_flight": _money(reckoning.in_flight if reckoning else None),
             "days": [
                 {"date": day.day.isoformat(), "service": dollars(day.service), "ledger": dollars(day.ledger)}
                 for day in self.days
@@ -78,12 +78,12 @@ class Evidence:
 async def evidence(
     ledger: Ledger, doubts: Sequence[Doubt], connect: Callable[[], Awaitable[Client]]
 ) -> Evidence:
-    """Sets the service's books beside the ledger's.
+    """Compares the service's account with the ledger.
 
     Args:
         ledger: the ledger; all its batches count, because the balance is the workspace's.
         doubts: what is in doubt; not empty.
-        connect: makes the service's client. Where that or asking it fails, the evidence says so.
+        connect: makes the service's client. Where that fails, or the service, the evidence says why.
     """
     first = min(doubt.submitted_at for doubt in doubts)
     wanted = sorted({doubt.submitted_at.date() for doubt in doubts})
@@ -112,29 +112,29 @@ def named(doubts: Sequence[Doubt], words: Sequence[str]) -> list[Doubt]:
 
     Args:
         doubts: what is in doubt.
-        words: a row's id (then all its jobs are meant), or the beginning of a job's key or a row's id that
-            no other job in doubt begins with.
+        words: a row's id (then all its jobs are meant), or the beginning of a job's key or of a row's id
+            that no other job in doubt has.
 
     Raises:
-        CallsheetError: a word names none, or several; exit code 2.
+        CallsheetError: a word names no job, or several; exit code 2.
     """
-    meant = {job_key for word in words for job_key in _meant(doubts, word)}
-    return [doubt for doubt in doubts if doubt.job_key in meant]
+    keys = {job_key for word in words for job_key in _keys_of(doubts, word)}
+    return [doubt for doubt in doubts if doubt.job_key in keys]
 
 
-def _meant(doubts: Sequence[Doubt], word: str) -> set[str]:
-    if row := {doubt.job_key for doubt in doubts if doubt.row_id == word}:
-        return row
-    near = [doubt for doubt in doubts if word and _begins(doubt, word)]
-    if not near:
+def _keys_of(doubts: Sequence[Doubt], word: str) -> set[str]:
+    if of_row := {doubt.job_key for doubt in doubts if doubt.row_id == word}:
+        return of_row
+    beginning = [doubt for doubt in doubts if word and _begins(doubt, word)]
+    if not beginning:
         raise CallsheetError(
-            f"no job in doubt is called {word!r}",
+            f"{word!r} is not a job in doubt",
             hint="`callsheet resolve CONFIG` lists what is in doubt.",
         )
-    keys = {doubt.job_key for doubt in near}
+    keys = {doubt.job_key for doubt in beginning}
     if len(keys) > 1:
-        shown = ", ".join(f"{doubt.job_key[:12]} (row {doubt.row_id})" for doubt in near[:5])
-        raise CallsheetError(f"{word!r} may mean {len(keys)} jobs: {shown}", hint="Give more of the key.")
+        listed = ", ".join(f"{doubt.job_key[:12]} (row {doubt.row_id})" for doubt in beginning[:5])
+        raise CallsheetError(f"{word!r} may mean {len(keys)} jobs: {listed}", hint="Give more of the key.")
     return keys
 
 
@@ -143,7 +143,7 @@ def _begins(doubt: Doubt, word: str) -> bool:
 
 
 def login() -> str:
-    """Who is at the machine: the login name, or the number where it has none."""
+    """The user of this process: the login name, or the user's number where it has no name."""
     try:
         return getpass.getuser()
     except (KeyError, OSError):

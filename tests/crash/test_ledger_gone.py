@@ -65,7 +65,7 @@ def test_a_postgresql_that_dies_and_comes_back_ends_the_run_in_words_and_the_nex
             server.kill()
         assert code.result() == 3, made.log()
         assert_in_words(made)
-        server.come_back()
+        server.restart()
         made.executioner = victims
         finish(made)
 

