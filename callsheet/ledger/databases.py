@@ -14,22 +14,13 @@ import sqlalchemy as sa
 
 from callsheet.errors import LedgerError
 from callsheet.files import make_folder
-from callsheet.ledger.tables import SCHEMA_VERSION, about, metadata
+from callsheet.ledger import upgrades
+from callsheet.ledger.tables import SCHEMA_VERSION
 from callsheet.ledger.waits import waits
 
 T = TypeVar("T")
 
 _WRITE_LOCK = 0x63616C6C73686565  # the number of PostgreSQL's advisory lock that a writer takes
-
-# What schema 2 added to schema 1; `create_all` adds missing tables, but not missing columns.
-_SINCE_1 = (
-    "ALTER TABLE runs ADD COLUMN balance_at_start BIGINT",
-    "ALTER TABLE runs ADD COLUMN spent_at_start BIGINT",
-    "ALTER TABLE attempts ADD COLUMN request_key VARCHAR(64)",
-    "ALTER TABLE attempts ADD COLUMN reused_key VARCHAR(64)",
-    "ALTER TABLE attempts ADD COLUMN reused_attempt INTEGER",
-    "CREATE INDEX ix_attempts_request_key ON attempts (request_key)",
-)
 
 
 def open_engine(url: str) -> sa.Engine:
@@ -45,8 +36,7 @@ def open_engine(url: str) -> sa.Engine:
     try:
         engine = _sqlite(address) if address.drivername == "sqlite" else _postgresql(address)
         with engine.begin() as connection:
-            metadata.create_all(connection)
-            version = _upgraded(connection)
+            version = upgrades.prepare(connection)
     except ModuleNotFoundError as error:
         raise LedgerError(
             f"the ledger {name} needs a database driver that is not installed: {error.name}",
@@ -92,20 +82,6 @@ def _address(url: str) -> sa.URL:
             hint="Give sqlite:///out/ledger.db or postgresql+psycopg://user:password@host/database.",
         )
     return address
-
-
-def _upgraded(connection: sa.Connection) -> int:
-    """The schema's version, after an older one was upgraded."""
-    version: int | None = connection.scalar(sa.select(about.c.schema_version))
-    if version is None:
-        connection.execute(about.insert().values(schema_version=SCHEMA_VERSION))
-        return SCHEMA_VERSION
-    if version == 1:
-        for statement in _SINCE_1:
-            connection.exec_driver_sql(statement)
-        connection.execute(about.update().values(schema_version=SCHEMA_VERSION))
-        return SCHEMA_VERSION
-    return version
 
 
 def _sqlite(address: sa.URL) -> sa.Engine:

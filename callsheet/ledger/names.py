@@ -1,4 +1,8 @@
-"""The names of files in storage: no two files of the ledger have the same. It does not look into storage."""
+"""The names of files in storage: no two files of the ledger have the same. It does not look into storage.
+
+Names that differ only in case, or in how an accent is encoded, are the same name: on many disks they are one
+file.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +12,11 @@ import sqlalchemy as sa
 
 from callsheet.ledger.tables import media
 from callsheet.records import Attempt
+from callsheet.storage.names import folded
+
+_TAKEN = sa.select(sa.literal(1)).where(
+    media.c.storage == sa.bindparam("the_storage"), media.c.folded_name == sa.bindparam("the_name")
+)
 
 
 def other_name(name: str, attempt: Attempt, index: int) -> str:
@@ -24,5 +33,5 @@ def other_name(name: str, attempt: Attempt, index: int) -> str:
 
 def free_name(connection: sa.Connection, storage: str, name: str, attempt: Attempt, index: int) -> str:
     """`name`, or the other name of the file where the ledger has a file of that name in `storage`."""
-    taken = sa.select(media.c.name).where(media.c.storage == storage, media.c.name == name)
-    return other_name(name, attempt, index) if connection.scalar(taken) else name
+    taken = connection.scalar(_TAKEN, {"the_storage": storage, "the_name": folded(name)})
+    return other_name(name, attempt, index) if taken else name

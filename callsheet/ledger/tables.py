@@ -13,7 +13,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.engine import Dialect
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 _MICRO = Decimal(1_000_000)
 
 
@@ -61,8 +61,12 @@ runs = sa.Table(
     metadata,
     sa.Column("id", sa.String(36), primary_key=True),
     sa.Column("batch", sa.Text, nullable=False, index=True),
+    # Where it runs: the machine (and the container), its start, the process and its start. Both starts are
+    # empty where the system does not tell them.
     sa.Column("host", sa.Text, nullable=False),
+    sa.Column("boot", sa.Text),
     sa.Column("pid", sa.Integer, nullable=False),
+    sa.Column("process_start", sa.Text),
     sa.Column("started_at", Moment, nullable=False),
     sa.Column("lease_until", Moment, nullable=False),
     sa.Column("ended_at", Moment),
@@ -96,7 +100,7 @@ attempts = sa.Table(
     sa.Column("generation_id", sa.Text),
     sa.Column("error_code", sa.Text),
     sa.Column("error_message", sa.Text),
-    sa.Column("submitted_at", Moment),
+    sa.Column("submitted_at", Moment, index=True),
     sa.Column("finished_at", Moment),
     # The sha256 of the request as sent and the sample's number: what other batches find it by.
     sa.Column("request_key", sa.String(64), index=True),
@@ -114,6 +118,8 @@ media = sa.Table(
     sa.Column("index", sa.Integer, primary_key=True),
     sa.Column("storage", sa.Text, nullable=False),
     sa.Column("name", sa.Text, nullable=False),
+    # `name` as file systems compare it that ignore case. Empty for an older file that shares it with another.
+    sa.Column("folded_name", sa.Text),
     sa.Column("source_url", sa.Text, nullable=False),
     sa.Column("mime_type", sa.Text, nullable=False),
     sa.Column("width", sa.Integer),
@@ -127,7 +133,16 @@ media = sa.Table(
     sa.Column("bytes", sa.BigInteger),
     sa.Column("stored_at", Moment),
     sa.Column("lost_at", Moment),
-    sa.UniqueConstraint("storage", "name"),
+    sa.Index("media_by_folded_name", "storage", "folded_name", unique=True),
+)
+
+# The service that a batch belongs to.
+batches = sa.Table(
+    "batches",
+    metadata,
+    sa.Column("batch", sa.Text, primary_key=True),
+    sa.Column("service", sa.Text, nullable=False),
+    sa.Column("bound_at", Moment, nullable=False),
 )
 
 # A row for every attempt that was in doubt and that a person has settled.

@@ -19,6 +19,7 @@ from callsheet.ledger.names import free_name
 from callsheet.ledger.policy import NOT_CHARGED
 from callsheet.ledger.tables import attempts, media, settlements
 from callsheet.records import Attempt, Doubt, File, Generation, State, StoredFile
+from callsheet.storage.names import folded
 
 _BEFORE: dict[State, tuple[State, ...]] = {
     State.PLANNED: (State.SUBMITTING,),
@@ -112,6 +113,7 @@ def generated(
             "index": index,
             "storage": storage,
             "name": name,
+            "folded_name": folded(name),
             "source_url": item.url,
         }
         connection.execute(media.insert(), row)
@@ -126,7 +128,7 @@ def refreshed(connection: sa.Connection, file: File, source_url: str, deletes_at
 
 def renamed(connection: sa.Connection, file: File, name: str) -> None:
     """The file's name is taken in storage by other bytes; `name` is used instead."""
-    connection.execute(_FILE, _the_file(file) | {"name": name})
+    connection.execute(_FILE, _the_file(file) | {"name": name, "folded_name": folded(name)})
 
 
 def stored(connection: sa.Connection, run_id: str, file: File, copy: StoredFile) -> State | None:

@@ -19,6 +19,7 @@ from callsheet.errors import LedgerError
 from callsheet.ledger import queries
 from callsheet.ledger.databases import open_engine
 from callsheet.ledger.ledger import Ledger
+from callsheet.ledger.names import other_name
 from callsheet.ledger.policy import Policy
 from callsheet.ledger.tables import runs
 from callsheet.records import Generation, Job, Media, ModelType, Price, State, StoredFile, Usage
@@ -345,6 +346,31 @@ def test_two_files_never_share_a_name(url: str) -> None:
     asyncio.run(scenario())
 
 
+@pytest.mark.parametrize("second", ["SAME.png", "Same.PNG", "e\u0301.png", "STRASSE.png"])
+def test_names_that_differ_only_in_case_or_encoding_are_one_name(url: str, second: str) -> None:
+    """On the disks of macOS and Windows they are one file."""
+
+    async def scenario() -> None:
+        async with buyer(url) as ledger:
+            taken = ["same.png", "\u00e9.png", "straße.png"]
+            one, *others = [job(str(number)) for number in range(4)]
+            reserved, _ = await reserve(ledger, *others, one)
+            names = []
+            for (job_, attempt), name in zip(reserved, [*taken, second], strict=True):
+                await ledger.intend(attempt)
+                [file] = await ledger.generated(attempt, generation(job_.row_id), [name], "out")
+                names.append(file.name)
+            assert names[:3] == taken
+            assert names[3] == other_name(second, reserved[3][1], 0)
+            await ledger.renamed(file, "Another.png")
+            [(_, last)], _ = await reserve(ledger, job("last"))
+            await ledger.intend(last)
+            [file] = await ledger.generated(last, generation("last"), ["another.png"], "out")
+            assert file.name == other_name("another.png", last, 0)
+
+    asyncio.run(scenario())
+
+
 def test_the_files_of_one_answer_never_share_a_name_either(url: str) -> None:
     async def scenario() -> None:
         async with buyer(url) as ledger:
@@ -428,39 +454,6 @@ def test_a_ledgers_password_stays_out_of_messages(url: str) -> None:
     with pytest.raises(LedgerError) as caught:
         asyncio.run(Ledger.open(url, "b"))
     assert "secret" not in caught.value.message + caught.value.hint
-
-
-def test_a_ledger_of_the_schema_before_is_extended_and_forgets_nothing(url: str) -> None:
-    async def scenario() -> None:
-        async with buyer(url) as ledger:
-            await reserve(ledger, job("one"))
-            await ledger.end_run()
-        _execute(
-            url,
-            "DROP TABLE settlements",
-            *(f"ALTER TABLE runs DROP COLUMN {name}" for name in ("balance_at_start", "spent_at_start")),
-            "DROP INDEX ix_attempts_request_key",
-            *(
-                f"ALTER TABLE attempts DROP COLUMN {name}"
-                for name in ("request_key", "reused_key", "reused_attempt")
-            ),
-            "UPDATE about SET schema_version = 1",
-        )
-        async with buyer(url, balance="1.0") as ledger:
-            assert await state_of(ledger, job("one")) is State.PLANNED
-        _execute(url, "UPDATE about SET schema_version = 99")
-        with pytest.raises(LedgerError, match="version 99"):
-            await Ledger.open(url, "b")
-
-    asyncio.run(scenario())
-
-
-def _execute(url: str, *statements: str) -> None:
-    engine = sa.create_engine(url)
-    with engine.begin() as connection:
-        for statement in statements:
-            connection.exec_driver_sql(statement)
-    engine.dispose()
 
 
 def test_a_settled_doubt_is_settled_once_and_all_or_none_are(url: str) -> None:

@@ -1,0 +1,79 @@
+"""Creates the ledger's tables in a new database, and upgrades those of an older Callsheet.
+
+An upgrade only adds: an older Callsheet that has the ledger open can go on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+import sqlalchemy as sa
+
+from callsheet.ledger.tables import SCHEMA_VERSION, about, media, metadata
+from callsheet.storage.names import folded
+
+_PAGE = 5_000  # rows that are read and updated at once
+
+# By version, what the next one added to existing tables.
+_ADDITIONS: dict[int, tuple[str, ...]] = {
+    1: (
+        "ALTER TABLE runs ADD COLUMN balance_at_start BIGINT",
+        "ALTER TABLE runs ADD COLUMN spent_at_start BIGINT",
+        "ALTER TABLE attempts ADD COLUMN request_key VARCHAR(64)",
+        "ALTER TABLE attempts ADD COLUMN reused_key VARCHAR(64)",
+        "ALTER TABLE attempts ADD COLUMN reused_attempt INTEGER",
+        "CREATE INDEX ix_attempts_request_key ON attempts (request_key)",
+    ),
+    2: (
+        "ALTER TABLE runs ADD COLUMN boot TEXT",
+        "ALTER TABLE runs ADD COLUMN process_start TEXT",
+        "ALTER TABLE media ADD COLUMN folded_name TEXT",
+        "CREATE INDEX ix_attempts_submitted_at ON attempts (submitted_at)",
+    ),
+}
+
+
+def is_ledger(tables: Collection[str], columns_of_about: Collection[str]) -> bool:
+    """Whether a database with these tables is a ledger, of whatever version."""
+    return {"about", "runs", "attempts", "media"} <= set(tables) and "schema_version" in columns_of_about
+
+
+def prepare(connection: sa.Connection) -> int:
+    """Creates or upgrades the tables; returns the schema's version.
+
+    A version that is newer than `SCHEMA_VERSION` is left as it is.
+    """
+    there = sa.inspect(connection).has_table("about")
+    version: int | None = connection.scalar(sa.select(about.c.schema_version)) if there else None
+    if version is None:
+        metadata.create_all(connection)
+        connection.execute(about.insert().values(schema_version=SCHEMA_VERSION))
+        return SCHEMA_VERSION
+    if version < SCHEMA_VERSION:
+        metadata.create_all(connection)
+        for old in range(version, SCHEMA_VERSION):
+            for statement in _ADDITIONS[old]:
+                connection.exec_driver_sql(statement)
+        _fold_names(connection)
+        connection.execute(about.update().values(schema_version=SCHEMA_VERSION))
+    return max(version, SCHEMA_VERSION)
+
+
+def _fold_names(connection: sa.Connection) -> None:
+    """Fills `folded_name`. Of several files whose names differ only in case, only the first one gets it."""
+    key = (media.c.job_key, media.c.attempt, media.c.index)
+    page = sa.select(*key, media.c.name).order_by(*key).limit(_PAGE)
+    update = media.update().where(*(column == sa.bindparam(f"the_{column.name}") for column in key))
+    rows = connection.execute(page).all()
+    while rows:
+        values = [
+            {"the_job_key": job_key, "the_attempt": attempt, "the_index": index, "folded": folded(name)}
+            for job_key, attempt, index, name in rows
+        ]
+        connection.execute(update.values(folded_name=sa.bindparam("folded")), values)
+        rows = connection.execute(page.where(sa.tuple_(*key) > sa.tuple_(*rows[-1][:3]))).all()
+    position = sa.func.row_number().over(partition_by=(media.c.storage, media.c.folded_name), order_by=key)
+    numbered = sa.select(*key, position.label("position")).subquery()
+    later = sa.select(*(numbered.c[column.name] for column in key)).where(numbered.c.position > 1)
+    connection.execute(media.update().where(sa.tuple_(*key).in_(later)).values(folded_name=None))
+    connection.exec_driver_sql("CREATE UNIQUE INDEX media_by_folded_name ON media (storage, folded_name)")
