@@ -67,3 +67,14 @@ def test_every_link_between_the_documents_leads_to_a_file() -> None:
         if not (page.parent / target).exists()
     ]
     assert dead == []
+
+
+def test_every_path_of_the_repository_that_a_document_names_exists() -> None:
+    folders = "callsheet|flows|tasks|backlot|tests|docs|configs|benchmarks"
+    missing = [
+        (str(page.relative_to(ROOT)), path)
+        for page in [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")]
+        for path in re.findall(rf"`((?:{folders})/[\w./-]+)`", page.read_text("utf-8"))
+        if not (ROOT / path).exists()
+    ]
+    assert missing == []
