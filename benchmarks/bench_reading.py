@@ -1,11 +1,11 @@
-"""How long a batch takes from its file to its priced plan, and in how much memory, as ratios to bare polars.
+"""Time and memory from a batch file to its priced plan, as ratios to bare polars.
 
     python benchmarks/bench_reading.py [--rows N]
 
-The same rows as CSV (quoted prompts with commas) and as Parquet. Bare polars scans the file, joins the rates
-and sums: it neither checks, nor keys, nor writes anything. Each measurement is a process of its own, best of
-three. Three lines bound what can be had at all: reading every column alone, the SHA-256 of the requests alone
-and writing the plan alone, which no plan that is keyed and frozen does without. Last, `callsheet quote` of
+The same rows are measured as CSV (quoted prompts with commas) and as Parquet. Bare polars scans the file,
+joins the rates and sums: it does not check, key or write anything. Each measurement runs in its own
+process, best of three. A lower bound is measured too: reading every column, the SHA-256 of the requests,
+and writing the plan, each alone; every frozen plan with keys needs these. Last comes `callsheet quote` of
 1,000 rows from the shell, start-up included, against a backlot.
 """
 
@@ -45,7 +45,7 @@ WORDS = ["harbour", "orchard", "workshop", "desert", "lantern", "violin", "marke
 
 
 def rows(count: int) -> pl.DataFrame:
-    """A batch in which no two prompts are alike, and a fifth has a comma."""
+    """A batch in which all prompts differ, and a fifth have a comma."""
     at = pl.int_range(count)
     words = pl.Series(WORDS)
 
@@ -64,16 +64,16 @@ def rows(count: int) -> pl.DataFrame:
         sku=pl.format("K-{}", at % 977),
     )  # fmt: skip
     video = pl.col("model") == "reel-1"
-    still = pl.when(pl.col("second") == 1).then(pl.lit("2K")).otherwise(pl.lit("1K"))
-    reel = pl.when(pl.col("second") == 1).then(pl.lit("1080p")).otherwise(pl.lit("720p"))
+    image_size = pl.when(pl.col("second") == 1).then(pl.lit("2K")).otherwise(pl.lit("1K"))
+    video_size = pl.when(pl.col("second") == 1).then(pl.lit("1080p")).otherwise(pl.lit("720p"))
     return table.with_columns(
-        resolution=pl.when(video).then(reel).otherwise(still),
+        resolution=pl.when(video).then(video_size).otherwise(image_size),
         duration=pl.when(video).then(5 + 5 * pl.col("second")),
     ).drop("second")
 
 
 def total(count: int) -> Decimal:
-    """What `rows(count)` cost, one row at a time."""
+    """The price of `rows(count)`, computed one row at a time."""
     price = Decimal(0)
     for at in range(count):
         model, second = MODELS[at % 4], at // 4 % 2
@@ -99,7 +99,7 @@ def planned(path: str) -> Decimal:
         video = name == "reel-1"
         unit = {"sound": "sound_off" if video else "not_applicable"}
         unit["billable_unit"] = "video_second" if video else "image"
-        rates = [{"resolution": each, "unit_price": RATES[name, each], **unit} for each in resolutions]
+        rates = [{"resolution": size, "unit_price": RATES[name, size], **unit} for size in resolutions]
         catalogue[name] = Model.model_validate(
             {
                 "id": name,
@@ -113,10 +113,10 @@ def planned(path: str) -> Decimal:
     service = {"base_url": "http://127.0.0.1:1"}
     settings = Settings.model_validate({"batch": "bench", "service": service, "input": {"path": path}})
     target = Path(path).with_suffix(".plan.parquet")
-    made = plan.make_plan(batches.read(settings), catalogue, settings, target, now=datetime.now(UTC))
-    if made.rejects.height:
-        raise SystemExit(f"{made.rejects}")
-    return made.quoted
+    priced = plan.make_plan(batches.read(settings), catalogue, settings, target, now=datetime.now(UTC))
+    if priced.rejects.height:
+        raise SystemExit(f"{priced.rejects}")
+    return priced.quoted
 
 
 def columns(path: str) -> Decimal:
@@ -127,7 +127,7 @@ def columns(path: str) -> Decimal:
 
 
 def hashed(path: str) -> Decimal:
-    """SHA-256 of what a plan's keys are made of, and nothing else."""
+    """The SHA-256 of each request of the plan, and nothing else."""
     requests = pl.read_parquet(Path(path).with_suffix(".plan.parquet"), columns=["request"])
     start = time.perf_counter()
     requests.select(sha256(pl.col("request")))
@@ -142,8 +142,8 @@ def written(path: str) -> Decimal:
     return Decimal(time.perf_counter() - start)
 
 
-def made(path: str) -> Decimal:
-    """The batch file itself, of as many rows as its name says."""
+def generated(path: str) -> Decimal:
+    """Writes the batch file, with the number of rows that its name has."""
     table = rows(int(Path(path).stem))
     if path.endswith("csv"):
         table.write_csv(path)
@@ -152,7 +152,7 @@ def made(path: str) -> Decimal:
     return Decimal(table.height)
 
 
-PARTS = {each.__name__: each for each in (made, bare, planned, columns, hashed, written)}
+PARTS = {function.__name__: function for function in (generated, bare, planned, columns, hashed, written)}
 
 
 def part(name: str, path: str) -> None:
@@ -166,9 +166,9 @@ def part(name: str, path: str) -> None:
 
 
 def measured(name: str, path: Path, times: int = 3) -> tuple[float, float, set[Decimal]]:
-    """The best seconds, the most megabytes, and the answers of some processes.
+    """The least seconds, the most megabytes, and the answers of some processes.
 
-    This process stays small, because Linux counts its size to those that it starts.
+    This process stays small, because Linux counts its size for the processes that it starts.
     """
     command = [sys.executable, __file__, "--part", name, str(path)]
     runs = [json.loads(subprocess.run(command, check=True, capture_output=True).stdout) for _ in range(times)]
@@ -177,7 +177,7 @@ def measured(name: str, path: Path, times: int = 3) -> tuple[float, float, set[D
 
 
 def from_the_shell(folder: Path) -> float:
-    """Seconds of `callsheet quote` for 1,000 rows, the best of five."""
+    """The least seconds of `callsheet quote` for 1,000 rows, of five tries."""
     from backlot.server import spawn
 
     rows(1_000).write_csv(folder / "thousand.csv")
@@ -199,22 +199,22 @@ def from_the_shell(folder: Path) -> float:
 
 
 def report(folder: Path, count: int, ending: str, right: Decimal) -> None:
-    """Measures one kind of file, and prints it."""
+    """Measures one file format, and prints the figures."""
     path, tenth = folder / f"{count}.{ending}", folder / f"{count // 10}.{ending}"
-    for each in (path, tenth):
-        measured("made", each, times=1)
+    for file in (path, tenth):
+        measured("generated", file, times=1)
     bare_seconds, bare_mb, bare_total = measured("bare", path)
     seconds, mb, quoted = measured("planned", path)
     _, tenth_mb, _ = measured("planned", tenth)
     if not quoted == bare_total == {right}:
-        raise SystemExit(f"{quoted} was quoted, polars says {bare_total}, and {right} is right")
+        raise SystemExit(f"quoted {quoted}, polars has {bare_total}, and the right price is {right}")
     print(f"{count:,} rows of {ending}, {path.stat().st_size / 1e6:.0f} MB; quoted {right} USD, exactly")
     print(f"  bare polars scan, join, sum    {bare_seconds:6.2f} s {bare_mb:6.0f} MB")
     print(f"  read, check, key, price, write {seconds:6.2f} s {mb:6.0f} MB {seconds / bare_seconds:7.1f} x")
     bounds = {part.__name__: min(measured(part.__name__, path)[2]) for part in (columns, hashed, written)}
     floor = float(sum(bounds.values()))
-    alone = ", ".join(f"{name} {each:.2f} s" for name, each in bounds.items())
-    print(f"  the least: {alone} {floor / bare_seconds:14.1f} x")
+    alone = ", ".join(f"{name} {seconds:.2f} s" for name, seconds in bounds.items())
+    print(f"  lower bound: {alone} {floor / bare_seconds:14.1f} x")
     print(f"  ten times the rows take        {mb / tenth_mb:6.2f} x the memory of {tenth_mb:.0f} MB")
 
 
@@ -222,14 +222,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--part", nargs=2, metavar=("PART", "FILE"), help=argparse.SUPPRESS)
-    given = parser.parse_args()
-    if given.part:
-        part(*given.part)
+    arguments = parser.parse_args()
+    if arguments.part:
+        part(*arguments.part)
         return
     with tempfile.TemporaryDirectory(prefix="callsheet-") as name:
-        folder, right = Path(name), total(given.rows)
+        folder, right = Path(name), total(arguments.rows)
         for ending in ("csv", "parquet"):
-            report(folder, given.rows, ending, right)
+            report(folder, arguments.rows, ending, right)
         print(f"callsheet quote of 1,000 rows, from the shell: {from_the_shell(folder):.2f} s")
 
 

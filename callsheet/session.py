@@ -28,7 +28,7 @@ from callsheet.errors import CallsheetError, ConfigError, Interrupted, LedgerErr
 from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.waits import waits
 from callsheet.limits.breaker import Breaker
-from callsheet.limits.limits import Learned, Limits
+from callsheet.limits.turns import Learned, Limits
 from callsheet.media_types import extension
 from callsheet.pricing.plan import Plan
 from callsheet.pricing.planning import work_folder

@@ -27,7 +27,7 @@ from callsheet.errors import (
     ServiceError,
     Stop,
 )
-from callsheet.limits.limits import Turn
+from callsheet.limits.turns import Turn
 from callsheet.pricing import references
 from callsheet.pricing.quote import policy_of
 from callsheet.records import Attempt, File, Job, ModelType

@@ -1,5 +1,7 @@
 """When the next submission may leave, learned from the service's answers (INTERFACE 8).
 
-It sends nothing and reads no response body; time comes from a clock that is passed in. Begin with
-`limits.py`; `pace.py` counts requests per window, and `breaker.py` pauses the buying while the service fails.
+Begin with `turns.py`: a `Turn` is the permission for one submission, and `Limits` gives them out.
+`pace.py` counts requests per window, `lanes.py` counts generations at work, and `breaker.py` pauses the
+buying while the service fails. Nothing here sends a request or reads a body, and all time comes from a clock
+that is passed in.
 """

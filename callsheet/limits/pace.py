@@ -1,15 +1,15 @@
-"""How many requests of one type may be sent now: a window's count, learned from answers (INTERFACE 8).
+"""How many requests of one type may be sent now: a count per window, learned from answers (INTERFACE 8).
 
-Plain state: it is told the time, never waits and never sends. `callsheet.limits` is what waits for it.
+Plain state: it never waits and never sends. `turns.py` passes the time in and waits.
 
-The interface names a window of 60 seconds and does not say how it moves; the answers show it:
+The interface names a window of 60 seconds and does not define how it moves. The answers show it:
 
-- fixed: the count starts anew at `X-RateLimit-Reset`, and then a whole window may be sent at once;
+- fixed: the count restarts at `X-RateLimit-Reset`, and then a whole window may be sent at once;
 - sliding: each request counts for 60 seconds;
 - bucket: the count falls steadily.
 
-Until then the most careful reading is followed, sliding, and one request alone goes past a reset to see what
-the window does there.
+Until the shape is known, the most careful one is assumed, sliding. Only one request at a time goes past a
+reset, to see what the count is then.
 """
 
 from __future__ import annotations
@@ -22,12 +22,13 @@ from itertools import groupby
 from typing import TypedDict
 
 WINDOW = 60.0  # seconds (INTERFACE 8)
-PAD = 0.25  # seconds by which a request may count later than it left
-KEEPS = WINDOW + PAD  # seconds after its leaving for which a request may count
-TICK = 0.001  # seconds that are waited at the least, whatever the rounding
-SAME = 2  # seconds by which the resets of one window may differ: rounding
-SHORTEST = 5.0  # seconds: a reset that is never further off is not a window's but a bucket's next token's
-UNTOLD = 60  # requests of a type that may leave before the first answer tells its limit
+LATE = 0.25  # seconds by which the service may count a request later than it left
+COUNTED_FOR = WINDOW + LATE  # seconds after it left during which a request may count
+SHORTEST_WAIT = 0.001  # seconds, so that rounding never makes a wait of 0
+SAME_RESET = 2  # seconds by which two resets of one window may differ, because of rounding
+EARLY = 3  # seconds: a reset that moves this long before it is due shows that the window is not fixed
+SHORTEST_WINDOW = 5.0  # seconds; a reset that is nearer is not a window's end, but the next token of a bucket
+BEFORE_FIRST_ANSWER = 60  # requests of a type that may leave before an answer has its limit
 
 
 class Shape(StrEnum):
@@ -40,9 +41,10 @@ class Shape(StrEnum):
 
 
 class Window(TypedDict):
-    """What is remembered of one type's pace, with `margin` in seconds.
+    """The window of one type, as it is remembered between runs. `margin` is in seconds.
 
-    `reset` is by the service's clock; `sent` are pairs of a Unix second by ours and how many left before it.
+    `reset` is by the service's clock. `sent` has pairs: a Unix second by our clock, and how many requests
+    left in it.
     """
 
     limit: int
@@ -55,9 +57,10 @@ class Window(TypedDict):
 
 @dataclass(frozen=True, slots=True)
 class Send:
-    """A request that left at `at`, when the service had answered `counted` of those of the last 58 seconds.
+    """A request that left at the moment `at`.
 
-    Unless its window forgets, a service that answers this one counts at least these.
+    `counted` requests of the last 58 seconds were answered by then, so the service's count for this one is at
+    least that, unless its window forgets earlier.
     """
 
     at: float
@@ -75,151 +78,193 @@ class Count:
 
 @dataclass(slots=True, eq=False)
 class Pace:
-    """Requests of one type per window. Moments are in monotonic seconds; only `reset` is the service's."""
+    """Requests of one type per window. All moments are in monotonic seconds; only `reset` is the service's.
+
+    Attributes:
+        cap: requests per window that the config allows this run; None for no limit.
+        limit: requests per window that the service allows; None until an answer tells.
+        shape: how the window moves.
+        margin: seconds after a reset until a request certainly counts in the next window.
+        reset: the end of the current window, by the service's clock.
+        answered: an answer has come, with or without a limit.
+    """
 
     cap: int | None = None
     limit: int | None = None
     shape: Shape = Shape.UNKNOWN
-    margin: float = 1.05  # seconds after a reset until a request is sure to count in the next window
+    margin: float = 1.05
     reset: int | None = None
-    told: bool = False  # some answer has come, with or without a limit
+    answered: bool = False
     _count: Count | None = None  # from the last send that has an answer
-    _held_until: float = -math.inf
-    _refusals: int = 0  # rounds of 429 since the last accepted send
-    _rolls: bool = False  # a reset has moved before it was due: the window is not fixed
-    _begins: float = -math.inf  # sends after this moment count in the current fixed window
-    _others: int = 0  # requests of others that are certain to count in it
-    _log: list[float] = field(default_factory=list)  # when sends left that may count, oldest first
-    _flying: int = 0  # sends without an answer
+    _hold_until: float = -math.inf
+    _holds: int = 0  # rounds of 429 since the last accepted send
+    _resets_early: bool = False  # a reset has moved before it was due: the window is not fixed
+    _window_begins: float = -math.inf  # sends after this moment count in the current fixed window
+    _used_by_others: int = 0  # requests that count in it for certain and are not this run's
+    _sends: list[float] = field(default_factory=list)  # moments of the sends that may count, oldest first
+    _unanswered: int = 0
 
     def wait(self, now: float) -> float:
-        """Seconds until one more may be sent; 0 for now, infinity if only an answer can tell."""
-        if now < self._held_until:
-            return self._held_until - now
+        """Seconds until one more may be sent: 0 for now, infinity if only an answer can tell."""
+        if now < self._hold_until:
+            return self._hold_until - now
         own = self._own_used(now)
         limit = self.limit
-        if limit is None and self.cap is None and not self.told:
-            limit = UNTOLD
-        fits = limit is None or self._used(now, own) < limit or self._may_look(now)
+        if limit is None and self.cap is None and not self.answered:
+            limit = BEFORE_FIRST_ANSWER
+        fits = limit is None or self._used(now, own) < limit or self._may_test_reset(now)
         if fits and (self.cap is None or own < self.cap):
             return 0.0
-        return self._next_room(now) - now
+        return self._next_chance(now) - now
 
     def send(self, now: float) -> Send:
-        """Count one that leaves now."""
-        counted = max(0, self._sent_after(now - WINDOW + SAME) - self._flying)
-        del self._log[: bisect_right(self._log, now - 2 * WINDOW)]
-        self._log.append(max(now, self._log[-1] + 1e-6) if self._log else now)  # no two at the same moment
-        self._flying += 1
-        return Send(self._log[-1], counted)
+        """Counts a request that leaves now."""
+        counted = max(0, self._sent_after(now - WINDOW + SAME_RESET) - self._unanswered)
+        del self._sends[: bisect_right(self._sends, now - 2 * WINDOW)]
+        # No two at the same moment, so that each can be found again.
+        self._sends.append(max(now, self._sends[-1] + 1e-6) if self._sends else now)
+        self._unanswered += 1
+        return Send(self._sends[-1], counted)
+
+    # ---- what an answer shows
 
     def learn(self, send: Send, limit: int, remaining: int, reset: int, ends: float) -> None:
-        """Take in an answer's headers, where `ends` is the moment of `reset`. Answers come in any order."""
-        used = max(0, limit - remaining)
+        """Takes in an answer's headers. Answers may come in any order.
+
+        Args:
+            send: the request that was answered.
+            limit: requests per window.
+            remaining: requests left in it.
+            reset: its end by the service's clock.
+            ends: the same moment in monotonic seconds.
+        """
         if self.reset is None:
             self.reset = reset
-        elif reset < self.reset - SAME and not self._rolls:
-            self._begins = max(self._begins, send.at)  # it counted in the window before
+        if self._of_earlier_window(reset):
+            self._window_begins = max(self._window_begins, send.at)  # so it does not count in this one
             return
-        moved = abs(reset - self.reset) > SAME
-        if self._count and send.at < self._count.at and (self._rolls or not moved):
-            return  # a later send has told more
+        moved = abs(reset - self.reset) > SAME_RESET
+        if self._outdated(send, moved):
+            return
+        used = max(0, limit - remaining)
         if moved:
-            self._turn_over(send, used, limit, reset, ends)
+            self._begin_window(send, reset)
+            self._learn_shape(send, used, limit, ends)
         self.limit, self._count = limit, Count(send.at, used, ends)
 
-    def _turn_over(self, send: Send, used: int, limit: int, reset: int, ends: float) -> None:
-        """The reset has moved: the count shows which shape the window has."""
+    def _of_earlier_window(self, reset: int) -> bool:
+        """Whether an answer is of a window before the current one. Only a reset that is never early tells."""
+        return self.reset is not None and reset < self.reset - SAME_RESET and not self._resets_early
+
+    def _outdated(self, send: Send, moved: bool) -> bool:
+        """Whether a later send of the same window has an answer already."""
+        later = self._count is not None and send.at < self._count.at
+        return later and (self._resets_early or not moved)
+
+    def _begin_window(self, send: Send, reset: int) -> None:
+        """The reset has moved, so another window has begun."""
         ended, last = (self._count.ends, self._count.at) if self._count else (-math.inf, -math.inf)
-        self._rolls = self._rolls or send.at < ended - 3
-        self.reset, self._others, self._begins = reset, 0, max(ended - SAME, min(last, ended))
-        if used < send.counted - 1:  # it has forgotten some: most of them at once, or a few at a time?
-            anew = used - self._sent_after(self._begins) < send.counted / 2
-            fixed = anew and not self._rolls and ends - send.at > SHORTEST
+        self._resets_early = self._resets_early or send.at < ended - EARLY
+        self._window_begins = max(ended - SAME_RESET, min(last, ended))
+        self._used_by_others = 0
+        self.reset = reset
+
+    def _learn_shape(self, send: Send, used: int, limit: int, ends: float) -> None:
+        """Learns from the count after a reset: has the window forgotten all sends, a few, or none?"""
+        if used < send.counted - 1:
+            forgot_most = used - self._sent_after(self._window_begins) < send.counted / 2
+            long_enough = ends - send.at > SHORTEST_WINDOW
+            fixed = forgot_most and long_enough and not self._resets_early
             self.shape = Shape.FIXED if fixed else Shape.BUCKET
-        elif self.shape is not Shape.BUCKET and (self._rolls or send.counted > limit / 4):
+        elif self.shape is not Shape.BUCKET and (self._resets_early or send.counted > limit / 4):
             self.shape = Shape.SLIDING
 
     def hold(self, send: Send, now: float, retry_after: float) -> None:
-        """429 with `Retry-After`: wait as told, and twice as long each time that this was not enough."""
+        """429 with `Retry-After`: waits that long, and twice as long each time that it was not enough."""
         count = self._count
-        if count and count.at == send.at >= count.ends and not self._rolls:
-            # It left after the reset and yet met the old window: the clocks differ by that much.
+        if count and count.at == send.at >= count.ends and not self._resets_early:
+            # It left after the reset and still met the old window: the clocks differ by that much.
             self.margin = min(max(self.margin, now + retry_after - count.ends), WINDOW)
-        if send.at >= self._held_until:
-            self._refusals += 1
-        seconds = max(retry_after, 1.0) * min(2 ** (self._refusals - 1), WINDOW)
-        self._held_until = max(self._held_until, now + seconds)
+        if send.at >= self._hold_until:
+            self._holds += 1
+        seconds = max(retry_after, 1.0) * min(2 ** (self._holds - 1), WINDOW)
+        self._hold_until = max(self._hold_until, now + seconds)
 
     def end(self, send: Send, *, counts: bool) -> None:
-        """The send is over. It does not count if it never left or was refused by a 429."""
-        self._flying -= 1
+        """The send is over. It does not count if it never left, or was refused with a 429."""
+        self._unanswered -= 1
         if counts:
-            self._refusals = 0
-        elif send.at in self._log:  # else it left so long ago that it is forgotten already
-            self._log.remove(send.at)
+            self._holds = 0
+        elif send.at in self._sends:  # after minutes it may have been removed already
+            self._sends.remove(send.at)
+
+    # ---- between runs
 
     def remember(self, now: float, unix: float) -> Window | None:
-        """What the next run should know, at our own Unix time; None if no answer has told a limit."""
+        """The window for the next run, at our own Unix time `unix`; None if no answer has had a limit."""
         if self.limit is None or self.reset is None:
             return None
-        recent = (math.ceil(at - now + unix) for at in self._log if at > now - KEEPS)
+        seconds = (math.ceil(at - now + unix) for at in self._sends if at > now - COUNTED_FOR)
         return Window(
             limit=self.limit,
             used=math.ceil(self._used(now, self._own_used(now))),
             reset=self.reset,
             shape=self.shape,
             margin=self.margin,
-            sent=[[second, len(list(sends))] for second, sends in groupby(recent)],
+            sent=[[second, len(list(sends))] for second, sends in groupby(seconds)],
         )
 
     def recall(self, window: Window, now: float, unix: float, ends: float) -> None:
-        """Begin with what an earlier run has learned, where `ends` is the moment of its reset."""
+        """Begins with the window of an earlier run, whose reset is at the moment `ends`."""
         self.limit, self.reset = window["limit"], window["reset"]
         self.shape, self.margin = Shape(window["shape"]), window["margin"]
         self._count = Count(now, window["used"], ends)
-        self._log = [min(second - unix, 0.0) + now for second, sends in window["sent"] for _ in range(sends)]
+        self._sends = [
+            min(second - unix, 0.0) + now for second, count in window["sent"] for _ in range(count)
+        ]
         if self.shape is Shape.FIXED:
-            self._begins, self._others = now, window["used"]
+            self._window_begins, self._used_by_others = now, window["used"]
+
+    # ---- the count at a moment
 
     def _sent_after(self, moment: float) -> int:
-        return len(self._log) - bisect_right(self._log, moment)
+        return len(self._sends) - bisect_right(self._sends, moment)
 
     def _over(self, now: float) -> bool:
-        """Whether the counted window has ended for certain."""
+        """Whether the window of the last count has ended for certain."""
         return self._count is not None and now >= self._count.ends + self.margin
 
     def _own_used(self, now: float) -> int:
-        """Our own sends that the service may be counting."""
+        """This run's sends that the service may be counting."""
         if self.shape is not Shape.FIXED or self._count is None:
-            return self._sent_after(now - KEEPS)
-        return self._sent_after(self._count.ends - SAME if self._over(now) else self._begins)
+            return self._sent_after(now - COUNTED_FOR)
+        return self._sent_after(self._count.ends - SAME_RESET if self._over(now) else self._window_begins)
 
     def _used(self, now: float, own: int) -> float:
-        """The most that the service may be counting, others' requests included."""
+        """The most that the service may be counting, other clients' requests included."""
         count = self._count
         if count is None or (self._over(now) and self.shape is not Shape.BUCKET):
             return own
         used = count.used + self._sent_after(count.at)
         if self.shape is Shape.BUCKET:
-            return math.ceil(used - max(0.0, now - count.at - PAD) * (self.limit or 0) / WINDOW)
+            return math.ceil(used - max(0.0, now - count.at - LATE) * (self.limit or 0) / WINDOW)
         if self.shape is Shape.SLIDING:
-            used -= max(0, self._sent_after(count.at - WINDOW) - self._sent_after(now - KEEPS))
-        return max(own + self._others, used)
+            used -= max(0, self._sent_after(count.at - WINDOW) - self._sent_after(now - COUNTED_FOR))
+        return max(own + self._used_by_others, used)
 
-    def _may_look(self, now: float) -> bool:
-        """Whether one send alone may go past a reset, to see what the window does there."""
+    def _may_test_reset(self, now: float) -> bool:
+        """Whether one send may go past a reset alone, to learn the window's shape."""
         ends = self._count.ends if self._count else math.inf
         return self.shape is Shape.UNKNOWN and self._over(now) and not self._sent_after(ends + self.margin)
 
-    def _next_room(self, now: float) -> float:
-        """The next moment at which there may be room without an answer."""
+    def _next_chance(self, now: float) -> float:
+        """The next moment at which the count may fall without an answer."""
         moments = [math.inf]
         if self._count and not self._over(now):
             moments.append(self._count.ends + self.margin)
         if self.shape is Shape.BUCKET and self.limit and (excess := self._used(now, 0) - self.limit + 1) > 0:
             moments.append(now + excess * WINDOW / self.limit)
         if self.shape is not Shape.FIXED:
-            oldest = bisect_right(self._log, now - KEEPS)
-            moments += [at + KEEPS for at in self._log[oldest : oldest + 1]]
-        return max(min(moments), now + TICK)
+            oldest = bisect_right(self._sends, now - COUNTED_FOR)
+            moments += [at + COUNTED_FOR for at in self._sends[oldest : oldest + 1]]
+        return max(min(moments), now + SHORTEST_WAIT)
