@@ -25,8 +25,8 @@ from pathlib import Path
 
 import polars as pl
 
-from callsheet.batches import read as batches
 from callsheet.batches.identities import sha256
+from callsheet.batches.read import read_batch
 from callsheet.config.settings import Settings
 from callsheet.pricing import plan
 from callsheet.records import Model
@@ -113,7 +113,7 @@ def planned(path: str) -> Decimal:
     service = {"base_url": "http://127.0.0.1:1"}
     settings = Settings.model_validate({"batch": "bench", "service": service, "input": {"path": path}})
     target = Path(path).with_suffix(".plan.parquet")
-    priced = plan.make_plan(batches.read(settings), catalogue, settings, target, now=datetime.now(UTC))
+    priced = plan.make_plan(read_batch(settings), catalogue, settings, target, now=datetime.now(UTC))
     if priced.rejects.height:
         raise SystemExit(f"{priced.rejects}")
     return priced.quoted

@@ -1,6 +1,6 @@
 """Cells of text -> checked values, a column at a time, and a reject for each cell that is wrong.
 
-Pure, and knows neither files nor the catalogue: what a model offers is the business of `pricing`.
+Pure. Does not know files or the catalogue: whether a model offers a value is checked by `pricing`.
 """
 
 from __future__ import annotations
@@ -13,17 +13,19 @@ import polars as pl
 from polars.datatypes import DataTypeClass
 
 LONGEST_PROMPT = 4096
-"""INTERFACE 8."""
+"""Characters (INTERFACE 8)."""
 
 MOST_SAMPLES = 10_000
-"""A slip of the keyboard in `samples` is not to become a million jobs."""
+"""Callsheet's own limit: a typing error in `samples` must not become a million jobs."""
 
 IMAGE_COLUMNS = ("images", "first_frame", "last_frame", "reference_image")
 
 WRONG = {"line": pl.Int64} | dict.fromkeys(["file", "column", "value", "reason"], pl.String)
-"""A wrong cell: its row's line and file, the column by our name, what stands there, and what is wrong."""
+"""Schema of wrong cells: the row's line, its file (null where the batch has one file), the column by our
+name, the cell's text, and why it is wrong."""
 
-_REJECT = {"line": pl.Int64} | dict.fromkeys(["column", "value", "reason"], pl.String)
+_REJECTS = {"line": pl.Int64} | dict.fromkeys(["column", "value", "reason"], pl.String)
+_LONGEST_VALUE = 80
 
 _INTEGER = r"^[+-]?[0-9]+(\.0*)?$"
 _BOOLEANS = dict.fromkeys(["true", "yes", "y", "on", "1", "1.0"], True) | dict.fromkeys(
@@ -32,29 +34,32 @@ _BOOLEANS = dict.fromkeys(["true", "yes", "y", "on", "1", "1.0"], True) | dict.f
 
 
 def integer(column: str) -> pl.Expr:
-    """Text as a whole number, also as spreadsheets write it (`5.0`); null where it is none."""
+    """Text as a whole number, also as spreadsheets write it (`5.0`); null where it is not one."""
     text = pl.col(column)
     digits = pl.when(text.str.contains(_INTEGER)).then(text.str.replace(r"\.0*$", ""))
     return digits.cast(pl.Int64, strict=False)
 
 
 def boolean(column: str) -> pl.Expr:
-    """Text as a truth value, also as spreadsheets write it (`TRUE`, `yes`, `1`); null where it is none."""
+    """Text as a boolean, also as spreadsheets write it (`TRUE`, `yes`, `1`); null where it is not one."""
     return pl.col(column).str.to_lowercase().replace_strict(_BOOLEANS, default=None, return_dtype=pl.Boolean)
 
 
-def plain(column: pl.Expr, dtype: pl.DataType | DataTypeClass) -> pl.Expr:
-    """A carried column as JSON, and so the ledger, can hold it, within lists and structs too.
+def json_value(column: pl.Expr, dtype: pl.DataType | DataTypeClass) -> pl.Expr:
+    """A column of any type as values that JSON, and so the ledger, can store; also inside lists and structs.
 
-    Times are ISO 8601 text, a decimal is its digits, bytes are base64; a float that is no number is null.
+    Dates and times become ISO 8601 text, decimals their digits, bytes base64, infinite floats and NaN null.
     """
     if isinstance(dtype, pl.Struct):
-        fields = [plain(column.struct.field(each.name), each.dtype).alias(each.name) for each in dtype.fields]
+        fields = [
+            json_value(column.struct.field(field.name), field.dtype).alias(field.name)
+            for field in dtype.fields
+        ]
         return pl.when(column.is_not_null()).then(pl.struct(fields))
     if isinstance(dtype, pl.Array):
         column, dtype = column.arr.to_list(), pl.List(dtype.inner)
     if isinstance(dtype, pl.List):
-        return column.list.eval(plain(pl.element(), dtype.inner))
+        return column.list.eval(json_value(pl.element(), dtype.inner))
     if dtype.is_temporal():
         return column.dt.to_string("iso:strict")
     if dtype.is_float():
@@ -65,39 +70,43 @@ def plain(column: pl.Expr, dtype: pl.DataType | DataTypeClass) -> pl.Expr:
 
 
 def check(cells: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Parts the rows that are sound from those with a wrong cell.
+    """Separates the correct rows from those with a wrong cell.
 
     Args:
         cells: text in `id`, `prompt`, `model`, `duration`, `samples` and `sound`, and each row's `line` and
             `file`.
 
     Returns:
-        The sound rows, with `duration` and `samples` as Int64 and `sound` as Boolean; and every wrong cell of
-        the others (see `wrong`).
+        The correct rows, with `duration` and `samples` as Int64 and `sound` as Boolean; and every wrong cell
+        of the others, with the schema `WRONG`.
     """
     values = cells.with_columns(integer("duration"), integer("samples"), boolean("sound"))
     prompt, samples = cells["prompt"].fill_null(""), values["samples"]
     checks = [
         ("prompt", prompt.str.strip_chars() == "", "the prompt is empty"),
         ("prompt", prompt.str.len_chars() > LONGEST_PROMPT, f"is longer than {LONGEST_PROMPT:,} characters"),
-        ("prompt", _with_nul(prompt), "holds a NUL character"),
-        ("id", _with_nul(cells["id"]), "holds a NUL character"),
+        ("prompt", _with_nul(prompt), "contains a NUL character"),
+        ("id", _with_nul(cells["id"]), "contains a NUL character"),
         ("model", cells["model"].is_null(), "no model is named, and input.defaults has none"),
-        ("duration", _lost("duration", cells, values), "is not a whole number of seconds"),
-        ("sound", _lost("sound", cells, values), "is neither true nor false (yes, no, 1 and 0 are read too)"),
+        ("duration", _unreadable("duration", cells, values), "is not a whole number of seconds"),
+        (
+            "sound",
+            _unreadable("sound", cells, values),
+            "is not a boolean; expected true, false, yes, no, 1 or 0",
+        ),
         (
             "samples",
-            _lost("samples", cells, values) | ~samples.is_between(1, MOST_SAMPLES).fill_null(True),
+            _unreadable("samples", cells, values) | ~samples.is_between(1, MOST_SAMPLES).fill_null(True),
             f"is not a whole number from 1 to {MOST_SAMPLES:,}",
         ),
     ]
-    unsound = pl.repeat(False, cells.height, eager=True)
-    found = [pl.DataFrame(schema=WRONG)]
-    for column, mask, reason in checks:
-        if mask.any():
-            found.append(wrong(cells.filter(mask), column, reason))
-            unsound |= mask
-    return values.filter(~unsound), pl.concat(found)
+    has_wrong_cell = pl.repeat(False, cells.height, eager=True)
+    all_wrong = [pl.DataFrame(schema=WRONG)]
+    for column, is_wrong, reason in checks:
+        if is_wrong.any():
+            all_wrong.append(wrong_cells(cells.filter(is_wrong), column, reason))
+            has_wrong_cell |= is_wrong
+    return values.filter(~has_wrong_cell), pl.concat(all_wrong)
 
 
 Value = str | int | bool | None
@@ -105,72 +114,77 @@ _Column = TypeVar("_Column", bound=str)
 
 
 def fixed_values(cells: Mapping[_Column, object]) -> dict[_Column, Value]:
-    """The config's own values for columns, checked and typed as those of a file are.
+    """Values that the config gives for columns, checked and typed like the cells of a file.
 
     Raises:
-        ValueError: one is no value for its column; it says why.
+        ValueError: a value is wrong; the message says why.
     """
     text = {column: as_text(value) for column, value in cells.items()}
     blank = dict.fromkeys(["id", "duration", "samples", "sound", "file"]) | {"prompt": "-", "model": "-"}
     row = blank | text
-    sound, bad = check(pl.DataFrame([row], schema=dict.fromkeys(row, pl.String)).with_row_index("line"))
-    if bad.height:
-        raise ValueError(bad["reason"][0])
-    return {column: sound[column][0] for column in cells}
+    rows, wrong = check(pl.DataFrame([row], schema=dict.fromkeys(row, pl.String)).with_row_index("line"))
+    if wrong.height:
+        raise ValueError(wrong["reason"][0])
+    return {column: rows[column][0] for column in cells}
 
 
 def as_text(value: object) -> str | None:
-    """A value of the config as a cell would hold it."""
+    """A value of the config as the text that a cell of a file would have; null for an empty one."""
     if isinstance(value, list):
         return json.dumps(value, ensure_ascii=False)
     return str(value).lower() if isinstance(value, bool) else str(value).strip() or None
 
 
-def wrong(rows: pl.DataFrame, column: str, reason: str) -> pl.DataFrame:
-    """The cells that these rows have in a column, all wrong for the same reason.
+def wrong_cells(rows: pl.DataFrame, column: str, reason: str) -> pl.DataFrame:
+    """The cells of a column, all of them wrong for the same reason.
 
     Args:
-        rows: `line`, `file` (null where the batch is one file) and the column itself.
-        column: the offending column.
-        reason: what is wrong.
+        rows: rows with `line`, `file` and the column.
+        column: the wrong column, by our name.
+        reason: why they are wrong.
 
     Returns:
-        `WRONG`'s columns.
+        A row per cell, with the schema `WRONG`.
     """
-    said = [pl.lit(column).alias("column"), pl.col(column).cast(pl.String).alias("value")]
-    return rows.select(pl.col("line").cast(pl.Int64), "file", *said, pl.lit(reason).alias("reason"))
+    return rows.select(
+        pl.col("line").cast(pl.Int64),
+        "file",
+        pl.lit(column).alias("column"),
+        pl.col(column).cast(pl.String).alias("value"),
+        pl.lit(reason).alias("reason"),
+    )
 
 
-def rejects(cells: pl.DataFrame, names: Mapping[str, str]) -> pl.DataFrame:
-    """Wrong cells as people are told of them.
+def rejects(wrong: pl.DataFrame, file_columns: Mapping[str, str]) -> pl.DataFrame:
+    """Wrong cells as people see them.
 
     Args:
-        cells: wrong ones, with `WRONG`'s columns.
-        names: each column as the file names it.
+        wrong: wrong cells, with the schema `WRONG`.
+        file_columns: the file's name of each of our columns.
 
     Returns:
-        A reject for each: `line` (the file's line on which the row begins, from 1; in Parquet the row's
-        number), `column`, `value` (on one line, at most 80 characters) and `reason`, which names the file
-        where the batch has several.
+        A reject per cell: `line` (the line of the file on which the row begins, from 1; in Parquet the row's
+        number), `column` (as the file names it), `value` (on one line, at most 80 characters) and `reason`,
+        which names the file where the batch has several.
     """
-    if not cells.height:  # as nearly always
-        return pl.DataFrame(schema=_REJECT)
+    if not wrong.height:
+        return pl.DataFrame(schema=_REJECTS)
     flat = pl.col("value").fill_null("").str.replace_all(r"\s+", " ").str.strip_chars()
-    value = pl.when(flat.str.len_chars() > 80).then(pl.format("{}…", flat.str.head(79))).otherwise(flat)
-    in_file = pl.format("{} (in {})", "reason", "file")
-    return cells.select(
+    cut = pl.format("{}…", flat.str.head(_LONGEST_VALUE - 1))
+    reason_and_file = pl.format("{} (in {})", "reason", "file")
+    return wrong.select(
         "line",
-        pl.col("column").replace(names),
-        value,
-        pl.when(pl.col("file").is_null()).then("reason").otherwise(in_file).alias("reason"),
+        pl.col("column").replace(file_columns),
+        pl.when(flat.str.len_chars() > _LONGEST_VALUE).then(cut).otherwise(flat).alias("value"),
+        pl.when(pl.col("file").is_null()).then("reason").otherwise(reason_and_file).alias("reason"),
     )
 
 
 def _with_nul(cells: pl.Series) -> pl.Series:
-    """Where text has a letter that PostgreSQL, and so the ledger, has no place for."""
+    """Where text contains a NUL character, which PostgreSQL, and so the ledger, cannot store."""
     return cells.str.contains("\0", literal=True).fill_null(False)
 
 
-def _lost(column: str, cells: pl.DataFrame, values: pl.DataFrame) -> pl.Series:
-    """Where a cell says something that is no value of its column's type."""
+def _unreadable(column: str, cells: pl.DataFrame, values: pl.DataFrame) -> pl.Series:
+    """Where a cell has text that could not be converted to its column's type."""
     return cells[column].is_not_null() & values[column].is_null()

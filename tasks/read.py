@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import asyncio
 
-from callsheet.batches import read as batches
-from callsheet.batches.read import Batch
+from callsheet.batches.read import Batch, read_batch
 from callsheet.config.settings import Settings
 from tasks.step import step
 
 
 @step
 async def read(settings: Settings) -> Batch:
-    """Reads the config's batch (`batches.read`), off the event loop."""
-    return await asyncio.to_thread(batches.read, settings)
+    """Reads the config's batch (`batches.read.read_batch`), off the event loop."""
+    return await asyncio.to_thread(read_batch, settings)

@@ -1,8 +1,9 @@
-"""CSV and TSV as people really have them -> tables of text, with each row's line in the file.
+"""CSV and TSV files -> tables of text, with the line of the file on which each row begins.
 
-Reads a block of lines at a time. A block that is plainly regular goes through polars' own reader; any other
-(ragged or blank lines, a quote where none belongs) through Python's `csv`, whose reading is the reference.
-Knows nothing of what the columns mean. A line break inside a quoted cell reads as one `\\n`.
+A file is read a block of lines at a time. A block that is plainly regular is parsed by polars, which is
+fast. Any other block (lines with too many or too few cells, quotes in unexpected places) is parsed by
+Python's `csv`; where polars is used, the result is the same. Does not know what the columns mean. A
+line break inside a quoted cell is read as one `\\n`.
 """
 
 from __future__ import annotations
@@ -23,13 +24,13 @@ from callsheet.batches.dialects import Dialect
 from callsheet.errors import InputError
 
 _BLOCK = 1 << 22
-"""Characters of a block; with the frames made from them, some ten megabytes."""
+"""Characters in a block. With the tables made from it, a block takes some ten megabytes of memory."""
 
-_LONGEST_CELL = 1_000
-"""Lines that a quoted cell may go on beyond its block before polars is out of the question."""
+_LINES_BEYOND = 1_000
+"""Lines that are read beyond a block to find the end of its last quoted cell."""
 
 _LARGEST_CELL = 64 << 20
-_LINE = "\0line"  # no header has such a column
+"""Characters in a cell; an image as a data URL has millions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,10 +38,10 @@ class Table:
     """Rows of a file.
 
     Attributes:
-        cells: as the file has them.
+        cells: the cells, in the file's columns.
         lines: the line on which each row begins.
-        header: the header's place, for messages.
-        ragged: lines that are no rows: the line's number, its text, and why.
+        header: where the header is, for messages: the file and the line.
+        ragged: lines with more or fewer cells than the header: the line's number, its text and the reason.
     """
 
     cells: pl.DataFrame
@@ -49,95 +50,72 @@ class Table:
     ragged: tuple[tuple[int, str, str], ...] = ()
 
 
-def read(
+@dataclass(frozen=True, slots=True)
+class _Layout:
+    """What all blocks of a file have in common: the dialect, the columns, and where the header is."""
+
+    dialect: Dialect
+    columns: Sequence[str]
+    header: str
+
+
+def read_tables(
     path: Path,
     name: str,
     *,
     delimiter: str | None,
     encoding: str | None,
-    wanted: Collection[str],
+    expected: Collection[str],
     quote: str | None = None,
 ) -> Iterator[Table]:
-    """Reads one file, a block of lines at a time. Blank lines, and lines with delimiters only, are no rows.
+    """Reads one file, a block of lines at a time. Blank lines, and lines of delimiters only, are left out.
 
     Args:
         path: the local file.
-        name: what people call it; its ending says whether it is compressed.
-        delimiter: None: the one that finds most of `wanted` in the header, then most columns.
-        encoding: where no byte order mark says it; None: UTF-8.
-        wanted: columns that the header should have.
+        name: the file's name in messages; its extension says whether the file is compressed.
+        delimiter: None: the one that finds most of `expected` in the header, then most columns.
+        encoding: used where the file has no byte order mark; None: UTF-8.
+        expected: columns that the header should have.
         quote: None: found with the delimiter.
 
     Yields:
-        All columns as text; a line with more or fewer cells than the header is ragged.
+        All columns as text.
 
     Raises:
-        InputError: unreadable, empty, not of that encoding, broken quoting, a column named twice.
+        InputError: unreadable, empty, in another encoding, wrongly quoted, or two columns have one name.
     """
-    csv.field_size_limit(_LARGEST_CELL)  # a data URL is a large cell
-    with dialects.explained(path, name, encoding):
-        dialect = dialects.sniff(
-            path, name, delimiter=delimiter, quote=quote, encoding=encoding, wanted=wanted
+    csv.field_size_limit(_LARGEST_CELL)
+    with dialects.reading_errors(path, name, encoding):
+        dialect = dialects.detect(
+            path, name, delimiter=delimiter, quote=quote, encoding=encoding, expected=expected
         )
-        if dialect.delimiter == "\t" and quote is None and _quotes_are_letters(path, dialect):
+        if dialect.delimiter == "\t" and quote is None and _quotes_are_text(path, dialect):
             dialect = replace(dialect, quote=None)
-        with dialects.text(path, name, dialect.encoding) as text:
+        with dialects.open_text(path, name, dialect.encoding) as text:
             yield from _tables(text, dialect)
 
 
-def _quotes_are_letters(path: Path, dialect: Dialect) -> bool:
-    """Whether a quote in a file of tabs is a letter like any other, and not a spreadsheet's.
-
-    It is where every line has its cells without any quoting, and with quoting the file would be broken or
-    lines would melt into one.
-    """
-    with dialects.text(path, dialect.name, dialect.encoding) as text:
-        quote, last, begins = str(dialect.quote), "\n", False
-        while not begins and (block := text.read(_BLOCK)):
-            seen = last + block
-            begins, last = f"\n{quote}" in seen or f"\t{quote}" in seen, block[-1]
-    if not begins:
-        return True
-    width, rows, ragged = _count(path, replace(dialect, quote=None))
-    if ragged:
-        return False
-    try:
-        _, quoted, ragged = _count(path, dialect)
-    except InputError:
-        return True
-    return width > 1 and (quoted != rows or ragged > 0)
-
-
-def _count(path: Path, dialect: Dialect) -> tuple[int, int, int]:
-    """Cells in the header, whole rows below it, and ragged ones."""
-    rows = ragged = 0
-    with dialects.text(path, dialect.name, dialect.encoding) as text:
-        records = (cells for _, _, cells in _records(islice(text, dialect.above, None), 0, dialect))
-        width = len(next(records, []))
-        for cells in records:
-            rows += len(cells) == width and any(cells)
-            ragged += len(cells) != width
-    return width, rows, ragged
-
-
 def _tables(text: TextIO, dialect: Dialect) -> Iterator[Table]:
-    above = list(islice(text, dialect.above))
-    at, end, header = next(_records(iter(text.readline, ""), len(above), dialect), (1, 0, []))
-    if not header:
+    lines_above = len(list(islice(text, dialect.lines_above)))
+    first_record = next(_records(iter(text.readline, ""), lines_above, dialect), None)
+    if first_record is None:
         raise InputError(f"{dialect.name}: is empty")
-    where = f"{dialect.name}, line {at}"
-    columns = columns_of(header, where)
-    while block := _block(text, dialect):
-        table, end = _regular(block, end, columns, dialect) or _irregular(block, text, end, columns, dialect)
-        yield replace(table, header=where)
+    line, last_line, cells = first_record
+    header = f"{dialect.name}, line {line}"
+    layout = _Layout(dialect, column_names(cells, header), header)
+    while block := _next_block(text, dialect):
+        table, last_line = _parse_regular(block, last_line, layout) or _parse_any(
+            block, text, last_line, layout
+        )
+        yield table
 
 
-def _block(text: TextIO, dialect: Dialect) -> bytes:
-    """Whole lines as UTF-8; and where quotes are regular, whole records."""
+def _next_block(text: TextIO, dialect: Dialect) -> bytes:
+    """The next lines as UTF-8, to the end of the last quoted cell if it is not far away; empty at the end."""
     block = (text.read(_BLOCK) + text.readline()).encode()
-    if dialect.quote and block.count(dialect.quote.encode()) % 2:
+    if dialect.quote and block.count(dialect.quote.encode()) % 2:  # a quoted cell goes on
         lines = []
-        for line in islice(iter(text.readline, ""), _LONGEST_CELL):
+        for line in islice(iter(text.readline, ""), _LINES_BEYOND):
             lines.append(line)
             if line.count(dialect.quote) % 2:
                 break
@@ -145,127 +123,230 @@ def _block(text: TextIO, dialect: Dialect) -> bytes:
     return block
 
 
-def _regular(block: bytes, above: int, columns: Sequence[str], dialect: Dialect) -> tuple[Table, int] | None:
-    """A block of records that are beyond doubt, read by polars, and its last line; None where there is doubt.
+# ---- a regular block: polars
 
-    Beyond doubt means: outside of quotes there are exactly as many delimiters as the lines must have (were
-    lines ragged, one would have too many, and that polars refuses), and polars took each quote for what it
-    is, the begin or end of a cell or one of two within it: what it took for letters, delimiters, line ends
-    and such quotes adds up to the block's length.
+
+@dataclass(frozen=True, slots=True)
+class _Structure:
+    """The bytes of a regular block that are not in its cells, counted without parsing it.
+
+    Attributes:
+        records: line ends outside of quotes.
+        lines: all line ends.
+        separators: line ends and delimiters outside of quotes.
+        quotes: quotes that enclose a cell, and the first of each two that stand for one in it.
+    """
+
+    records: int
+    lines: int
+    separators: int
+    quotes: int
+
+
+def _structure(block: bytes, layout: _Layout) -> _Structure | None:
+    """Counts the structural bytes of a block.
+
+    Returns:
+        None where the block is not regular: a quoted cell has no end, there are more or fewer delimiters
+        outside of quotes than the records need, or polars would not see the bytes that `csv` sees.
+    """
+    delimiter, quote = layout.dialect.delimiter.encode(), (layout.dialect.quote or "").encode()
+    if len(delimiter) > 1 or len(quote) > 1 or block.startswith(codecs.BOM_UTF8):
+        return None  # polars takes single bytes only, and leaves out a byte order mark
+    structural = block.translate(None, bytes({*range(256)} - {*delimiter, *quote, *b"\n"}))
+    pieces = structural.split(quote) if quote else [structural]
+    if len(pieces) % 2 == 0:
+        return None
+    outside = b"".join(pieces[::2])  # every other piece is inside quotes
+    records = outside.count(b"\n")
+    if outside.count(delimiter) != records * (len(layout.columns) - 1):
+        return None
+    doubled = pieces[2:-1:2].count(b"")  # nothing is between the two quotes
+    return _Structure(records, structural.count(b"\n"), len(outside), len(pieces) - 1 - doubled)
+
+
+def _parse_regular(block: bytes, lines_above: int, layout: _Layout) -> tuple[Table, int] | None:
+    """Parses a block with polars, and makes sure that the result is what `csv` would give.
+
+    That is certain when polars finds as many records as there are line ends outside of quotes, and all bytes
+    of the block are accounted for: those of the cells, the separators and the quotes. If one record were too
+    short, another would be too long, and polars refuses that.
 
     Args:
         block: whole lines.
-        above: how many lines of the file come before it.
-        columns: the header.
-        dialect: the file's.
+        lines_above: how many lines of the file come before the block.
+        layout: the file's.
+
+    Returns:
+        The table and the number of the block's last line; None where `csv` has to parse the block.
     """
-    delimiter, quote = dialect.delimiter.encode(), (dialect.quote or "").encode()
-    if len(delimiter) > 1 or len(quote) > 1 or block.startswith(codecs.BOM_UTF8):
-        return None  # polars takes single bytes, and would pass over the mark
     if not block.endswith(b"\n"):
-        block += b"\n"  # a last line without its end counts as every other, with the delimiters on it
-    marks = block.translate(None, bytes({*range(256)} - {*delimiter, *quote, *b"\n"}))
-    parts = marks.split(quote) if quote else [marks]
-    outside = b"".join(parts[::2])
-    rows = outside.count(b"\n")
-    if len(parts) % 2 == 0 or outside.count(delimiter) != rows * (len(columns) - 1):
+        block += b"\n"
+    structure = _structure(block, layout)
+    if structure is None:
         return None
-    names = [column or f"\0{at}" for at, column in enumerate(columns)]
+    cells = _parse_with_polars(block, layout)
+    if cells is None or cells.height != structure.records:
+        return None
+    text = cells.select(pl.sum_horizontal(pl.all().str.len_bytes().sum())).item()
+    if text + structure.separators + structure.quotes != len(block):
+        return None
+    lines = _line_numbers(cells, lines_above, structure)
+    content = pl.all() if len(layout.columns) > 1 else pl.all().str.strip_chars()
+    not_blank = cells.select(pl.any_horizontal(content != "")).to_series()
+    named = [pl.col(str(at)).alias(name) for at, name in enumerate(layout.columns) if name]
+    table = Table(cells.filter(not_blank).select(named), lines.filter(not_blank), layout.header)
+    return table, lines_above + structure.lines
+
+
+def _parse_with_polars(block: bytes, layout: _Layout) -> pl.DataFrame | None:
+    """All cells as text, in columns named `0`, `1`, ...; None where polars refuses the block."""
     try:
-        cells = pl.read_csv(
+        return pl.read_csv(
             block,
             has_header=False,
-            schema=dict.fromkeys(names, pl.String),
-            separator=dialect.delimiter,
-            quote_char=dialect.quote,
+            schema={str(at): pl.String for at in range(len(layout.columns))},
+            separator=layout.dialect.delimiter,
+            quote_char=layout.dialect.quote,
             empty_string_is_null=False,
         )
     except pl.exceptions.PolarsError:
         return None
-    doubled = parts[2:-1:2].count(b"")
-    quotes = 2 * (len(parts) // 2 - doubled) + doubled
-    letters = cells.select(pl.sum_horizontal(pl.all().str.len_bytes().sum())).item()
-    if cells.height != rows or letters + len(outside) + quotes != len(block):
-        return None
-    lines = pl.int_range(above + 1, above + 1 + rows, eager=True)
-    ends = marks.count(b"\n")
-    if ends != outside.count(b"\n"):
-        breaks = cells.select(pl.sum_horizontal(pl.all().str.count_matches("\n", literal=True))).to_series()
-        lines += breaks.cast(pl.Int64).cum_sum().shift(1, fill_value=0)
-    # A column without a name cannot be meant by anything, and is left out.
-    named = [column for column in columns if column]
-    said = pl.any_horizontal((pl.all() if len(columns) > 1 else pl.all().str.strip_chars()) != "")
-    frame = cells.with_columns(lines.alias(_LINE)).filter(cells.select(said).to_series())
-    return Table(frame.select(named), frame[_LINE], ""), above + ends
 
 
-def _irregular(
-    block: bytes, text: TextIO, above: int, columns: Sequence[str], dialect: Dialect
-) -> tuple[Table, int]:
-    """A block read by `csv`, with the lines that its last record takes beyond it; and its last line."""
+def _line_numbers(cells: pl.DataFrame, lines_above: int, structure: _Structure) -> pl.Series:
+    """The line on which each record begins."""
+    lines = pl.int_range(lines_above + 1, lines_above + 1 + cells.height, eager=True)
+    if structure.lines == structure.records:
+        return lines
+    breaks = cells.select(pl.sum_horizontal(pl.all().str.count_matches("\n", literal=True))).to_series()
+    return lines + breaks.cast(pl.Int64).cum_sum().shift(1, fill_value=0)
+
+
+# ---- any block: csv
+
+
+def _parse_any(block: bytes, text: TextIO, lines_above: int, layout: _Layout) -> tuple[Table, int]:
+    """Parses a block with `csv`, and reads on in `text` where its last record goes beyond the block.
+
+    Returns:
+        The table and the number of its last line.
+    """
     characters = block.decode()
-    lines = io.StringIO(characters, newline="\n")
-    whole: list[tuple[int, list[str]]] = []
+    block_lines = io.StringIO(characters, newline="\n")
+    rows: list[tuple[int, list[str]]] = []
     ragged: list[tuple[int, str, str]] = []
-    last = above
-    for begins, ends, cells in _records(chain(lines, iter(text.readline, "")), above, dialect):
-        last = ends
-        if len(cells) != len(columns):
-            reason = f"the line has {len(cells)} cells, and the header has {len(columns)}"
-            ragged.append((begins, " ... ".join(cells), reason))
+    last_line, width = lines_above, len(layout.columns)
+    lines = chain(block_lines, iter(text.readline, ""))
+    for line, last_line, cells in _records(lines, lines_above, layout.dialect):  # noqa: B007  # returned below
+        if len(cells) != width:
+            reason = f"the line has {len(cells)} cells, and the header has {width}"
+            ragged.append((line, " ... ".join(cells), reason))
         elif any(cells):
-            whole.append((begins, cells))
-        if lines.tell() == len(characters):
+            rows.append((line, cells))
+        if block_lines.tell() == len(characters):
             break
-    return Table(*_frame(whole, columns), "", tuple(ragged)), last
+    return Table(*_columns(rows, layout.columns), layout.header, tuple(ragged)), last_line
 
 
-def _frame(
-    records: Sequence[tuple[int, list[str]]], columns: Sequence[str]
-) -> tuple[pl.DataFrame, pl.Series]:
-    """Records as columns of text, and their lines."""
-    by_column = list(zip(*(cells for _, cells in records), strict=True)) or [()] * len(columns)
-    series = [
-        pl.Series(name, values, pl.String) for name, values in zip(columns, by_column, strict=True) if name
+def _columns(rows: Sequence[tuple[int, list[str]]], names: Sequence[str]) -> tuple[pl.DataFrame, pl.Series]:
+    """Rows as columns of text, without those that have no name; and the rows' lines."""
+    by_column = list(zip(*(cells for _, cells in rows), strict=True)) or [()] * len(names)
+    cells = [
+        pl.Series(name, column, pl.String) for name, column in zip(names, by_column, strict=True) if name
     ]
-    return pl.DataFrame(series), pl.Series([line for line, _ in records], dtype=pl.Int64)
+    return pl.DataFrame(cells), pl.Series([line for line, _ in rows], dtype=pl.Int64)
 
 
-def _records(lines: Iterable[str], above: int, dialect: Dialect) -> Iterator[tuple[int, int, list[str]]]:
-    """Each record with the lines on which it begins and ends; blank lines are passed over.
+def _records(
+    lines: Iterable[str], lines_above: int, dialect: Dialect
+) -> Iterator[tuple[int, int, list[str]]]:
+    """Each record's first line, last line and cells. Blank lines are left out.
 
     Args:
-        lines: takes no more of them than a record needs.
-        above: how many lines of the file come before.
+        lines: no more of them are taken than a record needs.
+        lines_above: how many lines of the file come before.
         dialect: the file's.
+
+    Raises:
+        InputError: a quoted cell has no end, or goes on behind it.
     """
     quoting: Literal[0, 3] = csv.QUOTE_MINIMAL if dialect.quote else csv.QUOTE_NONE
     reader = csv.reader(
         lines, delimiter=dialect.delimiter, quotechar=dialect.quote, quoting=quoting, strict=True
     )
-    begins = above + 1
+    first_line = lines_above + 1
     try:
         for cells in reader:
-            end = above + reader.line_num
+            last_line = lines_above + reader.line_num
             if len(cells) > 1 or (cells and cells[0].strip()):
-                yield begins, end, cells
-            begins = end + 1
+                yield first_line, last_line, cells
+            first_line = last_line + 1
     except csv.Error as error:
-        mark = dialect.quote
+        quote = dialect.quote
         raise InputError(
-            f"{dialect.name}, line {begins}: broken quoting: {error}",
-            hint=f"A cell that begins with {mark} ends with {mark}; a {mark} inside it is written twice.",
+            f"{dialect.name}, line {first_line}: broken quoting: {error}",
+            hint=f"A cell that begins with {quote} ends with {quote}; a {quote} inside it is written twice.",
         ) from None
 
 
-def columns_of(header: Sequence[str], where: str) -> list[str]:
+# ---- quotes in a file of tabs
+
+
+def _quotes_are_text(path: Path, dialect: Dialect) -> bool:
+    """Whether quotes in a tab-separated file are ordinary characters, because no spreadsheet wrote them.
+
+    They are when every line has the right number of cells without quoting, but with quoting the file would
+    be broken or several lines would become one row.
+    """
+    if not _a_cell_begins_with_a_quote(path, dialect):
+        return True
+    columns, rows, ragged = _count_records(path, replace(dialect, quote=None))
+    if ragged:
+        return False
+    try:
+        _, rows_with_quoting, ragged = _count_records(path, dialect)
+    except InputError:
+        return True
+    return columns > 1 and (rows_with_quoting != rows or ragged > 0)
+
+
+def _a_cell_begins_with_a_quote(path: Path, dialect: Dialect) -> bool:
+    with dialects.open_text(path, dialect.name, dialect.encoding) as text:
+        quote, before = str(dialect.quote), "\n"
+        while block := text.read(_BLOCK):
+            if f"\n{quote}" in before + block or f"\t{quote}" in before + block:
+                return True
+            before = block[-1]
+    return False
+
+
+def _count_records(path: Path, dialect: Dialect) -> tuple[int, int, int]:
+    """The header's cells, the rows with as many cells that are not blank, and the ragged lines."""
+    rows = ragged = 0
+    with dialects.open_text(path, dialect.name, dialect.encoding) as text:
+        records = (cells for _, _, cells in _records(islice(text, dialect.lines_above, None), 0, dialect))
+        columns = len(next(records, []))
+        for cells in records:
+            rows += len(cells) == columns and any(cells)
+            ragged += len(cells) != columns
+    return columns, rows, ragged
+
+
+def column_names(cells: Sequence[str], header: str) -> list[str]:
     """The header's cells as names.
 
+    Args:
+        cells: the header.
+        header: where it is, for messages.
+
     Raises:
-        InputError: two are the same.
+        InputError: two columns have the same name.
     """
-    columns = [cell.strip() for cell in header]
-    twice = next((each for at, each in enumerate(columns) if each and each in columns[:at]), None)
-    if twice:
-        raise InputError(f"{where}: the column {twice!r} is named twice")
-    return columns
+    names = [cell.strip() for cell in cells]
+    seen: set[str] = set()
+    for name in names:
+        if name and name in seen:
+            raise InputError(f"{header}: two columns are named {name!r}")
+        seen.add(name)
+    return names

@@ -1,7 +1,7 @@
-"""How a text file is written (packing, encoding, delimiter, quote), and its text.
+"""How a text file is written (compression, encoding, delimiter, quote), and its text.
 
-Finds out from the head of a file what the config does not say; knows nothing of rows. Line ends of every kind
-are one `\\n` from here on.
+Detects from the beginning of a file what the config does not give. Does not know rows. All line ends are read
+as `\\n`.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ else:
 
 _DELIMITERS = [",", ";", "\t", "|"]
 _QUOTES = ['"', "'"]
-_MARKS = {  # UTF-32's begin as UTF-16's do
+_BYTE_ORDER_MARKS = {  # UTF-32's begin with UTF-16's, so they come first
     codecs.BOM_UTF8: "utf-8-sig",
     codecs.BOM_UTF32_LE: "utf-32",
     codecs.BOM_UTF32_BE: "utf-32",
     codecs.BOM_UTF16_LE: "utf-16",
     codecs.BOM_UTF16_BE: "utf-16",
 }
-_SEP_LINE = re.compile(r"sep=(.)", re.IGNORECASE)  # Excel's own way to name the delimiter
+_SEP_LINE = re.compile(r"sep=(.)", re.IGNORECASE)  # Excel names the delimiter in a first line like this
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,115 +43,126 @@ class Dialect:
     """How a file is written.
 
     Attributes:
-        name: what people call the file.
-        quote: what encloses a cell; None where no letter does.
-        above: lines above the header that are no rows.
+        name: the file's name in messages.
+        encoding: as Python names it.
+        delimiter: what separates cells.
+        quote: what encloses a cell; None where nothing does.
+        lines_above: lines above the header that are neither rows nor blank.
     """
 
     name: str
     encoding: str
     delimiter: str
     quote: str | None
-    above: int = 0
+    lines_above: int = 0
 
 
-def sniff(
+def detect(
     path: Path,
     name: str,
     *,
     delimiter: str | None,
     quote: str | None,
     encoding: str | None,
-    wanted: Collection[str],
+    expected: Collection[str],
 ) -> Dialect:
-    """Finds what is not given: the encoding by the byte order mark, the others by the header.
+    """Detects what is None: the encoding by the byte order mark, the delimiter and the quote by the header.
+
+    Args:
+        path: the local file.
+        name: the file's name in messages; its extension says whether it is compressed.
+        delimiter: what separates cells.
+        quote: what encloses a cell.
+        encoding: used where the file has no byte order mark.
+        expected: columns that the header should have.
 
     Raises:
-        UnicodeError, OSError: as `text`.
+        UnicodeError, OSError: see `open_text`.
     """
-    found = _encoding(path, name, encoding)
-    with text(path, name, found) as file:
-        above, first = next(((at, line) for at, line in enumerate(file) if line.strip()), (0, ""))
-        separator = _SEP_LINE.fullmatch(first.rstrip("\n"))
-        if separator:
-            above, first = above + 1, next(file, "")
-    delimiter = delimiter or (separator[1] if separator else None)
-    delimiter, quote = _letters(first, name, wanted, delimiter, quote)
-    return Dialect(name, found, delimiter, quote, above if separator else 0)
+    encoding = _encoding(path, name, encoding)
+    with open_text(path, name, encoding) as text:
+        lines_above, header = next(((at, line) for at, line in enumerate(text) if line.strip()), (0, ""))
+        sep_line = _SEP_LINE.fullmatch(header.rstrip("\n"))
+        if sep_line:
+            lines_above, header = lines_above + 1, next(text, "")
+    delimiter = delimiter or (sep_line[1] if sep_line else None)
+    delimiter, quote = _delimiter_and_quote(header, name, expected, delimiter, quote)
+    return Dialect(name, encoding, delimiter, quote, lines_above if sep_line else 0)
 
 
-def _letters(
-    header: str, name: str, wanted: Collection[str], delimiter: str | None, quote: str | None
+def _delimiter_and_quote(
+    header: str, name: str, expected: Collection[str], delimiter: str | None, quote: str | None
 ) -> tuple[str, str]:
-    """The delimiter and quote that find most of the wanted columns in the header, and then most columns.
+    """Those that find most of the expected columns in the header, and then most columns.
 
-    Where none is found the file has one column, and unless it is a .csv its commas are part of the text.
+    Where no delimiter finds any, the file has one column; commas are then part of its text, except in a .csv.
     """
-    likeliest = [","] if ".csv" in name.lower() else ["\t"]
-    delimiters = [delimiter] if delimiter else likeliest + _DELIMITERS
-    choices = [(each, letter) for letter in ([quote] if quote else _QUOTES) for each in delimiters]
+    first_choice = [","] if ".csv" in name.lower() else ["\t"]
+    delimiters = [delimiter] if delimiter else first_choice + _DELIMITERS
+    quotes = [quote] if quote else _QUOTES
 
-    def found(choice: tuple[str, str]) -> tuple[int, int]:
+    def columns(choice: tuple[str, str]) -> tuple[int, int]:
         cells = next(csv.reader([header], delimiter=choice[0], quotechar=choice[1]), [])
-        return len(set(wanted) & {cell.strip() for cell in cells}), len(cells)
+        return len(set(expected) & {cell.strip() for cell in cells}), len(cells)
 
-    return max(choices, key=found)
+    return max([(delimiter, quote) for quote in quotes for delimiter in delimiters], key=columns)
 
 
 def _encoding(path: Path, name: str, declared: str | None) -> str:
-    """What the byte order mark says, otherwise the declared encoding, otherwise UTF-8."""
+    """The encoding by the byte order mark, otherwise the declared one, otherwise UTF-8."""
     with _open(path, name) as file:
-        start = file.read(4)
-    marked = next((encoding for mark, encoding in _MARKS.items() if start.startswith(mark)), None)
-    return marked or (declared if declared and declared != "utf-8" else "utf-8-sig")
+        first_bytes = file.read(4)
+    for mark, encoding in _BYTE_ORDER_MARKS.items():
+        if first_bytes.startswith(mark):
+            return encoding
+    return declared if declared and declared != "utf-8" else "utf-8-sig"
 
 
 def _open(path: Path, name: str) -> BinaryIO:
-    ending = Path(name.lower()).suffix
-    if ending == ".gz":
+    extension = Path(name.lower()).suffix
+    if extension == ".gz":
         return cast(BinaryIO, gzip.open(path))
-    return cast(BinaryIO, zstd.open(path)) if ending == ".zst" else path.open("rb")
+    return cast(BinaryIO, zstd.open(path)) if extension == ".zst" else path.open("rb")
 
 
 @contextmanager
-def text(path: Path, name: str, encoding: str) -> Iterator[TextIO]:
-    """The file unpacked and decoded, with `\\n` for every line end.
+def open_text(path: Path, name: str, encoding: str) -> Iterator[TextIO]:
+    """The file decompressed and decoded, with `\\n` for every line end.
 
     Raises:
-        UnicodeError, OSError, EOFError, zlib.error, ZstdError: while it is read; see `explained`.
+        UnicodeError, OSError, EOFError, zlib.error, ZstdError: while it is read; see `reading_errors`.
     """
-    with _open(path, name) as packed, io.TextIOWrapper(packed, encoding=encoding) as file:
-        yield file
+    with _open(path, name) as file, io.TextIOWrapper(file, encoding=encoding) as text:
+        yield text
 
 
 @contextmanager
-def explained(path: Path, name: str, encoding: str | None) -> Iterator[None]:
-    """Says in words, with the line where there is one, why a file cannot be read as text.
+def reading_errors(path: Path, name: str, encoding: str | None) -> Iterator[None]:
+    """Explains why a file cannot be read as text, and names the line where that is possible.
 
     Raises:
-        InputError: in place of what unpacking and decoding raise.
+        InputError: in place of the errors of decompression and decoding.
     """
     try:
         yield
     except UnicodeError as error:
-        raise _not_of_encoding(path, name, encoding, error) from None
+        raise _wrong_encoding(path, name, encoding, error) from None
     except (EOFError, gzip.BadGzipFile, zlib.error, zstd.ZstdError) as error:
-        raise InputError(f"{name}: cannot be unpacked: {error}") from None
+        raise InputError(f"{name}: cannot be decompressed: {error}") from None
     except OSError as error:
         raise InputError(f"{name}: cannot be read: {error.strerror or error}") from None
 
 
-def _not_of_encoding(path: Path, name: str, encoding: str | None, error: UnicodeError) -> InputError:
-    hint = "Save it as UTF-8, or say in input.encoding what it is, for example cp1252."
-    found = _encoding(path, name, encoding)
-    if found != "utf-8-sig":
-        return InputError(f"{name}: is not {found} text: {error}", hint=hint)
+def _wrong_encoding(path: Path, name: str, declared: str | None, error: UnicodeError) -> InputError:
+    hint = "Save it as UTF-8, or set input.encoding to its encoding, for example cp1252."
+    encoding = _encoding(path, name, declared)
+    if encoding != "utf-8-sig":
+        return InputError(f"{name}: is not {encoding} text: {error}", hint=hint)
     with _open(path, name) as file:
         for number, line in enumerate(file, start=1):
             try:
                 line.decode()
-            except UnicodeDecodeError as bad:
-                return InputError(
-                    f"{name}, line {number}: is not UTF-8 (byte 0x{line[bad.start]:02X})", hint=hint
-                )
+            except UnicodeDecodeError as wrong:
+                byte = f"0x{line[wrong.start]:02X}"
+                return InputError(f"{name}, line {number}: is not UTF-8 (byte {byte})", hint=hint)
     return InputError(f"{name}: is not UTF-8: {error}", hint=hint)

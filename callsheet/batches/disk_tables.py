@@ -1,6 +1,6 @@
-"""Tables set aside on disk, in order, so that a batch of any size needs the memory of one of them.
+"""Tables in a temporary file, so that a batch of any size needs the memory of one table.
 
-The file has no name and is gone with the process. Knows nothing of what the tables hold.
+The file has no name and is gone when the process ends. Does not know what is in the tables.
 """
 
 from __future__ import annotations
@@ -14,25 +14,25 @@ import polars as pl
 from callsheet.files import temporary_file_errors
 
 
-class Spill:
-    """Tables on disk. Iterating reads them back, one at a time.
+class DiskTables:
+    """Tables on disk, in the order in which they were added. Iterating reads them one at a time.
 
     Raises:
-        StorageError: there is no room for them.
+        StorageError: the temporary file cannot be written.
     """
 
     def __init__(self) -> None:
         with temporary_file_errors():
-            self._file = TemporaryFile(prefix="callsheet-")  # noqa: SIM115  # open for as long as the spill is
+            self._file = TemporaryFile(prefix="callsheet-")  # noqa: SIM115  # open as long as this object exists
         self._ends = [0]
 
     def add(self, table: pl.DataFrame) -> None:
-        """Sets one more table aside."""
-        packed = io.BytesIO()
-        table.write_ipc(packed, compression="lz4")
+        """Writes one more table."""
+        content = io.BytesIO()
+        table.write_ipc(content, compression="lz4")
         with temporary_file_errors():
             self._file.seek(self._ends[-1])
-            self._file.write(packed.getbuffer())
+            self._file.write(content.getbuffer())
             self._file.flush()
             self._ends.append(self._file.tell())
 

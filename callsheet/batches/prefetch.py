@@ -1,4 +1,4 @@
-"""Work ahead: what comes next is made in threads while what is there is used. Knows nothing of what it is."""
+"""Iterating while threads make the next items. Does not know what the items are."""
 
 from __future__ import annotations
 
@@ -12,38 +12,38 @@ A = TypeVar("A")
 B = TypeVar("B")
 
 
-def mapped(make: Callable[[A], B], items: Iterable[A], threads: int) -> Iterator[B]:
-    """What `make` makes of each item, in their order; as many at once as there are threads.
+def parallel_map(function: Callable[[A], B], items: Iterable[A], threads: int) -> Iterator[B]:
+    """As `map`, with `threads` calls at a time; the results come in the order of the items.
 
-    The items are taken in the caller's thread, `threads` of them beyond the one whose turn it is. What `make`
-    and `items` raise is raised here, in its turn.
+    The items are taken in the caller's thread, at most `threads` of them in advance. An error that `function`
+    or `items` raises is raised here, after the results before it.
     """
     with ThreadPoolExecutor(threads) as pool:
 
-        def begun() -> Iterator[Future[B]]:
+        def started() -> Iterator[Future[B]]:
             try:
                 for item in items:
-                    yield pool.submit(make, item)
-            except Exception as error:  # noqa: BLE001  # whatever it is, what comes before it goes first
-                broken: Future[B] = Future()
-                broken.set_exception(error)
-                yield broken
+                    yield pool.submit(function, item)
+            except Exception as error:  # noqa: BLE001  # raised again below, in its turn
+                failed: Future[B] = Future()
+                failed.set_exception(error)
+                yield failed
 
-        coming: deque[Future[B]] = deque()
-        for each in begun():
-            coming.append(each)
-            if len(coming) > threads:
-                yield coming.popleft().result()
-        while coming:
-            yield coming.popleft().result()
+        running: deque[Future[B]] = deque()
+        for future in started():
+            running.append(future)
+            if len(running) > threads:
+                yield running.popleft().result()
+        while running:
+            yield running.popleft().result()
 
 
-def ahead(items: Iterator[A]) -> Iterator[A]:
-    """The same items in the same order, each made in a thread while the one before is in use.
+def read_ahead(items: Iterator[A]) -> Iterator[A]:
+    """The same items in the same order; a thread makes the next one while the caller uses the last.
 
-    What `items` raises is raised here, in its turn.
+    An error that `items` raises is raised here, after the items before it.
     """
-    for item in mapped(lambda _: list(islice(items, 1)), repeat(None), threads=1):
+    for item in parallel_map(lambda _: list(islice(items, 1)), repeat(None), threads=1):
         if not item:
             return
         yield from item

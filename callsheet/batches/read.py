@@ -1,8 +1,8 @@
 """Batch files -> prompt rows, and the rejects with their line numbers.
 
-CSV, TSV, Parquet and Excel; one file, a glob or S3. Applies the config's columns, defaults and template, a
-slice at a time, so that a batch of any size takes little memory. Knows the requests' shape, but neither the
-catalogue nor the matrix: those are the plan's.
+CSV, TSV, Parquet and Excel; one file, a glob or S3. Applies the config's columns, defaults and template, one
+table at a time, so that a batch of any size takes little memory. Knows what a request may contain, but not
+the catalogue. `input.matrix` is multiplied out in the plan, not here.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ import polars as pl
 
 from callsheet.batches import delimited, excel, sources
 from callsheet.batches.delimited import Table
-from callsheet.batches.disk_tables import Spill
+from callsheet.batches.disk_tables import DiskTables
 from callsheet.batches.identities import Contents, Ids
-from callsheet.batches.prefetch import ahead, mapped
+from callsheet.batches.prefetch import parallel_map, read_ahead
 from callsheet.config.settings import COLUMNS, Input, Settings
 from callsheet.errors import InputError
-from callsheet.rows import WRONG, as_text, check, fixed_values, plain, rejects, wrong
+from callsheet.rows import WRONG, as_text, check, fixed_values, json_value, rejects, wrong_cells
 
 _TEXT = (".csv", ".tsv", ".txt")
 _PARQUET = (".parquet", ".pq")
@@ -31,25 +31,24 @@ _EXCEL = (".xlsx",)
 _CARRIED = "carried."
 _SLICE = 32_768
 UNTIL_PRICED = ("output_format", "duration", "sound")
-"""Columns that only one kind of model takes: their defaults wait until the kind is known (see `pricing`)."""
+"""Columns that only one type of model takes. Their defaults are applied later, by `pricing`."""
 
 
 @dataclass(frozen=True)
 class Batch:
-    """What a batch file holds, once read: checked, and set aside on disk.
+    """What was read from the files of a batch: checked, and kept in a temporary file.
 
     Attributes:
-        rejects: what is wrong with the rows that are not sound (`rows.rejects`), sorted by line. A row with
-            two wrong cells has two.
-        total: the rows read, rejected ones too.
-        columns: each known column as the file names it.
-        slices: gives the sound rows in the file's order, some ten thousand at a time and the first time none,
-            before matrix and samples are multiplied out. Columns: `line` (Int64), `file` (its name where the
-            batch has several), `row_id`; as text and null where nothing is said `model`, `prompt`,
-            `aspect_ratio`, `resolution`, `output_format`, `images`, `first_frame`, `last_frame`,
-            `reference_image`; `duration` and `samples` (Int64), `sound` (Boolean); and `carried`, a struct of
-            all other columns, each made `plain` (absent where there are none). Defaults are filled in, except
-            for those of UNTIL_PRICED; a matrix's column holds its first value.
+        rejects: the wrong cells (see `rows.rejects`), sorted by line. A row with two wrong cells has two.
+        total: the number of rows, rejected ones included.
+        columns: the file's name of each of our columns.
+        slices: iterates over the correct rows in the file's order, some ten thousand at a time; the first
+            slice is empty. Matrix and samples are not multiplied out yet. Columns: `line` (Int64); `file`
+            (where the batch has several, otherwise null); `row_id`; as text, null where empty, `model`,
+            `prompt`, `aspect_ratio`, `resolution`, `output_format`, `images`, `first_frame`, `last_frame`,
+            `reference_image`; `duration` and `samples` (Int64), `sound` (Boolean); and, if there are any,
+            all other columns as a struct `carried` (see `rows.json_value`). Defaults are applied, except
+            those of UNTIL_PRICED; a matrix's column has its first value.
     """
 
     rejects: pl.DataFrame
@@ -59,40 +58,22 @@ class Batch:
 
     @property
     def rows(self) -> pl.DataFrame:
-        """All slices in one table: for a batch that fits into memory."""
+        """All slices in one table, for a batch that fits into memory."""
         return pl.concat(self.slices())
 
 
-def read(settings: Settings) -> Batch:
-    """Reads the batch of `settings.input`. It blocks: call it in a thread.
+@dataclass(frozen=True, slots=True)
+class _FileTable:
+    """A table and the file that it is from; `shown` is the file's name where the batch has several."""
 
-    Raises:
-        InputError: a file is missing, empty, of no known type, not decodable or broken, or lacks a column.
-    """
-    given = settings.input
-    names: dict[str, str] = {column: given.columns.get(column, column) for column in COLUMNS}
-    spill, ids, contents = Spill(), Ids(), Contents({*given.matrix})
-    schemas: dict[str, pl.DataFrame] = {}
-    total = 0
-    told: list[pl.DataFrame] = []
-    checked = partial(_checked, given=given, names=names, fixed=_fixed(given), contents=contents)
-    for part in mapped(checked, ahead(_tables(given, settings.storage.endpoint_url)), threads=1):
-        ids.add(part.ids)
-        contents.add(part.rows["hash"])
-        spill.add(part.rows.select(each.name for each in part.rows if each.null_count() < part.rows.height))
-        schemas.setdefault(str(part.rows.schema), part.rows.clear())
-        total += part.total
-        told += part.rejects
-    repeated = ids.repeated()
-    told.append(rejects(repeated, names))
-    schema = _one_schema(schemas.values(), given.path)
-    slices = partial(_slices, spill, schema, contents.occurrence(), repeated)
-    return Batch(pl.concat(told).sort("line", maintain_order=True), total, names, slices)
+    table: Table
+    file: str
+    shown: str | None
 
 
 @dataclass(frozen=True, slots=True)
-class _Part:
-    """What a table of a file comes to: sound rows and rejects; the ids and the number of both together."""
+class _Checked:
+    """A table's correct rows, its rejects, and the ids and the number of all its rows."""
 
     rows: pl.DataFrame
     rejects: list[pl.DataFrame]
@@ -100,110 +81,83 @@ class _Part:
     total: int
 
 
-def _checked(
-    found: tuple[Table, str, str | None],
-    *,
-    given: Input,
-    names: Mapping[str, str],
-    fixed: Mapping[str, pl.Expr],
-    contents: Contents,
-) -> _Part:
-    table, name, file = found
-    cells, unfilled = _known(table, name, file, given)
-    rows, bad = check(cells.with_columns(**fixed))
-    return _Part(
-        rows=contents.hashed(rows),
-        rejects=[rejects(_ragged(table, file), {}), rejects(unfilled, {}), rejects(bad, names)],
-        ids=cells.select("file", "line", "id"),
-        total=table.cells.height + len(table.ragged),
+def read_batch(settings: Settings) -> Batch:
+    """Reads the batch of `settings.input`. It blocks: call it in a thread.
+
+    Raises:
+        InputError: a file is missing, empty, of an unknown type, in another encoding or broken, or has not
+            all columns.
+        StorageError: the temporary file cannot be written.
+    """
+    config = settings.input
+    file_columns: dict[str, str] = {column: config.columns.get(column, column) for column in COLUMNS}
+    correct, ids, contents = DiskTables(), Ids(), Contents({*config.matrix})
+    schemas: dict[str, pl.DataFrame] = {}
+    all_rejects: list[pl.DataFrame] = []
+    total = 0
+    check_table = partial(
+        _check_table, config=config, file_columns=file_columns, fills=_fills(config), contents=contents
+    )
+    tables = read_ahead(_read_tables(config, settings.storage.endpoint_url))
+    for checked in parallel_map(check_table, tables, threads=1):
+        ids.add(checked.ids)
+        contents.add(checked.rows["hash"])
+        not_empty = [cells.name for cells in checked.rows if cells.null_count() < len(cells)]
+        correct.add(checked.rows.select(not_empty))
+        schemas.setdefault(str(checked.rows.schema), checked.rows.clear())
+        total += checked.total
+        all_rejects += checked.rejects
+    repeated = ids.repeated()
+    all_rejects.append(rejects(repeated, file_columns))
+    schema = _common_schema(schemas.values(), config.path)
+    return Batch(
+        rejects=pl.concat(all_rejects).sort("line", maintain_order=True),
+        total=total,
+        columns=file_columns,
+        slices=partial(_slices, correct, schema, contents.occurrences(), repeated),
     )
 
 
-def _fixed(given: Input) -> dict[str, pl.Expr]:
-    """The columns that the config fills: where a row says nothing, or (a matrix's) whatever it says."""
-    fixed: dict[str, pl.Expr] = {}
-    for column, value in fixed_values(given.defaults).items():
-        if column not in UNTIL_PRICED:
-            fixed[column] = pl.col(column).fill_null(pl.lit(value).cast(pl.String))
-    for column, values in given.matrix.items():
-        fixed[column] = pl.lit(as_text(values[0]), pl.String)
-    return fixed
+# ---- the files
 
 
-def _ragged(table: Table, file: str | None) -> pl.DataFrame:
-    """A file's lines that are no rows, as wrong cells of no column."""
-    lines = [(line, file, "", text, reason) for line, text, reason in table.ragged]
-    return pl.DataFrame(lines, WRONG, orient="row")
-
-
-def _one_schema(schemas: Collection[pl.DataFrame], path: str) -> pl.DataFrame:
-    """A table without rows into whose columns those of all these fit."""
-    try:
-        schema = pl.concat(schemas, how="diagonal_relaxed")
-        for each in schemas:
-            for column, kind in each.schema.items():
-                if kind.is_nested() != schema.schema[column].is_nested():
-                    raise pl.exceptions.SchemaError(f"{column.removeprefix(_CARRIED)} is {kind} in one")
-    except pl.exceptions.PolarsError as error:
-        raise InputError(f"{path}: a column has another type in another file: {error}") from None
-    return schema
-
-
-def _slices(
-    spill: Spill, schema: pl.DataFrame, occurrence: pl.Series, repeated: pl.DataFrame
-) -> Iterator[pl.DataFrame]:
-    """The rows set aside, all in one schema, without those whose id is an earlier row's."""
-    at = 0
-    for rows in chain([schema], spill):
-        unsaid = {
-            each: pl.lit(None, kind) for each, kind in schema.schema.items() if each not in rows.columns
-        }
-        whole = rows.with_columns(**unsaid).select(schema.columns)
-        if whole.schema != schema.schema:
-            whole = pl.concat([schema, whole], how="diagonal_relaxed")
-        finished = _finished(whole, occurrence.slice(at, rows.height))
-        at += rows.height
-        if repeated.height:
-            by = ["file", "line"]
-            finished = finished.join(repeated, on=by, how="anti", nulls_equal=True, maintain_order="left")
-        yield finished
-
-
-def _tables(given: Input, endpoint_url: str | None) -> Iterator[tuple[Table, str, str | None]]:
-    """All files a table at a time, with the file's name; and again where the batch has several."""
-    found = sources.find(given.path, endpoint_url)
-    for name in found:
+def _read_tables(config: Input, endpoint_url: str | None) -> Iterator[_FileTable]:
+    files = sources.find_files(config.path, endpoint_url)
+    for file in files:
         empty = True
-        with sources.local(name, endpoint_url) as path:
-            for table in _of_file(path, name, given):
+        with sources.local_copy(file, endpoint_url) as path:
+            for table in _read_file(path, file, config):
                 empty = empty and not table.cells.height and not table.ragged
-                yield table, name, name if len(found) > 1 else None
+                yield _FileTable(table, file, file if len(files) > 1 else None)
         if empty:
-            raise InputError(f"{name}: has no rows")
+            raise InputError(f"{file}: has no rows")
 
 
-def _of_file(path: Path, name: str, given: Input) -> Iterator[Table]:
-    packed = name.lower()
-    plain = packed.removesuffix(".gz").removesuffix(".zst")
-    if plain.endswith(_TEXT):
-        wanted = {*given.columns.values(), *_template_columns(given), *COLUMNS}
-        return delimited.read(
-            path, name, delimiter=given.delimiter, quote=given.quote, encoding=given.encoding, wanted=wanted
+def _read_file(path: Path, name: str, config: Input) -> Iterator[Table]:
+    lower = name.lower()
+    if lower.removesuffix(".gz").removesuffix(".zst").endswith(_TEXT):
+        return delimited.read_tables(
+            path,
+            name,
+            delimiter=config.delimiter,
+            quote=config.quote,
+            encoding=config.encoding,
+            expected={*config.columns.values(), *_template_columns(config), *COLUMNS},
         )
-    if packed.endswith(_PARQUET):
-        return _of_parquet(path, name)
-    if packed.endswith(_EXCEL):
-        return iter([excel.read(path, name)])
-    known = ", ".join([*_TEXT, *_PARQUET, *_EXCEL])
-    raise InputError(f"{name}: is of no type that is read; there are {known}, and text also as .gz and .zst")
+    if lower.endswith(_PARQUET):
+        return _read_parquet(path, name)
+    if lower.endswith(_EXCEL):
+        return iter([excel.read_sheet(path, name)])
+    types = ", ".join([*_TEXT, *_PARQUET, *_EXCEL])
+    raise InputError(f"{name}: is not of a known type; expected {types}, or text as .gz or .zst")
 
 
-def _of_parquet(path: Path, name: str) -> Iterator[Table]:
-    at = 1
+def _read_parquet(path: Path, name: str) -> Iterator[Table]:
+    line = 1
     try:
         for cells in pl.scan_parquet(path).collect_batches(chunk_size=_SLICE, maintain_order=True):
-            lines = pl.int_range(at, at + cells.height, eager=True)
-            at += cells.height
+            lines = pl.int_range(line, line + cells.height, eager=True)
+            line += cells.height
             yield Table(cells, lines, name)
     except FileNotFoundError:
         raise InputError(f"{name}: there is no such file") from None
@@ -211,106 +165,211 @@ def _of_parquet(path: Path, name: str) -> Iterator[Table]:
         raise InputError(f"{name}: cannot be read as Parquet: {error}") from None
 
 
-def _template_columns(given: Input) -> list[str]:
-    """The columns that `input.template` names, in its order."""
-    if given.template is None:
-        return []
-    return [name for _, name, _, _ in string.Formatter().parse(given.template) if name is not None]
+# ---- one table: columns and template, defaults, checks
 
 
-def _known(table: Table, name: str, file: str | None, given: Input) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """A file's table with our columns as text and the others as `carried.*`; wrong cells of the template."""
-    cells = table.cells
-    used: dict[str, str] = {column: given.columns.get(column, column) for column in COLUMNS}
-    needed = [*given.columns.values(), *_template_columns(given)]
-    fixed = {*given.defaults, *given.matrix}
-    needed += [
-        used[each]
-        for each in ("prompt", "model")
-        if each not in fixed and not (each == "prompt" and given.template)
-    ]
-    missing = next((each for each in needed if each not in cells.columns), None)
-    if missing is not None:
-        raise InputError(
-            f"{table.header}: there is no column {missing!r}; the columns are {', '.join(cells.columns)}",
-            hint=_hint(missing, used, cells.columns),
-        )
-    frame = cells.select(
-        table.lines.alias("line"),
-        pl.lit(file, pl.String).alias("file"),
-        *[_as_text(cells, column, source, name) for column, source in used.items()],
+def _check_table(
+    source: _FileTable,
+    *,
+    config: Input,
+    file_columns: Mapping[str, str],
+    fills: Mapping[str, pl.Expr],
+    contents: Contents,
+) -> _Checked:
+    table = source.table
+    cells = _our_columns(source, file_columns, config)
+    filled, empty_in_template = cells, pl.DataFrame(schema=WRONG)
+    if config.template is not None:
+        filled, empty_in_template = _apply_template(cells, source, config)
+    rows, wrong = check(filled.with_columns(**fills))
+    return _Checked(
+        rows=contents.hashed(rows),
+        rejects=[
+            rejects(_ragged(source), {}),
+            rejects(empty_in_template, {}),
+            rejects(wrong, file_columns),
+        ],
+        ids=filled.select("file", "line", "id"),
+        total=table.cells.height + len(table.ragged),
+    )
+
+
+def _fills(config: Input) -> dict[str, pl.Expr]:
+    """The columns that the config fills: defaults where a cell is empty, a matrix's in every row."""
+    fills: dict[str, pl.Expr] = {}
+    for column, value in fixed_values(config.defaults).items():
+        if column not in UNTIL_PRICED:
+            fills[column] = pl.col(column).fill_null(pl.lit(value).cast(pl.String))
+    for column, values in config.matrix.items():
+        fills[column] = pl.lit(as_text(values[0]), pl.String)
+    return fills
+
+
+def _ragged(source: _FileTable) -> pl.DataFrame:
+    """Lines with a wrong number of cells, as wrong cells of no column."""
+    rows = [(line, source.shown, "", text, reason) for line, text, reason in source.table.ragged]
+    return pl.DataFrame(rows, schema=WRONG, orient="row")
+
+
+def _our_columns(source: _FileTable, file_columns: Mapping[str, str], config: Input) -> pl.DataFrame:
+    """A table with `line`, `file`, our columns as text, and the file's other columns as `carried.*`.
+
+    Raises:
+        InputError: a column is missing, or has a type that cannot be text.
+    """
+    cells, types = source.table.cells, source.table.cells.schema
+    _check_columns(source.table.header, [*types], file_columns, config)
+    ours = {*file_columns.values()}
+    return cells.select(
+        source.table.lines.alias("line"),
+        pl.lit(source.shown, pl.String).alias("file"),
+        *[_as_text(types, column, name, source.file) for column, name in file_columns.items()],
         *[
-            plain(pl.col(each), kind).alias(_CARRIED + each)
-            for each, kind in cells.schema.items()
-            if each not in used.values()
+            json_value(pl.col(name), dtype).alias(_CARRIED + name)
+            for name, dtype in types.items()
+            if name not in ours
         ],
     )
-    if given.template is None:
-        return frame, pl.DataFrame(schema=WRONG)
-    return _from_template(frame, cells, name, given)
 
 
-def _hint(missing: str, used: Mapping[str, str], columns: Sequence[str]) -> str:
+def _check_columns(header: str, names: Sequence[str], file_columns: Mapping[str, str], config: Input) -> None:
+    """Makes sure that the file has the columns that the config names, and a prompt and a model."""
+    needed = [*config.columns.values(), *_template_columns(config)]
+    filled = {*config.defaults, *config.matrix} | ({"prompt"} if config.template else set())
+    needed += [file_columns[column] for column in ("prompt", "model") if column not in filled]
+    present = set(names)
+    missing = next((name for name in needed if name not in present), None)
+    if missing is not None:
+        raise InputError(
+            f"{header}: there is no column {missing!r}; the columns are {', '.join(names)}",
+            hint=_hint(missing, file_columns, names),
+        )
+
+
+def _hint(missing: str, file_columns: Mapping[str, str], names: Sequence[str]) -> str:
     """What to write into the config where the file lacks a column."""
-    ours = next((each for each in COLUMNS if used[each] == missing), None)
-    if ours is None:
+    column = next((column for column in COLUMNS if file_columns[column] == missing), None)
+    if column is None:
         return "input.template names columns of the file; a literal brace is written twice."
-    near = next((each for each in columns if each.lower() == missing.lower()), None)
-    if ours == "model" and near is None:
-        return "Say in input.defaults which model makes all, for example {model: still-1}."
-    near = near or next((each for each in columns if each not in used.values()), columns[0])
-    return f"Say in input.columns which column is which, for example {{{ours}: {near}}}."
+    similar = next((name for name in names if name.lower() == missing.lower()), None)
+    if column == "model" and similar is None:
+        return "Name a model for all rows in input.defaults, for example {model: still-1}."
+    others = (name for name in names if name not in file_columns.values())
+    example = similar or next(others, names[0])
+    return f"Name the file's column in input.columns, for example {{{column}: {example}}}."
 
 
-def _as_text(cells: pl.DataFrame, column: str, source: str, name: str) -> pl.Expr:
-    """One of our columns as trimmed text; null where the file has no such column, or nothing stands there."""
-    if source not in cells.columns:
+def _as_text(types: Mapping[str, pl.DataType], column: str, name: str, file: str) -> pl.Expr:
+    """One of our columns as text without surrounding space (a prompt with it); null where it is empty.
+
+    Args:
+        types: the file's columns.
+        column: our column.
+        name: the file's name of it.
+        file: for messages.
+    """
+    if name not in types:
         return pl.lit(None, pl.String).alias(column)
-    kind = cells.schema[source]
-    if column == "images" and isinstance(kind, pl.List):
-        wrapped = pl.struct(pl.col(source).alias("i")).struct.json_encode()
-        return pl.when(pl.col(source).is_not_null()).then(wrapped.str.slice(5).str.head(-1)).alias(column)
-    text = _any_as_text(cells, column, source, name)
+    if column == "images" and isinstance(types[name], pl.List):
+        json = pl.struct(pl.col(name).alias("i")).struct.json_encode()  # {"i":[...]}
+        return pl.when(pl.col(name).is_not_null()).then(json.str.slice(5).str.head(-1)).alias(column)
+    text = _cast_to_text(types, column, name, file)
     if column == "prompt":
         return text.alias(column)
     stripped = text.str.strip_chars()
     return pl.when(stripped != "").then(stripped).alias(column)
 
 
-def _any_as_text(cells: pl.DataFrame, meant: str, source: str, name: str) -> pl.Expr:
-    kind = cells.schema[source]
-    if kind.is_nested() or kind in (pl.Binary, pl.Duration):
-        raise InputError(f"{name}: the column {source!r} holds {kind}, which is no {meant}")
-    return pl.col(source).cast(pl.String)
+def _cast_to_text(types: Mapping[str, pl.DataType], purpose: str, name: str, file: str) -> pl.Expr:
+    dtype = types[name]
+    if dtype.is_nested() or dtype in (pl.Binary, pl.Duration):
+        raise InputError(
+            f"{file}: the column {name!r} has the type {dtype}; expected text or numbers for {purpose}"
+        )
+    return pl.col(name).cast(pl.String)
 
 
-def _from_template(
-    frame: pl.DataFrame, cells: pl.DataFrame, name: str, given: Input
+def _template_columns(config: Input) -> list[str]:
+    """The columns that `input.template` names, in its order."""
+    if config.template is None:
+        return []
+    return [name for _, name, _, _ in string.Formatter().parse(config.template) if name is not None]
+
+
+def _apply_template(
+    rows: pl.DataFrame, source: _FileTable, config: Input
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Fills the template; a row in which one of its columns is empty is rejected."""
+    """Fills `prompt` by the template.
+
+    Returns:
+        The rows; and the empty cells of the others, in which the template lacks a column.
+    """
+    cells = source.table.cells
     parts: list[pl.Expr] = []
-    for literal, column, _, _ in string.Formatter().parse(given.template or ""):
+    for literal, name, _, _ in string.Formatter().parse(config.template or ""):
         parts.append(pl.lit(literal))
-        if column is not None:
-            parts.append(_any_as_text(cells, "part of a prompt", column, name))
-    frame = frame.with_columns(cells.with_columns(prompt=pl.concat_str(parts))["prompt"])
-    bad, whole = [pl.DataFrame(schema=WRONG)], pl.repeat(True, frame.height, eager=True)
-    for column in dict.fromkeys(_template_columns(given)):
-        text = cells[column].cast(pl.String).fill_null("")
-        empty = text.str.strip_chars() == ""
-        empties = frame.filter(empty).with_columns(pl.lit("").alias(column))
-        bad.append(wrong(empties, column, "is empty, and input.template needs it"))
-        whole &= ~empty
-    return frame.filter(whole), pl.concat(bad)
+        if name is not None:
+            parts.append(_cast_to_text(cells.schema, "input.template", name, source.file))
+    rows = rows.with_columns(cells.with_columns(prompt=pl.concat_str(parts))["prompt"])
+    wrong, complete = [pl.DataFrame(schema=WRONG)], pl.repeat(True, rows.height, eager=True)
+    for name in dict.fromkeys(_template_columns(config)):
+        empty = cells[name].cast(pl.String).fill_null("").str.strip_chars() == ""
+        empty_cells = rows.filter(empty).with_columns(pl.lit("").alias(name))
+        wrong.append(wrong_cells(empty_cells, name, "is empty, and input.template needs it"))
+        complete &= ~empty
+    return rows.filter(complete), pl.concat(wrong)
 
 
-def _finished(rows: pl.DataFrame, occurrence: pl.Series) -> pl.DataFrame:
-    """Gives every row its id and its number of samples, and packs the carried columns together."""
-    made = pl.concat_str(pl.col("hash"), pl.lit("-"), occurrence)
-    rows = rows.with_columns(pl.col("samples").fill_null(1), row_id=pl.coalesce("id", made))
+# ---- all tables
+
+
+def _common_schema(schemas: Collection[pl.DataFrame], path: str) -> pl.DataFrame:
+    """A table without rows, with the columns of all these, of types that fit them all.
+
+    Raises:
+        InputError: there is no type that fits a column in all files.
+    """
+    try:
+        common = pl.concat(schemas, how="diagonal_relaxed")
+        types = common.schema
+        for table in schemas:
+            for column, dtype in table.schema.items():
+                if dtype.is_nested() != types[column].is_nested():
+                    raise pl.exceptions.SchemaError(f"{column.removeprefix(_CARRIED)} is {dtype} in one")
+    except pl.exceptions.PolarsError as error:
+        raise InputError(f"{path}: a column has different types in different files: {error}") from None
+    return common
+
+
+def _slices(
+    tables: DiskTables, schema: pl.DataFrame, occurrences: pl.Series, repeated: pl.DataFrame
+) -> Iterator[pl.DataFrame]:
+    """The correct rows, all in one schema, without those whose id an earlier row has."""
+    start = 0
+    types = schema.schema
+    for rows in chain([schema], tables):
+        present = set(rows.columns)
+        absent = [pl.lit(None, dtype).alias(name) for name, dtype in types.items() if name not in present]
+        whole = rows.with_columns(absent).select([*types])
+        if whole.schema != types:
+            whole = pl.concat([schema, whole], how="diagonal_relaxed")
+        identified = _with_ids(whole, occurrences.slice(start, rows.height))
+        start += rows.height
+        if repeated.height:
+            place = ["file", "line"]
+            identified = identified.join(
+                repeated, on=place, how="anti", nulls_equal=True, maintain_order="left"
+            )
+        yield identified
+
+
+def _with_ids(rows: pl.DataFrame, occurrences: pl.Series) -> pl.DataFrame:
+    """Gives every row its id and its number of samples, and puts the carried columns into one."""
+    from_content = pl.concat_str(pl.col("hash"), pl.lit("-"), occurrences)
+    rows = rows.with_columns(pl.col("samples").fill_null(1), row_id=pl.coalesce("id", from_content))
     rows = rows.drop("id", "hash")
-    carried = [each for each in rows.columns if each.startswith(_CARRIED)]
+    carried = [name for name in rows.columns if name.startswith(_CARRIED)]
     if not carried:
         return rows
-    others = [pl.col(each).alias(each.removeprefix(_CARRIED)) for each in carried]
-    return rows.with_columns(carried=pl.struct(others)).drop(carried)
+    fields = [pl.col(name).alias(name.removeprefix(_CARRIED)) for name in carried]
+    return rows.with_columns(carried=pl.struct(fields)).drop(carried)

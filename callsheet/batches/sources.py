@@ -1,7 +1,6 @@
-"""Where input files are: a path, a glob, or the same on S3; and their bytes.
+"""Where input files are (a path, a glob, or the same on S3), and their bytes.
 
-Reads only. S3 goes by boto3 with the standard credential chain, at `endpoint_url` where one is given.
-Every failure is an `InputError` that names the file.
+Reads only. S3 is read by `callsheet.s3`. Every error names the file.
 """
 
 from __future__ import annotations
@@ -27,47 +26,52 @@ if TYPE_CHECKING:
 _WILDCARD = re.compile(r"[*?\[]")
 
 
-def find(path: str, endpoint_url: str | None = None) -> list[str]:
-    """The files that a path, a glob or an `s3://` URL means, in the order of their names.
+def find_files(path: str, endpoint_url: str | None = None) -> list[str]:
+    """The files that a path, a glob or an `s3://` URL names, sorted by name.
+
+    Args:
+        path: as in `input.path`.
+        endpoint_url: the address of an S3 server other than Amazon's.
 
     Raises:
-        InputError: there is none, the path is a folder, or disk or S3 cannot be asked.
+        InputError: there are none, the path is a folder, or the disk or S3 cannot be read.
     """
-    found = _find_s3(path, endpoint_url) if path.startswith("s3://") else _find_local(path)
-    if not found:
-        what = "no file matches" if _WILDCARD.search(path) else "there is no such file"
-        raise InputError(f"{path}: {what}", hint=f"Relative paths start at {Path.cwd()}.")
-    return found
+    files = _find_on_s3(path, endpoint_url) if path.startswith("s3://") else _find_on_disk(path)
+    if not files:
+        problem = "no file matches" if _WILDCARD.search(path) else "there is no such file"
+        raise InputError(f"{path}: {problem}", hint=_relative_paths())
+    return files
 
 
-def _find_local(path: str) -> list[str]:
+def _relative_paths() -> str:
+    return f"Relative paths start at {Path.cwd()}."
+
+
+def _find_on_disk(path: str) -> list[str]:
     try:
         with suppress(FileNotFoundError, NotADirectoryError):
             mode = Path(path).stat().st_mode
             if stat.S_ISDIR(mode):
-                raise InputError(
-                    f"{path}: is a folder", hint=f"Say which of its files: {Path(path, '*.csv')}."
-                )
+                raise InputError(f"{path}: is a folder", hint=f"Name its files: {Path(path, '*.csv')}.")
             return [path] if stat.S_ISREG(mode) else []
         matches = glob.glob(path, recursive=True)  # noqa: PTH207  # Path.glob takes no absolute pattern
-        return sorted(each for each in matches if Path(each).is_file())
+        return sorted(match for match in matches if Path(match).is_file())
     except OSError as error:
         raise InputError(f"{path}: cannot be read: {error.strerror}") from None
     except ValueError as error:
-        raise InputError(f"{path}: is no file name: {error}") from None
+        raise InputError(f"{path}: is not a file name: {error}") from None
 
 
-def _find_s3(url: str, endpoint_url: str | None) -> list[str]:
+def _find_on_s3(url: str, endpoint_url: str | None) -> list[str]:
     bucket, pattern = _bucket_and_key(url)
     wildcard = _WILDCARD.search(pattern)
     if wildcard is None:
         return [url]
     prefix = pattern[: wildcard.start()]
     with s3.errors_as(InputError, url):
-        pages = (
-            s3.client(endpoint_url).get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=prefix)
-        )
-        keys = [each["Key"] for page in pages for each in page.get("Contents", ())]
+        listing = s3.client(endpoint_url).get_paginator("list_objects_v2")
+        pages = listing.paginate(Bucket=bucket, Prefix=prefix)
+        keys = [content["Key"] for page in pages for content in page.get("Contents", ())]
     # As in a local glob, a '*' stays within its folder.
     depth = pattern.count("/")
     return sorted(
@@ -76,12 +80,12 @@ def _find_s3(url: str, endpoint_url: str | None) -> list[str]:
 
 
 @contextmanager
-def local(name: str, endpoint_url: str | None = None) -> Iterator[Path]:
-    """The file as a local path; an S3 object is copied to a temporary file for as long as the context lasts.
+def local_copy(name: str, endpoint_url: str | None = None) -> Iterator[Path]:
+    """A file's path on this machine; for an S3 object that of a temporary copy, which the context removes.
 
     Raises:
-        InputError: it cannot be read.
-        StorageError: there is no room for the copy.
+        InputError: the object cannot be read.
+        StorageError: the copy cannot be written.
     """
     if not name.startswith("s3://"):
         yield Path(name)
@@ -89,37 +93,42 @@ def local(name: str, endpoint_url: str | None = None) -> Iterator[Path]:
     with ExitStack() as stack:
         with temporary_file_errors(), s3.errors_as(InputError, name):
             copy = stack.enter_context(NamedTemporaryFile(prefix="callsheet-"))
-            shutil.copyfileobj(_open_s3(name, endpoint_url)[0], copy, 1 << 20)
+            shutil.copyfileobj(_open_on_s3(name, endpoint_url)[0], copy, 1 << 20)
             copy.flush()
         yield Path(copy.name)
 
 
-def read(name: str, limit: int, endpoint_url: str | None = None) -> bytes:
+def read_file(name: str, limit: int, endpoint_url: str | None = None) -> bytes:
     """A file's bytes.
 
+    Args:
+        name: a local path or an `s3://` URL.
+        limit: the largest number of bytes.
+        endpoint_url: the address of an S3 server other than Amazon's.
+
     Raises:
-        InputError: it cannot be read, or has more than `limit` bytes; the message does not repeat the name.
+        InputError: it cannot be read or is larger. For a local file the message does not repeat the name.
     """
     if name.startswith("s3://"):
         with s3.errors_as(InputError, name):
-            body, size = _open_s3(name, endpoint_url)
+            body, size = _open_on_s3(name, endpoint_url)
             return body.read() if size <= limit else _too_large(size, limit)
     try:
         size = Path(name).stat().st_size
         return Path(name).read_bytes() if size <= limit else _too_large(size, limit)
     except FileNotFoundError:
-        raise InputError("there is no such file", hint=f"Relative paths start at {Path.cwd()}.") from None
+        raise InputError("there is no such file", hint=_relative_paths()) from None
     except OSError as error:
         raise InputError(f"cannot be read: {error.strerror}") from None
     except ValueError as error:
-        raise InputError(f"is no file name: {error}") from None
+        raise InputError(f"is not a file name: {error}") from None
 
 
 def _too_large(size: int, limit: int) -> bytes:
-    raise InputError(f"has {size:,} bytes; at most {limit:,} are taken")
+    raise InputError(f"has {size:,} bytes; at most {limit:,} are allowed")
 
 
-def _open_s3(url: str, endpoint_url: str | None) -> tuple[StreamingBody, int]:
+def _open_on_s3(url: str, endpoint_url: str | None) -> tuple[StreamingBody, int]:
     bucket, key = _bucket_and_key(url)
     answer = s3.client(endpoint_url).get_object(Bucket=bucket, Key=key)
     return answer["Body"], answer["ContentLength"]
@@ -128,5 +137,5 @@ def _open_s3(url: str, endpoint_url: str | None) -> tuple[StreamingBody, int]:
 def _bucket_and_key(url: str) -> tuple[str, str]:
     bucket, _, key = url.removeprefix("s3://").partition("/")
     if not bucket or not key:
-        raise InputError(f"{url}: takes the form s3://bucket/key")
+        raise InputError(f"{url}: must look like s3://bucket/key")
     return bucket, key

@@ -274,7 +274,7 @@ def _requested(rows: pl.DataFrame, *, twice: bool) -> tuple[pl.DataFrame, list[p
     too_large = rows.filter(size > limit).with_columns(
         column=pl.lit("images"),
         value=pl.lit(""),
-        reason=pl.format(f"the request has {{}} bytes with its images; at most {limit:,} are taken", size),
+        reason=pl.format(f"the request has {{}} bytes with its images; at most {limit:,} are allowed", size),
     )
     rows = rows.filter(size <= limit)
     if not twice:

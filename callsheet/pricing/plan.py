@@ -20,7 +20,7 @@ from typing import Any, BinaryIO, Literal
 import polars as pl
 from polars.io.plugins import register_io_source
 
-from callsheet.batches.prefetch import mapped
+from callsheet.batches.prefetch import parallel_map
 from callsheet.batches.read import Batch
 from callsheet.config.settings import Settings
 from callsheet.errors import InputError, StorageError
@@ -112,7 +112,7 @@ def make_plan(batch: Batch, catalogue: Catalogue, settings: Settings, path: Path
             yield from lister.portions(rows)
 
     def tables() -> Iterator[pl.DataFrame]:
-        for found in mapped(lister.list, portions(), threads=2):
+        for found in parallel_map(lister.list, portions(), threads=2):
             counts["rejected_rows"] += found.rejected
             counts["unpriced"] += found.unpriced
             told.append(rejects(found.wrong, batch.columns).unique(maintain_order=True))

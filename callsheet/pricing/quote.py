@@ -15,7 +15,7 @@ from typing import Any
 
 import polars as pl
 
-from callsheet.batches import read as batches
+from callsheet.batches.read import read_batch
 from callsheet.config.settings import Budget, Settings
 from callsheet.errors import ApprovalNeeded, BalanceTooLow, BudgetReached, InputError, Stop
 from callsheet.ledger import queries
@@ -241,7 +241,7 @@ async def quote_batch(settings: Settings, client: Client) -> Quote:
         InputError: the batch file cannot be read, or rows are rejected and `input.strict` is true.
         ServiceError: the catalogue or the balance cannot be read.
     """
-    batch = await asyncio.to_thread(batches.read, settings)
+    batch = await asyncio.to_thread(read_batch, settings)
     return await quote_plan(await price_batch(batch, settings, client), settings, client)
 
 

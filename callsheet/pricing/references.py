@@ -112,7 +112,7 @@ def look(source: str, endpoint_url: str | None = None) -> Sent | str:
     if "://" in source and not source.startswith("s3://"):
         return "is no https:// or s3:// address, no data: URL and no local path"
     try:
-        content = sources.read(source, LARGEST_IMAGE, endpoint_url)
+        content = sources.read_file(source, LARGEST_IMAGE, endpoint_url)
     except InputError as error:
         return error.message
     mime_type = recognise_image(content)
@@ -132,7 +132,7 @@ def _data_url_problem(url: str) -> str | None:
     except binascii.Error as error:
         return f"is no data URL: {error}"
     if len(content) > LARGEST_IMAGE:
-        return f"has {len(content):,} bytes; at most {LARGEST_IMAGE:,} are taken"
+        return f"has {len(content):,} bytes; at most {LARGEST_IMAGE:,} are allowed"
     mime_type = recognise_image(content)
     return None if mime_type == match[1] else f"says {match[1]}, and its bytes are {mime_type or 'no image'}"
 
@@ -185,7 +185,7 @@ _inlined = _Inlined(_CACHE_BYTES)
 def _data_url(job: Job, sha256: str, endpoint_url: str | None) -> str:
     source = job.inlined[sha256]
     try:
-        content = sources.read(source, LARGEST_IMAGE, endpoint_url)
+        content = sources.read_file(source, LARGEST_IMAGE, endpoint_url)
     except InputError as error:
         raise InputError(f"row {job.row_id}: the image {source}: {error.message}") from None
     if hashlib.sha256(content).hexdigest() != sha256:

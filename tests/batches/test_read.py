@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 
 from callsheet.batches import delimited, sources
 from callsheet.batches.dialects import zstd
-from callsheet.batches.read import Batch, read
+from callsheet.batches.read import Batch, read_batch
 from callsheet.config.settings import Settings
 from callsheet.errors import CallsheetError, ConfigError, InputError
 from callsheet.pricing import references
@@ -46,7 +46,7 @@ def batch(tmp_path: Path):
     def batch(content: str | bytes, name: str = "shots.csv", **given: Any) -> Batch:
         path = tmp_path / name
         path.write_bytes(content.encode() if isinstance(content, str) else content)
-        return read(settings(path, **given))
+        return read_batch(settings(path, **given))
 
     return batch
 
@@ -108,7 +108,7 @@ def test_columns_are_mapped_and_defaults_fill_what_is_empty(batch):
         ("a dog", "poster-1", "1K"),
     ]
     assert read.rows["carried"].to_list() == [{"prompt": "old"}, {"prompt": "older"}]
-    assert read.rows["duration"].to_list() == [None, None], "the kind of model decides whether it applies"
+    assert read.rows["duration"].to_list() == [None, None], "the type of model decides whether it applies"
 
 
 def test_a_line_is_the_file_s_line_also_after_quoted_newlines_and_blank_lines(batch):
@@ -152,7 +152,7 @@ DIALECTS = {
 
 
 @pytest.mark.parametrize("name", DIALECTS)
-def test_a_dialect_is_found_out(batch, name):
+def test_a_dialect_is_detected(batch, name):
     read = batch(DIALECTS[name], "shots.txt")
     assert read.rows.select("row_id", "prompt", "line").rows() == [("a", "said", 2), ("b", "café", 3)]
 
@@ -162,9 +162,9 @@ FILES = json.loads((GOLDEN / "dialects.json").read_text())
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_a_golden_file_is_read_as_every_other(name):
+def test_files_of_all_dialects_are_read_as_the_same_rows(name):
     """The same three rows, as spreadsheets, databases and people save them."""
-    found = read(settings(GOLDEN / "dialects" / name, **FILES[name]["input"]))
+    found = read_batch(settings(GOLDEN / "dialects" / name, **FILES[name]["input"]))
     cells = found.rows.with_columns(note=pl.col("carried").struct.field("note").fill_null(""))
     assert cells.select("row_id", "prompt", "duration", "sound", "note").rows() == [
         ("a", 'She said, "hi"; then | left', 5, True, "x"),
@@ -175,15 +175,15 @@ def test_a_golden_file_is_read_as_every_other(name):
     assert found.rejects["line"].to_list() == ([6] if name.startswith("blank-and-ragged") else [])
 
 
-def test_every_golden_file_is_read():
+def test_every_file_in_the_folder_of_dialects_is_tested():
     assert {each.name for each in (GOLDEN / "dialects").iterdir()} - {".gitattributes"} == set(FILES)
 
 
-def test_a_missing_column_s_hint_is_about_that_column(tmp_path):
+def test_the_hint_for_a_missing_column_names_that_column(tmp_path):
     def hint(header: str, **given: Any) -> str:
         (tmp_path / "x.csv").write_text(f"{header}\n1,2\n")
         with pytest.raises(InputError) as caught:
-            read(settings(tmp_path / "x.csv", **given))
+            read_batch(settings(tmp_path / "x.csv", **given))
         return caught.value.hint
 
     assert "{prompt: text}" in hint("id,text")
@@ -194,10 +194,10 @@ def test_a_missing_column_s_hint_is_about_that_column(tmp_path):
     assert "input.template" in hint("a,b", template="{a} {c}")
 
 
-def test_a_workbook_needs_its_extra_and_says_so(tmp_path, monkeypatch):
+def test_a_workbook_without_the_extra_is_an_error_that_names_it(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "fastexcel", None)
     with pytest.raises(InputError) as caught:
-        read(settings(GOLDEN / "dialects/workbook.xlsx"))
+        read_batch(settings(GOLDEN / "dialects/workbook.xlsx"))
     assert "callsheet[xlsx]" in caught.value.hint
 
 
@@ -206,7 +206,7 @@ def test_quotes_are_read_as_spreadsheets_write_them(batch):
     assert prompts(read) == [(2, 'a "big", red cat\nasleep'), (4, '5" nail')]
 
 
-def test_a_quote_in_a_file_of_tabs_is_a_letter_where_it_cannot_be_a_spreadsheet_s(batch):
+def test_a_quote_in_a_file_of_tabs_is_text_where_no_spreadsheet_can_have_written_it(batch):
     plain = batch('prompt\tid\n"G I G" on a wall\t1\nsay "hi"\t2\n', "shots.tsv")
     assert prompts(plain) == [(2, '"G I G" on a wall'), (3, 'say "hi"')]
     melting = batch('prompt\tid\n"Hello, she said\t1\nand\t2\nbye"\t3\n', "shots.tsv")
@@ -217,7 +217,7 @@ def test_a_quote_in_a_file_of_tabs_is_a_letter_where_it_cannot_be_a_spreadsheet_
     assert prompts(batch('prompt\tid\n"one\ntwo"\t1\n', "shots.tsv")) == [(2, "one\ntwo")]
 
 
-def test_a_list_of_prompts_may_have_commas(batch):
+def test_prompts_in_a_text_file_of_one_column_may_contain_commas(batch):
     assert prompts(batch("prompt\na red, round thing\n", "shots.txt")) == [(2, "a red, round thing")]
 
 
@@ -228,7 +228,7 @@ def test_an_encoding_and_a_delimiter_can_be_declared(batch):
 
 @pytest.mark.parametrize("written", ["utf-8-sig", "utf-16", "utf-32"])
 @pytest.mark.parametrize("declared", [None, "utf-8", "cp1252", "utf-16-le", "utf-16-be", "utf-32"])
-def test_a_byte_order_mark_is_believed_before_the_config(batch, written, declared):
+def test_a_byte_order_mark_overrides_the_config(batch, written, declared):
     read = batch("prompt,id\ncafé,1\n".encode(written), encoding=declared)
     assert prompts(read) == [(2, "café")]
 
@@ -240,19 +240,19 @@ def packed(content: bytes, ending: str) -> bytes:
 
 
 @pytest.mark.parametrize("ending", [".csv", ".csv.gz", ".csv.zst"])
-def test_packed_files_read_as_unpacked_ones(tmp_path, ending):
+def test_compressed_files_are_read_like_uncompressed_ones(tmp_path, ending):
     text = 'prompt,id\r\n"one\r\ntwo",1\r\n\r\nthree,2\r\nfour,2\r\n'
     path = tmp_path / f"shots{ending}"
     path.write_bytes(packed(text.encode(), ending))
-    read_batch = read(settings(path))
-    assert prompts(read_batch) == [(2, "one\ntwo"), (5, "three")]
-    assert places(read_batch) == [(6, "id", "line 5 has this id already")]
+    packed_batch = read_batch(settings(path))
+    assert prompts(packed_batch) == [(2, "one\ntwo"), (5, "three")]
+    assert places(packed_batch) == [(6, "id", "line 5 has this id already")]
 
 
 def tables(path: Path, **given: Any) -> tuple[list[tuple[Any, ...]], list[int]]:
     """Lines and cells of the rows, and the lines of the ragged ones."""
-    declared = {"delimiter": None, "encoding": None, "wanted": ()} | given
-    found = list(delimited.read(path, path.name, **declared))
+    declared = {"delimiter": None, "encoding": None, "expected": ()} | given
+    found = list(delimited.read_tables(path, path.name, **declared))
     rows = [row for each in found for row in each.cells.select(each.lines.alias("line"), pl.all()).rows()]
     return rows, [line for each in found for line, _, _ in each.ragged]
 
@@ -290,7 +290,7 @@ BLOCKS = [1, 10, 1 << 22]
     st.sampled_from(BLOCKS),
 )
 @quick(max_examples=100, deadline=None)
-def test_every_cell_and_line_is_that_of_the_obvious_reference(tmp_path_factory, rows, delimiter, ends, block):
+def test_what_csv_writes_is_read_back_with_its_lines(tmp_path_factory, rows, delimiter, ends, block):
     text = io.StringIO()
     writer = csv.writer(text, delimiter=delimiter, lineterminator="\n")
     writer.writerow("xyz")
@@ -333,7 +333,7 @@ PIECES = [
     st.sampled_from(BLOCKS),
 )
 @quick(max_examples=200, deadline=None)
-def test_any_text_at_all_is_read_as_the_reference_reads_it(tmp_path_factory, text, header, block):
+def test_any_text_is_read_as_csv_reads_it(tmp_path_factory, text, header, block):
     path = tmp_path_factory.mktemp("text") / "x.csv"
     path.write_bytes((header + text).encode())
     expected = reference(header + text, ",")
@@ -349,10 +349,10 @@ def test_any_text_at_all_is_read_as_the_reference_reads_it(tmp_path_factory, tex
             assert found == ([row[:nameless] for row in rows], ragged)
 
 
-def test_a_regular_file_never_takes_the_slow_way_and_a_stray_line_only_for_its_block(tmp_path, monkeypatch):
+def test_csv_parses_only_the_blocks_that_are_not_regular(tmp_path, monkeypatch):
     lines = [f'{at},"one, ""two""\nthree {at}",x\n' for at in range(3000)]
     slow = []
-    real = delimited._irregular
+    real = delimited._parse_any
 
     def counted(*given: Any) -> Any:
         table, last = real(*given)
@@ -360,7 +360,7 @@ def test_a_regular_file_never_takes_the_slow_way_and_a_stray_line_only_for_its_b
         return table, last
 
     monkeypatch.setattr(delimited, "_BLOCK", 10_000)
-    monkeypatch.setattr(delimited, "_irregular", counted)
+    monkeypatch.setattr(delimited, "_parse_any", counted)
     path = tmp_path / "x.csv"
     path.write_text("id,prompt,c\n" + "".join(lines))
     rows, _ = tables(path)
@@ -405,7 +405,7 @@ def test_whole_numbers_are_read_as_spreadsheets_write_them(batch, said, meant):
         ("duration", "five", "is not a whole number of seconds"),
         ("duration", "99999999999999999999", "is not a whole number of seconds"),
         ("duration", "1e1", "is not a whole number of seconds"),
-        ("sound", "loud", "is neither true nor false (yes, no, 1 and 0 are read too)"),
+        ("sound", "loud", "is not a boolean; expected true, false, yes, no, 1 or 0"),
         ("samples", "0", "is not a whole number from 1 to 10,000"),
         ("samples", "-1", "is not a whole number from 1 to 10,000"),
         ("samples", "10001", "is not a whole number from 1 to 10,000"),
@@ -434,12 +434,12 @@ def test_a_prompt_has_1_to_4096_characters(batch):
     assert read.rejects["value"][0] == "é" * 79 + "…"
 
 
-def test_a_nul_that_no_database_may_hold_is_rejected(batch):
+def test_a_nul_character_is_rejected_because_postgresql_cannot_store_it(batch):
     read = batch("prompt,id,note\nx\0y,1,\nx,2\0,\nx,3,a\0b\n,4,\nno id,,\n")
     assert read.rows["prompt"].to_list() == ["x", "no id"]
     assert places(read) == [
-        (2, "prompt", "holds a NUL character"),
-        (3, "id", "holds a NUL character"),
+        (2, "prompt", "contains a NUL character"),
+        (3, "id", "contains a NUL character"),
         (5, "prompt", "the prompt is empty"),
     ]
 
@@ -450,7 +450,7 @@ def test_a_repeated_id_is_rejected_and_its_first_line_named(batch):
     assert places(read) == [(4, "id", "line 2 has this id already"), (6, "id", "line 2 has this id already")]
 
 
-def test_an_id_made_from_content_survives_a_new_order_a_new_note_and_more_samples(batch):
+def test_an_id_made_from_content_does_not_depend_on_order_carried_columns_and_samples(batch):
     before = batch("prompt,note,samples\nx,1,1\ny,2,1\nx,3,1\n").rows.select("prompt", "row_id")
     after = batch("samples,note,prompt\n2,c,x\n5,b,y\n2,a,x\n9,d,z\n").rows.select("prompt", "row_id")
     assert after.rows()[:3] == [before.row(0), before.row(1), before.row(2)]
@@ -499,18 +499,18 @@ def test_a_template_without_columns_is_every_row_s_prompt(batch):
 @pytest.mark.parametrize(
     "kind", [pl.List(pl.String), pl.Array(pl.String, 1), pl.Struct({"a": pl.Int8}), pl.Binary]
 )
-def test_a_template_takes_no_column_that_is_no_text(tmp_path, kind):
+def test_a_template_column_must_be_text_or_numbers(tmp_path, kind):
     pl.DataFrame({"a": [None]}, schema={"a": kind}).write_parquet(tmp_path / "shots.parquet")
-    with pytest.raises(InputError, match=r"the column 'a' holds .*, which is no part of a prompt"):
-        read(settings(tmp_path / "shots.parquet", template="a {a}"))
+    with pytest.raises(InputError, match=r"'a' has the type .*; expected text or numbers for input.template"):
+        read_batch(settings(tmp_path / "shots.parquet", template="a {a}"))
 
 
-def test_a_template_with_a_column_that_is_not_there_lists_those_that_are(refusal):
+def test_a_template_with_a_missing_column_lists_the_columns_of_the_file(refusal):
     said = refusal("a,b\n1,2\n", template="{a} of {c}")
     assert said.endswith("line 1: there is no column 'c'; the columns are a, b")
 
 
-def test_a_missing_column_lists_those_that_are_there(refusal, batch):
+def test_a_missing_column_is_an_error_that_lists_the_columns_of_the_file(refusal, batch):
     assert refusal("text,b\n1,2\n").endswith("there is no column 'prompt'; the columns are text, b")
     assert "no column 'secs'" in refusal("prompt\nx\n", columns={"duration": "secs"})
     assert "no column 'model'" in refusal("prompt\nx\n", defaults={})
@@ -523,15 +523,15 @@ def test_a_missing_column_lists_those_that_are_there(refusal, batch):
         ("", "shots.csv", "is empty"),
         ("\n\n", "shots.csv", "is empty"),
         ("prompt\n", "shots.csv", "has no rows"),
-        ("prompt,prompt\nx,y\n", "shots.csv", "line 1: the column 'prompt' is named twice"),
+        ("prompt,prompt\nx,y\n", "shots.csv", "line 1: two columns are named 'prompt'"),
         ('prompt,id\nx,1\n"y"z,2\n', "shots.csv", "line 3: broken quoting"),
         ('prompt,id\nx,1\n"y,2\nz,3\n', "shots.csv", "line 3: broken quoting"),
         (b"prompt,id\nx,1\ncaf\xe9,2\n", "shots.csv", "line 3: is not UTF-8 (byte 0xE9)"),
         (gzip.compress(b"prompt,id\nx,1\ncaf\xe9,2\n", mtime=0), "shots.csv.gz", "line 3: is not UTF-8"),
-        (b"prompt\nx\n", "shots.csv.gz", "cannot be unpacked"),
-        (gzip.compress(b"prompt\nxyz\n" * 99, mtime=0)[:40], "shots.csv.gz", "cannot be unpacked"),
+        (b"prompt\nx\n", "shots.csv.gz", "cannot be decompressed"),
+        (gzip.compress(b"prompt\nxyz\n" * 99, mtime=0)[:40], "shots.csv.gz", "cannot be decompressed"),
         (b"\x28\xb5\x2f\xfdno", "shots.csv.zst", "shots.csv.zst: cannot be"),
-        (b"PK\x03\x04", "shots.ods", "is of no type that is read; there are .csv"),
+        (b"PK\x03\x04", "shots.ods", "is not of a known type; expected .csv"),
         (b"PK\x03\x04", "shots.xlsx", "cannot be read as a workbook"),
         (b"PAR1, or not", "shots.parquet", "cannot be read as Parquet"),
     ],
@@ -542,16 +542,16 @@ def test_a_file_that_cannot_be_read_is_named_with_its_line(refusal, tmp_path, co
     assert said.startswith(str(tmp_path / name))
 
 
-def test_the_first_of_two_errors_is_told_whichever_is_found_first(tmp_path):
+def test_the_error_of_the_first_file_is_raised_although_files_are_read_ahead(tmp_path):
     (tmp_path / "a.csv").write_text("text,id\nx,1\n")
     (tmp_path / "b.csv").write_bytes(b"prompt,id\ncaf\xe9,1\n")
     with pytest.raises(InputError, match=r"a\.csv, line 1: there is no column 'prompt'"):
-        read(settings(tmp_path / "*.csv"))
+        read_batch(settings(tmp_path / "*.csv"))
     with pytest.raises(InputError, match=r"b\.csv, line 2: is not UTF-8"):
-        read(settings(tmp_path / "*.csv", columns={"prompt": "id"}))
+        read_batch(settings(tmp_path / "*.csv", columns={"prompt": "id"}))
 
 
-def test_a_path_that_is_no_file_says_what_it_is(tmp_path):
+def test_a_path_that_is_not_a_file_says_why(tmp_path):
     (tmp_path / "shots").mkdir()
     (tmp_path / "loop").symlink_to("loop")
     for path, says in [
@@ -561,48 +561,48 @@ def test_a_path_that_is_no_file_says_what_it_is(tmp_path):
         ("sho?s", "sho?s: no file matches"),
         ("x" * 300 + ".csv", "cannot be read: File name too long"),
         ("loop", "cannot be read: Too many levels"),
-        ("a\0b", "is no file name"),
+        ("a\0b", "is not a file name"),
     ]:
         with pytest.raises(InputError) as caught:
-            read(settings(tmp_path / path))
+            read_batch(settings(tmp_path / path))
         assert says in caught.value.message
         assert (f"{tmp_path / 'shots/*.csv'}." in caught.value.hint) == (path == "shots")
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="nothing is closed to root")
-def test_a_file_in_a_closed_folder_is_named(tmp_path):
+@pytest.mark.skipif(os.geteuid() == 0, reason="root has access to everything")
+def test_a_file_in_a_folder_without_access_is_named(tmp_path):
     (tmp_path / "closed").mkdir(mode=0)
     with pytest.raises(InputError, match=r"closed/x\.csv: cannot be read: Permission denied"):
-        read(settings(tmp_path / "closed/x.csv"))
+        read_batch(settings(tmp_path / "closed/x.csv"))
 
 
 @pytest.mark.parametrize("ending", [".gz", ".zst"])
-def test_a_packed_file_may_have_any_encoding(tmp_path, ending):
+def test_a_compressed_file_may_have_any_encoding(tmp_path, ending):
     path = tmp_path / f"shots.csv{ending}"
     path.write_bytes(packed("id,prompt\n1,café\n2,thé\n".encode("cp1252"), ending))
-    assert prompts(read(settings(path, encoding="cp1252"))) == [(2, "café"), (3, "thé")]
+    assert prompts(read_batch(settings(path, encoding="cp1252"))) == [(2, "café"), (3, "thé")]
     with pytest.raises(InputError, match=re.escape(f"{path}, line 2: is not UTF-8 (byte 0xE9)")):
-        read(settings(path))
+        read_batch(settings(path))
     path.write_bytes(path.read_bytes()[:-3])
-    with pytest.raises(InputError, match="cannot be unpacked"):
-        read(settings(path, encoding="cp1252"))
+    with pytest.raises(InputError, match="cannot be decompressed"):
+        read_batch(settings(path, encoding="cp1252"))
 
 
 def test_an_encoding_that_does_not_fit_is_named(refusal):
     assert "is not utf-16 text" in refusal("prompt\nx\n", encoding="utf-16")
 
 
-def test_files_whose_columns_do_not_go_together_are_refused(tmp_path):
+def test_files_with_incompatible_column_types_are_an_error(tmp_path):
     for at, value in enumerate(["x", [1]]):
         pl.DataFrame({"prompt": ["p"], "note": [value]}).write_parquet(tmp_path / f"{at}.parquet")
-    with pytest.raises(InputError, match="a column has another type in another file"):
-        read(settings(tmp_path / "*.parquet"))
+    with pytest.raises(InputError, match="a column has different types in different files"):
+        read_batch(settings(tmp_path / "*.parquet"))
 
 
 def test_a_missing_file_is_named(tmp_path):
     for path in (tmp_path / "none.csv", tmp_path / "none-*.csv"):
         with pytest.raises(InputError, match=r"no such file|no file matches") as caught:
-            read(settings(path))
+            read_batch(settings(path))
         assert str(path) in caught.value.message
 
 
@@ -610,7 +610,7 @@ def test_several_files_are_read_in_the_order_of_their_names(tmp_path):
     (tmp_path / "b.csv").write_text("prompt,id,note\nthird,3,\nagain,1,n\n,4,\n")
     (tmp_path / "a.tsv").write_text("id\tprompt\tsize\n1\tfirst\t9\n2\tsecond\n")
     (tmp_path / "c.md").write_text("not a batch")
-    found = read(settings(tmp_path / "[ab].?sv"))
+    found = read_batch(settings(tmp_path / "[ab].?sv"))
     assert prompts(found) == [(2, "first"), (2, "third")]
     assert found.rows["carried"].to_list() == [{"size": "9", "note": None}, {"size": None, "note": ""}]
     assert [(line, reason.split(str(tmp_path))[0]) for line, _, _, reason in found.rejects.rows()] == [
@@ -634,7 +634,7 @@ def test_parquet_is_read_with_its_types(tmp_path):
         }
     )
     table.write_parquet(tmp_path / "shots.parquet", compression="gzip")
-    found = read(settings(tmp_path / "shots.parquet"))
+    found = read_batch(settings(tmp_path / "shots.parquet"))
     assert found.rows.select("line", "row_id", "prompt", "duration", "sound").rows() == [
         (1, "1", "a", 5, True),
         (2, "2", "b", None, False),
@@ -647,7 +647,7 @@ def test_parquet_is_read_with_its_types(tmp_path):
     ]
 
 
-def test_a_carried_value_of_any_type_can_stand_in_the_ledger(tmp_path):
+def test_a_carried_value_of_any_type_can_be_stored_in_the_ledger(tmp_path):
     utc = datetime(2026, 5, 1, 12, tzinfo=UTC)
     noon = utc.replace(tzinfo=None)
     carried = {
@@ -671,17 +671,17 @@ def test_a_carried_value_of_any_type_can_stand_in_the_ledger(tmp_path):
     table = pl.DataFrame([row | {"prompt": "x"}, dict.fromkeys(row) | {"prompt": "y"}])
     pair = pl.Series("pair", [[1.0, float("inf")], None], dtype=pl.Array(pl.Float64, 2))
     table.with_columns(pair).write_parquet(tmp_path / "shots.parquet")
-    first, second = read(settings(tmp_path / "shots.parquet")).rows["carried"].to_list()
+    first, second = read_batch(settings(tmp_path / "shots.parquet")).rows["carried"].to_list()
     assert first == {name: kept for name, (_, kept) in carried.items()} | {"pair": [1.0, None]}
     assert set(second.values()) == {None}
     assert json.loads(json.dumps(first, allow_nan=False)) == first
 
 
-def test_a_nested_column_where_text_is_meant_is_refused(tmp_path):
+def test_a_nested_column_as_prompt_is_an_error(tmp_path):
     for cell in (["a"], timedelta(1)):
         pl.DataFrame({"prompt": [cell]}).write_parquet(tmp_path / "shots.parquet")
-        with pytest.raises(InputError, match="the column 'prompt' holds"):
-            read(settings(tmp_path / "shots.parquet"))
+        with pytest.raises(InputError, match="the column 'prompt' has the type"):
+            read_batch(settings(tmp_path / "shots.parquet"))
 
 
 @pytest.fixture
@@ -703,36 +703,36 @@ def test_batch_files_are_read_from_s3(bucket, tmp_path):
     put(bucket, "in/deeper/c.csv", b"id,prompt\n4,w\n")
     pl.DataFrame({"prompt": ["p"]}).write_parquet(tmp_path / "p.parquet")
     parquet = put(bucket, "in/p.parquet", (tmp_path / "p.parquet").read_bytes())
-    assert prompts(read(settings(url))) == [(2, "x")]
-    assert prompts(read(settings(parquet))) == [(1, "p")]
-    found = read(settings(f"s3://{bucket.bucket}/in/*.csv*"))
+    assert prompts(read_batch(settings(url))) == [(2, "x")]
+    assert prompts(read_batch(settings(parquet))) == [(1, "p")]
+    found = read_batch(settings(f"s3://{bucket.bucket}/in/*.csv*"))
     assert found.rows["row_id"].to_list() == ["1", "3"]
     assert found.rejects["reason"].to_list() == [f"the prompt is empty (in {url})"]
 
 
-def test_s3_is_also_found_by_the_config_s_endpoint(bucket, monkeypatch):
+def test_the_endpoint_of_s3_may_come_from_the_config(bucket, monkeypatch):
     url = put(bucket, "one.csv", b"prompt\nx\n")
     monkeypatch.delenv("AWS_ENDPOINT_URL")
     given = settings(url)
     storage = given.storage.model_copy(update={"endpoint_url": bucket.endpoint_url})
-    assert prompts(read(given.model_copy(update={"storage": storage}))) == [(2, "x")]
+    assert prompts(read_batch(given.model_copy(update={"storage": storage}))) == [(2, "x")]
 
 
-def test_what_s3_does_not_have_is_named(bucket, monkeypatch):
+def test_an_object_that_cannot_be_read_is_named(bucket, monkeypatch):
     for url, says in [
         (f"s3://{bucket.bucket}/none.csv", "there is no such object"),
         (f"s3://{bucket.bucket}/none-*.csv", "no file matches"),
         ("s3://nobody/none.csv", "there is no such bucket (NoSuchBucket)"),
         ("s3://nobod?/none.csv", "S3 "),
-        ("s3://nobody", "takes the form s3://bucket/key"),
+        ("s3://nobody", "must look like s3://bucket/key"),
     ]:
         with pytest.raises(InputError) as caught:
-            read(settings(url))
+            read_batch(settings(url))
         assert caught.value.message.startswith(url)
         assert says in caught.value.message
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "wrong")
     with pytest.raises(InputError, match="S3 refused the request"):
-        read(settings(f"s3://{bucket.bucket}/none.csv"))
+        read_batch(settings(f"s3://{bucket.bucket}/none.csv"))
 
 
 def test_reference_images_are_read_from_s3(bucket):
@@ -740,15 +740,15 @@ def test_reference_images_are_read_from_s3(bucket):
     url = put(bucket, "look.png", content)
     found = references.look(url)
     assert isinstance(found, references.Sent)
-    assert sources.read(url, 200) == content
+    assert sources.read_file(url, 200) == content
     assert "there is no such object" in str(references.look(url + "x"))
-    with pytest.raises(InputError, match="has 108 bytes; at most 100 are taken"):
-        sources.read(url, 100)
+    with pytest.raises(InputError, match="has 108 bytes; at most 100 are allowed"):
+        sources.read_file(url, 100)
 
 
 @pytest.mark.skipif(not PARTI.exists(), reason="PartiPrompts.tsv is not part of the project")
 def test_a_real_batch_file_is_read_whole():
-    found = read(settings(PARTI, columns={"prompt": "Prompt"}))
+    found = read_batch(settings(PARTI, columns={"prompt": "Prompt"}))
     assert (found.total, found.rows.height, found.rejects.height) == (1632, 1632, 0)
     assert found.rows["row_id"].n_unique() == 1632
     assert '"G I G G L E" painted in thick' in found.rows["prompt"].str.join("\n").item()

@@ -64,7 +64,7 @@ def test_a_wrong_value_in_defaults_or_matrix_is_named_with_its_line(write):
     assert error_message(path).startswith(f"{path}, line 7: `input.defaults.duration` is not a whole number")
     path = write(text.replace("5.5", "5.0\n  matrix:\n    sound: [yes, 'on',\n      'maybe']"))
     assert error_message(path) == (
-        f"{path}, line 10: `input.matrix.sound.2` is neither true nor false (yes, no, 1 and 0 are read too) "
+        f"{path}, line 10: `input.matrix.sound.2` is not a boolean; expected true, false, yes, no, 1 or 0 "
         "(it is 'maybe')"
     )
     assert error_message(path, "input.matrix.sound=[off]", "input.defaults.samples=0").startswith(

@@ -22,7 +22,7 @@ from hypothesis import given
 from hypothesis import settings as quick
 from hypothesis import strategies as st
 
-from callsheet.batches import read as batches
+from callsheet.batches.read import read_batch
 from callsheet.config.settings import Settings
 from callsheet.errors import InputError, StorageError
 from callsheet.pricing import jobs as jobs_module
@@ -115,7 +115,7 @@ class Maker:
         path = self.folder / "shots.csv"
         path.write_text(text, encoding="utf-8")
         settings = self.settings(path, **given)
-        return make_plan(batches.read(settings), CATALOGUE, settings, self.folder / to, now=NOW)
+        return make_plan(read_batch(settings), CATALOGUE, settings, self.folder / to, now=NOW)
 
 
 @pytest.fixture
@@ -184,7 +184,7 @@ def test_rejected_rows_are_counted_once_and_in_every_file(plan, tmp_path):
         text = "prompt,duration,sound\n,x,maybe\nok,,\nshort\nlong,5,yes\n"
         (tmp_path / f"{name}.csv").write_text(text)
     settings = plan.settings(tmp_path / "?.csv", matrix={"resolution": ["1K", "2K"]})
-    made = make_plan(batches.read(settings), CATALOGUE, settings, tmp_path / "plan.parquet", now=NOW)
+    made = make_plan(read_batch(settings), CATALOGUE, settings, tmp_path / "plan.parquet", now=NOW)
     assert (made.rows, made.rejected_rows, made.jobs) == (8, 6, 4)
     assert len(made.rejects) == 2 * (3 + 1 + 1)
 
@@ -219,7 +219,7 @@ def test_a_request_carries_any_prompt_as_it_is(tmp_path_factory, prompt):
     folder = tmp_path_factory.mktemp("prompt")
     pl.DataFrame({"prompt": [prompt]}).write_parquet(folder / "shots.parquet")
     settings = Maker(folder).settings(folder / "shots.parquet")
-    made = make_plan(batches.read(settings), CATALOGUE, settings, folder / "plan.parquet", now=NOW)
+    made = make_plan(read_batch(settings), CATALOGUE, settings, folder / "plan.parquet", now=NOW)
     assert [each.request["prompt"] for each in jobs(made)] == [prompt]
 
 
@@ -322,7 +322,7 @@ def test_a_request_over_25_mib_is_rejected_before_it_is_sent(plan, tmp_path):
     made = plan(f"prompt,reference_image\nx,{'|'.join(names)}\ny,{'|'.join(names[:2])}\n")
     (small,) = jobs(made)
     assert made.rejects.select("line", "column").rows() == [(2, "images")]
-    assert "at most 26,214,400 are taken" in made.rejects["reason"][0]
+    assert "at most 26,214,400 are allowed" in made.rejects["reason"][0]
     body = json.dumps(anyio.run(references.fill, small), ensure_ascii=False, separators=(",", ":"))
     told = int(made.rejects["reason"][0].split()[3])
     assert told > references.LARGEST_REQUEST > len(body.encode())
@@ -440,10 +440,10 @@ def full_disk() -> Iterator[None]:
 def test_a_full_disk_is_said_so_and_leaves_the_last_plan(plan, tmp_path):
     last = plan(MIXED)
     settings = plan.settings(tmp_path / "shots.csv")
-    batch = batches.read(settings)
+    batch = read_batch(settings)
     with full_disk():
         with pytest.raises(StorageError, match="a temporary file cannot be written") as no_room:
-            batches.read(settings)
+            read_batch(settings)
         with pytest.raises(StorageError, match="the plan cannot be written"):
             make_plan(batch, CATALOGUE, settings, tmp_path / "plan.parquet", now=NOW)
     assert "TMPDIR" in no_room.value.hint
@@ -486,7 +486,7 @@ def test_carried_values_come_through_the_plan_as_the_ledger_can_hold_them(plan, 
     )
     table.write_parquet(tmp_path / "in.parquet")
     settings = plan.settings(tmp_path / "in.parquet")
-    made = make_plan(batches.read(settings), CATALOGUE, settings, tmp_path / "plan.parquet", now=NOW)
+    made = make_plan(read_batch(settings), CATALOGUE, settings, tmp_path / "plan.parquet", now=NOW)
     assert jobs(made)[0].carried == {"day": "2026-01-02", "cost": "1.10", "tags": ["a"], "key": 1}
 
 
@@ -532,7 +532,7 @@ def test_the_quote_is_the_sum_of_the_obvious_reference(tmp_path_factory, rows):
     )
     table.with_columns(prompt=pl.lit("x")).write_csv(folder / "shots.csv")
     settings = Maker(folder).settings(folder / "shots.csv")
-    made = make_plan(batches.read(settings), CATALOGUE, settings, folder / "plan.parquet", now=NOW)
+    made = make_plan(read_batch(settings), CATALOGUE, settings, folder / "plan.parquet", now=NOW)
     assert made.rejects.is_empty()
     assert made.quoted == slow_total(rows) == sum((each.quoted for each in jobs(made)), Decimal(0))
 
@@ -541,7 +541,7 @@ def test_the_quote_is_the_sum_of_the_obvious_reference(tmp_path_factory, rows):
 def test_a_real_batch_is_priced_whole_by_a_matrix_over_models_and_ratios(plan, tmp_path):
     matrix = {"model": ["still-1", "reel-1"], "aspect_ratio": ["1:1", "16:9", "9:16"]}
     settings = plan.settings(PARTI, columns={"prompt": "Prompt"}, matrix=matrix)
-    made = make_plan(batches.read(settings), CATALOGUE, settings, tmp_path / "plan.parquet", now=NOW)
+    made = make_plan(read_batch(settings), CATALOGUE, settings, tmp_path / "plan.parquet", now=NOW)
     total = Decimal(0)
     prompts = [line.split("\t")[0] for line in PARTI.read_text(encoding="utf-8").splitlines()[1:]]
     for prompt in prompts:
@@ -561,7 +561,7 @@ def test_a_job_of_another_price_is_still_the_same_job(plan):
     rates = tuple(rate.model_copy(update={"unit_price": rate.unit_price * 2}) for rate in model.pricing.rates)
     dearer = model.model_copy(update={"pricing": model.pricing.model_copy(update={"rates": rates})})
     again = make_plan(
-        batches.read(settings), {"still-1": dearer}, settings, plan.folder / "again.parquet", now=NOW
+        read_batch(settings), {"still-1": dearer}, settings, plan.folder / "again.parquet", now=NOW
     )
     (before,), (after,) = jobs(made), jobs(again)
     assert after == replace(before, price=after.price)

@@ -86,7 +86,7 @@ def test_what_needs_no_reading_is_sent_as_it_stands():
         ("ftp://h/x.png", "is no https:// or s3:// address"),
         ("https://", "is no https:// address"),
         ("https://h/a b.png", "is no https:// address"),
-        ("a\0b.png", "is no file name"),
+        ("a\0b.png", "is not a file name"),
         ("x" * 5000, "cannot be read: File name too long"),
         ("none.png", "there is no such file"),
         ("data:image/png,abc", "is no data URL"),
@@ -94,7 +94,7 @@ def test_what_needs_no_reading_is_sent_as_it_stands():
         ("data:image/png;base64,abc", "is no data URL"),
         (url("image/png", JPEG), "says image/png, and its bytes are image/jpeg"),
         (url("image/png", b"text"), "says image/png, and its bytes are no image"),
-        (url("image/png", PNG + b"x" * (10 << 20)), "at most 10,485,760 are taken"),
+        (url("image/png", PNG + b"x" * (10 << 20)), "at most 10,485,760 are allowed"),
     ],
 )
 def test_what_cannot_be_sent_says_why(source, says):
@@ -108,7 +108,7 @@ def test_a_local_file_that_cannot_be_sent_says_why(tmp_path):
     path.write_bytes(PNG + b"x" * (10 * 1024 * 1024 - len(PNG)))
     assert isinstance(look(str(path)), Sent), "10 MiB exactly are taken"
     path.write_bytes(PNG + b"x" * (10 * 1024 * 1024 - len(PNG) + 1))
-    assert look(str(path)) == "has 10,485,761 bytes; at most 10,485,760 are taken"
+    assert look(str(path)) == "has 10,485,761 bytes; at most 10,485,760 are allowed"
     assert "cannot be read" in str(look(str(tmp_path)))
 
 

@@ -1,4 +1,4 @@
-"""A download is kept only when it is whole and what was promised."""
+"""A download is kept only when it is complete and of the promised type."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from callsheet.storage.spool import Spooled
 from tests.servers.sockets import Behaviour, raw, reply, serve, trickle
 
 
-def picture(kind: str) -> bytes:
+def image(file_format: str) -> bytes:
     buffer = io.BytesIO()
-    Image.effect_noise((640, 480), 90).save(buffer, kind)
+    Image.effect_noise((640, 480), 90).save(buffer, file_format)
     return buffer.getvalue()
 
 
 FILES = {
-    "image/png": picture("png"),
-    "image/jpeg": picture("jpeg"),
-    "image/webp": picture("webp"),
+    "image/png": image("png"),
+    "image/jpeg": image("jpeg"),
+    "image/webp": image("webp"),
     "video/mp4": b"\0\0\0\x20ftypisom" + bytes(3_000_000),
 }
 
@@ -45,7 +45,7 @@ def fetch(behaviour: Behaviour, promised: str, folder: Path, patience: float = 6
 
 @pytest.mark.parametrize("mime_type", FILES)
 @pytest.mark.parametrize("said", ["as promised", "application/octet-stream", ""])
-def test_a_whole_file_is_kept_with_its_sum(mime_type: str, said: str, tmp_path: Path) -> None:
+def test_a_complete_file_is_kept_with_its_sha256(mime_type: str, said: str, tmp_path: Path) -> None:
     content = FILES[mime_type]
     headers = {"Content-Type": mime_type if said == "as promised" else said}
     spooled = fetch(reply(200, content, headers), mime_type, tmp_path / "new" / "spool")
@@ -68,13 +68,13 @@ def test_other_first_bytes_are_refused(mime_type: str, tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_sound_file_is_no_picture_though_it_begins_alike(tmp_path: Path) -> None:
+def test_a_wave_file_is_not_taken_for_webp_although_both_begin_with_riff(tmp_path: Path) -> None:
     with pytest.raises(MediaError, match="does not begin like image/webp"):
         fetch(reply(200, b"RIFF\0\0\0\0WAVE", {"Content-Type": "image/webp"}), "image/webp", tmp_path)
 
 
 @pytest.mark.parametrize("said", ["text/html", "video/mp4", "application/json", "application/problem+json"])
-def test_another_kind_of_thing_is_refused(said: str, tmp_path: Path) -> None:
+def test_a_response_of_another_type_is_refused(said: str, tmp_path: Path) -> None:
     with pytest.raises(MediaError, match=f"sent {said.replace('+', '.')}; it promised image/png"):
         fetch(
             reply(200, FILES["image/png"], {"Content-Type": f"{said}; charset=utf-8"}), "image/png", tmp_path
@@ -98,8 +98,8 @@ def test_a_file_that_is_cut_off_leaves_nothing_behind(framing: bytes, tmp_path: 
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_file_of_another_length_than_was_said_is_refused(tmp_path: Path) -> None:
-    """The transport sees to it already where the length is HTTP's; here nothing is taken on trust."""
+def test_a_file_of_another_length_than_declared_is_refused(tmp_path: Path) -> None:
+    """The HTTP client checks the length too; the spool does not rely on it."""
 
     async def chunks() -> AsyncIterator[bytes]:
         yield FILES["image/png"]
@@ -110,7 +110,7 @@ def test_a_file_of_another_length_than_was_said_is_refused(tmp_path: Path) -> No
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_download_that_trickles_is_given_up_after_the_patience_and_a_slow_one_is_not(
+def test_a_download_that_is_too_slow_ends_after_the_patience(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     content = FILES["image/png"]
@@ -121,7 +121,7 @@ def test_a_download_that_trickles_is_given_up_after_the_patience_and_a_slow_one_
     assert fetch(trickle(content[:30]), "image/png", tmp_path, patience=0.2).bytes == 30
 
 
-def test_a_later_download_takes_the_place_of_what_an_earlier_one_left(tmp_path: Path) -> None:
+def test_a_download_replaces_what_an_earlier_one_left(tmp_path: Path) -> None:
     (tmp_path / "job-1-0").write_bytes(b"older")
     (tmp_path / "job-1-0.part").write_bytes(b"left by a killed run, and longer than what comes next" * 10_000)
     spooled = fetch(reply(200, FILES["image/png"], {"Content-Type": "image/png"}), "image/png", tmp_path)
@@ -144,7 +144,7 @@ def test_a_spool_that_cannot_be_written_is_a_storage_error(tmp_path: Path) -> No
         ("", "video/mp4"),
     ],
 )
-def test_a_type_that_the_interface_does_not_name_is_kept_as_it_comes(
+def test_a_file_of_a_type_that_the_interface_does_not_name_is_kept_unchecked(
     promised: str, said: str, tmp_path: Path
 ) -> None:
     assert fetch(reply(200, b"anything", {"Content-Type": said}), promised, tmp_path).bytes == 8

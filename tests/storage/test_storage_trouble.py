@@ -157,7 +157,7 @@ def test_a_store_that_refuses_in_mid_run_stops_the_buying_and_loses_nothing(
     everything_is_in_its_place(shop)
 
 
-def test_a_store_that_is_too_busy_for_a_while_is_waited_for(shop: Shop) -> None:
+def test_a_store_that_is_too_busy_for_a_while_is_tried_again(shop: Shop) -> None:
     shop.proxy.trouble = refuse(503, "SlowDown", after=AFTER, times=10)
     summary = shop.project.run()
     assert (summary.exit_code, summary.stored) == (0, ROWS)
@@ -165,7 +165,7 @@ def test_a_store_that_is_too_busy_for_a_while_is_waited_for(shop: Shop) -> None:
     everything_is_in_its_place(shop)
 
 
-def test_a_file_whose_storing_is_not_confirmed_is_recognised_as_ours(shop: Shop) -> None:
+def test_a_file_whose_storing_was_not_confirmed_is_recognised(shop: Shop) -> None:
     """The store has kept the file, but its answer is cut off: no conflict, and no second copy."""
 
     def trouble(number: int, passed_on: Callable[[], Answer]) -> Answer | None:
@@ -178,7 +178,7 @@ def test_a_file_whose_storing_is_not_confirmed_is_recognised_as_ours(shop: Shop)
     everything_is_in_its_place(shop)
 
 
-def test_a_store_that_takes_nothing_is_not_asked_for_every_file_that_waits(
+def test_a_store_that_refuses_everything_is_not_tried_with_every_file(
     shop: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What an earlier run has bought still comes into the spool in time, and the run ends soon."""
@@ -201,7 +201,7 @@ def test_a_store_that_takes_nothing_is_not_asked_for_every_file_that_waits(
     everything_is_in_its_place(shop)
 
 
-def test_a_report_that_cannot_be_written_is_told_and_written_by_the_next_run(
+def test_a_report_that_cannot_be_written_is_an_error_and_the_next_run_writes_it(
     shop: Shop, prefect: PrefectServer
 ) -> None:
     """The media are stored and the ledger knows: only the report is missing, and money was spent (not 2)."""

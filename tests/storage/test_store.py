@@ -75,7 +75,7 @@ def test_bytes_that_changed_in_the_spool_are_not_stored(tmp_path: Path) -> None:
     assert list((tmp_path / "media/batch").iterdir()) == []
 
 
-def test_what_a_killed_run_left_is_cleared_away(tmp_path: Path) -> None:
+def test_the_partial_file_of_a_killed_run_is_removed(tmp_path: Path) -> None:
     folder = tmp_path / "media/batch"
     folder.mkdir(parents=True)
     (folder / ".row-1-0.png.part").write_bytes(b"half")
@@ -83,7 +83,7 @@ def test_what_a_killed_run_left_is_cleared_away(tmp_path: Path) -> None:
     assert [path.name for path in folder.iterdir()] == ["row-1-0.png"]
 
 
-def test_a_file_system_without_hard_links_is_as_good(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_disk_without_hard_links_can_be_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object) -> None:
         raise OSError(1, "Operation not permitted")
 
@@ -91,7 +91,7 @@ def test_a_file_system_without_hard_links_is_as_good(tmp_path: Path, monkeypatch
     test_the_same_bytes_again_are_a_success_and_other_bytes_a_conflict(tmp_path)
 
 
-def test_a_kill_at_any_time_leaves_a_whole_file_or_none(tmp_path: Path) -> None:
+def test_a_kill_at_any_time_leaves_a_complete_file_or_none(tmp_path: Path) -> None:
     content = random.Random(1).randbytes(8_000_000)
     path, sha256 = spooled(tmp_path, content)
     script = (
@@ -124,7 +124,7 @@ def test_a_report_file_is_replaced(tmp_path: Path) -> None:
     assert [path.name for path in Path(url).parent.iterdir()] == ["report.json"]
 
 
-def test_two_runs_that_report_at_once_do_not_disturb_each_other(tmp_path: Path) -> None:
+def test_two_runs_can_write_the_same_report_file_at_once(tmp_path: Path) -> None:
     stores = [Store(str(tmp_path / "report")) for _ in range(2)]
 
     async def scenario() -> None:
@@ -152,7 +152,7 @@ def test_a_probe_leaves_nothing_and_fails_where_nothing_can_be_written(tmp_path:
         asyncio.run(Store("/proc/callsheet").probe())
 
 
-def test_another_kind_of_store_is_a_config_error() -> None:
+def test_a_url_that_is_neither_a_folder_nor_a_bucket_is_a_config_error() -> None:
     with pytest.raises(ConfigError, match="gs:// is not supported"):
         Store("gs://bucket/prefix")
     with pytest.raises(ConfigError, match="has no bucket"):
@@ -179,7 +179,7 @@ def sign_in(monkeypatch: pytest.MonkeyPatch, server: servers.Server, account: st
         monkeypatch.setenv(variable, value)
 
 
-def test_an_object_is_stored_once_with_its_sum_and_type(
+def test_an_object_is_stored_once_with_its_sha256_and_type(
     s3: servers.Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sign_in(monkeypatch, s3)
@@ -214,7 +214,7 @@ def test_many_objects_at_once(s3: servers.Server, tmp_path: Path, monkeypatch: p
     assert s3.client().list_objects_v2(Bucket=s3.bucket, Prefix="many/")["KeyCount"] == 40
 
 
-def test_a_wrong_sum_is_refused_by_the_server(
+def test_the_server_refuses_a_wrong_sha256(
     s3: servers.Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sign_in(monkeypatch, s3)
@@ -266,7 +266,7 @@ def test_a_probe_says_what_is_wrong_with_a_bucket(
     assert "Invalid bucket name" in probe("No Bucket").message
 
 
-def test_an_answer_of_a_server_names_the_trouble(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_an_error_of_a_server_has_a_hint(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """The answers of servers other than ours: no bucket, no conditional writes, too busy."""
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "k")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "s")
@@ -282,7 +282,7 @@ def test_an_answer_of_a_server_names_the_trouble(monkeypatch: pytest.MonkeyPatch
             assert hint in caught.value.hint
 
 
-def test_a_server_that_says_nothing_of_the_sum_is_asked_for_it(
+def test_a_server_that_answers_without_a_checksum_is_asked_for_it(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "k")
@@ -295,7 +295,7 @@ def test_a_server_that_says_nothing_of_the_sum_is_asked_for_it(
         put(Store("s3://b", endpoint_url=server.url), path, sha256)
 
 
-def test_a_server_that_is_not_there(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_server_that_cannot_be_reached_is_an_error(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "k")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "s")
     with unused_port() as port:
@@ -320,7 +320,7 @@ def test_no_two_ids_share_a_name(one: str, other: str) -> None:
 
 
 @given(ids)
-def test_a_safe_name_is_one_plain_part_of_a_path(row_id: str) -> None:
+def test_a_safe_name_is_one_segment_of_plain_characters(row_id: str) -> None:
     safe = safe_name(row_id)
     assert set(safe) <= set("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.%~")
     assert len(safe) <= 100
@@ -343,7 +343,7 @@ def test_a_name_stays_inside_the_store(template: str, row_id: str, model: str) -
     assert all(len(part.encode()) <= 240 for part in path.parts)
 
 
-def test_names_read_well_where_they_can() -> None:
+def test_plain_ids_stay_readable_in_names() -> None:
     template = "{batch}/{row_id}-{sample}-{index}.{ext}"
     assert (
         name(template, batch="shots", row_id="SKU_1.a", sample=2, index=0, ext="jpeg")
