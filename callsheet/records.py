@@ -131,6 +131,7 @@ class Job:
         inlined: the place of each inlined image, by the sha256 of its bytes (hex): a path or an `s3://` URL.
         carried: the batch file's other columns, for the manifest.
         price: None where the catalogue has no price and the config allows that.
+        inlined_bytes: by how many bytes the request grows when its images are inlined.
     """
 
     key: str
@@ -142,6 +143,7 @@ class Job:
     price: Price | None
     inlined: Mapping[str, str] = field(default_factory=dict)
     carried: Mapping[str, Any] = field(default_factory=dict)
+    inlined_bytes: int = 0
 
     @property
     def quoted(self) -> Decimal:

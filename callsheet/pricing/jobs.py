@@ -1,13 +1,14 @@
-"""Prompt rows and a catalogue -> the jobs to buy, resolved, priced and keyed; and what is refused.
+"""Prompt rows and a catalogue -> the jobs to buy, resolved, priced and keyed; and what cannot be bought.
 
-A column at a time; what takes a decision is decided once for each distinct case and joined back: each image
-source is read once, each combination of parameters is checked and priced once, by `pricing`.
+It works on whole columns. What needs a decision is decided once for each distinct case and joined back: an
+image source is read once, and a combination of parameters is checked and priced once (`rates.offer`).
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Executor, Future
 from dataclasses import asdict, dataclass
 from itertools import product
 from threading import Lock
@@ -18,95 +19,125 @@ import polars as pl
 from callsheet.batches.identities import sha256
 from callsheet.batches.read import UNTIL_PRICED
 from callsheet.config.settings import Settings
-from callsheet.pricing import rates as pricing
 from callsheet.pricing import references
-from callsheet.pricing.rates import Combination, Defaults, Offer, Reject
+from callsheet.pricing.rates import REFERENCE, Combination, Defaults, Offer, Reject, offer
+from callsheet.pricing.references import Reference, RequestImage
 from callsheet.records import Catalogue, canonical
 from callsheet.rows import IMAGE_COLUMNS, fixed_values
 
 MONEY = pl.Decimal(18, 6)
 _MOST_JOBS = 65_536
-_ASKED = ("model", "aspect_ratio", "resolution", "output_format", "duration", "sound")
+_PARAMETERS = ("model", "aspect_ratio", "resolution", "output_format", "duration", "sound")
+_NOT_READ = ("https://", "data:")
 _INLINED = pl.List(pl.Struct({"sha256": pl.String, "source": pl.String}))
+
+Cells = dict[str, Any]
+"""Values of one row by column."""
 
 
 @dataclass(frozen=True)
-class JobList:
-    """What a slice of a batch comes to.
+class JobTable:
+    """The jobs of a slice of a batch.
 
     Attributes:
-        table: a row per job, in the file's order; the columns of `plan.parquet`.
+        jobs: a row per job, in the file's order; the columns of `plan.parquet`.
         wrong: what cannot be bought: `line`, `file`, `column`, `value`, `reason`.
-        rejected: prompt rows with something of it.
-        unpriced: prompt rows for which the catalogue has no price.
+        rejected: how many prompt rows have at least one entry in `wrong`.
+        unpriced: how many prompt rows have a request without a price in the catalogue.
     """
 
-    table: pl.DataFrame
+    jobs: pl.DataFrame
     wrong: pl.DataFrame
     rejected: int
     unpriced: int
 
 
-class Lister:
-    """Turns the rows of one batch into jobs, a part at a time.
+class JobMaker:
+    """Turns the rows of one batch into jobs. Threads may share it.
 
     Args:
         catalogue: the live models.
         settings: the config.
+        readers: reads the images; as many at once as it has threads.
     """
 
-    def __init__(self, catalogue: Catalogue, settings: Settings) -> None:
-        given = settings.input.defaults
-        held = fixed_values({each: given[each] for each in UNTIL_PRICED if each in given})
+    def __init__(self, catalogue: Catalogue, settings: Settings, readers: Executor) -> None:
+        defaults = settings.input.defaults
+        late = fixed_values({column: defaults[column] for column in UNTIL_PRICED if column in defaults})
         self._catalogue = catalogue
         self._settings = settings
-        self._defaults = Defaults(**held)  # type: ignore[arg-type]  # typed by fixed_values
+        self._defaults = Defaults(**late)  # type: ignore[arg-type]  # typed by fixed_values
         self._combinations = _combinations(settings)
-        self._read: dict[str, references.Sent | str] = {}
-        self._reading = Lock()
+        self._images = _Images(settings.storage.endpoint_url, readers)
 
-    def portions(self, rows: pl.DataFrame) -> Iterator[pl.DataFrame]:
-        """A slice of a batch in parts that make some ten thousand jobs each, whatever is multiplied out.
+    def split(self, rows: pl.DataFrame) -> Iterator[pl.DataFrame]:
+        """Splits the rows of a batch, so that each part makes some ten thousand jobs.
 
-        There is at least one, and in each at least one row where there is one.
+        Returns:
+            At least one part. A part has at least one row, unless there are no rows.
         """
-        times = self._combinations.height if self._combinations is not None else 1
-        jobs = (rows["samples"] * times).cum_sum()
+        combinations = self._combinations.height if self._combinations is not None else 1
+        jobs = (rows["samples"] * combinations).cum_sum()
         begin = 0
         while True:
-            so_far = jobs[begin - 1] if begin else 0
-            end = max(begin + 1, jobs.search_sorted(so_far + _MOST_JOBS, side="right"))
+            jobs_before = jobs[begin - 1] if begin else 0
+            end = max(begin + 1, jobs.search_sorted(jobs_before + _MOST_JOBS, side="right"))
             yield rows[begin:end]
             begin = end
             if begin >= rows.height:
                 return
 
-    def list(self, rows: pl.DataFrame) -> JobList:
-        """Multiplies out the matrix and the samples, resolves, prices and keys. Reads local and S3 images.
-
-        Threads may share it.
+    def make_jobs(self, rows: pl.DataFrame) -> JobTable:
+        """Multiplies rows by matrix and samples, resolves, prices and keys. Reads local and S3 images.
 
         Args:
             rows: of a batch.
         """
         rows = _multiplied(rows, self._combinations)
-        with self._reading:
-            rows, bad_images = _with_images(rows, self._read, self._settings.storage.endpoint_url)
-        rows, refused = _priced(rows, self._catalogue, self._defaults)
+        rows, bad_images = _with_images(rows, self._images)
+        rows, not_offered = _priced(rows, self._catalogue, self._defaults)
         unpriced = rows.filter(pl.col("price").is_null())
-        wrong = [bad_images, refused]
+        wrong = [bad_images, not_offered]
         if not self._settings.budget.allow_unpriced:
             wrong.append(unpriced.with_columns(reason="unpriced"))
             rows = rows.filter(pl.col("price").is_not_null())
-        rows, impossible = _requested(rows, twice=self._combinations is not None)
-        said = ["row", "line", "file", "column", "value", "reason"]
-        refusals = pl.concat([each.select(said) for each in [*wrong, *impossible]])
-        return JobList(
-            table=_keyed(_table(rows), self._settings.batch),
-            wrong=refusals.drop("row"),
-            rejected=refusals["row"].n_unique(),
+        rows, too_large = _with_request(rows)
+        wrong.append(too_large)
+        if self._combinations is not None:
+            rows, repeated = _each_request_once(rows)
+            wrong.append(repeated)
+        columns = ["row", "line", "file", "column", "value", "reason"]
+        wrong_cells = pl.concat([table.select(columns) for table in wrong])
+        return JobTable(
+            jobs=_keyed(_per_sample(rows), self._settings.batch),
+            wrong=wrong_cells.drop("row"),
+            rejected=wrong_cells["row"].n_unique(),
             unpriced=unpriced["row"].n_unique(),
         )
+
+
+class _Images:
+    """The images of a batch: each distinct source is read once, several at the same time."""
+
+    def __init__(self, endpoint_url: str | None, readers: Executor) -> None:
+        self._endpoint_url = endpoint_url
+        self._readers = readers
+        self._files: dict[str, Future[RequestImage | str]] = {}
+        self._lock = Lock()
+
+    def examine(self, sources: Sequence[str]) -> dict[str, RequestImage | str]:
+        """Each source as its request has it, or why it cannot be sent (`references.examine`)."""
+        files = {source: self._read(source) for source in sources if not source.startswith(_NOT_READ)}
+        return {
+            source: files[source].result() if source in files else references.examine(source)
+            for source in sources
+        }
+
+    def _read(self, source: str) -> Future[RequestImage | str]:
+        with self._lock:
+            if source not in self._files:
+                self._files[source] = self._readers.submit(references.examine, source, self._endpoint_url)
+            return self._files[source]
 
 
 def _combinations(settings: Settings) -> pl.DataFrame | None:
@@ -122,7 +153,7 @@ def _combinations(settings: Settings) -> pl.DataFrame | None:
 
 
 def _multiplied(rows: pl.DataFrame, combinations: pl.DataFrame | None) -> pl.DataFrame:
-    """Every row times every combination of the matrix, in the file's order; `row` counts the file's rows."""
+    """Every row with every combination of the matrix, in the file's order; `row` counts the file's rows."""
     rows = rows.with_row_index("row")
     if combinations is None:
         return rows
@@ -134,97 +165,100 @@ def _multiplied(rows: pl.DataFrame, combinations: pl.DataFrame | None) -> pl.Dat
     )
 
 
-def _answered(
+def _resolve_distinct(
     rows: pl.DataFrame,
     columns: Sequence[str],
-    answer: Callable[[dict[str, Any]], dict[str, Any]],
+    resolve: Callable[[list[Cells]], list[Cells]],
     schema: Mapping[str, Any],
 ) -> pl.DataFrame:
-    """Rows with what each distinct combination of some columns comes to: found once, and joined back.
+    """Adds columns that follow from others: resolves each distinct combination once, and joins it back.
 
     Args:
         rows: some or none.
-        columns: what the answer hangs on.
-        answer: from the cells of all `columns` to those of `schema`; what it leaves out is null.
+        columns: the columns on which the new ones depend.
+        resolve: from combinations of all `columns` to the new cells of each, in the same order; a cell that
+            is left out is null.
         schema: the columns that are added.
     """
-    said = [each for each in columns if rows[each].null_count() < rows.height] or columns[:1]
-    distinct = rows.select(said).unique(maintain_order=True)
-    nothing: dict[str, Any] = dict.fromkeys(columns)
-    answers = [answer(nothing | cells) for cells in distinct.iter_rows(named=True)]
-    table = pl.DataFrame(answers, schema=schema)
-    differs = [each for each in schema if any(one.get(each) != answers[0].get(each) for one in answers)]
-    # What is the same for all rows is held once, and not a million times.
-    rows = rows.with_columns(pl.lit(each).first().alias(each.name) for each in table.drop(differs))
-    if not differs:
+    used = [column for column in columns if rows[column].null_count() < rows.height] or columns[:1]
+    distinct = rows.select(used).unique(maintain_order=True)
+    blank: Cells = dict.fromkeys(columns)
+    resolved = resolve([blank | cells for cells in distinct.iter_rows(named=True)])
+    table = pl.DataFrame(resolved, schema=schema)
+    differing = [
+        column for column in schema if any(cells.get(column) != resolved[0].get(column) for cells in resolved)
+    ]
+    # A column with the same value everywhere is a literal, which takes no memory for each row.
+    rows = rows.with_columns(pl.lit(column).first().alias(column.name) for column in table.drop(differing))
+    if not differing:
         return rows
-    table = distinct.hstack(table.select(differs))
-    return rows.join(table, on=said, how="left", nulls_equal=True, maintain_order="left")
+    table = distinct.hstack(table.select(differing))
+    return rows.join(table, on=used, how="left", nulls_equal=True, maintain_order="left")
 
 
-def _with_images(
-    rows: pl.DataFrame, seen: dict[str, references.Sent | str], endpoint_url: str | None
-) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Finds each row's images; every distinct source is read once, every distinct set made up once.
+def _with_images(rows: pl.DataFrame, images: _Images) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Adds `images_json` (of the request), `inlined`, `inlined_bytes` and `roles` (role and column, as JSON).
 
-    Adds `images_json` (of the request), `inlined`, `grows` and `roles` (role and column of each, as JSON).
+    Returns:
+        The rows whose images can be sent, and the others.
     """
+
+    def resolve(combinations: list[Cells]) -> list[Cells]:
+        parsed = [references.parse_references(cells) for cells in combinations]
+        sources = dict.fromkeys(
+            reference.source for listed in parsed if not isinstance(listed, Reject) for reference in listed
+        )
+        examined = images.examine(list(sources))
+        return [asdict(each) if isinstance(each, Reject) else _image_set(each, examined) for each in parsed]
+
     schema = dict.fromkeys(["images_json", "roles", "column", "value", "reason"], pl.String)
-    joined = _answered(
-        rows,
-        IMAGE_COLUMNS,
-        lambda cells: _image_set(cells, seen, endpoint_url),
-        schema | {"inlined": _INLINED, "grows": pl.Int64},
+    resolved = _resolve_distinct(
+        rows, IMAGE_COLUMNS, resolve, schema | {"inlined": _INLINED, "inlined_bytes": pl.Int64}
     )
-    wrong = joined.filter(pl.col("reason").is_not_null())
-    sound = joined.filter(pl.col("reason").is_null()).drop(*IMAGE_COLUMNS, "column", "value", "reason")
-    return sound, wrong
+    wrong = resolved.filter(pl.col("reason").is_not_null())
+    good = resolved.filter(pl.col("reason").is_null()).drop(*IMAGE_COLUMNS, "column", "value", "reason")
+    return good, wrong
 
 
-def _image_set(
-    cells: dict[str, Any], seen: dict[str, references.Sent | str], endpoint_url: str | None
-) -> dict[str, Any]:
-    named = references.named(cells)
-    if isinstance(named, Reject):
-        return asdict(named)
-    images, inlined, grows = [], {}, 0
-    for each in named:
-        sent = seen.get(each.source)
-        if sent is None:
-            sent = references.look(each.source, endpoint_url)
-            if not each.source.startswith(("https://", "data:")):  # these cost no reading, only memory
-                seen[each.source] = sent
-        if isinstance(sent, str):
-            return {"column": each.column, "value": each.source, "reason": sent}
-        # Only an image model lets a role be left out (see pricing), and there it can be but this one.
-        images.append({"role": each.role or pricing.REFERENCE, "url": sent.url})
-        grows += sent.grows
-        if sent.sha256:
-            inlined[sent.sha256] = each.source
+def _image_set(listed: list[Reference], examined: Mapping[str, RequestImage | str]) -> Cells:
+    """The images of one row."""
+    images, inlined, inlined_bytes = [], {}, 0
+    for reference in listed:
+        image = examined[reference.source]
+        if isinstance(image, str):
+            return {"column": reference.column, "value": reference.source, "reason": image}
+        # Only for an image model may the role be left out (see rates), and there is only this one.
+        images.append({"role": reference.role or REFERENCE, "url": image.url})
+        inlined_bytes += image.added_bytes
+        if image.sha256:
+            inlined[image.sha256] = reference.source
+    roles = [(reference.role, reference.column) for reference in listed]
     return {
         "images_json": canonical(images) if images else None,
-        "roles": json.dumps([(each.role, each.column) for each in named]) if named else None,
+        "roles": json.dumps(roles) if roles else None,
         "inlined": [{"sha256": sha256, "source": source} for sha256, source in inlined.items()],
-        "grows": grows,
+        "inlined_bytes": inlined_bytes,
     }
 
 
 def _priced(
     rows: pl.DataFrame, catalogue: Catalogue, defaults: Defaults
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Resolves and prices each distinct combination once, and joins the answers back to the rows."""
+    """Resolves and prices the parameters of every row.
 
-    def answer(cells: dict[str, Any]) -> dict[str, Any]:
-        images = tuple((role, column) for role, column in json.loads(cells["roles"] or "[]"))
-        combination = Combination(**{each: cells[each] for each in _ASKED}, images=images)
-        return _answer(pricing.offer(combination, catalogue, defaults))
+    Returns:
+        The rows that the catalogue offers, with or without a price, and the others.
+    """
 
-    joined = _answered(rows, [*_ASKED, "roles"], answer, _ANSWER)
-    refused = pl.col("reason").is_not_null()
-    return joined.filter(~refused), joined.filter(refused)
+    def resolve(combinations: list[Cells]) -> list[Cells]:
+        return [_offered(cells, catalogue, defaults) for cells in combinations]
+
+    resolved = _resolve_distinct(rows, [*_PARAMETERS, "roles"], resolve, _OFFERED)
+    rejected = pl.col("reason").is_not_null()
+    return resolved.filter(~rejected), resolved.filter(rejected)
 
 
-_ANSWER: dict[str, Any] = {
+_OFFERED: dict[str, Any] = {
     **dict.fromkeys(
         ["column", "value", "reason", "unpriced", "type", "billable_unit", "currency"], pl.String
     ),
@@ -237,61 +271,83 @@ _ANSWER: dict[str, Any] = {
 }
 
 
-def _answer(offer: Offer | Reject) -> dict[str, Any]:
-    """An offer as a row of `_ANSWER`; the request's JSON in three parts, around `images` and `prompt`."""
-    if isinstance(offer, Reject):
-        return asdict(offer)
-    parts = {name: f'"{name}":{canonical(value)}' for name, value in sorted(offer.parameters.items())}
-    price = offer.price
-    before = [f"{parts[name]}," for name in parts if name < "images"]
-    between = [f"{parts[name]}," for name in parts if "images" < name < "prompt"]
-    after = [f",{parts[name]}" for name in parts if name > "prompt"]
+def _offered(cells: Cells, catalogue: Catalogue, defaults: Defaults) -> Cells:
+    """An offer as a row of `_OFFERED`; the request's JSON in three parts, around `images` and `prompt`."""
+    images = tuple((role, column) for role, column in json.loads(cells["roles"] or "[]"))
+    wanted = Combination(**{column: cells[column] for column in _PARAMETERS}, images=images)
+    offered = offer(wanted, catalogue, defaults)
+    if isinstance(offered, Reject):
+        return asdict(offered)
+    return _request_parts(offered) | _price_cells(offered)
+
+
+def _request_parts(offered: Offer) -> Cells:
+    pairs = {name: f'"{name}":{canonical(value)}' for name, value in sorted(offered.parameters.items())}
+    before_images = [f"{pairs[name]}," for name in pairs if name < "images"]
+    before_prompt = [f"{pairs[name]}," for name in pairs if "images" < name < "prompt"]
+    after_prompt = [f",{pairs[name]}" for name in pairs if name > "prompt"]
     return {
-        "type": offer.type.value,
-        "head": "".join(["{", *before]),
-        "middle": "".join([*between, '"prompt":']),
-        "tail": "".join([*after, "}"]),
-        "sent_resolution": offer.parameters.get("resolution"),
-        "sent_duration": offer.parameters.get("duration"),
-        "sent_sound": offer.parameters.get("sound"),
+        "head": "".join(["{", *before_images]),
+        "middle": "".join([*before_prompt, '"prompt":']),
+        "tail": "".join([*after_prompt, "}"]),
+    }
+
+
+def _price_cells(offered: Offer) -> Cells:
+    price = offered.price
+    cells = {
+        "type": offered.type.value,
+        "sent_resolution": offered.parameters.get("resolution"),
+        "sent_duration": offered.parameters.get("duration"),
+        "sent_sound": offered.parameters.get("sound"),
         "column": "model",
-        "value": offer.parameters["model"],
-        "unpriced": offer.unpriced,
-    } | (
-        {"billable_unit": price.billable_unit, "currency": price.currency, "quantity": price.quantity}
-        | {"unit_price": price.unit_price, "price": price.total}
-        if price
-        else {}
-    )
+        "value": offered.parameters["model"],
+        "unpriced": offered.unpriced,
+    }
+    if price is None:
+        return cells
+    return cells | {
+        "billable_unit": price.billable_unit,
+        "currency": price.currency,
+        "quantity": price.quantity,
+        "unit_price": price.unit_price,
+        "price": price.total,
+    }
 
 
-def _requested(rows: pl.DataFrame, *, twice: bool) -> tuple[pl.DataFrame, list[pl.DataFrame]]:
-    """Adds each row's `request`; parts off what is too large, and what a matrix asks for `twice`."""
+def _with_request(rows: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Adds each row's `request`.
+
+    Returns:
+        The rows whose request is not too large, and the others.
+    """
     images = pl.format('"images":{},', "images_json").fill_null("")
     rows = rows.with_columns(request=pl.concat_str("head", images, "middle", _as_json("prompt"), "tail"))
     limit = references.LARGEST_REQUEST
-    size = pl.col("request").str.len_bytes() + pl.col("grows")
+    size = pl.col("request").str.len_bytes() + pl.col("inlined_bytes")
     too_large = rows.filter(size > limit).with_columns(
         column=pl.lit("images"),
         value=pl.lit(""),
         reason=pl.format(f"the request has {{}} bytes with its images; at most {limit:,} are allowed", size),
     )
-    rows = rows.filter(size <= limit)
-    if not twice:
-        return rows, [too_large]
+    return rows.filter(size <= limit), too_large
+
+
+def _each_request_once(rows: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """The rows without those that a matrix makes twice, and these."""
     again = ~pl.struct("row", "request").is_first_distinct()
     repeated = rows.filter(again).with_columns(reason=pl.lit("input.matrix asks for the same request twice"))
-    return rows.filter(~again), [too_large, repeated]
+    return rows.filter(~again), repeated
 
 
 def _as_json(column: str) -> pl.Expr:
-    """Text as `canonical` gives it: polars writes the same escapes, a column at a time."""
+    """Text as `canonical` writes it; polars has the same escapes, and writes a whole column."""
     wrapped = pl.struct(pl.col(column).alias("i")).struct.json_encode()
     return wrapped.str.strip_prefix('{"i":').str.strip_suffix("}")
 
 
-def _table(rows: pl.DataFrame) -> pl.DataFrame:
-    """A row per sample."""
+def _per_sample(rows: pl.DataFrame) -> pl.DataFrame:
+    """A row per sample, with the columns of `plan.parquet` but for the key."""
     if (rows["samples"] == 1).all():
         jobs = rows.with_columns(sample=pl.lit(1, pl.Int64))
     else:
@@ -308,6 +364,7 @@ def _table(rows: pl.DataFrame) -> pl.DataFrame:
         pl.col("sent_sound").alias("sound"),
         "request",
         "inlined",
+        "inlined_bytes",
         carried,
         "billable_unit",
         "unit_price",
@@ -318,9 +375,9 @@ def _table(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def _keyed(jobs: pl.DataFrame, batch: str) -> pl.DataFrame:
-    """A table of jobs with each one's `key`, its content address, before the other columns.
+    """A table of jobs with `key`, each job's content address, before the other columns.
 
-    That is the sha256 of {"batch", "request", "row_id", "sample"} as canonical JSON, in hex.
+    The key is the sha256 of {"batch", "request", "row_id", "sample"} as canonical JSON, in hex.
     """
     address = pl.concat_str(
         pl.lit(f'{{"batch":{canonical(batch)},"request":'),

@@ -1,16 +1,18 @@
-"""The frozen, priced plan: every job of a batch, resolved, priced and keyed, in one Parquet file.
+"""The plan: every job of a batch, resolved, priced, keyed and frozen in one Parquet file.
 
-`plan.parquet` has a row per job, in the batch file's order; its metadata hold the catalogue that the prices
-come from. Beside it lies `plan.rejects.parquet`, what will not be bought. The same batch, catalogue, settings
-and time make the same bytes. What stands in it is found by `jobs`.
+`plan.parquet` has a row per job, in the batch file's order. Its metadata contain the catalogue from which the
+prices come. `plan.rejects.parquet`, next to it, has what will not be bought. The same batch, catalogue,
+settings and time make the same bytes. `jobs.py` makes the rows; here they are written and read.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import weakref
 from collections import Counter
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -25,14 +27,15 @@ from callsheet.batches.read import Batch
 from callsheet.config.settings import Settings
 from callsheet.errors import InputError, StorageError
 from callsheet.files import PartialFile
-from callsheet.pricing.jobs import Lister
+from callsheet.pricing.jobs import JobMaker
 from callsheet.records import Catalogue, Job, Model, ModelType, Price, canonical
 from callsheet.rows import rejects
 
 _SLICE = 32_768
+_READERS = max(4, os.cpu_count() or 1)  # of images, at most 10 MiB each; S3 answers slowly, so never only one
 _UNREADABLE = (KeyError, ValueError, OSError, pl.exceptions.PolarsError)
-_OF_JOB = ["key", "row_id", "sample", "type", "model", "request", "inlined", "carried"]
-_OF_JOB += ["billable_unit", "unit_price", "quantity", "currency"]
+_JOB_COLUMNS = ["key", "row_id", "sample", "type", "model", "request", "inlined", "inlined_bytes", "carried"]
+_JOB_COLUMNS += ["billable_unit", "unit_price", "quantity", "currency"]
 
 
 @dataclass(frozen=True)
@@ -43,16 +46,16 @@ class Plan:
         path: `plan.parquet`.
         batch: the batch's name.
         rows: rows of the batch file, rejected ones too.
-        rejected_rows: those with something wrong, a combination of the matrix or no price among it.
-        jobs: what can be bought; rows of `plan.parquet`.
-        rejects: what is wrong with the other rows (`rows.rejects`), sorted by line; rows without a price
+        rejected_rows: rows with at least one reject. With a matrix, a row may be rejected in part.
+        jobs: what can be bought; the rows of `plan.parquet`.
+        rejects: what is wrong with the rejected rows (`rows.rejects`), sorted by line; rows without a price
             too, unless the config allows them.
         unpriced: prompt rows for which the catalogue has no price (bought or not).
         quoted: the sum of all prices, in `currency`.
         made_at: when the catalogue was read.
-        catalogue: the models and rates that the prices come from.
-        file: `path`, held open: another run may put another plan in its place.
-        before: the catalogue of the batch's plan whose place it took, and when that one was read.
+        catalogue: the models and rates from which the prices come.
+        file: `path`, kept open: another run may replace the plan.
+        before: the catalogue of the batch's plan that this one replaced, and when it was read.
     """
 
     path: Path
@@ -77,7 +80,7 @@ class Plan:
     def jobs_in_order(self) -> Iterator[Job]:
         """Every job, in the file's order, read a slice at a time."""
         for start in range(0, self.jobs, _SLICE):
-            rows = self.scan().select(_OF_JOB).slice(start, _SLICE).collect()
+            rows = self.scan().select(_JOB_COLUMNS).slice(start, _SLICE).collect()
             yield from map(_job, rows.iter_rows(named=True))
 
     def scan(self) -> pl.LazyFrame:
@@ -96,39 +99,44 @@ def make_plan(batch: Batch, catalogue: Catalogue, settings: Settings, path: Path
         batch: the rows.
         catalogue: the live models.
         settings: the config.
-        path: where `plan.parquet` is written, in one step; a plan that is there is replaced.
+        path: where `plan.parquet` is written, in one step; an older plan is replaced.
         now: when the catalogue was read.
 
     Raises:
         StorageError: the plan cannot be written.
     """
-    told = [batch.rejects]
+    reject_tables = [batch.rejects]
     counts = Counter(rows=batch.total, rejected_rows=batch.total, unpriced=0)
-    lister = Lister(catalogue, settings)
 
-    def portions() -> Iterator[pl.DataFrame]:
+    def all_rejects() -> pl.DataFrame:
+        return pl.concat(reject_tables).sort("line", maintain_order=True)
+
+    readers = ThreadPoolExecutor(_READERS, "images")
+    maker = JobMaker(catalogue, settings, readers)
+
+    def parts() -> Iterator[pl.DataFrame]:
         for rows in batch.slices():
             counts["rejected_rows"] -= rows.height
-            yield from lister.portions(rows)
+            yield from maker.split(rows)
 
     def tables() -> Iterator[pl.DataFrame]:
-        for found in parallel_map(lister.list, portions(), threads=2):
-            counts["rejected_rows"] += found.rejected
-            counts["unpriced"] += found.unpriced
-            told.append(rejects(found.wrong, batch.columns).unique(maintain_order=True))
-            yield found.table
-
-    def all_told() -> pl.DataFrame:
-        return pl.concat(told).sort("line", maintain_order=True)
+        for made in parallel_map(maker.make_jobs, parts(), threads=2):
+            counts["rejected_rows"] += made.rejected
+            counts["unpriced"] += made.unpriced
+            reject_tables.append(rejects(made.wrong, batch.columns).unique(maintain_order=True))
+            yield made.jobs
 
     about = {"batch": settings.batch, "made_at": now.astimezone(UTC).isoformat()}
     before = _before(path, settings.batch)
-    _write(path, tables(), all_told, lambda: about | counts, catalogue)
+    try:
+        _write(path, tables(), all_rejects, lambda: about | counts, catalogue)
+    finally:
+        readers.shutdown(cancel_futures=True)
     return open_plan(path, before)
 
 
 def _before(path: Path, batch: str) -> tuple[Catalogue, datetime] | None:
-    """The catalogue of the batch's plan that lies there, and when it was read; None where there is none."""
+    """The catalogue of the batch's plan at `path`, and when it was read; None without one."""
     try:
         about, catalogue = _metadata(path)
     except _UNREADABLE:
@@ -138,8 +146,8 @@ def _before(path: Path, batch: str) -> tuple[Catalogue, datetime] | None:
 
 def _metadata(source: Path | BinaryIO) -> tuple[dict[str, Any], Catalogue]:
     metadata = pl.read_parquet_metadata(source)
-    models = json.loads(metadata["callsheet.catalogue"])
-    return json.loads(metadata["callsheet.plan"]), {each["id"]: Model.model_validate(each) for each in models}
+    models = [Model.model_validate(model) for model in json.loads(metadata["callsheet.catalogue"])]
+    return json.loads(metadata["callsheet.plan"]), {model.id: model for model in models}
 
 
 def open_plan(path: Path, before: tuple[Catalogue, datetime] | None = None) -> Plan:
@@ -150,29 +158,32 @@ def open_plan(path: Path, before: tuple[Catalogue, datetime] | None = None) -> P
         before: see `Plan`.
 
     Raises:
-        InputError: there is none, or it is not one of ours.
+        InputError: there is no plan, or it cannot be read.
     """
     try:
         file = path.open("rb")
         about, catalogue = _metadata(file)
         file.seek(0)
-        price = pl.scan_parquet(file).select(jobs=pl.len(), quoted=pl.col("price").sum()).collect()
+        table = pl.scan_parquet(file)
+        if missing := {*_JOB_COLUMNS} - {*table.collect_schema()}:
+            raise ValueError(f"it has no column {', '.join(sorted(missing))}")
+        totals = table.select(jobs=pl.len(), quoted=pl.col("price").sum()).collect()
         plan = Plan(
             path=path,
             batch=about["batch"],
             rows=about["rows"],
             rejected_rows=about["rejected_rows"],
-            jobs=price["jobs"][0],
-            rejects=pl.read_parquet(_beside(path)),
+            jobs=totals["jobs"][0],
+            rejects=pl.read_parquet(_rejects_path(path)),
             unpriced=about["unpriced"],
-            quoted=price["quoted"][0] or Decimal(0),
+            quoted=totals["quoted"][0] or Decimal(0),
             made_at=datetime.fromisoformat(about["made_at"]),
             catalogue=catalogue,
             file=file,
             before=before,
         )
     except _UNREADABLE as error:
-        raise InputError(f"{path}: is no plan that can be read: {error}") from None
+        raise InputError(f"{path}: is not a plan that can be read: {error}") from None
     weakref.finalize(plan, file.close)
     return plan
 
@@ -184,7 +195,7 @@ def _write(
     about: Callable[[], dict[str, Any]],
     catalogue: Catalogue,
 ) -> None:
-    """Both files, each put in place in one step, the rejects first; these are asked for last."""
+    """Writes both files, each in one step, the rejects first. They are complete once the last job is made."""
     models = [catalogue[name].model_dump(mode="json") for name in sorted(catalogue)]
     first = next(jobs)
 
@@ -199,16 +210,16 @@ def _write(
         with PartialFile(path) as partial:
             table = register_io_source(source, schema=first.schema)
             table.sink_parquet(partial.file, compression="lz4", row_group_size=_SLICE, metadata=metadata)
-            with PartialFile(_beside(path)) as partial_rejects:
+            with PartialFile(_rejects_path(path)) as partial_rejects:
                 rejects().write_parquet(partial_rejects.file)
                 partial_rejects.commit()
             partial.commit()
-    except (OSError, pl.exceptions.ComputeError) as error:  # polars wraps what the disk says
-        why = getattr(error, "strerror", None) or error
-        raise StorageError(f"{path}: the plan cannot be written: {why}") from None
+    except (OSError, pl.exceptions.ComputeError) as error:  # polars wraps the errors of the disk
+        reason = getattr(error, "strerror", None) or error
+        raise StorageError(f"{path}: the plan cannot be written: {reason}") from None
 
 
-def _beside(path: Path) -> Path:
+def _rejects_path(path: Path) -> Path:
     return path.with_suffix(".rejects.parquet")
 
 
@@ -224,6 +235,7 @@ def _job(row: dict[str, Any]) -> Job:
         model=row["model"],
         request=json.loads(row["request"]),
         price=price,
-        inlined={each["sha256"]: each["source"] for each in row["inlined"]},
+        inlined={image["sha256"]: image["source"] for image in row["inlined"]},
         carried=row["carried"] or {},
+        inlined_bytes=row["inlined_bytes"],
     )

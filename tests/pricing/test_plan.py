@@ -29,6 +29,7 @@ from callsheet.pricing import jobs as jobs_module
 from callsheet.pricing import references
 from callsheet.pricing.plan import Plan, make_plan, open_plan
 from callsheet.records import Job, Model, ModelType
+from tests.servers.s3_gate import s3_gate
 
 NOW = datetime(2026, 5, 1, 12, tzinfo=UTC)
 PNG = b"\x89PNG\r\n\x1a\n" + b"p" * 100
@@ -106,10 +107,11 @@ class Maker:
 
     def settings(self, path: Path, **given: Any) -> Settings:
         budget = {"allow_unpriced": given.pop("allow_unpriced", False)}
-        name = given.pop("batch", "shots")
+        name, storage = given.pop("batch", "shots"), given.pop("storage", {})
         source = {"path": str(path), "defaults": {"model": "still-1"}, **given}
         service = {"base_url": "http://127.0.0.1:1"}
-        return Settings.model_validate({"batch": name, "service": service, "input": source, "budget": budget})
+        sections = {"service": service, "input": source, "budget": budget, "storage": storage}
+        return Settings.model_validate({"batch": name, **sections})
 
     def __call__(self, text: str, *, to: str = "plan.parquet", **given: Any) -> Plan:
         path = self.folder / "shots.csv"
@@ -285,6 +287,22 @@ def test_local_images_are_held_by_hash_and_sent_by_bytes(plan, tmp_path):
     assert sent["images"][0]["url"] == "data:image/png;base64," + base64.b64encode(PNG).decode()
 
 
+def test_images_on_s3_are_read_at_the_same_time_and_each_once(plan, s3, monkeypatch):
+    for name, value in s3.environment().items():
+        monkeypatch.setenv(name, value)
+    sources = [f"s3://{s3.bucket}/plan/{name}.png" for name in "dbca"]
+    for name in "abcd":
+        s3.client().put_object(Bucket=s3.bucket, Key=f"plan/{name}.png", Body=PNG + name.encode())
+    rows = "".join(f"{at},x,{source}\n" for at, source in enumerate(sources * 3))
+    with s3_gate(s3.endpoint_url, together=4) as gate:
+        made = plan("id,prompt,reference_image\n" + rows, storage={"endpoint_url": gate.url})
+    assert gate.gets == 4
+    hashes = [hashlib.sha256(PNG + name.encode()).hexdigest() for name in "dbca"]
+    assert [each.inlined for each in jobs(made)] == [
+        {sha256: source} for sha256, source in zip(hashes * 3, sources * 3, strict=True)
+    ]
+
+
 def test_another_image_under_the_same_name_is_another_job(plan, tmp_path):
     path = tmp_path / "look.png"
     path.write_bytes(PNG)
@@ -309,7 +327,7 @@ def test_images_that_cannot_be_sent_are_rejects(plan, tmp_path, monkeypatch):
     made = plan("prompt,look\nx,none.png\ny,text.png\n", columns={"reference_image": "look"})
     assert made.rejects.select("line", "column", "value", "reason").rows() == [
         (2, "look", "none.png", "there is no such file"),
-        (3, "look", "text.png", "is no PNG, JPEG or WebP image"),
+        (3, "look", "text.png", "is not a PNG, JPEG or WebP image"),
     ]
 
 
@@ -367,12 +385,12 @@ def test_the_plan_is_the_same_however_small_the_slices_it_was_made_in(plan, tmp_
 
 def test_a_row_of_many_samples_is_made_a_slice_at_a_time(plan, monkeypatch):
     heights = []
-    real = jobs_module.Lister.list
+    real = jobs_module.JobMaker.make_jobs
     monkeypatch.setattr(jobs_module, "_MOST_JOBS", 100)
     monkeypatch.setattr(
-        jobs_module.Lister,
-        "list",
-        lambda *given: heights.append((made := real(*given)).table.height) or made,
+        jobs_module.JobMaker,
+        "make_jobs",
+        lambda *given: heights.append((made := real(*given)).jobs.height) or made,
     )
     made = plan("prompt,samples\n" + "x,40\n" * 10 + "y,1000\nz,1\n")
     assert made.jobs == 1401
@@ -419,7 +437,7 @@ def test_what_is_no_plan_is_said_so(plan, tmp_path):
     for name, content in (("none.parquet", None), ("text.parquet", b"text")):
         if content:
             (tmp_path / name).write_bytes(content)
-        with pytest.raises(InputError, match="is no plan that can be read"):
+        with pytest.raises(InputError, match="is not a plan that can be read"):
             open_plan(tmp_path / name)
     (tmp_path / "file").write_text("")
     with pytest.raises(StorageError, match="cannot be written"):
@@ -470,7 +488,7 @@ def test_a_plan_opens_without_our_code(plan):
     assert schema["price"] == schema["unit_price"] == pl.Decimal(18, 6)
     assert list(schema) == [
         "key", "row_id", "sample", "line", "type", "model", "resolution", "duration", "sound", "request",
-        "inlined", "carried", "billable_unit", "unit_price", "quantity", "price", "currency",
+        "inlined", "inlined_bytes", "carried", "billable_unit", "unit_price", "quantity", "price", "currency",
     ]  # fmt: skip
 
 

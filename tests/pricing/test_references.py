@@ -5,6 +5,9 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import threading
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,18 +15,27 @@ import anyio
 import pytest
 
 from callsheet.errors import InputError
-from callsheet.pricing import references
 from callsheet.pricing.rates import Reject
-from callsheet.pricing.references import Reference, Sent, fill, look, named
+from callsheet.pricing.references import (
+    LARGEST_IMAGE,
+    Reference,
+    RequestImage,
+    examine,
+    fill,
+    filled,
+    parse_references,
+)
+from callsheet.pricing.request_memory import LIMIT, RequestMemory
 from callsheet.records import Job, ModelType
+from tests.servers.s3_gate import Gate, s3_gate
 
 PNG = b"\x89PNG\r\n\x1a\n" + b"p" * 100
 JPEG = b"\xff\xd8\xff" + b"j" * 101
 WEBP = b"RIFF\x00\x00\x00\x00WEBP" + b"w" * 102
 
 
-def cells(**said: str) -> dict[str, str | None]:
-    return dict.fromkeys(["images", "first_frame", "last_frame", "reference_image"]) | said
+def cells(**given: str) -> dict[str, str | None]:
+    return dict.fromkeys(["images", "first_frame", "last_frame", "reference_image"]) | given
 
 
 def url(mime: str, content: bytes) -> str:
@@ -32,35 +44,37 @@ def url(mime: str, content: bytes) -> str:
 
 def test_images_come_in_the_order_of_the_request():
     listed = json.dumps([{"url": "https://h/1.png", "role": "reference_image"}, {"url": "a b.png"}])
-    assert named(cells(images=listed, reference_image="x.png | s3://b/y.png|", first_frame="f.png")) == [
+    assert parse_references(
+        cells(images=listed, reference_image="x.png | s3://b/y.png|", first_frame="f.png")
+    ) == [
         Reference("https://h/1.png", "reference_image", "images"),
         Reference("a b.png", None, "images"),
         Reference("f.png", "first_frame", "first_frame"),
         Reference("x.png", "reference_image", "reference_image"),
         Reference("s3://b/y.png", "reference_image", "reference_image"),
     ]
-    assert named(cells()) == named(cells(images="[]")) == []
+    assert parse_references(cells()) == parse_references(cells(images="[]")) == []
 
 
 @pytest.mark.parametrize(
-    ("text", "says"),
+    ("text", "expected"),
     [
-        ("a.png", "is no JSON:"),
+        ("a.png", "is not JSON:"),
         ("[" * 100_000, "is nested too deeply"),
-        (r'[{"url": "\ud800"}]', "is no JSON: "),
-        ('{"url": "a.png"}', "is no JSON list"),
-        ('["a.png"]', 'is no {"url": "...", "role": "..."}'),
-        ('[{"role": "first_frame"}]', "is no {"),
-        ('[{"url": ""}]', "is no {"),
-        ('[{"url": "a", "role": 1}]', "is no {"),
-        ('[{"url": "a", "weight": 1}]', "is no {"),
+        (r'[{"url": "\ud800"}]', "is not JSON: "),
+        ('{"url": "a.png"}', "is not a JSON list"),
+        ('["a.png"]', 'is not an image; expected {"url": "...", "role": "..."}'),
+        ('[{"role": "first_frame"}]', "is not an image"),
+        ('[{"url": ""}]', "is not an image"),
+        ('[{"url": "a", "role": 1}]', "is not an image"),
+        ('[{"url": "a", "weight": 1}]', "is not an image"),
     ],
 )
-def test_a_list_of_images_that_is_none_is_refused(text, says):
-    found = named(cells(images=text))
-    assert isinstance(found, Reject)
-    assert found.column == "images"
-    assert says in found.reason
+def test_a_wrong_list_of_images_is_rejected(text, expected):
+    rejected = parse_references(cells(images=text))
+    assert isinstance(rejected, Reject)
+    assert rejected.column == "images"
+    assert expected in rejected.reason
 
 
 @pytest.mark.parametrize(
@@ -70,46 +84,46 @@ def test_a_local_image_s_type_is_what_its_bytes_say(tmp_path, content, mime):
     path = tmp_path / "misnamed.txt"
     path.write_bytes(content)
     sha256 = hashlib.sha256(content).hexdigest()
-    grows = len(url(mime, content)) - len(f"sha256:{sha256}")
-    assert look(str(path)) == Sent(f"sha256:{sha256}", sha256, grows)
+    added_bytes = len(url(mime, content)) - len(f"sha256:{sha256}")
+    assert examine(str(path)) == RequestImage(f"sha256:{sha256}", sha256, added_bytes)
 
 
-def test_what_needs_no_reading_is_sent_as_it_stands():
-    assert look("https://h/x.png") == Sent("https://h/x.png")
-    assert look(url("image/png", PNG)) == Sent(url("image/png", PNG))
+def test_urls_and_data_urls_are_sent_unchanged():
+    assert examine("https://h/x.png") == RequestImage("https://h/x.png")
+    assert examine(url("image/png", PNG)) == RequestImage(url("image/png", PNG))
 
 
 @pytest.mark.parametrize(
-    ("source", "says"),
+    ("source", "expected"),
     [
-        ("http://h/x.png", "is no https:// or s3:// address"),
-        ("ftp://h/x.png", "is no https:// or s3:// address"),
-        ("https://", "is no https:// address"),
-        ("https://h/a b.png", "is no https:// address"),
+        ("http://h/x.png", "is not an https:// or s3:// address"),
+        ("ftp://h/x.png", "is not an https:// or s3:// address"),
+        ("https://", "is not an https:// address"),
+        ("https://h/a b.png", "is not an https:// address"),
         ("a\0b.png", "is not a file name"),
         ("x" * 5000, "cannot be read: File name too long"),
         ("none.png", "there is no such file"),
-        ("data:image/png,abc", "is no data URL"),
-        ("data:image/gif;base64,R0lG", "is no data URL"),
-        ("data:image/png;base64,abc", "is no data URL"),
-        (url("image/png", JPEG), "says image/png, and its bytes are image/jpeg"),
-        (url("image/png", b"text"), "says image/png, and its bytes are no image"),
+        ("data:image/png,abc", "is not a data URL"),
+        ("data:image/gif;base64,R0lG", "is not a data URL"),
+        ("data:image/png;base64,abc", "is not a data URL"),
+        (url("image/png", JPEG), "says image/png, but its bytes are image/jpeg"),
+        (url("image/png", b"text"), "says image/png, but its bytes are not an image"),
         (url("image/png", PNG + b"x" * (10 << 20)), "at most 10,485,760 are allowed"),
     ],
 )
-def test_what_cannot_be_sent_says_why(source, says):
-    assert says in str(look(source))
+def test_a_source_that_cannot_be_sent_has_a_reason(source, expected):
+    assert expected in str(examine(source))
 
 
-def test_a_local_file_that_cannot_be_sent_says_why(tmp_path):
+def test_a_local_file_that_cannot_be_sent_has_a_reason(tmp_path):
     path = tmp_path / "x.png"
     path.write_bytes(b"GIF89a")
-    assert look(str(path)) == "is no PNG, JPEG or WebP image"
+    assert examine(str(path)) == "is not a PNG, JPEG or WebP image"
     path.write_bytes(PNG + b"x" * (10 * 1024 * 1024 - len(PNG)))
-    assert isinstance(look(str(path)), Sent), "10 MiB exactly are taken"
+    assert isinstance(examine(str(path)), RequestImage), "10 MiB exactly are allowed"
     path.write_bytes(PNG + b"x" * (10 * 1024 * 1024 - len(PNG) + 1))
-    assert look(str(path)) == "has 10,485,761 bytes; at most 10,485,760 are allowed"
-    assert "cannot be read" in str(look(str(tmp_path)))
+    assert examine(str(path)) == "has 10,485,761 bytes; at most 10,485,760 are allowed"
+    assert "cannot be read" in str(examine(str(tmp_path)))
 
 
 def job(path: Path, content: bytes, **more: Any) -> Job:
@@ -119,10 +133,13 @@ def job(path: Path, content: bytes, **more: Any) -> Job:
         {"role": "last_frame", "url": "https://h/last.png"},
     ]
     request = {"model": "m", "prompt": "p", "images": images}
-    return Job("k", "shot-7", 1, ModelType.VIDEO, "m", request, None, {sha256: str(path)}, **more)
+    image = examine(str(path))
+    added = image.added_bytes if isinstance(image, RequestImage) else 0
+    inlined = {sha256: str(path)}
+    return Job("k", "shot-7", 1, ModelType.VIDEO, "m", request, None, inlined, inlined_bytes=added, **more)
 
 
-def test_the_body_carries_the_bytes_that_were_priced(tmp_path):
+def test_the_body_has_the_bytes_that_were_priced(tmp_path):
     path = tmp_path / "x.png"
     path.write_bytes(PNG)
     asked = job(path, PNG)
@@ -140,22 +157,14 @@ def test_the_body_carries_the_bytes_that_were_priced(tmp_path):
 def test_an_image_of_many_rows_is_read_once(tmp_path):
     path = tmp_path / "x.webp"
     path.write_bytes(WEBP)
-    first = anyio.run(fill, job(path, WEBP))
-    path.unlink()
-    assert anyio.run(fill, job(path, WEBP)) == first
 
+    async def twice() -> None:
+        asked = job(path, WEBP)
+        first = await fill(asked)
+        path.unlink()
+        assert await fill(asked) == first
 
-def test_images_are_kept_up_to_a_number_of_bytes(tmp_path):
-    keep = references._Inlined(most=400)
-    paths = []
-    for at in range(3):
-        content = PNG + bytes([at])
-        path = tmp_path / f"{at}.png"
-        path.write_bytes(content)
-        paths.append((path, content))
-        keep.get(job(path, content), hashlib.sha256(content).hexdigest(), None)
-    assert sum(map(len, keep._urls.values())) <= 400
-    assert hashlib.sha256(paths[2][1]).hexdigest() in keep._urls
+    anyio.run(twice)
 
 
 def test_an_image_that_has_changed_or_gone_is_not_sent(tmp_path):
@@ -166,3 +175,181 @@ def test_an_image_that_has_changed_or_gone_is_not_sent(tmp_path):
     path.unlink()
     with pytest.raises(InputError, match=r"row shot-7: the image .*x\.jpg: there is no such file"):
         anyio.run(fill, job(path, JPEG + b"before"))
+
+
+def test_bodies_in_use_at_once_are_bounded_in_bytes(tmp_path):
+    path = tmp_path / "x.png"
+    content = PNG + b"x" * (LARGEST_IMAGE - len(PNG))
+    path.write_bytes(content)
+    asked = job(path, content)
+    most = LIMIT // (2 * asked.inlined_bytes)
+    assert most == 9
+
+    async def use_many() -> None:
+        in_use = largest = done = 0
+        full, leave = anyio.Event(), anyio.Event()
+
+        async def use() -> None:
+            nonlocal in_use, largest, done
+            async with filled(asked) as body:
+                assert len(body["images"][0]["url"]) > LARGEST_IMAGE
+                in_use += 1
+                largest = max(largest, in_use)
+                if in_use == most:
+                    full.set()
+                await leave.wait()
+                in_use -= 1
+            done += 1
+
+        async with anyio.create_task_group() as tasks:
+            for _ in range(3 * most):
+                tasks.start_soon(use)
+            await full.wait()
+            await anyio.wait_all_tasks_blocked()
+            assert in_use == most
+            leave.set()
+        assert (largest, done) == (most, 3 * most)
+
+    anyio.run(use_many)
+
+
+def test_a_body_without_inlined_images_does_not_wait(tmp_path):
+    path = tmp_path / "x.png"
+    path.write_bytes(PNG)
+    large = replace(job(path, PNG), inlined_bytes=LIMIT)
+
+    async def use() -> None:
+        async with filled(large), filled(replace(large, inlined={})) as body:
+            assert body == large.request
+
+    anyio.run(use)
+
+
+def test_a_body_larger_than_the_limit_is_used_alone():
+    async def use() -> list[str]:
+        memory, order = RequestMemory(limit=100), []
+
+        async def one(name: str, size: int, wait: anyio.Event | None = None) -> None:
+            async with memory.reserve(size):
+                order.append(f"{name} begins")
+                if wait:
+                    await wait.wait()
+                order.append(f"{name} ends")
+
+        release = anyio.Event()
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(one, "small", 60, release)
+            await anyio.wait_all_tasks_blocked()
+            tasks.start_soon(one, "large", 1000)
+            await anyio.wait_all_tasks_blocked()
+            tasks.start_soon(one, "next", 40)  # it would fit, but does not overtake
+            await anyio.wait_all_tasks_blocked()
+            release.set()
+        return order
+
+    assert anyio.run(use) == [
+        f"{name} {what}" for name in ("small", "large", "next") for what in ("begins", "ends")
+    ]
+
+
+def test_a_cancelled_wait_for_memory_leaves_nothing_reserved():
+    async def use() -> None:
+        memory = RequestMemory(limit=100)
+        async with memory.reserve(100):
+            with anyio.move_on_after(0):
+                async with memory.reserve(100):
+                    raise AssertionError
+        async with memory.reserve(100):
+            pass
+
+    anyio.run(use)
+
+
+def test_images_are_cached_up_to_a_number_of_bytes():
+    async def use() -> list[str]:
+        memory, read = RequestMemory(cache=25), []
+
+        def reader(name: str):
+            def reading() -> str:
+                read.append(name)
+                return name * 10
+
+            return reading
+
+        for name in "ababcbcaa":  # two fit: c replaces a, later a replaces b
+            assert await memory.data_url(name, reader(name)) == name * 10
+        return read
+
+    assert anyio.run(use) == ["a", "b", "c", "a"]
+
+
+def test_different_images_are_read_at_the_same_time_and_the_same_one_once():
+    meeting = threading.Barrier(4, timeout=60)
+    read = []
+
+    async def use() -> None:
+        memory = RequestMemory()
+
+        def reading(name: str) -> str:
+            read.append(name)
+            meeting.wait()
+            return name
+
+        async with anyio.create_task_group() as tasks:
+            for name in "abcd" * 5:
+                tasks.start_soon(memory.data_url, name, partial(reading, name))
+
+    anyio.run(use)
+    assert sorted(read) == ["a", "b", "c", "d"]
+
+
+def test_an_image_that_could_not_be_read_is_read_again_for_the_next_request():
+    async def use() -> None:
+        memory = RequestMemory()
+
+        def fails() -> str:
+            raise InputError("there is no such file")
+
+        with pytest.raises(InputError):
+            await memory.data_url("a", fails)
+        assert await memory.data_url("a", lambda: "image") == "image"
+
+    anyio.run(use)
+
+
+def test_images_on_s3_are_fetched_at_the_same_time(s3, monkeypatch):
+    for name, value in s3.environment().items():
+        monkeypatch.setenv(name, value)
+    for name in "abcd":
+        s3.client().put_object(Bucket=s3.bucket, Key=f"looks/{name}.png", Body=PNG + name.encode())
+
+    async def fill_all(gate: Gate) -> list[dict[str, Any]]:
+        jobs = [job_of_s3(f"s3://{s3.bucket}/looks/{name}.png", PNG + name.encode()) for name in "abcd"]
+        bodies: list[dict[str, Any]] = []
+
+        async def use(asked: Job) -> None:
+            async with filled(asked, endpoint_url=gate.url) as body:
+                bodies.append(body)
+
+        async with anyio.create_task_group() as tasks:
+            for asked in jobs * 3:
+                tasks.start_soon(use, asked)
+        return bodies
+
+    with s3_gate(s3.endpoint_url, together=4) as gate:
+        bodies = anyio.run(fill_all, gate)
+    sent = {body["images"][0]["url"] for body in bodies}
+    assert sent == {url("image/png", PNG + name.encode()) for name in "abcd"}
+    assert len(bodies) == 12
+    assert gate.gets == 4
+
+
+def job_of_s3(source: str, content: bytes) -> Job:
+    sha256 = hashlib.sha256(content).hexdigest()
+    request = {
+        "model": "m",
+        "prompt": "p",
+        "images": [{"role": "reference_image", "url": f"sha256:{sha256}"}],
+    }
+    added = len(url("image/png", content))
+    return Job("k", "r", 1, ModelType.IMAGE, "m", request, None, {sha256: source}, inlined_bytes=added)
