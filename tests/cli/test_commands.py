@@ -21,6 +21,7 @@ import pytest
 
 from tests.conftest import Project
 from tests.servers.prefect import PrefectServer
+from tests.waiting import LONGEST
 
 Make = Callable[..., Project]
 CALLSHEET = (sys.executable, "-c", "from callsheet.cli.main import main; main()")
@@ -280,10 +281,10 @@ def test_a_signal_before_anything_is_bought_ends_with_130(
             stderr=subprocess.PIPE,
             text=True,
         ) as process:
-            silent.settimeout(60)
+            silent.settimeout(LONGEST)
             asked, _ = silent.accept()
             process.send_signal(number)
-            out, err = process.communicate(timeout=30)
+            out, err = process.communicate(timeout=LONGEST)
             asked.close()
     assert process.returncode == 130, err
     assert "Traceback" not in err

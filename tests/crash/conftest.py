@@ -16,7 +16,8 @@ import yaml
 from backlot.faults import read_faults
 from backlot.server import Backlot, serve
 from backlot.settings import Settings, WorkspaceSettings
-from tests.crash.scene import LANES, ROWS, RULES, Bought, Executioner, Scene, executioner, wait_until
+from tests.crash.scene import LANES, ROWS, RULES, Bought, Executioner, Scene, executioner
+from tests.waiting import wait_until
 
 MakeScene = Callable[..., Scene]
 TALLY = pytest.StashKey[Counter[str]]()
@@ -31,7 +32,7 @@ class Books:
 
     def bought(self) -> list[Bought]:
         service = self.lot.service
-        wait_until(lambda: service.workspaces[self.workspace].busy == 0)
+        wait_until(lambda: service.workspaces[self.workspace].busy == 0, "the service still works")
         rows = list(service.store.select("workspace = ?", self.workspace))
         spent = sum((row.cost for row in rows if row.state == "completed"), Decimal(0))
         assert spent == service.workspaces[self.workspace].spent

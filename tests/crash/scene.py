@@ -12,7 +12,6 @@ import json
 import sqlite3
 import subprocess
 import sys
-import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -26,6 +25,7 @@ import yaml
 from psycopg.rows import dict_row
 
 from tests.servers.prefect import ROOT
+from tests.waiting import wait_until
 
 LANES = 4
 STILL = {"model": "sketch-1", "aspect_ratio": "1:1"}
@@ -271,12 +271,4 @@ def wait_for_backends(url: str) -> None:
     """Waits until the server has ended what a killed client had asked of it: a commit, perhaps."""
     others = "SELECT 1 FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
     with psycopg.connect(url, autocommit=True) as database:
-        wait_until(lambda: not database.execute(others).fetchone())
-
-
-def wait_until(true: Any, seconds: float = 10) -> None:
-    """Waits for something that another process or thread brings about."""
-    deadline = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+        wait_until(lambda: not database.execute(others).fetchone(), "a killed client's query still runs")

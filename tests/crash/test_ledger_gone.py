@@ -11,10 +11,11 @@ import psycopg
 import pytest
 
 from tests.crash.conftest import MakeScene
-from tests.crash.scene import LANES, STILL, Scene, wait_until
+from tests.crash.scene import LANES, STILL, Scene
 from tests.crash.test_command import CommandLine
 from tests.servers.postgres import postgres
 from tests.servers.prefect import PrefectServer
+from tests.waiting import wait_until
 
 ROWS = {f"still-{n}": ({"prompt": f"still-{n}", **STILL}, "stored") for n in range(60)}
 
@@ -24,7 +25,7 @@ def running(made: Scene, **order: float) -> Iterator[Future[int]]:
     """A run in mid-run; what it comes to is its exit code."""
     with ThreadPoolExecutor(1) as aside:
         code = aside.submit(made.run, **order)
-        wait_until(lambda: len(made.stored()) >= 4, 60)
+        wait_until(lambda: len(made.stored()) >= 4, "the run has not stored four files")
         yield code
 
 

@@ -16,6 +16,7 @@ import pytest
 from tests.cli.test_commands import CALLSHEET
 from tests.conftest import Project
 from tests.servers.prefect import PrefectServer, prefect_server
+from tests.waiting import LONGEST
 
 
 @pytest.fixture(scope="module")
@@ -69,7 +70,7 @@ def test_a_deployed_run_buys_a_batch_and_shows_it(
 
 def _log(server: PrefectServer, run_id: str, until: str) -> str:
     """What the library itself has logged; Prefect sends it a little later."""
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + LONGEST
     while True:
         lines = _ask(server, "logs", logs={"flow_run_id": {"any_": [run_id]}})
         text = "\n".join(one["message"] for one in lines if one["name"] == "callsheet")
@@ -80,7 +81,7 @@ def _log(server: PrefectServer, run_id: str, until: str) -> str:
 
 
 def _wait(server: PrefectServer, tag: str) -> dict[str, Any]:
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + LONGEST
     while True:
         [run] = _ask(server, "flow_runs", flow_runs={"tags": {"all_": [tag]}})
         if run["state"]["type"] in ("COMPLETED", "FAILED", "CRASHED", "CANCELLED"):
@@ -126,7 +127,7 @@ def test_a_run_goes_on_without_the_server(project: Callable[..., Project], tmp_p
         )
         while not list(made.folder.glob("out/media/**/*.jpeg")):
             time.sleep(0.1)
-    _, err = process.communicate(timeout=120)
+    _, err = process.communicate(timeout=LONGEST)
     assert process.returncode == 0, err
     assert "goes on without it" in err
     assert "Traceback" not in err

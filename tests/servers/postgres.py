@@ -41,6 +41,9 @@ class PostgresServer:
 
     def restart(self) -> None:
         """Starts the killed server again on what it had made durable."""
+        # PostgreSQL takes a zombie for a running server, and where nobody reaps, it stays a zombie.
+        for lock in ("postmaster.pid", ".s.PGSQL.5432.lock"):
+            (self.server.pgdata / lock).unlink(missing_ok=True)
         self.server.start()
 
 

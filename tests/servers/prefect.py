@@ -14,6 +14,8 @@ from pathlib import Path
 
 import httpx
 
+from tests.waiting import LONGEST
+
 PREFECT = (sys.executable, "-m", "prefect")
 ROOT = Path(__file__).parents[2]
 
@@ -56,10 +58,10 @@ def prefect_server(home: Path) -> Iterator[PrefectServer]:
     }
     command = [*PREFECT, "server", "start", "--host", "127.0.0.1", "--port", str(port)]
     with _process(command, environment) as process:
-        deadline = time.monotonic() + 120
+        deadline = time.monotonic() + LONGEST
         while True:
             assert process.poll() is None, "the Prefect server ended before it was healthy"
-            assert time.monotonic() < deadline, "the Prefect server is not healthy after 120 s"
+            assert time.monotonic() < deadline, f"the Prefect server is not healthy after {LONGEST:.0f} s"
             try:
                 if httpx.get(f"{api}/health").is_success:
                     break

@@ -22,6 +22,8 @@ import boto3
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
+from tests.waiting import LONGEST
+
 if TYPE_CHECKING:
     from types_boto3_s3 import S3Client
 
@@ -103,7 +105,7 @@ def s3(folder: Path, bucket: str = "media") -> Iterator[Server]:
 
 def _wait_for_bucket(server: Server, process: subprocess.Popen[bytes], log: Path) -> None:
     client = server.client()
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + LONGEST
     while True:
         try:
             client.create_bucket(Bucket=server.bucket)

@@ -51,6 +51,7 @@ from tests.servers.sockets import (
     unused_port,
 )
 from tests.service.asking import IMAGE, KEY, image, video
+from tests.waiting import LONGEST
 
 # ---- each error
 
@@ -200,7 +201,7 @@ def test_verdict_on_a_submission(
     if pem:
         monkeypatch.setenv("SSL_CERT_FILE", str(pem))
     with serve(behaviour, tls=pem) as server, pytest.raises(ServiceError) as caught:
-        run(server.url, submit, generation_timeout=0.2)
+        run(server.url, submit, generation_timeout=0.2 if behaviour is silence else LONGEST)
     assert verdicts.submit(caught.value) is verdict
     assert len(server.requests) == 1, "a submission is sent once"
     assert KEY not in repr(caught.value) + caught.value.hint
