@@ -36,6 +36,8 @@ input: {path: prompts/shots.csv, defaults: {model: still-1}}
 - Relative paths start at the working directory.
 - Money is in US dollars and read exactly, with or without quotes.
 - `--set a.b=value` on the command line replaces one setting, and may be repeated: `--set budget.limit=5.00`.
+  The value is YAML. For a setting whose type is text, it is the text itself (`--set 'input.path=*.csv'`), and
+  `null` means none.
 
 The columns of the batch file are described in [batches.md](batches.md).
 """

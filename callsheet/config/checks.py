@@ -27,6 +27,19 @@ STORAGE_PLACEHOLDERS = ("batch", "row_id", "sample", "index", "ext", "job_key", 
 REPORT_PLACEHOLDERS = ("batch",)
 
 
+class WrongValue(ValueError):
+    """A value that its setting cannot have.
+
+    Args:
+        reason: what is wrong.
+        hint: what to do about it.
+    """
+
+    def __init__(self, reason: str, *, hint: str) -> None:
+        super().__init__(reason)
+        self.hint = hint
+
+
 class WrongCell(ValueError):
     """A value that its column cannot have.
 
@@ -62,6 +75,23 @@ def _http_address(value: str) -> str:
     if not valid:  # without httpx's message, which may repeat a password
         raise ValueError("is not a valid address: its host or its port cannot be used")
     return value.rstrip("/")
+
+
+def _service_address(value: str) -> str:
+    """An address to which `/v2/...` can be added."""
+    if httpx.URL(value).userinfo:
+        raise WrongValue(
+            "must not contain a user name or a password",
+            hint="The API key is in the environment variable that service.api_key_env names.",
+        )
+    if "?" in value or "#" in value:
+        raise WrongValue(
+            "must not contain a query or a fragment",
+            hint="Give the service's address alone: https://api.example.com.",
+        )
+    if value.endswith("/v2"):
+        raise WrongValue("must not end in /v2", hint="Leave it out: Callsheet adds the version.")
+    return value
 
 
 def _fields(value: str) -> list[tuple[str, bool]]:
@@ -136,6 +166,7 @@ Dollars = Annotated[Decimal, BeforeValidator(_not_a_float), Field(ge=0, max_digi
 BatchName = Annotated[str, AfterValidator(_batch_name)]
 HttpAddress = Annotated[str, AfterValidator(_http_address)]
 Template = Annotated[Text, AfterValidator(_template)]
+ServiceAddress = Annotated[HttpAddress, AfterValidator(_service_address)]
 TextEncoding = Annotated[str, AfterValidator(_text_encoding)]
 StorageKey = Annotated[Text, AfterValidator(_storage_key)]
 ReportUrl = Annotated[Text, AfterValidator(_report_url)]

@@ -7,17 +7,20 @@ before the host of any URL, because that may be a password.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
+from types import NoneType
+from typing import Annotated, Any, TypeVar, get_args, get_origin
 
 from pydantic import ValidationError
 
-from callsheet.config.checks import WrongCell
-from callsheet.config.settings import COLUMNS, Settings
-from callsheet.config.yaml_lines import Place, dotted, masked, override_with, parse
+from callsheet.config.checks import WrongCell, WrongValue
+from callsheet.config.settings import COLUMNS, BatchSettings, Section, Settings
+from callsheet.config.yaml_lines import Place, dotted, masked, override_with, parse, split_override
 from callsheet.errors import ConfigError
+
+Checked = TypeVar("Checked", bound=BatchSettings)
 
 
 def load(path: Path, overrides: Sequence[str] = ()) -> Settings:
@@ -26,24 +29,25 @@ def load(path: Path, overrides: Sequence[str] = ()) -> Settings:
     Args:
         path: the YAML file. `${NAME}` and `${NAME:-default}` in a value read the environment (the default
             also where the variable is empty); `$${` is a literal `${`.
-        overrides: `a.b=value` each, from `--set`; the value is YAML.
+        overrides: `a.b=value` each, from `--set`. The value is YAML, and for a setting that is text it is the
+            text itself.
 
     Raises:
         ConfigError: unreadable file, bad YAML, unknown or repeated key, unset variable, wrong type or value;
             the message names every wrong key, with its line or its override.
     """
-    config, places = _read(path)
-    for override in overrides:
-        override_with(config, override, places)
-    try:
-        return Settings.model_validate(config)
-    except ValidationError as error:
-        problems = [_explain(problem, str(path), places) for problem in error.errors(include_url=False)]
-        raise ConfigError("\n".join(dict.fromkeys(problems))) from None
+    return _checked(Settings, path, *_read(path, overrides))
 
 
-def _read(path: Path) -> tuple[dict[str, Any], dict[Place, str]]:
-    """The file's plain values, and the place of each one."""
+def load_without_service(path: Path, overrides: Sequence[str] = ()) -> BatchSettings:
+    """As `load`, for what does not ask the service: the `service` section is not read, and may be wrong."""
+    return _checked(BatchSettings, path, *_read(path, overrides, unread=("service",)))
+
+
+def _read(
+    path: Path, overrides: Sequence[str], unread: Collection[str] = ()
+) -> tuple[dict[str, Any], dict[Place, str]]:
+    """The file's plain values with the overrides, and the place of each one."""
     try:
         text = path.read_text(encoding="utf-8-sig")
     except FileNotFoundError:
@@ -53,10 +57,47 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[Place, str]]:
     except UnicodeDecodeError:
         raise ConfigError(f"{path}: is not UTF-8 text") from None
     places: dict[Place, str] = {}
-    config = parse(text, lambda line: f"{path}, line {line}", places)
+    config = parse(text, lambda line: f"{path}, line {line}", places, unread=unread)
     if not isinstance(config, dict):
         raise ConfigError(f"{path}: has no settings", hint="A config begins with 'batch: <name>'.")
+    for override in overrides:
+        if split_override(override)[0][0] not in unread:
+            override_with(config, override, places, _is_text)
     return config, places
+
+
+def _checked(
+    schema: type[Checked], path: Path, config: dict[str, Any], places: Mapping[Place, str]
+) -> Checked:
+    try:
+        return schema.model_validate(config)
+    except ValidationError as error:
+        errors = error.errors(include_url=False)
+        problems = dict.fromkeys(_explain(each, str(path), places) for each in errors)
+        causes = [each.get("ctx", {}).get("error") for each in errors]
+        hints = dict.fromkeys(cause.hint for cause in causes if isinstance(cause, WrongValue))
+        raise ConfigError("\n".join(problems), hint=" ".join(hints)) from None
+
+
+def _is_text(place: Place) -> bool:
+    """Whether the setting at a place is text, for which `--set` takes the value as it is."""
+    annotation: Any = Settings
+    for key in place:
+        annotation = _bare(annotation)
+        if isinstance(annotation, type) and issubclass(annotation, Section):
+            field = annotation.model_fields.get(str(key))
+            annotation = field.annotation if field else None
+        else:
+            annotation = get_args(annotation)[1] if get_origin(annotation) is dict else None
+    return _bare(annotation) is str
+
+
+def _bare(annotation: Any) -> Any:
+    """A type without its checks, and without None beside it."""
+    if get_origin(annotation) is Annotated:
+        return _bare(get_args(annotation)[0])
+    types = [member for member in get_args(annotation) if member is not NoneType]
+    return _bare(types[0]) if NoneType in get_args(annotation) and len(types) == 1 else annotation
 
 
 def _explain(error: Any, file: str, places: Mapping[Place, str]) -> str:
@@ -89,5 +130,5 @@ def _place_in_file(location: Place, places: Mapping[Place, str]) -> Place:
 def _keys_at(location: Place) -> tuple[str, ...]:
     section: Any = Settings
     for key in location:
-        section = section.model_fields[key].annotation
+        section = _bare(section.model_fields[key].annotation)
     return tuple(section.model_fields)

@@ -20,6 +20,7 @@ from callsheet.config.checks import (
     HttpAddress,
     ReportUrl,
     Seconds,
+    ServiceAddress,
     StorageKey,
     Template,
     Text,
@@ -62,7 +63,7 @@ class Section(BaseModel):
 class Service(Section):
     """The service to buy from."""
 
-    base_url: HttpAddress
+    base_url: ServiceAddress
     """The service's address without the version: `https://...`, or `http://127.0.0.1:...` for a backlot."""
 
     api_key_env: Text = "CALLSHEET_API_KEY"
@@ -219,14 +220,14 @@ class Report(Section):
     """A folder, or `s3://bucket/prefix`. Placeholder: `{batch}`."""
 
 
-class Settings(Section):
-    """A whole config. Every section but `batch`, `service` and `input` may be left out."""
+class BatchSettings(Section):
+    """A config without its service: for what only reads the ledger, the storage and the report."""
 
     batch: BatchName
     """The batch's name. A job is bought once in a batch, however often the batch is run. Up to 100 of the
     characters A-Z, a-z, 0-9, `-`, `_` and `.`."""
 
-    service: Service
+    service: Service | None = None
     input: Input
     budget: Budget = Budget()
     limits: Limits = Limits()
@@ -271,3 +272,9 @@ class Settings(Section):
             for key, section in value.items()
             if section is not None or key not in cls.model_fields
         }
+
+
+class Settings(BatchSettings):
+    """A whole config. Every section but `batch`, `service` and `input` may be left out."""
+
+    service: Service

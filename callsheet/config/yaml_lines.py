@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
@@ -24,7 +24,13 @@ NameOfLine = Callable[[int], str]
 """Names a line for a person: 'run.yaml, line 7'."""
 
 
-def parse(text: str, name_of_line: NameOfLine, places: dict[Place, str], place: Place = ()) -> Any:
+def parse(
+    text: str,
+    name_of_line: NameOfLine,
+    places: dict[Place, str],
+    place: Place = (),
+    unread: Collection[str] = (),
+) -> Any:
     """Reads YAML text as dicts, lists, text, numbers, booleans and None.
 
     Args:
@@ -33,6 +39,7 @@ def parse(text: str, name_of_line: NameOfLine, places: dict[Place, str], place: 
         name_of_line: names a line of the text.
         places: receives the name of the line of each value.
         place: the place of the whole text.
+        unread: top-level keys that are left out with their values.
 
     Raises:
         ConfigError: bad YAML, a key given twice, an environment variable that is not set, or an empty value.
@@ -41,6 +48,8 @@ def parse(text: str, name_of_line: NameOfLine, places: dict[Place, str], place: 
         node = yaml.compose(text, Loader=yaml.SafeLoader)
         if node is None and place:
             raise _empty_value(name_of_line(1), place)
+        if isinstance(node, yaml.MappingNode):
+            node.value = [(key, value) for key, value in node.value if key.value not in unread]
         return _plain(node, name_of_line, places, place) if node else None
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else 1
@@ -144,17 +153,37 @@ def _with_environment(text: str, where: str) -> str:
     return _VARIABLE.sub(value, text)
 
 
-def override_with(config: dict[str, Any], override: str, places: dict[Place, str]) -> None:
-    """Writes one `a.b=value` (the value is YAML) into plain values.
+def split_override(override: str) -> tuple[tuple[str, ...], str]:
+    """The place and the value of an `a.b=value`.
+
+    Raises:
+        ConfigError: the override does not look like that.
+    """
+    key, equals, value = override.partition("=")
+    place = tuple(key.strip().split("."))
+    if not equals or not all(place):
+        raise ConfigError(f"--set {masked(override)}: must look like a.b=value")
+    return place, value
+
+
+def override_with(
+    config: dict[str, Any], override: str, places: dict[Place, str], is_text: Callable[[Place], bool]
+) -> None:
+    """Writes one `a.b=value` into plain values.
+
+    Args:
+        config: the values.
+        override: the value is YAML, except for a setting that is text: there it is the text itself, in which
+            only variables are replaced, and `null` is None.
+        places: receives the override's name as the place of the value.
+        is_text: whether the setting at a place is text.
 
     Raises:
         ConfigError: the override does not look like that, or `a` is a single value; the message names the
             override, but no password in a URL.
     """
-    key, equals, text = override.partition("=")
-    place = tuple(key.strip().split("."))
-    if not equals or not all(place):
-        raise ConfigError(f"--set {masked(override)}: must look like a.b=value")
+    place, value = split_override(override)
+    key = ".".join(place)
     where = "--set " + masked(f"{key}=..." if place[-1].endswith("url") else override)
     section = config
     for depth, name in enumerate(place[:-1], start=1):
@@ -165,7 +194,18 @@ def override_with(config: dict[str, Any], override: str, places: dict[Place, str
             raise ConfigError(f"{where}: {dotted(place[:depth])} is a single value and has no keys")
     for replaced in [old for old in places if old[: len(place)] == place]:
         del places[replaced]
-    section[place[-1]] = parse(text, lambda _: where, places, place)
+    if is_text(place):
+        section[place[-1]] = _text(value, where, places, place)
+    else:
+        section[place[-1]] = parse(value, lambda _: where, places, place)
+
+
+def _text(value: str, where: str, places: dict[Place, str], place: Place) -> str | None:
+    places[place] = where
+    text = _with_environment(value, where)
+    if not text:
+        raise _empty_value(where, place)
+    return None if text == "null" else text
 
 
 def masked(text: str) -> str:

@@ -12,7 +12,7 @@ from pathlib import Path
 import polars as pl
 
 from callsheet.batches.read import Batch
-from callsheet.config.settings import Settings
+from callsheet.config.settings import BatchSettings, Settings
 from callsheet.errors import InputError, StorageError
 from callsheet.pricing.plan import Plan, make_plan, open_plan
 from callsheet.pricing.rates import changed_rates
@@ -44,7 +44,7 @@ async def is_outdated(plan: Plan, settings: Settings, client: Client) -> bool:
     return bool(changed_rates(plan.catalogue, await client.models(), models["model"]))
 
 
-def last_plan(settings: Settings) -> Plan | None:
+def last_plan(settings: BatchSettings) -> Plan | None:
     """The batch's plan in the work folder; None if there is none that can be read."""
     try:
         plan = open_plan(plan_path(settings))
@@ -53,7 +53,7 @@ def last_plan(settings: Settings) -> Plan | None:
     return plan if plan.batch == settings.batch else None
 
 
-def plan_path(settings: Settings) -> Path:
+def plan_path(settings: BatchSettings) -> Path:
     """Where the batch's plan is.
 
     Raises:
@@ -62,7 +62,7 @@ def plan_path(settings: Settings) -> Path:
     return work_folder(settings) / "plan.parquet"
 
 
-def work_folder(settings: Settings) -> Path:
+def work_folder(settings: BatchSettings) -> Path:
     """The folder of the plan and the spool: the report's own if it is local, otherwise `.callsheet/<batch>`.
 
     Raises:

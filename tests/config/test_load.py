@@ -6,7 +6,8 @@ from decimal import Decimal
 
 import pytest
 
-from callsheet.config.load import load
+from callsheet.config.load import load, load_without_service
+from callsheet.errors import ConfigError
 from tests.config.conftest import SMALL, error_message
 
 
@@ -32,7 +33,6 @@ def test_no_error_repeats_a_password_in_a_url(write):
     for message in (
         error_message(write(SMALL), "service.base_url=ftp://user:hunter2@h"),
         error_message(write(SMALL.replace("https://api.example.com/", "ftp://user:hunter2@h"))),
-        error_message(write(SMALL), "ledger.url={postgresql://user:hunter2@h: 1}"),
         error_message(write(SMALL), "service={base_url: 'ftp://user:hunter2@h'}"),
         error_message(write(SMALL), "service.base_url=http://user:hunter2/x@h"),
         error_message(write(SMALL), "ledger.url:postgresql://user:hunter2@h/db"),
@@ -143,3 +143,84 @@ def test_a_config_that_cannot_be_read_is_named_in_the_error(tmp_path):
     assert "cannot be read" in error_message(tmp_path)
     (tmp_path / "latin.yaml").write_bytes("batch: café".encode("latin-1"))
     assert "is not UTF-8" in error_message(tmp_path / "latin.yaml")
+
+
+@pytest.mark.parametrize(
+    ("override", "value"),
+    [
+        ("input.template={a} b: c", "{a} b: c"),
+        ("input.template='{a}' # b", "'{a}' # b"),
+        ("input.template=null", None),
+        ("input.path=*.csv", "*.csv"),
+        ("input.path=@home/[a].csv", "@home/[a].csv"),
+        ("input.columns.prompt=Prompt: long", "Prompt: long"),
+        ("input.columns.prompt=7", "7"),
+        ("input.delimiter=;", ";"),
+        ("input.delimiter= ", " "),
+        ("batch=007", "007"),
+        ("batch=1e3", "1e3"),
+        ("report.url=out/${NOT_SET:-x}/{batch}", "out/x/shots"),
+        ("budget.limit=007", Decimal(7)),
+        ("limits.image_rpm=60", 60),
+        ("limits.image_rpm=null", None),
+        ("input.strict=yes", True),
+        ("input.matrix={model: [a, b]}", {"model": ["a", "b"]}),
+        ("input.matrix.aspect_ratio=[1:1, 16:9]", {"aspect_ratio": ["1:1", "16:9"]}),
+    ],
+)
+def test_an_override_of_a_text_setting_is_text_and_any_other_is_yaml(write, override, value):
+    key = override.partition("=")[0].split(".")
+    setting = load(write(SMALL), [override])
+    for name in key:
+        setting = setting[name] if isinstance(setting, dict) else getattr(setting, name)
+        if name == "matrix":
+            break
+    assert setting == value
+
+
+def test_an_override_with_nothing_is_an_error(write):
+    for key in ("input.path", "batch", "budget.limit"):
+        assert error_message(write(SMALL), f"{key}=").endswith(f"`{key}` is empty")
+
+
+@pytest.mark.parametrize(
+    ("address", "expected", "hint"),
+    [
+        ("https://h/v2", "must not end in /v2", "Leave it out: Callsheet adds the version."),
+        ("https://h/api/v2/", "must not end in /v2", "Leave it out"),
+        ("https://user:hunter2@h", "must not contain a user name or a password", "service.api_key_env"),
+        ("https://hunter2@h/", "must not contain a user name or a password", "service.api_key_env"),
+        ("https://h/?key=hunter2", "must not contain a query or a fragment", "https://api.example.com"),
+        ("https://h/#hunter2", "must not contain a query or a fragment", "https://api.example.com"),
+        ("https://h?", "must not contain a query or a fragment", "https://api.example.com"),
+    ],
+)
+def test_a_base_url_with_more_than_an_address_is_an_error_with_a_hint(write, address, expected, hint):
+    path = write(SMALL.replace("https://api.example.com/", address))
+    with pytest.raises(ConfigError) as caught:
+        load(path)
+    assert caught.value.message.startswith(f"{path}, line 2: `service.base_url` {expected}")
+    assert hint in caught.value.hint
+    assert "hunter2" not in caught.value.message
+
+
+def test_a_base_url_may_have_a_path(write):
+    path = write(SMALL.replace("https://api.example.com/", "https://h:8443/media/v2x/"))
+    assert load(path).service.base_url == "https://h:8443/media/v2x"
+
+
+def test_without_its_service_a_config_needs_no_variable_of_it(write, monkeypatch):
+    monkeypatch.delenv("CALLSHEET_BASE_URL", raising=False)
+    path = write(SMALL.replace("https://api.example.com/", "${CALLSHEET_BASE_URL}"))
+    assert "CALLSHEET_BASE_URL is not set" in error_message(path)
+    settings = load_without_service(path, ["service.base_url=${CALLSHEET_BASE_URL}", "batch=two"])
+    assert (settings.batch, settings.report.url, settings.service) == ("two", "out/two/report", None)
+    assert load_without_service(write(SMALL + "poll: {interval: 1}\n")).poll.interval == 1
+
+
+def test_without_its_service_the_rest_of_a_config_is_still_checked(write):
+    path = write(SMALL + "colour: red\n")
+    with pytest.raises(ConfigError, match="line 4: unknown key `colour`"):
+        load_without_service(path)
+    with pytest.raises(ConfigError, match="is not valid YAML"):
+        load_without_service(write("service: {base_url: [\n"))

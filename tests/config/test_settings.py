@@ -73,7 +73,7 @@ def test_a_wrong_value_in_defaults_or_matrix_is_named_with_its_line(write):
 
 
 def test_report_url_contains_the_batch_s_name(write):
-    assert load(write(SMALL), ["report.url='s3://b/{batch}/{{x}}'"]).report.url == "s3://b/shots/{x}"
+    assert load(write(SMALL), ["report.url=s3://b/{batch}/{{x}}"]).report.url == "s3://b/shots/{x}"
     assert load(write(SMALL), ["batch=two"]).report.url == "out/two/report"
     assert load(write(SMALL), ["report.url=out/report"]).report.url == "out/report"
 
@@ -148,6 +148,7 @@ def test_defaults_keep_their_types(write):
         ('report: {url: "out/{batch!r}"}', "is not a placeholder"),
         ('report: {url: "out/{batch"}', "`report.url`"),
         ("budget: {per_day: -1}", "`budget.per_day` should be greater than or equal to 0"),
+        ("storage: {url: 7}", "line 4: `storage.url` should be a valid string"),
         ("stop_after: 0", "`stop_after` should be greater than or equal to 1"),
         ("limits: {shared: crew}", "line 4: unknown key `limits.shared`"),
         ('storage: {key: "{index"}', "`storage.key`"),
@@ -165,7 +166,6 @@ def test_a_wrong_value_is_named_with_key_and_line(write, line, expected):
         ("batch", "a/b", "A-Z, a-z, 0-9, '-', '_' and '.'"),
         ("batch", "..", "begin with a letter or digit"),
         ("batch", "''", "must be 1 to 100"),
-        ("batch", "7", "should be a valid string"),
         ("service.base_url", "ftp://h", "must begin with http:// or https://"),
         ("batch", "null", "the key `batch` is missing"),
         ("service.base_url", "http://xn--zz", "is not a valid address"),
