@@ -4,6 +4,7 @@ The whole tree:
 
     CallsheetError
     ├── ConfigError               the config file is wrong (file, line, key)
+    │   └── OtherService          the ledger has bought the batch at another service
     ├── InputError                a batch file or reference image cannot be read (file, line)
     ├── Stop                      an orderly early end; what is bought is safe
     │   ├── BudgetReached         the next job does not fit the budget
@@ -64,6 +65,10 @@ class CallsheetError(Exception):
 
 class ConfigError(CallsheetError):
     """The config is wrong; the message names the file, the line and the key."""
+
+
+class OtherService(ConfigError):
+    """The ledger has bought the batch at another service than the one that the config names."""
 
 
 class InputError(CallsheetError):

@@ -193,6 +193,7 @@ async def open_run(
     Raises:
         StorageError: the store does not take a real write; nothing was bought.
         LedgerError: the ledger cannot be opened; nothing was bought.
+        OtherService: the batch belongs to another service; nothing was bought.
         CallsheetError: what breaks the run off later ends the command with 3, not 2: it may have bought.
     """
     store = Store(settings.storage.url, endpoint_url=settings.storage.endpoint_url)
@@ -200,6 +201,7 @@ async def open_run(
         await store.probe()
     ledger = await Ledger.open(settings.ledger.url, settings.batch)
     try:
+        await ledger.bind(settings.service.base_url)
         await ledger.begin_run(quote.balance if quote else None)
         try:
             limits = await _limits(settings, ledger)

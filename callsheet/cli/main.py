@@ -9,7 +9,7 @@ import typer
 
 from backlot.cli import app as backlot_app
 from callsheet import signals
-from callsheet.cli import batch, doubts, service
+from callsheet.cli import batch, doubts, ledger, service
 from callsheet.cli.demo.command import demo
 from callsheet.errors import CallsheetError
 
@@ -27,6 +27,7 @@ for command in (
     *(service.models, service.balance),
 ):
     app.command()(command)
+app.add_typer(ledger.app)
 app.add_typer(backlot_app)
 
 

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import sqlalchemy as sa
 
 from callsheet import failpoints
-from callsheet.errors import LedgerError
+from callsheet.errors import CallsheetError, LedgerError
 from callsheet.ledger.databases import explained
 
 T = TypeVar("T")
@@ -36,7 +36,8 @@ class GroupCommit:
             operation: the writes, on the connection of the commit's transaction.
 
         Raises:
-            LedgerError: the operation refused, its values cannot be stored, or the commit failed.
+            LedgerError: its values cannot be stored, or the commit failed.
+            CallsheetError: the operation refused.
         """
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         self._waiting.append((name, operation, future))
@@ -76,7 +77,7 @@ class GroupCommit:
                 try:
                     with connection.begin_nested():
                         results.append(operation(connection))
-                except LedgerError as error:
+                except CallsheetError as error:
                     results.append(error)
                 except Exception as error:
                     if not _is_about_values(error):

@@ -16,7 +16,7 @@ from typing import Any, Self, TypeVar
 
 import sqlalchemy as sa
 
-from callsheet.ledger import claims, leases, queries, transitions
+from callsheet.ledger import claims, leases, queries, services, transitions
 from callsheet.ledger.databases import explained, open_engine
 from callsheet.ledger.group_commit import GroupCommit
 from callsheet.ledger.policy import Policy
@@ -66,6 +66,29 @@ class Ledger:
         """
         await self._commits.write(
             "close_dead_runs", lambda connection: leases.close_dead_runs(connection, self.batch)
+        )
+
+    async def bind(self, service: str) -> None:
+        """Binds the batch to the service with this base URL, unless it is bound already.
+
+        Raises:
+            OtherService: it is bound to another service; nothing may be bought, polled or fetched at this
+                one.
+        """
+        await self._commits.write("bind", lambda connection: services.bind(connection, self.batch, service))
+
+    async def check_service(self, service: str) -> None:
+        """Checks, without a write, that the batch is not bound to another service than the one at this URL.
+
+        Raises:
+            OtherService: it is.
+        """
+        await self.read(lambda connection, batch: services.check(connection, batch, service))
+
+    async def rebind(self, service: str) -> None:
+        """Binds the batch to the service at this URL: a person knows that its service has moved."""
+        await self._commits.write(
+            "rebind", lambda connection: services.rebind(connection, self.batch, service)
         )
 
     async def renew(self) -> None:

@@ -270,7 +270,13 @@ async def quote_plan(plan: Plan, settings: Settings, client: Client) -> Quote:
 
 
 async def make(plan: Plan, ledger: Ledger, balance: Decimal, settings: Settings, rejects: str) -> Quote:
-    """Compares a plan with the ledger, the budget and the balance."""
+    """Compares a plan with the ledger, the budget and the balance.
+
+    Raises:
+        OtherService: the ledger has bought the batch at another service.
+        LedgerError: the ledger cannot be read.
+    """
+    await ledger.check_service(settings.service.base_url)
     jobs = await _by_state(plan, ledger, settings)
     totals = await ledger.read(queries.totals)
     left = _exposure_limit(settings.budget, totals, balance)[0] - _sent(totals)

@@ -12,6 +12,7 @@ from tests.crash.scene import STILL
 
 AGAIN = (  # passed again by the run after one that was killed before it
     "ledger.close_dead_runs",
+    "ledger.bind",
     "ledger.begin_run",
     "ledger.reserve",
     "ledger.submitting",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import typer
 
 from callsheet.cli.demo import demo_config
+from callsheet.cli.ledger import rebind
 from callsheet.cli.options import load_settings
 from callsheet.cli.running import run_flow
 from callsheet.errors import ConfigError
@@ -35,7 +37,7 @@ def demo() -> None:
             PORT.write_text(base_url.rpartition(":")[2])
             os.environ |= {"CALLSHEET_BASE_URL": base_url, "CALLSHEET_API_KEY": KEY}
             show.err.print(f"The backlot, a service in a box, listens at {base_url}.")
-            load_settings(config, None)
+            asyncio.run(rebind(load_settings(config, None)))  # its backlot may have another port this time
 
             async def flow() -> Any:
                 from flows.generate import generate_batch
