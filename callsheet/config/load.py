@@ -70,7 +70,7 @@ def _checked(
     schema: type[Checked], path: Path, config: dict[str, Any], places: Mapping[Place, str]
 ) -> Checked:
     try:
-        return schema.model_validate(config)
+        return schema.model_validate(config).given_at(places)
     except ValidationError as error:
         errors = error.errors(include_url=False)
         problems = dict.fromkeys(_explain(each, str(path), places) for each in errors)

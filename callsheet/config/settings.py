@@ -7,9 +7,17 @@ docs/configuration.md is generated from it (`make docs`).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal, Self, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    PrivateAttr,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 
 from callsheet.config.checks import (
     BatchName,
@@ -27,6 +35,7 @@ from callsheet.config.checks import (
     TextEncoding,
     WrongCell,
 )
+from callsheet.config.yaml_lines import Place
 
 FileColumn = Literal[
     "id",
@@ -261,6 +270,18 @@ class BatchSettings(Section):
         if "batch" not in info.data:  # the batch's own error is reported
             return report
         return report.model_copy(update={"url": report.url.format(batch=info.data["batch"])})
+
+    _places: Mapping[Place, str] = PrivateAttr(default_factory=dict)
+
+    def where(self, place: Place) -> str:
+        """Where a setting was given: 'run.yaml, line 7'."""
+        given = (place[:end] for end in range(len(place), 0, -1) if place[:end] in self._places)
+        return self._places[first] if (first := next(given, None)) else "the config"
+
+    def given_at(self, places: Mapping[Place, str]) -> Self:
+        """The same settings, with the place of each one for error messages."""
+        self._places = places
+        return self
 
     @model_validator(mode="before")
     @classmethod

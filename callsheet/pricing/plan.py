@@ -27,6 +27,7 @@ from callsheet.batches.read import Batch
 from callsheet.config.settings import Settings
 from callsheet.errors import InputError, StorageError
 from callsheet.files import PartialFile
+from callsheet.pricing.config_values import check_config_values
 from callsheet.pricing.jobs import JobMaker
 from callsheet.records import Catalogue, Job, Model, ModelType, Price, canonical
 from callsheet.rows import rejects
@@ -103,8 +104,10 @@ def make_plan(batch: Batch, catalogue: Catalogue, settings: Settings, path: Path
         now: when the catalogue was read.
 
     Raises:
+        ConfigError: a value of `input.matrix` or `input.defaults.model` is wrong for the catalogue.
         StorageError: the plan cannot be written.
     """
+    check_config_values(settings, catalogue, batch)
     reject_tables = [batch.rejects]
     counts = Counter(rows=batch.total, rejected_rows=batch.total, unpriced=0)
 

@@ -1,0 +1,106 @@
+"""Values of the config that the catalogue does not have: an error that names file, line and key."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from callsheet.batches.read import read_batch
+from callsheet.config.load import load
+from callsheet.errors import ConfigError
+from callsheet.pricing.plan import Plan, make_plan
+from tests.pricing.test_plan import CATALOGUE, PNG
+
+NOW = datetime(2026, 5, 1, 12, tzinfo=UTC)
+
+
+@pytest.fixture
+def plan(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+    def plan(lines: str, *overrides: str, rows: str = "prompt,model\nx,still-1\ny,reel-1\n") -> Plan:
+        """Plans a batch with these lines in the config's `input`."""
+        Path("shots.csv").write_text(rows)
+        Path("run.yaml").write_text(
+            f"batch: shots\nservice: {{base_url: http://127.0.0.1:1}}\ninput:\n  path: shots.csv\n{lines}"
+        )
+        settings = load(Path("run.yaml"), overrides)
+        return make_plan(read_batch(settings), CATALOGUE, settings, Path("plan.parquet"), now=NOW)
+
+    return plan
+
+
+@pytest.mark.parametrize(
+    ("lines", "expected"),
+    [
+        (
+            "  matrix:\n    model:\n    - still-1\n    - reel-9\n",
+            "run.yaml, line 8: `input.matrix.model.1`: the service has no model reel-9; did you mean reel-1?",
+        ),
+        (
+            "  matrix:\n    model: [reel-1]\n    duration: [5,\n      7]\n",
+            "line 8: `input.matrix.duration.1`: duration 7 is not offered by reel-1; it offers 5, 10",
+        ),
+        (
+            "  matrix: {resolution: [1K, 8K]}\n",
+            "line 5: `input.matrix.resolution.1`: resolution 8K is not offered by reel-1; it offers "
+            "720p, 1080p; resolution 8K is not offered by still-1; it offers 1K, 2K, 4K",
+        ),
+        ("  matrix: {output_format: [png, gif]}\n", "`input.matrix.output_format.1`: "),
+        ("  matrix: {model: [still-1], sound: [true]}\n", "`input.matrix.sound.0`: sound is for videos"),
+        ("  matrix: {model: [still-1], sound: [false]}\n", "`input.matrix.sound.0`: sound is for videos"),
+        (
+            "  matrix: {first_frame: [look.png, none.png]}\n",
+            "`input.matrix.first_frame.1`: none.png: there is no such file",
+        ),
+        (
+            "  matrix: {model: [still-1], first_frame: [look.png]}\n",
+            "`input.matrix.first_frame.0`: first_frame is for videos, and still-1 makes images",
+        ),
+        ("  matrix: {images: [[{url: 'ftp://h/a.png'}]]}\n", "`input.matrix.images.0`: ftp://h/a.png: "),
+        ("  matrix: {images: [[{link: a}]]}\n", "`input.matrix.images.0`: is not an image"),
+    ],
+)
+def test_a_matrix_value_that_no_model_in_use_takes_is_an_error_of_the_config(plan, lines, expected):
+    Path("look.png").write_bytes(PNG)
+    with pytest.raises(ConfigError) as caught:
+        plan(lines)
+    assert expected in caught.value.message
+    assert not Path("plan.parquet").exists()
+
+
+def test_every_wrong_value_is_named_at_once(plan):
+    with pytest.raises(ConfigError) as caught:
+        plan("  matrix: {model: [still-9, reel-1], duration: [7, 10]}\n", "input.matrix.sound=[true, false]")
+    assert [line.partition("`: ")[0] for line in caught.value.message.splitlines()] == [
+        "run.yaml, line 5: `input.matrix.model.0",
+        "run.yaml, line 5: `input.matrix.duration.0",
+    ]
+    with pytest.raises(ConfigError, match=r"--set input.matrix.model=\[reel-2\]: `input.matrix.model.0`"):
+        plan("", "input.matrix.model=[reel-2]")
+
+
+def test_a_matrix_value_that_one_model_in_use_takes_rejects_only_the_other_combinations(plan):
+    made = plan("  matrix: {resolution: [2K, 1080p, '']}\n")
+    assert (made.jobs, made.rejects.height) == (4, 2)
+    made = plan("  matrix: {model: [still-1, reel-1], duration: [5]}\n", rows="prompt\nx\n")
+    assert (made.jobs, made.rejects.height) == (1, 1)
+
+
+def test_models_that_the_service_does_not_have_are_rejects_where_rows_name_them(plan):
+    made = plan("  matrix: {resolution: [1K, 8K]}\n", rows="prompt,model\nx,still-9\n")
+    assert (made.jobs, made.rejects["column"].unique().to_list()) == (0, ["model"])
+
+
+def test_a_default_model_that_the_service_does_not_have_is_an_error_where_a_row_uses_it(plan):
+    with pytest.raises(ConfigError) as caught:
+        plan("  defaults:\n    model: still-2\n", rows="prompt,model\nx,\ny,reel-1\n")
+    assert caught.value.message == (
+        "run.yaml, line 6: `input.defaults.model`: the service has no model still-2; did you mean still-1?"
+    )
+    assert plan("  defaults: {model: still-2}\n").jobs == 2
+    assert plan("  defaults: {model: still-2}\n", "input.matrix.model=[reel-1]", rows="prompt\nx\n").jobs == 1
+    rejected = plan("  defaults: {model: still-1}\n", rows="prompt,model\nx,\ny,still-2\n")
+    assert (rejected.jobs, rejected.rejected_rows) == (1, 1)
