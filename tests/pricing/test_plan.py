@@ -372,7 +372,7 @@ def test_the_plan_is_the_same_however_small_the_slices_it_was_made_in(plan, tmp_
         own = at if at % 3 else ""
         rows += f'{own},reel-1,"a {at % 7}, or\n{at % 5}",{1 + at % 4},{"maybe" if at % 50 == 49 else "no"}\n'
         rows += f"{at},still-1,again,,\n" if at % 40 == 1 else ""
-    matrix = {"aspect_ratio": ["1:1", "16:9", "2:1"]}
+    matrix = {"resolution": ["720p", "1080p", "1K"]}
     whole = plan(rows, to="whole.parquet", matrix=matrix)
     monkeypatch.setattr("callsheet.batches.delimited._BLOCK", 500)
     monkeypatch.setattr("callsheet.pricing.jobs._MOST_JOBS", 7)
