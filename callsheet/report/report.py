@@ -25,6 +25,7 @@ from callsheet.ledger import queries
 from callsheet.ledger.ledger import Ledger
 from callsheet.pricing.plan import Plan
 from callsheet.records import State, dollars
+from callsheet.rows import rejects_csv
 from callsheet.storage.store import Store
 
 _MONEY = pl.Decimal(18, 6)
@@ -158,7 +159,7 @@ async def write(
     table, problems = await ledger.read(_costs)
     costs = await store.write("costs.parquet", table, _PARQUET_TYPE)
     if plan:
-        await store.write("rejects.csv", plan.rejects.write_csv().encode(), "text/csv")
+        await store.write("rejects.csv", rejects_csv(plan.rejects), "text/csv")
     totals = await ledger.read(queries.totals)
     counts, jobs = _count(await ledger.read(queries.states), plan)
     summary = Summary(
