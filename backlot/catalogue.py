@@ -6,19 +6,11 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
-from pydantic import (
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    TypeAdapter,
-    ValidationError,
-    model_validator,
-)
+import yaml
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from backlot import wire
 from backlot.errors import SettingsError
-from backlot.yaml_files import problems, read_yaml
 
 BUILT_IN = Path(__file__).with_name("catalogue.yaml")
 CREATED_AT = "2026-01-15T09:00:00.000Z"
@@ -122,9 +114,6 @@ class Model(Shape):
         }
 
 
-MODELS = TypeAdapter(list[Model])
-
-
 def read_catalogue(path: Path = BUILT_IN) -> dict[str, Model]:
     """The models of a catalogue file by id, in the file's order.
 
@@ -132,8 +121,8 @@ def read_catalogue(path: Path = BUILT_IN) -> dict[str, Model]:
         SettingsError: the file cannot be read, or an entry is wrong.
     """
     try:
-        models = MODELS.validate_python(read_yaml(path, list))
-    except ValidationError as error:
-        lines = [f"{path}: {key}: {reason}" for key, reason in problems(error)]
-        raise SettingsError("\n".join(lines)) from None
+        entries = yaml.safe_load(path.read_text("utf-8"))
+        models = [Model.model_validate(entry) for entry in entries]
+    except (OSError, yaml.YAMLError, ValidationError, TypeError) as error:
+        raise SettingsError(f"{path}: {error}") from None
     return {model.id: model for model in models}

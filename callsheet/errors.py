@@ -19,6 +19,7 @@ The whole tree:
     ├── StorageError              the store of the media or the report refused a read or a write
     │   └── StorageConflict       a file with other bytes already has the name
     ├── LedgerError               the ledger cannot be opened, read or written
+    ├── OutputError               stdout cannot be written
     ├── MediaError                a download is not the file that was promised
     └── ServiceError              a request to the service did not succeed
         ├── NotSent               the request never left: nothing happened, try again
@@ -150,6 +151,12 @@ class StorageConflict(StorageError):
 
 class LedgerError(CallsheetError):
     """The ledger cannot be opened, read or written."""
+
+
+class OutputError(CallsheetError):
+    """The result of a command cannot be written to stdout. The command itself has been carried out."""
+
+    exit_code = 3
 
 
 class MediaError(CallsheetError):

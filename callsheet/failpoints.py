@@ -1,9 +1,10 @@
-"""Named points of a run: the seam of the crash harness (`tests/crash`), which kills a run at each of them.
+"""Named points of a run, at which the crash tests (`tests/crash`) kill it.
 
-Production sets no observer, and passing a point then does nothing. The names are `before <step>` and
-`after <step>`. A step is a durable write of the ledger, by its operation or the state that it moves a job to
-(`ledger.reserve`, `ledger.submitting`; the point is the COMMIT of the group that holds it), or `submit` (the
-POST), `spool`, `store.put`. Decides nothing, and imports nothing of Callsheet.
+Outside the tests there is no observer, and passing a point does nothing. A point's name is `before
+<step>` or `after <step>`. A step is `submit` (the POST), `spool`, `store.put`, or a durable write of the
+ledger, named by its operation or by the state that it moves a job to: `ledger.reserve`,
+`ledger.submitting`. Before and after such a write means before and after the COMMIT of its group. This
+module imports nothing of Callsheet.
 """
 
 from __future__ import annotations
@@ -11,10 +12,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 observer: Callable[[str], None] | None = None
-"""Is told the name of each point that is passed, in whichever thread passes it."""
+"""Called with the name of each point, in the thread that passes it."""
 
 
 def passed(point: str) -> None:
-    """Tells the observer, if there is one."""
+    """Calls the observer, if there is one."""
     if observer is not None:
         observer(point)

@@ -1,49 +1,62 @@
-"""How a run is watched: the few moments that a person wants to see, and the one question a run may ask.
+"""Watching a run: the events that a person wants to see, and the one question that a run may ask.
 
-The library tells whoever is set in `WATCHER`; unless somebody is, they go to the log, and the answer is no.
-Nothing here knows terminals or Prefect.
+The library calls the watcher in `WATCHER`. Unless another one is set there, events go to the log, and the
+answer to the question is no. Nothing here depends on terminals or Prefect.
 """
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Protocol
 
+from callsheet.plain_text import printable
 from callsheet.pricing.quote import Quote
-from callsheet.records import State, Totals, dollars
-from callsheet.report.report import Summary
+from callsheet.records import State, dollars
+from callsheet.report.counts import ENDED
+from callsheet.report.summary import Summary
 
 logger = logging.getLogger("callsheet")
-logger.setLevel(logging.INFO)  # Prefect shows other people's loggers, but leaves their level alone
+logger.setLevel(logging.INFO)  # Prefect shows the log of other libraries, but does not set their level
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """A moment of a run: the batch so far, out of `jobs` jobs."""
+    """A batch while a run is under way.
+
+    Attributes:
+        jobs: jobs of the batch file.
+        states: how many of them are in each state.
+        spent: what the whole batch has cost so far, in dollars.
+    """
 
     jobs: int
-    totals: Totals
+    states: Mapping[State, int]
+    spent: Decimal
 
     @property
     def done(self) -> int:
         """Jobs that need nothing more."""
-        ended = (State.STORED, State.FAILED, State.LOST, State.IN_DOUBT)
-        return sum(self.totals.states.get(state, 0) for state in ended)
+        return sum(self.states.get(state, 0) for state in ENDED)
 
     def line(self) -> str:
-        """The moment in one line: `12 of 36 done: 10 stored, 2 pending, 0.4000 USD spent`."""
-        return f"{self.done} of {self.jobs} done: {self.states()}; {dollars(self.totals.spent)} USD spent"
+        """The progress in one line: `12 of 36 done: 10 stored, 2 pending; 0.4000 USD spent`."""
+        return f"{self.done} of {self.jobs} done: {self.counts()}; {dollars(self.spent)} USD spent"
 
-    def states(self) -> str:
-        """How many jobs are in each state."""
-        counts = ((state, self.totals.states.get(state, 0)) for state in State)
-        return ", ".join(f"{count} {state}" for state, count in counts if count) or "nothing yet"
+    def counts(self) -> str:
+        """How many jobs are in each state: `10 stored, 2 pending`."""
+        counts = ((state, self.states.get(state, 0)) for state in State)
+        return (
+            ", ".join(f"{count} {state.replace('_', ' ')}" for state, count in counts if count)
+            or "nothing yet"
+        )
 
 
 class Watcher(Protocol):
-    """Somebody who watches a run."""
+    """What a run calls; each method is one event."""
 
     def quoted(self, quote: Quote) -> None:
         """The batch is priced; nothing is bought yet."""
@@ -55,35 +68,35 @@ class Watcher(Protocol):
         """Called about twice a second while a run is under way."""
 
     def note(self, text: str) -> None:
-        """Something happened that a person should know, and that the run goes on from."""
+        """Something happened that a person should know; the run goes on."""
 
     def finished(self, summary: Summary) -> None:
-        """The run is over and its report is written, whatever Prefect makes of it."""
+        """The run is over and its report is written. Prefect may not have recorded that yet."""
 
 
 class LogWatcher:
-    """Writes to the log, and to nobody's question says yes."""
+    """Writes events to the log, and answers no."""
 
     def quoted(self, quote: Quote) -> None:
-        """Logs the quote in a line, and each rate that has changed since the plan before."""
-        logger.info("%s", quote.line())
+        """Logs the quote in one line, and each rate that has changed since the previous plan."""
+        logger.info("%s", printable(quote.line()))
         for change in quote.changes():
-            logger.warning("rate changed: %s", change)
+            logger.warning("rate changed: %s", printable(change))
 
     def approves(self, quote: Quote) -> bool:
-        """Nobody is there to ask."""
+        """No: there is nobody to ask."""
         return False
 
     def progress(self, progress: Progress) -> None:
-        """Silent: the progress artifact shows it."""
+        """Logs nothing: the progress artifact shows it."""
 
     def note(self, text: str) -> None:
         """Logs a warning."""
-        logger.warning("%s", text)
+        logger.warning("%s", printable(text))
 
     def finished(self, summary: Summary) -> None:
-        """Logs the summary in a line."""
-        logger.info("%s", summary.line())
+        """Logs the summary in one line."""
+        logger.info("%s", printable(summary.line()))
 
 
 WATCHER: ContextVar[Watcher] = ContextVar("watcher", default=LogWatcher())  # noqa: B039 - it has no state

@@ -10,7 +10,7 @@ from prefect.client.schemas.objects import State
 from prefect.runtime import flow_run
 from prefect.states import Completed
 
-from callsheet.report.report import Summary
+from callsheet.report.summary import Summary
 
 
 def run_name() -> str:

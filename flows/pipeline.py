@@ -11,7 +11,7 @@ import asyncio
 from callsheet import signals
 from callsheet.config.settings import Settings
 from callsheet.pricing.planning import is_outdated, last_plan
-from callsheet.report.report import Summary
+from callsheet.report.summary import Summary
 from callsheet.session import open_run
 from tasks.approve import approve
 from tasks.connect import connect

@@ -14,7 +14,7 @@ import anyio
 
 from callsheet.pricing.quote import Quote
 from callsheet.records import dollars
-from callsheet.report.report import Summary
+from callsheet.report.summary import Summary
 from callsheet.watch import WATCHER, Progress
 from tasks.step import in_flow_run
 

@@ -11,8 +11,9 @@ import anyio
 
 from callsheet.errors import StorageError
 from callsheet.ledger import queries
-from callsheet.report import report
-from callsheet.report.report import Summary
+from callsheet.report.counts import ENDED, current_states, removed_jobs
+from callsheet.report.report import write_report
+from callsheet.report.summary import Summary
 from callsheet.session import Run
 from callsheet.storage.store import Store
 from callsheet.watch import WATCHER, Progress
@@ -28,7 +29,7 @@ async def record(run: Run) -> Summary:
     """Shows the progress until no file is left to store, then writes the report and the cost summary."""
     await _show_progress(run)
     try:
-        summary = await report.write(
+        summary = await write_report(
             run.ledger,
             Store(run.settings.report.url, endpoint_url=run.settings.storage.endpoint_url),
             plan=run.plan,
@@ -48,13 +49,17 @@ async def record(run: Run) -> Summary:
 
 async def _show_progress(run: Run) -> None:
     artifact = await artifacts.start_progress()
-    jobs = run.plan.jobs if run.plan else sum((await run.ledger.read(queries.totals)).states.values())
+    removed = await removed_jobs(run.ledger, run.plan)
     tick = 0
     while True:
         with anyio.move_on_after(TICK):
             await run.collected.wait()
         over = run.collected.is_set()
-        progress = Progress(jobs, await run.ledger.read(queries.totals))
+        if any(state not in ENDED for state in removed.values()):
+            removed = await removed_jobs(run.ledger, run.plan)  # this run may poll and store them
+        totals = await run.ledger.read(queries.totals)
+        states = current_states(totals.states, removed)
+        progress = Progress(run.plan.jobs if run.plan else states.total(), states, totals.spent)
         WATCHER.get().progress(progress)
         if (
             artifact

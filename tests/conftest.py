@@ -16,7 +16,7 @@ import yaml
 
 from backlot.server import Backlot, serve
 from backlot.settings import Settings as BacklotSettings
-from callsheet.report.report import Summary
+from callsheet.report.summary import Summary
 from callsheet.service import verdicts
 from tests.servers import s3 as s3_server
 from tests.servers.postgres import postgres

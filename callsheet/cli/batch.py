@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json as jsonlib
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -20,10 +19,11 @@ from callsheet.cli.options import (
     open_ledger,
 )
 from callsheet.cli.running import run_watched
+from callsheet.cli.streams import print_json
 
 if TYPE_CHECKING:
     from callsheet.pricing.quote import Quote
-    from callsheet.report.report import Summary
+    from callsheet.report.summary import Summary
 
 
 def run(
@@ -88,7 +88,7 @@ def quote(config: Config, set_: Sets = None, json: Json = False) -> None:
 
     made = asyncio.run(price())
     if json:
-        typer.echo(jsonlib.dumps(made.as_json()))
+        print_json(made.as_json())
     else:
         show.show_quote(made)
 
@@ -106,7 +106,7 @@ def status(config: Config, set_: Sets = None, json: Json = False) -> None:
 
     totals = asyncio.run(read())
     if json:
-        typer.echo(jsonlib.dumps({"batch": settings.batch} | totals.as_json()))
+        print_json({"batch": settings.batch} | totals.as_json())
     else:
         show.show_status(settings.batch, totals)
 
@@ -116,7 +116,7 @@ def _print(summary: Summary, json: bool) -> None:
     from callsheet.cli import show
 
     if json:
-        typer.echo(jsonlib.dumps(summary.as_json()))
+        print_json(summary.as_json())
     else:
         show.show_summary(summary)
     raise typer.Exit(summary.exit_code)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import json as jsonlib
 from decimal import Decimal
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from callsheet.cli.options import Config, Json, Sets, load_settings, open_client, open_ledger
+from callsheet.cli.streams import print_json
 from callsheet.errors import CallsheetError
 from callsheet.records import dollars
 
@@ -66,7 +66,7 @@ async def _list(settings: Settings, json: bool) -> int:
             "in_doubt_exposure": exposure,
             "evidence": evidence and evidence.as_json(),
         }
-        typer.echo(jsonlib.dumps({"batch": settings.batch, **answer, "currency": "USD"}))
+        print_json({"batch": settings.batch, **answer, "currency": "USD"})
     else:
         show.show_doubts(settings.batch, found, evidence)
     return len(found)
@@ -88,7 +88,7 @@ async def _settle(
     if json:
         settled = [doubt.as_json() for doubt in chosen]
         answer = {"settled": settled, "charged": charged, "settled_by": by, "why": why, "left": left}
-        typer.echo(jsonlib.dumps({"batch": settings.batch, **answer, "currency": "USD"}))
+        print_json({"batch": settings.batch, **answer, "currency": "USD"})
     else:
         show.show_settled(settings.batch, chosen, charged=charged, left=left)
     return left

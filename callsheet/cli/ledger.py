@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from callsheet.cli.options import Config, Json, Sets, load_settings, open_ledger
+from callsheet.plain_text import printable
 
 if TYPE_CHECKING:
     from callsheet.config.settings import Settings
@@ -32,7 +33,7 @@ def service_moved(config: Config, set_: Sets = None, json: Json = False) -> None
     if json:
         typer.echo(jsonlib.dumps({"batch": settings.batch, "service": settings.service.base_url}))
     else:
-        typer.echo(f"{settings.batch}: the service is at {settings.service.base_url} from now on")
+        typer.echo(printable(f"{settings.batch}: the service is at {settings.service.base_url} from now on"))
 
 
 async def rebind(settings: Settings) -> None:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import sys
+from contextlib import suppress
 
 import typer
 
 from backlot.cli import app as backlot_app
 from callsheet import signals
-from callsheet.cli import batch, doubts, ledger, service
+from callsheet.cli import batch, doubts, ledger, service, streams
 from callsheet.cli.demo.command import demo
-from callsheet.errors import CallsheetError
+from callsheet.errors import CallsheetError, OutputError, as_stop
 
 app = typer.Typer(
     name="callsheet",
@@ -33,10 +33,14 @@ app.add_typer(backlot_app)
 
 def main() -> None:
     """The console script: every error that Callsheet knows becomes a message and an exit code."""
+    streams.check_streams()
     if sys.argv[1:2] != ["backlot"]:  # it has a server of its own, which handles its signals
         signals.keep_until_heard()
     try:
-        app()
+        try:
+            app()
+        finally:
+            streams.flush()
     except (CallsheetError, BaseExceptionGroup) as error:
         known = known_error(error)
         if known is None:
@@ -60,5 +64,10 @@ def _fail(error: CallsheetError) -> None:
 
     show_error(error)
     if "--json" in sys.argv:
-        typer.echo(json.dumps({"error": error.message, "hint": error.hint}))
+        answer = {"error": error.message, "hint": error.hint}
+        if error.exit_code == as_stop(error).exit_code:
+            answer |= {"outcome": "stopped", "stop_reason": as_stop(error).reason}
+        with suppress(OutputError):  # stdout may be the very problem
+            streams.print_json(answer)
+            streams.flush()
     sys.exit(error.exit_code)

@@ -17,8 +17,8 @@ from callsheet import signals
 from callsheet.errors import CallsheetError
 
 if TYPE_CHECKING:
-    from callsheet.cli.show import Terminal
-    from callsheet.report.report import Summary
+    from callsheet.cli.terminal import Terminal
+    from callsheet.report.summary import Summary
 
 Start = Callable[[], "Awaitable[Summary]"]
 
@@ -69,7 +69,7 @@ def run_watched(plain: Start, flow: Start, *, without_prefect: bool) -> Summary:
         ConfigError: the configured Prefect server cannot be reached; nothing was bought.
         Interrupted: a signal came before the buying began, or a second one.
     """
-    from callsheet.cli.show import Terminal
+    from callsheet.cli.terminal import Terminal
 
     terminal = Terminal()
     try:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json as jsonlib
 import os
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, TypeVar
 import typer
 
 from callsheet.cli.options import Json, OptionalConfig, Sets, load_settings, open_client
+from callsheet.cli.streams import print_json
 from callsheet.errors import ConfigError
 from callsheet.records import dollars
 
@@ -27,7 +27,7 @@ def models(config: OptionalConfig = None, set_: Sets = None, json: Json = False)
 
     catalogue = asyncio.run(_ask(config, set_, lambda client: client.models()))
     if json:
-        typer.echo(jsonlib.dumps({"models": [model.model_dump(mode="json") for model in catalogue.values()]}))
+        print_json({"models": [model.model_dump(mode="json") for model in catalogue.values()]})
     else:
         show.show_models(catalogue.values())
 
@@ -36,7 +36,7 @@ def balance(config: OptionalConfig = None, set_: Sets = None, json: Json = False
     """Say what the workspace has to spend."""
     amount = asyncio.run(_ask(config, set_, lambda client: client.balance()))
     if json:
-        typer.echo(jsonlib.dumps({"balance": dollars(amount), "currency": "USD"}))
+        print_json({"balance": dollars(amount), "currency": "USD"})
     else:
         typer.echo(f"{dollars(amount)} USD")
 

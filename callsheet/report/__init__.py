@@ -1,4 +1,6 @@
-"""What the ledger says of a batch, as files that people and programs read.
+"""The report of a batch: files for people and other programs, made from the ledger.
 
-It reads the ledger and writes files under `report.url`; it changes nothing. Begin with `report.py`.
+Begin with `report.py`, which writes the files under `report.url`. `tables.py` makes the Parquet tables,
+`counts.py` counts jobs, `problems.py` groups what went wrong, and `summary.py` is the result of a run.
+Nothing here changes the ledger.
 """

@@ -19,7 +19,7 @@ from PIL import Image
 
 from callsheet.errors import StorageError
 from callsheet.pricing.quote import Quote
-from callsheet.report.report import Summary
+from callsheet.report.summary import Summary
 from callsheet.service.client import Client
 from callsheet.watch import WATCHER, LogWatcher
 from flows.generate import generate_batch

@@ -28,15 +28,17 @@ def demo() -> None:
     from backlot.errors import SettingsError
     from backlot.server import spawn
     from callsheet.cli import show
+    from callsheet.cli.output import err
+    from callsheet.cli.terminal import Terminal
 
     config = demo_config()
     port = PORT.read_text() if PORT.exists() else "0"
-    terminal = show.Terminal()
+    terminal = Terminal()
     try:
         with spawn(*BACKLOT, "--port", port) as (base_url, _):
             PORT.write_text(base_url.rpartition(":")[2])
             os.environ |= {"CALLSHEET_BASE_URL": base_url, "CALLSHEET_API_KEY": KEY}
-            show.err.print(f"The backlot, a service in a box, listens at {base_url}.")
+            err.print(f"The backlot, a service in a box, listens at {base_url}.")
             asyncio.run(rebind(load_settings(config, None)))  # its backlot may have another port this time
 
             async def flow() -> Any:

@@ -1,0 +1,19 @@
+"""Printing for people: results on stdout, everything else on stderr.
+
+Text from users or from the service goes through `safe` first.
+"""
+
+from __future__ import annotations
+
+from rich.console import Console
+from rich.markup import escape
+
+from callsheet.plain_text import printable
+
+out = Console(highlight=False, soft_wrap=True)
+err = Console(stderr=True, highlight=False, soft_wrap=True)
+
+
+def safe(text: str) -> str:
+    """Text from users or the service, for `Console.print`: no control characters, no markup, one line."""
+    return escape(printable(text))

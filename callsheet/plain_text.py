@@ -1,0 +1,19 @@
+"""Text for people: safe to print on a terminal and in a log line, and numbers with their nouns."""
+
+from __future__ import annotations
+
+import re
+
+# Control characters can move the cursor, change colours or the window's title; bidirectional overrides can
+# make a text read as another one. Half a surrogate pair cannot be printed at all.
+_UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff]")
+
+
+def printable(text: str) -> str:
+    r"""The text in one line, with each unsafe character as its escape sequence: `\x1b`, `\n`, `\u202e`."""
+    return _UNSAFE.sub(lambda match: match[0].encode("unicode_escape").decode("ascii"), text)
+
+
+def counted(number: int, noun: str) -> str:
+    """A number with its noun: `1 job`, `1,200 jobs`."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"

@@ -1,0 +1,132 @@
+"""The summary of a batch after a run: for `run --json`, for the terminal, and with the exit code."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from decimal import Decimal
+from typing import Any
+
+from callsheet.plain_text import counted
+from callsheet.records import dollars
+from callsheet.report.problems import Problem, Surcharges
+
+_EXIT_CODES = {"complete": 0, "partial": 3, "stopped": 4}
+
+
+@dataclass(frozen=True, slots=True)
+class Removed:
+    """Jobs that may have cost money, and whose rows the batch file no longer has, or has changed.
+
+    Attributes:
+        jobs: how many.
+        spent: what they cost, in dollars.
+        in_doubt: those in doubt.
+        pending: those that are paid for or accepted, and not stored yet.
+    """
+
+    jobs: int = 0
+    spent: Decimal = Decimal(0)
+    in_doubt: int = 0
+    pending: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Details:
+    """The parts of a summary that are for people only.
+
+    Attributes:
+        stop_message: the reason for an early end; None without one.
+        stop_hint: what to do about it.
+        rows: rows of the batch file; None where the run knows no plan.
+        rejects: where `rejects.csv` is.
+        problems: the jobs that failed, are in doubt or lost, by their reason.
+        other_problems: the number of jobs with other reasons than those.
+        surcharges: the jobs that cost more than quoted.
+        removed: the jobs whose rows are no longer in the batch file.
+    """
+
+    stop_message: str | None = None
+    stop_hint: str = ""
+    rows: int | None = None
+    rejects: str = ""
+    problems: tuple[Problem, ...] = ()
+    other_problems: int = 0
+    surcharges: Surcharges | None = None
+    removed: Removed = field(default_factory=Removed)
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """A batch after a run, with the names that `run --json` prints (`docs/commands.md, "JSON"`).
+
+    The counts are of jobs of the batch file as it is now. `spent` and `in_doubt_exposure` are of the whole
+    batch, also of rows that were removed. `submissions`, `rate_limited` and `seconds` are of this run. Money
+    is in dollars.
+    """
+
+    batch: str
+    outcome: str
+    stop_reason: str | None
+    jobs: int
+    stored: int
+    failed: int
+    in_doubt: int
+    lost: int
+    pending: int
+    rejected_rows: int
+    quoted: Decimal
+    spent: Decimal
+    in_doubt_exposure: Decimal
+    currency: str
+    seconds: float
+    submissions: int
+    rate_limited: int
+    manifest: str
+    costs: str
+    report: str
+    details: Details = field(default_factory=Details)
+
+    @property
+    def exit_code(self) -> int:
+        """0 complete, 4 stopped before everything was tried, 3 otherwise."""
+        return _EXIT_CODES[self.outcome]
+
+    @property
+    def stop_message(self) -> str | None:
+        """The reason for an early end, in words."""
+        return self.details.stop_message
+
+    def counts(self) -> str:
+        """The number of jobs in each state: `7 stored, 1 failed`."""
+        names = ("stored", "failed", "in_doubt", "lost", "pending")
+        counts = ((getattr(self, name), name.replace("_", " ")) for name in names)
+        return ", ".join(f"{count} {name}" for count, name in counts if count) or "nothing bought"
+
+    def line(self) -> str:
+        """The summary in one line."""
+        rejected = f"; {counted(self.rejected_rows, 'row')} rejected" if self.rejected_rows else ""
+        stop = f"; stopped: {self.stop_message}" if self.stop_message else ""
+        spent = f"{dollars(self.spent)} {self.currency} spent"
+        return f"{counted(self.jobs, 'job')}: {self.counts()}; {spent}{rejected}{stop}"
+
+    def next_steps(self) -> Iterator[str]:
+        """What a person can do next, a sentence each."""
+        removed = self.details.removed
+        if self.rejected_rows:
+            yield "Correct the rejected rows and run the batch again; nothing is bought twice."
+        if self.in_doubt or removed.in_doubt:
+            yield "callsheet resolve CONFIG shows the jobs in doubt with the evidence, and settles them."
+        if self.outcome == "stopped":
+            yield "callsheet run CONFIG goes on from here."
+        elif self.pending or removed.pending:
+            yield "callsheet collect CONFIG fetches the pending media, and buys nothing."
+        if self.failed:
+            yield "callsheet run CONFIG --set retry_failed=true buys the failed jobs again."
+
+    def as_json(self) -> dict[str, Any]:
+        """The JSON object; money is a string."""
+        fields = {name: getattr(self, name) for name in self.__slots__ if name != "details"}
+        return {
+            name: dollars(value) if isinstance(value, Decimal) else value for name, value in fields.items()
+        }

@@ -1,0 +1,126 @@
+"""What commands print: no control characters from outside, and streams that cannot be written."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from callsheet.plain_text import printable
+from tests.conftest import Project
+
+Make = Callable[..., Project]
+COMMAND = f"{sys.executable} -c 'from callsheet.cli.main import main; main()'"
+IMAGE = {"model": "sketch-1", "aspect_ratio": "1:1"}
+ESCAPE = "\x1b[2J\x1b]0;owned\x07"
+OVERRIDE = "\u202egnp.exe"
+
+
+def shell(line: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    """Runs a line of shell in which `callsheet` is the command; the exit code is the first that is not 0."""
+    script = f'set -o pipefail; callsheet() {{ {COMMAND} "$@"; }}; {line}'
+    return subprocess.run(
+        ["bash", "-c", script], cwd=folder, capture_output=True, text=True, check=False, env=dict(os.environ)
+    )
+
+
+# ---- streams that cannot be written
+
+
+@pytest.mark.parametrize("command", ["models --json", "models", "balance", "balance --json", "--help"])
+def test_a_full_disk_behind_stdout_is_an_error_in_words(project: Make, command: str) -> None:
+    done = shell(f"callsheet {command} > /dev/full", project().folder)
+    assert done.returncode == 3
+    assert "Traceback" not in done.stderr
+    assert "stdout" in done.stderr
+    assert "No space left on device" in done.stderr
+
+
+def test_an_error_keeps_its_exit_code_where_stdout_cannot_be_written(project: Make) -> None:
+    done = shell("callsheet status no-such.yaml --json > /dev/full", project().folder)
+    assert done.returncode == 2
+    assert "Traceback" not in done.stderr
+    assert "no-such.yaml" in done.stderr
+
+
+def test_a_reader_that_stops_reading_ends_the_command_quietly(project: Make) -> None:
+    done = shell("callsheet models | head -1", project().folder)
+    assert done.returncode in (0, 141)
+    assert done.stderr == ""
+    assert len(done.stdout.splitlines()) == 1
+
+
+def test_a_run_goes_on_when_nobody_reads_its_progress(project: Make) -> None:
+    rows = [{"id": f"i{number}", "prompt": "x", **IMAGE} for number in range(4)]
+    made = project(rows, image_seconds=0.2)
+    done = shell(f"callsheet run {made.config} --json 2>&1 >answer.json | head -c 1", made.folder)
+    assert done.returncode == 0
+    answer = json.loads((made.folder / "answer.json").read_text())
+    assert (answer["outcome"], answer["stored"]) == ("complete", 4)
+
+
+def test_a_run_against_a_service_that_is_down_gives_the_reason_as_json(project: Make) -> None:
+    made = project([{"id": "a", "prompt": "x", **IMAGE}])
+    made.set(service={"base_url": "http://127.0.0.1:9"})
+    done = shell(f"callsheet run {made.config} --json", made.folder)
+    answer = json.loads(done.stdout)
+    assert done.returncode == 4
+    assert (answer["outcome"], answer["stop_reason"]) == ("stopped", "service")
+
+
+# ---- control characters
+
+
+@pytest.mark.parametrize(
+    "text, printed",
+    [
+        (ESCAPE, r"\x1b[2J\x1b]0;owned\x07"),
+        (OVERRIDE, r"\u202egnp.exe"),
+        ("two\nlines\r\x00", r"two\nlines\r\x00"),
+        ("\x9b31m\x85\u2028\u2067\ufeff\ud83d", r"\x9b31m\x85\u2028\u2067\ufeff\ud83d"),
+        (
+            "caf\u00e9 \U0001f469\u200d\U0001f680 \u4e2d\u6587",
+            "caf\u00e9 \U0001f469\u200d\U0001f680 \u4e2d\u6587",
+        ),
+    ],
+    ids=["escape", "override", "lines", "others", "plain"],
+)
+def test_unsafe_characters_are_shown_as_escape_sequences(text: str, printed: str) -> None:
+    assert printable(text) == printed
+
+
+def unsafe(text: str) -> bool:
+    return any(character in text for character in "\x1b\x07\x9b\u202e\r")
+
+
+def test_no_control_character_of_a_batch_or_of_the_service_reaches_the_terminal(project: Make) -> None:
+    made = project(
+        [
+            {"id": f"bad{ESCAPE}", "prompt": f"gore {OVERRIDE}", **IMAGE},
+            {"id": f"reject{OVERRIDE}", "prompt": "x", "model": f"none{ESCAPE}"},
+            {"id": f"doubt{ESCAPE}", "prompt": "doubtful", **IMAGE},
+            {"id": "[red]markup[/red]", "prompt": "x", "model": "[/]"},
+        ],
+        faults={
+            "rules": [{"endpoint": "images", "prompt": "doubtful", "do": "drop", "when": "after_charging"}]
+        },
+    )
+    for command in ("quote", "run", "status", "resolve", "collect"):
+        done = shell(f"callsheet {command} {made.config}", made.folder)
+        assert "Traceback" not in done.stderr
+        assert not unsafe(done.stdout + done.stderr), command
+    assert "[/]" in shell(f"callsheet quote {made.config}", made.folder).stdout
+
+
+def test_no_control_character_of_an_error_reaches_the_terminal(project: Make) -> None:
+    made = project([{"id": "a", "prompt": "x", **IMAGE}])
+    made.set(input={"path": f"none{ESCAPE}.csv"})
+    done = shell(f"callsheet quote {made.config}", made.folder)
+    assert done.returncode == 2
+    assert not unsafe(done.stderr)
+    assert r"\x1b[2J" in done.stderr

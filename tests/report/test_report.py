@@ -1,0 +1,189 @@
+"""The report of a batch whose rows change: counts are of the batch file, and all money is accounted for."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+from callsheet.config.load import load
+from callsheet.pricing.quote import Quote
+from callsheet.report.summary import Summary
+from callsheet.watch import WATCHER, Progress
+from flows.pipeline import collect, generate
+from tests.conftest import Project
+
+Make = Callable[..., Project]
+IMAGE = {"model": "sketch-1", "aspect_ratio": "1:1"}
+VIDEO = {"model": "dailies-1", "duration": 1}
+PRICE = Decimal("0.0015")
+
+
+class Recorder:
+    """A watcher that keeps what it is shown."""
+
+    def __init__(self) -> None:
+        self.progresses: list[Progress] = []
+        self.notes: list[str] = []
+
+    def quoted(self, quote: Quote) -> None: ...
+
+    def approves(self, quote: Quote) -> bool:
+        return False
+
+    def progress(self, progress: Progress) -> None:
+        self.progresses.append(progress)
+
+    def note(self, text: str) -> None:
+        self.notes.append(text)
+
+    def finished(self, summary: Summary) -> None: ...
+
+
+def run(made: Project, *overrides: str) -> Summary:
+    return asyncio.run(generate(load(made.config, overrides), approved=False))
+
+
+def watched(made: Project, *overrides: str) -> tuple[Summary, Recorder]:
+    recorder = Recorder()
+    token = WATCHER.set(recorder)
+    try:
+        return run(made, *overrides), recorder
+    finally:
+        WATCHER.reset(token)
+
+
+def images(*names: str, **more: Any) -> list[dict[str, Any]]:
+    return [{"id": name, "prompt": f"an image of {name}", **IMAGE, **more} for name in names]
+
+
+@pytest.fixture
+def changed(project: Make) -> Project:
+    """A batch of which one row was removed, one changed and one added since its first run."""
+    made = project(images("removed", "kept", "changed"))
+    assert run(made).exit_code == 0
+    made.rows(*images("added", "changed", prompt="another image"), *images("kept"))
+    return made
+
+
+def test_counts_are_of_the_batch_file_and_removed_rows_are_counted_apart(changed: Project) -> None:
+    summary, recorder = watched(changed)
+    assert (summary.jobs, summary.stored, summary.outcome, summary.exit_code) == (3, 3, "complete", 0)
+    assert summary.spent == 5 * PRICE
+    removed = summary.details.removed
+    assert (removed.jobs, removed.spent, removed.in_doubt, removed.pending) == (2, 2 * PRICE, 0, 0)
+    assert all(progress.done <= progress.jobs == 3 for progress in recorder.progresses)
+    assert recorder.progresses[-1].done == 3
+
+
+def test_the_manifest_is_in_the_batch_files_order_and_marks_rows_that_are_not_current(
+    changed: Project,
+) -> None:
+    run(changed)
+    manifest = changed.manifest()
+    rows = list(manifest.select("row_id", "prompt", "current").iter_rows())
+    assert rows[:3] == [
+        ("added", "another image", True),
+        ("changed", "another image", True),
+        ("kept", "an image of kept", True),
+    ]
+    assert sorted(rows[3:]) == [
+        ("changed", "an image of changed", False),
+        ("removed", "an image of removed", False),
+    ]
+    assert manifest.columns[-2:] == ["stored_at", "current"]
+
+
+def test_a_carried_column_called_current_gets_another_name(project: Make) -> None:
+    made = project(images("a", current="yes"))
+    run(made)
+    assert made.manifest().select("current", "input_current").rows() == [(True, "yes")]
+
+
+def test_samples_and_files_of_a_row_are_in_order_too(project: Make) -> None:
+    made = project(images("b", samples="3") + images("a"), concurrency=8)
+    run(made)
+    assert made.manifest().select("row_id", "sample").rows() == [("b", 1), ("b", 2), ("b", 3), ("a", 1)]
+
+
+def test_a_removed_row_in_doubt_keeps_the_batch_from_being_complete(project: Make) -> None:
+    fault = {"endpoint": "images", "prompt": "an image of doubtful", "do": "drop", "when": "after_charging"}
+    made = project(images("doubtful", "fine"), faults={"rules": [fault]})
+    assert run(made).in_doubt == 1
+    made.rows(*images("fine"))
+    summary = run(made)
+    assert (summary.jobs, summary.stored, summary.in_doubt, summary.exit_code) == (1, 1, 0, 3)
+    assert (summary.details.removed.in_doubt, summary.in_doubt_exposure) == (1, PRICE)
+    assert any("resolve" in step for step in summary.next_steps())
+
+
+def test_progress_follows_a_removed_video_that_is_still_made(project: Make) -> None:
+    made = project([{"id": "v", "prompt": "a video", **VIDEO}], video_seconds=1.5)
+    assert run(made, "poll.timeout=0.2").pending == 1
+    made.rows(*images("a", "b"))
+    summary, recorder = watched(made)
+    assert (summary.jobs, summary.stored, summary.exit_code) == (2, 2, 0)
+    assert (summary.details.removed.jobs, summary.details.removed.pending) == (1, 0)
+    assert all(progress.done <= progress.jobs == 2 for progress in recorder.progresses)
+
+
+def test_a_batch_without_a_plan_is_reported_from_the_ledger(project: Make) -> None:
+    made = project(images("a"))
+    run(made)
+    (made.folder / "out/report/plan.parquet").unlink()
+    summary = asyncio.run(collect(load(made.config, ())))
+    assert (summary.jobs, summary.stored, summary.exit_code) == (1, 1, 0)
+    assert summary.details.rows is None
+    assert made.manifest()["current"].to_list() == [True]
+
+
+def test_jobs_that_cost_more_than_quoted_are_named(project: Make) -> None:
+    fault = {"endpoint": "images", "prompt": "an image of a", "do": "surcharge", "amount": "0.0100"}
+    made = project(images("a", "b"), faults={"rules": [fault]})
+    surcharges = run(made).details.surcharges
+    assert surcharges is not None
+    assert (surcharges.jobs, surcharges.amount) == (1, Decimal("0.0100"))
+    assert surcharges.line() == "1 job cost 0.0100 USD more than quoted: row a 0.0115 instead of 0.0015"
+
+
+def test_a_job_without_a_price_has_no_quote_and_no_surcharge(project: Make) -> None:
+    made = project([{"id": "u", "prompt": "x", "model": "proof-1"}, *images("a")])
+    made.set(budget={"allow_unpriced": True})
+    summary = run(made)
+    costs = {row["row_id"]: row for row in made.costs().iter_rows(named=True)}
+    assert costs["u"]["quoted"] is None
+    assert costs["u"]["cost"] > 0
+    assert costs["a"]["quoted"] == PRICE
+    assert summary.details.surcharges is None
+
+
+def test_a_batch_with_only_rejected_rows_is_not_complete(project: Make) -> None:
+    made = project([{"id": "a", "prompt": "x", "model": "no-such-model"}])
+    summary = run(made)
+    assert (summary.jobs, summary.rejected_rows, summary.outcome, summary.exit_code) == (0, 1, "partial", 3)
+    assert summary.details.rejects.endswith("rejects.csv")
+    assert "1 row rejected" in summary.line()
+
+
+def test_a_service_that_goes_down_while_jobs_are_left_stops_the_run(project: Make) -> None:
+    down = {"endpoint": "downloads", "do": "error", "status": 503}
+    made = project(images(*"abcdefgh"), concurrency=1, image_seconds=0.3, faults={"rules": [down]})
+    summary = run(made, "poll.timeout=0.5")
+    assert (summary.outcome, summary.stop_reason, summary.exit_code) == ("stopped", "service", 4)
+    assert any("run CONFIG" in step for step in summary.next_steps())
+
+
+def test_problems_with_one_reason_are_one_line_and_rows_without_an_id_have_their_line(project: Make) -> None:
+    made = project()
+    rows = [{"prompt": f"gore {number}", **IMAGE} for number in range(7)]
+    made.rows(*rows, {"prompt": "fine", **IMAGE})
+    summary = run(made)
+    assert (summary.stored, summary.failed) == (1, 7)
+    [problem] = summary.details.problems
+    assert (problem.state, problem.jobs, len(problem.rows)) == ("failed", 7, 5)
+    assert {name.split()[0] for name in problem.rows} == {"line"}
+    assert "content_policy_violation" in problem.line()
+    assert "and 2 more" in problem.line()
