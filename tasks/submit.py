@@ -152,8 +152,6 @@ async def _buy(
         run.settle()
         if not isinstance(outcome, _InDoubt) or run.settings.on_doubt != "retry":
             return
-        if attempt.number >= run.settings.attempts:
-            return
         again, _ = await _reserve(run, [job])
         if not again:
             return

@@ -26,7 +26,8 @@ class Policy:
     Attributes:
         retry_failed: buy failed jobs again.
         retry_doubt: buy jobs in doubt again; their exposure stays.
-        attempts: how many attempts a job may have, over all runs, before doubt is left to a person.
+        attempts: how many attempts a job may have, over all runs, before its doubt is left to a person. Only
+            attempts that were sent count.
         reuse: take what another batch of the ledger has stored for the same request, and do not buy it.
     """
 
@@ -46,5 +47,6 @@ def to_buy(policy: Policy) -> sa.ColumnElement[bool]:
     if policy.retry_failed:
         buys.append(attempts.c.state == State.FAILED)
     if policy.retry_doubt:
-        buys.append(attempts.c.state == State.IN_DOUBT)
+        in_doubt = attempts.c.state == State.IN_DOUBT
+        buys.append(sa.and_(in_doubt, attempts.c.attempt < policy.attempts))
     return sa.or_(*buys)

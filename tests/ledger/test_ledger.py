@@ -292,6 +292,27 @@ def test_failed_and_doubtful_jobs_are_attempted_anew_only_when_asked_for(url: st
     asyncio.run(scenario())
 
 
+def test_a_job_in_doubt_has_so_many_attempts_over_all_runs(url: str) -> None:
+    """An attempt that was reserved and never sent does not count."""
+
+    async def scenario() -> None:
+        for number, sent in ((1, True), (2, False), (2, True), (3, False), (3, True)):
+            async with buyer(url) as ledger:
+                [(_, attempt)], _ = await reserve(ledger, job("a"), retry_doubt=True, attempts=3)
+                assert attempt.number == number
+                if sent:
+                    await ledger.intend(attempt)
+                    await ledger.doubt(attempt, "cut off")
+                await ledger.end_run()
+        async with buyer(url) as ledger:
+            assert await reserve(ledger, job("a"), retry_doubt=True, attempts=3) == ([], 1)
+            [], _ = await reserve(ledger, job("a"), retry_doubt=True, attempts=2)
+            [(_, fourth)], _ = await reserve(ledger, job("a"), retry_doubt=True, attempts=4)
+            assert fourth.number == 4
+
+    asyncio.run(scenario())
+
+
 def test_an_attempt_anew_that_was_never_sent_was_none(url: str) -> None:
     """Killed between reservation and POST, or ended there: the doubt stands, and is not bought again."""
 

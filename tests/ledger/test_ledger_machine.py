@@ -152,6 +152,7 @@ class LedgerMachine(RuleBasedStateMachine):
         limit=st.sampled_from(["0.05", "0.15", "9", "9"]),
         retry_failed=st.booleans(),
         retry_doubt=st.booleans(),
+        attempts=st.sampled_from([1, 2, 9]),
         skip=st.booleans(),
     )
     def reserves(
@@ -161,20 +162,22 @@ class LedgerMachine(RuleBasedStateMachine):
         limit: str,
         retry_failed: bool,
         retry_doubt: bool,
+        attempts: int,
         skip: bool,
     ) -> None:
         ledger = self.pick(data, self.alive)
         wall = Decimal(limit)
-        policy = Policy(retry_failed=retry_failed, retry_doubt=retry_doubt)
+        policy = Policy(retry_failed=retry_failed, retry_doubt=retry_doubt, attempts=attempts)
         reserved, left = self.do(ledger.reserve(wanted, policy, limit=wall, skip=skip))
-        again = {State.FAILED} if retry_failed else set()
-        again |= {State.IN_DOUBT} if retry_doubt else set()
         expected: list[tuple[str, int]] = []
         expected_left: list[Job] = []
         for at, one in enumerate(wanted):
             last = self.newest(one)
             planned = last is not None and last.state is State.PLANNED
-            free = last is None or (planned and last.owner is None) or last.state in again or last.free_again
+            free = last is None or (planned and last.owner is None) or last.free_again
+            free = free or (retry_failed and last.state is State.FAILED)
+            in_doubt = last is not None and last.state is State.IN_DOUBT
+            free = free or (retry_doubt and in_doubt and last.number < attempts)
             if not free:
                 continue
             if self.exposure() + one.quoted > wall:
