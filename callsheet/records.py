@@ -326,6 +326,23 @@ class ExpectedBalance:
 
 
 @dataclass(frozen=True, slots=True)
+class OtherRun:
+    """Another run of the batch that is at work.
+
+    Attributes:
+        host: the machine that it runs on.
+        pid: its process there.
+        started_at: when it began.
+        jobs: how many jobs it has in hand: reserved, sent, or not stored yet.
+    """
+
+    host: str
+    pid: int
+    started_at: datetime
+    jobs: int
+
+
+@dataclass(frozen=True, slots=True)
 class Totals:
     """A batch so far: jobs by state, and money in dollars.
 

@@ -15,10 +15,10 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from callsheet.ledger import queries
+from callsheet.ledger import leases, queries
 from callsheet.ledger.policy import Policy, to_buy
 from callsheet.ledger.tables import attempts
-from callsheet.records import Attempt, Job, State, canonical
+from callsheet.records import Attempt, Job, State, Totals, canonical
 
 _THE_ATTEMPT = attempts.update().where(
     attempts.c.job_key == sa.bindparam("the_job"), attempts.c.attempt == sa.bindparam("the_attempt")
@@ -62,9 +62,20 @@ def reserve(
     return reserved, left
 
 
+def outlook(connection: sa.Connection, batch: str, policy: Policy) -> tuple[Sequence[sa.Row[Any]], Totals]:
+    """The batch as the next run will find it, when it has closed the dead ones. Writes nothing.
+
+    Returns:
+        `queries.known_jobs` and `queries.totals`.
+    """
+    table = leases.as_if_closed(connection, batch)
+    known = queries.known_jobs(connection, batch, policy, table)
+    return known, queries.totals(connection, batch, table)
+
+
 def _newest(connection: sa.Connection, jobs: Sequence[Job], policy: Policy) -> dict[str, Any]:
     """By key, the newest attempt at each job that has one, with `to_buy` and `reserved`."""
-    reserved = sa.and_(attempts.c.state == State.PLANNED, attempts.c.run_id.is_not(None))
+    reserved = queries.is_reserved()
     columns = (attempts.c.job_key, attempts.c.attempt, attempts.c.state)
     query = sa.select(*columns, to_buy(policy).label("to_buy"), reserved.label("reserved")).where(
         attempts.c.job_key.in_([job.key for job in jobs]), ~attempts.c.superseded

@@ -1,27 +1,30 @@
 """Which run owns which jobs: a run has a lease that it renews, and the next run takes over from a dead one.
 
-On the machine and in the container where it ran, a run is dead as soon as its process is gone; seen from
-elsewhere, when its lease has expired. Each function is part of a ledger transaction, on the connection it is
-given.
+On the machine and in the container where it runs, a run is alive as long as its process, however old its
+lease
+is: a laptop may have been suspended. Seen from elsewhere, it is dead when its lease has expired. Each
+    function is
+part of a ledger transaction, on the connection it is given.
 """
 
 from __future__ import annotations
 
 import os
-import socket
-from contextlib import suppress
+from collections.abc import Collection
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
-from pathlib import Path
 from typing import Any
 
 import sqlalchemy as sa
 
 from callsheet.errors import LedgerError
-from callsheet.ledger import queries
+from callsheet.ledger import processes, queries
 from callsheet.ledger.tables import attempts, runs
 from callsheet.ledger.waits import waits
-from callsheet.records import State
+from callsheet.records import OtherRun, State
+
+_open_here: set[str] = set()
+"""The runs that are open in this process: of a process that lives on, only these are alive."""
 
 
 def enter(connection: sa.Connection, run_id: str, batch: str, balance: Decimal | None) -> None:
@@ -37,38 +40,124 @@ def enter(connection: sa.Connection, run_id: str, batch: str, balance: Decimal |
         balance: what the workspace had just before, in dollars; None where that is not known.
     """
     now = datetime.now(UTC)
+    _open_here.add(run_id)
     connection.execute(
         runs.insert().values(
             id=run_id,
             batch=batch,
-            host=_host(),
+            host=processes.host(),
+            boot=processes.boot(),
             pid=os.getpid(),
+            process_start=processes.start_of(os.getpid()) or None,
             started_at=now,
             lease_until=_lease_from(now),
             balance_at_start=balance,
             spent_at_start=queries.spent(connection),
         )
     )
+    alive = [run.id for run in _alive(connection, batch)]
+    _close_dead_runs(connection, batch, alive)
     accepted = attempts.c.state.in_([State.PENDING, State.GENERATED])
-    connection.execute(
-        attempts.update().where(close_dead_runs(connection, batch), accepted).values(run_id=run_id)
-    )
+    theirs = sa.and_(attempts.c.batch == batch, attempts.c.run_id.not_in(alive))
+    connection.execute(attempts.update().where(theirs, accepted).values(run_id=run_id))
 
 
-def close_dead_runs(connection: sa.Connection, batch: str) -> sa.ColumnElement[bool]:
-    """Puts in doubt what dead runs of the batch were submitting, and frees what they had reserved.
+def forget(run_id: str) -> None:
+    """The run is no longer open in this process, whether it could end or not. Not part of a transaction."""
+    _open_here.discard(run_id)
 
-    Returns:
-        The condition for attempts that belong, or belonged, to dead runs.
+
+def renew(connection: sa.Connection, run_id: str) -> None:
+    """Renews a run's lease, also one that has expired, unless another run has taken its jobs over.
+
+    Raises:
+        LedgerError: one has.
     """
+    ours = sa.and_(runs.c.id == run_id, runs.c.ended_at.is_(None))
+    lease = _lease_from(datetime.now(UTC))
+    if connection.execute(runs.update().where(ours).values(lease_until=lease)).rowcount != 1:
+        raise LedgerError(
+            f"this run was suspended for over {waits().lease:g} s, and another run has taken its jobs over",
+            hint="Run the same command again; nothing is lost.",
+        )
+
+
+def leave(connection: sa.Connection, run_id: str) -> None:
+    """Ends a run: what it had reserved is free again."""
+    _free(connection, attempts.c.run_id == run_id)
+    ours = sa.and_(runs.c.id == run_id, runs.c.ended_at.is_(None))
+    connection.execute(runs.update().where(ours).values(ended_at=datetime.now(UTC)))
+
+
+def others(connection: sa.Connection, batch: str, run_id: str) -> list[OtherRun]:
+    """The runs of the batch that are alive besides this one, the oldest first."""
+    working = (State.PLANNED, State.SUBMITTING, State.PENDING, State.GENERATED)
+    jobs = (
+        sa.select(sa.func.count())
+        .where(attempts.c.batch == batch, attempts.c.run_id == sa.bindparam("the_run"))
+        .where(attempts.c.state.in_(working))
+    )
+    return [
+        OtherRun(
+            host=run.host.partition(" ")[0],
+            pid=run.pid,
+            started_at=run.started_at,
+            jobs=connection.scalar(jobs, {"the_run": run.id}) or 0,
+        )
+        for run in _alive(connection, batch)
+        if run.id != run_id
+    ]
+
+
+def as_if_closed(connection: sa.Connection, batch: str) -> sa.Subquery:
+    """The batch's attempts as they will be when the next run has closed the dead ones. Writes nothing."""
+    alive = [run.id for run in _alive(connection, batch)]
+    later = attempts.alias("later")
+    was_superseded = sa.exists().where(
+        later.c.job_key == attempts.c.job_key,
+        later.c.attempt == attempts.c.attempt + 1,
+        ~_is_unsent(later, alive),
+    )
+    dead = _is_of_dead_run(attempts, alive)
+    submitting = sa.and_(attempts.c.state == State.SUBMITTING, dead)
+    reserved = sa.and_(attempts.c.state == State.PLANNED, dead)
+    changed = {
+        "superseded": sa.and_(attempts.c.superseded, was_superseded),
+        "state": sa.case((submitting, State.IN_DOUBT), else_=attempts.c.state),
+        "run_id": sa.case((sa.or_(submitting, reserved), None), else_=attempts.c.run_id),
+    }
+    columns = [changed[c.name].label(c.name) if c.name in changed else c for c in attempts.c]
+    query = sa.select(*columns).where(attempts.c.batch == batch, ~_is_unsent(attempts, alive))
+    return query.subquery("attempts_as_if_closed")
+
+
+def _alive(connection: sa.Connection, batch: str) -> list[Any]:
+    """The runs of the batch that are alive, the oldest first."""
     now = datetime.now(UTC)
-    open_runs = connection.execute(sa.select(runs).where(runs.c.batch == batch, runs.c.ended_at.is_(None)))
-    alive = [run.id for run in open_runs if _is_alive(run, now)]
-    orphaned = sa.and_(attempts.c.batch == batch, attempts.c.run_id.not_in(alive))
-    _free(connection, orphaned)
+    query = sa.select(runs).where(runs.c.batch == batch, runs.c.ended_at.is_(None))
+    return [run for run in connection.execute(query.order_by(runs.c.started_at)) if _is_alive(run, now)]
+
+
+def _is_alive(run: Any, now: datetime) -> bool:
+    leased = bool(run.lease_until >= now)
+    if run.host != processes.host() or (run.boot and run.boot != processes.boot()):
+        return leased
+    if run.pid == os.getpid() and run.process_start in (None, processes.start_of(run.pid)):
+        return run.id in _open_here
+    start = processes.start_of(run.pid)
+    if start is None:
+        return False
+    return bool(start == run.process_start) if start and run.process_start else leased
+
+
+def _close_dead_runs(connection: sa.Connection, batch: str, alive: Collection[str]) -> None:
+    """Puts in doubt what dead runs of the batch were submitting, and frees what they had reserved."""
+    now = datetime.now(UTC)
+    of_dead_runs = sa.and_(attempts.c.batch == batch, _is_of_dead_run(attempts, alive))
+    _free(connection, of_dead_runs)
     connection.execute(
         attempts.update()
-        .where(orphaned, attempts.c.state == State.SUBMITTING)
+        .where(of_dead_runs, attempts.c.state == State.SUBMITTING)
         .values(
             state=State.IN_DOUBT,
             run_id=None,
@@ -77,33 +166,17 @@ def close_dead_runs(connection: sa.Connection, batch: str) -> sa.ColumnElement[b
             error_message="the run ended before the answer came",
         )
     )
-    return orphaned
+    dead = sa.and_(runs.c.batch == batch, runs.c.ended_at.is_(None), runs.c.id.not_in(alive))
+    connection.execute(runs.update().where(dead).values(ended_at=now))
 
 
-def renew(connection: sa.Connection, run_id: str) -> None:
-    """Renews a run's lease, also one that has expired, as long as no other run has started since.
-
-    Raises:
-        LedgerError: one has, and may own our jobs now.
-    """
-    now = datetime.now(UTC)
-    other = runs.alias("other")
-    taken_over = sa.exists().where(
-        other.c.batch == runs.c.batch, other.c.id != runs.c.id, other.c.started_at >= runs.c.lease_until
-    )
-    ours = sa.and_(runs.c.id == run_id, runs.c.ended_at.is_(None), ~taken_over)
-    renewed = connection.execute(runs.update().where(ours).values(lease_until=_lease_from(now)))
-    if renewed.rowcount != 1:
-        raise LedgerError(
-            f"this run was suspended for over {waits().lease:g} s, and another one has taken its jobs over",
-            hint="Run the same command again; nothing is lost.",
-        )
+def _is_of_dead_run(table: sa.FromClause, alive: Collection[str]) -> sa.ColumnElement[bool]:
+    return sa.and_(table.c.run_id.is_not(None), table.c.run_id.not_in(alive))
 
 
-def leave(connection: sa.Connection, run_id: str) -> None:
-    """Ends a run: what it had reserved is free again."""
-    _free(connection, attempts.c.run_id == run_id)
-    connection.execute(runs.update().where(runs.c.id == run_id).values(ended_at=datetime.now(UTC)))
+def _is_unsent(table: sa.FromClause, alive: Collection[str]) -> sa.ColumnElement[bool]:
+    """A second or later attempt that a dead run had reserved and not sent."""
+    return sa.and_(table.c.state == State.PLANNED, table.c.attempt > 1, _is_of_dead_run(table, alive))
 
 
 def _free(connection: sa.Connection, whose: sa.ColumnElement[bool]) -> None:
@@ -124,25 +197,3 @@ def _free(connection: sa.Connection, whose: sa.ColumnElement[bool]) -> None:
 
 def _lease_from(now: datetime) -> datetime:
     return now + timedelta(seconds=waits().lease)
-
-
-def _host() -> str:
-    """This machine and, where there are several, this container: where a process id has a meaning."""
-    namespace = ""
-    with suppress(OSError):
-        namespace = str(Path("/proc/self/ns/pid").readlink())
-    return f"{socket.gethostname()} {namespace}".strip()
-
-
-def _is_alive(run: Any, now: datetime) -> bool:
-    if run.lease_until < now:
-        return False
-    if run.host != _host():
-        return True
-    try:
-        os.kill(run.pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True

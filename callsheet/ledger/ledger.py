@@ -21,7 +21,7 @@ from callsheet.ledger.databases import explained, open_engine
 from callsheet.ledger.group_commit import GroupCommit
 from callsheet.ledger.policy import Policy
 from callsheet.ledger.tables import learned
-from callsheet.records import Attempt, Doubt, File, Generation, Job, State, StoredFile
+from callsheet.records import Attempt, Doubt, File, Generation, Job, OtherRun, State, StoredFile
 
 T = TypeVar("T")
 
@@ -59,15 +59,6 @@ class Ledger:
             "begin_run", lambda connection: leases.enter(connection, self.run_id, self.batch, balance)
         )
 
-    async def close_dead_runs(self) -> None:
-        """Closes dead runs of the batch as `begin_run` does, without entering a run.
-
-        What they were submitting is in doubt from now on, and what they had reserved is free.
-        """
-        await self._commits.write(
-            "close_dead_runs", lambda connection: leases.close_dead_runs(connection, self.batch)
-        )
-
     async def bind(self, service: str) -> None:
         """Binds the batch to the service with this base URL, unless it is bound already.
 
@@ -95,7 +86,7 @@ class Ledger:
         """Renews the lease; to be called several times within a lease.
 
         Raises:
-            LedgerError: it had expired, and another run has started since and may own our jobs: stop at once.
+            LedgerError: it had expired, and another run has taken our jobs over: stop at once.
         """
         await self._commits.write("renew", lambda connection: leases.renew(connection, self.run_id))
 
@@ -106,6 +97,7 @@ class Ledger:
     async def close(self) -> None:
         """Waits for the writes that are under way, and closes the database."""
         await self._commits.drain()
+        leases.forget(self.run_id)
         await asyncio.to_thread(self._engine.dispose)
 
     # ---- buying
@@ -242,6 +234,10 @@ class Ledger:
     async def adopted(self) -> tuple[list[Attempt], list[File]]:
         """What this run has taken over: videos to poll, and files to download."""
         return await self.read(lambda connection, _: queries.unfinished(connection, self.run_id))
+
+    async def others(self) -> list[OtherRun]:
+        """The other runs of the batch that are at work now, the oldest first."""
+        return await self.read(lambda connection, batch: leases.others(connection, batch, self.run_id))
 
     async def learned(self, service: str) -> dict[str, Any] | None:
         """What earlier runs learned of the limits of `service`."""

@@ -37,16 +37,20 @@ class Policy:
     reuse: bool = False
 
 
-def to_buy(policy: Policy) -> sa.ColumnElement[bool]:
+def to_buy(policy: Policy, table: sa.FromClause = attempts) -> sa.ColumnElement[bool]:
     """Whether a run buys a job, by the newest attempt at it: true too for a job that a run has reserved.
 
     A job without any attempt is always to buy.
+
+    Args:
+        policy: what to do with jobs that were tried before.
+        table: the attempts, or a query with the same columns.
     """
-    not_charged = sa.and_(attempts.c.state == State.FAILED, attempts.c.error_code == NOT_CHARGED)
-    buys = [attempts.c.state == State.PLANNED, not_charged]
+    not_charged = sa.and_(table.c.state == State.FAILED, table.c.error_code == NOT_CHARGED)
+    buys = [table.c.state == State.PLANNED, not_charged]
     if policy.retry_failed:
-        buys.append(attempts.c.state == State.FAILED)
+        buys.append(table.c.state == State.FAILED)
     if policy.retry_doubt:
-        in_doubt = attempts.c.state == State.IN_DOUBT
-        buys.append(sa.and_(in_doubt, attempts.c.attempt < policy.attempts))
+        in_doubt = table.c.state == State.IN_DOUBT
+        buys.append(sa.and_(in_doubt, table.c.attempt < policy.attempts))
     return sa.or_(*buys)

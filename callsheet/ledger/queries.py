@@ -21,19 +21,6 @@ Rows = Sequence[sa.RowMapping]
 
 _PART = 5_000  # rows that are read at once
 
-# What an attempt takes of the budget: its cost where known, else its quote while it may still cost that.
-_EXPOSURE = sa.func.coalesce(
-    sa.func.sum(
-        sa.case(
-            (attempts.c.cost.is_not(None), attempts.c.cost),
-            (attempts.c.state.in_([State.SUBMITTING, State.PENDING, State.IN_DOUBT]), attempts.c.quoted),
-            (sa.and_(attempts.c.state == State.PLANNED, attempts.c.run_id.is_not(None)), attempts.c.quoted),
-            else_=0,
-        )
-    ),
-    0,
-    type_=Money,
-)
 _OF_ONE_JOB = sa.and_(attempts.c.job_key == media.c.job_key, attempts.c.attempt == media.c.attempt)
 _FILES_OF = sa.and_(
     sa.func.coalesce(attempts.c.reused_key, attempts.c.job_key) == media.c.job_key,
@@ -41,34 +28,48 @@ _FILES_OF = sa.and_(
 )
 
 
-def exposure(connection: sa.Connection, batch: str) -> Decimal:
+def exposure(connection: sa.Connection, batch: str, table: sa.FromClause = attempts) -> Decimal:
     """What counts against the batch's budget in dollars: spent, reserved, in flight and in doubt."""
-    return connection.scalar(sa.select(_EXPOSURE).where(attempts.c.batch == batch)) or Decimal(0)
+    return connection.scalar(sa.select(_exposure(table)).where(table.c.batch == batch)) or Decimal(0)
 
 
-def totals(connection: sa.Connection, batch: str) -> Totals:
-    """The batch so far: jobs by state, and money."""
-    of_batch = attempts.c.batch == batch
+def totals(connection: sa.Connection, batch: str, table: sa.FromClause = attempts) -> Totals:
+    """The batch so far: jobs by state, and money.
+
+    Args:
+        connection: the transaction.
+        batch: the batch.
+        table: the attempts, or a query with the same columns (`leases.as_if_closed`).
+    """
+    of_batch, newest = table.c.batch == batch, ~table.c.superseded
     counts = connection.execute(
-        sa.select(attempts.c.state, sa.func.count())
-        .where(of_batch, ~attempts.c.superseded)
-        .group_by(attempts.c.state)
+        sa.select(table.c.state, sa.func.count()).where(of_batch, newest).group_by(table.c.state)
     )
-
     return Totals(
         states={State(state): count for state, count in counts},
-        quoted=_sum(connection, attempts.c.quoted, of_batch, ~attempts.c.superseded),
-        spent=_sum(connection, attempts.c.cost, of_batch),
-        in_doubt_exposure=_sum(connection, attempts.c.quoted, of_batch, attempts.c.state == State.IN_DOUBT),
-        exposure=exposure(connection, batch),
-        reserved=_sum(
-            connection,
-            attempts.c.quoted,
-            of_batch,
-            attempts.c.state == State.PLANNED,
-            attempts.c.run_id.is_not(None),
-        ),
+        quoted=_sum(connection, table.c.quoted, of_batch, newest),
+        spent=_sum(connection, table.c.cost, of_batch),
+        in_doubt_exposure=_sum(connection, table.c.quoted, of_batch, table.c.state == State.IN_DOUBT),
+        exposure=exposure(connection, batch, table),
+        reserved=_sum(connection, table.c.quoted, of_batch, is_reserved(table)),
     )
+
+
+def is_reserved(table: sa.FromClause = attempts) -> sa.ColumnElement[bool]:
+    """Whether a run has reserved an attempt, and not sent it yet."""
+    return sa.and_(table.c.state == State.PLANNED, table.c.run_id.is_not(None))
+
+
+def _exposure(table: sa.FromClause) -> sa.ColumnElement[Decimal]:
+    """What attempts take of a budget: the cost where known, else the quote while they may cost that."""
+    undecided = table.c.state.in_([State.SUBMITTING, State.PENDING, State.IN_DOUBT])
+    amount = sa.case(
+        (table.c.cost.is_not(None), table.c.cost),
+        (undecided, table.c.quoted),
+        (is_reserved(table), table.c.quoted),
+        else_=0,
+    )
+    return sa.func.coalesce(sa.func.sum(amount), 0, type_=Money)
 
 
 def spent(connection: sa.Connection) -> Decimal:
@@ -84,18 +85,24 @@ def states(connection: sa.Connection, batch: str) -> dict[str, State]:
     return {key: State(state) for key, state in connection.execute(query)}
 
 
-def known_jobs(connection: sa.Connection, batch: str, policy: Policy) -> Sequence[sa.Row[Any]]:
+def known_jobs(
+    connection: sa.Connection, batch: str, policy: Policy, table: sa.FromClause = attempts
+) -> Sequence[sa.Row[Any]]:
     """Every job of the batch that the ledger knows, as the policy sees it.
 
+    Args:
+        connection: the transaction.
+        batch: the batch.
+        policy: what to do with jobs that were tried before.
+        table: the attempts, or a query with the same columns (`leases.as_if_closed`).
+
     Returns:
-        `job_key`, `to_buy` and `bought` of each. A job that is neither has failed or is in doubt, and stays
+        `job_key`, `to_buy` and `bought` of each. A job that is neither has failed or is in doubt, and is left
         so.
     """
-    bought = attempts.c.state.in_(BOUGHT)
-    columns = (attempts.c.job_key, to_buy(policy).label("to_buy"), bought.label("bought"))
-    return connection.execute(
-        sa.select(*columns).where(attempts.c.batch == batch, ~attempts.c.superseded)
-    ).all()
+    columns = (to_buy(policy, table).label("to_buy"), table.c.state.in_(BOUGHT).label("bought"))
+    query = sa.select(table.c.job_key, *columns).where(table.c.batch == batch, ~table.c.superseded)
+    return connection.execute(query).all()
 
 
 def reusable(connection: sa.Connection, batch: str, *where: sa.ColumnElement[bool]) -> Sequence[sa.Row[Any]]:
@@ -231,7 +238,9 @@ def _in_parts(connection: sa.Connection, query: sa.Select[Any]) -> Iterator[Rows
     return rows.mappings().partitions()
 
 
-def _sum(connection: sa.Connection, column: sa.Column[Decimal], *where: sa.ColumnElement[bool]) -> Decimal:
+def _sum(
+    connection: sa.Connection, column: sa.ColumnElement[Decimal], *where: sa.ColumnElement[bool]
+) -> Decimal:
     summed = sa.func.coalesce(sa.func.sum(column), 0, type_=Money)
     return connection.scalar(sa.select(summed).where(*where)) or Decimal(0)
 

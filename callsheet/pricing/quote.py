@@ -1,14 +1,14 @@
 """The quote: what the rest of a plan costs, by the ledger, the budget and the balance; and whether to buy it.
 
-It reads the catalogue, the balance and the ledger (where it closes runs that ended without doing so), and
-writes the plan and the rejects. It buys nothing.
+It reads the catalogue, the balance and the ledger, and writes the plan and the rejects. It buys nothing, and
+changes nothing in the ledger: another run may be at work.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
@@ -19,7 +19,7 @@ from callsheet.batches.read import read_batch
 from callsheet.config.settings import Budget, Settings
 from callsheet.errors import ApprovalNeeded, BalanceTooLow, BudgetReached, InputError, Stop
 from callsheet.ledger import queries
-from callsheet.ledger.claims import request_key
+from callsheet.ledger.claims import outlook, request_key
 from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.policy import Policy
 from callsheet.pricing.breakdown import by_price, count_fitting, most_expensive
@@ -263,7 +263,6 @@ async def quote_plan(plan: Plan, settings: Settings, client: Client) -> Quote:
         )
     ledger = await Ledger.open(settings.ledger.url, settings.batch)
     try:
-        await ledger.close_dead_runs()
         return await make(plan, ledger, await client.balance(), settings, rejects)
     finally:
         await ledger.close()
@@ -277,8 +276,9 @@ async def make(plan: Plan, ledger: Ledger, balance: Decimal, settings: Settings,
         LedgerError: the ledger cannot be read.
     """
     await ledger.check_service(settings.service.base_url)
-    jobs = await _by_state(plan, ledger, settings)
-    totals = await ledger.read(queries.totals)
+    policy = policy_of(settings)
+    known, totals = await ledger.read(lambda connection, batch: outlook(connection, batch, policy))
+    jobs = await _by_state(plan, ledger, known, reuse=policy.reuse)
     left = _exposure_limit(settings.budget, totals, balance)[0] - _sent(totals)
     return Quote(
         plan=plan,
@@ -303,12 +303,10 @@ def policy_of(settings: Settings) -> Policy:
     )
 
 
-async def _by_state(plan: Plan, ledger: Ledger, settings: Settings) -> pl.LazyFrame:
-    """The plan's jobs in the file's order, with `to_buy` and `bought`."""
-    policy = policy_of(settings)
-    known = await ledger.read(lambda connection, batch: queries.known_jobs(connection, batch, policy))
+async def _by_state(plan: Plan, ledger: Ledger, known: Sequence[Any], *, reuse: bool) -> pl.LazyFrame:
+    """The plan's jobs in the file's order, with `to_buy` and `bought`: `known` has those of the ledger."""
     marks = pl.DataFrame(known, schema=_KNOWN_JOBS, orient="row").lazy()
-    if policy.reuse:
+    if reuse:
         not_to_buy = {row.job_key for row in known if not row.to_buy}
         reused = pl.LazyFrame({"key": await _reused(plan, ledger, not_to_buy)}, schema={"key": pl.String})
         marks = pl.concat(

@@ -11,7 +11,6 @@ from tests.crash.conftest import MakeScene
 from tests.crash.scene import STILL
 
 AGAIN = (  # passed again by the run after one that was killed before it
-    "ledger.close_dead_runs",
     "ledger.bind",
     "ledger.begin_run",
     "ledger.reserve",

@@ -17,11 +17,9 @@ import sqlalchemy as sa
 
 from callsheet.errors import LedgerError
 from callsheet.ledger import queries
-from callsheet.ledger.databases import open_engine
 from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.names import other_name
 from callsheet.ledger.policy import Policy
-from callsheet.ledger.tables import runs
 from callsheet.records import Generation, Job, Media, ModelType, Price, State, StoredFile, Usage
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -193,75 +191,6 @@ def test_two_runs_at_once_never_reserve_the_same_job(url: str) -> None:
     asyncio.run(scenario())
 
 
-def test_what_a_dead_run_left_is_taken_over(url: str) -> None:
-    """In doubt is what was on the wire, and only that."""
-
-    async def scenario() -> None:
-        jobs = {name: job(name, ModelType.VIDEO) for name in ("reserved", "sent", "accepted", "paid")}
-        async with buyer(url) as dead:
-            reserved, _ = await reserve(dead, *jobs.values())
-            attempts = {one.row_id: attempt for one, attempt in reserved}
-            for name in ("sent", "accepted", "paid"):
-                await dead.intend(attempts[name])
-            await dead.pending(attempts["accepted"], "req-accepted")
-            await dead.generated(attempts["paid"], generation("paid"), ["paid.png"], "out")
-            await dead.end_run()
-        async with buyer(url) as heir:
-            videos, files = await heir.adopted()
-            assert [video.generation_id for video in videos] == ["req-accepted"]
-            assert [file.attempt.row_id for file in files] == ["paid"]
-            assert await state_of(heir, jobs["sent"]) is State.IN_DOUBT
-            reserved, _ = await reserve(heir, *jobs.values())
-            assert [one.row_id for one, _ in reserved] == ["reserved"]
-
-    asyncio.run(scenario())
-
-
-def test_a_run_that_was_suspended_goes_on_unless_another_has_come_meanwhile(url: str) -> None:
-    """As a laptop's run does that slept for an hour: what it had on the wire is still its own."""
-
-    async def scenario() -> None:
-        async with buyer(url) as sleeper:
-            [(_, attempt)], _ = await reserve(sleeper, job("one"))
-            await sleeper.intend(attempt)
-            slept(url, sleeper.run_id)
-            await sleeper.renew()
-            async with buyer(url) as second:
-                assert await state_of(second, job("one")) is State.SUBMITTING, "the lease is renewed"
-                slept(url, sleeper.run_id)
-                await sleeper.renew()
-            slept(url, sleeper.run_id)
-            async with buyer(url) as third:
-                assert await state_of(third, job("one")) is State.IN_DOUBT
-                with pytest.raises(LedgerError, match="another one has taken its jobs over"):
-                    await sleeper.renew()
-
-    asyncio.run(scenario())
-
-
-def slept(url: str, run_id: str) -> None:
-    """Lets a run's lease end now."""
-    engine = open_engine(url)
-    with engine.begin() as connection:
-        ended = runs.update().where(runs.c.id == run_id).values(lease_until=datetime.now(UTC))
-        connection.execute(ended)
-    engine.dispose()
-
-
-def test_a_live_runs_jobs_are_left_alone(url: str) -> None:
-    async def scenario() -> None:
-        async with buyer(url) as first:
-            [(_, attempt)], _ = await reserve(first, job("one"))
-            await first.intend(attempt)
-            async with buyer(url) as second:
-                assert await second.adopted() == ([], [])
-                assert await state_of(second, job("one")) is State.SUBMITTING
-                with pytest.raises(LedgerError, match="another run"):
-                    await second.doubt(attempt, "not mine")
-
-    asyncio.run(scenario())
-
-
 def test_an_illegal_step_is_refused_and_leaves_the_steps_beside_it_alone(url: str) -> None:
     async def scenario() -> None:
         async with buyer(url) as ledger:
@@ -311,31 +240,6 @@ def test_a_job_in_doubt_has_so_many_attempts_over_all_runs(url: str) -> None:
             assert fourth.number == 4
 
     asyncio.run(scenario())
-
-
-def test_an_attempt_anew_that_was_never_sent_was_none(url: str) -> None:
-    """Killed between reservation and POST, or ended there: the doubt stands, and is not bought again."""
-
-    async def scenario(killed: bool) -> None:
-        name = f"job {killed}"
-        async with buyer(url) as ledger:
-            [(_, attempt)], _ = await reserve(ledger, job(name))
-            await ledger.intend(attempt)
-            await ledger.doubt(attempt, "cut off")
-            [(_, again)], _ = await reserve(ledger, job(name), retry_doubt=True)
-            assert again.number == 2
-            if killed:
-                slept(url, ledger.run_id)
-            else:
-                await ledger.end_run()
-        async with buyer(url) as ledger:
-            assert await state_of(ledger, job(name)) is State.IN_DOUBT
-            assert await reserve(ledger, job(name)) == ([], 1)
-            [(_, again)], _ = await reserve(ledger, job(name), retry_doubt=True)
-            assert again.number == 2
-
-    asyncio.run(scenario(killed=False))
-    asyncio.run(scenario(killed=True))
 
 
 def test_what_was_planned_before_a_price_rose_is_reserved_at_the_new_one(url: str) -> None:
@@ -419,22 +323,6 @@ def test_what_the_ledger_cannot_hold_leaves_the_others_in_its_commit_alone(url: 
             assert [type(end) for end in ends] == [type(None), LedgerError, type(None)]
             states = await ledger.read(queries.states)
             assert [states[one.key] for one, _ in reserved] == [State.FAILED, State.SUBMITTING, State.FAILED]
-
-    asyncio.run(scenario())
-
-
-def test_dead_runs_are_closed_also_by_a_reader(url: str) -> None:
-    async def scenario() -> None:
-        async with buyer(url) as ledger:
-            reserved, _ = await reserve(ledger, *map(job, "ab"))
-            await ledger.intend(reserved[0][1])
-            slept(url, ledger.run_id)
-        reader = await Ledger.open(url, "b")
-        await reader.close_dead_runs()
-        assert await state_of(reader, job("a")) is State.IN_DOUBT
-        totals = await reader.read(queries.totals)
-        assert (totals.exposure, totals.reserved) == (Decimal("0.04"), 0)
-        await reader.close()
 
     asyncio.run(scenario())
 

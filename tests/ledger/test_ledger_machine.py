@@ -23,11 +23,10 @@ from hypothesis.stateful import (
 )
 
 from callsheet.errors import LedgerError
-from callsheet.ledger import queries
+from callsheet.ledger import claims, leases, queries
 from callsheet.ledger.databases import open_engine
 from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.policy import Policy
-from callsheet.ledger.tables import runs
 from callsheet.records import Attempt, File, Job, State, StoredFile
 from tests.ledger.test_ledger import NOW, buyer, generation, job, reserve, state_of
 
@@ -110,9 +109,14 @@ class LedgerMachine(RuleBasedStateMachine):
     @rule()
     @precondition(lambda self: len(self.alive) < 2)
     def begins(self) -> None:
-        """A run begins, and takes over from every dead one."""
+        """A run begins, and takes over from every dead one, as a reader could see before."""
         ledger = Ledger(self.engine, "b", f"run-{len(self.alive + self.dead)}")
+        expected = self.do(ledger.read(outlook))
         self.do(ledger.begin_run())
+        assert self.do(ledger.read(raw_outlook)) == expected
+        for dead in self.dead:
+            with pytest.raises(LedgerError, match="another run has taken its jobs over"):
+                self.do(dead.renew())
         for each in list(self.tries):
             if each.owner in self.alive or each.owner is None:
                 continue
@@ -126,7 +130,7 @@ class LedgerMachine(RuleBasedStateMachine):
 
     @rule(data=st.data(), orderly=st.booleans())
     def goes(self, data: st.DataObject, orderly: bool) -> None:
-        """A run ends, and what it had reserved is free at once; or its lease runs out in mid-work."""
+        """A run ends, and what it had reserved is free at once; or it dies in the middle of its work."""
         ledger = self.pick(data, self.alive)
         if orderly:
             self.do(ledger.end_run())
@@ -134,11 +138,7 @@ class LedgerMachine(RuleBasedStateMachine):
                 if each.owner is ledger and each.state is State.PLANNED:
                     self.hand_back(each)
         else:
-            with self.engine.begin() as connection:
-                connection.execute(runs.update().where(runs.c.id == ledger.run_id).values(lease_until=NOW))
-            if len(self.alive + self.dead) > 1:
-                with pytest.raises(LedgerError, match="another one has taken its jobs over"):
-                    self.do(ledger.renew())
+            leases.forget(ledger.run_id)
         self.alive.remove(ledger)
         self.dead.append(ledger)
         if not self.alive:
@@ -284,6 +284,21 @@ class LedgerMachine(RuleBasedStateMachine):
             {row.job_key for row in queries.known_jobs(connection, batch, Policy()) if row.to_buy},
             adopted,
         )
+
+
+POLICY = Policy(retry_doubt=True, attempts=2)
+
+
+def outlook(connection: sa.Connection, batch: str) -> tuple[Any, Any]:
+    """What a reader sees."""
+    known, totals = claims.outlook(connection, batch, POLICY)
+    return sorted(known), totals
+
+
+def raw_outlook(connection: sa.Connection, batch: str) -> tuple[Any, Any]:
+    """The same, straight from the tables."""
+    known = queries.known_jobs(connection, batch, POLICY)
+    return sorted(known), queries.totals(connection, batch)
 
 
 async def _step(ledger: Ledger, one: Try, name: str, cost: str) -> File | None:

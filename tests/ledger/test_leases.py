@@ -1,0 +1,263 @@
+"""A run's jobs are its own while it lives; the next run takes over from one that is dead."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+
+from callsheet.errors import LedgerError
+from callsheet.ledger import claims, queries
+from callsheet.ledger.databases import open_engine
+from callsheet.ledger.ledger import Ledger
+from callsheet.ledger.policy import Policy
+from callsheet.ledger.tables import attempts, runs
+from callsheet.records import ModelType, State
+from tests.ledger.other_run import other_run
+from tests.ledger.test_ledger import buyer, generation, job, reserve, state_of
+
+LONG_AGO = datetime(2020, 1, 1, tzinfo=UTC)
+
+
+def change(url: str, run_id: str | None = None, **values: Any) -> None:
+    """Changes the row of a run, or of all runs."""
+    engine = open_engine(url)
+    with engine.begin() as connection:
+        which = runs.c.id == run_id if run_id else sa.true()
+        connection.execute(runs.update().where(which).values(values))
+    engine.dispose()
+
+
+def rows(url: str) -> list[Any]:
+    """Everything that the ledger knows of runs and attempts."""
+    engine = open_engine(url)
+    with engine.connect() as connection:
+        found = [connection.execute(sa.select(table)).all() for table in (runs, attempts)]
+    engine.dispose()
+    return found
+
+
+def test_what_a_dead_run_left_is_taken_over(url: str) -> None:
+    """In doubt is what was on the wire, and only that."""
+
+    async def scenario() -> None:
+        jobs = {name: job(name, ModelType.VIDEO) for name in ("reserved", "sent", "accepted", "paid")}
+        async with buyer(url) as dead:
+            reserved, _ = await reserve(dead, *jobs.values())
+            attempts = {one.row_id: attempt for one, attempt in reserved}
+            for name in ("sent", "accepted", "paid"):
+                await dead.intend(attempts[name])
+            await dead.pending(attempts["accepted"], "req-accepted")
+            await dead.generated(attempts["paid"], generation("paid"), ["paid.png"], "out")
+            await dead.end_run()
+        async with buyer(url) as heir:
+            videos, files = await heir.adopted()
+            assert [video.generation_id for video in videos] == ["req-accepted"]
+            assert [file.attempt.row_id for file in files] == ["paid"]
+            assert await state_of(heir, jobs["sent"]) is State.IN_DOUBT
+            reserved, _ = await reserve(heir, *jobs.values())
+            assert [one.row_id for one, _ in reserved] == ["reserved"]
+
+    asyncio.run(scenario())
+
+
+def test_a_live_runs_jobs_are_left_alone(url: str) -> None:
+    async def scenario() -> None:
+        async with buyer(url) as first:
+            [(_, attempt)], _ = await reserve(first, job("one"))
+            await first.intend(attempt)
+            async with buyer(url) as second:
+                assert await second.adopted() == ([], [])
+                assert await state_of(second, job("one")) is State.SUBMITTING
+                with pytest.raises(LedgerError, match="another run"):
+                    await second.doubt(attempt, "not mine")
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("killed", [False, True])
+def test_a_second_attempt_that_was_never_sent_does_not_count(url: str, killed: bool) -> None:
+    """A run that ends between reservation and POST leaves the doubt as it was."""
+
+    async def scenario() -> None:
+        async with buyer(url) as ledger:
+            [(_, attempt)], _ = await reserve(ledger, job("one"))
+            await ledger.intend(attempt)
+            await ledger.doubt(attempt, "cut off")
+            [(_, again)], _ = await reserve(ledger, job("one"), retry_doubt=True)
+            assert again.number == 2
+            if not killed:
+                await ledger.end_run()
+        async with buyer(url) as ledger:
+            assert await state_of(ledger, job("one")) is State.IN_DOUBT
+            assert await reserve(ledger, job("one")) == ([], 1)
+            [(_, again)], _ = await reserve(ledger, job("one"), retry_doubt=True)
+            assert again.number == 2
+
+    asyncio.run(scenario())
+
+
+# ---- which runs are alive
+
+
+def test_on_its_own_machine_a_run_lives_as_long_as_its_process_however_old_its_lease(url: str) -> None:
+    """A laptop that was suspended for days: neither a quote nor a second run touches the first one's jobs."""
+
+    async def scenario() -> None:
+        with other_run(url) as sleeper:
+            sleeper.do("reserve a b", "intend a")
+            sleeper.process.send_signal(signal.SIGSTOP)
+            change(url, lease_until=LONG_AGO)
+            before = rows(url)
+            reader = await Ledger.open(url, "b")
+            known, totals = await reader.read(outlook)
+            await reader.close()
+            assert rows(url) == before
+            assert totals.states == {State.SUBMITTING: 1, State.PLANNED: 1}
+            assert {row.to_buy for row in known if row.bought} == {False}
+            async with buyer(url) as second:
+                assert await state_of(second, job("a")) is State.SUBMITTING
+                assert (await reserve(second, *map(job, "abc")))[0][0][0] == job("c")
+                sleeper.process.send_signal(signal.SIGCONT)
+                sleeper.do("renew", "generated a", "intend b", "generated b", "end")
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("reaped", [True, False])
+def test_on_its_own_machine_a_run_is_dead_as_soon_as_its_process_is_gone(url: str, reaped: bool) -> None:
+    """Also where nobody reaps the process, as in a container without an init."""
+
+    async def scenario() -> None:
+        with other_run(url) as dead:
+            dead.do("reserve a b", "intend a")
+            dead.kill(reap=reaped)
+            async with buyer(url) as heir:
+                assert await state_of(heir, job("a")) is State.IN_DOUBT
+                assert (await reserve(heir, *map(job, "ab")))[0][0][0] == job("b")
+
+    asyncio.run(scenario())
+
+
+def test_another_process_with_the_number_of_a_dead_one_is_not_the_run(url: str) -> None:
+    async def scenario() -> None:
+        with other_run(url) as other:
+            other.do("reserve a", "intend a")
+            change(url, process_start="1")
+            async with buyer(url) as heir:
+                assert await state_of(heir, job("a")) is State.IN_DOUBT
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize(
+    "where", [{"host": "elsewhere"}, {"boot": "another start of a machine of this name"}]
+)
+def test_from_elsewhere_the_lease_decides_whether_a_run_is_alive(url: str, where: dict[str, str]) -> None:
+    async def scenario() -> None:
+        with other_run(url) as other:
+            other.do("reserve a", "intend a")
+            change(url, **where)
+            async with buyer(url) as second:
+                assert await state_of(second, job("a")) is State.SUBMITTING
+                await second.end_run()
+            change(url, lease_until=LONG_AGO)
+            async with buyer(url) as third:
+                assert await state_of(third, job("a")) is State.IN_DOUBT
+            assert "another run has taken its jobs over" in other.ask("renew")
+            assert other.ask("generated a").startswith("LedgerError")
+
+    asyncio.run(scenario())
+
+
+def test_a_run_that_was_suspended_beyond_its_lease_goes_on_unless_its_jobs_were_taken_over(url: str) -> None:
+    async def scenario() -> None:
+        with other_run(url) as sleeper:
+            sleeper.do("reserve a", "intend a")
+            change(url, host="elsewhere", lease_until=LONG_AGO)
+            sleeper.do("renew")
+            async with buyer(url) as second:
+                assert await state_of(second, job("a")) is State.SUBMITTING, "the lease is renewed"
+            change(url, lease_until=LONG_AGO)
+            sleeper.do("generated a")
+
+    asyncio.run(scenario())
+
+
+def test_a_run_of_an_older_schema_is_dead_when_its_lease_has_expired_or_its_process_is_gone(url: str) -> None:
+    async def scenario() -> None:
+        with other_run(url) as other:
+            other.do("reserve a", "intend a")
+            change(url, boot=None, process_start=None)
+            async with buyer(url) as second:
+                assert await state_of(second, job("a")) is State.SUBMITTING
+            other.kill()
+            async with buyer(url) as third:
+                assert await state_of(third, job("a")) is State.IN_DOUBT
+
+    asyncio.run(scenario())
+
+
+def test_a_run_that_was_closed_without_its_end_is_dead_also_in_its_own_process(url: str) -> None:
+    """As in a notebook, after a run that could not end because the database was away."""
+
+    async def scenario() -> None:
+        async with buyer(url) as first:
+            [(_, attempt)], _ = await reserve(first, job("a"))
+            await first.intend(attempt)
+        async with buyer(url) as second:
+            assert await state_of(second, job("a")) is State.IN_DOUBT
+
+    asyncio.run(scenario())
+
+
+# ---- reading as if dead runs were closed
+
+
+def outlook(connection: sa.Connection, batch: str) -> tuple[Any, Any]:
+    return claims.outlook(connection, batch, Policy(retry_doubt=True, attempts=2))
+
+
+def test_a_reader_sees_a_dead_runs_jobs_as_the_next_run_will_and_writes_nothing(url: str) -> None:
+    async def scenario() -> None:
+        async with buyer(url) as ledger:
+            reserved, _ = await reserve(ledger, *map(job, "abcd"))
+            for _, attempt in reserved[:3]:
+                await ledger.intend(attempt)
+            await ledger.doubt(reserved[0][1], "cut off")
+            await ledger.doubt(reserved[1][1], "cut off")
+            second, _ = await reserve(ledger, job("a"), job("b"), retry_doubt=True)
+            await ledger.intend(second[1][1])
+        before = rows(url)
+        reader = await Ledger.open(url, "b")
+        known, totals = await reader.read(outlook)
+        assert rows(url) == before
+        assert {row.job_key for row in known if row.to_buy} == {job(name).key for name in "acd"}
+        assert not any(row.bought for row in known)
+        async with buyer(url) as heir:
+            assert sorted(await heir.read(lambda *its: outlook(*its)[0])) == sorted(known)
+            assert await heir.read(queries.totals) == totals
+        await reader.close()
+
+    asyncio.run(scenario())
+
+
+def test_the_other_runs_that_are_at_work_can_be_named(url: str) -> None:
+    async def scenario() -> None:
+        with other_run(url) as other, other_run(url) as dead:
+            other.do("reserve a b c", "intend a", "generated a", "intend b")
+            dead.do("reserve d")
+            dead.kill()
+            async with buyer(url) as ledger:
+                [run] = await ledger.others()
+                assert (run.host, run.pid, run.jobs) == (os.uname().nodename, other.process.pid, 3)
+                assert timedelta(0) < datetime.now(UTC) - run.started_at < timedelta(hours=1)
+                other.do("end")
+                assert await ledger.others() == []
+
+    asyncio.run(scenario())
