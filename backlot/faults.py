@@ -137,10 +137,11 @@ class WrongType(Rule):
 
 
 class ExpireUrl(Rule):
-    """Answers with URLs that have already expired."""
+    """Answers with URLs that have already expired; with `deleted`, `deletes_at` has passed too."""
 
     acts_on = frozenset({"images", "status"})
     do: Literal["expire_url"]
+    deleted: bool = False
 
 
 class FailVideo(Rule):

@@ -239,6 +239,13 @@ class Service:
             exp = int(self.clock()) - 1
         return base + signing.signed_path(self.store.secret, generation.id, 0, exp)
 
+    def said_deletion(self, generation: Generation, faults: Matched) -> str:
+        """The `deletes_at` of a generation's file."""
+        expired = faults.find(ExpireUrl)
+        if expired and expired.deleted:
+            return timestamp((int(self.clock()) - 1) * 1000)
+        return timestamp((generation.deletes_at or 0) * 1000)
+
     def image_answer(self, image: Generation, base: str, faults: Matched) -> wire.ImageGeneration:
         """The answer to an image request (INTERFACE 2.8)."""
         item: wire.ImageData = {
@@ -246,7 +253,7 @@ class Service:
             "width": image.recipe.width,
             "height": image.recipe.height,
             "mime_type": image.recipe.mime_type,
-            "deletes_at": timestamp((image.deletes_at or 0) * 1000),
+            "deletes_at": self.said_deletion(image, faults),
         }
         return {
             "id": image.id,
@@ -276,7 +283,7 @@ class Service:
             "fps": Decimal(FPS),
             "has_sound": video.recipe.sound,
             "mime_type": video.recipe.mime_type,
-            "deletes_at": timestamp((video.deletes_at or 0) * 1000),
+            "deletes_at": self.said_deletion(video, faults),
         }
         return {
             "id": video.id,

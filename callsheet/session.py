@@ -1,4 +1,4 @@
-"""One run's open parts (client, limits, ledger, storage), and the belts between its steps.
+"""One run's open parts (client, limits, ledger, storage), and the channels between its steps.
 
 It opens and closes; what is done with the parts is in `tasks/`, and in what order in `flows/`.
 """
@@ -13,17 +13,15 @@ import time
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import asdict, dataclass, field
-from datetime import UTC, datetime
-from decimal import Decimal
 from pathlib import Path
 from typing import Generic, TypeVar
 
 import anyio
-from anyio.abc import TaskGroup
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
 from callsheet import signals
 from callsheet.config.settings import Settings
+from callsheet.downloads import Downloads
 from callsheet.errors import CallsheetError, ConfigError, Interrupted, LedgerError, NoLane, Stop, as_stop
 from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.waits import waits
@@ -37,6 +35,7 @@ from callsheet.records import Attempt, File, Generation
 from callsheet.service.client import Client
 from callsheet.storage.names import name as name_in_store
 from callsheet.storage.store import Store
+from callsheet.watch import WATCHER
 
 T = TypeVar("T")
 LANES_WAIT = 20.0  # seconds at the least for which a run waits for the lanes that others hold
@@ -61,31 +60,53 @@ class Channel(Generic[T]):
         return self._ends.pop()
 
 
+class OpenJobs:
+    """Counts the reserved jobs whose cost is not known yet."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.ended = 0
+        self._end = asyncio.Event()
+
+    def begin(self, count: int) -> None:
+        """So many jobs are reserved, or were taken over."""
+        self.count += count
+
+    def end(self) -> None:
+        """The cost of one of them is known, or will not be known by this run."""
+        self.count -= 1
+        self.ended += 1
+        self._end.set()
+        self._end = asyncio.Event()
+
+    async def next_end(self) -> bool:
+        """Waits until one of them ends; False where there are none."""
+        if not self.count:
+            return False
+        await self._end.wait()
+        return True
+
+
 @dataclass
 class Run:
     """The open parts of one run.
 
     Attributes:
         plan: what to buy; where nothing is bought (`collect`) the batch's last plan, or None.
-        wall: how much the batch's exposure may come to, in dollars.
-        wall_stop: which stop it is to come there.
+        quote: the plan next to ledger, balance and budget; None where nothing is bought.
         spool: where downloads wait until they are stored; on the local disk.
         videos: accepted videos, from submit to poll.
         files: paid files, from submit and poll to download.
         adopted_videos: accepted by earlier runs, and taken over.
         adopted_files: paid for by earlier runs, and taken over.
+        open_jobs: jobs that may still free some of the budget.
+        downloads: the files that wait to be downloaded.
+        breaker: pauses buying while the service fails.
+        buying: is cancelled when the run stops buying; a request on the wire still gets its answer.
+        polling: is cancelled when the run is interrupted.
         collected: set when every file of this run is dealt with.
-        buying: the tasks that buy; cancelled (but for what is on the wire) when the run stops buying.
-        polling: the tasks that poll; cancelled when the run is interrupted.
-        breaker: pauses buying while the service fails for everyone.
-        urgent: files that wait to be downloaded, a heap by the moment at which the service deletes them.
-        seconds_per_file: how long one has taken lately, the others beside it.
-        moved: when a download last began or ended, in monotonic seconds.
-        downloaded: when one last succeeded.
         interrupted: a person or the system wants the run to end.
         stop: why nothing more is bought; None while buying goes on.
-        unsettled: reserved jobs whose cost is not known yet.
-        settled: set when one of them has settled.
     """
 
     settings: Settings
@@ -94,25 +115,20 @@ class Run:
     store: Store
     limits: Limits
     spool: Path
+    breaker: Breaker
+    quote: Quote | None = None
     plan: Plan | None = None
-    wall: Decimal = Decimal(0)
-    wall_stop: type[Stop] = Stop
     videos: Channel[Attempt] = field(default_factory=lambda: Channel(1))
     files: Channel[File] = field(default_factory=lambda: Channel(2))
     adopted_videos: Sequence[Attempt] = ()
     adopted_files: Sequence[File] = ()
+    open_jobs: OpenJobs = field(default_factory=OpenJobs)
+    downloads: Downloads = field(default_factory=Downloads)
+    buying: anyio.CancelScope = field(default_factory=anyio.CancelScope)
+    polling: anyio.CancelScope = field(default_factory=anyio.CancelScope)
     collected: asyncio.Event = field(default_factory=asyncio.Event)
-    stop: Stop | None = None
-    buying: TaskGroup = field(default_factory=anyio.create_task_group)
-    polling: TaskGroup = field(default_factory=anyio.create_task_group)
-    breaker: Breaker = field(default_factory=Breaker)
-    urgent: list[tuple[datetime, int, File]] = field(default_factory=list)
-    seconds_per_file: float = 0.0
-    moved: float = 0.0
-    downloaded: float = 0.0
     interrupted: bool = False
-    unsettled: int = 0
-    settled: asyncio.Event = field(default_factory=asyncio.Event)
+    stop: Stop | None = None
     jitter: random.Random = field(default_factory=random.SystemRandom)
     began: float = field(default_factory=time.monotonic)
 
@@ -120,29 +136,13 @@ class Run:
         """Buys nothing more, for the first reason given; what is bought is still collected."""
         if self.stop is None:
             self.stop = as_stop(stop)
-            self.buying.cancel_scope.cancel()
+            self.buying.cancel()
 
     def interrupt(self, signal_name: str) -> None:
         """Ends politely: buys no more, leaves videos pending, and stores what was answered."""
         self.interrupted = True
         self.halt(Interrupted(f"stopped by {signal_name}", hint="The same command goes on from here."))
-        self.polling.cancel_scope.cancel()
-
-    def late(self) -> bool:
-        """Whether the files that wait will hardly be downloaded in time, so that no more should be bought.
-
-        Before the first one is done, and when none gets done any more, the standstill is what one takes.
-        """
-        if not self.urgent:
-            return False
-        left = (self.urgent[0][0] - datetime.now(UTC)).total_seconds()
-        seconds = max(self.seconds_per_file, time.monotonic() - self.moved)
-        return len(self.urgent) * seconds > left / 2
-
-    def settle(self) -> None:
-        """The cost of a reserved job is known, or will not be known by this run."""
-        self.unsettled -= 1
-        self.settled.set()
+        self.polling.cancel()
 
     async def keep(self, attempt: Attempt, generation: Generation) -> list[File]:
         """Writes a paid generation into the ledger, each of its files under a name in storage."""
@@ -205,13 +205,13 @@ async def open_run(
         await ledger.begin_run(quote.balance if quote else None)
         try:
             limits = await _limits(settings, ledger)
-            run = Run(settings, client, ledger, store, limits, work_folder(settings) / "spool")
+            breaker = Breaker(settings.stop_after, client.balance, WATCHER.get().note)
+            spool = work_folder(settings) / "spool"
+            run = Run(settings, client, ledger, store, limits, spool, breaker, quote)
+            run.plan = quote.plan if quote else None
             run.adopted_videos, run.adopted_files = await ledger.adopted()
-            run.unsettled = len(run.adopted_videos)
+            run.open_jobs.begin(len(run.adopted_videos))
             limits.adopt(len(run.adopted_videos))
-            if quote:
-                run.plan = quote.plan
-                run.wall, run.wall_stop = quote.exposure_limit
             if stop:
                 run.halt(stop)
             async with asyncio.TaskGroup() as background:

@@ -7,7 +7,6 @@ whose URLs expire first go first. What cannot be stored stays `generated` in the
 from __future__ import annotations
 
 import asyncio
-import heapq
 import itertools
 import time
 from dataclasses import replace
@@ -16,55 +15,52 @@ from datetime import UTC, datetime
 import anyio
 
 from callsheet import failpoints
-from callsheet.errors import MediaError, ServiceError, StorageConflict, StorageError
+from callsheet.downloads import SIDE_BY_SIDE, Waiting
+from callsheet.errors import KeyRefused, MediaError, ServiceError, StorageConflict, StorageError
 from callsheet.ledger import queries
 from callsheet.ledger.names import other_name
-from callsheet.records import File, Generation, StoredFile
+from callsheet.records import File, Generation, State, StoredFile
 from callsheet.service import verdicts
 from callsheet.service.verdicts import Verdict
 from callsheet.session import Run
-from callsheet.storage import spool as media
+from callsheet.storage import spool
 from callsheet.storage.spool import Spooled
 from callsheet.watch import WATCHER
 from tasks.step import step
 
-SIDE_BY_SIDE = 16  # downloads at once: enough to fill a line, few enough for a heap by deadline to matter
 STORE_TRIES = 3  # a store that refuses this often is left for the next run
 
 
 @step
 async def download(run: Run) -> None:
     """Downloads the files of earlier runs and of this one, the most urgent first."""
-    order = itertools.count()
-    free = anyio.Semaphore(SIDE_BY_SIDE)
     refused = 0  # files in a row that storage did not take
 
-    async def most_urgent() -> None:
+    async def worker() -> None:
         nonlocal refused
-        async with free:
-            _, _, file = heapq.heappop(run.urgent)
-            began = run.moved = time.monotonic()
-            fetched = await _fetch(run, file)
-            if fetched is not None and refused < SIDE_BY_SIDE:  # else it waits in the spool
+        while True:
+            waiting = await run.downloads.next()
+            began = time.monotonic()
+            spooled = await _fetch(run, waiting)
+            if isinstance(spooled, float):
+                run.downloads.again(waiting, spooled)
+                continue
+            if spooled is not None and refused < SIDE_BY_SIDE:  # else it waits in the spool
                 failpoints.passed("after spool")
-                refused = 0 if await _store(run, *fetched) else refused + 1
-            run.moved = time.monotonic()
-            took = (run.moved - began) / SIDE_BY_SIDE
-            # The first one as it is, then a moving average.
-            run.seconds_per_file += (took - run.seconds_per_file) / (10 if run.seconds_per_file else 1)
+                refused = 0 if await _store(run, waiting.file, spooled) else refused + 1
+            run.downloads.done(time.monotonic() - began)
 
     try:
         await _sweep(run)
-        async with anyio.create_task_group() as fetching:
-
-            def add(file: File) -> None:
-                heapq.heappush(run.urgent, (file.media.deletes_at, next(order), file))
-                fetching.start_soon(most_urgent)
-
+        async with anyio.create_task_group() as workers:
+            for _ in range(SIDE_BY_SIDE):
+                workers.start_soon(worker)
             for file in run.adopted_files:
-                add(file)
+                await run.downloads.add(file)
             async for file in run.files.items:
-                add(file)
+                await run.downloads.add(file)
+            await run.downloads.all_done()
+            workers.cancel_scope.cancel()
     finally:
         run.collected.set()
 
@@ -78,50 +74,62 @@ async def _sweep(run: Run) -> None:
             path.unlink(missing_ok=True)
 
 
-async def _fetch(run: Run, file: File) -> tuple[File, Spooled] | None:
-    """Downloads and verifies one file; None when it is lost, or left for the next run."""
-    if found := await asyncio.to_thread(media.waiting, run.spool, _spool_name(file)):
-        return file, found  # an earlier run had it, and storage did not take it
-    renewals = 0  # times that the service has answered the question for a fresh URL
-    began, patience = time.monotonic(), run.settings.poll.timeout
-    for tries in itertools.count(1):
-        try:
-            async with run.client.download(file.media.url) as response:
-                spooled = await media.spool(
-                    response, file.media.mime_type, run.spool, _spool_name(file), patience=patience
-                )
-        except (ServiceError, MediaError) as error:
-            overdue = datetime.now(UTC) >= file.media.deletes_at
-            verdict = verdicts.download(error, file.attempt.type, overdue=overdue)
-            if verdict is Verdict.LOST or (verdict is Verdict.RENEW and overdue and renewals):
-                await run.ledger.lost(
-                    file, f"the file could not be had before {file.media.deletes_at}: {error}"
-                )
-                return None
-            if verdict is Verdict.RENEW and (answered := await _refresh(run, file)):
-                file, renewals = answered, renewals + 1
-                if renewals == 1:
-                    continue
-            if run.interrupted or (tries > 1 and time.monotonic() > began + patience):
-                WATCHER.get().note(
-                    f"row {file.attempt.row_id}: not downloaded yet, left for the next run: {error}"
-                )
-                if run.downloaded < began:  # no file could be had in all that time: buy no more of them
-                    run.halt(error)
-                return None
-            await anyio.sleep(verdicts.backoff(tries, run.jitter))
-        except StorageError as error:  # the spool's disk
-            WATCHER.get().note(f"row {file.attempt.row_id}: {error}")
+async def _fetch(run: Run, waiting: Waiting) -> Spooled | float | None:
+    """Tries once to download and verify a file.
+
+    Returns:
+        The verified file; seconds after which to try again; None when it is lost, or left for the next run.
+    """
+    file, name = waiting.file, _spool_name(waiting.file)
+    if found := await asyncio.to_thread(spool.waiting, run.spool, name):
+        return found  # an earlier run had it, and storage did not take it
+    try:
+        async with run.client.download(file.media.url) as response:
+            patience = run.settings.poll.timeout
+            spooled = await spool.spool(response, file.media.mime_type, run.spool, name, patience=patience)
+    except (ServiceError, MediaError) as error:
+        return await _failed(run, waiting, error)
+    except StorageError as error:  # the spool's disk
+        WATCHER.get().note(f"row {file.attempt.row_id}: {error}")
+        run.halt(error)
+        return None
+    run.downloads.succeeded = time.monotonic()
+    return spooled
+
+
+async def _failed(run: Run, waiting: Waiting, error: ServiceError | MediaError) -> float | None:
+    """Carries out the verdict on a failed download: as `_fetch` returns it."""
+    file = waiting.file
+    waiting.tries += 1
+    overdue = datetime.now(UTC) >= file.media.deletes_at
+    verdict = verdicts.download(error, file.attempt.type, overdue=overdue)
+    if verdict is Verdict.LOST or (verdict is Verdict.RENEW and waiting.asked_late):
+        await _lose(run, file, error)
+        return None
+    if verdict is Verdict.STOP_KEY:
+        run.halt(KeyRefused(str(error), hint=error.hint))
+    if verdict is Verdict.RENEW and (renewed := await _renew(run, file)):
+        changed = renewed.media.url != file.media.url
+        waiting.file, waiting.asked_late = renewed, overdue
+        if waiting.tries == 1 and changed:
+            return 0.0
+    patience = run.settings.poll.timeout
+    if run.interrupted or (waiting.tries > 1 and time.monotonic() > waiting.began + patience):
+        WATCHER.get().note(f"row {file.attempt.row_id}: not downloaded yet, left for the next run: {error}")
+        if run.downloads.succeeded < waiting.began:  # nothing could be downloaded in all that time
             run.halt(error)
-            return None
-        else:
-            run.downloaded = time.monotonic()
-            return file, spooled
-    raise AssertionError("unreachable")
+        return None
+    return verdicts.backoff(waiting.tries, run.jitter)
 
 
-async def _refresh(run: Run, file: File) -> File | None:
-    """Polls a video again for a fresh URL: the file as it is now; None when it could not be asked for."""
+async def _lose(run: Run, file: File, error: Exception) -> None:
+    why = f"the file could not be downloaded before {file.media.deletes_at}: {error}"
+    if await run.ledger.lost(file, why) is State.LOST:
+        run.breaker.loss(f"row {file.attempt.row_id}: {why}")
+
+
+async def _renew(run: Run, file: File) -> File | None:
+    """Polls a video again for a fresh URL: the file as it is now; None when the service does not answer."""
     assert file.attempt.generation_id is not None  # noqa: S101 - what has files has an id
     try:
         answer = await run.client.video(file.attempt.generation_id)
@@ -155,6 +163,7 @@ async def _store(run: Run, file: File, spooled: Spooled) -> bool:
         else:
             await run.ledger.stored(file, StoredFile(url, spooled.sha256, spooled.bytes, datetime.now(UTC)))
             spooled.path.unlink(missing_ok=True)
+            run.breaker.stored()
             return True
     raise AssertionError("unreachable")
 

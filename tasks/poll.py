@@ -6,6 +6,8 @@ next run or `collect`; giving up on it here would lose what is paid for.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import anyio
 from anyio.streams.memory import MemoryObjectSendStream
 
@@ -16,64 +18,98 @@ from callsheet.service.verdicts import Verdict
 from callsheet.session import Run
 from tasks.step import step
 
-NOT_FOUND_TRIES = 3  # a 404 may be a replica that lags; three in a row are the truth
+NOT_FOUND_TRIES = 3  # a 404 may come from a replica that lags; so many in a row do not
 LAST_ANSWER = 5.0  # seconds for an answer at the end of the run's patience
+
+
+@dataclass(frozen=True, slots=True)
+class _Unknown:
+    """The service does not know the video under this key."""
+
+    why: str
 
 
 @step
 async def poll(run: Run) -> None:
     """Polls the videos of earlier runs and of this one, all side by side."""
-    with run.files.end() as files:
-        if run.interrupted:
-            return
-        async with anyio.create_task_group() as run.polling:
+    polls = _Polls(run)
+    with run.files.end() as files, run.polling:
+        async with anyio.create_task_group() as polling:
             for video in run.adopted_videos:
-                run.polling.start_soon(_follow, run, video, files)
+                polling.start_soon(polls.follow, video, files)
             async for video in run.videos.items:
-                run.polling.start_soon(_follow, run, video, files)
+                polls.known = True  # this key has bought a video: it belongs to the right project
+                polling.start_soon(polls.follow, video, files)
 
 
-async def _follow(run: Run, video: Attempt, files: MemoryObjectSendStream[File]) -> None:
-    """Follows one video to its end, or to the end of the run's patience."""
-    end = await _watch(run, video)
-    if end is None:
-        run.limits.give_up()
-        run.settle()
-        return
-    run.limits.release()
-    with anyio.CancelScope(shield=True):  # an end that is known is kept, also when the run is interrupted
-        if isinstance(end, Failed):
-            await run.ledger.failed(video, end.code, end.message)
-        else:
-            for file in await run.keep(video, end):
-                await files.send(file)
-    run.settle()
+class _Polls:
+    """The polls of one run, and whether the service knows any of the videos under this key."""
 
+    def __init__(self, run: Run) -> None:
+        self._run = run
+        self.known = False
 
-async def _watch(run: Run, video: Attempt) -> Generation | Failed | None:
-    """Asks until the video has ended; None when the run's patience or its key ends first."""
-    assert video.generation_id is not None  # noqa: S101 - a pending attempt has its id
-    patience = anyio.current_time() + run.settings.poll.timeout
-    interval = run.settings.poll.interval
-    errors = not_found = 0
-    while True:
-        wait = interval
-        try:
-            left = max(patience - anyio.current_time(), LAST_ANSWER)
-            answer = await run.client.video(video.generation_id, within=left)
-            errors = not_found = 0
-            if not isinstance(answer, Pending):
-                return answer
-        except ServiceError as error:
-            errors += 1
-            verdict = verdicts.poll(error)
-            if verdict is Verdict.STOP_KEY:
-                run.halt(KeyRefused(str(error), hint=error.hint))
+    async def follow(self, video: Attempt, files: MemoryObjectSendStream[File]) -> None:
+        """Follows one video to its end, or to the end of the run's patience."""
+        run = self._run
+        end = await self._watch(video)
+        if end is None:
+            run.limits.give_up()
+            run.open_jobs.end()
+            return
+        run.limits.release()
+        with anyio.CancelScope(shield=True):  # an end that is known is kept, also when the run is interrupted
+            match end:
+                case Failed():
+                    await run.ledger.failed(video, end.code, end.message)
+                case _Unknown():
+                    await self._doubt(video, end.why)
+                case Generation():
+                    for file in await run.keep(video, end):
+                        await files.send(file)
+        run.open_jobs.end()
+
+    async def _doubt(self, video: Attempt, why: str) -> None:
+        """It was accepted, so it is neither failed nor free; later runs ask for it again."""
+        said = (
+            f"it was accepted as {video.generation_id}, which the service does not know under this key: {why}"
+        )
+        await self._run.ledger.doubt(video, said)
+        self._run.breaker.loss(f"row {video.row_id}: {said}")
+        if not self.known:
+            self._run.halt(
+                KeyRefused(
+                    f"the service knows none of the videos that this batch has bought: {why}",
+                    hint="The API key seems to be another project's. Run again with the right key: "
+                    "the videos are asked for again.",
+                )
+            )
+
+    async def _watch(self, video: Attempt) -> Generation | Failed | _Unknown | None:
+        """Asks until the video has ended; None when the run's patience or its key ends first."""
+        run = self._run
+        assert video.generation_id is not None  # noqa: S101 - a pending attempt has its id
+        patience = anyio.current_time() + run.settings.poll.timeout
+        interval = run.settings.poll.interval
+        errors = not_found = 0
+        while True:
+            wait = interval
+            try:
+                left = max(patience - anyio.current_time(), LAST_ANSWER)
+                answer = await run.client.video(video.generation_id, within=left)
+                errors, not_found, self.known = 0, 0, True
+                if not isinstance(answer, Pending):
+                    return answer
+            except ServiceError as error:
+                errors += 1
+                verdict = verdicts.poll(error)
+                if verdict is Verdict.STOP_KEY:
+                    run.halt(KeyRefused(str(error), hint=error.hint))
+                    return None
+                not_found = not_found + 1 if verdict is Verdict.NOT_FOUND else 0
+                if not_found == NOT_FOUND_TRIES:
+                    return _Unknown(str(error))
+                wait = max(interval, verdicts.backoff(errors, run.jitter))
+            if anyio.current_time() + wait > patience:
                 return None
-            not_found = not_found + 1 if verdict is Verdict.NOT_FOUND else 0
-            if not_found == NOT_FOUND_TRIES:
-                return Failed(video.generation_id, "not_found", str(error))
-            wait = max(interval, verdicts.backoff(errors, run.jitter))
-        if anyio.current_time() + wait > patience:
-            return None
-        await anyio.sleep(wait)
+            await anyio.sleep(wait)

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import anyio
@@ -19,11 +20,10 @@ from anyio.streams.memory import MemoryObjectSendStream
 from callsheet import failpoints
 from callsheet.errors import (
     BalanceTooLow,
-    CallsheetError,
+    InputError,
     KeyRefused,
     RateLimit,
     Refusal,
-    ServiceDown,
     ServiceError,
     Stop,
 )
@@ -37,65 +37,42 @@ from callsheet.session import Run
 from tasks.step import step
 
 BLOCK = 50  # jobs that are reserved in one transaction
-AHEAD = 500  # jobs that wait for their turn at once: how far images and videos may overtake each other
-UNREACHABLE_TRIES = 8  # times that one job's request may fail to leave before the run stops buying
-_UNSAID = (None, None, None)  # an answer without X-RateLimit-*
+AHEAD = 500  # reserved jobs of a type that wait for their turn at once
+_NO_HEADERS = (None, None, None)  # an answer without X-RateLimit-*
 
 
 @step
 async def submit(run: Run) -> None:
-    """Buys the plan's jobs, in its order, as fast as the limits allow, until the budget's wall."""
-    with run.videos.end() as videos, run.files.end() as files:
-        room = asyncio.Semaphore(AHEAD)
-
-        async def one(job: Job, attempt: Attempt) -> None:
-            try:
-                await _buy(run, job, attempt, videos, files)
-            finally:
-                room.release()
-
-        async with anyio.create_task_group() as run.buying:
-            async for job, attempt in _reserved(run):
-                await room.acquire()
-                run.buying.start_soon(one, job, attempt)
+    """Buys the plan's jobs as fast as the limits allow, in the file's order, until the budget's wall."""
+    with run.videos.end() as videos, run.files.end() as files, run.buying:
+        buyer = _Buyer(run, videos, files)
+        async with anyio.create_task_group() as group:
+            for jobs in _sequences(run):
+                group.start_soon(buyer.buy_all, jobs)
 
 
-async def _reserved(run: Run) -> AsyncIterator[tuple[Job, Attempt]]:
-    """The jobs to buy, in the plan's order, each reserved against the budget."""
-    skipped, first = 0, ""
-    jobs = run.plan.jobs_in_order() if run.plan else iter(())
-    while not run.stop and (block := list(itertools.islice(jobs, BLOCK))):
-        while block and not run.stop:
-            run.settled.clear()
-            reserved, block = await _reserve(run, block)
-            for pair in reserved:
-                yield pair
-            if not block or run.settled.is_set():
-                continue  # what has settled meanwhile may have made room
-            if run.unsettled:
-                await run.settled.wait()
-            elif run.settings.budget.on_exceed == "skip":
-                skipped, first = skipped + len(block), first or block[0].row_id
-                break
-            else:
-                run.halt(_does_not_fit(run, f"row {block[0].row_id} does not fit"))
-    while skipped and run.unsettled and not run.stop:
-        run.settled.clear()
-        await run.settled.wait()
-    if skipped:
-        counted = f"{skipped} job{'s' if skipped > 1 else ''}"
-        run.halt(_does_not_fit(run, f"skipped {counted} (the first: row {first}): dearer than"))
+def _sequences(run: Run) -> list[Callable[[], Iterator[Job]]]:
+    """What is to be bought, each sequence in the file's order.
+
+    Where the whole plan fits the budget, images and videos are sequences of their own, so that neither waits
+    for the other's limits. Where it does not, the file's order says what is bought.
+    """
+    if run.plan is None or run.quote is None:
+        return []
+    plan, quote = run.plan, run.quote
+    if quote.fits < quote.to_buy:
+        return [plan.jobs_in_order]
+    first = next(plan.jobs_in_order(), None)
+    types = sorted(ModelType, key=lambda model_type: first is not None and model_type is not first.type)
+    return [partial(plan.jobs_in_order, model_type) for model_type in types]
 
 
-def _does_not_fit(run: Run, what: str) -> Stop:
-    return run.wall_stop(f"{what} what is left of the {run.wall_stop.reason}")
+@dataclass(frozen=True, slots=True)
+class _Bought:
+    """Accepted: a video to poll, or the files of an image."""
 
-
-async def _reserve(run: Run, jobs: list[Job]) -> tuple[list[tuple[Job, Attempt]], list[Job]]:
-    skip = run.settings.budget.on_exceed == "skip"
-    reserved, left = await run.ledger.reserve(jobs, policy_of(run.settings), limit=run.wall, skip=skip)
-    run.unsettled += len(reserved)
-    return reserved, left
+    video: Attempt | None = None
+    files: Sequence[File] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,76 +84,155 @@ class _Again:
 
 
 @dataclass(frozen=True, slots=True)
+class _Failed:
+    """The service refused it for good."""
+
+
+@dataclass(frozen=True, slots=True)
 class _InDoubt:
     """It may have been bought."""
 
 
-async def _buy(
-    run: Run,
-    job: Job,
-    attempt: Attempt,
-    videos: MemoryObjectSendStream[Attempt],
-    files: MemoryObjectSendStream[File],
-) -> None:
-    """Buys one job. It ends accepted, failed or in doubt; or planned as before, when buying stops first."""
-    tries = 1
-    try:
-        body = await references.fill(job, endpoint_url=run.settings.storage.endpoint_url)
-    except CallsheetError as error:
-        run.halt(error)
-        return
-    while True:
-        while run.late():  # noqa: ASYNC110 - it is the passing of time that ends it, not an event
+@dataclass(frozen=True, slots=True)
+class _Stopped:
+    """Buying has ended; the job stays as it was."""
+
+
+_Outcome = _Bought | _Again | _Failed | _InDoubt | _Stopped
+
+
+class _Buyer:
+    """Buys the jobs of one run and hands on what was accepted."""
+
+    def __init__(
+        self, run: Run, videos: MemoryObjectSendStream[Attempt], files: MemoryObjectSendStream[File]
+    ) -> None:
+        self._run = run
+        self._videos = videos
+        self._files = files
+        self._room = {model_type: asyncio.Semaphore(AHEAD) for model_type in ModelType}
+
+    async def buy_all(self, jobs: Callable[[], Iterator[Job]]) -> None:
+        """Buys a sequence of jobs; ends when each is accepted, failed or in doubt, or when buying stops."""
+        async with anyio.create_task_group() as group:
+            async for job, attempt in _reserved(self._run, jobs):
+                await self._room[job.type].acquire()
+                group.start_soon(self._buy, job, attempt)
+
+    async def _buy(self, job: Job, attempt: Attempt) -> None:
+        try:
+            while True:
+                outcome = await self._until_it_ends(job, attempt)
+                await self._hand_on(outcome)
+                if not isinstance(outcome, _Bought) or outcome.video is None:  # a video's end is the poll's
+                    self._run.open_jobs.end()
+                if not isinstance(outcome, _InDoubt):
+                    return
+                again, _ = await _reserve(self._run, [job])  # where `on_doubt` allows another attempt
+                if not again:
+                    return
+                attempt = again[0][1]
+        finally:
+            self._room[job.type].release()
+
+    async def _until_it_ends(self, job: Job, attempt: Attempt) -> _Bought | _Failed | _InDoubt | _Stopped:
+        for tries in itertools.count(1):
+            outcome = await self._try(job, attempt, tries)
+            if not isinstance(outcome, _Again):
+                return outcome
+            await anyio.sleep(outcome.seconds)
+        raise AssertionError("unreachable")
+
+    async def _try(self, job: Job, attempt: Attempt, tries: int) -> _Outcome:
+        """Waits for the job's turn and sends it once."""
+        run = self._run
+        while run.downloads.late():  # noqa: ASYNC110 - it is the passing of time that ends it, not an event
             await anyio.sleep(1)
-        async with run.limits.turn(job.type) as turn, run.breaker.passing():
-            if run.breaker.given_up_on:
-                run.halt(
-                    ServiceDown("the service fails for every job", hint="The same command goes on later.")
-                )
-            if run.stop:
-                turn.unsent()
-                return
-            if run.late():  # the turn may have been long in coming
-                turn.unsent()
-                continue
+        outcome: _Outcome = _Stopped()
+        async with run.limits.turn(job.type) as turn:
+            turn.unsent()  # until it leaves
+            async with run.breaker.passing():
+                if run.breaker.stop:
+                    run.halt(run.breaker.stop)
+                if not run.stop and run.downloads.late():  # the turn may have been long in coming
+                    outcome = _Again(0, failed=False)
+                elif not run.stop:
+                    outcome = await _filled_and_sent(run, job, attempt, turn, tries)
+        return outcome
+
+    async def _hand_on(self, outcome: _Outcome) -> None:
+        """Gives what is bought to the next step, also when buying has just stopped."""
+        if not isinstance(outcome, _Bought):
+            return
+        with anyio.CancelScope(shield=True):
+            if outcome.video:
+                await self._videos.send(outcome.video)
+            for file in outcome.files:
+                await self._files.send(file)
+
+
+async def _reserved(run: Run, jobs: Callable[[], Iterator[Job]]) -> AsyncIterator[tuple[Job, Attempt]]:
+    """The jobs of a sequence that are to be bought, in its order, each reserved against the budget.
+
+    A job that fails gives its reservation back. So with `on_exceed: stop` a job that does not fit waits for
+    the jobs under way; with `skip` all that did not fit are looked at again when these have ended.
+    """
+    skip = run.settings.budget.on_exceed == "skip"
+    while not run.stop:
+        skipped: list[Job] = []  # how many, and the first: not all of them are kept
+        passed_over, rest, ended = 0, jobs(), run.open_jobs.ended
+        while not run.stop and (block := list(itertools.islice(rest, BLOCK))):
+            while block and not run.stop:
+                ended_before = run.open_jobs.ended
+                reserved, block = await _reserve(run, block)
+                for pair in reserved:
+                    yield pair
+                if block and skip:
+                    skipped, passed_over = skipped or block[:1], passed_over + len(block)
+                    break
+                if block and run.open_jobs.ended == ended_before and not await run.open_jobs.next_end():
+                    run.halt(_does_not_fit(run, f"row {block[0].row_id} does not fit"))
+        if not skipped or run.stop:
+            return
+        while await run.open_jobs.next_end():
+            pass
+        if run.open_jobs.ended == ended:
+            counted = f"{passed_over} job{'s' if passed_over > 1 else ''}"
+            first = f"(the first: row {skipped[0].row_id})"
+            run.halt(_does_not_fit(run, f"skipped {counted} {first}: they cost more than"))
+
+
+def _does_not_fit(run: Run, what: str) -> Stop:
+    assert run.quote is not None  # noqa: S101 - nothing is bought without a quote
+    _, stop = run.quote.exposure_limit
+    return stop(f"{what} what is left of the {stop.reason}")
+
+
+async def _reserve(run: Run, jobs: list[Job]) -> tuple[list[tuple[Job, Attempt]], list[Job]]:
+    assert run.quote is not None  # noqa: S101 - nothing is bought without a quote
+    limit, _ = run.quote.exposure_limit
+    skip = run.settings.budget.on_exceed == "skip"
+    reserved, left = await run.ledger.reserve(jobs, policy_of(run.settings), limit=limit, skip=skip)
+    run.open_jobs.begin(len(reserved))
+    return reserved, left
+
+
+async def _filled_and_sent(run: Run, job: Job, attempt: Attempt, turn: Turn, tries: int) -> _Outcome:
+    """Puts the reference images into the request, and sends it."""
+    outcome: _Outcome = _Stopped()
+    try:
+        async with references.filled(job, endpoint_url=run.settings.storage.endpoint_url) as body:
             with anyio.CancelScope(shield=True):  # what is on the wire still gets its answer
                 outcome = await _send(run, attempt, body, turn, tries)
-        if isinstance(outcome, Attempt | list):
-            await _hand_on(outcome, videos, files)
-        if isinstance(outcome, Attempt):
-            return  # poll settles it
-        if isinstance(outcome, _Again):
-            tries += outcome.failed
-            await anyio.sleep(outcome.seconds)
-            continue
-        run.settle()
-        if not isinstance(outcome, _InDoubt) or run.settings.on_doubt != "retry":
-            return
-        again, _ = await _reserve(run, [job])
-        if not again:
-            return
-        attempt = again[0][1]
+    except InputError as error:  # of an image
+        run.halt(error)
+    return outcome
 
 
-async def _hand_on(
-    bought: Attempt | list[File],
-    videos: MemoryObjectSendStream[Attempt],
-    files: MemoryObjectSendStream[File],
-) -> None:
-    """Gives what is bought to the next step, also when buying has just stopped."""
-    with anyio.CancelScope(shield=True):
-        if isinstance(bought, Attempt):
-            await videos.send(bought)
-        else:
-            for file in bought:
-                await files.send(file)
-
-
-async def _send(
-    run: Run, attempt: Attempt, body: Mapping[str, Any], turn: Turn, tries: int
-) -> Attempt | list[File] | _Again | _InDoubt | None:
-    """Sends one POST. None means that the job has failed for good."""
+async def _send(run: Run, attempt: Attempt, body: Mapping[str, Any], turn: Turn, tries: int) -> _Outcome:
+    """Sends one POST, and makes its answer durable."""
     await run.ledger.intend(attempt)
+    turn.leaves()
     failpoints.passed("before submit")
     try:
         if attempt.type is ModelType.VIDEO:
@@ -184,34 +240,35 @@ async def _send(
         else:
             answered = await run.client.create_image(body)
     except ServiceError as error:
-        return await _not_bought(run, attempt, error, turn, tries)
+        return await _not_accepted(run, attempt, error, turn, tries)
     failpoints.passed("after submit")
-    run.breaker.worked()
+    run.breaker.accepted()
+    turn.accepted()
     if attempt.type is ModelType.VIDEO:
-        turn.answered(*(accepted.rate or _UNSAID))
+        turn.answered(*(accepted.rate or _NO_HEADERS))
         turn.keep()
         await run.ledger.pending(attempt, accepted.value.id)
-        return replace(attempt, generation_id=accepted.value.id)
-    turn.answered(*(answered.rate or _UNSAID))
-    return await run.keep(attempt, answered.value)
+        return _Bought(video=replace(attempt, generation_id=accepted.value.id))
+    turn.answered(*(answered.rate or _NO_HEADERS))
+    return _Bought(files=await run.keep(attempt, answered.value))
 
 
-async def _not_bought(
+async def _not_accepted(
     run: Run, attempt: Attempt, error: ServiceError, turn: Turn, tries: int
-) -> _Again | _InDoubt | None:
+) -> _Again | _Failed | _InDoubt:
     """Carries out the verdict on a POST that was not accepted."""
     if isinstance(error, Refusal):
-        turn.answered(*(error.rate or _UNSAID))
+        turn.answered(*(error.rate or _NO_HEADERS))
     verdict = verdicts.submit(error)
     if verdict is Verdict.IN_DOUBT:
         await run.ledger.doubt(attempt, str(error))
+        run.breaker.doubt(str(error))
         return _InDoubt()
     if verdict is Verdict.REFUSED or (verdict is Verdict.SAYS_NO and tries >= run.settings.attempts):
-        if verdict is Verdict.SAYS_NO:
-            run.breaker.given_up()
+        run.breaker.failure(str(error)) if verdict is Verdict.SAYS_NO else run.breaker.accepted()
         code = error.code if isinstance(error, Refusal) else "server_error"
         await run.ledger.failed(attempt, code, str(error))
-        return None
+        return _Failed()
     await run.ledger.release(attempt)
     match verdict:
         case Verdict.WINDOW_FULL if isinstance(error, RateLimit) and error.retry_after is not None:
@@ -226,6 +283,5 @@ async def _not_bought(
             run.halt(BalanceTooLow(str(error), hint=error.hint))
         case Verdict.NOT_SENT:
             turn.unsent()
-            if tries >= UNREACHABLE_TRIES:
-                run.halt(error)
+            run.breaker.unsent(str(error))
     return _Again(verdicts.backoff(tries, run.jitter), failed=True)

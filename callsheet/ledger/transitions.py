@@ -28,7 +28,7 @@ _BEFORE: dict[State, tuple[State, ...]] = {
     State.GENERATED: (State.SUBMITTING, State.PENDING),
     State.STORED: (State.GENERATED,),
     State.FAILED: (State.SUBMITTING, State.PENDING),
-    State.IN_DOUBT: (State.SUBMITTING,),
+    State.IN_DOUBT: (State.SUBMITTING, State.PENDING),
     State.LOST: (State.GENERATED,),
 }
 

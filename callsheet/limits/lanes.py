@@ -28,6 +28,8 @@ class Lanes:
         size: lanes that the service is believed to allow.
         cap: lanes that the config allows this run; None for no limit.
         latched: a 429 has ended the ramp.
+        proven: the service has answered a submission. Before that the ramp does not begin: a gateway that
+            loses every answer would cost a whole batch.
         in_use: lanes that are taken.
         given_up: lanes of videos that this run no longer polls; not in `in_use`, but they count for `cap`.
         grows_at: the moment of the next step of the ramp, or of the next probe.
@@ -36,6 +38,7 @@ class Lanes:
     size: int = FIRST_LANES
     cap: int | None = None
     latched: bool = False
+    proven: bool = False
     in_use: int = 0
     given_up: int = 0
     grows_at: float = -math.inf
@@ -58,7 +61,9 @@ class Lanes:
             return self._retry_at - now
         if self.in_use > self.size or (self.cap is not None and self.in_use + self.given_up >= self.cap):
             return math.inf
-        return 0.0 if self.in_use < self.size else max(0.0, self.grows_at - now)
+        if self.in_use < self.size:
+            return 0.0
+        return max(0.0, self.grows_at - now) if self.proven or self.latched else math.inf
 
     def take(self, now: float) -> None:
         """Takes a lane. Call it only when `wait` returns 0."""

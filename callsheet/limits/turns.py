@@ -88,6 +88,7 @@ class Turn:
         """
         self._pace.answered = True
         if limit is not None and remaining is not None and reset is not None:
+            self._limits.lanes.proven = True
             self._pace.learn(self._send, limit, remaining, reset, self._limits.to_monotonic(reset, date))
         self._limits.wake()
 
@@ -100,6 +101,14 @@ class Turn:
         """Reports a 429 without `Retry-After`: one lane fewer exists."""
         self._refused()
         self._limits.lanes.refused(self._limits.now())
+
+    def leaves(self) -> None:
+        """Reports that the request is about to leave, after an `unsent` for the time before."""
+        self.sent = self.counts = True
+
+    def accepted(self) -> None:
+        """Reports that the service has carried the request out, whatever headers its answer has."""
+        self._limits.lanes.proven = True
 
     def keep(self) -> None:
         """Reports an accepted video: its lane stays taken after this turn, until `Limits.release`."""

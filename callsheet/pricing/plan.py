@@ -78,10 +78,12 @@ class Plan:
         """Whether the batch has rows, and no job can be made of any of them."""
         return self.rows > 0 and self.jobs == 0
 
-    def jobs_in_order(self) -> Iterator[Job]:
-        """Every job, in the file's order, read a slice at a time."""
+    def jobs_in_order(self, of_type: ModelType | None = None) -> Iterator[Job]:
+        """Every job, or every one of a type, in the file's order; read a slice at a time."""
         for start in range(0, self.jobs, _SLICE):
             rows = self.scan().select(_JOB_COLUMNS).slice(start, _SLICE).collect()
+            if of_type:
+                rows = rows.filter(pl.col("type") == of_type.value)
             yield from map(_job, rows.iter_rows(named=True))
 
     def scan(self) -> pl.LazyFrame:

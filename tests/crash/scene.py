@@ -49,7 +49,7 @@ ROWS: dict[str, tuple[dict[str, Any], str]] = {
 RULES = [
     {"prompt": "sour", "endpoint": "images", "nth": 1, "do": "error", "status": 500},
     {"prompt": "cut", "endpoint": "images", "do": "drop", "when": "after_charging"},
-    {"prompt": "gone", "endpoint": "images", "do": "expire_url"},
+    {"prompt": "gone", "endpoint": "images", "do": "expire_url", "deleted": True},
     {"prompt": "torn", "endpoint": "downloads", "nth": 1, "do": "truncate"},
     # Whether the first poll or the second finds a film done, one of the two gets a URL that has expired.
     {"prompt": "early", "endpoint": "status", "nth": 1, "do": "expire_url"},

@@ -118,7 +118,7 @@ class Refusing(Faults):
 
 @pytest.mark.parametrize(
     "answers, state",
-    [((404, 404, 404), "failed"), ((404, 500, 404, 500, 404), "stored"), ((404, 404, 500, 404), "stored")],
+    [((404, 404, 404), "in_doubt"), ((404, 500, 404, 500, 404), "stored"), ((404, 404, 500, 404), "stored")],
 )
 def test_a_video_is_unknown_to_the_service_when_it_says_so_three_times_in_a_row(
     faulty: Make, answers: tuple[int, ...], state: str

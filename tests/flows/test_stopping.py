@@ -8,19 +8,19 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from decimal import Decimal
 from pathlib import Path
 
-import anyio
-import anyio.lowlevel
 import pytest
 
 from callsheet import session as run
-from callsheet.limits import breaker
-from callsheet.limits.breaker import Breaker
+from callsheet.pricing.quote import Quote
+from callsheet.watch import WATCHER, LogWatcher
 from tests.cli.test_commands import CALLSHEET, callsheet
 from tests.conftest import Project
 from tests.servers.prefect import PrefectServer
+from tests.servers.reverse_proxy import reverse_proxy
 from tests.waiting import LONGEST
 
 Make = Callable[..., Project]
@@ -128,12 +128,8 @@ def test_videos_that_are_never_done_do_not_hold_the_run_for_ever(
     assert summary.submissions < 12, "the service is asked now and then, and not hammered"
 
 
-@pytest.mark.usefixtures("prefect")
-def test_a_service_that_fails_for_everyone_is_probed_and_not_hammered(
-    project: Make, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(breaker, "PAUSES", (0.01, 0.01))
-    faults = {"rules": [{"endpoint": "images", "do": "error", "status": 503}]}
+def test_a_service_that_fails_for_everyone_is_probed_and_not_hammered(project: Make) -> None:
+    faults = {"rules": [{"endpoint": "images", "do": "error", "status": 500}]}
     rows = [{"id": f"s{n}", "prompt": "x", "model": "sketch-1"} for n in range(200)]
     made = project(rows, faults=faults)
     made.set(attempts=1)
@@ -142,31 +138,47 @@ def test_a_service_that_fails_for_everyone_is_probed_and_not_hammered(
     assert summary.submissions < 60, "the rest was never sent"
 
 
-def test_the_breaker_lets_one_probe_through_at_a_time_and_closes_when_it_works(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(breaker, "PAUSES", (0.01, 0.01))
+def test_doubts_one_after_another_stop_the_buying_before_they_cost_the_batch(project: Make) -> None:
+    """Each request is carried out and charged, and its answer is lost."""
+    faults = {"rules": [{"endpoint": "images", "do": "drop", "when": "after_charging"}]}
+    rows = [{"id": f"s{n}", "prompt": "x", "model": "sketch-1"} for n in range(200)]
+    made = project(rows, faults=faults, concurrency=100)
+    made.set(stop_after=5)
+    summary = made.run()
+    assert (summary.stop_reason, summary.exit_code) == ("doubt", 4)
+    assert summary.in_doubt == summary.submissions <= 8 + 1, "the first lanes at most, and one probe"
 
-    async def scenario() -> None:
-        guard, inside, most = Breaker(), 0, 0
-        for _ in range(breaker.TOLERATED):
-            guard.given_up()
 
-        async def pass_through(works: bool) -> None:
-            nonlocal inside, most
-            async with guard.passing():
-                inside += 1
-                most = max(most, inside)
-                await anyio.lowlevel.checkpoint()
-                inside -= 1
-                guard.worked() if works else guard.given_up()
+def test_what_is_bought_is_collected_when_doubts_stop_the_buying(project: Make) -> None:
+    faults = {"rules": [{"endpoint": "images", "do": "drop", "when": "after_charging"}]}
+    images = [{"id": f"s{n}", "prompt": "x", "model": "sketch-1"} for n in range(50)]
+    videos = [{"id": f"v{n}", "prompt": "x", "model": "dailies-1", "duration": 1} for n in range(2)]
+    made = project(videos, faults=faults, video_seconds=2)
+    assert made.run("poll.timeout=0.5").pending == 2
+    made.rows(*videos, *images)
+    summary = made.run()
+    assert (summary.stop_reason, summary.stored) == ("doubt", 2)
 
-        await pass_through(works=False)
-        assert not guard.given_up_on
-        async with anyio.create_task_group() as group:
-            for _ in range(5):
-                group.start_soon(pass_through, True)
-        assert most == 1
-        assert not guard.given_up_on
 
-    anyio.run(scenario)
+def test_a_service_that_goes_down_is_reported_once_and_ends_the_run_with_4(project: Make) -> None:
+    """It answers the catalogue and the balance, and then its port is closed."""
+    made = project([{"id": f"s{n}", "prompt": "x", "model": "sketch-1"} for n in range(20)])
+    notes: list[str] = []
+    with ExitStack() as gateway:
+        proxy = gateway.enter_context(reverse_proxy(made.backlot.base_url))
+
+        class Closing(LogWatcher):
+            def quoted(self, quote: Quote) -> None:
+                gateway.close()
+
+            def note(self, text: str) -> None:
+                notes.append(text)
+
+        token = WATCHER.set(Closing())
+        made.set(service={"base_url": proxy.base_url})
+        summary = made.run()
+        WATCHER.reset(token)
+    assert (summary.stop_reason, summary.exit_code, summary.stored) == ("service", 4, 0)
+    assert summary.submissions <= 1, "on the connection that the catalogue came by"
+    assert len(notes) == 1
+    assert "waits until the service answers again" in notes[0]

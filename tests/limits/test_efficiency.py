@@ -40,7 +40,7 @@ def test_a_run_with_remembered_limits_begins_without_429s(shape: str) -> None:
     scenario = Scenario(shape, {IMAGE: 600, VIDEO: 60}, 50, QUICK, duration=240)
     cold, again = simulate(scenario, idle=5)
     assert cold.learned == Learned(**json.loads(json.dumps(asdict(cold.learned))))
-    assert again.refused["window"] <= 1
+    assert again.refused["window"] <= (2 if shape.startswith("bucket") else 1)
     assert again.refused["lanes"] <= 3  # its own probes
     assert again.ratio >= 0.95
 

@@ -15,8 +15,19 @@ from tests.limits.virtual_time import IMAGE, VIDEO, let_others_run, now, start_c
 
 
 @virtual
+async def test_before_the_first_answer_the_ramp_does_not_begin() -> None:
+    """A gateway that loses every answer costs the first lanes, not the batch."""
+    limits, times = Limits(clock=VirtualClock()), []
+    for _ in range(20):
+        start_caller(limits, IMAGE, times, lasts=100)
+    await asyncio.sleep(90)
+    assert len(times) == FIRST_LANES
+
+
+@virtual
 async def test_lanes_ramp_only_while_a_caller_waits_for_one() -> None:
     limits, times = Limits(clock=VirtualClock()), []
+    limits.lanes.proven = True
     for _ in range(FIRST_LANES - 1):
         start_caller(limits, IMAGE, times, lasts=100)
     await asyncio.sleep(10)

@@ -25,6 +25,7 @@ from tests.limits.virtual_time import IMAGE, VIDEO, let_others_run, now, start_c
 @virtual
 async def test_only_some_requests_leave_before_the_first_answer_has_the_limit() -> None:
     limits, times = Limits(clock=VirtualClock()), []
+    limits.lanes.proven = True
     callers = [start_caller(limits, IMAGE, times, lasts=20) for _ in range(300)]
     await asyncio.sleep(15)
     assert len(times) == BEFORE_FIRST_ANSWER
