@@ -6,11 +6,19 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
-import yaml
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    TypeAdapter,
+    ValidationError,
+    model_validator,
+)
 
 from backlot import wire
 from backlot.errors import SettingsError
+from backlot.yaml_files import problems, read_yaml
 
 BUILT_IN = Path(__file__).with_name("catalogue.yaml")
 CREATED_AT = "2026-01-15T09:00:00.000Z"
@@ -114,6 +122,9 @@ class Model(Shape):
         }
 
 
+MODELS = TypeAdapter(list[Model])
+
+
 def read_catalogue(path: Path = BUILT_IN) -> dict[str, Model]:
     """The models of a catalogue file by id, in the file's order.
 
@@ -121,8 +132,8 @@ def read_catalogue(path: Path = BUILT_IN) -> dict[str, Model]:
         SettingsError: the file cannot be read, or an entry is wrong.
     """
     try:
-        entries = yaml.safe_load(path.read_text("utf-8"))
-        models = [Model.model_validate(entry) for entry in entries]
-    except (OSError, yaml.YAMLError, ValidationError, TypeError) as error:
-        raise SettingsError(f"{path}: {error}") from None
+        models = MODELS.validate_python(read_yaml(path, list))
+    except ValidationError as error:
+        lines = [f"{path}: {key}: {reason}" for key, reason in problems(error)]
+        raise SettingsError("\n".join(lines)) from None
     return {model.id: model for model in models}

@@ -24,7 +24,7 @@ from pydantic import BeforeValidator, Field, TypeAdapter, ValidationError, model
 from backlot.accounts import Window, lanes_full
 from backlot.catalogue import Money, Shape
 from backlot.errors import CODES, Refused, SettingsError
-from backlot.settings import read_mapping
+from backlot.yaml_files import problems, read_yaml
 
 Endpoint = Literal["images", "videos", "models", "model", "status", "balance", "costs", "downloads"]
 EVERYWHERE: frozenset[Endpoint] = frozenset(
@@ -295,7 +295,7 @@ def read_faults(path: Path | None) -> Faults:
     """
     if path is None:
         return Faults()
-    content = read_mapping(path)
+    content = read_yaml(path, dict)
     if unknown := content.keys() - {"seed", "rules"}:
         raise SettingsError(
             f"{path}: unknown key {', '.join(sorted(map(str, unknown)))}; the keys are seed and rules"
@@ -303,5 +303,5 @@ def read_faults(path: Path | None) -> Faults:
     try:
         return Faults(RULES.validate_python(content.get("rules") or ()), content.get("seed", 0))
     except ValidationError as error:
-        lines = [f"{path}: rules.{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors()]
+        lines = [f"{path}: rules.{key}: {reason}" for key, reason in problems(error)]
         raise SettingsError("\n".join(lines)) from None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import re
 import signal
@@ -59,8 +60,12 @@ def listen(settings: Settings) -> socket.socket:
     try:
         return socket.create_server((settings.host, settings.port), backlog=4096)
     except OSError as error:
-        message = f"cannot listen on {settings.host} port {settings.port}: {error.strerror}; try --port 0"
-        raise SettingsError(message) from None
+        # asyncio and socket put the address into `strerror`; it is in this message already.
+        reason = (error.strerror or str(error)).partition(" (while")[0].lower()
+        hint = "; try --port 0" if error.errno == errno.EADDRINUSE else ""
+        raise SettingsError(
+            f"cannot listen on {settings.host} port {settings.port}: {reason}{hint}"
+        ) from None
 
 
 def address(listener: socket.socket) -> str:

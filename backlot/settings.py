@@ -5,18 +5,27 @@ A flag wins over a variable, a variable over the file. An unknown key is an erro
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from decimal import Decimal
 from pathlib import Path
 from typing import Annotated, Any, Self
 
-import yaml
-from pydantic import AliasChoices, Field, ValidationError, model_validator
+from pydantic import AfterValidator, AliasChoices, Field, ValidationError, model_validator
 
 from backlot.catalogue import Money, Shape
 from backlot.errors import SettingsError
+from backlot.yaml_files import problems, read_yaml
 
-Key = Annotated[str, Field(pattern=r"^sk_[\x21-\x7e]+$")]
+
+def check_key(key: str) -> str:
+    """Refuses what cannot be an API key (INTERFACE 5.1)."""
+    if not re.fullmatch(r"sk_[\x21-\x7e]+", key):
+        raise ValueError("an API key looks like sk_..., with ASCII characters and without spaces")
+    return key
+
+
+Key = Annotated[str, AfterValidator(check_key)]
 
 TEST_WORD = "forbidden-test-word"
 """A harmless word that the safety check refuses, for demos and tests."""
@@ -110,7 +119,7 @@ def read_settings(config: Path | None, flags: Mapping[str, Any], environ: Mappin
     values: dict[str, Any] = {}
     sources: dict[str, str] = {}
     for source, entries in (
-        (str(config), read_mapping(config) if config else {}),
+        (str(config), read_yaml(config, dict) if config else {}),
         ("the environment", environment),
         ("the command line", flags),
     ):
@@ -119,23 +128,8 @@ def read_settings(config: Path | None, flags: Mapping[str, Any], environ: Mappin
     try:
         return Settings.model_validate(values)
     except ValidationError as error:
-        problems = [(".".join(map(str, e["loc"])), e["msg"]) for e in error.errors()]
         lines = [
-            f"{sources.get(key.partition('.')[0], config)}: {key}: {message}" for key, message in problems
+            f"{sources.get(key.partition('.')[0], config)}: {key}: {message}"
+            for key, message in problems(error)
         ]
         raise SettingsError("\n".join(lines)) from None
-
-
-def read_mapping(path: Path) -> dict[str, Any]:
-    """The mapping in a YAML file.
-
-    Raises:
-        SettingsError: it cannot be read, or has something other than a mapping.
-    """
-    try:
-        content = yaml.safe_load(path.read_text("utf-8"))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise SettingsError(f"{path}: {error}") from None
-    if not isinstance(content, dict):
-        raise SettingsError(f"{path}: the file has a {type(content).__name__}; expected keys and values")
-    return content

@@ -8,9 +8,11 @@ from __future__ import annotations
 import errno
 import os
 import secrets
+import stat
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from io import BufferedReader
 from pathlib import Path
 
 from callsheet.errors import StorageError
@@ -27,9 +29,9 @@ class PartialFile:
 
     Args:
         path: the complete file. Its folder is made when missing.
-        partial: its name until it is complete, in the same folder. An older file of that name is
-            removed: a killed process left it. None: a new name each time, for files that two processes may
-            write at once.
+        partial: its name until it is complete, in the same folder. An older file of that name, which a killed
+            process has left, is removed. None: a new name each time, for files that two processes may write
+            at once.
 
     Raises:
         OSError: it cannot be written.
@@ -56,8 +58,10 @@ class PartialFile:
         os.fsync(self.file.fileno())
         if overwrite:
             self._partial.replace(self._path)
-        else:
-            _link(self._partial, self._path)
+            return
+        _link(self._partial, self._path)
+        if not os.path.samestat(os.fstat(self.file.fileno()), self._path.stat()):
+            raise FileExistsError(errno.EEXIST, "another process writes it", str(self._path))
 
     def __exit__(self, *_: object) -> None:
         try:
@@ -82,11 +86,15 @@ def make_folder(folder: Path) -> None:
     """Makes a folder and those above it, durably.
 
     Raises:
+        NotADirectoryError: something else has its name.
         OSError: it cannot be made.
     """
     if not folder.is_dir():
         make_folder(folder.parent)
-        folder.mkdir(exist_ok=True)
+        try:
+            folder.mkdir(exist_ok=True)
+        except FileExistsError:
+            raise NotADirectoryError(errno.ENOTDIR, "it is not a folder", str(folder)) from None
         sync_folder(folder.parent)
 
 
@@ -101,6 +109,21 @@ def sync_folder(folder: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
+
+
+def open_regular(path: Path) -> BufferedReader:
+    """Opens a file for reading, unless it is a folder, a pipe or a device.
+
+    Reading a pipe may never end, and a device such as /dev/zero never does.
+
+    Raises:
+        OSError: it cannot be opened, or is not a regular file.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(errno.EINVAL, "it is not a regular file", str(path))
+    return os.fdopen(descriptor, "rb")
 
 
 @contextmanager
@@ -122,6 +145,8 @@ def disk_errors(path: Path, setting: str, action: str = "written") -> Iterator[N
             hint = f"Free some space there, or choose another {setting}; then run the same command again."
         elif error.errno in _NO_RIGHTS:
             hint = f"Give this user the right to read and write there, or choose another {setting}."
+        elif isinstance(error, NotADirectoryError):
+            hint = f"Move it away, or choose another {setting}."
         else:
             hint = f"Check {setting}."
         raise StorageError(

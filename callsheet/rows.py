@@ -27,6 +27,8 @@ name, the cell's text, and why it is wrong."""
 _REJECTS = {"line": pl.Int64} | dict.fromkeys(["column", "value", "reason"], pl.String)
 _LONGEST_VALUE = 80
 
+_FORMULA = r"^[=+\-@\t\r]"
+_NUMBER = r"^[+-]?[0-9]+([.,][0-9]+)?$"
 _INTEGER = r"^[+-]?[0-9]+(\.0*)?$"
 _BOOLEANS = dict.fromkeys(["true", "yes", "y", "on", "1", "1.0"], True) | dict.fromkeys(
     ["false", "no", "n", "off", "0", "0.0"], False
@@ -178,6 +180,17 @@ def rejects(wrong: pl.DataFrame, file_columns: Mapping[str, str]) -> pl.DataFram
         pl.when(flat.str.len_chars() > _LONGEST_VALUE).then(cut).otherwise(flat).alias("value"),
         pl.when(pl.col("file").is_null()).then("reason").otherwise(reason_and_file).alias("reason"),
     )
+
+
+def rejects_csv(rejects: pl.DataFrame) -> bytes:
+    """Rejects as the content of `rejects.csv`.
+
+    A cell that a spreadsheet would run as a formula begins with an apostrophe; numbers are left as they are.
+    """
+    text = pl.col(pl.String)
+    harmless = ~text.str.contains(_FORMULA) | text.str.contains(_NUMBER)
+    cells = pl.when(harmless).then(text).otherwise(text.str.replace("^", "'"))
+    return rejects.with_columns(cells).write_csv().encode()
 
 
 def _with_nul(cells: pl.Series) -> pl.Series:

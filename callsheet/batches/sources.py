@@ -6,19 +6,21 @@ Reads only. S3 is read by `callsheet.s3`. Every error names the file.
 from __future__ import annotations
 
 import glob
+import os
 import re
 import shutil
 import stat
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from fnmatch import fnmatchcase
+from io import BufferedReader
 from pathlib import Path
 from tempfile import NamedTemporaryFile
 from typing import TYPE_CHECKING
 
 from callsheet import s3
 from callsheet.errors import InputError
-from callsheet.files import temporary_file_errors
+from callsheet.files import open_regular, temporary_file_errors
 
 if TYPE_CHECKING:
     from botocore.response import StreamingBody
@@ -53,7 +55,9 @@ def _find_on_disk(path: str) -> list[str]:
             mode = Path(path).stat().st_mode
             if stat.S_ISDIR(mode):
                 raise InputError(f"{path}: is a folder", hint=f"Name its files: {Path(path, '*.csv')}.")
-            return [path] if stat.S_ISREG(mode) else []
+            if not stat.S_ISREG(mode):
+                raise InputError(f"{path}: is not a regular file")
+            return [path]
         matches = glob.glob(path, recursive=True)  # noqa: PTH207  # Path.glob takes no absolute pattern
         return sorted(match for match in matches if Path(match).is_file())
     except OSError as error:
@@ -112,10 +116,11 @@ def read_file(name: str, limit: int, endpoint_url: str | None = None) -> bytes:
     if name.startswith("s3://"):
         with s3.errors_as(InputError, name):
             body, size = _open_on_s3(name, endpoint_url)
-            return body.read() if size <= limit else _too_large(size, limit)
+            with closing(body):
+                return _read_to_limit(body, size, limit)
     try:
-        size = Path(name).stat().st_size
-        return Path(name).read_bytes() if size <= limit else _too_large(size, limit)
+        with open_regular(Path(name)) as file:
+            return _read_to_limit(file, os.fstat(file.fileno()).st_size, limit)
     except FileNotFoundError:
         raise InputError("there is no such file", hint=_relative_paths()) from None
     except OSError as error:
@@ -124,14 +129,30 @@ def read_file(name: str, limit: int, endpoint_url: str | None = None) -> bytes:
         raise InputError(f"is not a file name: {error}") from None
 
 
-def _too_large(size: int, limit: int) -> bytes:
-    raise InputError(f"has {size:,} bytes; at most {limit:,} are allowed")
+def _read_to_limit(file: BufferedReader | StreamingBody, declared: int, limit: int) -> bytes:
+    """A file's bytes.
+
+    Args:
+        file: open for reading.
+        declared: the size that the disk or the server gives; 0 if it gives none.
+        limit: the largest size.
+
+    Raises:
+        InputError: it is larger than the limit, whatever size was declared.
+    """
+    if declared > limit:
+        raise InputError(f"has {declared:,} bytes; at most {limit:,} are allowed")
+    content = file.read(limit + 1)
+    if len(content) > limit:
+        raise InputError(f"has more than {limit:,} bytes; at most {limit:,} are allowed")
+    return content
 
 
 def _open_on_s3(url: str, endpoint_url: str | None) -> tuple[StreamingBody, int]:
+    """An object's body, and its size in bytes, 0 where the server does not declare it."""
     bucket, key = _bucket_and_key(url)
     answer = s3.client(endpoint_url).get_object(Bucket=bucket, Key=key)
-    return answer["Body"], answer["ContentLength"]
+    return answer["Body"], answer.get("ContentLength", 0)
 
 
 def _bucket_and_key(url: str) -> tuple[str, str]:

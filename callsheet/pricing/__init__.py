@@ -1,5 +1,6 @@
 """Prompt rows and a catalogue -> a priced, frozen plan, and the quote.
 
-Nothing here buys anything. Begin with `rates.py`, the price of one request; `jobs.py` prices a whole batch,
-`plan.py` writes it down, and `quote.py` compares it with the ledger, the budget and the balance.
+Nothing here buys anything. Begin with `rates.py`, the price of one request. `jobs.py` prices a batch;
+`plan.py` is the file in which it is frozen, and `planning.py` makes and finds it. `quote.py` compares it with
+the ledger, the budget and the balance. `references.py` reads the images that a request contains.
 """

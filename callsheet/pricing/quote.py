@@ -28,6 +28,7 @@ from callsheet.pricing.plan import Plan
 from callsheet.pricing.planning import price_batch
 from callsheet.pricing.rates import changed_rates
 from callsheet.records import ModelType, Totals, dollars
+from callsheet.rows import rejects_csv
 from callsheet.service.client import Client
 from callsheet.storage.store import Store
 
@@ -253,7 +254,7 @@ async def quote_plan(plan: Plan, settings: Settings, client: Client) -> Quote:
         ServiceError: the balance cannot be read.
     """
     report = Store(settings.report.url, endpoint_url=settings.storage.endpoint_url)
-    rejects = await report.write("rejects.csv", plan.rejects.write_csv().encode(), "text/csv")
+    rejects = await report.write("rejects.csv", rejects_csv(plan.rejects), "text/csv")
     if settings.input.strict and plan.rejects.height:
         line, column, _, reason = plan.rejects.row(0)
         raise InputError(

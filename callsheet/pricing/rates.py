@@ -1,7 +1,7 @@
-"""What a request would cost, to the cent, or why it cannot be bought. Pure: no files, no network, no clock.
+"""The exact price of a request, or why it cannot be bought. Pure: no files, no network, no clock.
 
-Everything that the service would answer 400 to for the sake of the model is found here (INTERFACE 2.2 to 2.4,
-2.10, 4.4). Money is `Decimal` from the catalogue's text on; nothing is guessed and nothing is rounded.
+It rejects what the service would answer with 400 because of the model (INTERFACE 2.2 to 2.4, 2.10, 4.4).
+Money is `Decimal`, from the catalogue's text on; nothing is guessed, and nothing is rounded.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ MOST_IMAGES = 20
 
 @dataclass(frozen=True, slots=True)
 class Combination:
-    """What a row asks for, apart from its prompt. None means that nothing is said.
+    """What a row asks for, apart from its prompt. None: the row does not say.
 
     Attributes:
         duration: seconds.
-        images: role and column of each image, in the order of the request; no role where none was given.
+        images: role and column of each image, in the order of the request; the role is None if not given.
     """
 
     model: str
@@ -44,7 +44,7 @@ class Combination:
 
 @dataclass(frozen=True, slots=True)
 class Defaults:
-    """The config's defaults for what only one type of model takes; the other type goes without."""
+    """The config's defaults for parameters that only one type of model takes; the other type ignores them."""
 
     output_format: str | None = None
     duration: int | None = None
@@ -56,7 +56,7 @@ NO_DEFAULTS = Defaults()
 
 @dataclass(frozen=True, slots=True)
 class Reject:
-    """The service would not take it: the offending column, what stands there, and why."""
+    """Why a row cannot be bought: the wrong column, its value, and the reason."""
 
     column: str
     value: str
@@ -65,13 +65,13 @@ class Reject:
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """What will be sent, with every default made explicit, and its price.
+    """What will be sent, with all defaults filled in, and its price.
 
     Attributes:
-        parameters: `model` and those of `aspect_ratio`, `duration`, `output_format`, `resolution`, `sound`
-            that the request carries.
-        price: None where the catalogue has none.
-        unpriced: why there is no price; empty where there is one.
+        parameters: `model`, and those of `aspect_ratio`, `duration`, `output_format`, `resolution` and
+            `sound` that the request has.
+        price: None if the catalogue has no price.
+        unpriced: why there is no price; empty if there is one.
     """
 
     type: ModelType
@@ -80,7 +80,7 @@ class Offer:
     unpriced: str = ""
 
 
-_TOO_MUCH = 10**9
+_TOO_EXPENSIVE = 10**9
 _T = TypeVar("_T", str, int)
 
 
@@ -89,28 +89,28 @@ class _Rejected(Exception):
         self.reject = Reject(column, "" if value is None else str(value), reason)
 
 
-def offer(asked: Combination, catalogue: Catalogue, defaults: Defaults = NO_DEFAULTS) -> Offer | Reject:
+def offer(wanted: Combination, catalogue: Catalogue, defaults: Defaults = NO_DEFAULTS) -> Offer | Reject:
     """Resolves and prices one combination.
 
     Args:
-        asked: what the row says.
+        wanted: what the row asks for.
         catalogue: the live models.
-        defaults: the config's, for what the row leaves open.
+        defaults: the config's, for what the row does not say.
     """
     try:
-        model = _model(asked.model, catalogue)
+        model = _model(wanted.model, catalogue)
         if model.type == ModelType.IMAGE:
-            return _image(asked, model, defaults)
-        return _video(asked, model, defaults)
-    except _Rejected as refused:
-        return refused.reject
+            return _image(wanted, model, defaults)
+        return _video(wanted, model, defaults)
+    except _Rejected as rejected:
+        return rejected.reject
 
 
 def _model(name: str, catalogue: Catalogue) -> Model:
     model = catalogue.get(name)
     if model is None:
-        near = difflib.get_close_matches(name, catalogue, n=3)
-        guess = f"did you mean {' or '.join(near)}?" if near else f"there are {_listed(catalogue)}"
+        similar = difflib.get_close_matches(name, catalogue, n=3)
+        guess = f"did you mean {' or '.join(similar)}?" if similar else f"it has {_listed(catalogue)}"
         raise _Rejected("model", name, f"the service has no model {name}; {guess}")
     if model.unreadable:
         raise _Rejected("model", name, f"the service's entry for {name} cannot be read: {model.unreadable}")
@@ -119,45 +119,45 @@ def _model(name: str, catalogue: Catalogue) -> Model:
     return model
 
 
-def _image(asked: Combination, model: Model, defaults: Defaults) -> Offer:
-    for column, value in (("duration", asked.duration), ("sound", asked.sound)):
+def _image(wanted: Combination, model: Model, defaults: Defaults) -> Offer:
+    for column, value in (("duration", wanted.duration), ("sound", wanted.sound)):
         if value is not None:
             raise _Rejected(column, _cell(value), f"{column} is for videos, and {model.id} makes images")
-    _check_images(asked, model)
-    output_format = asked.output_format or defaults.output_format or OUTPUT_FORMATS[0]
+    _check_images(wanted, model)
+    output_format = wanted.output_format or defaults.output_format or OUTPUT_FORMATS[0]
     if output_format not in OUTPUT_FORMATS:
-        there_are = _listed(OUTPUT_FORMATS)
+        expected = _listed(OUTPUT_FORMATS)
         raise _Rejected(
-            "output_format", output_format, f"{output_format} is no output format; there are {there_are}"
+            "output_format", output_format, f"{output_format} is not an output format; expected {expected}"
         )
-    parameters = _common(asked, model) | {"output_format": output_format}
+    parameters = _common(wanted, model) | {"output_format": output_format}
     price, unpriced = _price(model, parameters, "not_applicable")
     return Offer(ModelType.IMAGE, parameters, price, unpriced)
 
 
-def _video(asked: Combination, model: Model, defaults: Defaults) -> Offer:
-    if asked.output_format is not None:
+def _video(wanted: Combination, model: Model, defaults: Defaults) -> Offer:
+    if wanted.output_format is not None:
         reason = f"output_format is for images, and {model.id} makes videos"
-        raise _Rejected("output_format", asked.output_format, reason)
-    _check_images(asked, model)
-    parameters = _common(asked, model)
-    wanted = asked.duration if asked.duration is not None else defaults.duration
-    duration = _offered("duration", wanted, model.supported_durations, model)
+        raise _Rejected("output_format", wanted.output_format, reason)
+    _check_images(wanted, model)
+    parameters = _common(wanted, model)
+    seconds = wanted.duration if wanted.duration is not None else defaults.duration
+    duration = _offered("duration", seconds, model.supported_durations, model)
     if duration is not None:
         parameters["duration"] = duration
-    sound = bool(asked.sound if asked.sound is not None else defaults.sound)
+    sound = bool(wanted.sound if wanted.sound is not None else defaults.sound)
     if sound and not model.supports_sound:
-        raise _Rejected("sound", "true", f"{model.id} makes no sound")
+        raise _Rejected("sound", "true", f"{model.id} makes videos without sound")
     parameters["sound"] = sound
     price, unpriced = _price(model, parameters, "sound_on" if sound else "sound_off")
     return Offer(ModelType.VIDEO, parameters, price, unpriced)
 
 
-def _common(asked: Combination, model: Model) -> dict[str, str | int | bool]:
+def _common(wanted: Combination, model: Model) -> dict[str, str | int | bool]:
     parameters: dict[str, str | int | bool] = {"model": model.id}
     for column, value, offered in (
-        ("aspect_ratio", asked.aspect_ratio, model.supported_aspect_ratios),
-        ("resolution", asked.resolution, model.supported_resolutions),
+        ("aspect_ratio", wanted.aspect_ratio, model.supported_aspect_ratios),
+        ("resolution", wanted.resolution, model.supported_resolutions),
     ):
         chosen = _offered(column, value, offered, model)
         if chosen is not None:
@@ -166,7 +166,7 @@ def _common(asked: Combination, model: Model) -> dict[str, str | int | bool]:
 
 
 def _offered(column: str, value: _T | None, offered: tuple[_T, ...], model: Model) -> _T | None:
-    """The value, or the model's first entry where nothing is said; None where the model lists none."""
+    """The value, or the model's first entry if there is no value; None if the model lists no entries."""
     if value is None:
         return offered[0] if offered else None
     if value not in offered:
@@ -175,55 +175,52 @@ def _offered(column: str, value: _T | None, offered: tuple[_T, ...], model: Mode
     return value
 
 
-def _check_images(asked: Combination, model: Model) -> None:
-    """The rules of INTERFACE 2.2 and 2.4 and the model's own. An image for an image model is a reference."""
-    if len(asked.images) > MOST_IMAGES:
-        reason = f"{len(asked.images)} images are given; a request takes at most {MOST_IMAGES}"
-        raise _Rejected(asked.images[-1][1], len(asked.images), reason)
-    roles = []
-    columns: dict[str, str] = {}
-    for given, column in asked.images:
-        role = given or (REFERENCE if model.type == ModelType.IMAGE else None)
-        if role is None:
-            raise _Rejected(column, "", f"an image for a video needs a role; there are {_listed(ROLES)}")
-        if model.type == ModelType.IMAGE and role in {"first_frame", "last_frame"}:
-            raise _Rejected(column, role, f"{role} is for videos, and {model.id} makes images")
-        if role not in model.supported_references:
-            takes = (
-                f"it takes {_listed(model.supported_references)}"
-                if model.supported_references
-                else "it takes no images"
-            )
-            raise _Rejected(column, role, f"{model.id} takes no {role}; {takes}")
-        roles.append(role)
-        columns[role] = column
+def _check_images(wanted: Combination, model: Model) -> None:
+    """Checks the rules of INTERFACE 2.2 and 2.4, and the model's roles and counts."""
+    if len(wanted.images) > MOST_IMAGES:
+        reason = f"{len(wanted.images)} images are given; a request takes at most {MOST_IMAGES}"
+        raise _Rejected(wanted.images[-1][1], len(wanted.images), reason)
+    roles = [_checked_role(role, column, model) for role, column in wanted.images]
+    column_of = {role: column for role, (_, column) in zip(roles, wanted.images, strict=True)}
     for role, count in Counter(roles).items():
         most = model.supported_references[role]
         if count > most:
-            raise _Rejected(
-                columns[role], count, f"{model.id} takes at most {most} {role}; {count} are given"
-            )
-    if "last_frame" in columns and "first_frame" not in columns:
-        raise _Rejected(columns["last_frame"], "last_frame", "a last_frame needs a first_frame")
-    if REFERENCE in columns and len(columns) > 1:
-        column = columns["reference_image"]
-        raise _Rejected(
-            column, "reference_image", "a reference_image cannot go with a first_frame or last_frame"
-        )
+            reason = f"{model.id} takes at most {most} {role}; {count} are given"
+            raise _Rejected(column_of[role], count, reason)
+    if "last_frame" in column_of and "first_frame" not in column_of:
+        raise _Rejected(column_of["last_frame"], "last_frame", "a last_frame needs a first_frame")
+    if REFERENCE in column_of and len(column_of) > 1:
+        reason = "a reference_image cannot be combined with a first_frame or last_frame"
+        raise _Rejected(column_of[REFERENCE], REFERENCE, reason)
+
+
+def _checked_role(given: str | None, column: str, model: Model) -> str:
+    """The role of an image. For an image model it may be left out: there is only one."""
+    role = given or (REFERENCE if model.type == ModelType.IMAGE else None)
+    if role is None:
+        raise _Rejected(column, "", f"an image for a video needs a role; expected {_listed(ROLES)}")
+    if model.type == ModelType.IMAGE and role in {"first_frame", "last_frame"}:
+        raise _Rejected(column, role, f"{role} is for videos, and {model.id} makes images")
+    if role not in model.supported_references:
+        supported = _listed(model.supported_references) or "no images"
+        raise _Rejected(column, role, f"{model.id} takes no {role}; it takes {supported}")
+    return role
 
 
 def _price(model: Model, parameters: Mapping[str, str | int | bool], sound: str) -> tuple[Price | None, str]:
-    """The rate for what will be sent (INTERFACE 2.10, rules 1 to 4); otherwise why there is no price."""
+    """The price by the matching rate (INTERFACE 2.10, rules 1 to 4), or why there is no price."""
     pricing, resolution = model.pricing, parameters.get("resolution")
     if not pricing.rates:
-        return None, f"{model.id} has no rates in the catalogue, and that does not mean free"
+        return None, f"{model.id} has no rates in the catalogue, which does not mean that it is free"
     if pricing.currency != "USD":
         return None, f"{model.id} is priced in {pricing.currency}, and a budget is in USD"
     at_resolution = [rate for rate in pricing.rates if rate.resolution == resolution]
-    for wanted in dict.fromkeys((sound, "not_applicable")):
-        matching = {(rate.billable_unit, rate.unit_price) for rate in at_resolution if rate.sound == wanted}
+    for rate_sound in dict.fromkeys((sound, "not_applicable")):
+        matching = {
+            (rate.billable_unit, rate.unit_price) for rate in at_resolution if rate.sound == rate_sound
+        }
         if len(matching) > 1:
-            return None, f"{model.id} has several rates for resolution {resolution} and sound {wanted}"
+            return None, f"{model.id} has several rates for resolution {resolution} and sound {rate_sound}"
         if matching:
             return _quantified(model, parameters, *matching.pop())
     return None, f"{model.id} has no rate for resolution {resolution} and sound {sound}"
@@ -237,17 +234,17 @@ def _quantified(
     )
     quantity = quantities.get(unit)
     if quantity is None:
-        return None, f"{model.id} is billed by {unit}, and how many of them a {model.type} has is not known"
-    if not (unit_price.is_finite() and 0 <= unit_price < _TOO_MUCH and unit_price == round(unit_price, 6)):
-        return (
-            None,
-            f"{model.id} has the unit price {unit_price}, which is no amount of money to six decimals",
-        )
+        return None, f"{model.id} is billed by {unit}, and the number of them in {model.type}s is not known"
+    if not (
+        unit_price.is_finite() and 0 <= unit_price < _TOO_EXPENSIVE and unit_price == round(unit_price, 6)
+    ):
+        expected = "an amount of at least 0 with at most six decimals"
+        return None, f"{model.id} has the unit price {unit_price}; expected {expected}"
     return Price(unit, unit_price, int(quantity), model.pricing.currency), ""
 
 
 def changed_rates(before: Catalogue, now: Catalogue, models: Iterable[str]) -> list[str]:
-    """How the rates of these models differ between two catalogues, a line each. A new model is no change."""
+    """How the rates of these models differ between two catalogues, a line each; new models do not count."""
     changes = []
     for name in models:
         if name not in before:
@@ -255,8 +252,8 @@ def changed_rates(before: Catalogue, now: Catalogue, models: Iterable[str]) -> l
         old, new = _rates(before[name]), _rates(now[name]) if name in now else {}
         for rate in sorted({*old, *new}):
             if old.get(rate) != new.get(rate):
-                was, is_now = (", ".join(map(str, each.get(rate, ()))) or "no price" for each in (old, new))
-                changes.append(f"{name} {' '.join(rate)}: {is_now}, was {was}")
+                prices = [", ".join(map(str, rates.get(rate, ()))) or "no price" for rates in (old, new)]
+                changes.append(f"{name} {' '.join(rate)}: {prices[1]}, was {prices[0]}")
     return changes
 
 

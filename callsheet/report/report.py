@@ -27,6 +27,7 @@ from callsheet.report.counts import ENDED, current_states, removed_jobs
 from callsheet.report.problems import Findings
 from callsheet.report.summary import Details, Removed, Summary
 from callsheet.report.tables import Costs, Manifest, with_quotes
+from callsheet.rows import rejects_csv
 from callsheet.storage.store import Store
 
 _PARQUET_TYPE = "application/vnd.apache.parquet"
@@ -69,7 +70,7 @@ async def write_report(
     manifest_file = await asyncio.to_thread(manifest.parquet, plan)
     manifest_url = await store.write("manifest.parquet", manifest_file, _PARQUET_TYPE)
     if plan:
-        await store.write("rejects.csv", plan.rejects.write_csv().encode(), "text/csv")
+        await store.write("rejects.csv", rejects_csv(plan.rejects), "text/csv")
     removed_counts = attempts.removed(removed)
     rejected_rows = plan.rejected_rows if plan else 0
     summary = Summary(

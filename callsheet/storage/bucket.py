@@ -1,4 +1,9 @@
-"""A store in a bucket on S3, by boto3 with the standard credential chain (`AWS_PROFILE` and so on)."""
+"""A store in a bucket on S3, by boto3 with the standard credential chain (`AWS_PROFILE` and so on).
+
+S3 itself refuses to overwrite an object when a PUT has the header `If-None-Match: *`. Some other servers
+ignore the header. The store finds that out before its first PUT. On such a server it looks, before each PUT,
+whether the name is free; only a program that writes the same name in the same moment can then be overwritten.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +11,15 @@ import base64
 import hashlib
 import secrets
 from pathlib import Path
-from typing import Any, BinaryIO
+from threading import Lock
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from callsheet import s3
 from callsheet.errors import ConfigError, StorageConflict, StorageError
 from callsheet.files import disk_errors
+
+if TYPE_CHECKING:
+    from types_boto3_s3.type_defs import HeadObjectOutputTypeDef, PutObjectOutputTypeDef
 
 
 class Bucket:
@@ -28,50 +37,68 @@ class Bucket:
         self._prefix = f"{prefix.strip('/')}/" if prefix.strip("/") else ""
         with s3.errors_as(StorageError, url):
             self._client = s3.client(endpoint_url)
+        self._obeys_if_none_match: bool | None = None  # None until the probe
+        self._probing = Lock()
 
     def url_of(self, name: str) -> str:
         """See `Store.url_of`."""
         return f"s3://{self._bucket}/{self._prefix}{name}"
 
     def probe(self) -> None:
-        """See `Store.probe`."""
+        """See `Store.probe`. Also finds out whether the server obeys `If-None-Match`."""
         name = f".callsheet-probe-{secrets.token_hex(8)}"
         data = b"callsheet"
+        sha256 = hashlib.sha256(data).hexdigest()
         with s3.errors_as(StorageError, self.url_of(name)):
-            self._upload(name, data, hashlib.sha256(data).hexdigest(), "text/plain", IfNoneMatch="*")
+            self._upload(name, data, sha256, "text/plain")
+            second = self._upload_to_free_name(name, data, sha256, "text/plain")
             self._client.delete_object(Bucket=self._bucket, Key=self._prefix + name)
+        self._obeys_if_none_match = second is None
 
     def put(self, spooled: Path, name: str, sha256: str, mime_type: str) -> None:
         """See `Store.put`."""
-        from botocore.exceptions import ClientError
-
         url = self.url_of(name)
+        with self._probing:
+            if self._obeys_if_none_match is None:
+                self.probe()
         with (
             disk_errors(spooled, "report.url", "read"),
             s3.errors_as(StorageError, url),
             spooled.open("rb") as file,
         ):
-            try:
-                answer = self._upload(name, file, sha256, mime_type, IfNoneMatch="*")
-            except ClientError as error:
-                if error.response["ResponseMetadata"]["HTTPStatusCode"] != 412:
-                    raise
-                if not self._has(name, sha256):
-                    raise StorageConflict(f"{url}: another object has this name") from None
-                return
+            answer = None
+            if self._obeys_if_none_match or self._head(name) is None:
+                answer = self._upload_to_free_name(name, file, sha256, mime_type)
             # A server that does not answer with the checksum may not have compared it.
-            if answer.get("ChecksumSHA256") != _base64(sha256) and not self._has(name, sha256):
-                raise StorageError(f"{url}: the server has stored other bytes than were sent")
+            if answer and answer.get("ChecksumSHA256") == _base64(sha256):
+                return
+            if not self._has(name, sha256):
+                if answer:
+                    raise StorageError(f"{url}: the server has stored other bytes than were sent")
+                raise StorageConflict(f"{url}: another object has this name")
 
     def write(self, name: str, data: bytes, mime_type: str) -> None:
         """See `Store.write`."""
         with s3.errors_as(StorageError, self.url_of(name)):
             self._upload(name, data, hashlib.sha256(data).hexdigest(), mime_type)
 
+    def _upload_to_free_name(
+        self, name: str, body: bytes | BinaryIO, sha256: str, mime_type: str
+    ) -> PutObjectOutputTypeDef | None:
+        """Uploads with `If-None-Match`; None where the server refuses because the name is taken."""
+        from botocore.exceptions import ClientError
+
+        try:
+            return self._upload(name, body, sha256, mime_type, IfNoneMatch="*")
+        except ClientError as error:
+            if error.response["ResponseMetadata"]["HTTPStatusCode"] != 412:
+                raise
+            return None
+
     def _upload(
         self, name: str, body: bytes | BinaryIO, sha256: str, mime_type: str, **conditions: Any
-    ) -> dict[str, Any]:
-        return self._client.put_object(  # type: ignore[return-value]
+    ) -> PutObjectOutputTypeDef:
+        return self._client.put_object(
             Bucket=self._bucket,
             Key=self._prefix + name,
             Body=body,
@@ -81,9 +108,24 @@ class Bucket:
             **conditions,
         )
 
+    def _head(self, name: str) -> HeadObjectOutputTypeDef | None:
+        """What the server knows about an object; None where there is no such object."""
+        from botocore.exceptions import ClientError
+
+        try:
+            return self._client.head_object(
+                Bucket=self._bucket, Key=self._prefix + name, ChecksumMode="ENABLED"
+            )
+        except ClientError as error:
+            if error.response["ResponseMetadata"]["HTTPStatusCode"] != 404:
+                raise
+            return None
+
     def _has(self, name: str, sha256: str) -> bool:
         """Whether the object has these bytes, by the server's checksum or by the metadata stored with it."""
-        head = self._client.head_object(Bucket=self._bucket, Key=self._prefix + name, ChecksumMode="ENABLED")
+        head = self._head(name)
+        if head is None:
+            return False
         if "ChecksumSHA256" in head:
             return head["ChecksumSHA256"] == _base64(sha256)
         metadata = {key.lower(): value for key, value in head["Metadata"].items()}  # some change the case

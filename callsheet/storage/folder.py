@@ -8,7 +8,7 @@ from typing import BinaryIO
 from urllib.parse import quote, unquote, urlsplit
 
 from callsheet.errors import ConfigError, StorageConflict, StorageError
-from callsheet.files import PartialFile, disk_errors, make_folder, sync_folder
+from callsheet.files import PartialFile, disk_errors, make_folder, open_regular, sync_folder
 
 _SETTING = "storage.url or report.url"
 
@@ -52,16 +52,18 @@ class Folder:
     def put(self, spooled: Path, name: str, sha256: str, mime_type: str) -> None:
         """See `Store.put`."""
         path = self._root / name
-        # Only one run stores a file, so its partial file can have the same name each time.
+        # Always the same name for the same bytes, so that what a killed run left is removed; and another for
+        # other bytes, which another ledger may want to store under the same name at the same time.
+        partial_path = path.with_name(f".{path.name}.{sha256[:8]}.part")
         with disk_errors(path, _SETTING), spooled.open("rb") as source:
-            with PartialFile(path, path.with_name(f".{path.name}.part")) as partial:
+            with PartialFile(path, partial_path) as partial:
                 if _copy(source, partial.file) != sha256:
                     raise StorageError(f"{spooled}: has changed since it was downloaded")
                 try:
                     partial.commit(overwrite=False)
                 except FileExistsError:
-                    if _sha256(path) != sha256:
-                        raise StorageConflict(f"{path}: another file has this name") from None
+                    if not _has(path, sha256):
+                        raise StorageConflict(f"{path}: something else has this name") from None
             sync_folder(path.parent)
 
     def write(self, name: str, data: bytes, mime_type: str) -> None:
@@ -83,6 +85,10 @@ def _copy(source: BinaryIO, target: BinaryIO) -> str:
     return digest.hexdigest()
 
 
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+def _has(path: Path, sha256: str) -> bool:
+    """Whether a path is a file with these bytes, and not another file, a folder or anything else."""
+    try:
+        with open_regular(path) as file:
+            return hashlib.file_digest(file, "sha256").hexdigest() == sha256
+    except OSError:
+        return False

@@ -213,3 +213,31 @@ def test_a_state_folder_that_cannot_be_used_is_an_error_in_one_line(tmp_path: Pa
     result = CliRunner().invoke(app, ["--port", "0", "--state", str(tmp_path / where)])
     assert result.exit_code == 2
     assert f"the state folder {tmp_path / where} cannot be used" in result.output
+
+
+@pytest.mark.parametrize(
+    ("content", "complaint"),
+    [
+        (None, "backlot.yaml: no such file or directory"),
+        ("port: 1\n\tseed: 2", "backlot.yaml, line 2: is not valid YAML"),
+        ("port: 1\nfoo\nseed: 2", "backlot.yaml, line 3: is not valid YAML"),
+        ("just text", "expected keys and values, but the file has text"),
+        ("api_key: secret", "api_key: an API key looks like sk_"),
+        ("seed: x", r"seed: .*\(it is 'x'\)"),
+    ],
+)
+def test_a_file_that_cannot_be_read_is_an_error_in_one_line(
+    tmp_path: Path, content: str | None, complaint: str
+) -> None:
+    path = tmp_path / "backlot.yaml"
+    if content is not None:
+        path.write_text(content)
+    with pytest.raises(SettingsError, match=complaint) as error:
+        read_settings(path, {}, {})
+    assert "\n" not in str(error.value)
+
+
+def test_the_former_name_of_a_key_is_still_accepted(tmp_path: Path) -> None:
+    path = tmp_path / "backlot.yaml"
+    path.write_text("safety: {film_words: [x]}")
+    assert read_settings(path, {}, {}).safety.video_words == ("x",)

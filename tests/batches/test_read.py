@@ -1,4 +1,4 @@
-"""Reading: any batch file becomes checked rows, and each reject knows its line in the file."""
+"""Any batch file becomes checked rows, and each reject has its line in the file."""
 
 from __future__ import annotations
 
@@ -6,9 +6,8 @@ import csv
 import gzip
 import io
 import json
-import os
-import re
 import sys
+import threading
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -16,58 +15,14 @@ from typing import Any
 
 import polars as pl
 import pytest
-from hypothesis import given
-from hypothesis import settings as quick
-from hypothesis import strategies as st
 
-from callsheet.batches import delimited, sources
-from callsheet.batches.dialects import zstd
-from callsheet.batches.read import Batch, read_batch
-from callsheet.config.settings import Settings
-from callsheet.errors import CallsheetError, ConfigError, InputError
-from callsheet.pricing import references
-from tests.servers import s3 as servers
+from callsheet.batches import delimited
+from callsheet.batches.read import read_batch
+from callsheet.errors import InputError
+from callsheet.rows import rejects_csv
+from tests.batches.conftest import places, prompts, settings
 
 PARTI = Path(__file__).parents[3] / "shared/data/PartiPrompts.tsv"
-
-
-def settings(path: Path | str, **given: Any) -> Settings:
-    return Settings.model_validate(
-        {
-            "batch": "b",
-            "service": {"base_url": "http://127.0.0.1:1"},
-            "input": {"path": str(path), "defaults": {"model": "still-1"}, **given},
-        }
-    )
-
-
-@pytest.fixture
-def batch(tmp_path: Path):
-    def batch(content: str | bytes, name: str = "shots.csv", **given: Any) -> Batch:
-        path = tmp_path / name
-        path.write_bytes(content.encode() if isinstance(content, str) else content)
-        return read_batch(settings(path, **given))
-
-    return batch
-
-
-@pytest.fixture
-def refusal(batch):
-    def refusal(content: str | bytes, name: str = "shots.csv", **given: Any) -> str:
-        with pytest.raises(CallsheetError) as caught:
-            batch(content, name, **given)
-        assert isinstance(caught.value, InputError | ConfigError)
-        return caught.value.message
-
-    return refusal
-
-
-def places(batch: Batch) -> list[tuple[int, str, str]]:
-    return batch.rejects.select("line", "column", "reason").rows()
-
-
-def prompts(batch: Batch) -> list[tuple[int, str]]:
-    return batch.rows.select("line", "prompt").rows()
 
 
 def test_every_column_is_read_and_the_others_are_carried(batch):
@@ -111,74 +66,6 @@ def test_columns_are_mapped_and_defaults_fill_what_is_empty(batch):
     assert read.rows["duration"].to_list() == [None, None], "the type of model decides whether it applies"
 
 
-def test_a_line_is_the_file_s_line_also_after_quoted_newlines_and_blank_lines(batch):
-    read = batch(
-        '\n\nprompt,sound\n"one\ntwo\nthree",yes\n\n\nx,no\n"y\n",maybe\nz,\n,\n  \n"",""\nlast,perhaps\n'
-    )
-    assert prompts(read) == [(4, "one\ntwo\nthree"), (9, "x"), (12, "z")]
-    assert read.rejects.select("line", "value").rows() == [(10, "maybe"), (16, "perhaps")]
-    assert read.total == 5
-
-
-def test_ragged_lines_are_rejected_with_their_line(batch):
-    read = batch('prompt,a,b\n"x\n\ny",1,2\none,1\ntwo,1,2,3\nthree,1,2\n')
-    assert prompts(read) == [(2, "x\n\ny"), (7, "three")]
-    assert places(read) == [
-        (5, "", "the line has 2 cells, and the header has 3"),
-        (6, "", "the line has 4 cells, and the header has 3"),
-    ]
-    assert read.total == 4
-
-
-def test_a_surplus_cell_at_the_end_of_the_file_does_not_make_up_for_one_that_is_missing(batch):
-    read = batch("prompt,a,b\none,1,2\ntwo,1\nthree,1,2,")
-    assert prompts(read) == [(2, "one")]
-    assert read.rejects["line"].to_list() == [3, 4]
-
-
-DIALECTS = {
-    "commas": b"prompt,id\nsaid,a\ncaf\xc3\xa9,b\n",
-    "semicolons": b"prompt;id\nsaid;a\ncaf\xc3\xa9;b\n",
-    "tabs": b"prompt\tid\nsaid\ta\ncaf\xc3\xa9\tb\n",
-    "bars": b"prompt|id\nsaid|a\ncaf\xc3\xa9|b\n",
-    "byte order mark": b"\xef\xbb\xbfprompt,id\nsaid,a\ncaf\xc3\xa9,b\n",
-    "crlf": b"prompt,id\r\nsaid,a\r\ncaf\xc3\xa9,b\r\n",
-    "cr": b"prompt,id\rsaid,a\rcaf\xc3\xa9,b\r",
-    "no last line end": b"prompt,id\nsaid,a\ncaf\xc3\xa9,b",
-    "all quoted": b'"prompt","id"\n"said","a"\n"caf\xc3\xa9","b"\n',
-    "utf-16": "prompt\tid\r\nsaid\ta\r\ncafé\tb\r\n".encode("utf-16"),
-    "commas in a header of semicolons": 'prompt;id;"a,b,c,d"\nsaid;a;1\ncafé;b;2\n'.encode(),
-}
-
-
-@pytest.mark.parametrize("name", DIALECTS)
-def test_a_dialect_is_detected(batch, name):
-    read = batch(DIALECTS[name], "shots.txt")
-    assert read.rows.select("row_id", "prompt", "line").rows() == [("a", "said", 2), ("b", "café", 3)]
-
-
-GOLDEN = Path(__file__).parents[1] / "data"
-FILES = json.loads((GOLDEN / "dialects.json").read_text())
-
-
-@pytest.mark.parametrize("name", FILES)
-def test_files_of_all_dialects_are_read_as_the_same_rows(name):
-    """The same three rows, as spreadsheets, databases and people save them."""
-    found = read_batch(settings(GOLDEN / "dialects" / name, **FILES[name]["input"]))
-    cells = found.rows.with_columns(note=pl.col("carried").struct.field("note").fill_null(""))
-    assert cells.select("row_id", "prompt", "duration", "sound", "note").rows() == [
-        ("a", 'She said, "hi"; then | left', 5, True, "x"),
-        ("b", "café\nau lait", 5, True, ""),
-        ("c", "plain", None, None, "last"),
-    ]
-    assert found.rows["line"].to_list() == FILES[name]["lines"]
-    assert found.rejects["line"].to_list() == ([6] if name.startswith("blank-and-ragged") else [])
-
-
-def test_every_file_in_the_folder_of_dialects_is_tested():
-    assert {each.name for each in (GOLDEN / "dialects").iterdir()} - {".gitattributes"} == set(FILES)
-
-
 def test_the_hint_for_a_missing_column_names_that_column(tmp_path):
     def hint(header: str, **given: Any) -> str:
         (tmp_path / "x.csv").write_text(f"{header}\n1,2\n")
@@ -197,181 +84,8 @@ def test_the_hint_for_a_missing_column_names_that_column(tmp_path):
 def test_a_workbook_without_the_extra_is_an_error_that_names_it(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "fastexcel", None)
     with pytest.raises(InputError) as caught:
-        read_batch(settings(GOLDEN / "dialects/workbook.xlsx"))
+        read_batch(settings(Path(__file__).parents[1] / "data/dialects/workbook.xlsx"))
     assert "callsheet[xlsx]" in caught.value.hint
-
-
-def test_quotes_are_read_as_spreadsheets_write_them(batch):
-    read = batch('prompt,id\r\n"a ""big"", red cat\r\nasleep",1\r\n5" nail,2\r\n')
-    assert prompts(read) == [(2, 'a "big", red cat\nasleep'), (4, '5" nail')]
-
-
-def test_a_quote_in_a_file_of_tabs_is_text_where_no_spreadsheet_can_have_written_it(batch):
-    plain = batch('prompt\tid\n"G I G" on a wall\t1\nsay "hi"\t2\n', "shots.tsv")
-    assert prompts(plain) == [(2, '"G I G" on a wall'), (3, 'say "hi"')]
-    melting = batch('prompt\tid\n"Hello, she said\t1\nand\t2\nbye"\t3\n', "shots.tsv")
-    assert prompts(melting) == [(2, '"Hello, she said'), (3, "and"), (4, 'bye"')]
-    spreadsheet = batch('"prompt"\tid\n"a ""big""\ncat"\t1\n"x\ty"\t2\n', "shots.tsv")
-    assert prompts(spreadsheet) == [(2, 'a "big"\ncat'), (4, "x\ty")]
-    assert prompts(batch('prompt\tid\n"all"\t1\n', "shots.tsv")) == [(2, "all")]
-    assert prompts(batch('prompt\tid\n"one\ntwo"\t1\n', "shots.tsv")) == [(2, "one\ntwo")]
-
-
-def test_prompts_in_a_text_file_of_one_column_may_contain_commas(batch):
-    assert prompts(batch("prompt\na red, round thing\n", "shots.txt")) == [(2, "a red, round thing")]
-
-
-def test_an_encoding_and_a_delimiter_can_be_declared(batch):
-    read = batch("prompt~id\ncafé, fort~1\n".encode("cp1252"), encoding="cp1252", delimiter="~")
-    assert prompts(read) == [(2, "café, fort")]
-
-
-@pytest.mark.parametrize("written", ["utf-8-sig", "utf-16", "utf-32"])
-@pytest.mark.parametrize("declared", [None, "utf-8", "cp1252", "utf-16-le", "utf-16-be", "utf-32"])
-def test_a_byte_order_mark_overrides_the_config(batch, written, declared):
-    read = batch("prompt,id\ncafé,1\n".encode(written), encoding=declared)
-    assert prompts(read) == [(2, "café")]
-
-
-def packed(content: bytes, ending: str) -> bytes:
-    if ending.endswith(".zst"):
-        return zstd.compress(content)
-    return gzip.compress(content) if ending.endswith(".gz") else content
-
-
-@pytest.mark.parametrize("ending", [".csv", ".csv.gz", ".csv.zst"])
-def test_compressed_files_are_read_like_uncompressed_ones(tmp_path, ending):
-    text = 'prompt,id\r\n"one\r\ntwo",1\r\n\r\nthree,2\r\nfour,2\r\n'
-    path = tmp_path / f"shots{ending}"
-    path.write_bytes(packed(text.encode(), ending))
-    packed_batch = read_batch(settings(path))
-    assert prompts(packed_batch) == [(2, "one\ntwo"), (5, "three")]
-    assert places(packed_batch) == [(6, "id", "line 5 has this id already")]
-
-
-def tables(path: Path, **given: Any) -> tuple[list[tuple[Any, ...]], list[int]]:
-    """Lines and cells of the rows, and the lines of the ragged ones."""
-    declared = {"delimiter": None, "encoding": None, "expected": ()} | given
-    found = list(delimited.read_tables(path, path.name, **declared))
-    rows = [row for each in found for row in each.cells.select(each.lines.alias("line"), pl.all()).rows()]
-    return rows, [line for each in found for line, _, _ in each.ragged]
-
-
-def reference(text: str, delimiter: str) -> tuple[list[tuple[Any, ...]], list[int]] | None:
-    """The same, by `csv` alone; None where the quoting is broken."""
-    reader = csv.reader(io.StringIO(text, newline="\n"), delimiter=delimiter, strict=True)
-    rows, ragged, begins = [], [], 1
-    try:
-        width = len(next(reader))
-        while True:
-            begins = reader.line_num + 1
-            cells = next(reader, None)
-            if cells is None:
-                return rows, ragged
-            if len(cells) == width and any(cells) and (width > 1 or cells[0].strip()):
-                rows.append((begins, *cells))
-            elif len(cells) != width and (len(cells) > 1 or (cells and cells[0].strip())):
-                ragged.append(begins)
-    except csv.Error:
-        return None
-
-
-BLOCKS = [1, 10, 1 << 22]
-
-
-@given(
-    st.lists(
-        st.lists(st.text('ab",;|\t\n ', max_size=6), min_size=3, max_size=3) | st.just([]),
-        min_size=1,
-        max_size=8,
-    ),
-    st.sampled_from([",", ";", "|"]),
-    st.sampled_from(["\n", "\r\n"]),
-    st.sampled_from(BLOCKS),
-)
-@quick(max_examples=100, deadline=None)
-def test_what_csv_writes_is_read_back_with_its_lines(tmp_path_factory, rows, delimiter, ends, block):
-    text = io.StringIO()
-    writer = csv.writer(text, delimiter=delimiter, lineterminator="\n")
-    writer.writerow("xyz")
-    expected = []
-    for row in rows:
-        line = text.getvalue().count("\n") + 1
-        writer.writerow(row)
-        if any(row):
-            expected.append((line, *row))
-    path = tmp_path_factory.mktemp("dialect") / "x.csv"
-    path.write_bytes(text.getvalue().replace("\n", ends).encode())
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(delimited, "_BLOCK", block)
-        assert tables(path, delimiter=delimiter) == (expected, [])
-
-
-PIECES = [
-    " ",
-    "a",
-    "\u00e9 ",
-    "\ufeff",
-    "#",
-    "\\",
-    "\0",
-    '"',
-    '""',
-    ",",
-    ",",
-    "\n",
-    "\n",
-    '"a,\n"',
-    ',"b",',
-    '\n"',
-]
-
-
-@given(
-    st.lists(st.sampled_from(PIECES), max_size=30).map("".join),
-    st.sampled_from(["x\n", "x,y\n", 'x,"y\nz",\n']),
-    st.sampled_from(BLOCKS),
-)
-@quick(max_examples=200, deadline=None)
-def test_any_text_is_read_as_csv_reads_it(tmp_path_factory, text, header, block):
-    path = tmp_path_factory.mktemp("text") / "x.csv"
-    path.write_bytes((header + text).encode())
-    expected = reference(header + text, ",")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(delimited, "_BLOCK", block)
-        if expected is None:
-            with pytest.raises(InputError, match="broken quoting"):
-                tables(path, delimiter=",", quote='"')
-        else:
-            rows, ragged = expected
-            nameless = 3 if header.count(",") == 2 else None
-            found = tables(path, delimiter=",", quote='"')
-            assert found == ([row[:nameless] for row in rows], ragged)
-
-
-def test_csv_parses_only_the_blocks_that_are_not_regular(tmp_path, monkeypatch):
-    lines = [f'{at},"one, ""two""\nthree {at}",x\n' for at in range(3000)]
-    slow = []
-    real = delimited._parse_any
-
-    def counted(*given: Any) -> Any:
-        table, last = real(*given)
-        slow.append(table.cells.height)
-        return table, last
-
-    monkeypatch.setattr(delimited, "_BLOCK", 10_000)
-    monkeypatch.setattr(delimited, "_parse_any", counted)
-    path = tmp_path / "x.csv"
-    path.write_text("id,prompt,c\n" + "".join(lines))
-    rows, _ = tables(path)
-    assert rows[2999] == (2 + 2 * 2999, "2999", 'one, "two"\nthree 2999', "x")
-    assert slow == []
-    lines[1500] = '1500,5" nail\n'
-    path.write_text("id,prompt,c\n" + "".join(lines))
-    rows, ragged = tables(path)
-    assert ragged == [2 + 2 * 1500]
-    assert rows[2998] == (2 + 2 * 2999 - 1, "2999", 'one, "two"\nthree 2999', "x")
-    assert 0 < sum(slow) < 1000
 
 
 @pytest.mark.parametrize(
@@ -505,15 +219,15 @@ def test_a_template_column_must_be_text_or_numbers(tmp_path, kind):
         read_batch(settings(tmp_path / "shots.parquet", template="a {a}"))
 
 
-def test_a_template_with_a_missing_column_lists_the_columns_of_the_file(refusal):
-    said = refusal("a,b\n1,2\n", template="{a} of {c}")
+def test_a_template_with_a_missing_column_lists_the_columns_of_the_file(error_of):
+    said = error_of("a,b\n1,2\n", template="{a} of {c}")
     assert said.endswith("line 1: there is no column 'c'; the columns are a, b")
 
 
-def test_a_missing_column_is_an_error_that_lists_the_columns_of_the_file(refusal, batch):
-    assert refusal("text,b\n1,2\n").endswith("there is no column 'prompt'; the columns are text, b")
-    assert "no column 'secs'" in refusal("prompt\nx\n", columns={"duration": "secs"})
-    assert "no column 'model'" in refusal("prompt\nx\n", defaults={})
+def test_a_missing_column_is_an_error_that_lists_the_columns_of_the_file(error_of, batch):
+    assert error_of("text,b\n1,2\n").endswith("there is no column 'prompt'; the columns are text, b")
+    assert "no column 'secs'" in error_of("prompt\nx\n", columns={"duration": "secs"})
+    assert "no column 'model'" in error_of("prompt\nx\n", defaults={})
     assert batch("prompt\nx\n", defaults={}, matrix={"model": ["a", "b"]}).rows.height == 1
 
 
@@ -536,8 +250,8 @@ def test_a_missing_column_is_an_error_that_lists_the_columns_of_the_file(refusal
         (b"PAR1, or not", "shots.parquet", "cannot be read as Parquet"),
     ],
 )
-def test_a_file_that_cannot_be_read_is_named_with_its_line(refusal, tmp_path, content, name, says):
-    said = refusal(content, name)
+def test_a_file_that_cannot_be_read_is_named_with_its_line(error_of, tmp_path, content, name, says):
+    said = error_of(content, name)
     assert says in said
     assert said.startswith(str(tmp_path / name))
 
@@ -551,74 +265,11 @@ def test_the_error_of_the_first_file_is_raised_although_files_are_read_ahead(tmp
         read_batch(settings(tmp_path / "*.csv", columns={"prompt": "id"}))
 
 
-def test_a_path_that_is_not_a_file_says_why(tmp_path):
-    (tmp_path / "shots").mkdir()
-    (tmp_path / "loop").symlink_to("loop")
-    for path, says in [
-        ("shots", "shots: is a folder"),
-        ("none.csv", "none.csv: there is no such file"),
-        ("none-*.csv", "none-*.csv: no file matches"),
-        ("sho?s", "sho?s: no file matches"),
-        ("x" * 300 + ".csv", "cannot be read: File name too long"),
-        ("loop", "cannot be read: Too many levels"),
-        ("a\0b", "is not a file name"),
-    ]:
-        with pytest.raises(InputError) as caught:
-            read_batch(settings(tmp_path / path))
-        assert says in caught.value.message
-        assert (f"{tmp_path / 'shots/*.csv'}." in caught.value.hint) == (path == "shots")
-
-
-@pytest.mark.skipif(os.geteuid() == 0, reason="root has access to everything")
-def test_a_file_in_a_folder_without_access_is_named(tmp_path):
-    (tmp_path / "closed").mkdir(mode=0)
-    with pytest.raises(InputError, match=r"closed/x\.csv: cannot be read: Permission denied"):
-        read_batch(settings(tmp_path / "closed/x.csv"))
-
-
-@pytest.mark.parametrize("ending", [".gz", ".zst"])
-def test_a_compressed_file_may_have_any_encoding(tmp_path, ending):
-    path = tmp_path / f"shots.csv{ending}"
-    path.write_bytes(packed("id,prompt\n1,café\n2,thé\n".encode("cp1252"), ending))
-    assert prompts(read_batch(settings(path, encoding="cp1252"))) == [(2, "café"), (3, "thé")]
-    with pytest.raises(InputError, match=re.escape(f"{path}, line 2: is not UTF-8 (byte 0xE9)")):
-        read_batch(settings(path))
-    path.write_bytes(path.read_bytes()[:-3])
-    with pytest.raises(InputError, match="cannot be decompressed"):
-        read_batch(settings(path, encoding="cp1252"))
-
-
-def test_an_encoding_that_does_not_fit_is_named(refusal):
-    assert "is not utf-16 text" in refusal("prompt\nx\n", encoding="utf-16")
-
-
 def test_files_with_incompatible_column_types_are_an_error(tmp_path):
     for at, value in enumerate(["x", [1]]):
         pl.DataFrame({"prompt": ["p"], "note": [value]}).write_parquet(tmp_path / f"{at}.parquet")
     with pytest.raises(InputError, match="a column has different types in different files"):
         read_batch(settings(tmp_path / "*.parquet"))
-
-
-def test_a_missing_file_is_named(tmp_path):
-    for path in (tmp_path / "none.csv", tmp_path / "none-*.csv"):
-        with pytest.raises(InputError, match=r"no such file|no file matches") as caught:
-            read_batch(settings(path))
-        assert str(path) in caught.value.message
-
-
-def test_several_files_are_read_in_the_order_of_their_names(tmp_path):
-    (tmp_path / "b.csv").write_text("prompt,id,note\nthird,3,\nagain,1,n\n,4,\n")
-    (tmp_path / "a.tsv").write_text("id\tprompt\tsize\n1\tfirst\t9\n2\tsecond\n")
-    (tmp_path / "c.md").write_text("not a batch")
-    found = read_batch(settings(tmp_path / "[ab].?sv"))
-    assert prompts(found) == [(2, "first"), (2, "third")]
-    assert found.rows["carried"].to_list() == [{"size": "9", "note": None}, {"size": None, "note": ""}]
-    assert [(line, reason.split(str(tmp_path))[0]) for line, _, _, reason in found.rejects.rows()] == [
-        (3, "the line has 2 cells, and the header has 3 (in "),
-        (3, "line 2 of "),
-        (4, "the prompt is empty (in "),
-    ]
-    assert found.total == 5
 
 
 def test_parquet_is_read_with_its_types(tmp_path):
@@ -684,67 +335,6 @@ def test_a_nested_column_as_prompt_is_an_error(tmp_path):
             read_batch(settings(tmp_path / "shots.parquet"))
 
 
-@pytest.fixture
-def bucket(s3: servers.Server, monkeypatch: pytest.MonkeyPatch) -> servers.Server:
-    """The server, found by the standard environment variables."""
-    for variable, value in s3.environment("reader").items():
-        monkeypatch.setenv(variable, value)
-    return s3
-
-
-def put(server: servers.Server, key: str, content: bytes) -> str:
-    server.client().put_object(Bucket=server.bucket, Key=key, Body=content)
-    return f"s3://{server.bucket}/{key}"
-
-
-def test_batch_files_are_read_from_s3(bucket, tmp_path):
-    put(bucket, "in/b.csv.gz", gzip.compress(b"id,prompt\n3,z\n"))
-    url = put(bucket, "in/a.csv", b"id,prompt\n1,x\n2,\n")
-    put(bucket, "in/deeper/c.csv", b"id,prompt\n4,w\n")
-    pl.DataFrame({"prompt": ["p"]}).write_parquet(tmp_path / "p.parquet")
-    parquet = put(bucket, "in/p.parquet", (tmp_path / "p.parquet").read_bytes())
-    assert prompts(read_batch(settings(url))) == [(2, "x")]
-    assert prompts(read_batch(settings(parquet))) == [(1, "p")]
-    found = read_batch(settings(f"s3://{bucket.bucket}/in/*.csv*"))
-    assert found.rows["row_id"].to_list() == ["1", "3"]
-    assert found.rejects["reason"].to_list() == [f"the prompt is empty (in {url})"]
-
-
-def test_the_endpoint_of_s3_may_come_from_the_config(bucket, monkeypatch):
-    url = put(bucket, "one.csv", b"prompt\nx\n")
-    monkeypatch.delenv("AWS_ENDPOINT_URL")
-    given = settings(url)
-    storage = given.storage.model_copy(update={"endpoint_url": bucket.endpoint_url})
-    assert prompts(read_batch(given.model_copy(update={"storage": storage}))) == [(2, "x")]
-
-
-def test_an_object_that_cannot_be_read_is_named(bucket, monkeypatch):
-    for url, says in [
-        (f"s3://{bucket.bucket}/none.csv", "there is no such object"),
-        (f"s3://{bucket.bucket}/none-*.csv", "no file matches"),
-        ("s3://nobody/none.csv", "there is no such bucket (NoSuchBucket)"),
-        ("s3://nobod?/none.csv", "S3 "),
-        ("s3://nobody", "must look like s3://bucket/key"),
-    ]:
-        with pytest.raises(InputError) as caught:
-            read_batch(settings(url))
-        assert caught.value.message.startswith(url)
-        assert says in caught.value.message
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "wrong")
-    with pytest.raises(InputError, match="S3 refused the request"):
-        read_batch(settings(f"s3://{bucket.bucket}/none.csv"))
-
-
-def test_reference_images_are_read_from_s3(bucket):
-    content = b"\x89PNG\r\n\x1a\n" + b"p" * 100
-    url = put(bucket, "look.png", content)
-    assert isinstance(references.examine(url), references.RequestImage)
-    assert sources.read_file(url, 200) == content
-    assert "there is no such object" in str(references.examine(url + "x"))
-    with pytest.raises(InputError, match="has 108 bytes; at most 100 are allowed"):
-        sources.read_file(url, 100)
-
-
 @pytest.mark.skipif(not PARTI.exists(), reason="PartiPrompts.tsv is not part of the project")
 def test_a_real_batch_file_is_read_whole():
     found = read_batch(settings(PARTI, columns={"prompt": "Prompt"}))
@@ -756,3 +346,50 @@ def test_a_real_batch_file_is_read_whole():
         "Challenge": "Basic",
         "Note": "Biology-inspired concepts with multiple meanings",
     }
+
+
+def calls_to_read(path: Path, columns: int) -> int:
+    """How many Python functions are called, in all threads, to read one row of so many columns."""
+    names = ["prompt", *(f"c{n}" for n in range(columns))]
+    pl.DataFrame({name: ["x"] for name in names}).write_csv(path)
+    calls = 0
+
+    def count(_frame: Any, event: str, _argument: Any) -> None:
+        nonlocal calls
+        calls += event.endswith("call")
+
+    threading.setprofile(count)
+    sys.setprofile(count)
+    try:
+        assert read_batch(settings(path)).rows.height == 1
+    finally:
+        sys.setprofile(None)
+        threading.setprofile(None)
+    return calls
+
+
+def test_the_work_to_read_a_file_grows_with_its_columns_and_not_with_their_square(tmp_path):
+    path = tmp_path / "wide.csv"
+    calls_to_read(path, 10)  # imports, and caches
+    assert calls_to_read(path, 1600) < 5 * calls_to_read(path, 400)
+
+
+def test_rejects_as_csv_contain_no_formula_that_a_spreadsheet_would_run():
+    formulas = ['=HYPERLINK("http://x","y")', "+1+1", "-2+3", "@SUM(A1)", "\t=1", "\r=1"]
+    texts = ["a=b", "-1", "+5", "-1.5", "+", "", "'=1"]
+    table = pl.DataFrame(
+        {"line": range(13), "column": ["=c", *["duration"] * 12], "value": formulas + texts}
+    ).with_columns(reason=pl.lit("is wrong"))
+    found = list(csv.DictReader(io.StringIO(rejects_csv(table).decode(), newline="")))
+    assert [row["value"] for row in found] == [
+        *(f"'{formula}" for formula in formulas),
+        "a=b",
+        "-1",
+        "+5",
+        "-1.5",
+        "'+",
+        "",
+        "'=1",
+    ]
+    assert [row["column"] for row in found[:2]] == ["'=c", "duration"]
+    assert [row["line"] for row in found[:2]] == ["0", "1"]

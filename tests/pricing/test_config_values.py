@@ -11,7 +11,7 @@ from callsheet.batches.read import read_batch
 from callsheet.config.load import load
 from callsheet.errors import ConfigError
 from callsheet.pricing.plan import Plan, make_plan
-from tests.pricing.test_plan import CATALOGUE, PNG
+from tests.pricing.plans import CATALOGUE, PNG
 
 NOW = datetime(2026, 5, 1, 12, tzinfo=UTC)
 

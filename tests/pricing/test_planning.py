@@ -7,7 +7,7 @@ import pytest
 from callsheet.config.settings import Settings
 from callsheet.errors import StorageError
 from callsheet.pricing.planning import last_plan, plan_path, work_folder
-from tests.pricing.test_plan import Maker
+from tests.pricing.plans import Maker
 
 
 @pytest.fixture

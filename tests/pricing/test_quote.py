@@ -19,7 +19,7 @@ from callsheet.ledger.policy import Policy
 from callsheet.pricing.plan import Plan, make_plan
 from callsheet.pricing.quote import Quote, make
 from callsheet.records import Catalogue, Generation, Usage
-from tests.pricing.test_plan import CATALOGUE, Maker
+from tests.pricing.plans import CATALOGUE, Maker
 
 NOON = datetime(2026, 5, 1, 12, tzinfo=UTC)
 MIXED = """\

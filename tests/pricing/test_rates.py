@@ -1,4 +1,4 @@
-"""Pricing: exact, by the interface's rules alone, and a reason that a person can act on."""
+"""Prices: exact, by the interface's rules only, and a reason for every rejected row."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ def rate(resolution: str, sound: str, unit: str, price: str) -> dict[str, str]:
     return {"resolution": resolution, "sound": sound, "billable_unit": unit, "unit_price": price}
 
 
-def model(name: str, kind: str, rates: list[dict[str, str]], **fields: Any) -> Model:
+def model(name: str, model_type: str, rates: list[dict[str, str]], **fields: Any) -> Model:
     pricing = {"currency": fields.pop("currency", "USD"), "rates": rates}
-    return Model.model_validate({"id": name, "type": kind, "pricing": pricing, **fields})
+    return Model.model_validate({"id": name, "type": model_type, "pricing": pricing, **fields})
 
 
 STILL = model(
@@ -49,55 +49,57 @@ MUTE = model("mute-1", "video", [], supported_durations=[4], supported_resolutio
 CATALOGUE = {each.id: each for each in (STILL, REEL, MUTE)}
 
 
-def sold(asked: Combination, **more: Any) -> Offer:
-    found = offer(asked, CATALOGUE, **more)
-    assert isinstance(found, Offer), found
-    return found
+def offered_for(wanted: Combination, **more: Any) -> Offer:
+    offered = offer(wanted, CATALOGUE, **more)
+    assert isinstance(offered, Offer), offered
+    return offered
 
 
-def refused(name: str, **asked: Any) -> tuple[str, str]:
-    found = offer(Combination(name, **asked), CATALOGUE)
-    assert isinstance(found, Reject), found
-    return found.column, found.reason
+def rejected(name: str, **wanted: Any) -> tuple[str, str]:
+    offered = offer(Combination(name, **wanted), CATALOGUE)
+    assert isinstance(offered, Reject), offered
+    return offered.column, offered.reason
 
 
-def test_what_an_image_leaves_open_is_the_model_s_first_entry():
-    found = sold(Combination("still-1"))
-    assert found.parameters == {
+def test_an_image_s_missing_parameters_are_the_model_s_first_entries():
+    offered = offered_for(Combination("still-1"))
+    assert offered.parameters == {
         "model": "still-1",
         "aspect_ratio": "1:1",
         "resolution": "2K",
         "output_format": "jpeg",
     }
-    assert found.price is not None
-    assert (found.price.total, found.price.billable_unit, found.price.quantity) == (
+    assert offered.price is not None
+    assert (offered.price.total, offered.price.billable_unit, offered.price.quantity) == (
         Decimal("0.0815"),
         "image",
         1,
     )
 
 
-def test_what_a_video_leaves_open_is_the_model_s_first_entry_and_silence():
-    found = sold(Combination("reel-1"))
-    assert found.parameters == {
+def test_a_video_s_missing_parameters_are_the_model_s_first_entries_and_no_sound():
+    offered = offered_for(Combination("reel-1"))
+    assert offered.parameters == {
         "model": "reel-1",
         "aspect_ratio": "16:9",
         "resolution": "720p",
         "duration": 5,
         "sound": False,
     }
-    assert found.price is not None
-    assert found.price.total == Decimal("0.2500")
+    assert offered.price is not None
+    assert offered.price.total == Decimal("0.2500")
 
 
-def test_the_config_s_defaults_apply_to_the_kind_that_takes_them_and_come_after_the_row():
+def test_defaults_apply_to_the_type_that_takes_them_unless_the_row_has_a_value():
     defaults = Defaults(output_format="png", duration=10, sound=True)
-    assert sold(Combination("still-1"), defaults=defaults).parameters["output_format"] == "png"
+    assert offered_for(Combination("still-1"), defaults=defaults).parameters["output_format"] == "png"
     assert (
-        sold(Combination("still-1", output_format="webp"), defaults=defaults).parameters["output_format"]
+        offered_for(Combination("still-1", output_format="webp"), defaults=defaults).parameters[
+            "output_format"
+        ]
         == "webp"
     )
-    video = sold(Combination("reel-1", sound=False), defaults=defaults).parameters
+    video = offered_for(Combination("reel-1", sound=False), defaults=defaults).parameters
     assert (video["duration"], video["sound"]) == (10, False)
     assert "output_format" not in video
 
@@ -113,16 +115,16 @@ def test_the_config_s_defaults_apply_to_the_kind_that_takes_them_and_come_after_
         ("360p", False, "0.0100"),
     ],
 )
-def test_a_rate_matches_what_is_sent_and_then_not_applicable(resolution, sound, unit_price):
-    price = sold(Combination("reel-1", resolution=resolution, sound=sound, duration=10)).price
+def test_the_rate_for_what_is_sent_comes_before_not_applicable(resolution, sound, unit_price):
+    price = offered_for(Combination("reel-1", resolution=resolution, sound=sound, duration=10)).price
     assert price is not None
     assert price.total == Decimal(unit_price) * 10
 
 
 @pytest.mark.parametrize(
-    ("rates", "currency", "says"),
+    ("rates", "currency", "expected"),
     [
-        ([], "USD", "has no rates in the catalogue, and that does not mean free"),
+        ([], "USD", "has no rates in the catalogue, which does not mean that it is free"),
         ([rate("4K", "not_applicable", "image", "1")], "EUR", "is priced in EUR"),
         (
             [rate("1K", "not_applicable", "image", "1")],
@@ -136,8 +138,12 @@ def test_a_rate_matches_what_is_sent_and_then_not_applicable(resolution, sound, 
         ),
         ([rate("4K", "not_applicable", "megapixel", "1")], "USD", "is billed by megapixel"),
         ([rate("4K", "not_applicable", "video_second", "1")], "USD", "is billed by video_second"),
-        ([rate("4K", "not_applicable", "image", "1.0000001")], "USD", "no amount of money to six decimals"),
-        ([rate("4K", "not_applicable", "image", "-1")], "USD", "no amount of money"),
+        (
+            [rate("4K", "not_applicable", "image", "1.0000001")],
+            "USD",
+            "expected an amount of at least 0 with at most six decimals",
+        ),
+        ([rate("4K", "not_applicable", "image", "-1")], "USD", "expected an amount of at least 0"),
         (
             [rate("4K", "not_applicable", "image", "1"), rate("4K", "not_applicable", "image", "2")],
             "USD",
@@ -145,17 +151,17 @@ def test_a_rate_matches_what_is_sent_and_then_not_applicable(resolution, sound, 
         ),
     ],
 )
-def test_what_has_no_certain_price_is_unpriced_and_says_why(rates, currency, says):
+def test_a_request_without_a_certain_price_is_unpriced_with_a_reason(rates, currency, expected):
     odd = model("odd", "image", rates, currency=currency, supported_resolutions=["4K"])
-    found = offer(Combination("odd"), {"odd": odd})
-    assert isinstance(found, Offer)
-    assert found.price is None
-    assert says in found.unpriced
+    offered = offer(Combination("odd"), {"odd": odd})
+    assert isinstance(offered, Offer)
+    assert offered.price is None
+    assert expected in offered.unpriced
 
 
-def test_sound_without_a_rate_of_its_own_is_never_guessed_from_silence():
-    found = sold(Combination("reel-1", resolution="360p", sound=True))
-    assert (found.price, found.unpriced) == (
+def test_the_price_of_sound_is_not_guessed_from_the_price_without_sound():
+    offered = offered_for(Combination("reel-1", resolution="360p", sound=True))
+    assert (offered.price, offered.unpriced) == (
         None,
         "reel-1 has no rate for resolution 360p and sound sound_on",
     )
@@ -165,16 +171,16 @@ def test_the_same_rate_twice_is_one_rate():
     twice = model(
         "m", "image", [rate("1K", "not_applicable", "image", "0.5")] * 2, supported_resolutions=["1K"]
     )
-    found = offer(Combination("m"), {"m": twice})
-    assert isinstance(found, Offer)
-    assert found.price is not None
+    offered = offer(Combination("m"), {"m": twice})
+    assert isinstance(offered, Offer)
+    assert offered.price is not None
 
 
 @pytest.mark.parametrize(
-    ("name", "asked", "column", "reason"),
+    ("name", "wanted", "column", "reason"),
     [
         ("stil-1", {}, "model", "the service has no model stil-1; did you mean still-1?"),
-        ("xyzzy", {}, "model", "the service has no model xyzzy; there are still-1, reel-1, mute-1"),
+        ("xyzzy", {}, "model", "the service has no model xyzzy; it has still-1, reel-1, mute-1"),
         ("reel-1", {"duration": 7}, "duration", "duration 7 is not offered by reel-1; it offers 5, 10"),
         (
             "reel-1",
@@ -194,12 +200,12 @@ def test_the_same_rate_twice_is_one_rate():
             "aspect_ratio",
             "aspect_ratio 1:1 is not offered by mute-1; it takes no aspect_ratio",
         ),
-        ("mute-1", {"sound": True}, "sound", "mute-1 makes no sound"),
+        ("mute-1", {"sound": True}, "sound", "mute-1 makes videos without sound"),
         (
             "still-1",
             {"output_format": "gif"},
             "output_format",
-            "gif is no output format; there are jpeg, png, webp",
+            "gif is not an output format; expected jpeg, png, webp",
         ),
         ("still-1", {"duration": 5}, "duration", "duration is for videos, and still-1 makes images"),
         ("still-1", {"sound": False}, "sound", "sound is for videos, and still-1 makes images"),
@@ -211,12 +217,12 @@ def test_the_same_rate_twice_is_one_rate():
         ),
     ],
 )
-def test_what_the_service_would_refuse_is_refused_with_column_and_reason(name, asked, column, reason):
-    assert refused(name, **asked) == (column, reason)
+def test_what_the_service_would_refuse_is_rejected_with_column_and_reason(name, wanted, column, reason):
+    assert rejected(name, **wanted) == (column, reason)
 
 
 @pytest.mark.parametrize(
-    ("name", "images", "column", "says"),
+    ("name", "images", "column", "expected"),
     [
         (
             "still-1",
@@ -237,29 +243,34 @@ def test_what_the_service_would_refuse_is_refused_with_column_and_reason(name, a
             "images",
             "reel-1 takes no poster; it takes first_frame, last_frame",
         ),
-        ("reel-1", [(None, "images")], "images", "an image for a video needs a role; there are first_frame"),
+        ("reel-1", [(None, "images")], "images", "an image for a video needs a role; expected first_frame"),
         ("reel-1", [("last_frame", "l")], "l", "a last_frame needs a first_frame"),
-        ("reel-1", [("first_frame", "f"), ("reference_image", "r")], "r", "a reference_image cannot go with"),
+        (
+            "reel-1",
+            [("first_frame", "f"), ("reference_image", "r")],
+            "r",
+            "a reference_image cannot be combined with",
+        ),
         ("reel-1", [("first_frame", "f")] * 2, "f", "reel-1 takes at most 1 first_frame; 2 are given"),
         ("reel-1", [("reference_image", "r")] * 21, "r", "21 images are given; a request takes at most 20"),
     ],
 )
-def test_images_keep_the_rules_of_roles_and_counts(name, images, column, says):
-    found = refused(name, images=tuple(images))
-    assert found[0] == column
-    assert says in found[1]
+def test_images_against_the_rules_of_roles_and_counts_are_rejected(name, images, column, expected):
+    offered = rejected(name, images=tuple(images))
+    assert offered[0] == column
+    assert expected in offered[1]
 
 
-def test_images_that_keep_the_rules_are_taken():
-    assert sold(Combination("still-1", images=((None, "images"),))).price
-    assert sold(Combination("reel-1", images=(("first_frame", "f"), ("last_frame", "l")))).price
-    assert sold(Combination("reel-1", images=(("reference_image", "r"),) * 3)).price
+def test_images_within_the_rules_are_priced():
+    assert offered_for(Combination("still-1", images=((None, "images"),))).price
+    assert offered_for(Combination("reel-1", images=(("first_frame", "f"), ("last_frame", "l")))).price
+    assert offered_for(Combination("reel-1", images=(("reference_image", "r"),) * 3)).price
 
 
-def test_a_model_of_a_new_type_is_refused():
+def test_a_model_of_an_unknown_type_is_rejected():
     choir = model("choir-1", "audio", [])
-    found = offer(Combination("choir-1"), {"choir-1": choir})
-    assert found == Reject("model", "choir-1", "choir-1 makes audio, which cannot be bought in a batch")
+    offered = offer(Combination("choir-1"), {"choir-1": choir})
+    assert offered == Reject("model", "choir-1", "choir-1 makes audio, which cannot be bought in a batch")
 
 
 RESOLUTIONS = ["480p", "720p", "1K"]
@@ -275,12 +286,12 @@ rates = st.builds(
     prices,
 )
 models = st.builds(
-    lambda kind, rates, durations, ratios, resolutions, sound, currency: model(
+    lambda model_type, rates, durations, ratios, resolutions, sound, currency: model(
         "m",
-        kind,
+        model_type,
         rates,
         currency=currency,
-        supported_durations=durations if kind == "video" else [],
+        supported_durations=durations if model_type == "video" else [],
         supported_aspect_ratios=ratios,
         supported_resolutions=resolutions,
         supports_sound=sound,
@@ -304,27 +315,27 @@ combinations = st.builds(
 )
 
 
-def obvious(asked: Combination, catalogue: dict[str, Model]) -> Decimal | str:
-    """The price, 'refused' or 'unpriced', read off the interface one sentence after another."""
-    if asked.model not in catalogue:
-        return "refused"
-    m = catalogue[asked.model]
-    if asked.aspect_ratio is not None and asked.aspect_ratio not in m.supported_aspect_ratios:
-        return "refused"
-    if asked.resolution is not None and asked.resolution not in m.supported_resolutions:
-        return "refused"
-    resolution = asked.resolution or m.supported_resolutions[0]
+def reference_price(wanted: Combination, catalogue: dict[str, Model]) -> Decimal | str:
+    """The price, 'rejected' or 'unpriced': the sentences of INTERFACE 2.10, one after another."""
+    if wanted.model not in catalogue:
+        return "rejected"
+    m = catalogue[wanted.model]
+    if wanted.aspect_ratio is not None and wanted.aspect_ratio not in m.supported_aspect_ratios:
+        return "rejected"
+    if wanted.resolution is not None and wanted.resolution not in m.supported_resolutions:
+        return "rejected"
+    resolution = wanted.resolution or m.supported_resolutions[0]
     if m.type == "image":
-        if asked.duration is not None or asked.sound is not None or asked.output_format == "bmp":
-            return "refused"
+        if wanted.duration is not None or wanted.sound is not None or wanted.output_format == "bmp":
+            return "rejected"
         order, unit, quantity = ["not_applicable"], "image", 1
     else:
-        if asked.output_format is not None or (asked.sound and not m.supports_sound):
-            return "refused"
-        if asked.duration is not None and asked.duration not in m.supported_durations:
-            return "refused"
-        order = ["sound_on" if asked.sound else "sound_off", "not_applicable"]
-        unit, quantity = "video_second", asked.duration or m.supported_durations[0]
+        if wanted.output_format is not None or (wanted.sound and not m.supports_sound):
+            return "rejected"
+        if wanted.duration is not None and wanted.duration not in m.supported_durations:
+            return "rejected"
+        order = ["sound_on" if wanted.sound else "sound_off", "not_applicable"]
+        unit, quantity = "video_second", wanted.duration or m.supported_durations[0]
     if m.pricing.currency != "USD":
         return "unpriced"
     for sound in order:
@@ -335,10 +346,10 @@ def obvious(asked: Combination, catalogue: dict[str, Model]) -> Decimal | str:
 
 
 @given(models, combinations)
-def test_every_price_is_that_of_the_obvious_reference(m, asked):
-    found = offer(asked, {"m": m})
-    if isinstance(found, Reject):
-        answer: Decimal | str = "refused"
+def test_every_price_equals_that_of_a_simple_reference(m, wanted):
+    offered = offer(wanted, {"m": m})
+    if isinstance(offered, Reject):
+        answer: Decimal | str = "rejected"
     else:
-        answer = found.price.total if found.price else "unpriced"
-    assert answer == obvious(asked, {"m": m})
+        answer = offered.price.total if offered.price else "unpriced"
+    assert answer == reference_price(wanted, {"m": m})

@@ -12,14 +12,17 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import boto3
+from botocore.auth import S3SigV4Auth
+from botocore.awsrequest import AWSRequest
 from botocore.config import Config
+from botocore.credentials import Credentials
 from botocore.exceptions import BotoCoreError, ClientError
 
 from tests.waiting import LONGEST
@@ -36,7 +39,7 @@ _ACCOUNTS = {
 
 @dataclass(frozen=True)
 class Server:
-    """Where it is, and how to get in."""
+    """Its address, and its accounts."""
 
     endpoint_url: str
     bucket: str
@@ -50,8 +53,15 @@ class Server:
             "AWS_ENDPOINT_URL": self.endpoint_url,
         }
 
+    def sign(self, method: str, url: str, headers: Mapping[str, str], body: bytes) -> dict[str, str]:
+        """A request's headers with a new signature, as the account `writer`; see `s3_proxy.Signer`."""
+        key, secret, _ = _ACCOUNTS["writer"]
+        request = AWSRequest(method, url, dict(headers), body)
+        S3SigV4Auth(Credentials(key, secret), "s3", "us-east-1").add_auth(request)
+        return dict(request.headers.items())
+
     def client(self) -> S3Client:
-        """A client that may do everything."""
+        """A client with all rights."""
         key, secret, _ = _ACCOUNTS["writer"]
         return boto3.client(
             "s3",
@@ -83,7 +93,7 @@ def s3(folder: Path, bucket: str = "media") -> Iterator[Server]:
         "s3.localSocket": "s3.sock",
         "s3.port.iceberg": 0,
         "s3.port.lance": 0,
-        "master.telemetry": "false",  # it would report home
+        "master.telemetry": "false",  # otherwise it reports to its makers
         "master.volumeSizeLimitMB": 64,
         "volume.max": 50,
         **{f"{part}.port": port for part, port in ports.items()},
@@ -97,10 +107,10 @@ def s3(folder: Path, bucket: str = "media") -> Iterator[Server]:
         _wait_for_bucket(server, process, folder / "weed.log")
         yield server
     finally:
-        process.kill()  # it takes its time to end politely, and its data is thrown away
+        process.kill()  # a polite end takes long, and the data is not needed
         process.wait()
         for part, port in ports.items():
-            Path(f"/tmp/seaweedfs-{part}-grpc-{port + 10_000}.sock").unlink(missing_ok=True)  # it insists
+            Path(f"/tmp/seaweedfs-{part}-grpc-{port + 10_000}.sock").unlink(missing_ok=True)  # not where told
 
 
 def _wait_for_bucket(server: Server, process: subprocess.Popen[bytes], log: Path) -> None:

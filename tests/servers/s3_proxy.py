@@ -1,16 +1,16 @@
-"""An HTTP proxy in front of a real S3 server, which makes trouble for the media when it is told to.
+"""An HTTP proxy in front of a real S3 server, which can refuse, cut off or change the PUTs of media.
 
-    with s3_proxy(server.endpoint_url) as proxy:
+    with s3_proxy(server.endpoint_url, "/bucket/folder/") as proxy:
         proxy.trouble = refuse(503, "SlowDown")  # proxy.url, proxy.puts
 
-Everything else passes through as it is, the Host header too, so that signatures hold.
+Everything else is forwarded unchanged, the Host header too, so that signatures stay valid.
 """
 
 from __future__ import annotations
 
 import itertools
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from http.client import HTTPConnection
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -19,19 +19,25 @@ from urllib.parse import urlsplit
 
 Answer = tuple[int, dict[str, str], bytes]
 Trouble = Callable[[int, Callable[[], Answer]], Answer | None]
-"""What becomes of one PUT: gets its number, from 1, and what passes it on; None cuts the connection."""
+"""Answers one PUT: gets its number, from 1, and a function that forwards it; None closes the connection."""
+
+Signer = Callable[[str, str, Mapping[str, str], bytes], dict[str, str]]
+"""Gets a request's method, URL, headers and body; returns the headers with a new signature."""
 
 
 class Proxy:
-    """Where it listens, and how many PUTs under `prefix` (`/bucket/folder/`) have come.
+    """The proxy's address, and the number of PUTs under `prefix` (`/bucket/folder/`) so far.
 
     Attributes:
-        trouble: what becomes of these PUTs; None when all is well.
+        trouble: what answers these PUTs; None: the server does.
+        ignores_conditions: signs requests again without `If-None-Match`, so that the server overwrites, like
+            one that does not know this header; None: requests are forwarded unchanged.
     """
 
     def __init__(self, target: str, prefix: str) -> None:
         self.target, self.prefix = urlsplit(target).netloc, prefix
         self.trouble: Trouble | None = None
+        self.ignores_conditions: Signer | None = None
         self.puts = 0
         self._lock = Lock()
         self._port = 0
@@ -43,14 +49,14 @@ class Proxy:
         return f"http://127.0.0.1:{self._port}"
 
     def start(self) -> None:
-        """Listens, on the same port as before."""
+        """Listens, after `stop` on the same port as before."""
         self._server = _Server(("127.0.0.1", self._port), _Handler)
         self._server.proxy = self
         self._port = self._server.server_address[1]
         Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
 
     def stop(self) -> None:
-        """Cannot be reached any more: whoever connects is refused, and what was connected is cut."""
+        """Refuses connections, and closes the open ones."""
         self._server.shutdown()
         self._server.server_close()
         for connection in list(self._open):
@@ -58,26 +64,30 @@ class Proxy:
                 connection.shutdown(socket.SHUT_RDWR)
 
     def answer(self, request: _Handler, body: bytes) -> Answer | None:
-        """What to answer; None cuts the connection."""
+        """The answer to a request; None closes the connection."""
+        headers = dict(request.headers.items())
+        if self.ignores_conditions and headers.pop("If-None-Match", None):
+            url = f"http://{headers['Host']}{request.path}"
+            headers = self.ignores_conditions(request.command, url, headers, body)
 
-        def passed_on() -> Answer:
-            return _forward(self.target, request, body)
+        def forward() -> Answer:
+            return _forward(self.target, request.command, request.path, headers, body)
 
         with self._lock:
             counts = request.command == "PUT" and request.path.startswith(self.prefix)
             self.puts += counts
             number = self.puts
-        return self.trouble(number, passed_on) if counts and self.trouble else passed_on()
+        return self.trouble(number, forward) if counts and self.trouble else forward()
 
 
 def refuse(status: int, code: str, *, after: int = 0, times: int | None = None) -> Trouble:
-    """After so many PUTs, S3's error instead of storing; for ever, or so many times."""
-    error = f"<Error><Code>{code}</Code><Message>Told to say no.</Message></Error>".encode()
+    """Answers PUTs with S3's error `code`: all that follow the first `after`, or only so many `times`."""
+    error = f"<Error><Code>{code}</Code><Message>Refused by the test.</Message></Error>".encode()
     left = iter(itertools.count() if times is None else range(times))
 
-    def trouble(number: int, passed_on: Callable[[], Answer]) -> Answer:
+    def trouble(number: int, forward: Callable[[], Answer]) -> Answer:
         if number <= after or next(left, None) is None:
-            return passed_on()
+            return forward()
         return status, {"Content-Type": "application/xml"}, error
 
     return trouble
@@ -89,7 +99,7 @@ class _Server(ThreadingHTTPServer):
     proxy: Proxy
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """A connection that breaks is what tests are about."""
+        """Silent: tests break connections on purpose."""
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -123,11 +133,11 @@ class _Handler(BaseHTTPRequestHandler):
         """Silent."""
 
 
-def _forward(target: str, request: _Handler, body: bytes) -> Answer:
-    """Sends the request on as it came, and brings the answer."""
+def _forward(target: str, method: str, path: str, headers: Mapping[str, str], body: bytes) -> Answer:
+    """Sends the request to the server, and returns the answer."""
     with closing(HTTPConnection(target)) as connection:
-        connection.putrequest(request.command, request.path, skip_host=True, skip_accept_encoding=True)
-        for name, value in request.headers.items():
+        connection.putrequest(method, path, skip_host=True, skip_accept_encoding=True)
+        for name, value in headers.items():
             if name.lower() not in ("expect", "connection"):
                 connection.putheader(name, value)
         connection.endheaders(body or None)

@@ -10,6 +10,8 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path, PurePosixPath
 
 import pytest
@@ -20,6 +22,7 @@ from callsheet.errors import ConfigError, StorageConflict, StorageError
 from callsheet.storage.names import folded, name, safe_name
 from callsheet.storage.store import Store
 from tests.servers import s3 as servers
+from tests.servers.s3_proxy import s3_proxy
 from tests.servers.sockets import reply, serve, unused_port
 
 
@@ -31,6 +34,11 @@ def spooled(folder: Path, content: bytes = b"media") -> tuple[Path, str]:
 
 def put(store: Store, path: Path, sha256: str, file_name: str = "batch/row-1-0.png") -> str:
     return asyncio.run(store.put(path, file_name, sha256=sha256, mime_type="image/png"))
+
+
+def refuse_links(*_: object) -> None:
+    """What `os.link` does on a disk without hard links."""
+    raise OSError(1, "Operation not permitted")
 
 
 # ---- a folder
@@ -61,7 +69,7 @@ def test_the_same_bytes_again_are_a_success_and_other_bytes_a_conflict(tmp_path:
     store = Store(str(tmp_path / "media"))
     first = put(store, *spooled(tmp_path))
     assert put(store, *spooled(tmp_path)) == first
-    with pytest.raises(StorageConflict, match=r"row-1-0\.png: another file has this name"):
+    with pytest.raises(StorageConflict, match=r"row-1-0\.png: something else has this name"):
         put(store, *spooled(tmp_path, b"other"))
     assert Path(first).read_bytes() == b"media"
     assert [path.name for path in Path(first).parent.iterdir()] == ["row-1-0.png"]
@@ -78,16 +86,14 @@ def test_bytes_that_changed_in_the_spool_are_not_stored(tmp_path: Path) -> None:
 def test_the_partial_file_of_a_killed_run_is_removed(tmp_path: Path) -> None:
     folder = tmp_path / "media/batch"
     folder.mkdir(parents=True)
-    (folder / ".row-1-0.png.part").write_bytes(b"half")
-    put(Store(str(tmp_path / "media")), *spooled(tmp_path))
+    path, sha256 = spooled(tmp_path)
+    (folder / f".row-1-0.png.{sha256[:8]}.part").write_bytes(b"half")
+    put(Store(str(tmp_path / "media")), path, sha256)
     assert [path.name for path in folder.iterdir()] == ["row-1-0.png"]
 
 
 def test_a_disk_without_hard_links_can_be_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*_: object) -> None:
-        raise OSError(1, "Operation not permitted")
-
-    monkeypatch.setattr(os, "link", refuse)
+    monkeypatch.setattr(os, "link", refuse_links)
     test_the_same_bytes_again_are_a_success_and_other_bytes_a_conflict(tmp_path)
 
 
@@ -288,10 +294,11 @@ def test_a_server_that_answers_without_a_checksum_is_asked_for_it(
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "k")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "s")
     path, sha256 = spooled(tmp_path)
-    with serve(reply(200), reply(200, b"", {"X-Amz-Meta-SHA256": sha256})) as server:
+    probe = [reply(200), reply(412), reply(204)]
+    with serve(*probe, reply(200), reply(200, b"", {"X-Amz-Meta-SHA256": sha256})) as server:
         put(Store("s3://b", endpoint_url=server.url), path, sha256)
-    assert [request.split(b" ")[0] for request in server.requests] == [b"PUT", b"HEAD"]
-    with serve(reply(200)) as server, pytest.raises(StorageError, match="has stored other bytes"):
+    assert [request.split(b" ")[0] for request in server.requests[len(probe) :]] == [b"PUT", b"HEAD"]
+    with serve(*probe, reply(200)) as server, pytest.raises(StorageError, match="has stored other bytes"):
         put(Store("s3://b", endpoint_url=server.url), path, sha256)
 
 
@@ -364,3 +371,105 @@ def test_names_that_some_disks_take_for_the_same_have_the_same_folded_form() -> 
     assert folded("Shots/CAFÉ.png") == folded("shots/cafe\u0301.PNG") == "shots/café.png"
     assert folded("STRASSE") == folded("straße")
     assert folded("a.png") != folded("b.png")
+
+
+# ---- a server that ignores If-None-Match
+
+
+@pytest.fixture
+def overwriting(s3: servers.Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """The address of an S3 server that ignores `If-None-Match`, and so overwrites."""
+    with s3_proxy(s3.endpoint_url, "/") as proxy:
+        proxy.ignores_conditions = s3.sign
+        sign_in(monkeypatch, replace(s3, endpoint_url=proxy.url))
+        yield proxy.url
+
+
+@pytest.mark.parametrize("probed", [True, False], ids=["probed", "not probed"])
+def test_no_object_is_overwritten_on_a_server_that_ignores_conditions(
+    s3: servers.Server, overwriting: str, tmp_path: Path, probed: bool
+) -> None:
+    folder = f"overwriting/{probed}"
+    s3.client().put_object(Bucket=s3.bucket, Key=f"{folder}/taken.png", Body=b"not ours")
+    store = Store(f"s3://{s3.bucket}/{folder}")
+    if probed:
+        asyncio.run(store.probe())
+    with pytest.raises(StorageConflict, match="another object has this name"):
+        put(store, *spooled(tmp_path), "taken.png")
+    put(store, *spooled(tmp_path), "free.png")
+    put(store, *spooled(tmp_path), "free.png")
+    with pytest.raises(StorageConflict, match="another object has this name"):
+        put(store, *spooled(tmp_path, b"other"), "free.png")
+
+    keys = [each["Key"] for each in s3.client().list_objects_v2(Bucket=s3.bucket, Prefix=folder)["Contents"]]
+    bodies = {key: s3.client().get_object(Bucket=s3.bucket, Key=key)["Body"].read() for key in keys}
+    assert bodies == {f"{folder}/taken.png": b"not ours", f"{folder}/free.png": b"media"}
+
+
+# ---- names that are taken by something that is not a file
+
+
+def make_taken(path: Path, by: str) -> None:
+    path.parent.mkdir(parents=True)
+    match by:
+        case "a folder":
+            path.mkdir()
+        case "a dangling link":
+            path.symlink_to("nowhere")
+        case "a link to itself":
+            path.symlink_to(path.name)
+        case "a pipe":
+            os.mkfifo(path)
+        case "a device":
+            path.symlink_to("/dev/zero")
+
+
+@pytest.mark.parametrize("hard_links", [True, False], ids=["links", "no links"])
+@pytest.mark.parametrize("by", ["a folder", "a dangling link", "a link to itself", "a pipe", "a device"])
+def test_a_name_is_taken_by_anything_that_has_it(
+    by: str, hard_links: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not hard_links:
+        monkeypatch.setattr(os, "link", refuse_links)
+    store = Store(str(tmp_path / "media"))
+    path = tmp_path / "media/batch/row-1-0.png"
+    make_taken(path, by)
+    with pytest.raises(StorageConflict, match=r"row-1-0\.png: .* has this name"):
+        put(store, *spooled(tmp_path))
+    assert put(store, *spooled(tmp_path), "batch/other.png").endswith("other.png")
+    assert sorted(each.name for each in path.parent.iterdir()) == ["other.png", "row-1-0.png"]
+
+
+def test_a_file_where_a_folder_must_be_is_named(tmp_path: Path) -> None:
+    store = Store(str(tmp_path / "media"))
+    (tmp_path / "media").mkdir()
+    (tmp_path / "media/batch").touch()
+    with pytest.raises(StorageError, match=r"media/batch: cannot be written: it is not a folder") as caught:
+        put(store, *spooled(tmp_path))
+    assert "Move it away" in caught.value.hint
+    with pytest.raises(StorageError, match=r"batch: cannot be written: it is not a folder"):
+        asyncio.run(store.write("batch/report.json", b"{}", "application/json"))
+
+
+def test_stores_that_write_the_same_name_at_once_never_take_each_other_s_file(tmp_path: Path) -> None:
+    """Two ledgers with one storage folder: one of them gets the name, and what is there is complete."""
+    contents = [bytes([n]) * 3_000_000 for n in range(4)]
+    paths = [tmp_path / f"spooled-{n}" for n in range(4)]
+    for path, content in zip(paths, contents, strict=True):
+        path.write_bytes(content)
+    sums = [hashlib.sha256(content).hexdigest() for content in contents]
+    stores = [Store(str(tmp_path / "media")) for _ in contents]
+
+    async def scenario(name: str) -> list[str | BaseException]:
+        puts = (
+            store.put(path, name, sha256=sha256, mime_type="image/png")
+            for store, path, sha256 in zip(stores, paths, sums, strict=True)
+        )
+        return await asyncio.gather(*puts, return_exceptions=True)
+
+    for n in range(10):
+        answers = asyncio.run(scenario(f"{n}.png"))
+        stored = [contents[at] for at, answer in enumerate(answers) if isinstance(answer, str)]
+        assert [(tmp_path / f"media/{n}.png").read_bytes()] == stored, "exactly one is stored"
+        others = [answer for answer in answers if not isinstance(answer, str)]
+        assert all(isinstance(answer, StorageConflict) for answer in others), others

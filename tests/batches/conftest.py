@@ -1,0 +1,59 @@
+"""Batch files in a folder of the test, and what was read from them."""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from callsheet.batches.dialects import zstd
+from callsheet.batches.read import Batch, read_batch
+from callsheet.config.settings import Settings
+from callsheet.errors import CallsheetError, ConfigError, InputError
+
+
+def settings(path: Path | str, **given: Any) -> Settings:
+    return Settings.model_validate(
+        {
+            "batch": "b",
+            "service": {"base_url": "http://127.0.0.1:1"},
+            "input": {"path": str(path), "defaults": {"model": "still-1"}, **given},
+        }
+    )
+
+
+@pytest.fixture
+def batch(tmp_path: Path):
+    def batch(content: str | bytes, name: str = "shots.csv", **given: Any) -> Batch:
+        path = tmp_path / name
+        path.write_bytes(content.encode() if isinstance(content, str) else content)
+        return read_batch(settings(path, **given))
+
+    return batch
+
+
+@pytest.fixture
+def error_of(batch):
+    def error_of(content: str | bytes, name: str = "shots.csv", **given: Any) -> str:
+        with pytest.raises(CallsheetError) as caught:
+            batch(content, name, **given)
+        assert isinstance(caught.value, InputError | ConfigError)
+        return caught.value.message
+
+    return error_of
+
+
+def places(batch: Batch) -> list[tuple[int, str, str]]:
+    return batch.rejects.select("line", "column", "reason").rows()
+
+
+def prompts(batch: Batch) -> list[tuple[int, str]]:
+    return batch.rows.select("line", "prompt").rows()
+
+
+def packed(content: bytes, ending: str) -> bytes:
+    if ending.endswith(".zst"):
+        return zstd.compress(content)
+    return gzip.compress(content) if ending.endswith(".gz") else content

@@ -1,0 +1,274 @@
+"""Text files in every dialect: each cell as `csv` reads it, and each row with its line in the file."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+from hypothesis import given
+from hypothesis import settings as quick
+from hypothesis import strategies as st
+
+from callsheet.batches import delimited
+from callsheet.batches.read import read_batch
+from callsheet.errors import InputError
+from tests.batches.conftest import packed, places, prompts, settings
+
+
+def test_a_line_is_the_file_s_line_also_after_quoted_newlines_and_blank_lines(batch):
+    read = batch(
+        '\n\nprompt,sound\n"one\ntwo\nthree",yes\n\n\nx,no\n"y\n",maybe\nz,\n,\n  \n"",""\nlast,perhaps\n'
+    )
+    assert prompts(read) == [(4, "one\ntwo\nthree"), (9, "x"), (12, "z")]
+    assert read.rejects.select("line", "value").rows() == [(10, "maybe"), (16, "perhaps")]
+    assert read.total == 5
+
+
+def test_ragged_lines_are_rejected_with_their_line(batch):
+    read = batch('prompt,a,b\n"x\n\ny",1,2\none,1\ntwo,1,2,3\nthree,1,2\n')
+    assert prompts(read) == [(2, "x\n\ny"), (7, "three")]
+    assert places(read) == [
+        (5, "", "the line has 2 cells, and the header has 3"),
+        (6, "", "the line has 4 cells, and the header has 3"),
+    ]
+    assert read.total == 4
+
+
+def test_a_surplus_cell_at_the_end_of_the_file_does_not_make_up_for_one_that_is_missing(batch):
+    read = batch("prompt,a,b\none,1,2\ntwo,1\nthree,1,2,")
+    assert prompts(read) == [(2, "one")]
+    assert read.rejects["line"].to_list() == [3, 4]
+
+
+DIALECTS = {
+    "commas": b"prompt,id\nsaid,a\ncaf\xc3\xa9,b\n",
+    "semicolons": b"prompt;id\nsaid;a\ncaf\xc3\xa9;b\n",
+    "tabs": b"prompt\tid\nsaid\ta\ncaf\xc3\xa9\tb\n",
+    "bars": b"prompt|id\nsaid|a\ncaf\xc3\xa9|b\n",
+    "byte order mark": b"\xef\xbb\xbfprompt,id\nsaid,a\ncaf\xc3\xa9,b\n",
+    "crlf": b"prompt,id\r\nsaid,a\r\ncaf\xc3\xa9,b\r\n",
+    "cr": b"prompt,id\rsaid,a\rcaf\xc3\xa9,b\r",
+    "no last line end": b"prompt,id\nsaid,a\ncaf\xc3\xa9,b",
+    "all quoted": b'"prompt","id"\n"said","a"\n"caf\xc3\xa9","b"\n',
+    "utf-16": "prompt\tid\r\nsaid\ta\r\ncafé\tb\r\n".encode("utf-16"),
+    "commas in a header of semicolons": 'prompt;id;"a,b,c,d"\nsaid;a;1\ncafé;b;2\n'.encode(),
+}
+
+
+@pytest.mark.parametrize("name", DIALECTS)
+def test_a_dialect_is_detected(batch, name):
+    read = batch(DIALECTS[name], "shots.txt")
+    assert read.rows.select("row_id", "prompt", "line").rows() == [("a", "said", 2), ("b", "café", 3)]
+
+
+GOLDEN = Path(__file__).parents[1] / "data"
+
+
+FILES = json.loads((GOLDEN / "dialects.json").read_text())
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_files_of_all_dialects_are_read_as_the_same_rows(name):
+    """The same three rows, as spreadsheets, databases and people save them."""
+    found = read_batch(settings(GOLDEN / "dialects" / name, **FILES[name]["input"]))
+    cells = found.rows.with_columns(note=pl.col("carried").struct.field("note").fill_null(""))
+    assert cells.select("row_id", "prompt", "duration", "sound", "note").rows() == [
+        ("a", 'She said, "hi"; then | left', 5, True, "x"),
+        ("b", "café\nau lait", 5, True, ""),
+        ("c", "plain", None, None, "last"),
+    ]
+    assert found.rows["line"].to_list() == FILES[name]["lines"]
+    assert found.rejects["line"].to_list() == ([6] if name.startswith("blank-and-ragged") else [])
+
+
+def test_every_file_in_the_folder_of_dialects_is_tested():
+    assert {each.name for each in (GOLDEN / "dialects").iterdir()} - {".gitattributes"} == set(FILES)
+
+
+def test_quotes_are_read_as_spreadsheets_write_them(batch):
+    read = batch('prompt,id\r\n"a ""big"", red cat\r\nasleep",1\r\n5" nail,2\r\n')
+    assert prompts(read) == [(2, 'a "big", red cat\nasleep'), (4, '5" nail')]
+
+
+def test_a_quote_in_a_file_of_tabs_is_text_where_no_spreadsheet_can_have_written_it(batch):
+    plain = batch('prompt\tid\n"G I G" on a wall\t1\nsay "hi"\t2\n', "shots.tsv")
+    assert prompts(plain) == [(2, '"G I G" on a wall'), (3, 'say "hi"')]
+    melting = batch('prompt\tid\n"Hello, she said\t1\nand\t2\nbye"\t3\n', "shots.tsv")
+    assert prompts(melting) == [(2, '"Hello, she said'), (3, "and"), (4, 'bye"')]
+    spreadsheet = batch('"prompt"\tid\n"a ""big""\ncat"\t1\n"x\ty"\t2\n', "shots.tsv")
+    assert prompts(spreadsheet) == [(2, 'a "big"\ncat'), (4, "x\ty")]
+    assert prompts(batch('prompt\tid\n"all"\t1\n', "shots.tsv")) == [(2, "all")]
+    assert prompts(batch('prompt\tid\n"one\ntwo"\t1\n', "shots.tsv")) == [(2, "one\ntwo")]
+
+
+def test_prompts_in_a_text_file_of_one_column_may_contain_commas(batch):
+    assert prompts(batch("prompt\na red, round thing\n", "shots.txt")) == [(2, "a red, round thing")]
+
+
+def test_an_encoding_and_a_delimiter_can_be_declared(batch):
+    read = batch("prompt~id\ncafé, fort~1\n".encode("cp1252"), encoding="cp1252", delimiter="~")
+    assert prompts(read) == [(2, "café, fort")]
+
+
+@pytest.mark.parametrize("written", ["utf-8-sig", "utf-16", "utf-32"])
+@pytest.mark.parametrize("declared", [None, "utf-8", "cp1252", "utf-16-le", "utf-16-be", "utf-32"])
+def test_a_byte_order_mark_overrides_the_config(batch, written, declared):
+    read = batch("prompt,id\ncafé,1\n".encode(written), encoding=declared)
+    assert prompts(read) == [(2, "café")]
+
+
+@pytest.mark.parametrize("ending", [".csv", ".csv.gz", ".csv.zst"])
+def test_compressed_files_are_read_like_uncompressed_ones(tmp_path, ending):
+    text = 'prompt,id\r\n"one\r\ntwo",1\r\n\r\nthree,2\r\nfour,2\r\n'
+    path = tmp_path / f"shots{ending}"
+    path.write_bytes(packed(text.encode(), ending))
+    packed_batch = read_batch(settings(path))
+    assert prompts(packed_batch) == [(2, "one\ntwo"), (5, "three")]
+    assert places(packed_batch) == [(6, "id", "line 5 has this id already")]
+
+
+def tables(path: Path, **given: Any) -> tuple[list[tuple[Any, ...]], list[int]]:
+    """Lines and cells of the rows, and the lines of the ragged ones."""
+    declared = {"delimiter": None, "encoding": None, "expected": ()} | given
+    found = list(delimited.read_tables(path, path.name, **declared))
+    rows = [row for each in found for row in each.cells.select(each.lines.alias("line"), pl.all()).rows()]
+    return rows, [line for each in found for line, _, _ in each.ragged]
+
+
+def reference(text: str, delimiter: str) -> tuple[list[tuple[Any, ...]], list[int]] | None:
+    """The same, by `csv` alone; None where the quoting is broken."""
+    reader = csv.reader(io.StringIO(text, newline="\n"), delimiter=delimiter, strict=True)
+    rows, ragged, begins = [], [], 1
+    try:
+        width = len(next(reader))
+        while True:
+            begins = reader.line_num + 1
+            cells = next(reader, None)
+            if cells is None:
+                return rows, ragged
+            if len(cells) == width and any(cells) and (width > 1 or cells[0].strip()):
+                rows.append((begins, *cells))
+            elif len(cells) != width and (len(cells) > 1 or (cells and cells[0].strip())):
+                ragged.append(begins)
+    except csv.Error:
+        return None
+
+
+BLOCKS = [1, 10, 1 << 22]
+
+
+@given(
+    st.lists(
+        st.lists(st.text('ab",;|\t\n ', max_size=6), min_size=3, max_size=3) | st.just([]),
+        min_size=1,
+        max_size=8,
+    ),
+    st.sampled_from([",", ";", "|"]),
+    st.sampled_from(["\n", "\r\n"]),
+    st.sampled_from(BLOCKS),
+)
+@quick(max_examples=100, deadline=None)
+def test_what_csv_writes_is_read_back_with_its_lines(tmp_path_factory, rows, delimiter, ends, block):
+    text = io.StringIO()
+    writer = csv.writer(text, delimiter=delimiter, lineterminator="\n")
+    writer.writerow("xyz")
+    expected = []
+    for row in rows:
+        line = text.getvalue().count("\n") + 1
+        writer.writerow(row)
+        if any(row):
+            expected.append((line, *row))
+    path = tmp_path_factory.mktemp("dialect") / "x.csv"
+    path.write_bytes(text.getvalue().replace("\n", ends).encode())
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(delimited, "_BLOCK", block)
+        assert tables(path, delimiter=delimiter) == (expected, [])
+
+
+PIECES = [
+    " ",
+    "a",
+    "\u00e9 ",
+    "\ufeff",
+    "#",
+    "\\",
+    "\0",
+    '"',
+    '""',
+    ",",
+    ",",
+    "\n",
+    "\n",
+    '"a,\n"',
+    ',"b",',
+    '\n"',
+]
+
+
+@given(
+    st.lists(st.sampled_from(PIECES), max_size=30).map("".join),
+    st.sampled_from(["x\n", "x,y\n", 'x,"y\nz",\n']),
+    st.sampled_from(BLOCKS),
+)
+@quick(max_examples=200, deadline=None)
+def test_any_text_is_read_as_csv_reads_it(tmp_path_factory, text, header, block):
+    path = tmp_path_factory.mktemp("text") / "x.csv"
+    path.write_bytes((header + text).encode())
+    expected = reference(header + text, ",")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(delimited, "_BLOCK", block)
+        if expected is None:
+            with pytest.raises(InputError, match="broken quoting"):
+                tables(path, delimiter=",", quote='"')
+        else:
+            rows, ragged = expected
+            nameless = 3 if header.count(",") == 2 else None
+            found = tables(path, delimiter=",", quote='"')
+            assert found == ([row[:nameless] for row in rows], ragged)
+
+
+def test_csv_parses_only_the_blocks_that_are_not_regular(tmp_path, monkeypatch):
+    lines = [f'{at},"one, ""two""\nthree {at}",x\n' for at in range(3000)]
+    slow = []
+    real = delimited._parse_any
+
+    def counted(*given: Any) -> Any:
+        table, last = real(*given)
+        slow.append(table.cells.height)
+        return table, last
+
+    monkeypatch.setattr(delimited, "_BLOCK", 10_000)
+    monkeypatch.setattr(delimited, "_parse_any", counted)
+    path = tmp_path / "x.csv"
+    path.write_text("id,prompt,c\n" + "".join(lines))
+    rows, _ = tables(path)
+    assert rows[2999] == (2 + 2 * 2999, "2999", 'one, "two"\nthree 2999', "x")
+    assert slow == []
+    lines[1500] = '1500,5" nail\n'
+    path.write_text("id,prompt,c\n" + "".join(lines))
+    rows, ragged = tables(path)
+    assert ragged == [2 + 2 * 1500]
+    assert rows[2998] == (2 + 2 * 2999 - 1, "2999", 'one, "two"\nthree 2999', "x")
+    assert 0 < sum(slow) < 1000
+
+
+@pytest.mark.parametrize("ending", [".gz", ".zst"])
+def test_a_compressed_file_may_have_any_encoding(tmp_path, ending):
+    path = tmp_path / f"shots.csv{ending}"
+    path.write_bytes(packed("id,prompt\n1,café\n2,thé\n".encode("cp1252"), ending))
+    assert prompts(read_batch(settings(path, encoding="cp1252"))) == [(2, "café"), (3, "thé")]
+    with pytest.raises(InputError, match=re.escape(f"{path}, line 2: is not UTF-8 (byte 0xE9)")):
+        read_batch(settings(path))
+    path.write_bytes(path.read_bytes()[:-3])
+    with pytest.raises(InputError, match="cannot be decompressed"):
+        read_batch(settings(path, encoding="cp1252"))
+
+
+def test_an_encoding_that_does_not_fit_is_named(error_of):
+    assert "is not utf-16 text" in error_of("prompt\nx\n", encoding="utf-16")

@@ -1,0 +1,114 @@
+"""Plans for the tests: a catalogue, and batch files as text."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from callsheet.batches.read import read_batch
+from callsheet.config.settings import Settings
+from callsheet.pricing.plan import Plan, make_plan
+from callsheet.records import Job, Model
+
+NOW = datetime(2026, 5, 1, 12, tzinfo=UTC)
+PNG = b"\x89PNG\r\n\x1a\n" + b"p" * 100
+
+CATALOGUE = {
+    name: Model.model_validate(
+        {"id": name, "type": model_type, **fields, "pricing": {"currency": "USD", "rates": rates}}
+    )
+    for name, model_type, fields, rates in [
+        (
+            "still-1",
+            "image",
+            {
+                "supported_aspect_ratios": ["1:1", "16:9", "9:16"],
+                "supported_resolutions": ["1K", "2K", "4K"],
+                "supported_references": {"reference_image": 4},
+            },
+            [
+                {
+                    "resolution": "1K",
+                    "sound": "not_applicable",
+                    "billable_unit": "image",
+                    "unit_price": "0.0407",
+                },
+                {
+                    "resolution": "2K",
+                    "sound": "not_applicable",
+                    "billable_unit": "image",
+                    "unit_price": "0.0833",
+                },
+            ],
+        ),
+        (
+            "reel-1",
+            "video",
+            {
+                "supported_aspect_ratios": ["16:9", "9:16", "1:1"],
+                "supported_durations": [5, 10],
+                "supported_resolutions": ["720p", "1080p"],
+                "supports_sound": True,
+                "supported_references": {"first_frame": 1, "last_frame": 1},
+            },
+            [
+                {
+                    "resolution": "720p",
+                    "sound": "sound_off",
+                    "billable_unit": "video_second",
+                    "unit_price": "0.0513",
+                },
+                {
+                    "resolution": "720p",
+                    "sound": "sound_on",
+                    "billable_unit": "video_second",
+                    "unit_price": "0.0771",
+                },
+                {
+                    "resolution": "1080p",
+                    "sound": "not_applicable",
+                    "billable_unit": "video_second",
+                    "unit_price": "0.1",
+                },
+            ],
+        ),
+        ("proof-1", "image", {"supported_resolutions": ["1K"]}, []),
+    ]
+}
+
+
+MIXED = """\
+id,model,prompt,resolution,duration,sound,output_format,samples,note
+a,,a cat,2K,,,png,2,first
+b,reel-1,"say ""hi"", \U0001f600",,10,yes,,,second
+c,still-1,a dog,,7,,,,third
+d,proof-1,a proof,,,,,,fourth
+e,reel-9,a reel,,,,,,fifth
+f,,a bird,,,,,,sixth
+"""
+
+
+class Maker:
+    """Makes plans from a batch file's text in a folder of its own."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def settings(self, path: Path, **given: Any) -> Settings:
+        budget = {"allow_unpriced": given.pop("allow_unpriced", False)}
+        name, storage = given.pop("batch", "shots"), given.pop("storage", {})
+        source = {"path": str(path), "defaults": {"model": "still-1"}, **given}
+        service = {"base_url": "http://127.0.0.1:1"}
+        sections = {"service": service, "input": source, "budget": budget, "storage": storage}
+        return Settings.model_validate({"batch": name, **sections})
+
+    def __call__(self, text: str, *, to: str = "plan.parquet", **given: Any) -> Plan:
+        path = self.folder / "shots.csv"
+        path.write_text(text, encoding="utf-8")
+        settings = self.settings(path, **given)
+        return make_plan(read_batch(settings), CATALOGUE, settings, self.folder / to, now=NOW)
+
+
+def jobs(plan: Plan) -> list[Job]:
+    return list(plan.jobs_in_order())

@@ -1,0 +1,342 @@
+"""Jobs: every row resolved, priced and keyed; and rows that cannot be bought."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from dataclasses import replace
+from datetime import date
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import anyio
+import polars as pl
+import pytest
+from hypothesis import given
+from hypothesis import settings as quick
+from hypothesis import strategies as st
+
+from callsheet.batches.read import read_batch
+from callsheet.pricing import references
+from callsheet.pricing.plan import make_plan
+from callsheet.records import ModelType
+from tests.pricing.plans import CATALOGUE, MIXED, NOW, PNG, Maker, jobs
+from tests.servers.s3_gate import s3_gate
+
+PARTI = Path(__file__).parents[3] / "shared/data/PartiPrompts.tsv"
+
+
+def test_every_job_is_priced_in_the_file_s_order(plan):
+    planned = plan(MIXED)
+    assert [(each.row_id, each.sample, each.type, each.quoted) for each in jobs(planned)] == [
+        ("a", 1, ModelType.IMAGE, Decimal("0.0833")),
+        ("a", 2, ModelType.IMAGE, Decimal("0.0833")),
+        ("b", 1, ModelType.VIDEO, Decimal("0.771")),
+        ("f", 1, ModelType.IMAGE, Decimal("0.0407")),
+    ]
+    assert (planned.batch, planned.rows, planned.rejected_rows, planned.jobs, planned.unpriced) == (
+        "shots",
+        6,
+        3,
+        4,
+        1,
+    )
+    assert (planned.quoted, planned.currency, planned.made_at) == (Decimal("0.9783"), "USD", NOW)
+
+
+def test_a_request_has_every_default_filled_in(plan):
+    first, _, video, _ = jobs(plan(MIXED))
+    assert first.request == {
+        "model": "still-1",
+        "prompt": "a cat",
+        "aspect_ratio": "1:1",
+        "resolution": "2K",
+        "output_format": "png",
+    }
+    assert video.request == {
+        "model": "reel-1",
+        "prompt": 'say "hi", \U0001f600',
+        "aspect_ratio": "16:9",
+        "resolution": "720p",
+        "duration": 10,
+        "sound": True,
+    }
+    assert first.carried == {"note": "first"}
+
+
+def test_a_row_that_cannot_be_bought_is_a_reject_with_its_line(plan):
+    listed = plan(MIXED).rejects.select("line", "column", "value", "reason").rows()
+    assert listed == [
+        (4, "duration", "7", "duration is for videos, and still-1 makes images"),
+        (5, "model", "proof-1", "proof-1 has no rates in the catalogue, which does not mean that it is free"),
+        (6, "model", "reel-9", "the service has no model reel-9; did you mean reel-1?"),
+    ]
+
+
+def test_a_rejected_row_is_counted_once_in_each_file(plan, tmp_path):
+    for name in "ab":
+        text = "prompt,duration,sound\n,x,maybe\nok,,\nshort\nlong,5,yes\n"
+        (tmp_path / f"{name}.csv").write_text(text)
+    settings = plan.settings(tmp_path / "?.csv", matrix={"resolution": ["1K", "2K"]})
+    planned = make_plan(read_batch(settings), CATALOGUE, settings, tmp_path / "plan.parquet", now=NOW)
+    assert (planned.rows, planned.rejected_rows, planned.jobs) == (8, 6, 4)
+    assert len(planned.rejects) == 2 * (3 + 1 + 1)
+
+
+def test_a_reject_names_the_column_as_the_file_does(plan):
+    planned = plan("text,secs\nx,5\n", columns={"prompt": "text", "duration": "secs"})
+    assert planned.rejects.select("column", "value").rows() == [("secs", "5")]
+
+
+def test_rows_without_a_price_are_jobs_only_if_the_config_allows_it(plan):
+    planned = plan(MIXED, allow_unpriced=True)
+    assert (planned.jobs, planned.unpriced, planned.quoted) == (5, 1, Decimal("0.9783"))
+    assert [each.price for each in jobs(planned) if each.model == "proof-1"] == [None]
+    assert planned.rejects["line"].to_list() == [4, 6]
+    assert planned.keys()["price"].null_count() == 1
+
+
+def test_a_key_is_the_hash_of_batch_row_sample_and_request(plan):
+    for each in jobs(plan(MIXED)):
+        address = {"batch": "shots", "row_id": each.row_id, "sample": each.sample, "request": each.request}
+        text = json.dumps(address, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+        assert each.key == hashlib.sha256(text.encode()).hexdigest()
+
+
+@given(
+    st.text(
+        st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1, max_size=40
+    ).filter(str.strip)
+)
+@quick(max_examples=25, deadline=None)
+def test_a_request_has_any_prompt_unchanged(tmp_path_factory, prompt):
+    folder = tmp_path_factory.mktemp("prompt")
+    pl.DataFrame({"prompt": [prompt]}).write_parquet(folder / "shots.parquet")
+    settings = Maker(folder).settings(folder / "shots.parquet")
+    planned = make_plan(read_batch(settings), CATALOGUE, settings, folder / "plan.parquet", now=NOW)
+    assert [each.request["prompt"] for each in jobs(planned)] == [prompt]
+
+
+def test_reordering_changes_no_key_and_a_new_prompt_changes_one(plan):
+    before = {each.key for each in jobs(plan("prompt,note\nx,1\ny,2\nx,3\n"))}
+    assert {each.key for each in jobs(plan("note,prompt\n4,y\n5,x\n6,x\n"))} == before
+    after = {each.key for each in jobs(plan("prompt\nx\nz\nx\n"))}
+    assert len(before) == len(after) == 3
+    assert len(before & after) == 2
+    assert not before & {each.key for each in jobs(plan("prompt\nx\ny\n", batch="others"))}
+
+
+def test_a_value_equal_to_the_default_makes_the_same_job(plan):
+    implicit = jobs(plan("id,prompt\n1,x\n"))
+    explicit = jobs(plan("id,prompt,model,aspect_ratio,resolution,output_format\n1,x,still-1,1:1,1K,jpeg\n"))
+    assert explicit == implicit
+
+
+def test_one_more_sample_keeps_the_keys_of_the_others(plan):
+    one = [each.key for each in jobs(plan("prompt,samples\nx,1\n"))]
+    three = [each.key for each in jobs(plan("prompt,samples\nx,3\n"))]
+    assert three[:1] == one
+    assert len(set(three)) == 3
+
+
+def test_the_matrix_buys_each_row_once_for_every_combination(plan):
+    planned = plan(
+        "id,prompt,aspect_ratio\n1,x,9:16\n2,y,\n",
+        matrix={"model": ["still-1", "reel-1"], "aspect_ratio": ["1:1", "16:9"]},
+    )
+    listed = [(each.row_id, each.model, each.request["aspect_ratio"]) for each in jobs(planned)]
+    four = [("still-1", "1:1"), ("still-1", "16:9"), ("reel-1", "1:1"), ("reel-1", "16:9")]
+    assert listed == [("1", *each) for each in four] + [("2", *each) for each in four]
+    assert planned.quoted == 4 * Decimal("0.0407") + 4 * 5 * Decimal("0.0513")
+
+
+def test_a_combination_that_cannot_be_bought_leaves_the_others(plan):
+    planned = plan("prompt\nx\n", matrix={"model": ["still-1", "reel-1"], "duration": [5, 10]})
+    assert [(each.model, each.request.get("duration")) for each in jobs(planned)] == [
+        ("reel-1", 5),
+        ("reel-1", 10),
+    ]
+    assert planned.rejects.select("line", "value").rows() == [(2, "5"), (2, "10")]
+
+
+def test_a_matrix_that_makes_the_same_request_twice_buys_it_once(plan):
+    planned = plan("prompt\nx\n", matrix={"resolution": ["", "1K", "2K"]})
+    assert [each.request["resolution"] for each in jobs(planned)] == ["1K", "2K"]
+    assert planned.rejects["reason"].to_list() == ["input.matrix asks for the same request twice"]
+
+
+def test_local_images_are_hashes_in_the_plan_and_bytes_in_the_request(plan, tmp_path):
+    path = tmp_path / "look.png"
+    path.write_bytes(PNG)
+    planned = plan(f"prompt,reference_image\nx,{path}|https://h/y.png\ny,{path}\nz,\n")
+    sha256 = hashlib.sha256(PNG).hexdigest()
+    first, second, third = jobs(planned)
+    assert first.request["images"] == [
+        {"role": "reference_image", "url": f"sha256:{sha256}"},
+        {"role": "reference_image", "url": "https://h/y.png"},
+    ]
+    assert first.inlined == second.inlined == {sha256: str(path)}
+    assert "images" not in third.request
+    assert third.inlined == {}
+    sent = anyio.run(references.fill, second)
+    assert sent["images"][0]["url"] == "data:image/png;base64," + base64.b64encode(PNG).decode()
+
+
+def test_images_on_s3_are_read_at_the_same_time_and_each_once(plan, s3, monkeypatch):
+    for name, value in s3.environment().items():
+        monkeypatch.setenv(name, value)
+    sources = [f"s3://{s3.bucket}/plan/{name}.png" for name in "dbca"]
+    for name in "abcd":
+        s3.client().put_object(Bucket=s3.bucket, Key=f"plan/{name}.png", Body=PNG + name.encode())
+    rows = "".join(f"{at},x,{source}\n" for at, source in enumerate(sources * 3))
+    with s3_gate(s3.endpoint_url, together=4) as gate:
+        planned = plan("id,prompt,reference_image\n" + rows, storage={"endpoint_url": gate.url})
+    assert gate.gets == 4
+    hashes = [hashlib.sha256(PNG + name.encode()).hexdigest() for name in "dbca"]
+    assert [each.inlined for each in jobs(planned)] == [
+        {sha256: source} for sha256, source in zip(hashes * 3, sources * 3, strict=True)
+    ]
+
+
+def test_another_image_under_the_same_name_is_another_job(plan, tmp_path):
+    path = tmp_path / "look.png"
+    path.write_bytes(PNG)
+    text = f"id,prompt,reference_image\n1,x,{path}\n"
+    (before,) = jobs(plan(text))
+    path.write_bytes(PNG + b"new")
+    (after,) = jobs(plan(text))
+    assert before.key != after.key
+
+
+def test_a_list_of_images_without_roles_is_for_image_models(plan):
+    listed = '"[{""url"": ""https://h/1.png""}]"'
+    planned = plan(f"prompt,model,images\nx,still-1,{listed}\ny,reel-1,{listed}\n")
+    (only,) = jobs(planned)
+    assert only.request["images"] == [{"role": "reference_image", "url": "https://h/1.png"}]
+    assert planned.rejects.select("line", "column").rows() == [(3, "images")]
+
+
+def test_images_that_cannot_be_sent_are_rejects(plan, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("text.png").write_text("no image")
+    planned = plan("prompt,look\nx,none.png\ny,text.png\n", columns={"reference_image": "look"})
+    assert planned.rejects.select("line", "column", "value", "reason").rows() == [
+        (2, "look", "none.png", "there is no such file"),
+        (3, "look", "text.png", "is not a PNG, JPEG or WebP image"),
+    ]
+
+
+def test_a_request_over_25_mib_is_rejected_before_it_is_sent(plan, tmp_path):
+    names = []
+    for at in range(3):
+        content = PNG + bytes([at]) * (7 * 1024 * 1024)
+        (tmp_path / f"{at}.png").write_bytes(content)
+        names.append(str(tmp_path / f"{at}.png"))
+    planned = plan(f"prompt,reference_image\nx,{'|'.join(names)}\ny,{'|'.join(names[:2])}\n")
+    (small,) = jobs(planned)
+    assert planned.rejects.select("line", "column").rows() == [(2, "images")]
+    assert "at most 26,214,400 are allowed" in planned.rejects["reason"][0]
+    body = json.dumps(anyio.run(references.fill, small), ensure_ascii=False, separators=(",", ":"))
+    size = int(planned.rejects["reason"][0].split()[3])
+    assert size > references.LARGEST_REQUEST > len(body.encode())
+
+
+def test_the_size_of_a_request_is_exact(plan, tmp_path, monkeypatch):
+    path = tmp_path / "look.png"
+    path.write_bytes(PNG)
+    text = f"prompt,reference_image\né,{path}\n"
+    (job,) = jobs(plan(text))
+    body = json.dumps(anyio.run(references.fill, job), ensure_ascii=False, separators=(",", ":"))
+    monkeypatch.setattr(references, "LARGEST_REQUEST", len(body.encode()) - 1)
+    assert str(len(body.encode())) in plan(text).rejects["reason"][0]
+
+
+def test_carried_values_are_in_the_plan_as_json_values(plan, tmp_path):
+    day = date(2026, 1, 2)
+    table = pl.DataFrame(
+        {"prompt": ["x"], "day": [day], "cost": [Decimal("1.10")], "tags": [["a"]], "key": [1]}
+    )
+    table.write_parquet(tmp_path / "in.parquet")
+    settings = plan.settings(tmp_path / "in.parquet")
+    planned = make_plan(read_batch(settings), CATALOGUE, settings, tmp_path / "plan.parquet", now=NOW)
+    assert jobs(planned)[0].carried == {"day": "2026-01-02", "cost": "1.10", "tags": ["a"], "key": 1}
+
+
+def slow_total(rows: list[dict[str, Any]]) -> Decimal:
+    """One row at a time, from the catalogue's rates."""
+    total = Decimal(0)
+    for row in rows:
+        for sample in range(row["samples"]):
+            assert sample >= 0
+            if row["model"] == "still-1":
+                total += {"1K": Decimal("0.0407"), "2K": Decimal("0.0833")}[row["resolution"] or "1K"]
+            elif row["resolution"] == "1080p":
+                total += Decimal("0.1") * (row["duration"] or 5)
+            else:
+                total += (Decimal("0.0771") if row["sound"] else Decimal("0.0513")) * (row["duration"] or 5)
+    return total
+
+
+images = st.fixed_dictionaries(
+    {
+        "model": st.just("still-1"),
+        "resolution": st.sampled_from([None, "1K", "2K"]),
+        "samples": st.integers(1, 3),
+    }
+    | {"duration": st.none(), "sound": st.none()}
+)
+videos = st.fixed_dictionaries(
+    {
+        "model": st.just("reel-1"),
+        "resolution": st.sampled_from([None, "720p", "1080p"]),
+        "samples": st.integers(1, 3),
+    }
+    | {"duration": st.sampled_from([None, 5, 10]), "sound": st.sampled_from([None, True, False])}
+)
+
+
+@given(st.lists(images | videos, min_size=1, max_size=30))
+@quick(max_examples=30, deadline=None)
+def test_the_quote_is_the_sum_of_a_slow_reference(tmp_path_factory, rows):
+    folder = tmp_path_factory.mktemp("quote")
+    table = pl.DataFrame(
+        rows, schema={"model": str, "resolution": str, "samples": int, "duration": int, "sound": bool}
+    )
+    table.with_columns(prompt=pl.lit("x")).write_csv(folder / "shots.csv")
+    settings = Maker(folder).settings(folder / "shots.csv")
+    planned = make_plan(read_batch(settings), CATALOGUE, settings, folder / "plan.parquet", now=NOW)
+    assert planned.rejects.is_empty()
+    assert planned.quoted == slow_total(rows) == sum((each.quoted for each in jobs(planned)), Decimal(0))
+
+
+@pytest.mark.skipif(not PARTI.exists(), reason="PartiPrompts.tsv is not part of the project")
+def test_a_real_batch_is_priced_with_a_matrix_over_models_and_ratios(plan, tmp_path):
+    matrix = {"model": ["still-1", "reel-1"], "aspect_ratio": ["1:1", "16:9", "9:16"]}
+    settings = plan.settings(PARTI, columns={"prompt": "Prompt"}, matrix=matrix)
+    planned = make_plan(read_batch(settings), CATALOGUE, settings, tmp_path / "plan.parquet", now=NOW)
+    total = Decimal(0)
+    prompts = [line.split("\t")[0] for line in PARTI.read_text(encoding="utf-8").splitlines()[1:]]
+    for prompt in prompts:
+        assert prompt
+        for _ in range(3):
+            total += Decimal("0.0407") + 5 * Decimal("0.0513")
+    assert (planned.rows, planned.jobs, planned.rejects.height) == (1632, 1632 * 6, 0)
+    assert planned.quoted == total
+    assert planned.keys()["key"].n_unique() == planned.jobs
+    assert [each.request["prompt"] for each in jobs(planned)][::6] == prompts
+
+
+def test_a_job_keeps_its_key_when_its_price_changes(plan):
+    planned = plan("prompt\nx\n")
+    settings = plan.settings(plan.folder / "shots.csv")
+    model = CATALOGUE["still-1"]
+    rates = tuple(rate.model_copy(update={"unit_price": rate.unit_price * 2}) for rate in model.pricing.rates)
+    dearer = model.model_copy(update={"pricing": model.pricing.model_copy(update={"rates": rates})})
+    again = make_plan(
+        read_batch(settings), {"still-1": dearer}, settings, plan.folder / "again.parquet", now=NOW
+    )
+    (before,), (after,) = jobs(planned), jobs(again)
+    assert after == replace(before, price=after.price)
+    assert after.quoted == 2 * before.quoted
