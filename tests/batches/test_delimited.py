@@ -88,7 +88,7 @@ def test_files_of_all_dialects_are_read_as_the_same_rows(name):
 
 
 def test_every_file_in_the_folder_of_dialects_is_tested():
-    assert {each.name for each in (GOLDEN / "dialects").iterdir()} - {".gitattributes"} == set(FILES)
+    assert {path.name for path in (GOLDEN / "dialects").iterdir()} - {".gitattributes"} == set(FILES)
 
 
 def test_quotes_are_read_as_spreadsheets_write_them(batch):
@@ -99,8 +99,8 @@ def test_quotes_are_read_as_spreadsheets_write_them(batch):
 def test_a_quote_in_a_file_of_tabs_is_text_where_no_spreadsheet_can_have_written_it(batch):
     plain = batch('prompt\tid\n"G I G" on a wall\t1\nsay "hi"\t2\n', "shots.tsv")
     assert prompts(plain) == [(2, '"G I G" on a wall'), (3, 'say "hi"')]
-    melting = batch('prompt\tid\n"Hello, she said\t1\nand\t2\nbye"\t3\n', "shots.tsv")
-    assert prompts(melting) == [(2, '"Hello, she said'), (3, "and"), (4, 'bye"')]
+    merging = batch('prompt\tid\n"Hello, she said\t1\nand\t2\nbye"\t3\n', "shots.tsv")
+    assert prompts(merging) == [(2, '"Hello, she said'), (3, "and"), (4, 'bye"')]
     spreadsheet = batch('"prompt"\tid\n"a ""big""\ncat"\t1\n"x\ty"\t2\n', "shots.tsv")
     assert prompts(spreadsheet) == [(2, 'a "big"\ncat'), (4, "x\ty")]
     assert prompts(batch('prompt\tid\n"all"\t1\n', "shots.tsv")) == [(2, "all")]
@@ -137,8 +137,8 @@ def tables(path: Path, **given: Any) -> tuple[list[tuple[Any, ...]], list[int]]:
     """Lines and cells of the rows, and the lines of the ragged ones."""
     declared = {"delimiter": None, "encoding": None, "expected": ()} | given
     found = list(delimited.read_tables(path, path.name, **declared))
-    rows = [row for each in found for row in each.cells.select(each.lines.alias("line"), pl.all()).rows()]
-    return rows, [line for each in found for line, _, _ in each.ragged]
+    rows = [row for table in found for row in table.cells.select(table.lines.alias("line"), pl.all()).rows()]
+    return rows, [line for table in found for line, _, _ in table.ragged]
 
 
 def reference(text: str, delimiter: str) -> tuple[list[tuple[Any, ...]], list[int]] | None:

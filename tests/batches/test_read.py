@@ -7,6 +7,7 @@ import gzip
 import io
 import json
 import sys
+import tempfile
 import threading
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
@@ -18,7 +19,7 @@ import pytest
 
 from callsheet.batches import delimited
 from callsheet.batches.read import read_batch
-from callsheet.errors import InputError
+from callsheet.errors import InputError, StorageError
 from callsheet.rows import rejects_csv
 from tests.batches.conftest import places, prompts, settings
 
@@ -89,7 +90,7 @@ def test_a_workbook_without_the_extra_is_an_error_that_names_it(tmp_path, monkey
 
 
 @pytest.mark.parametrize(
-    ("said", "meant"),
+    ("cell", "value"),
     [
         ("TRUE", True),
         ("Yes", True),
@@ -101,15 +102,15 @@ def test_a_workbook_without_the_extra_is_an_error_that_names_it(tmp_path, monkey
         ("", None),
     ],
 )
-def test_booleans_are_read_as_people_write_them(batch, said, meant):
-    assert batch(f"prompt,sound\nx,{said}\n").rows["sound"].to_list() == [meant]
+def test_booleans_are_read_as_people_write_them(batch, cell, value):
+    assert batch(f"prompt,sound\nx,{cell}\n").rows["sound"].to_list() == [value]
 
 
 @pytest.mark.parametrize(
-    ("said", "meant"), [("5", 5), ("5.0", 5), ("+5", 5), (" 5 ", 5), ("5.", 5), ("", None)]
+    ("cell", "value"), [("5", 5), ("5.0", 5), ("+5", 5), (" 5 ", 5), ("5.", 5), ("", None)]
 )
-def test_whole_numbers_are_read_as_spreadsheets_write_them(batch, said, meant):
-    assert batch(f"prompt,duration\nx,{said}\n").rows["duration"].to_list() == [meant]
+def test_whole_numbers_are_read_as_spreadsheets_write_them(batch, cell, value):
+    assert batch(f"prompt,duration\nx,{cell}\n").rows["duration"].to_list() == [value]
 
 
 @pytest.mark.parametrize(
@@ -175,8 +176,8 @@ def test_an_id_made_from_content_does_not_depend_on_order_carried_columns_and_sa
 def test_an_id_made_from_content_counts_the_occurrences_of_that_content(batch, monkeypatch):
     monkeypatch.setattr(delimited, "_BLOCK", 20)
     ids = batch("id,prompt\n,x\n,y\nown,x\n,x\n,y\n,x\n").rows["row_id"]
-    contents = [each.rsplit("-", 1)[0] for each in ids]
-    assert [each.rsplit("-", 1)[-1] for each in ids] == ["1", "1", "own", "2", "2", "3"]
+    contents = [row_id.rsplit("-", 1)[0] for row_id in ids]
+    assert [row_id.rsplit("-", 1)[-1] for row_id in ids] == ["1", "1", "own", "2", "2", "3"]
     assert contents[0] == contents[3] == contents[5] != contents[1] == contents[4]
 
 
@@ -184,11 +185,11 @@ def test_an_id_made_from_content_does_not_depend_on_the_matrix(batch):
     text = "prompt,model\nx,still-1\n"
     one = batch(text, matrix={"aspect_ratio": ["1:1"]}).rows["row_id"].to_list()
     assert batch(text, matrix={"aspect_ratio": ["16:9", "1:1"]}).rows["row_id"].to_list() == one
-    assert batch(text).rows["row_id"].to_list() == one, "a first axis over a column that says nothing"
+    assert batch(text).rows["row_id"].to_list() == one, "a first matrix over an empty column"
     two = {"aspect_ratio": ["1:1"], "sound": [True], "duration": [5]}
     assert batch(text, matrix=two).rows["row_id"].to_list() == one
     other = batch("prompt,model,aspect_ratio\nx,still-1,1:1\n")
-    assert other.rows["row_id"].to_list() != one, "what a row says is its content"
+    assert other.rows["row_id"].to_list() != one, "a value of the row is part of its content"
 
 
 def test_a_template_makes_the_prompt(batch):
@@ -211,17 +212,17 @@ def test_a_template_without_columns_is_every_row_s_prompt(batch):
 
 
 @pytest.mark.parametrize(
-    "kind", [pl.List(pl.String), pl.Array(pl.String, 1), pl.Struct({"a": pl.Int8}), pl.Binary]
+    "dtype", [pl.List(pl.String), pl.Array(pl.String, 1), pl.Struct({"a": pl.Int8}), pl.Binary]
 )
-def test_a_template_column_must_be_text_or_numbers(tmp_path, kind):
-    pl.DataFrame({"a": [None]}, schema={"a": kind}).write_parquet(tmp_path / "shots.parquet")
+def test_a_template_column_must_be_text_or_numbers(tmp_path, dtype):
+    pl.DataFrame({"a": [None]}, schema={"a": dtype}).write_parquet(tmp_path / "shots.parquet")
     with pytest.raises(InputError, match=r"'a' has the type .*; expected text or numbers for input.template"):
         read_batch(settings(tmp_path / "shots.parquet", template="a {a}"))
 
 
 def test_a_template_with_a_missing_column_lists_the_columns_of_the_file(error_of):
-    said = error_of("a,b\n1,2\n", template="{a} of {c}")
-    assert said.endswith("line 1: there is no column 'c'; the columns are a, b")
+    message = error_of("a,b\n1,2\n", template="{a} of {c}")
+    assert message.endswith("line 1: there is no column 'c'; the columns are a, b")
 
 
 def test_a_missing_column_is_an_error_that_lists_the_columns_of_the_file(error_of, batch):
@@ -232,7 +233,7 @@ def test_a_missing_column_is_an_error_that_lists_the_columns_of_the_file(error_o
 
 
 @pytest.mark.parametrize(
-    ("content", "name", "says"),
+    ("content", "name", "expected"),
     [
         ("", "shots.csv", "is empty"),
         ("\n\n", "shots.csv", "is empty"),
@@ -250,10 +251,10 @@ def test_a_missing_column_is_an_error_that_lists_the_columns_of_the_file(error_o
         (b"PAR1, or not", "shots.parquet", "cannot be read as Parquet"),
     ],
 )
-def test_a_file_that_cannot_be_read_is_named_with_its_line(error_of, tmp_path, content, name, says):
-    said = error_of(content, name)
-    assert says in said
-    assert said.startswith(str(tmp_path / name))
+def test_a_file_that_cannot_be_read_is_named_with_its_line(error_of, tmp_path, content, name, expected):
+    message = error_of(content, name)
+    assert expected in message
+    assert message.startswith(str(tmp_path / name))
 
 
 def test_the_error_of_the_first_file_is_raised_although_files_are_read_ahead(tmp_path):
@@ -393,3 +394,12 @@ def test_rejects_as_csv_contain_no_formula_that_a_spreadsheet_would_run():
     ]
     assert [row["column"] for row in found[:2]] == ["'=c", "duration"]
     assert [row["line"] for row in found[:2]] == ["0", "1"]
+
+
+def test_a_temporary_folder_that_cannot_be_written_is_an_error_that_names_it(batch, tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "none"))
+    with pytest.raises(
+        StorageError, match="none: a temporary file cannot be written: No such file"
+    ) as caught:
+        batch("prompt\nx\n")
+    assert "TMPDIR" in caught.value.hint

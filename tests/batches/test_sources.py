@@ -21,7 +21,7 @@ from tests.servers.sockets import raw, serve
 def test_a_path_that_is_not_a_file_says_why(tmp_path):
     (tmp_path / "shots").mkdir()
     (tmp_path / "loop").symlink_to("loop")
-    for path, says in [
+    for path, expected in [
         ("shots", "shots: is a folder"),
         ("none.csv", "none.csv: there is no such file"),
         ("none-*.csv", "none-*.csv: no file matches"),
@@ -32,7 +32,7 @@ def test_a_path_that_is_not_a_file_says_why(tmp_path):
     ]:
         with pytest.raises(InputError) as caught:
             read_batch(settings(tmp_path / path))
-        assert says in caught.value.message
+        assert expected in caught.value.message
         assert (f"{tmp_path / 'shots/*.csv'}." in caught.value.hint) == (path == "shots")
 
 
@@ -100,7 +100,7 @@ def test_the_endpoint_of_s3_may_come_from_the_config(bucket, monkeypatch):
 
 
 def test_an_object_that_cannot_be_read_is_named(bucket, monkeypatch):
-    for url, says in [
+    for url, expected in [
         (f"s3://{bucket.bucket}/none.csv", "there is no such object"),
         (f"s3://{bucket.bucket}/none-*.csv", "no file matches"),
         ("s3://nobody/none.csv", "there is no such bucket (NoSuchBucket)"),
@@ -110,7 +110,7 @@ def test_an_object_that_cannot_be_read_is_named(bucket, monkeypatch):
         with pytest.raises(InputError) as caught:
             read_batch(settings(url))
         assert caught.value.message.startswith(url)
-        assert says in caught.value.message
+        assert expected in caught.value.message
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "wrong")
     with pytest.raises(InputError, match="S3 refused the request"):
         read_batch(settings(f"s3://{bucket.bucket}/none.csv"))
@@ -159,7 +159,7 @@ def test_a_file_is_read_to_its_limit_and_not_beyond(tmp_path):
     with pytest.raises(InputError, match="has 100 bytes; at most 99 are allowed"):
         sources.read_file(str(path), 99)
     with pytest.raises(InputError, match="has more than 10 bytes; at most 10 are allowed"):
-        sources.read_file("/proc/self/maps", 10)  # a regular file that says that it has 0 bytes
+        sources.read_file("/proc/self/maps", 10)  # a regular file whose declared size is 0
 
 
 def test_an_object_of_unknown_length_is_read_to_its_limit_and_not_beyond(monkeypatch):

@@ -110,7 +110,9 @@ def s3(folder: Path, bucket: str = "media") -> Iterator[Server]:
         process.kill()  # a polite end takes long, and the data is not needed
         process.wait()
         for part, port in ports.items():
-            Path(f"/tmp/seaweedfs-{part}-grpc-{port + 10_000}.sock").unlink(missing_ok=True)  # not where told
+            Path(f"/tmp/seaweedfs-{part}-grpc-{port + 10_000}.sock").unlink(
+                missing_ok=True
+            )  # it ignores the options
 
 
 def _wait_for_bucket(server: Server, process: subprocess.Popen[bytes], log: Path) -> None:

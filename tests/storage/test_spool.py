@@ -44,10 +44,10 @@ def fetch(behaviour: Behaviour, promised: str, folder: Path, patience: float = 6
 
 
 @pytest.mark.parametrize("mime_type", FILES)
-@pytest.mark.parametrize("said", ["as promised", "application/octet-stream", ""])
-def test_a_complete_file_is_kept_with_its_sha256(mime_type: str, said: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("declared", ["as promised", "application/octet-stream", ""])
+def test_a_complete_file_is_kept_with_its_sha256(mime_type: str, declared: str, tmp_path: Path) -> None:
     content = FILES[mime_type]
-    headers = {"Content-Type": mime_type if said == "as promised" else said}
+    headers = {"Content-Type": mime_type if declared == "as promised" else declared}
     spooled = fetch(reply(200, content, headers), mime_type, tmp_path / "new" / "spool")
     assert spooled == Spooled(
         tmp_path / "new/spool/job-1-0", hashlib.sha256(content).hexdigest(), len(content)
@@ -73,11 +73,15 @@ def test_a_wave_file_is_not_taken_for_webp_although_both_begin_with_riff(tmp_pat
         fetch(reply(200, b"RIFF\0\0\0\0WAVE", {"Content-Type": "image/webp"}), "image/webp", tmp_path)
 
 
-@pytest.mark.parametrize("said", ["text/html", "video/mp4", "application/json", "application/problem+json"])
-def test_a_response_of_another_type_is_refused(said: str, tmp_path: Path) -> None:
-    with pytest.raises(MediaError, match=f"sent {said.replace('+', '.')}; it promised image/png"):
+@pytest.mark.parametrize(
+    "declared", ["text/html", "video/mp4", "application/json", "application/problem+json"]
+)
+def test_a_response_of_another_type_is_refused(declared: str, tmp_path: Path) -> None:
+    with pytest.raises(MediaError, match=f"sent {declared.replace('+', '.')}; it promised image/png"):
         fetch(
-            reply(200, FILES["image/png"], {"Content-Type": f"{said}; charset=utf-8"}), "image/png", tmp_path
+            reply(200, FILES["image/png"], {"Content-Type": f"{declared}; charset=utf-8"}),
+            "image/png",
+            tmp_path,
         )
     assert media.waiting(tmp_path, "job-1-0") is None
 
@@ -136,7 +140,7 @@ def test_a_spool_that_cannot_be_written_is_a_storage_error(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(
-    "promised, said",
+    "promised, declared",
     [
         ("image/avif", "image/avif"),
         ("image/svg+xml", "image/svg+xml"),
@@ -145,11 +149,11 @@ def test_a_spool_that_cannot_be_written_is_a_storage_error(tmp_path: Path) -> No
     ],
 )
 def test_a_file_of_a_type_that_the_interface_does_not_name_is_kept_unchecked(
-    promised: str, said: str, tmp_path: Path
+    promised: str, declared: str, tmp_path: Path
 ) -> None:
-    assert fetch(reply(200, b"anything", {"Content-Type": said}), promised, tmp_path).bytes == 8
+    assert fetch(reply(200, b"anything", {"Content-Type": declared}), promised, tmp_path).bytes == 8
 
 
 def test_extensions() -> None:
     types = ["image/png", "image/jpeg", "IMAGE/JPG", "image/webp", "video/mp4", "image/../x"]
-    assert [extension(each) for each in types] == ["png", "jpeg", "jpeg", "webp", "mp4", "bin"]
+    assert [extension(mime_type) for mime_type in types] == ["png", "jpeg", "jpeg", "webp", "mp4", "bin"]

@@ -32,7 +32,7 @@ AFTER = 5  # files that are stored before the trouble begins
 
 
 class Asked(Faults):
-    """The prompts for which each endpoint was asked, and no faults but those given."""
+    """Counts the prompts for which each endpoint was called; makes only the faults that are given."""
 
     def __init__(self, *rules: dict[str, Any]) -> None:
         super().__init__(RULES.validate_python(rules))
@@ -45,17 +45,17 @@ class Asked(Faults):
 
 @dataclass
 class Shop(LogWatcher):
-    """A project whose media go to `url`, behind the proxy; watches when trouble is first told."""
+    """A project that stores its media at `url`, behind the proxy; notes when the first problem is shown."""
 
     project: Project
     url: str
     proxy: Proxy
     server: Server
     asked: Asked = field(default_factory=Asked)
-    bought_when_told: int = 0
+    bought_when_shown: int = 0
 
     def note(self, text: str) -> None:
-        self.bought_when_told = self.bought_when_told or self.bought
+        self.bought_when_shown = self.bought_when_shown or self.bought
 
     @property
     def bought(self) -> int:
@@ -66,11 +66,11 @@ class Shop(LogWatcher):
         return [path.name for path in self.project.folder.glob("out/report/spool/*")]
 
     def objects(self, folder: str) -> dict[str, bytes]:
-        """What the store holds in a folder, by its name under `url`."""
+        """The objects of a folder, by their name under `url`."""
         client, bucket = self.server.client(), self.server.bucket
         root = self.url.removeprefix(f"s3://{bucket}/") + "/"
         found = client.list_objects_v2(Bucket=bucket, Prefix=root + folder)["Contents"]
-        names = [each["Key"] for each in found]
+        names = [content["Key"] for content in found]
         return {
             name.removeprefix(root): client.get_object(Bucket=bucket, Key=name)["Body"].read()
             for name in names
@@ -121,11 +121,11 @@ def unreachable(shop: Shop) -> Trouble:
 
 
 @pytest.mark.parametrize(
-    "begin, told, end",
+    "begin, message, end",
     [
         (refusing(503, "SlowDown"), "SlowDown", lambda _: None),
         (refusing(403, "AccessDenied"), "AccessDenied", lambda _: None),
-        # Said by the proxy: SeaweedFS makes a bucket that is gone anew for whoever may.
+        # Answered by the proxy: SeaweedFS would make the bucket again.
         (refusing(404, "NoSuchBucket"), "NoSuchBucket", lambda _: None),
         (unreachable, "Could not connect", lambda shop: shop.proxy.start()),
     ],
@@ -134,7 +134,7 @@ def unreachable(shop: Shop) -> Trouble:
 def test_a_store_that_refuses_in_mid_run_stops_the_buying_and_loses_nothing(
     shop: Shop,
     begin: Callable[[Shop], Trouble],
-    told: str,
+    message: str,
     end: Callable[[Shop], object],
     capfd: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
@@ -146,9 +146,9 @@ def test_a_store_that_refuses_in_mid_run_stops_the_buying_and_loses_nothing(
     assert "Traceback" not in "".join(capfd.readouterr())
     assert (first.exit_code, first.outcome, first.stop_reason) == (4, "stopped", "storage")
     assert f"{shop.url}/media" in (first.stop_message or "")
-    assert told in (first.stop_message or "")
+    assert message in (first.stop_message or "")
     bought = shop.bought
-    assert bought <= shop.bought_when_told + ON_THE_WIRE < ROWS, "it buys no more when it has noticed"
+    assert bought <= shop.bought_when_shown + ON_THE_WIRE < ROWS, "it buys no more when it has noticed"
     assert shop.states() == Counter(stored=first.stored, generated=first.pending)
     assert first.stored + first.pending == bought < ROWS
     assert len(shop.spool) == first.pending > 0
@@ -183,7 +183,7 @@ def test_a_file_whose_storing_was_not_confirmed_is_recognised(shop: Shop) -> Non
 
 
 def test_a_server_that_overwrites_keeps_what_others_have_stored(shop: Shop) -> None:
-    """Such a server ignores `If-None-Match`: each name is looked up first, and another one is used."""
+    """The server ignores `If-None-Match`, so each name is looked up first."""
     shop.proxy.ignores_conditions = shop.server.sign
     key = f"{shop.url.removeprefix(f's3://{shop.server.bucket}/')}/media/test/s7-1-0.jpeg"
     shop.server.client().put_object(Bucket=shop.server.bucket, Key=key, Body=b"not ours")
@@ -227,9 +227,9 @@ def test_a_report_that_cannot_be_written_is_an_error_and_the_next_run_writes_it(
     done = callsheet("run", str(shop.project.config), "--json", PREFECT_API_URL=prefect.api)
     assert done.returncode == 3, done.stderr
     assert "Traceback" not in done.stderr
-    told = json.loads(done.stdout)
-    assert f"{shop.url}/report/manifest.parquet: S3 refused the request: AccessDenied" in told["error"]
-    assert "Nothing that was bought is lost" in told["hint"]
+    result = json.loads(done.stdout)
+    assert f"{shop.url}/report/manifest.parquet: S3 refused the request: AccessDenied" in result["error"]
+    assert "Nothing that was bought is lost" in result["hint"]
     assert shop.bought == ROWS
 
     shop.proxy.trouble = None
@@ -242,7 +242,7 @@ def test_a_report_that_cannot_be_written_is_an_error_and_the_next_run_writes_it(
 
 
 def everything_is_in_its_place(shop: Shop) -> None:
-    """Each job is bought, downloaded and stored once, whole, and paid for as the service's books say."""
+    """Each job is bought, downloaded and stored once, whole, and its cost is what the service charged."""
     once = {f"still {n}": 1 for n in range(ROWS)}
     assert Counter(shop.asked.prompts["images"]) == once
     assert Counter(shop.asked.prompts["downloads"]) == once

@@ -1,0 +1,190 @@
+"""A store in a bucket of a real S3 server, and what a person reads when it cannot be used."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import os
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from callsheet.errors import StorageConflict, StorageError
+from callsheet.storage.store import Store
+from tests.servers import s3 as servers
+from tests.servers.s3_proxy import s3_proxy
+from tests.servers.sockets import reply, serve, unused_port
+from tests.storage.conftest import put, spooled
+
+
+@pytest.fixture(autouse=True)
+def no_account(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for variable in [variable for variable in os.environ if variable.startswith("AWS_")]:
+        monkeypatch.delenv(variable)
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "none"))
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "none"))
+
+
+def sign_in(monkeypatch: pytest.MonkeyPatch, server: servers.Server, account: str = "writer") -> None:
+    for variable, value in server.environment(account).items():
+        monkeypatch.setenv(variable, value)
+
+
+def test_an_object_is_stored_once_with_its_sha256_and_type(
+    s3: servers.Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sign_in(monkeypatch, s3)
+    store = Store(f"s3://{s3.bucket}/some/prefix/")
+    asyncio.run(store.probe())
+    path, sha256 = spooled(tmp_path)
+    url = put(store, path, sha256, "b/r%2F1.png")
+    assert url == f"s3://{s3.bucket}/some/prefix/b/r%2F1.png"
+    assert put(store, path, sha256, "b/r%2F1.png") == url
+    with pytest.raises(StorageConflict, match="another object has this name"):
+        put(store, *spooled(tmp_path, b"other"), "b/r%2F1.png")
+
+    client = s3.client()
+    found = client.list_objects_v2(Bucket=s3.bucket, Prefix="some/")["Contents"]
+    assert [each["Key"] for each in found] == ["some/prefix/b/r%2F1.png"]
+    head = client.get_object(Bucket=s3.bucket, Key=found[0]["Key"])
+    assert head["Body"].read() == b"media"
+    assert (head["ContentType"], head["Metadata"]) == ("image/png", {"sha256": sha256})
+
+
+def test_many_objects_at_once(s3: servers.Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sign_in(monkeypatch, s3)
+    store = Store(f"s3://{s3.bucket}/many")
+    path, sha256 = spooled(tmp_path, bytes(200_000))
+
+    async def scenario() -> None:
+        async with asyncio.TaskGroup() as group:
+            for n in range(40):
+                group.create_task(store.put(path, f"{n}.png", sha256=sha256, mime_type="image/png"))
+
+    asyncio.run(scenario())
+    assert s3.client().list_objects_v2(Bucket=s3.bucket, Prefix="many/")["KeyCount"] == 40
+
+
+def test_the_server_refuses_a_wrong_sha256(
+    s3: servers.Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sign_in(monkeypatch, s3)
+    path, _ = spooled(tmp_path)
+    with pytest.raises(StorageError, match="BadDigest"):
+        put(Store(f"s3://{s3.bucket}"), path, hashlib.sha256(b"other").hexdigest(), "wrong.png")
+
+
+def test_a_report_object_is_replaced(s3: servers.Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    sign_in(monkeypatch, s3)
+    store = Store(f"s3://{s3.bucket}/report")
+    for content in (b"older", b"newer"):
+        asyncio.run(store.write("report.json", content, "application/json"))
+    assert s3.client().get_object(Bucket=s3.bucket, Key="report/report.json")["Body"].read() == b"newer"
+
+
+def test_the_endpoint_and_a_profile_may_come_from_the_settings_and_the_aws_files(
+    s3: servers.Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keys = s3.environment()
+    (tmp_path / "credentials").write_text(
+        f"[studio]\naws_access_key_id={keys['AWS_ACCESS_KEY_ID']}\n"
+        f"aws_secret_access_key={keys['AWS_SECRET_ACCESS_KEY']}\n"
+    )
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "credentials"))
+    monkeypatch.setenv("AWS_PROFILE", "studio")
+    asyncio.run(Store(f"s3://{s3.bucket}", endpoint_url=s3.endpoint_url).probe())
+    monkeypatch.setenv("AWS_PROFILE", "nobody")
+    with pytest.raises(StorageError, match="nobody") as caught:
+        Store(f"s3://{s3.bucket}", endpoint_url=s3.endpoint_url)
+    assert "AWS credentials" in caught.value.hint
+
+
+def test_a_probe_says_what_is_wrong_with_a_bucket(
+    s3: servers.Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def probe(bucket: str = s3.bucket, endpoint_url: str | None = None) -> StorageError:
+        with pytest.raises(StorageError) as caught:
+            asyncio.run(Store(f"s3://{bucket}", endpoint_url=endpoint_url).probe())
+        return caught.value
+
+    assert "AWS credentials" in probe(endpoint_url=s3.endpoint_url).hint
+    sign_in(monkeypatch, s3, "reader")
+    assert "AccessDenied" in probe().message
+    assert "AWS credentials" in probe().hint
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "wrong")
+    assert "SignatureDoesNotMatch" in probe().message
+    sign_in(monkeypatch, s3)
+    assert "Invalid bucket name" in probe("No Bucket").message
+
+
+def test_an_error_of_a_server_has_a_hint(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The answers of servers other than ours: no bucket, no conditional writes, too busy."""
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "k")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "s")
+    for status, code, hint in [
+        (404, "NoSuchBucket", "Create the bucket"),
+        (501, "NotImplemented", "If-None-Match"),
+        (400, "Other", "Check the URL"),
+    ]:
+        body = f"<Error><Code>{code}</Code><Message>No.</Message></Error>".encode()
+        with serve(reply(status, body, {"Content-Type": "application/xml"})) as server:
+            with pytest.raises(StorageError, match=code) as caught:
+                asyncio.run(Store("s3://b", endpoint_url=server.url).probe())
+            assert hint in caught.value.hint
+
+
+def test_a_server_that_answers_without_a_checksum_is_asked_for_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "k")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "s")
+    path, sha256 = spooled(tmp_path)
+    probe = [reply(200), reply(412), reply(204)]
+    with serve(*probe, reply(200), reply(200, b"", {"X-Amz-Meta-SHA256": sha256})) as server:
+        put(Store("s3://b", endpoint_url=server.url), path, sha256)
+    assert [request.split(b" ")[0] for request in server.requests[len(probe) :]] == [b"PUT", b"HEAD"]
+    with serve(*probe, reply(200)) as server, pytest.raises(StorageError, match="has stored other bytes"):
+        put(Store("s3://b", endpoint_url=server.url), path, sha256)
+
+
+def test_a_server_that_cannot_be_reached_is_an_error(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "k")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "s")
+    with unused_port() as port:
+        store = Store("s3://b", endpoint_url=f"http://127.0.0.1:{port}")
+        with pytest.raises(StorageError, match=r"S3 cannot be used: .*Could not connect") as caught:
+            put(store, *spooled(tmp_path))
+    assert "storage.endpoint_url" in caught.value.hint
+
+
+@pytest.fixture
+def overwriting(s3: servers.Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """The address of an S3 server that ignores `If-None-Match`, and so overwrites."""
+    with s3_proxy(s3.endpoint_url, "/") as proxy:
+        proxy.ignores_conditions = s3.sign
+        sign_in(monkeypatch, replace(s3, endpoint_url=proxy.url))
+        yield proxy.url
+
+
+@pytest.mark.parametrize("probed", [True, False], ids=["probed", "not probed"])
+def test_no_object_is_overwritten_on_a_server_that_ignores_conditions(
+    s3: servers.Server, overwriting: str, tmp_path: Path, probed: bool
+) -> None:
+    folder = f"overwriting/{probed}"
+    s3.client().put_object(Bucket=s3.bucket, Key=f"{folder}/taken.png", Body=b"not ours")
+    store = Store(f"s3://{s3.bucket}/{folder}")
+    if probed:
+        asyncio.run(store.probe())
+    with pytest.raises(StorageConflict, match="another object has this name"):
+        put(store, *spooled(tmp_path), "taken.png")
+    put(store, *spooled(tmp_path), "free.png")
+    put(store, *spooled(tmp_path), "free.png")
+    with pytest.raises(StorageConflict, match="another object has this name"):
+        put(store, *spooled(tmp_path, b"other"), "free.png")
+
+    keys = [each["Key"] for each in s3.client().list_objects_v2(Bucket=s3.bucket, Prefix=folder)["Contents"]]
+    bodies = {key: s3.client().get_object(Bucket=s3.bucket, Key=key)["Body"].read() for key in keys}
+    assert bodies == {f"{folder}/taken.png": b"not ours", f"{folder}/free.png": b"media"}

@@ -1,0 +1,214 @@
+"""A store in a folder: files are stored complete or not at all, and never over anything else."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from callsheet.errors import ConfigError, StorageConflict, StorageError
+from callsheet.storage.store import Store
+from tests.storage.conftest import put, spooled
+
+
+def refuse_links(*_: object) -> None:
+    """What `os.link` does on a disk without hard links."""
+    raise OSError(1, "Operation not permitted")
+
+
+@pytest.mark.parametrize(
+    "url", ["out/media", "out/media/", "./out/media", "{tmp}/media", "file://{tmp}/a%20b"]
+)
+def test_a_file_is_stored_under_the_path_as_the_url_begins_it(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    url = url.format(tmp=tmp_path)
+    store = Store(url)
+    final = put(store, *spooled(tmp_path), "b/r%2F1.png")
+    assert final == store.url_of("b/r%2F1.png")
+    if url.startswith("file://"):
+        assert final == f"{url}/b/r%252F1.png"
+        path = tmp_path / "a b/b/r%2F1.png"
+    else:
+        assert final == url.rstrip("/") + "/b/r%2F1.png"
+        path = Path(final)
+    assert path.read_bytes() == b"media"
+    assert [each.name for each in path.parent.iterdir()] == ["r%2F1.png"]
+
+
+def test_the_same_bytes_again_are_a_success_and_other_bytes_a_conflict(tmp_path: Path) -> None:
+    store = Store(str(tmp_path / "media"))
+    first = put(store, *spooled(tmp_path))
+    assert put(store, *spooled(tmp_path)) == first
+    with pytest.raises(StorageConflict, match=r"row-1-0\.png: something else has this name"):
+        put(store, *spooled(tmp_path, b"other"))
+    assert Path(first).read_bytes() == b"media"
+    assert [path.name for path in Path(first).parent.iterdir()] == ["row-1-0.png"]
+
+
+def test_bytes_that_changed_in_the_spool_are_not_stored(tmp_path: Path) -> None:
+    path, sha256 = spooled(tmp_path)
+    path.write_bytes(b"mediA")
+    with pytest.raises(StorageError, match="has changed since it was downloaded"):
+        put(Store(str(tmp_path / "media")), path, sha256)
+    assert list((tmp_path / "media/batch").iterdir()) == []
+
+
+def test_the_partial_file_of_a_killed_run_is_removed(tmp_path: Path) -> None:
+    folder = tmp_path / "media/batch"
+    folder.mkdir(parents=True)
+    path, sha256 = spooled(tmp_path)
+    (folder / f".row-1-0.png.{sha256[:8]}.part").write_bytes(b"half")
+    put(Store(str(tmp_path / "media")), path, sha256)
+    assert [path.name for path in folder.iterdir()] == ["row-1-0.png"]
+
+
+def test_a_disk_without_hard_links_can_be_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "link", refuse_links)
+    test_the_same_bytes_again_are_a_success_and_other_bytes_a_conflict(tmp_path)
+
+
+def test_a_kill_at_any_time_leaves_a_complete_file_or_none(tmp_path: Path) -> None:
+    content = random.Random(1).randbytes(8_000_000)
+    path, sha256 = spooled(tmp_path, content)
+    script = (
+        "import asyncio, sys; from pathlib import Path; from callsheet.storage.store import Store\n"
+        "store, file = Store(sys.argv[1]), Path(sys.argv[2]); print('ready', flush=True)\n"
+        "for n in range(1000):\n"
+        "    asyncio.run(store.put(file, f'b/{n}.png', sha256=sys.argv[3], mime_type='image/png'))\n"
+    )
+    chance = random.Random(2)
+    for kill in range(6):
+        folder = tmp_path / f"media-{kill}"
+        command = [sys.executable, "-c", script, str(folder), str(path), sha256]
+        with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
+            assert process.stdout
+            process.stdout.readline()
+            time.sleep(chance.uniform(0, 0.1))
+            process.send_signal(signal.SIGKILL)
+        for stored in folder.rglob("*.png"):
+            assert stored.stat().st_size == len(content)
+        assert len(list(folder.rglob(".*.part"))) <= 1
+
+
+def test_a_report_file_is_replaced(tmp_path: Path) -> None:
+    store = Store(str(tmp_path / "report"))
+    asyncio.run(store.write("report.json", b"{}", "application/json"))
+    longer, _ = spooled(tmp_path, b"{} " * 1000)
+    url = asyncio.run(store.write("report.json", longer, "application/json"))
+    assert url == str(tmp_path / "report/report.json")
+    assert Path(url).read_bytes() == b"{} " * 1000
+    assert [path.name for path in Path(url).parent.iterdir()] == ["report.json"]
+
+
+def test_two_runs_can_write_the_same_report_file_at_once(tmp_path: Path) -> None:
+    stores = [Store(str(tmp_path / "report")) for _ in range(2)]
+
+    async def scenario() -> None:
+        async with asyncio.TaskGroup() as group:
+            for n in range(100):
+                group.create_task(stores[n % 2].write("costs.parquet", bytes([n]) * 10_000, "x/y"))
+
+    asyncio.run(scenario())
+    assert len(set((tmp_path / "report/costs.parquet").read_bytes())) == 1
+    assert len(list((tmp_path / "report").iterdir())) == 1
+
+
+def test_a_probe_leaves_nothing_and_fails_where_nothing_can_be_written(tmp_path: Path) -> None:
+    folder = tmp_path / "new/folder"
+    asyncio.run(Store(str(folder)).probe())
+    (folder / ".callsheet-probe").write_text("what a run left that was killed in its probe")
+    asyncio.run(Store(str(folder)).probe())
+    assert list(folder.iterdir()) == []
+    (tmp_path / "file").touch()
+    for inside in ("file", "file/folder"):
+        with pytest.raises(StorageError, match="cannot be written") as caught:
+            asyncio.run(Store(str(tmp_path / inside)).probe())
+        assert "storage.url" in caught.value.hint
+    with pytest.raises(StorageError, match="cannot be written"):
+        asyncio.run(Store("/proc/callsheet").probe())
+
+
+def test_a_url_that_is_neither_a_folder_nor_a_bucket_is_a_config_error() -> None:
+    with pytest.raises(ConfigError, match="gs:// is not supported"):
+        Store("gs://bucket/prefix")
+    with pytest.raises(ConfigError, match="has no bucket"):
+        Store("s3:///prefix")
+    with pytest.raises(ConfigError, match="names the host out, not a folder of this machine"):
+        Store("file://out/media")
+    assert Store("file://localhost/media").url_of("a") == "file://localhost/media/a"
+
+
+def make_taken(path: Path, by: str) -> None:
+    path.parent.mkdir(parents=True)
+    match by:
+        case "a folder":
+            path.mkdir()
+        case "a dangling link":
+            path.symlink_to("nowhere")
+        case "a link to itself":
+            path.symlink_to(path.name)
+        case "a pipe":
+            os.mkfifo(path)
+        case "a device":
+            path.symlink_to("/dev/zero")
+
+
+@pytest.mark.parametrize("hard_links", [True, False], ids=["links", "no links"])
+@pytest.mark.parametrize("by", ["a folder", "a dangling link", "a link to itself", "a pipe", "a device"])
+def test_a_name_is_taken_by_anything_that_has_it(
+    by: str, hard_links: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not hard_links:
+        monkeypatch.setattr(os, "link", refuse_links)
+    store = Store(str(tmp_path / "media"))
+    path = tmp_path / "media/batch/row-1-0.png"
+    make_taken(path, by)
+    with pytest.raises(StorageConflict, match=r"row-1-0\.png: .* has this name"):
+        put(store, *spooled(tmp_path))
+    assert put(store, *spooled(tmp_path), "batch/other.png").endswith("other.png")
+    assert sorted(each.name for each in path.parent.iterdir()) == ["other.png", "row-1-0.png"]
+
+
+def test_a_file_where_a_folder_must_be_is_named(tmp_path: Path) -> None:
+    store = Store(str(tmp_path / "media"))
+    (tmp_path / "media").mkdir()
+    (tmp_path / "media/batch").touch()
+    with pytest.raises(StorageError, match=r"media/batch: cannot be written: it is not a folder") as caught:
+        put(store, *spooled(tmp_path))
+    assert "Move it away" in caught.value.hint
+    with pytest.raises(StorageError, match=r"batch: cannot be written: it is not a folder"):
+        asyncio.run(store.write("batch/report.json", b"{}", "application/json"))
+
+
+def test_stores_that_write_the_same_name_at_once_never_take_each_other_s_file(tmp_path: Path) -> None:
+    """Two ledgers with one storage folder: one of them gets the name, and what is there is complete."""
+    contents = [bytes([n]) * 3_000_000 for n in range(4)]
+    paths = [tmp_path / f"spooled-{n}" for n in range(4)]
+    for path, content in zip(paths, contents, strict=True):
+        path.write_bytes(content)
+    sums = [hashlib.sha256(content).hexdigest() for content in contents]
+    stores = [Store(str(tmp_path / "media")) for _ in contents]
+
+    async def scenario(name: str) -> list[str | BaseException]:
+        puts = (
+            store.put(path, name, sha256=sha256, mime_type="image/png")
+            for store, path, sha256 in zip(stores, paths, sums, strict=True)
+        )
+        return await asyncio.gather(*puts, return_exceptions=True)
+
+    for n in range(10):
+        answers = asyncio.run(scenario(f"{n}.png"))
+        stored = [contents[at] for at, answer in enumerate(answers) if isinstance(answer, str)]
+        assert [(tmp_path / f"media/{n}.png").read_bytes()] == stored, "exactly one is stored"
+        others = [answer for answer in answers if not isinstance(answer, str)]
+        assert all(isinstance(answer, StorageConflict) for answer in others), others

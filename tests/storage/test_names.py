@@ -1,0 +1,68 @@
+"""Names of stored files are safe and different, whatever the ids are."""
+
+from __future__ import annotations
+
+from pathlib import PurePosixPath
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from callsheet.storage.names import folded, name, safe_name
+
+ids = (
+    st.text(max_size=150)
+    | st.text("./%~\\ aA-_\0é", max_size=12)
+    | st.integers(0, 400).map(lambda n: "x" * n)
+)
+
+
+@given(ids, ids)
+def test_no_two_ids_share_a_name(one: str, other: str) -> None:
+    assert (safe_name(one) == safe_name(other)) == (one == other)
+
+
+@given(ids)
+def test_a_safe_name_is_one_segment_of_plain_characters(row_id: str) -> None:
+    safe = safe_name(row_id)
+    assert set(safe) <= set("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.%~")
+    assert len(safe) <= 100
+    assert not safe.startswith(".")
+
+
+@given(
+    st.sampled_from(
+        ["{batch}/{row_id}-{sample}-{index}.{ext}", "{row_id}", "..{row_id}/.{batch}", "{model}/"]
+    ),
+    ids,
+    ids,
+)
+def test_a_name_stays_inside_the_store(template: str, row_id: str, model: str) -> None:
+    made = name(template, batch="b", row_id=row_id, sample=1, index=0, ext="png", model=model)
+    path = PurePosixPath(made)
+    assert not path.is_absolute()
+    assert made == str(path), "no empty segment, and none that is a single dot"
+    assert ".." not in path.parts
+    assert all(len(part.encode()) <= 240 for part in path.parts)
+
+
+def test_plain_ids_stay_readable_in_names() -> None:
+    template = "{batch}/{row_id}-{sample}-{index}.{ext}"
+    assert (
+        name(template, batch="shots", row_id="SKU_1.a", sample=2, index=0, ext="jpeg")
+        == "shots/SKU_1.a-2-0.jpeg"
+    )
+    assert name(template, batch="shots", row_id="../../etc", sample=1, index=0, ext="png") == (
+        "shots/%2E.%2F..%2Fetc-1-0.png"
+    )
+    assert safe_name("a b/ü~") == "a%20b%2F%C3%BC%7E"
+    long = safe_name("y" * 101)
+    assert long.startswith("y" * 67 + "~")
+    assert len(long) == 100
+    assert name("{a}{b}{c}.png", a="1" * 100, b="2" * 100, c="3" * 100).endswith(".png")
+    assert len(name("{a}{b}{c}.png", a="1" * 100, b="2" * 100, c="3" * 100)) == 200
+
+
+def test_names_that_some_disks_take_for_the_same_have_the_same_folded_form() -> None:
+    assert folded("Shots/CAFÉ.png") == folded("shots/cafe\u0301.PNG") == "shots/café.png"
+    assert folded("STRASSE") == folded("straße")
+    assert folded("a.png") != folded("b.png")
