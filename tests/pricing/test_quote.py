@@ -109,7 +109,7 @@ def test_lines_show_what_sets_the_price_what_is_bought_and_what_is_to_buy(quote)
 
 
 def test_failed_and_doubtful_jobs_are_held_unless_the_config_buys_them_again(quote):
-    states = {"a": "failed", "b": "doubt", "c": "bought"}
+    states = {"a": "failed", "b": "doubt", "c": "generated"}
     held = quote(states=states)
     assert (held.to_buy, held.already_bought, held.held, held.quoted) == (1, 1, 3, Decimal("0.0407"))
     assert "3 failed or in doubt and not bought again" in facts(held)["Jobs"]
