@@ -6,7 +6,9 @@ it commits. Readers see one consistent state and wait for nobody. What the table
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -36,13 +38,15 @@ def open_engine(url: str) -> sa.Engine:
     try:
         engine = _sqlite(address) if address.drivername == "sqlite" else _postgresql(address)
         with engine.begin() as connection:
+            if upgrades.is_foreign(connection):
+                raise _foreign(name)
             version = upgrades.prepare(connection)
     except ModuleNotFoundError as error:
         raise LedgerError(
             f"the ledger {name} needs a database driver that is not installed: {error.name}",
             hint="Install it: pip install 'callsheet[postgres]'",
         ) from error
-    except (sa.exc.SQLAlchemyError, OSError) as error:
+    except (sa.exc.SQLAlchemyError, sqlite3.Error, OSError) as error:
         raise LedgerError(
             f"the ledger {name} cannot be opened: {error.__cause__ or error}",
             hint="Check ledger.url, the permissions of its folder, and free disk space.",
@@ -84,12 +88,19 @@ def _address(url: str) -> sa.URL:
     return address
 
 
+def _foreign(name: str) -> LedgerError:
+    return LedgerError(
+        f"the database {name} has tables of another program, and is not a ledger; nothing in it was changed",
+        hint="Choose another ledger.url.",
+    )
+
+
 def _sqlite(address: sa.URL) -> sa.Engine:
-    if address.database:
-        make_folder(Path(address.database).parent)  # SQLite itself makes the files in it durable
+    path = _sqlite_path(address)
+    make_folder(path.parent)  # SQLite itself makes the files in it durable
+    _check_file(path)
     connect = {"timeout": waits().busy, "check_same_thread": False}
     engine = sa.create_engine(address, connect_args=connect)
-    path = Path(address.database or "").absolute()
     opened: list[tuple[int, int] | None] = []
 
     @sa.event.listens_for(engine, "connect")
@@ -115,6 +126,38 @@ def _sqlite(address: sa.URL) -> sa.Engine:
             )
 
     return engine
+
+
+def _sqlite_path(address: sa.URL) -> Path:
+    """The file of a SQLite ledger.
+
+    Raises:
+        LedgerError: the address is not that of a plain file.
+    """
+    hint = "Give the path of a file: sqlite:///out/ledger.db, or sqlite:////var/lib/ledger.db from the root."
+    if address.database in (None, "", ":memory:"):
+        raise LedgerError("a ledger in memory would forget what is bought when the run ends", hint=hint)
+    if address.query or address.database.startswith("file:"):
+        raise LedgerError("the address of a SQLite ledger is a path, without options after it", hint=hint)
+    return Path(address.database).absolute()
+
+
+def _check_file(path: Path) -> None:
+    """Checks, without changing it, that a file is a ledger or can become one.
+
+    Raises:
+        LedgerError: it is the database of another program.
+        sqlite3.Error: it cannot be read, or is not a database.
+    """
+    if not path.exists():
+        return
+    read_only = f"{path.as_uri()}?mode=ro"
+    with closing(sqlite3.connect(read_only, uri=True, timeout=waits().busy)) as connection:
+        names = connection.execute("SELECT name FROM sqlite_master WHERE type IN ('table', 'view')")
+        tables = {name for (name,) in names if not name.startswith("sqlite_")}
+        columns = {name for (name,) in connection.execute("SELECT name FROM pragma_table_info('about')")}
+    if tables and not upgrades.is_ledger(tables, columns):
+        raise _foreign(str(path))
 
 
 def _identities(path: Path) -> list[tuple[int, int] | None]:

@@ -38,6 +38,16 @@ def is_ledger(tables: Collection[str], columns_of_about: Collection[str]) -> boo
     return {"about", "runs", "attempts", "media"} <= set(tables) and "schema_version" in columns_of_about
 
 
+def is_foreign(connection: sa.Connection) -> bool:
+    """Whether the database has tables of another program under the names of a ledger's."""
+    inspector = sa.inspect(connection)
+    tables = set(inspector.get_table_names())
+    if not tables & set(metadata.tables):
+        return False
+    columns = [column["name"] for column in inspector.get_columns("about")] if "about" in tables else []
+    return not is_ledger(tables, columns)
+
+
 def prepare(connection: sa.Connection) -> int:
     """Creates or upgrades the tables; returns the schema's version.
 

@@ -1,0 +1,124 @@
+"""What cannot be a ledger is refused in words, and never changed."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+
+from callsheet.errors import LedgerError
+from callsheet.ledger.ledger import Ledger
+
+
+def refusal(url: str) -> LedgerError:
+    with pytest.raises(LedgerError) as caught:
+        asyncio.run(Ledger.open(url, "b"))
+    assert caught.value.hint
+    return caught.value
+
+
+@pytest.mark.parametrize("url", ["sqlite://", "sqlite:///", "sqlite:///:memory:"])
+def test_a_ledger_in_memory_would_forget_everything(url: str) -> None:
+    assert "in memory" in refusal(url).message
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "sqlite:///out/ledger.db?mode=ro",
+        "sqlite:///file:out/ledger.db?mode=ro&uri=true",
+        "sqlite:///file:ledger?mode=memory&cache=shared&uri=true",
+        "sqlite:///file:out/ledger.db",
+    ],
+)
+def test_an_address_of_a_sqlite_ledger_is_a_path_without_options(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert "a path" in refusal(url).message
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        "CREATE TABLE songs (title TEXT)",
+        "CREATE TABLE about (text TEXT)",
+        "CREATE TABLE about (schema_version INTEGER); INSERT INTO about VALUES (2)",
+        "CREATE TABLE runs (id); CREATE TABLE attempts (id); CREATE TABLE media (id)",
+        "CREATE VIEW one AS SELECT 1",
+    ],
+)
+def test_the_database_of_another_program_is_left_as_it_is(tmp_path: Path, schema: str) -> None:
+    path = tmp_path / "other.db"
+    with closing(sqlite3.connect(path)) as database:
+        database.executescript(schema)
+    before = hashlib.sha256(path.read_bytes()).hexdigest()
+    error = refusal(f"sqlite:///{path}")
+    assert "not a ledger" in error.message
+    assert str(path) in error.message
+    assert hashlib.sha256(path.read_bytes()).hexdigest() == before
+    assert [file.name for file in tmp_path.iterdir()] == ["other.db"]
+
+
+def test_a_postgresql_database_with_other_tables_of_the_same_names_is_left_as_it_is(new_database) -> None:
+    url = new_database()
+    engine = sa.create_engine(url)
+    with engine.begin() as connection:
+        connection.exec_driver_sql("CREATE TABLE media (id INTEGER)")
+    assert "not a ledger" in refusal(url).message
+    assert sa.inspect(engine).get_table_names() == ["media"]
+    engine.dispose()
+
+
+def test_a_postgresql_database_may_have_tables_of_other_programs_too(new_database) -> None:
+    url = new_database()
+    engine = sa.create_engine(url)
+    with engine.begin() as connection:
+        connection.exec_driver_sql("CREATE TABLE songs (id INTEGER)")
+    engine.dispose()
+    for _ in range(2):
+        asyncio.run(_open(url))
+
+
+@pytest.mark.parametrize("content", [b"this is not a database " * 50, b"\0" * 5000, b"short"])
+def test_a_file_that_is_not_a_database_is_left_as_it_is(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "notes.txt"
+    path.write_bytes(content)
+    error = refusal(f"sqlite:///{path}")
+    assert "not a database" in error.message
+    assert path.read_bytes() == content
+    assert [file.name for file in tmp_path.iterdir()] == ["notes.txt"]
+
+
+def test_an_empty_file_becomes_a_ledger(tmp_path: Path) -> None:
+    (tmp_path / "ledger.db").touch()
+    asyncio.run(_open(f"sqlite:///{tmp_path}/ledger.db"))
+
+
+def test_a_ledger_whose_last_user_was_killed_is_opened(tmp_path: Path) -> None:
+    """Its newest commits are only in the write-ahead log."""
+    path, copy = tmp_path / "ledger.db", tmp_path / "copy"
+    copy.mkdir()
+
+    async def scenario() -> None:
+        ledger = await Ledger.open(f"sqlite:///{path}", "b")
+        await ledger.begin_run()
+        for name in ("ledger.db", "ledger.db-wal"):
+            (copy / name).write_bytes((tmp_path / name).read_bytes())
+        await ledger.close()
+
+    asyncio.run(scenario())
+    asyncio.run(_open(f"sqlite:///{copy}/ledger.db"))
+
+
+async def _open(url: str) -> None:
+    ledger = await Ledger.open(url, "b")
+    await ledger.begin_run()
+    await ledger.end_run()
+    await ledger.close()
