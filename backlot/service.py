@@ -239,7 +239,7 @@ class Service:
             exp = int(self.clock()) - 1
         return base + signing.signed_path(self.store.secret, generation.id, 0, exp)
 
-    def said_deletion(self, generation: Generation, faults: Matched) -> str:
+    def deletes_at_text(self, generation: Generation, faults: Matched) -> str:
         """The `deletes_at` of a generation's file."""
         expired = faults.find(ExpireUrl)
         if expired and expired.deleted:
@@ -253,7 +253,7 @@ class Service:
             "width": image.recipe.width,
             "height": image.recipe.height,
             "mime_type": image.recipe.mime_type,
-            "deletes_at": self.said_deletion(image, faults),
+            "deletes_at": self.deletes_at_text(image, faults),
         }
         return {
             "id": image.id,
@@ -283,7 +283,7 @@ class Service:
             "fps": Decimal(FPS),
             "has_sound": video.recipe.sound,
             "mime_type": video.recipe.mime_type,
-            "deletes_at": self.said_deletion(video, faults),
+            "deletes_at": self.deletes_at_text(video, faults),
         }
         return {
             "id": video.id,
