@@ -55,7 +55,7 @@ def test_a_small_disk_that_fills_up_loses_nothing(
     """The exit code is 2 only where nothing is bought: with 100 KiB used the ledger is not even opened."""
     rows = {f"still-{n}": ({"prompt": f"still-{n}", **STILL}, "stored") for n in range(30)}
     made = scene(rows)
-    link = made.folder / {"spool": "out/report/spool", "storage": "out/media", "ledger": "out"}[full]
+    link = made.folder / {"spool": "out/crash/report/spool", "storage": "out/media", "ledger": "out"}[full]
     link.parent.mkdir(parents=True, exist_ok=True)
     link.symlink_to(small_disk)
     filler = small_disk / "filler"

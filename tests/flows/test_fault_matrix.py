@@ -97,6 +97,7 @@ def submissions(kind: str) -> Iterator[Cell]:
         if kind == "image":
             yield cell("null-size", nth, "stored")
             yield cell("expire-url", nth, "generated")
+            yield cell("deleted", nth, "lost")
         else:
             yield cell("fail-video", nth, "failed", charged=False)
             yield cell("never-finish", nth, "pending", charged=False, then="pending", jobs=1)
@@ -108,6 +109,7 @@ OTHERS = {
     "extra-fields": EXTRA_FIELDS,
     "null-size": NULL_SIZE,
     "expire-url": EXPIRE,
+    "deleted": {**EXPIRE, "deleted": True},
     "fail-video": {"do": "fail_video", "code": "server_error"},
     "never-finish": {"do": "never_finish"},
 }

@@ -32,7 +32,7 @@ IMAGES = [
     {"do": "delay", "seconds": 0.2},
     {"do": "drop", "when": "before_charging"},
     {"do": "drop", "when": "after_charging"},
-    {"do": "expire_url"},
+    {"do": "expire_url", "deleted": True},
     {"do": "surcharge", "amount": "0.0100"},
     {"do": "extra_fields"},
     {"do": "null_size"},

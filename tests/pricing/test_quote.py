@@ -295,7 +295,7 @@ def test_the_terminal_says_why_there_is_nothing_to_buy(quote, capsys):
     one = "id,prompt\n1,x\n"
     for text, states, says in (
         (one, {}, None),
-        ("prompt,model\nx,none\n", {}, "no row can be bought as it is"),
+        ("prompt,model\nx,none\n", {}, "every row is rejected"),
         (one, {"1": "failed"}, None),
         ("id,prompt\n2,x\n", {"2": "bought"}, "everything is bought already"),
     ):
