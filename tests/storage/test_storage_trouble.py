@@ -228,7 +228,8 @@ def test_a_report_that_cannot_be_written_is_an_error_and_the_next_run_writes_it(
     assert done.returncode == 3, done.stderr
     assert "Traceback" not in done.stderr
     result = json.loads(done.stdout)
-    assert f"{shop.url}/report/manifest.parquet: S3 refused the request: AccessDenied" in result["error"]
+    assert f"{shop.url}/report/" in result["error"]
+    assert "S3 refused the request: AccessDenied" in result["error"]
     assert "Nothing that was bought is lost" in result["hint"]
     assert shop.bought == ROWS
 
