@@ -83,7 +83,7 @@ def show_summary(summary: Summary) -> None:
         pairs += [("Surcharge", details.surcharges.line())]
     if summary.in_doubt_exposure:
         pairs += [("In doubt", f"at most {dollars(summary.in_doubt_exposure)} {currency} more")]
-    sent = f"{summary.submissions:,} submissions, {summary.rate_limited:,} rate limited"
+    sent = f"{counted(summary.submissions, 'submission')}, {summary.rate_limited:,} rate limited"
     pairs += [
         ("This run", f"{sent}, {summary.seconds:.1f} s"),
         ("Manifest", summary.manifest),
