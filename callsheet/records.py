@@ -330,12 +330,14 @@ class OtherRun:
     """Another run of the batch that is at work.
 
     Attributes:
+        run_id: its id in the ledger.
         host: the machine that it runs on.
         pid: its process there.
         started_at: when it began.
         jobs: how many jobs it has in hand: reserved, sent, or not stored yet.
     """
 
+    run_id: str
     host: str
     pid: int
     started_at: datetime

@@ -20,6 +20,7 @@ from anyio.streams.memory import MemoryObjectSendStream
 from callsheet import failpoints
 from callsheet.errors import (
     BalanceTooLow,
+    BudgetReached,
     InputError,
     KeyRefused,
     RateLimit,
@@ -27,6 +28,7 @@ from callsheet.errors import (
     ServiceError,
     Stop,
 )
+from callsheet.ledger.claims import Reservation, Wall
 from callsheet.limits.turns import Turn
 from callsheet.pricing import references
 from callsheet.pricing.quote import policy_of
@@ -128,7 +130,7 @@ class _Buyer:
                     self._run.open_jobs.end()
                 if not isinstance(outcome, _InDoubt):
                     return
-                again, _ = await _reserve(self._run, [job])  # where `on_doubt` allows another attempt
+                again = (await _reserve(self._run, [job])).reserved  # where `on_doubt` allows another attempt
                 if not again:
                     return
                 attempt = again[0][1]
@@ -179,19 +181,22 @@ async def _reserved(run: Run, jobs: Callable[[], Iterator[Job]]) -> AsyncIterato
     """
     skip = run.settings.budget.on_exceed == "skip"
     while not run.stop:
+        wall: Wall | None = None
         skipped: list[Job] = []  # how many, and the first: not all of them are kept
         passed_over, rest, ended = 0, jobs(), run.open_jobs.ended
         while not run.stop and (block := list(itertools.islice(rest, BLOCK))):
             while block and not run.stop:
                 ended_before = run.open_jobs.ended
-                reserved, block = await _reserve(run, block)
-                for pair in reserved:
+                result = await _reserve(run, block)
+                block = result.left
+                for pair in result.reserved:
                     yield pair
                 if block and skip:
                     skipped, passed_over = skipped or block[:1], passed_over + len(block)
+                    wall = wall or result.wall
                     break
                 if block and run.open_jobs.ended == ended_before and not await run.open_jobs.next_end():
-                    run.halt(_does_not_fit(run, f"row {block[0].row_id} does not fit"))
+                    run.halt(_does_not_fit(run, result.wall, f"row {block[0].row_id} does not fit"))
         if not skipped or run.stop:
             return
         while await run.open_jobs.next_end():
@@ -199,22 +204,31 @@ async def _reserved(run: Run, jobs: Callable[[], Iterator[Job]]) -> AsyncIterato
         if run.open_jobs.ended == ended:
             counted = f"{passed_over} job{'s' if passed_over > 1 else ''}"
             first = f"(the first: row {skipped[0].row_id})"
-            run.halt(_does_not_fit(run, f"skipped {counted} {first}: they cost more than"))
+            run.halt(_does_not_fit(run, wall, f"skipped {counted} {first}: they cost more than"))
 
 
-def _does_not_fit(run: Run, what: str) -> Stop:
+def _does_not_fit(run: Run, wall: Wall | None, what: str) -> Stop:
+    if wall is Wall.DAY:
+        hint = "The same command goes on after midnight UTC, or with a higher budget.per_day."
+        return BudgetReached(f"{what} what is left of budget.per_day for today", hint=hint)
     assert run.quote is not None  # noqa: S101 - nothing is bought without a quote
     _, stop = run.quote.exposure_limit
     return stop(f"{what} what is left of the {stop.reason}")
 
 
-async def _reserve(run: Run, jobs: list[Job]) -> tuple[list[tuple[Job, Attempt]], list[Job]]:
+async def _reserve(run: Run, jobs: list[Job]) -> Reservation:
     assert run.quote is not None  # noqa: S101 - nothing is bought without a quote
     limit, _ = run.quote.exposure_limit
-    skip = run.settings.budget.on_exceed == "skip"
-    reserved, left = await run.ledger.reserve(jobs, policy_of(run.settings), limit=limit, skip=skip)
-    run.open_jobs.begin(len(reserved))
-    return reserved, left
+    budget = run.settings.budget
+    result = await run.ledger.reserve(
+        jobs,
+        policy_of(run.settings),
+        limit=limit,
+        per_day=budget.per_day,
+        skip=budget.on_exceed == "skip",
+    )
+    run.open_jobs.begin(len(result.reserved))
+    return result
 
 
 async def _filled_and_sent(run: Run, job: Job, attempt: Attempt, turn: Turn, tries: int) -> _Outcome:

@@ -9,8 +9,10 @@ from __future__ import annotations
 import hashlib
 from collections import defaultdict, deque
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
+from enum import StrEnum
 from typing import Any
 
 import sqlalchemy as sa
@@ -30,6 +32,32 @@ def request_key(job: Job) -> str:
     return hashlib.sha256(canonical([job.request, job.sample]).encode()).hexdigest()
 
 
+class Wall(StrEnum):
+    """A limit of the budget that a job does not fit."""
+
+    BATCH = "batch"
+    """What the batch may spend."""
+
+    DAY = "day"
+    """What the whole ledger may spend in a UTC day."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reservation:
+    """What `Ledger.reserve` did.
+
+    Attributes:
+        reserved: the jobs that are reserved now, in their order, each with its attempt.
+        left: the jobs that are left: the first that does not fit and all after it; with `skip` all that do
+            not fit.
+        wall: which limit the first of them does not fit; None where none is left.
+    """
+
+    reserved: list[tuple[Job, Attempt]]
+    left: list[Job]
+    wall: Wall | None
+
+
 def reserve(
     connection: sa.Connection,
     batch: str,
@@ -38,28 +66,50 @@ def reserve(
     policy: Policy,
     *,
     limit: Decimal,
+    per_day: Decimal | None,
     skip: bool,
-) -> tuple[list[tuple[Job, Attempt]], list[Job]]:
+) -> Reservation:
     """Reserves jobs in their order for a run, as far as the budget allows (`Ledger.reserve`)."""
-    exposure = queries.exposure(connection, batch)
+    remaining = _Remaining(connection, batch, limit, per_day)
     newest = _newest(connection, jobs, policy)
     stored = _stored(connection, batch, jobs) if policy.reuse else {}
     reserved: list[tuple[Job, Attempt]] = []
     left: list[Job] = []
+    first_wall: Wall | None = None
     for position, job in enumerate(jobs):
         last = newest.get(job.key)
         if last is not None and (not last.to_buy or last.reserved):
             continue
         if stored and (source := stored.get(request_key(job))):
             _reuse(connection, _enter(connection, batch, run_id, job, last), source.popleft())
-        elif exposure + job.quoted <= limit:
-            exposure += job.quoted
+        elif (wall := remaining.take(job.quoted)) is None:
             reserved.append((job, _enter(connection, batch, run_id, job, last)))
-        elif skip:
-            left.append(job)
         else:
-            return reserved, list(jobs[position:])
-    return reserved, left
+            first_wall = first_wall or wall
+            if not skip:
+                return Reservation(reserved, list(jobs[position:]), wall)
+            left.append(job)
+    return Reservation(reserved, left, first_wall)
+
+
+class _Remaining:
+    """What is left of the budget's limits, in dollars, during one reservation."""
+
+    def __init__(
+        self, connection: sa.Connection, batch: str, limit: Decimal, per_day: Decimal | None
+    ) -> None:
+        self._left = {Wall.BATCH: limit - queries.exposure(connection, batch)}
+        if per_day is not None:
+            leases.free_dead_reservations(connection)
+            self._left[Wall.DAY] = per_day - queries.exposure_of_day(connection, datetime.now(UTC))
+
+    def take(self, amount: Decimal) -> Wall | None:
+        """Takes an amount off every limit; or returns the first limit that it does not fit."""
+        for wall, left in self._left.items():
+            if amount > left:
+                return wall
+        self._left = {wall: left - amount for wall, left in self._left.items()}
+        return None
 
 
 def outlook(connection: sa.Connection, batch: str, policy: Policy) -> tuple[Sequence[sa.Row[Any]], Totals]:

@@ -99,6 +99,7 @@ def others(connection: sa.Connection, batch: str, run_id: str) -> list[OtherRun]
     )
     return [
         OtherRun(
+            run_id=run.id,
             host=run.host.partition(" ")[0],
             pid=run.pid,
             started_at=run.started_at,
@@ -131,11 +132,20 @@ def as_if_closed(connection: sa.Connection, batch: str) -> sa.Subquery:
     return query.subquery("attempts_as_if_closed")
 
 
-def _alive(connection: sa.Connection, batch: str) -> list[Any]:
-    """The runs of the batch that are alive, the oldest first."""
+def free_dead_reservations(connection: sa.Connection) -> None:
+    """Frees what dead runs of all batches had reserved: a run that only seemed dead can no longer send it."""
+    of_open_runs = attempts.c.batch.in_(sa.select(runs.c.batch).where(runs.c.ended_at.is_(None)))
+    alive = [run.id for run in _alive(connection)]
+    _free(connection, sa.and_(of_open_runs, _is_of_dead_run(attempts, alive)))
+
+
+def _alive(connection: sa.Connection, batch: str | None = None) -> list[Any]:
+    """The runs that are alive, of one batch or of all, the oldest first."""
     now = datetime.now(UTC)
-    query = sa.select(runs).where(runs.c.batch == batch, runs.c.ended_at.is_(None))
-    return [run for run in connection.execute(query.order_by(runs.c.started_at)) if _is_alive(run, now)]
+    query = sa.select(runs).where(runs.c.ended_at.is_(None)).order_by(runs.c.started_at)
+    if batch is not None:
+        query = query.where(runs.c.batch == batch)
+    return [run for run in connection.execute(query) if _is_alive(run, now)]
 
 
 def _is_alive(run: Any, now: datetime) -> bool:

@@ -17,6 +17,7 @@ from typing import Any, Self, TypeVar
 import sqlalchemy as sa
 
 from callsheet.ledger import claims, leases, queries, services, transitions
+from callsheet.ledger.claims import Reservation
 from callsheet.ledger.databases import explained, open_engine
 from callsheet.ledger.group_commit import GroupCommit
 from callsheet.ledger.policy import Policy
@@ -103,8 +104,14 @@ class Ledger:
     # ---- buying
 
     async def reserve(
-        self, jobs: Sequence[Job], policy: Policy, *, limit: Decimal, skip: bool = False
-    ) -> tuple[list[tuple[Job, Attempt]], list[Job]]:
+        self,
+        jobs: Sequence[Job],
+        policy: Policy,
+        *,
+        limit: Decimal,
+        per_day: Decimal | None = None,
+        skip: bool = False,
+    ) -> Reservation:
         """Reserves jobs in their order, until one does not fit the budget.
 
         Jobs that the policy does not buy, and jobs that a run has reserved, are passed over.
@@ -112,17 +119,15 @@ class Ledger:
         Args:
             jobs: the next jobs of the plan.
             policy: which jobs are bought again, and whether other batches' files are reused.
-            limit: what the batch may spend, in dollars.
+            limit: what the batch may spend, in dollars: spent, reserved, in flight and in doubt.
+            per_day: what all batches of the ledger together may spend in a UTC day, in dollars. A job counts
+                for the day on which it is sent; until then it counts for today.
             skip: pass over a job that does not fit, for later ones that do.
-
-        Returns:
-            What was reserved, and the jobs that are left: the first that does not fit and all after it, or
-            with `skip` all that do not fit.
         """
         return await self._commits.write(
             "reserve",
             lambda connection: claims.reserve(
-                connection, self.batch, self.run_id, jobs, policy, limit=limit, skip=skip
+                connection, self.batch, self.run_id, jobs, policy, limit=limit, per_day=per_day, skip=skip
             ),
         )
 

@@ -62,8 +62,8 @@ def other_run(url: str, *arguments: str) -> Iterator[OtherRun]:
             process.kill()
 
 
-async def main(url: str) -> None:
-    async with buyer(url) as ledger:
+async def main(url: str, batch: str = "b") -> None:
+    async with buyer(url, batch) as ledger:
         attempts: dict[str, Attempt] = {}
         for line in sys.stdin:
             step, *names = line.split()

@@ -57,8 +57,8 @@ async def buyer(url: str, batch: str = "b", balance: str | None = None) -> Async
 
 async def reserve(ledger: Ledger, *jobs: Job, limit: str = "100", **policy: Any):  # type: ignore[no-untyped-def]
     """What was reserved, and how many jobs were considered."""
-    reserved, left = await ledger.reserve(jobs, Policy(**policy), limit=Decimal(limit))
-    return reserved, len(jobs) - len(left)
+    result = await ledger.reserve(jobs, Policy(**policy), limit=Decimal(limit))
+    return result.reserved, len(jobs) - len(result.left)
 
 
 async def state_of(ledger: Ledger, one: Job) -> State | None:
@@ -119,9 +119,9 @@ def test_a_job_that_is_too_dear_is_passed_over_for_cheaper_ones_only_if_asked_fo
         async with buyer(url) as ledger:
             jobs = [job("cheap"), job("dear", price="0.5000"), job("cheap too"), job("third")]
             assert (await reserve(ledger, *jobs[1:], limit="0.08"))[1] == 0
-            reserved, left = await ledger.reserve(jobs, Policy(), limit=Decimal("0.08"), skip=True)
-            assert [one.row_id for one, _ in reserved] == ["cheap", "cheap too"]
-            assert [one.row_id for one in left] == ["dear", "third"]
+            result = await ledger.reserve(jobs, Policy(), limit=Decimal("0.08"), skip=True)
+            assert [one.row_id for one, _ in result.reserved] == ["cheap", "cheap too"]
+            assert [one.row_id for one in result.left] == ["dear", "third"]
 
     asyncio.run(scenario())
 
@@ -140,13 +140,13 @@ def test_another_batchs_files_stand_for_the_same_request_once_a_batch_and_only_i
         async with buyer(url, "theirs") as theirs:
             await store(theirs, job("one"), replace(job("two"), request=job("one").request))
         async with buyer(url, "mine") as mine:
-            reserved, left = await mine.reserve(
+            result = await mine.reserve(
                 [first, second, third, replace(job("sample 2"), request=first.request, sample=2)],
                 Policy(reuse=True),
                 limit=Decimal("0.08"),
             )
-            assert [one.row_id for one, _ in reserved] == ["mine 2", "sample 2"]
-            assert left == []
+            assert [one.row_id for one, _ in result.reserved] == ["mine 2", "sample 2"]
+            assert result.left == []
             assert await state_of(mine, first) is State.STORED
             rows = {row["row_id"]: row for row in await mine.read(all_of(queries.manifest))}
             assert {name: row["url"] for name, row in rows.items()} == {

@@ -43,7 +43,7 @@ STEPS: dict[str, tuple[set[State], State]] = {
     "pending": ({State.SUBMITTING}, State.PENDING),
     "generated": ({State.SUBMITTING, State.PENDING}, State.GENERATED),
     "failed": ({State.SUBMITTING, State.PENDING}, State.FAILED),
-    "doubt": ({State.SUBMITTING}, State.IN_DOUBT),
+    "doubt": ({State.SUBMITTING, State.PENDING}, State.IN_DOUBT),
     "stored": ({State.GENERATED}, State.STORED),
     "lost": ({State.GENERATED}, State.LOST),
 }
@@ -168,7 +168,7 @@ class LedgerMachine(RuleBasedStateMachine):
         ledger = self.pick(data, self.alive)
         wall = Decimal(limit)
         policy = Policy(retry_failed=retry_failed, retry_doubt=retry_doubt, attempts=attempts)
-        reserved, left = self.do(ledger.reserve(wanted, policy, limit=wall, skip=skip))
+        result = self.do(ledger.reserve(wanted, policy, limit=wall, skip=skip))
         expected: list[tuple[str, int]] = []
         expected_left: list[Job] = []
         for at, one in enumerate(wanted):
@@ -192,8 +192,8 @@ class LedgerMachine(RuleBasedStateMachine):
                 last = Try(one, last.number + 1 if last else 1, ledger)
                 self.tries.append(last)
             expected.append((one.key, last.number))
-        assert [(one.key, attempt.number) for one, attempt in reserved] == expected
-        assert left == expected_left
+        assert [(one.key, attempt.number) for one, attempt in result.reserved] == expected
+        assert result.left == expected_left
         assert not expected or self.exposure() <= wall
 
     @rule(data=st.data(), times=st.integers(3, 12))

@@ -73,7 +73,7 @@ def quote(tmp_path, monkeypatch) -> Quoter:
 async def enter(ledger: Ledger, plan: Plan, states: dict[str, str]) -> None:
     await ledger.begin_run()
     jobs = [job for job in plan.jobs_in_order() if job.row_id in states]
-    reserved, _ = await ledger.reserve(jobs, Policy(), limit=Decimal(99))
+    reserved = (await ledger.reserve(jobs, Policy(), limit=Decimal(99))).reserved
     for job, attempt in reserved:
         if states[job.row_id] == "reserved":
             continue

@@ -1,0 +1,154 @@
+"""The daily wall: what all batches of the ledger may spend in a UTC day, under any concurrency."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from typing import Any
+
+import sqlalchemy as sa
+
+from callsheet.config.load import load
+from callsheet.ledger import leases
+from callsheet.ledger.claims import Reservation, Wall
+from callsheet.ledger.databases import open_engine
+from callsheet.ledger.ledger import Ledger
+from callsheet.ledger.policy import Policy
+from callsheet.ledger.tables import attempts
+from callsheet.records import Job, OtherRun
+from flows import pipeline
+from tests.conftest import Project
+from tests.ledger.other_run import other_run
+from tests.ledger.test_leases import LONG_AGO, change
+from tests.ledger.test_ledger import buyer, generation, job
+
+
+async def reserve(
+    ledger: Ledger, *names: str, per_day: str = "0.08", limit: str = "100", **options: Any
+) -> Reservation:
+    """Reserves jobs of 0.04 dollars."""
+    jobs = [job(name) for name in names]
+    walls = {"limit": Decimal(limit), "per_day": Decimal(per_day)}
+    return await ledger.reserve(jobs, Policy(), **walls, **options)
+
+
+def names(jobs: list[Job]) -> list[str]:
+    return [one.row_id for one in jobs]
+
+
+def others_of_another_batch(connection: sa.Connection, _: str) -> list[OtherRun]:
+    return leases.others(connection, "another batch", "")
+
+
+def submitted(url: str, when: datetime) -> None:
+    """Moves all submissions so far to another time."""
+    engine = open_engine(url)
+    with engine.begin() as connection:
+        sent = attempts.c.submitted_at.is_not(None)
+        connection.execute(attempts.update().where(sent).values(submitted_at=when))
+    engine.dispose()
+
+
+def test_all_batches_together_spend_no_more_than_the_wall_in_a_day(url: str) -> None:
+    async def scenario() -> None:
+        async with buyer(url) as ledger, buyer(url, "another batch") as other:
+            first = await reserve(ledger, "a", "b", "c")
+            assert (len(first.reserved), names(first.left), first.wall) == (2, ["c"], Wall.DAY)
+            assert (await reserve(other, "x")).wall is Wall.DAY, "what is reserved counts"
+            (_, a), (_, b) = first.reserved
+            await ledger.intend(a)
+            await ledger.intend(b)
+            assert (await reserve(other, "x")).wall is Wall.DAY, "what is in flight counts"
+            await ledger.doubt(a, "cut off")
+            await ledger.generated(b, generation("b", cost="0.0100"), ["b.png"], "out")
+            assert (await reserve(other, "x")).wall is Wall.DAY, "what is in doubt and spent counts"
+            more = await reserve(other, "x", per_day="0.09")
+            assert (len(more.reserved), more.wall) == (1, None)
+            await other.intend(more.reserved[0][1])
+            await other.failed(more.reserved[0][1], "server_error", "no")
+            assert (await reserve(ledger, "c", per_day="0.09")).wall is None, "what failed is free"
+
+    asyncio.run(scenario())
+
+
+def test_what_was_sent_yesterday_does_not_count_today(url: str) -> None:
+    async def scenario() -> None:
+        async with buyer(url) as ledger:
+            for _, attempt in (await reserve(ledger, "a", "b")).reserved:
+                await ledger.intend(attempt)
+            today = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
+            submitted(url, today)
+            assert (await reserve(ledger, "c")).wall is Wall.DAY
+            submitted(url, today - timedelta(microseconds=1))
+            assert len((await reserve(ledger, "c", "d", "e")).reserved) == 2
+
+    asyncio.run(scenario())
+
+
+def test_a_job_counts_for_the_day_on_which_it_is_sent(url: str) -> None:
+    """However long it was reserved, and although the service took nothing when it was sent before."""
+
+    async def scenario() -> None:
+        async with buyer(url) as ledger:
+            reserved = (await reserve(ledger, "a", "b")).reserved
+            for _, attempt in reserved:
+                await ledger.intend(attempt)
+                await ledger.release(attempt)
+            submitted(url, datetime.now(UTC) - timedelta(days=1))
+            assert (await reserve(ledger, "c")).wall is Wall.DAY, "what is reserved may be sent today"
+            for _, attempt in reserved:
+                await ledger.intend(attempt)
+            assert (await reserve(ledger, "c")).wall is Wall.DAY
+
+    asyncio.run(scenario())
+
+
+def test_the_wall_that_a_job_meets_is_named(url: str) -> None:
+    async def scenario() -> None:
+        async with buyer(url) as ledger:
+            assert (await reserve(ledger, "a", limit="0.03", per_day="1")).wall is Wall.BATCH
+            assert (await reserve(ledger, "a", limit="1", per_day="0.03")).wall is Wall.DAY
+            assert (await reserve(ledger, "a", limit="0.03", per_day="0.03")).wall is Wall.BATCH
+            skipped = await ledger.reserve(
+                [job("dear", price="0.5000"), job("a")],
+                Policy(),
+                limit=Decimal(1),
+                per_day=Decimal("0.04"),
+                skip=True,
+            )
+            assert (names([one for one, _ in skipped.reserved]), names(skipped.left)) == (["a"], ["dear"])
+            assert skipped.wall is Wall.DAY
+
+    asyncio.run(scenario())
+
+
+def test_what_a_dead_run_of_another_batch_had_reserved_is_free(url: str) -> None:
+    """And when it was not dead but suspended elsewhere, it cannot send that any more."""
+
+    async def scenario() -> None:
+        async with buyer(url) as ledger:
+            with other_run(url, "another batch") as dead:
+                dead.do("reserve x y", "intend x")
+                assert (await reserve(ledger, "a", "b")).wall is Wall.DAY
+                [other] = await ledger.read(
+                    lambda connection, _: leases.others(connection, "another batch", "")
+                )
+                change(url, other.run_id, host="elsewhere", lease_until=LONG_AGO)
+                assert len((await reserve(ledger, "a", "b")).reserved) == 1
+                assert dead.ask("intend y").startswith("LedgerError")
+                dead.do("generated x")
+
+    asyncio.run(scenario())
+
+
+def test_runs_of_two_batches_stop_at_the_daily_wall_and_say_so(project: Callable[..., Project]) -> None:
+    row = {"prompt": "a vase", "model": "sketch-1", "aspect_ratio": "1:1"}  # 0.0015 USD
+    made = project([{"id": name, **row} for name in "abc"])
+    made.set(budget={"per_day": "0.0030"})
+    for batch, stored in (("first", 2), ("second", 0)):
+        made.set(batch=batch)
+        summary = asyncio.run(pipeline.generate(load(made.config), approved=True))
+        assert (summary.stored, summary.stop_reason, summary.exit_code) == (stored, "budget", 4)
+        assert "budget.per_day" in (summary.stop_message or "")
