@@ -62,7 +62,7 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 @pytest.fixture
 def start_backlot(tmp_path: Path) -> Iterator[Callable[..., Backlot]]:
-    """Starts a service in a box, with the settings given; it stops when the test ends."""
+    """Starts a backlot with these settings; it stops when the test ends."""
     with ExitStack() as stack:
 
         def start(**settings: Any) -> Backlot:

@@ -96,9 +96,10 @@ def quote(config: Config, set_: Sets = None, json: Json = False) -> None:
 def status(config: Config, set_: Sets = None, json: Json = False) -> None:
     """Say how a batch stands, from the ledger alone."""
     from callsheet.cli import show
+    from callsheet.config.load import load_without_service
     from callsheet.ledger import queries
 
-    settings = load_settings(config, set_)
+    settings = load_without_service(config, set_ or ())
 
     async def read() -> Any:
         async with open_ledger(settings) as ledger:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from callsheet.config.settings import Settings
+    from callsheet.config.settings import BatchSettings, Settings
     from callsheet.ledger.ledger import Ledger
     from callsheet.service.client import Client
 
@@ -59,7 +59,7 @@ async def open_client(settings: Settings) -> Client:
 
 
 @asynccontextmanager
-async def open_ledger(settings: Settings) -> AsyncIterator[Ledger]:
+async def open_ledger(settings: BatchSettings) -> AsyncIterator[Ledger]:
     """The batch's ledger, for reading; it is closed at the end."""
     from callsheet.ledger.ledger import Ledger
 

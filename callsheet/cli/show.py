@@ -184,6 +184,9 @@ def _evidence(evidence: Evidence) -> Iterator[tuple[str, str]]:
 
 def show_settled(batch: str, doubts: Sequence[Doubt], *, charged: bool, left: int) -> None:
     """Prints the doubts that were settled, and how many are left."""
+    if not doubts:
+        out.print(f"[bold]{safe(batch)}[/]: nothing is in doubt, so nothing was settled.")
+        return
     price = sum((doubt.price or Decimal(0) for doubt in doubts), Decimal(0))
     decision = "paid for, and lost" if charged else "free: the next run buys them again"
     out.print(f"[bold]{safe(batch)}[/]: {len(doubts)} settled ({dollars(price)} USD), {decision}")

@@ -31,7 +31,7 @@ class Terminal:
 
     def unseen(self) -> None:
         """Prints that the run is not in any UI, and how it would be."""
-        err.print("[dim]This run is not in a Prefect UI; PREFECT_API_URL names the server of one.[/]")
+        err.print("[dim]This run is not in a Prefect UI; to see runs there, set PREFECT_API_URL.[/]")
 
     def start(self) -> None:
         """Prints that something slow begins."""

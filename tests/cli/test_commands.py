@@ -146,6 +146,13 @@ def test_run_prints_one_json_object_and_says_with_its_exit_code_how_it_ended(
     assert (status["stored"], status["failed"], status["spent"]) == (1, 1, "0.0015")
 
 
+def test_status_reads_the_ledger_without_an_address_of_the_service(project: Make) -> None:
+    made = project([{"id": "a", "prompt": "x", **STILL}])
+    made.set(service={"base_url": "${NO_SUCH_VARIABLE}"})
+    done = callsheet("status", str(made.config), "--json")
+    assert (done.returncode, json.loads(done.stdout)["spent"]) == (0, "0.0000"), done.stderr
+
+
 def test_set_changes_one_setting_and_the_wall_ends_with_4(project: Make, prefect: PrefectServer) -> None:
     made = project([{"id": f"s{n}", "prompt": "x", **STILL} for n in range(3)])
     done = callsheet("run", str(made.config), "--set", "budget.limit=0.003", PREFECT_API_URL=prefect.api)

@@ -38,7 +38,7 @@ def demo() -> None:
         with spawn(*BACKLOT, "--port", port) as (base_url, _):
             PORT.write_text(base_url.rpartition(":")[2])
             os.environ |= {"CALLSHEET_BASE_URL": base_url, "CALLSHEET_API_KEY": KEY}
-            err.print(f"The backlot, a service in a box, listens at {base_url}.")
+            err.print(f"The backlot, a service on this machine, listens at {base_url}.")
             asyncio.run(rebind(load_settings(config, None)))  # its backlot may have another port this time
 
             async def flow() -> Any:
