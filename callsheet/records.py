@@ -235,7 +235,10 @@ class Failed:
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """One attempt at a job, by this run. `number` counts a job's attempts from 1, over all runs."""
+    """One attempt at a job, by this run. `number` counts a job's attempts from 1, over all runs.
+
+    `in_doubt`: it was accepted, and the service did not know its id when an earlier run asked.
+    """
 
     job_key: str
     number: int
@@ -244,6 +247,7 @@ class Attempt:
     sample: int
     model: str
     generation_id: str | None = None
+    in_doubt: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -58,6 +58,9 @@ class _Polls:
             run.open_jobs.end()
             return
         run.limits.release()
+        if isinstance(end, _Unknown) and video.in_doubt:
+            run.open_jobs.end()  # as before
+            return
         with anyio.CancelScope(shield=True):  # an end that is known is kept, also when the run is interrupted
             match end:
                 case Failed():

@@ -16,8 +16,10 @@ import yaml
 
 from backlot.server import Backlot, serve
 from backlot.settings import Settings as BacklotSettings
+from callsheet.config.load import load
 from callsheet.report.summary import Summary
 from callsheet.service import verdicts
+from flows import pipeline
 from tests.servers import s3 as s3_server
 from tests.servers.postgres import postgres
 from tests.servers.prefect import PrefectServer, prefect_server
@@ -120,16 +122,12 @@ class Project:
         )
 
     def run(self, *overrides: str, approved: bool = False) -> Summary:
-        """Runs the flow in this process."""
-        from flows.generate import generate_batch
-
-        return asyncio.run(generate_batch(str(self.config), list(overrides), approved))
+        """Runs the batch in this process, without Prefect."""
+        return asyncio.run(pipeline.generate(load(self.config, overrides), approved=approved))
 
     def collect(self, *overrides: str) -> Summary:
-        """Runs the collecting flow in this process."""
-        from flows.collect import collect_media
-
-        return asyncio.run(collect_media(str(self.config), list(overrides)))
+        """Collects the batch in this process, without Prefect."""
+        return asyncio.run(pipeline.collect(load(self.config, overrides)))
 
     def manifest(self) -> pl.DataFrame:
         return pl.read_parquet(self.folder / "out/report/manifest.parquet")

@@ -1,10 +1,8 @@
 """Which run owns which jobs: a run has a lease that it renews, and the next run takes over from a dead one.
 
 On the machine and in the container where it runs, a run is alive as long as its process, however old its
-lease
-is: a laptop may have been suspended. Seen from elsewhere, it is dead when its lease has expired. Each
-    function is
-part of a ledger transaction, on the connection it is given.
+lease is: a laptop may have been suspended. Seen from elsewhere, it is dead when its lease has expired. Each
+function is part of a ledger transaction, on the connection it is given.
 """
 
 from __future__ import annotations
@@ -57,7 +55,7 @@ def enter(connection: sa.Connection, run_id: str, batch: str, balance: Decimal |
     )
     alive = [run.id for run in _alive(connection, batch)]
     _close_dead_runs(connection, batch, alive)
-    accepted = attempts.c.state.in_([State.PENDING, State.GENERATED])
+    accepted = sa.or_(queries.IS_POLLED, attempts.c.state == State.GENERATED)
     theirs = sa.and_(attempts.c.batch == batch, attempts.c.run_id.not_in(alive))
     connection.execute(attempts.update().where(theirs, accepted).values(run_id=run_id))
 

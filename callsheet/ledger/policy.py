@@ -40,7 +40,8 @@ class Policy:
 def to_buy(policy: Policy, table: sa.FromClause = attempts) -> sa.ColumnElement[bool]:
     """Whether a run buys a job, by the newest attempt at it: true too for a job that a run has reserved.
 
-    A job without any attempt is always to buy.
+    A job without any attempt is always to buy. One in doubt that has a generation id was accepted: it is
+    asked for again, and never bought again.
 
     Args:
         policy: what to do with jobs that were tried before.
@@ -51,6 +52,6 @@ def to_buy(policy: Policy, table: sa.FromClause = attempts) -> sa.ColumnElement[
     if policy.retry_failed:
         buys.append(table.c.state == State.FAILED)
     if policy.retry_doubt:
-        in_doubt = table.c.state == State.IN_DOUBT
+        in_doubt = sa.and_(table.c.state == State.IN_DOUBT, table.c.generation_id.is_(None))
         buys.append(sa.and_(in_doubt, table.c.attempt < policy.attempts))
     return sa.or_(*buys)

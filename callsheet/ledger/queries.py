@@ -21,6 +21,12 @@ Rows = Sequence[sa.RowMapping]
 
 _PART = 5_000  # rows that are read at once
 
+IS_POLLED = sa.or_(
+    attempts.c.state == State.PENDING,
+    sa.and_(attempts.c.state == State.IN_DOUBT, attempts.c.generation_id.is_not(None)),
+)
+"""Videos that were accepted and have not ended: those too that the service did not know the last time."""
+
 _OF_ONE_JOB = sa.and_(attempts.c.job_key == media.c.job_key, attempts.c.attempt == media.c.attempt)
 _FILES_OF = sa.and_(
     sa.func.coalesce(attempts.c.reused_key, attempts.c.job_key) == media.c.job_key,
@@ -204,7 +210,7 @@ def days(connection: sa.Connection) -> dict[date, Decimal]:
 def unfinished(connection: sa.Connection, run_id: str) -> tuple[list[Attempt], list[File]]:
     """A run's accepted videos that are not finished, and its files that are not stored yet."""
     mine = attempts.c.run_id == run_id
-    videos = connection.execute(sa.select(attempts).where(mine, attempts.c.state == State.PENDING))
+    videos = connection.execute(sa.select(attempts).where(mine, IS_POLLED))
     files = connection.execute(
         sa.select(media, *_others())
         .join(attempts, _OF_ONE_JOB)
@@ -265,7 +271,9 @@ def _others() -> list[sa.Column[Any]]:
 
 def _attempt(row: Any) -> Attempt:
     return Attempt(
-        row.job_key, row.attempt, ModelType(row.type), row.row_id, row.sample, row.model, row.generation_id
+        *(row.job_key, row.attempt, ModelType(row.type), row.row_id, row.sample, row.model),
+        generation_id=row.generation_id,
+        in_doubt=row.state == State.IN_DOUBT,
     )
 
 

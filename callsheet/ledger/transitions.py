@@ -25,9 +25,9 @@ _BEFORE: dict[State, tuple[State, ...]] = {
     State.PLANNED: (State.SUBMITTING,),
     State.SUBMITTING: (State.PLANNED,),
     State.PENDING: (State.SUBMITTING,),
-    State.GENERATED: (State.SUBMITTING, State.PENDING),
+    State.GENERATED: (State.SUBMITTING, State.PENDING, State.IN_DOUBT),
     State.STORED: (State.GENERATED,),
-    State.FAILED: (State.SUBMITTING, State.PENDING),
+    State.FAILED: (State.SUBMITTING, State.PENDING, State.IN_DOUBT),
     State.IN_DOUBT: (State.SUBMITTING, State.PENDING),
     State.LOST: (State.GENERATED,),
 }
@@ -103,6 +103,9 @@ def generated(
         billable_unit=usage.billable_unit,
         unit_price=usage.unit_price,
         quantity=usage.quantity,
+        error_code=None,  # of a doubt that is settled by this answer
+        error_message=None,
+        finished_at=None,
     )
     files = []
     for index, (item, wanted) in enumerate(zip(generation.media, names, strict=True)):

@@ -153,18 +153,18 @@ def test_status_reads_the_ledger_without_an_address_of_the_service(project: Make
     assert (done.returncode, json.loads(done.stdout)["spent"]) == (0, "0.0000"), done.stderr
 
 
-def test_set_changes_one_setting_and_the_wall_ends_with_4(project: Make, prefect: PrefectServer) -> None:
+def test_set_changes_one_setting_and_the_wall_ends_with_4(project: Make) -> None:
     made = project([{"id": f"s{n}", "prompt": "x", **STILL} for n in range(3)])
-    done = callsheet("run", str(made.config), "--set", "budget.limit=0.003", PREFECT_API_URL=prefect.api)
+    done = callsheet("run", str(made.config), "--set", "budget.limit=0.003")
     assert done.returncode == 4, done.stderr
     assert "budget" in done.stdout
     assert made.manifest().height == 2
 
 
-def test_a_wrong_key_ends_with_4_after_one_request(project: Make, prefect: PrefectServer) -> None:
+def test_a_wrong_key_ends_with_4_after_one_request(project: Make) -> None:
     made = project([{"id": "a", "prompt": "x", **STILL}])
     for command in ("quote", "run"):
-        done = callsheet(command, str(made.config), CALLSHEET_API_KEY="sk_wrong", PREFECT_API_URL=prefect.api)
+        done = callsheet(command, str(made.config), CALLSHEET_API_KEY="sk_wrong")
         assert done.returncode == 4, done.stderr
         assert "key" in (done.stderr + done.stdout).lower()
         assert "Traceback" not in done.stderr
@@ -224,11 +224,11 @@ def test_an_unreachable_service_is_named(project: Make) -> None:
     refused(callsheet("quote", str(made.config)), "http://127.0.0.1:9", "base_url", code=4)
 
 
-def test_the_question_is_whole_and_ctrl_d_is_no(project: Make, prefect: PrefectServer) -> None:
+def test_the_question_is_whole_and_ctrl_d_is_no(project: Make) -> None:
     made = project([{"id": "a", "prompt": "x", **STILL}])
     made.set(budget={"approve_above": "0.0010"})
     terminal, end = pty.openpty()
-    environment = os.environ | {"PREFECT_API_URL": prefect.api}
+    environment = dict(os.environ)
     with subprocess.Popen(
         [*CALLSHEET, "run", str(made.config)], stdin=end, stdout=end, stderr=end, env=environment
     ) as process:
@@ -246,14 +246,14 @@ def test_the_question_is_whole_and_ctrl_d_is_no(project: Make, prefect: PrefectS
     assert made.run().stop_reason == "approval"
 
 
-def test_strict_input_refuses_a_batch_with_one_bad_row(project: Make, prefect: PrefectServer) -> None:
+def test_strict_input_refuses_a_batch_with_one_bad_row(project: Make) -> None:
     made = project([{"id": "a", "prompt": "x", **STILL}, {"id": "a", "prompt": "y", **STILL}])
     made.set(input={"strict": True})
     for command in ("quote", "run"):
-        refused(callsheet(command, str(made.config), PREFECT_API_URL=prefect.api), "line 3", "strict")
+        refused(callsheet(command, str(made.config)), "line 3", "strict")
 
 
-def test_a_run_that_is_killed_is_finished_by_the_same_command(project: Make, prefect: PrefectServer) -> None:
+def test_a_run_that_is_killed_is_finished_by_the_same_command(project: Make) -> None:
     made = project(
         [{"id": f"s{n}", "prompt": "x", **STILL} for n in range(30)]
         + [{"id": "film", "prompt": "a film", "model": "dailies-1", "duration": 1}],
@@ -261,12 +261,12 @@ def test_a_run_that_is_killed_is_finished_by_the_same_command(project: Make, pre
         video_seconds=2,
         concurrency=4,
     )
-    environment = os.environ | {"PREFECT_API_URL": prefect.api}
+    environment = dict(os.environ)
     with subprocess.Popen([*CALLSHEET, "run", str(made.config)], env=environment) as process:
         while not list(made.folder.glob("out/media/**/*.jpeg")):
             assert process.poll() is None
         process.send_signal(signal.SIGKILL)
-    done = callsheet("run", str(made.config), "--json", PREFECT_API_URL=prefect.api)
+    done = callsheet("run", str(made.config), "--json")
     answer = json.loads(done.stdout)
     assert answer["in_doubt"] <= 4, "only what was on the wire is in doubt"
     assert answer["stored"] + answer["in_doubt"] == answer["jobs"] == 31
@@ -274,16 +274,14 @@ def test_a_run_that_is_killed_is_finished_by_the_same_command(project: Make, pre
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_before_anything_is_bought_ends_with_130(
-    project: Make, prefect: PrefectServer, number: signal.Signals
-) -> None:
+def test_a_signal_before_anything_is_bought_ends_with_130(project: Make, number: signal.Signals) -> None:
     """Here while the service takes its time over the catalogue; with --json there is one object too."""
     made = project([{"id": "a", "prompt": "x", **STILL}])
     with socket.create_server(("127.0.0.1", 0)) as silent:
         made.set(service={"base_url": f"http://127.0.0.1:{silent.getsockname()[1]}"})
         with subprocess.Popen(
             [*CALLSHEET, "run", str(made.config), "--json"],
-            env=os.environ | {"PREFECT_API_URL": prefect.api},
+            env=dict(os.environ),
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,

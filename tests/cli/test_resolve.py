@@ -20,8 +20,6 @@ from callsheet.errors import CallsheetError
 from tests.cli.test_commands import callsheet
 from tests.conftest import Project
 
-pytestmark = pytest.mark.usefixtures("prefect")
-
 Make = Callable[..., Project]
 STILL = {"prompt": "a still", "model": "sketch-1", "aspect_ratio": "1:1"}  # 0.0015 USD
 CUT_OFF = {"endpoint": "images", "do": "drop"}

@@ -11,8 +11,6 @@ from backlot.faults import RULES, Faults, Matched
 from tasks import download
 from tests.conftest import Project
 
-pytestmark = pytest.mark.usefixtures("prefect")
-
 
 class Observed(Faults):
     """Faults of the service, and the prompts whose files were asked for."""

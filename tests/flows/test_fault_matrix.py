@@ -163,7 +163,6 @@ def test_the_matrix_has_every_fault_of_the_backlot() -> None:
     assert len({name for cell in CELLS for name in cell.ids}) == sum(cell.jobs for cell in CELLS)
 
 
-@pytest.mark.usefixtures("prefect")
 def test_every_fault_has_its_one_end_and_the_books_agree_to_the_cent(
     project: Callable[..., Project], tmp_path_factory: pytest.TempPathFactory
 ) -> None:

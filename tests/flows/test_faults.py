@@ -15,8 +15,6 @@ from backlot.faults import Faults, Matched
 from callsheet.service.client import Client
 from tests.conftest import Project
 
-pytestmark = pytest.mark.usefixtures("prefect")
-
 Make = Callable[..., Project]
 STILL = {"id": "job", "prompt": "a still", "model": "sketch-1", "aspect_ratio": "1:1"}
 FILM = {"id": "job", "prompt": "a film", "model": "dailies-1", "duration": 1}

@@ -17,16 +17,15 @@ import polars as pl
 import pytest
 from PIL import Image
 
+from callsheet.config.load import load
 from callsheet.errors import StorageError
 from callsheet.pricing.quote import Quote
 from callsheet.report.summary import Summary
 from callsheet.service.client import Client
 from callsheet.watch import WATCHER, LogWatcher
-from flows.generate import generate_batch
+from flows import pipeline
 from tests.conftest import Project
 from tests.servers.s3 import Server
-
-pytestmark = pytest.mark.usefixtures("prefect")
 
 STILL = {"model": "sketch-1", "aspect_ratio": "1:1"}
 FILM = {"model": "dailies-1", "aspect_ratio": "9:16", "duration": 1}
@@ -273,7 +272,7 @@ def test_two_runs_of_the_same_batch_at_once_buy_each_job_once(project: Make) -> 
     made = project(stills(20), image_seconds=0.1)
 
     async def both() -> list[Any]:
-        return await asyncio.gather(*(generate_batch(str(made.config)) for _ in range(2)))
+        return await asyncio.gather(*(pipeline.generate(load(made.config), approved=False) for _ in range(2)))
 
     summaries = asyncio.run(both())
     assert sum(summary.submissions for summary in summaries) == 20
@@ -360,7 +359,7 @@ def test_a_run_whose_balance_is_spent_by_others_stops_and_keeps_what_it_has(proj
             await client.create_image({"model": "still-1", "prompt": "somebody else's"})
 
     async def both() -> Summary:
-        summary, _ = await asyncio.gather(generate_batch(str(made.config)), spend())
+        summary, _ = await asyncio.gather(pipeline.generate(load(made.config), approved=False), spend())
         return summary
 
     summary = asyncio.run(both())

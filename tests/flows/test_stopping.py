@@ -10,7 +10,6 @@ import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from decimal import Decimal
-from pathlib import Path
 
 import pytest
 
@@ -26,9 +25,10 @@ from tests.waiting import LONGEST
 Make = Callable[..., Project]
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("with_prefect", [False, True], ids=["alone", "with Prefect"])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_stops_buying_and_leaves_nothing_in_doubt(
-    project: Make, prefect: PrefectServer, number: signal.Signals
+    project: Make, prefect: PrefectServer, number: signal.Signals, with_prefect: bool
 ) -> None:
     """Images on the wire are answered and stored, videos stay pending, and the report says how it stands."""
     stills = [{"id": f"s{n}", "prompt": "x", "model": "sketch-1"} for n in range(60)]
@@ -40,7 +40,7 @@ def test_a_signal_stops_buying_and_leaves_nothing_in_doubt(
     )
     with subprocess.Popen(
         [*CALLSHEET, "run", str(made.config), "--json"],
-        env=os.environ | {"PREFECT_API_URL": prefect.api},
+        env=os.environ | ({"PREFECT_API_URL": prefect.api} if with_prefect else {}),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -57,42 +57,15 @@ def test_a_signal_stops_buying_and_leaves_nothing_in_doubt(
     assert 0 < answer["stored"] < 60
     assert Decimal(answer["spent"]) == answer["stored"] * Decimal("0.0015")
     assert "Traceback" not in err
-    resumed = callsheet(
-        "run", str(made.config), "--json", "--set", "poll.timeout=1", PREFECT_API_URL=prefect.api
-    )
+    resumed = callsheet("run", str(made.config), "--json", "--set", "poll.timeout=1")
     assert json.loads(resumed.stdout)["stored"] == 60
 
 
-def test_ctrl_c_in_a_terminal_reaches_the_run_and_not_the_prefect_server_that_it_brings(
-    project: Make, tmp_path: Path
-) -> None:
-    """A terminal sends it to every process of the command; the run still has its end recorded."""
-    rows = [{"id": f"s{n}", "prompt": "x", "model": "sketch-1"} for n in range(30)]
-    made = project(rows, image_seconds=0.5, concurrency=2)
-    alone = {name: value for name, value in os.environ.items() if name != "PREFECT_API_URL"}
-    with subprocess.Popen(
-        [*CALLSHEET, "run", str(made.config), "--json"],
-        env=alone | {"PREFECT_HOME": str(tmp_path / "prefect")},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    ) as process:
-        while not list(made.folder.glob("out/media/**/*.jpeg")):
-            assert process.poll() is None
-            time.sleep(0.01)
-        os.killpg(process.pid, signal.SIGINT)
-        out, err = process.communicate(timeout=LONGEST)
-    assert (process.returncode, json.loads(out)["stop_reason"]) == (4, "interrupted")
-    assert "could not record" not in err
-
-
-def test_a_second_signal_stops_at_once_and_still_loses_nothing(project: Make, prefect: PrefectServer) -> None:
+def test_a_second_signal_stops_at_once_and_still_loses_nothing(project: Make) -> None:
     rows = [{"id": f"s{n}", "prompt": "x", "model": "sketch-1"} for n in range(12)]
     made = project(rows, image_seconds=3, concurrency=4)
     with subprocess.Popen(
         [*CALLSHEET, "run", str(made.config)],
-        env=os.environ | {"PREFECT_API_URL": prefect.api},
         stderr=subprocess.PIPE,
         text=True,
     ) as process:
@@ -104,13 +77,12 @@ def test_a_second_signal_stops_at_once_and_still_loses_nothing(project: Make, pr
         _, err = process.communicate(timeout=LONGEST)
     assert process.returncode == 130
     assert "Traceback" not in err
-    done = callsheet("run", str(made.config), "--json", PREFECT_API_URL=prefect.api)
+    done = callsheet("run", str(made.config), "--json")
     answer = json.loads(done.stdout)
     assert answer["stored"] + answer["in_doubt"] == 12
     assert answer["in_doubt"] <= 4
 
 
-@pytest.mark.usefixtures("prefect")
 @pytest.mark.parametrize("share", [2, None])
 def test_videos_that_are_never_done_do_not_hold_the_run_for_ever(
     project: Make, monkeypatch: pytest.MonkeyPatch, share: int | None

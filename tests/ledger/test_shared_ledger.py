@@ -6,13 +6,10 @@ import json
 from collections.abc import Callable
 from decimal import Decimal
 
-import pytest
 from typer.testing import CliRunner
 
 from callsheet.cli.main import app
 from tests.conftest import Project
-
-pytestmark = pytest.mark.usefixtures("prefect")
 
 Make = Callable[..., Project]
 STILL = {"prompt": "a still", "model": "sketch-1", "aspect_ratio": "1:1"}  # 0.0015 USD

@@ -21,7 +21,6 @@ from tasks import download
 from tasks.download import SIDE_BY_SIDE, STORE_TRIES
 from tests.cli.test_commands import callsheet
 from tests.conftest import Project
-from tests.servers.prefect import PrefectServer
 from tests.servers.s3 import Server
 from tests.servers.s3_proxy import Answer, Proxy, Trouble, refuse, s3_proxy
 
@@ -83,7 +82,6 @@ class Shop(LogWatcher):
 @pytest.fixture
 def shop(
     project: Callable[..., Project],
-    prefect: PrefectServer,
     s3: Server,
     request: pytest.FixtureRequest,
     monkeypatch: pytest.MonkeyPatch,
@@ -217,14 +215,12 @@ def test_a_store_that_refuses_everything_is_not_tried_with_every_file(
     everything_is_in_its_place(shop)
 
 
-def test_a_report_that_cannot_be_written_is_an_error_and_the_next_run_writes_it(
-    shop: Shop, prefect: PrefectServer
-) -> None:
+def test_a_report_that_cannot_be_written_is_an_error_and_the_next_run_writes_it(shop: Shop) -> None:
     """The media are stored and the ledger knows: only the report is missing, and money was spent (not 2)."""
     shop.project.set(report={"url": f"{shop.url}/report"})
     shop.proxy.prefix = f"{shop.url.removeprefix('s3:/')}/report/"
     shop.proxy.trouble = refuse(403, "AccessDenied", after=1)  # the rejects, before anything is bought
-    done = callsheet("run", str(shop.project.config), "--json", PREFECT_API_URL=prefect.api)
+    done = callsheet("run", str(shop.project.config), "--json")
     assert done.returncode == 3, done.stderr
     assert "Traceback" not in done.stderr
     result = json.loads(done.stdout)
