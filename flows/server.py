@@ -24,11 +24,16 @@ def start_server() -> None:
     it ignores Ctrl-C.
 
     Raises:
-        ConfigError: the server cannot be reached.
+        ConfigError: the server cannot be reached, or did not start.
     """
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # the server's process inherits it
     try:
         client = get_client(sync_client=True)  # starts the server, where it has to be started
+    except RuntimeError as error:
+        raise ConfigError(
+            f"a Prefect server could not be started: {error}",
+            hint="Nothing was bought. On a busy machine, run the command again later.",
+        ) from error
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
     if wrong := client.api_healthcheck():

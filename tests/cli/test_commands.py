@@ -362,6 +362,16 @@ def test_an_interrupted_demo_and_a_killed_one_are_finished_by_the_next(
     assert not port.exists()
 
 
+def test_a_demo_whose_prefect_server_does_not_start_in_time_ends_with_a_message(tmp_path: Path) -> None:
+    environment = {
+        "PREFECT_API_URL": "",
+        "PREFECT_HOME": str(tmp_path / "prefect"),
+        "PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS": "0",
+    }
+    done = callsheet("demo", cwd=tmp_path, **environment)
+    refused(done, "a Prefect server could not be started", "Nothing was bought")
+
+
 def test_a_demo_whose_backlot_cannot_start_says_what_to_do(tmp_path: Path) -> None:
     """Here another program has the port at which files of an unfinished demo wait."""
     (tmp_path / "out/demo").mkdir(parents=True)
