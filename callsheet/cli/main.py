@@ -8,7 +8,6 @@ from contextlib import suppress
 import typer
 
 from backlot.cli import app as backlot_app
-from callsheet import signals
 from callsheet.cli import batch, doubts, ledger, service, streams
 from callsheet.cli.demo.command import demo
 from callsheet.errors import CallsheetError, OutputError, as_stop
@@ -32,10 +31,8 @@ app.add_typer(backlot_app)
 
 
 def main() -> None:
-    """The console script: every error that Callsheet knows becomes a message and an exit code."""
+    """Runs a command: every error that Callsheet knows becomes a message and an exit code."""
     streams.check_streams()
-    if sys.argv[1:2] != ["backlot"]:  # it has a server of its own, which handles its signals
-        signals.keep_until_heard()
     try:
         try:
             app()

@@ -24,7 +24,7 @@ from tests.servers.prefect import PrefectServer
 from tests.waiting import LONGEST
 
 Make = Callable[..., Project]
-CALLSHEET = (sys.executable, "-c", "from callsheet.cli.main import main; main()")
+CALLSHEET = (sys.executable, "-m", "callsheet")
 STILL = {"model": "sketch-1", "aspect_ratio": "1:1"}
 
 

@@ -15,7 +15,7 @@ from callsheet.plain_text import printable
 from tests.conftest import Project
 
 Make = Callable[..., Project]
-COMMAND = f"{sys.executable} -c 'from callsheet.cli.main import main; main()'"
+COMMAND = f"{sys.executable} -m callsheet"
 IMAGE = {"model": "sketch-1", "aspect_ratio": "1:1"}
 ESCAPE = "\x1b[2J\x1b]0;owned\x07"
 OVERRIDE = "\u202egnp.exe"

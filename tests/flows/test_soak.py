@@ -45,7 +45,7 @@ DOWNLOADS = [
     {"do": "truncate"},
     {"do": "wrong_type"},
 ]
-RUN = (sys.executable, "-c", "from callsheet.cli.main import main; main()", "run", "batch.yaml", "--json")
+RUN = (sys.executable, "-m", "callsheet", "run", "batch.yaml", "--json")
 
 
 @pytest.mark.soak
