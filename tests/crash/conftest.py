@@ -1,4 +1,4 @@
-"""Scenes to crash in: one service and one executioner for all, a workspace and a folder for each."""
+"""Batches whose runs are killed: one service and one starter for all, a workspace and a folder for each."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ import yaml
 from backlot.faults import read_faults
 from backlot.server import Backlot, serve
 from backlot.settings import Settings, WorkspaceSettings
-from tests.crash.scene import LANES, ROWS, RULES, Bought, Executioner, Scene, executioner
+from tests.crash.killed_batch import LANES, ROWS, RULES, Bought, KilledBatch, Starter, starter
 from tests.waiting import wait_until
 
-MakeScene = Callable[..., Scene]
+MakeBatch = Callable[..., KilledBatch]
 TALLY = pytest.StashKey[Counter[str]]()
 
 
 @dataclass(frozen=True)
-class Books:
-    """A workspace's books, in a backlot of this process."""
+class ServiceRecords:
+    """A workspace's records, in a backlot of this process."""
 
     lot: Backlot
     workspace: str
@@ -47,8 +47,8 @@ def lot() -> Iterator[Backlot]:
 
 
 @pytest.fixture(scope="session")
-def hangman(pytestconfig: pytest.Config) -> Iterator[Executioner]:
-    with executioner() as started:
+def forks(pytestconfig: pytest.Config) -> Iterator[Starter]:
+    with starter() as started:
         pytestconfig.stash[TALLY] = started.tally
         yield started
 
@@ -60,15 +60,15 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
 
 
 @pytest.fixture(scope="session")
-def scene(
-    lot: Backlot, hangman: Executioner, tmp_path_factory: pytest.TempPathFactory
-) -> Callable[..., Scene]:
-    """Sets a scene, with a workspace of its own and the faults of `RULES` fresh."""
+def new_batch(
+    lot: Backlot, forks: Starter, tmp_path_factory: pytest.TempPathFactory
+) -> Callable[..., KilledBatch]:
+    """Sets a new_batch, with a workspace of its own and the faults of `RULES` fresh."""
     numbers = itertools.count(1)
     faults: Path = tmp_path_factory.mktemp("faults") / "faults.yaml"
     faults.write_text(yaml.safe_dump({"rules": RULES}))
 
-    def make(rows: Any = ROWS, **sections: Any) -> Scene:
+    def make(rows: Any = ROWS, **sections: Any) -> KilledBatch:
         name = f"crash{next(numbers)}"
         workspace = WorkspaceSettings(
             balance=Decimal(100), concurrency=4 * LANES, projects={"main": (f"sk_{name}",)}
@@ -76,8 +76,8 @@ def scene(
         lot.service.add_workspace(name, workspace)
         lot.service.faults = read_faults(faults)
         environment = {"CALLSHEET_BASE_URL": lot.base_url, "CALLSHEET_API_KEY": f"sk_{name}"}
-        folder = tmp_path_factory.mktemp("scene") / "batch"
-        made = Scene(folder, environment, Books(lot, name), hangman, rows)
+        folder = tmp_path_factory.mktemp("new_batch") / "batch"
+        made = KilledBatch(folder, environment, ServiceRecords(lot, name), forks, rows)
         made.set_up(**sections)
         return made
 

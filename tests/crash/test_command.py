@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.crash.conftest import MakeScene
+from tests.crash.conftest import MakeBatch
 from tests.servers.prefect import ROOT, PrefectServer
 
 KILLED = """
 from callsheet import failpoints
 from callsheet.cli.main import main
-from tests.crash.victim import killer
+from tests.crash.forked_run import killer
 failpoints.observer = killer({point!r}, {nth})
 main()
 """
@@ -29,14 +29,14 @@ class CommandLine:
     prefect: PrefectServer
     tally: Counter[str]
 
-    def run(self, order: dict[str, Any]) -> int:
-        kill = order.get("kill", {"point": "", "nth": 0})
-        environment = os.environ | order["environment"]
+    def run(self, request: dict[str, Any]) -> int:
+        kill = request.get("kill", {"point": "", "nth": 0})
+        environment = os.environ | request["environment"]
         environment |= {"PYTHONPATH": str(ROOT), "PREFECT_API_URL": self.prefect.api}
-        with (Path(order["folder"]) / "victim.log").open("a") as log:
+        with (Path(request["folder"]) / "run.log").open("a") as log:
             return subprocess.run(
                 [sys.executable, "-c", KILLED.format(**kill), "run", "batch.yaml", "--json"],
-                cwd=order["folder"],
+                cwd=request["folder"],
                 env=environment,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
@@ -45,9 +45,9 @@ class CommandLine:
             ).returncode
 
 
-def test_the_command_killed_with_a_paid_answer_in_hand(scene: MakeScene, prefect: PrefectServer) -> None:
-    made = scene()
-    made.executioner = CommandLine(prefect, made.executioner.tally)
+def test_the_command_killed_with_a_paid_answer_in_hand(new_batch: MakeBatch, prefect: PrefectServer) -> None:
+    made = new_batch()
+    made.starter = CommandLine(prefect, made.starter.tally)
     assert made.run(kill={"point": "after submit", "nth": 3}) == -9, made.log()
     assert made.run() == 3, made.log()
     made.compare()

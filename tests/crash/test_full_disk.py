@@ -9,16 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from tests.crash.conftest import MakeScene
-from tests.crash.scene import STILL
+from tests.crash.conftest import MakeBatch
+from tests.crash.killed_batch import STILL
 
 LARGE = {"model": "still-1", "resolution": "4K"}
 KIB = 1024
 
 
-def test_a_ledger_that_cannot_grow_buys_nothing_that_it_cannot_record(scene: MakeScene) -> None:
+def test_a_ledger_that_cannot_grow_buys_nothing_that_it_cannot_record(new_batch: MakeBatch) -> None:
     rows = {f"still-{n}": ({"prompt": f"still-{n}", **STILL}, "stored") for n in range(40)}
-    made = scene(rows)
+    made = new_batch(rows)
     code = made.run(file_size=200 * KIB)
     assert code == 3, made.log()
     assert "LedgerError" in made.log()
@@ -27,9 +27,9 @@ def test_a_ledger_that_cannot_grow_buys_nothing_that_it_cannot_record(scene: Mak
     made.compare()
 
 
-def test_a_spool_that_cannot_grow_leaves_what_is_paid_for_to_the_next_run(scene: MakeScene) -> None:
+def test_a_spool_that_cannot_grow_leaves_what_is_paid_for_to_the_next_run(new_batch: MakeBatch) -> None:
     rows = {f"large-{n}": ({"prompt": f"large-{n}", **LARGE}, "stored") for n in range(2)}
-    made = scene(rows)
+    made = new_batch(rows)
     assert made.run(file_size=400 * KIB) == 4, made.log()
     assert {row["state"] for row in made.ledger().values()} == {"generated"}
     assert made.run() == 0, made.log()
@@ -50,11 +50,11 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 @pytest.mark.parametrize(("full", "used"), [("spool", 190), ("storage", 100), ("ledger", 0), ("ledger", 100)])
 def test_a_small_disk_that_fills_up_loses_nothing(
-    scene: MakeScene, small_disk: Path, full: str, used: int
+    new_batch: MakeBatch, small_disk: Path, full: str, used: int
 ) -> None:
     """The exit code is 2 only where nothing is bought: with 100 KiB used the ledger is not even opened."""
     rows = {f"still-{n}": ({"prompt": f"still-{n}", **STILL}, "stored") for n in range(30)}
-    made = scene(rows)
+    made = new_batch(rows)
     link = made.folder / {"spool": "out/crash/report/spool", "storage": "out/media", "ledger": "out"}[full]
     link.parent.mkdir(parents=True, exist_ok=True)
     link.symlink_to(small_disk)

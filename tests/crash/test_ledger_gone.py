@@ -10,8 +10,8 @@ from contextlib import closing, contextmanager
 import psycopg
 import pytest
 
-from tests.crash.conftest import MakeScene
-from tests.crash.scene import LANES, STILL, Scene
+from tests.crash.conftest import MakeBatch
+from tests.crash.killed_batch import LANES, STILL, KilledBatch
 from tests.crash.test_command import CommandLine
 from tests.servers.postgres import postgres
 from tests.servers.prefect import PrefectServer
@@ -21,7 +21,7 @@ ROWS = {f"still-{n}": ({"prompt": f"still-{n}", **STILL}, "stored") for n in ran
 
 
 @contextmanager
-def running(made: Scene, **order: float) -> Iterator[Future[int]]:
+def running(made: KilledBatch, **order: float) -> Iterator[Future[int]]:
     """A run in mid-run; what it comes to is its exit code."""
     with ThreadPoolExecutor(1) as aside:
         code = aside.submit(made.run, **order)
@@ -30,7 +30,7 @@ def running(made: Scene, **order: float) -> Iterator[Future[int]]:
 
 
 @contextmanager
-def locked(made: Scene) -> Iterator[None]:
+def locked(made: KilledBatch) -> Iterator[None]:
     """Another process writes, and does not end."""
     if made.postgresql:
         with psycopg.connect(made.postgresql) as database:
@@ -42,12 +42,12 @@ def locked(made: Scene) -> Iterator[None]:
             yield
 
 
-def assert_in_words(made: Scene) -> None:
+def assert_in_words(made: KilledBatch) -> None:
     assert "Traceback" not in made.log()
     assert "ledger" in made.log()
 
 
-def finish(made: Scene) -> None:
+def finish(made: KilledBatch) -> None:
     """The same command finishes what the run before had to leave."""
     made.crashes.append(made.ledger())
     assert len(made.stored()) < len(ROWS)
@@ -56,26 +56,26 @@ def finish(made: Scene) -> None:
 
 
 def test_a_postgresql_that_dies_and_comes_back_ends_the_run_in_words_and_the_next_one_finishes(
-    scene: MakeScene, prefect: PrefectServer
+    new_batch: MakeBatch, prefect: PrefectServer
 ) -> None:
     with postgres() as server:
-        made = scene(ROWS, ledger={"url": server.new_database()})
-        victims = made.executioner
-        made.executioner = CommandLine(prefect, victims.tally)
+        made = new_batch(ROWS, ledger={"url": server.new_database()})
+        forked = made.starter
+        made.starter = CommandLine(prefect, forked.tally)
         with running(made) as code:
             server.kill()
         assert code.result() == 3, made.log()
         assert_in_words(made)
         server.restart()
-        made.executioner = victims
+        made.starter = forked
         finish(made)
 
 
 @pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
 def test_a_ledger_that_is_locked_for_a_while_makes_the_run_wait(
-    scene: MakeScene, kind: str, request: pytest.FixtureRequest
+    new_batch: MakeBatch, kind: str, request: pytest.FixtureRequest
 ) -> None:
-    made = scene(ROWS, **in_database(kind, request))
+    made = new_batch(ROWS, **in_database(kind, request))
     with running(made) as code:
         with locked(made):
             assert_only_known_jobs_are_bought(made)
@@ -85,9 +85,9 @@ def test_a_ledger_that_is_locked_for_a_while_makes_the_run_wait(
 
 @pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
 def test_a_ledger_that_is_locked_for_too_long_ends_the_run_and_the_next_one_finishes(
-    scene: MakeScene, kind: str, request: pytest.FixtureRequest
+    new_batch: MakeBatch, kind: str, request: pytest.FixtureRequest
 ) -> None:
-    made = scene(ROWS, **in_database(kind, request))
+    made = new_batch(ROWS, **in_database(kind, request))
     with running(made, busy_timeout=0.2) as code, locked(made):
         assert code.result() == 3, made.log()
         assert_only_known_jobs_are_bought(made)
@@ -99,7 +99,7 @@ def in_database(kind: str, request: pytest.FixtureRequest) -> dict[str, dict[str
     return {"ledger": {"url": request.getfixturevalue("new_database")()}} if kind == "postgresql" else {}
 
 
-def assert_only_known_jobs_are_bought(made: Scene) -> None:
+def assert_only_known_jobs_are_bought(made: KilledBatch) -> None:
     """What was on the wire is answered, and the service hears of nothing more."""
     known = {name for name, row in made.ledger().items() if row["state"] != "planned"}
     assert {each.prompt for each in made.service.bought()} <= known
@@ -107,9 +107,9 @@ def assert_only_known_jobs_are_bought(made: Scene) -> None:
 
 @pytest.mark.parametrize("files", [["ledger.db", "ledger.db-wal", "ledger.db-shm"], ["ledger.db-wal"]])
 def test_a_ledger_that_is_taken_away_ends_the_run_and_when_it_is_back_the_next_one_finishes(
-    scene: MakeScene, files: list[str]
+    new_batch: MakeBatch, files: list[str]
 ) -> None:
-    made = scene(ROWS)
+    made = new_batch(ROWS)
     out, elsewhere = made.sqlite.parent, made.folder / "elsewhere"
     elsewhere.mkdir()
     away = {"files": [str(out / name) for name in files], "to": str(elsewhere)}

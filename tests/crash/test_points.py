@@ -7,8 +7,8 @@ from decimal import Decimal
 
 import pytest
 
-from tests.crash.conftest import MakeScene
-from tests.crash.scene import STILL
+from tests.crash.conftest import MakeBatch
+from tests.crash.killed_batch import STILL
 
 AGAIN = (  # passed again by the run after one that was killed before it
     "ledger.bind",
@@ -30,8 +30,8 @@ ONCE = ("ledger.planned", "ledger.in_doubt", "ledger.refreshed")
 POINTS = (*(f"{when} {step}" for step in AGAIN + ONCE for when in ("before", "after")), "after spool")
 
 
-def test_without_a_crash_every_point_is_passed_and_the_books_agree(scene: MakeScene) -> None:
-    made = scene()
+def test_without_a_crash_every_point_is_passed_and_the_records_agree(new_batch: MakeBatch) -> None:
+    made = new_batch()
     assert made.run(record="points") == 3, made.log()
     assert set((made.folder / "points").read_text().splitlines()) == set(POINTS)
     made.compare()
@@ -39,42 +39,42 @@ def test_without_a_crash_every_point_is_passed_and_the_books_agree(scene: MakeSc
 
 @pytest.mark.parametrize("step", AGAIN)
 def test_a_run_killed_before_a_step_and_again_after_it_is_finished_by_the_next(
-    scene: MakeScene, step: str
+    new_batch: MakeBatch, step: str
 ) -> None:
-    killed_at(scene, f"before {step}", f"after {step}")
+    killed_at(new_batch, f"before {step}", f"after {step}")
 
 
 @pytest.mark.parametrize("point", [point for point in POINTS if point.split()[1] not in AGAIN])
-def test_a_run_killed_at_a_point_is_finished_by_the_next(scene: MakeScene, point: str) -> None:
-    killed_at(scene, point)
+def test_a_run_killed_at_a_point_is_finished_by_the_next(new_batch: MakeBatch, point: str) -> None:
+    killed_at(new_batch, point)
 
 
-def killed_at(scene: MakeScene, *points: str) -> None:
+def killed_at(new_batch: MakeBatch, *points: str) -> None:
     """Kills a run at each of these points, one after another, and lets the next one finish."""
-    made = scene()
+    made = new_batch()
     for point in points:
         assert made.run(kill={"point": point, "nth": 1}) == -9, made.log()
     assert made.run() == 3, made.log()
     made.compare()
 
 
-def test_a_run_killed_at_any_time_again_and_again_is_finished_by_the_next(scene: MakeScene) -> None:
-    at_random_times(scene, seed=1, kills=8)
+def test_a_run_killed_at_any_time_again_and_again_is_finished_by_the_next(new_batch: MakeBatch) -> None:
+    at_random_times(new_batch, seed=1, kills=8)
 
 
-def at_random_times(scene: MakeScene, seed: int, kills: int) -> None:
+def at_random_times(new_batch: MakeBatch, seed: int, kills: int) -> None:
     """Kills so many runs of one batch from outside, each at a time that `seed` decides."""
-    made, chance = scene(), random.Random(seed)
+    made, chance = new_batch(), random.Random(seed)
     for _ in range(kills):
         assert made.run(kill={"after": chance.uniform(0.02, 0.5)}) in (-9, 3), made.log()
     assert made.run() == 3, made.log()
     made.compare()
 
 
-def test_the_budget_is_a_wall_for_all_the_runs_together_that_were_killed(scene: MakeScene) -> None:
+def test_the_budget_is_a_wall_for_all_the_runs_together_that_were_killed(new_batch: MakeBatch) -> None:
     """What the dead runs may have spent counts too."""
     rows = {f"still-{n}": ({"prompt": f"still-{n}", **STILL}, "stored") for n in range(60)}
-    made = scene(rows, budget={"limit": "0.0450"})
+    made = new_batch(rows, budget={"limit": "0.0450"})
     for point in ("before submit", "after submit", "before ledger.generated", "after ledger.submitting"):
         assert made.run(kill={"point": point, "nth": 3}) == -9, made.log()
     assert made.run() == 4, made.log()
@@ -88,13 +88,13 @@ def test_the_budget_is_a_wall_for_all_the_runs_together_that_were_killed(scene: 
 @pytest.mark.soak
 @pytest.mark.parametrize("nth", [2, 3, 4, 6])
 @pytest.mark.parametrize("point", POINTS)
-def test_long_form_every_point_at_later_passings(scene: MakeScene, point: str, nth: int) -> None:
-    at_later_passings(scene, point, nth)
+def test_long_form_every_point_at_later_passings(new_batch: MakeBatch, point: str, nth: int) -> None:
+    at_later_passings(new_batch, point, nth)
 
 
-def at_later_passings(scene: MakeScene, point: str, nth: int) -> None:
+def at_later_passings(new_batch: MakeBatch, point: str, nth: int) -> None:
     """Kills a run at a later passing, and the next one at the first, where they come so far."""
-    made = scene()
+    made = new_batch()
     for each in (nth, 1):
         assert made.run(kill={"point": point, "nth": each}) in (-9, 3), made.log()
     assert made.run() == 3, made.log()
@@ -103,5 +103,5 @@ def at_later_passings(scene: MakeScene, point: str, nth: int) -> None:
 
 @pytest.mark.soak
 @pytest.mark.parametrize("seed", range(2, 42))
-def test_long_form_at_any_time(scene: MakeScene, seed: int) -> None:
-    at_random_times(scene, seed, kills=5)
+def test_long_form_at_any_time(new_batch: MakeBatch, seed: int) -> None:
+    at_random_times(new_batch, seed, kills=5)

@@ -1,4 +1,4 @@
-"""The service is killed in the middle and comes back on its port with its books: the run goes on."""
+"""The service is killed in the middle and comes back on its port with its database: the run goes on."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from backlot.server import spawn
-from tests.crash.scene import FILM, LANES, STILL, Bought, Executioner, Scene
+from tests.crash.killed_batch import FILM, LANES, STILL, Bought, KilledBatch, Starter
 
 ROWS = {
     **{f"still-{n}": ({"prompt": f"still-{n}", **STILL}, "stored") for n in range(60)},
@@ -25,7 +25,7 @@ ROWS = {
 
 @dataclass
 class Server:
-    """A backlot in a process of its own, whose books are on disk. They are read when it has ended."""
+    """A backlot in a process of its own, whose database is on disk. It is read when the process has ended."""
 
     state: Path
     stack: ExitStack
@@ -50,7 +50,7 @@ class Server:
 
 @pytest.mark.parametrize("kills", [2, pytest.param(12, marks=pytest.mark.soak)])
 def test_a_service_that_is_killed_and_comes_back_leaves_doubt_only_about_what_it_was_making(
-    hangman: Executioner, tmp_path: Path, kills: int
+    forks: Starter, tmp_path: Path, kills: int
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
@@ -58,7 +58,7 @@ def test_a_service_that_is_killed_and_comes_back_leaves_doubt_only_about_what_it
         server = Server(tmp_path / "state", stack)
         server.start(port)
         environment = {"CALLSHEET_BASE_URL": server.base_url, "CALLSHEET_API_KEY": "sk_backlot"}
-        made = Scene(tmp_path / "batch", environment, server, hangman, dict(ROWS))
+        made = KilledBatch(tmp_path / "batch", environment, server, forks, dict(ROWS))
         made.set_up()
         codes: list[int] = []
         run = threading.Thread(target=lambda: codes.append(made.run(backoff=0.2)))

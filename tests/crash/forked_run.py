@@ -1,8 +1,8 @@
-"""The victim: a process that runs a batch, and dies where it is told to.
+"""A process that runs a batch, and is killed where it is told to.
 
-`python -m tests.crash.victim` imports everything once and then forks a victim for each order that it reads
-(a line of JSON on stdin), so that a kill costs the run and not the imports. For each it writes the exit code:
--9 for one that was killed. An order has `folder`, `environment`, and some of
+`python -m tests.crash.forked_run` imports everything once and then forks a process for each request that it
+reads (a line of JSON on stdin), so that a kill costs the run and not the imports. For each it writes the exit
+code: -9 for one that was killed. A request has `folder`, `environment`, and some of
 
     kill: {point, nth}     it kills itself at the nth passing of a named point (`callsheet.failpoints`)
     kill: {after}          it is killed from outside after so many seconds
@@ -73,24 +73,24 @@ def recorder(path: Path) -> Callable[[str], None]:
     return observe
 
 
-def die(order: dict[str, Any]) -> int:
-    """Carries out one order, in the forked process; returns its exit code if it is let live."""
-    os.chdir(order["folder"])
-    os.environ.update(order["environment"])
-    with Path("victim.log").open("a") as log:
+def run_request(request: dict[str, Any]) -> int:
+    """Carries out one request, in the forked process; returns its exit code if it is let live."""
+    os.chdir(request["folder"])
+    os.environ.update(request["environment"])
+    with Path("run.log").open("a") as log:
         os.dup2(log.fileno(), 1)
         os.dup2(log.fileno(), 2)
-    kill = order.get("kill", {})
+    kill = request.get("kill", {})
     if "point" in kill:
         failpoints.observer = killer(kill["point"], kill["nth"])
-    elif "move" in order:
-        failpoints.observer = mover(**order["move"])
-    elif "record" in order:
-        failpoints.observer = recorder(Path(order["record"]))
-    if "file_size" in order:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (order["file_size"], order["file_size"]))
-    verdicts.FIRST = order.get("backoff", 0.01)
-    set_waits(busy=order.get("busy_timeout", waits().busy))
+    elif "move" in request:
+        failpoints.observer = mover(**request["move"])
+    elif "record" in request:
+        failpoints.observer = recorder(Path(request["record"]))
+    if "file_size" in request:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (request["file_size"], request["file_size"]))
+    verdicts.FIRST = request.get("backoff", 0.01)
+    set_waits(busy=request.get("busy_timeout", waits().busy))
     try:
         return asyncio.run(generate(load(Path("batch.yaml")), approved=False)).exit_code
     except BaseException as error:  # noqa: BLE001 - a forked process must not run on in its parent's code
@@ -101,12 +101,12 @@ def die(order: dict[str, Any]) -> int:
 
 def main() -> None:
     for line in sys.stdin:
-        order = json.loads(line)
+        request = json.loads(line)
         pid = os.fork()
         if pid == 0:
-            os._exit(die(order))
-        if "after" in order.get("kill", {}):
-            time.sleep(order["kill"]["after"])
+            os._exit(run_request(request))
+        if "after" in request.get("kill", {}):
+            time.sleep(request["kill"]["after"])
             os.kill(pid, signal.SIGKILL)  # not waited for yet, so the id is still its own
         _, status = os.waitpid(pid, 0)
         sys.stdout.write(f"{os.waitstatus_to_exitcode(status)}\n")

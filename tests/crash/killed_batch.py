@@ -1,7 +1,7 @@
-"""The scene of a crash: one small batch with everything in it that can happen, and its three books.
+"""One small batch with everything in it that can happen, for runs that are killed; and its three records.
 
-The books are the ledger, the store, and the service's own. They are read here without Callsheet's code, so
-that no mistake can hide in both sides.
+The records are the ledger, the storage, and the service's own. They are read here without Callsheet's code,
+so that one mistake cannot be on both sides.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ RULES = [
     {"prompt": "early", "endpoint": "status", "nth": 1, "do": "expire_url"},
     {"prompt": "late", "endpoint": "status", "nth": 2, "do": "expire_url"},
 ]
-DECOY = b"somebody else's file"
+FOREIGN_FILE = b"somebody else's file"
 NEWEST = """
     SELECT attempts.*, media.url, media.sha256, media.bytes, media.stored_at
     FROM attempts LEFT JOIN media USING (job_key, attempt) WHERE NOT superseded
@@ -64,7 +64,7 @@ NEWEST = """
 
 @dataclass(frozen=True)
 class Bought:
-    """A generation in the service's books. `cost` is dollars; charged only when `state` is `completed`."""
+    """A generation in the service's records. `cost` is dollars; charged only when `state` is `completed`."""
 
     id: str
     prompt: str
@@ -73,38 +73,38 @@ class Bought:
 
 
 class Service(Protocol):
-    """The service's own books."""
+    """The service's own records."""
 
     def bought(self) -> list[Bought]:
         """Every generation that was ever accepted, when nothing is in flight any more."""
 
 
-class Executioner(Protocol):
-    """Starts runs, one after another, and keeps the tally of what they and their books went through."""
+class Starter(Protocol):
+    """Starts runs, one after another, and counts them and their kills."""
 
     tally: Counter[str]
 
-    def run(self, order: dict[str, Any]) -> int:
+    def run(self, request: dict[str, Any]) -> int:
         """Runs the batch to its end, or its death; returns its exit code."""
 
 
 @dataclass
 class Forks:
-    """Starts victims (`tests.crash.victim`)."""
+    """Starts forked runs (`tests.crash.forked_run`)."""
 
     process: subprocess.Popen[str]
     tally: Counter[str] = field(default_factory=Counter)
 
-    def run(self, order: dict[str, Any]) -> int:
+    def run(self, request: dict[str, Any]) -> int:
         assert self.process.stdin and self.process.stdout
-        self.process.stdin.write(json.dumps(order) + "\n")
+        self.process.stdin.write(json.dumps(request) + "\n")
         self.process.stdin.flush()
         return int(self.process.stdout.readline())
 
 
 @contextmanager
-def executioner() -> Iterator[Forks]:
-    command = [sys.executable, "-m", "tests.crash.victim"]
+def starter() -> Iterator[Forks]:
+    command = [sys.executable, "-m", "tests.crash.forked_run"]
     with subprocess.Popen(
         command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as process:
@@ -112,7 +112,7 @@ def executioner() -> Iterator[Forks]:
 
 
 @dataclass
-class Scene:
+class KilledBatch:
     """A folder with the batch, a service to buy from, and what the ledger said after each kill.
 
     `postgresql` is the ledger's address where it is not the SQLite file in the folder.
@@ -121,13 +121,13 @@ class Scene:
     folder: Path
     environment: dict[str, str]
     service: Service
-    executioner: Executioner
+    starter: Starter
     rows: dict[str, tuple[dict[str, Any], str]]
     crashes: list[dict[str, dict[str, Any]]] = field(default_factory=list)
     postgresql: str = ""
 
     def set_up(self, **sections: Any) -> None:
-        """Writes the batch and its config, and puts a stranger's file where `taken` is going to be."""
+        """Writes the batch and its config, and puts a foreign file where `taken` is going to be."""
         self.folder.mkdir(parents=True)
         rows = [{"id": name} | row for name, (row, _) in self.rows.items()]
         with (self.folder / "prompts.csv").open("w", newline="") as file:
@@ -144,22 +144,22 @@ class Scene:
         self.postgresql = sections.get("ledger", {}).get("url", "").replace("+psycopg", "")
         (self.folder / "batch.yaml").write_text(yaml.safe_dump(config | sections))
         if "taken" in self.rows:
-            self.decoy.parent.mkdir(parents=True)
-            self.decoy.write_bytes(DECOY)
+            self.foreign_file.parent.mkdir(parents=True)
+            self.foreign_file.write_bytes(FOREIGN_FILE)
 
     @property
-    def decoy(self) -> Path:
+    def foreign_file(self) -> Path:
         return self.folder / "out/media/crash/taken-1-0.jpeg"
 
     @property
     def sqlite(self) -> Path:
         return self.folder / "out/ledger.db"
 
-    def run(self, **order: Any) -> int:
-        """Runs the batch in a victim; its exit code, -9 where it was killed."""
-        code = self.executioner.run({"folder": str(self.folder), "environment": self.environment} | order)
-        self.executioner.tally["runs"] += 1
-        self.executioner.tally["kills"] += code == -9
+    def run(self, **request: Any) -> int:
+        """Runs the batch in a forked process; its exit code, -9 where it was killed."""
+        code = self.starter.run({"folder": str(self.folder), "environment": self.environment} | request)
+        self.starter.tally["runs"] += 1
+        self.starter.tally["kills"] += code == -9
         if code == -9:
             if self.postgresql:
                 wait_for_backends(self.postgresql)
@@ -167,7 +167,7 @@ class Scene:
         return code
 
     def log(self) -> str:
-        return (self.folder / "victim.log").read_text()
+        return (self.folder / "run.log").read_text()
 
     def ledger(self) -> dict[str, dict[str, Any]]:
         """The ledger's newest attempts with their file, by row id; money in dollars."""
@@ -183,14 +183,14 @@ class Scene:
         return [name for name, row in self.ledger().items() if row["state"] == "stored"]
 
     def compare(self) -> None:
-        """Asserts that the three books agree, now that the batch is run to its end."""
+        """Asserts that the three records agree, now that the batch has been run to its end."""
         ledger = self.ledger()
         assert ledger.keys() == self.rows.keys()
         self._compare_states(ledger)
         self._compare_store(ledger)
         self._compare_money(ledger)
-        self.executioner.tally["jobs"] += len(ledger)
-        self.executioner.tally["in doubt"] += sum(row["state"] == "in_doubt" for row in ledger.values())
+        self.starter.tally["jobs"] += len(ledger)
+        self.starter.tally["in doubt"] += sum(row["state"] == "in_doubt" for row in ledger.values())
 
     def _compare_states(self, ledger: dict[str, dict[str, Any]]) -> None:
         """Every job has its one end, and what was known before a crash is known after it."""
@@ -217,8 +217,8 @@ class Scene:
         root = self.folder / "out/media"
         there = {str(path.relative_to(self.folder)) for path in root.rglob("*") if path.is_file()}
         if "taken" in self.rows:
-            assert self.decoy.read_bytes() == DECOY
-            there.remove(str(self.decoy.relative_to(self.folder)))
+            assert self.foreign_file.read_bytes() == FOREIGN_FILE
+            there.remove(str(self.foreign_file.relative_to(self.folder)))
         assert there == stored.keys()
         for url, row in stored.items():
             content = (self.folder / url).read_bytes()
