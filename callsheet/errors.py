@@ -19,6 +19,7 @@ The whole tree:
     ├── StorageError              the store of the media or the report refused a read or a write
     │   └── StorageConflict       a file with other bytes already has the name
     ├── LedgerError               the ledger cannot be opened, read or written
+    │   └── LedgerUnavailable     its database fails now, and may work again later
     ├── OutputError               stdout cannot be written
     ├── MediaError                a download is not the file that was promised
     └── ServiceError              a request to the service did not succeed
@@ -151,6 +152,10 @@ class StorageConflict(StorageError):
 
 class LedgerError(CallsheetError):
     """The ledger cannot be opened, read or written."""
+
+
+class LedgerUnavailable(LedgerError):
+    """The ledger's database fails: it cannot be reached, is locked, or its disk is full."""
 
 
 class OutputError(CallsheetError):

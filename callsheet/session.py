@@ -199,14 +199,14 @@ async def open_run(
     store = Store(settings.storage.url, endpoint_url=settings.storage.endpoint_url)
     if quote and quote.to_buy and not stop:
         await store.probe()
-    ledger = await Ledger.open(settings.ledger.url, settings.batch)
+    spool = work_folder(settings) / "spool"
+    ledger = await Ledger.open(settings.ledger.url, settings.batch, journal=spool, note=WATCHER.get().note)
     try:
         await ledger.bind(settings.service.base_url)
         await ledger.begin_run(quote.balance if quote else None)
         try:
             limits = await _limits(settings, ledger)
             breaker = Breaker(settings.stop_after, client.balance, WATCHER.get().note)
-            spool = work_folder(settings) / "spool"
             run = Run(settings, client, ledger, store, limits, spool, breaker, quote)
             run.plan = quote.plan if quote else None
             run.adopted_videos, run.adopted_files = await ledger.adopted()

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 import sqlalchemy as sa
 
-from callsheet.errors import LedgerError
+from callsheet.errors import LedgerError, LedgerUnavailable
 from callsheet.files import make_folder
 from callsheet.ledger import upgrades
 from callsheet.ledger.tables import SCHEMA_VERSION
@@ -63,12 +63,12 @@ def explained(work: Callable[[], T]) -> T:
     """Does work on the database.
 
     Raises:
-        LedgerError: the database failed; in place of SQLAlchemy's error.
+        LedgerUnavailable: the database failed; in place of SQLAlchemy's error.
     """
     try:
         return work()
     except sa.exc.SQLAlchemyError as error:
-        raise LedgerError(
+        raise LedgerUnavailable(
             f"the ledger could not be read or written: {error.__cause__ or error}",
             hint="Check free disk space and what else uses the ledger; then run the same command again.",
         ) from error
@@ -186,7 +186,7 @@ def _postgresql(address: sa.URL) -> sa.Engine:
         for setting in (
             "synchronous_commit = on",
             f"lock_timeout = '{busy}s'",
-            f"idle_in_transaction_session_timeout = '{busy}s'",
+            f"idle_in_transaction_session_timeout = '{waits().idle}s'",
         ):
             connection.execute(f"SET {setting}")
         connection.commit()

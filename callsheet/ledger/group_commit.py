@@ -7,7 +7,8 @@ refused leaves the others of its commit alone.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import sqlalchemy as sa
@@ -36,7 +37,8 @@ class GroupCommit:
             operation: the writes, on the connection of the commit's transaction.
 
         Raises:
-            LedgerError: its values cannot be stored, or the commit failed.
+            LedgerError: its values cannot be stored.
+            LedgerUnavailable: the database failed, and with it all of the commit.
             CallsheetError: the operation refused.
         """
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
@@ -75,14 +77,10 @@ class GroupCommit:
         with self._engine.begin() as connection:
             for _, operation in operations:
                 try:
-                    with connection.begin_nested():
+                    with connection.begin_nested(), explain_values():
                         results.append(operation(connection))
                 except CallsheetError as error:
                     results.append(error)
-                except Exception as error:
-                    if not _is_about_values(error):
-                        raise
-                    results.append(LedgerError(f"the ledger cannot store this: {error.__cause__ or error}"))
             for name, _ in operations:
                 failpoints.passed(f"before ledger.{name}")
         for name, _ in operations:
@@ -90,8 +88,22 @@ class GroupCommit:
         return results
 
 
+@contextmanager
+def explain_values() -> Iterator[None]:
+    """For one operation in a savepoint: an error that its values caused, and not the database, in words.
+
+    Raises:
+        LedgerError: the values cannot be stored.
+    """
+    try:
+        yield
+    except Exception as error:
+        if isinstance(error, CallsheetError) or not _is_about_values(error):
+            raise
+        raise LedgerError(f"the ledger cannot store this: {error.__cause__ or error}") from error
+
+
 def _is_about_values(error: Exception) -> bool:
-    """Whether the values of one operation caused the error, and not the state of the database."""
     if isinstance(error, sa.exc.DBAPIError):
         return isinstance(error, sa.exc.IntegrityError | sa.exc.DataError)
     return isinstance(error, sa.exc.StatementError | ValueError | ArithmeticError)

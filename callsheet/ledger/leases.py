@@ -26,10 +26,7 @@ _open_here: set[str] = set()
 
 
 def enter(connection: sa.Connection, run_id: str, batch: str, balance: Decimal | None) -> None:
-    """Enters a run, and takes over what dead runs of the batch left.
-
-    What they were submitting is in doubt now, what they had reserved is free, and what was accepted belongs
-    to the new run.
+    """Enters a run.
 
     Args:
         connection: the transaction.
@@ -53,6 +50,19 @@ def enter(connection: sa.Connection, run_id: str, batch: str, balance: Decimal |
             spent_at_start=queries.spent(connection),
         )
     )
+
+
+def is_left(connection: sa.Connection, batch: str, run_id: str) -> bool:
+    """Whether a run is one of the batch's, and is not alive."""
+    known = connection.scalar(sa.select(runs.c.id).where(runs.c.id == run_id, runs.c.batch == batch))
+    return known is not None and run_id not in [run.id for run in _alive(connection, batch)]
+
+
+def take_over(connection: sa.Connection, run_id: str, batch: str) -> None:
+    """Closes the dead runs of the batch; what they had accepted belongs to `run_id` from now on.
+
+    What they were submitting is in doubt, and what they had reserved is free.
+    """
     alive = [run.id for run in _alive(connection, batch)]
     _close_dead_runs(connection, batch, alive)
     accepted = sa.or_(queries.IS_POLLED, attempts.c.state == State.GENERATED)

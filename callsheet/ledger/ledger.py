@@ -8,23 +8,40 @@ tables is in `transitions.py`, `claims.py` and `leases.py`; here they are put in
 from __future__ import annotations
 
 import asyncio
+import logging
 import uuid
 from collections.abc import Callable, Sequence
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
+from pathlib import Path
 from typing import Any, Self, TypeVar
 
 import sqlalchemy as sa
 
-from callsheet.ledger import claims, leases, queries, services, transitions
+from callsheet.errors import LedgerError, LedgerUnavailable
+from callsheet.ledger import claims, journal, leases, queries, services, takeover, transitions
 from callsheet.ledger.claims import Reservation
 from callsheet.ledger.databases import explained, open_engine
 from callsheet.ledger.group_commit import GroupCommit
+from callsheet.ledger.journal import Answer, Journal
 from callsheet.ledger.policy import Policy
 from callsheet.ledger.tables import learned
+from callsheet.ledger.waits import waits
 from callsheet.records import Attempt, Doubt, File, Generation, Job, OtherRun, State, StoredFile
 
 T = TypeVar("T")
+
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 2.0  # seconds between two tries to write an answer
+
+logger = logging.getLogger("callsheet")
+
+
+def _log(text: str) -> None:
+    logger.warning("%s", text)
+
+
+def _lease_from_now() -> datetime:
+    return datetime.now(UTC) + timedelta(seconds=waits().lease)
 
 
 class Ledger:
@@ -33,32 +50,72 @@ class Ledger:
     Every method that writes raises LedgerError when it could not; then nothing of it was written.
     """
 
-    def __init__(self, engine: sa.Engine, batch: str, run_id: str) -> None:
+    def __init__(
+        self,
+        engine: sa.Engine,
+        batch: str,
+        run_id: str,
+        *,
+        journal: Path | None = None,
+        note: Callable[[str], None] = _log,
+    ) -> None:
         self._engine = engine
         self._commits = GroupCommit(engine)
+        self._folder = journal
+        self._journal = Journal(journal, run_id) if journal else None
+        self._note = note
+        self._failing = False
+        self._lease_until = datetime.min.replace(tzinfo=UTC)
         self.batch = batch
         self.run_id = run_id
 
     # ---- opening, leases and closing
 
     @classmethod
-    async def open(cls, url: str, batch: str) -> Self:
+    async def open(
+        cls, url: str, batch: str, *, journal: Path | None = None, note: Callable[[str], None] = _log
+    ) -> Self:
         """Opens the ledger at `url` (a SQLAlchemy URL) for reading; `begin_run` makes it ready to buy.
+
+        Args:
+            url: the database.
+            batch: the batch.
+            journal: the folder for answers that are paid for and cannot be written to the ledger; on the
+                local disk, and the same for the next run. None: such answers are in doubt.
+            note: called with what a person should know, and the run goes on from.
 
         Raises:
             LedgerError: it cannot be opened.
         """
-        return cls(await asyncio.to_thread(open_engine, url), batch, str(uuid.uuid4()))
+        engine = await asyncio.to_thread(open_engine, url)
+        return cls(engine, batch, str(uuid.uuid4()), journal=journal, note=note)
 
     async def begin_run(self, balance: Decimal | None = None) -> None:
-        """Enters this run, and takes over what dead runs of the batch left (`leases.enter`).
+        """Enters this run, and takes over what dead runs of the batch left (`takeover.begin_run`).
 
         Args:
             balance: what the workspace has, in dollars, where that is known: evidence for later doubts.
         """
-        await self._commits.write(
-            "begin_run", lambda connection: leases.enter(connection, self.run_id, self.batch, balance)
+        lease_until = _lease_from_now()
+        journals = await asyncio.to_thread(self._read_journals)
+        recovered, notes = await self._commits.write(
+            "begin_run",
+            lambda connection: takeover.begin_run(connection, self.run_id, self.batch, balance, journals),
         )
+        self._lease_until = lease_until
+        for left in recovered:
+            await asyncio.to_thread(journal.remove, left)
+        for text in notes:
+            self._note(f"an answer of an earlier run could not be written to the ledger: {text}")
+
+    def _read_journals(self) -> list[journal.Left]:
+        try:
+            return journal.left_in(self._folder) if self._folder else []
+        except OSError as error:
+            raise LedgerError(
+                f"{error.filename or self._folder}: cannot be read: {error.strerror or error}",
+                hint="It has answers that are paid for, and that the ledger does not know yet.",
+            ) from error
 
     async def bind(self, service: str) -> None:
         """Binds the batch to the service with this base URL, unless it is bound already.
@@ -89,7 +146,9 @@ class Ledger:
         Raises:
             LedgerError: it had expired, and another run has taken our jobs over: stop at once.
         """
+        lease_until = _lease_from_now()
         await self._commits.write("renew", lambda connection: leases.renew(connection, self.run_id))
+        self._lease_until = lease_until
 
     async def end_run(self) -> None:
         """Ends the run: reserved jobs are free again, accepted ones are left to the next run. Idempotent."""
@@ -144,11 +203,8 @@ class Ledger:
         )
 
     async def pending(self, attempt: Attempt, generation_id: str) -> None:
-        """A video was accepted."""
-        await self._commits.write(
-            State.PENDING,
-            lambda connection: transitions.pending(connection, self.run_id, attempt, generation_id),
-        )
+        """A video was accepted. Tries again where the database fails, as `generated` does."""
+        await self._answered(State.PENDING, Answer(attempt, generation_id))
 
     async def failed(self, attempt: Attempt, code: str, message: str) -> None:
         """The service refused the job or gave it up; it costs nothing."""
@@ -168,18 +224,67 @@ class Ledger:
     ) -> list[File]:
         """The job is paid for: records its cost, its files' URLs, and a free name in `storage` for each file.
 
+        Where the database fails, the answer is written to the journal, and tried again for as long as the
+        lease lives. What the journal has, the next run writes.
+
         Args:
             attempt: the attempt that was answered.
             generation: the service's answer.
             names: the wanted name of each file of `generation.media`, in order.
             storage: the storage URL that the names are in.
+
+        Raises:
+            LedgerUnavailable: the database failed until the lease expired.
+            LedgerError: the job is in another state, or the answer cannot be stored.
         """
+        answer = Answer(attempt, generation.id, generation, tuple(names), storage)
+        return await self._answered(State.GENERATED, answer)
+
+    async def _answered(self, state: State, answer: Answer) -> list[File]:
+        try:
+            return await self._write_answer(state, answer)
+        except LedgerUnavailable as error:
+            kept = await self._keep(answer)
+            if not self._failing:
+                self._failing = True
+                self._note(f"{error}; {kept}, and tried again until the run's lease expires")
+            files = await self._try_again(state, answer, error)
+        except LedgerError:
+            await self._keep(answer)
+            raise
+        if self._journal:
+            await asyncio.to_thread(self._journal.written, answer)
+        return files
+
+    async def _write_answer(self, state: State, answer: Answer) -> list[File]:
         return await self._commits.write(
-            State.GENERATED,
-            lambda connection: transitions.generated(
-                connection, self.run_id, attempt, generation, names=names, storage=storage
-            ),
+            state, lambda connection: transitions.answered(connection, self.run_id, answer)
         )
+
+    async def _try_again(self, state: State, answer: Answer, error: LedgerUnavailable) -> list[File]:
+        """Writes an answer as soon as the database works again."""
+        pause = _FIRST_PAUSE
+        while datetime.now(UTC) + timedelta(seconds=pause) < self._lease_until:
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, _LONGEST_PAUSE)
+            try:
+                files = await self._write_answer(state, answer)
+            except LedgerUnavailable as again:
+                error = again
+            else:
+                self._failing = False
+                return files
+        raise error
+
+    async def _keep(self, answer: Answer) -> str:
+        """Writes an answer to the journal; what became of it, in words."""
+        if self._journal is None:
+            return "what was answered is not kept"
+        try:
+            await asyncio.to_thread(self._journal.append, answer)
+        except OSError as error:
+            return f"what was answered is not kept, because the journal cannot be written ({error})"
+        return "what was answered is kept in the journal"
 
     async def refreshed(self, file: File, source_url: str, deletes_at: datetime) -> None:
         """The service gave a new URL for a file."""

@@ -12,6 +12,9 @@ import sqlalchemy as sa
 from callsheet.ledger.tables import attempts
 from callsheet.records import State
 
+CHARGED = "charged"
+"""The error code of an attempt that was in doubt, and that a person has settled as charged."""
+
 NOT_CHARGED = "not_charged"
 """The error code of an attempt that was in doubt, and that a person has settled as not charged."""
 

@@ -277,6 +277,11 @@ def _attempt(row: Any) -> Attempt:
     )
 
 
-def _file(row: Any) -> File:
+def file_of(row: Any, attempt: Attempt) -> File:
+    """A row of `media` as the file of its attempt."""
     fields = {name: getattr(row, name) for name in Media.model_fields if name != "url"}
-    return File(_attempt(row), row.index, row.name, Media(url=row.source_url, **fields))
+    return File(attempt, row.index, row.name, Media(url=row.source_url, **fields))
+
+
+def _file(row: Any) -> File:
+    return file_of(row, _attempt(row))

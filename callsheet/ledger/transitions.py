@@ -15,10 +15,12 @@ from typing import Any
 import sqlalchemy as sa
 
 from callsheet.errors import LedgerError
+from callsheet.ledger import queries
+from callsheet.ledger.journal import Answer
 from callsheet.ledger.names import free_name
-from callsheet.ledger.policy import NOT_CHARGED
+from callsheet.ledger.policy import CHARGED, NOT_CHARGED
 from callsheet.ledger.tables import attempts, media, settlements
-from callsheet.records import Attempt, Doubt, File, Generation, State, StoredFile
+from callsheet.records import Attempt, Doubt, File, State, StoredFile
 from callsheet.storage.names import folded
 
 _BEFORE: dict[State, tuple[State, ...]] = {
@@ -50,9 +52,15 @@ _FILE = media.update().where(
     media.c.attempt == sa.bindparam("the_attempt"),
     media.c.index == sa.bindparam("the_index"),
 )
-_FILES = sa.select(media.c.stored_at, media.c.lost_at).where(
-    media.c.job_key == sa.bindparam("the_job"), media.c.attempt == sa.bindparam("the_attempt")
+_FILES = (
+    sa.select(media)
+    .where(media.c.job_key == sa.bindparam("the_job"), media.c.attempt == sa.bindparam("the_attempt"))
+    .order_by(media.c.index)
 )
+_ANSWERED = sa.select(
+    attempts.c.batch, attempts.c.run_id, attempts.c.state, attempts.c.generation_id, attempts.c.error_code
+).where(_THE_ATTEMPT)
+_RECOVER = attempts.update().where(_THE_ATTEMPT)
 
 
 def intend(connection: sa.Connection, run_id: str, attempt: Attempt) -> None:
@@ -65,50 +73,72 @@ def release(connection: sa.Connection, run_id: str, attempt: Attempt) -> None:
     _move(connection, run_id, attempt, State.PLANNED)
 
 
-def pending(connection: sa.Connection, run_id: str, attempt: Attempt, generation_id: str) -> None:
-    """A video was accepted."""
-    _move(connection, run_id, attempt, State.PENDING, generation_id=generation_id)
+def answered(connection: sa.Connection, run_id: str, answer: Answer) -> list[File]:
+    """The job is accepted: records its id, and when it is finished its cost and its files.
+
+    Idempotent: the commit of an earlier try may have succeeded although its connection was lost.
+
+    Returns:
+        The files of a finished generation, each with a free name in storage.
+    """
+    attempt = answer.attempt
+    which = _the_attempt(attempt.job_key, attempt.number) | {"the_run": run_id}
+    state, values = _of_answer(answer)
+    if connection.execute(_MOVES[state], which | values).rowcount == 1:
+        return _new_files(connection, answer)
+    row = connection.execute(_ANSWERED, which).one_or_none()
+    if row is None or (row.state, row.generation_id, row.run_id) != (state, answer.generation_id, run_id):
+        raise _refused(attempt, state)
+    return _known_files(connection, attempt)
 
 
-def failed(connection: sa.Connection, run_id: str, attempt: Attempt, code: str, message: str) -> None:
-    """The service refused the job or gave it up; it costs nothing."""
-    error = {"error_code": code, "error_message": message}
-    _move(connection, run_id, attempt, State.FAILED, cost=Decimal(0), finished_at=_now(), **error)
+def recover(connection: sa.Connection, run_id: str, batch: str, answer: Answer) -> bool:
+    """Records an answer that a dead run could not write; the job belongs to `run_id` from now on.
+
+    It counts more than a doubt, and more than a person's decision about that doubt: the service has answered.
+
+    Returns:
+        Whether the ledger has the answer now: false where it does not know the attempt.
+    """
+    which = _the_attempt(answer.attempt.job_key, answer.attempt.number)
+    row = connection.execute(_ANSWERED, which).one_or_none()
+    if row is None or row.batch != batch:
+        return False
+    undecided = row.state in (State.SUBMITTING, State.IN_DOUBT) or row.error_code in (CHARGED, NOT_CHARGED)
+    if answer.generation is None:
+        open_ = undecided and row.generation_id is None
+    else:
+        open_ = undecided or row.state == State.PENDING
+    if open_:
+        _, values = _of_answer(answer)
+        connection.execute(_RECOVER, which | values | {"run_id": run_id})
+        _new_files(connection, answer)
+    return True
 
 
-def doubt(connection: sa.Connection, run_id: str, attempt: Attempt, message: str) -> None:
-    """No answer says whether the job was accepted."""
-    error = {"error_code": "in_doubt", "error_message": message}
-    _move(connection, run_id, attempt, State.IN_DOUBT, finished_at=_now(), **error)
+def _of_answer(answer: Answer) -> tuple[State, dict[str, Any]]:
+    """The state that an answer leads to, and the columns that it sets."""
+    # Of a doubt, or of a person's decision about it, that the answer supersedes.
+    ended = {"error_code": None, "error_message": None, "finished_at": None, "cost": None}
+    accepted = ended | {"generation_id": answer.generation_id}
+    if answer.generation is None:
+        return State.PENDING, accepted | {"state": State.PENDING}
+    usage = answer.generation.usage
+    return State.GENERATED, accepted | {
+        "state": State.GENERATED,
+        "cost": usage.total_cost,
+        "billable_unit": usage.billable_unit,
+        "unit_price": usage.unit_price,
+        "quantity": usage.quantity,
+    }
 
 
-def generated(
-    connection: sa.Connection,
-    run_id: str,
-    attempt: Attempt,
-    generation: Generation,
-    *,
-    names: Sequence[str],
-    storage: str,
-) -> list[File]:
-    """The job is paid for: records its cost, its files' URLs, and a free name in `storage` for each file."""
-    usage = generation.usage
-    _move(
-        connection,
-        run_id,
-        attempt,
-        State.GENERATED,
-        generation_id=generation.id,
-        cost=usage.total_cost,
-        billable_unit=usage.billable_unit,
-        unit_price=usage.unit_price,
-        quantity=usage.quantity,
-        error_code=None,  # of a doubt that is settled by this answer
-        error_message=None,
-        finished_at=None,
-    )
+def _new_files(connection: sa.Connection, answer: Answer) -> list[File]:
+    """Enters the files of an answer, each under a free name."""
     files = []
-    for index, (item, wanted) in enumerate(zip(generation.media, names, strict=True)):
+    attempt, storage = answer.attempt, answer.storage
+    media_of = answer.generation.media if answer.generation else ()
+    for index, (item, wanted) in enumerate(zip(media_of, answer.names, strict=True)):
         name = free_name(connection, storage, wanted, attempt, index)
         row = item.model_dump(exclude={"url"}) | {
             "job_key": attempt.job_key,
@@ -122,6 +152,23 @@ def generated(
         connection.execute(media.insert(), row)
         files.append(File(attempt, index, name, item))
     return files
+
+
+def _known_files(connection: sa.Connection, attempt: Attempt) -> list[File]:
+    rows = connection.execute(_FILES, _the_attempt(attempt.job_key, attempt.number))
+    return [queries.file_of(row, attempt) for row in rows]
+
+
+def failed(connection: sa.Connection, run_id: str, attempt: Attempt, code: str, message: str) -> None:
+    """The service refused the job or gave it up; it costs nothing."""
+    error = {"error_code": code, "error_message": message}
+    _move(connection, run_id, attempt, State.FAILED, cost=Decimal(0), finished_at=_now(), **error)
+
+
+def doubt(connection: sa.Connection, run_id: str, attempt: Attempt, message: str) -> None:
+    """No answer says whether the job was accepted."""
+    error = {"error_code": "in_doubt", "error_message": message}
+    _move(connection, run_id, attempt, State.IN_DOUBT, finished_at=_now(), **error)
 
 
 def refreshed(connection: sa.Connection, file: File, source_url: str, deletes_at: datetime) -> None:
@@ -157,7 +204,7 @@ def settle(
     # The cost of an unpriced job is not known, so it stays empty.
     quoted = sa.case((attempts.c.unit_price.is_not(None), attempts.c.quoted))
     decision: dict[str, Any] = (
-        {"state": State.LOST, "cost": quoted, "error_code": "charged"}
+        {"state": State.LOST, "cost": quoted, "error_code": CHARGED}
         if charged
         else {"state": State.FAILED, "cost": Decimal(0), "error_code": NOT_CHARGED}
     )
@@ -178,10 +225,14 @@ def settle(
 def _move(connection: sa.Connection, run_id: str, attempt: Attempt, to: State, **values: Any) -> None:
     which = _the_attempt(attempt.job_key, attempt.number) | {"the_run": run_id}
     if connection.execute(_MOVES[to], which | {"state": to} | values).rowcount != 1:
-        raise LedgerError(
-            f"row {attempt.row_id}: the ledger refuses the step to {to}: "
-            "the job is in another state, or another run has taken it over"
-        )
+        raise _refused(attempt, to)
+
+
+def _refused(attempt: Attempt, to: State) -> LedgerError:
+    return LedgerError(
+        f"row {attempt.row_id}: the ledger refuses the step to {to}: "
+        "the job is in another state, or another run has taken it over"
+    )
 
 
 def _end_file(

@@ -11,10 +11,12 @@ class Waits:
 
     Attributes:
         busy: for how long a write waits for another process's write; then the ledger counts as locked.
+        idle: for how long a transaction in PostgreSQL may pause; then its machine counts as vanished.
         lease: for how long a run counts as alive after it has last renewed its lease.
     """
 
     busy: float = 30
+    idle: float = 30
     lease: float = 60
 
 

@@ -1,7 +1,8 @@
-"""A run in a process of its own: `python -m tests.ledger.other_run URL` obeys the lines of its stdin.
+"""A run in a process of its own: `python -m tests.ledger.other_run URL [BATCH [SPOOL BUSY]]`.
 
-`reserve NAME...`, `intend NAME`, `pending NAME`, `generated NAME`, `renew` and `end` are what a run does with
-the ledger. Each is answered with a line: `ok`, or the error's type and message.
+It obeys the lines of its stdin: `reserve NAME...`, `intend NAME`, `pending NAME`, `generated NAME`, `renew`
+and `end` are what a run does with the ledger. Each is answered with a line: `ok`, or the error's type and
+message.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from callsheet.errors import CallsheetError
+from callsheet.ledger.waits import set_waits
 from callsheet.records import Attempt
 from tests.ledger.test_ledger import buyer, generation, job, reserve
 
@@ -29,10 +31,15 @@ class OtherRun:
 
     def ask(self, line: str) -> str:
         """Has it carry out a line; its answer."""
-        assert self.process.stdin and self.process.stdout
+        self.send(line)
+        assert self.process.stdout
+        return self.process.stdout.readline().strip()
+
+    def send(self, line: str) -> None:
+        """Has it carry out a line, and does not wait for the answer."""
+        assert self.process.stdin
         self.process.stdin.write(f"{line}\n")
         self.process.stdin.flush()
-        return self.process.stdout.readline().strip()
 
     def kill(self, *, reap: bool = True) -> None:
         """Kills it; without `reap` it stays a zombie."""
@@ -62,8 +69,9 @@ def other_run(url: str, *arguments: str) -> Iterator[OtherRun]:
             process.kill()
 
 
-async def main(url: str, batch: str = "b") -> None:
-    async with buyer(url, batch) as ledger:
+async def main(url: str, batch: str = "b", spool: str = "", busy: str = "30") -> None:
+    set_waits(busy=float(busy))
+    async with buyer(url, batch, journal=Path(spool) if spool else None) as ledger:
         attempts: dict[str, Attempt] = {}
         for line in sys.stdin:
             step, *names = line.split()

@@ -1,0 +1,199 @@
+"""The journal: answers that are paid for and could not be written to the ledger, in files of the spool.
+
+A run appends to a file of its own, a line for each answer, and removes it when the ledger has them all. A
+later run reads the files that dead runs left (`takeover.py`). So an answer survives both a ledger that fails
+and a run that is killed then. Knows no database.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from callsheet.files import make_folder, sync_folder
+from callsheet.records import Attempt, Generation, Media, ModelType, Usage
+
+_PREFIX, _SUFFIX = "answers-", ".jsonl"
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The service's answer to an attempt: it accepted a video, or has finished a generation.
+
+    Attributes:
+        attempt: the attempt that was answered.
+        generation_id: the service's id.
+        generation: what was made; None for a video that is accepted and not finished.
+        names: the wanted name of each file of `generation.media`, in order.
+        storage: the storage URL that the names are in.
+    """
+
+    attempt: Attempt
+    generation_id: str
+    generation: Generation | None = None
+    names: tuple[str, ...] = ()
+    storage: str = ""
+
+    def as_line(self) -> str:
+        """The answer as a line of JSON."""
+        made = self.generation
+        value = {
+            "attempt": asdict(self.attempt),
+            "generation_id": self.generation_id,
+            "usage": made and made.usage.model_dump(mode="json"),
+            "media": [item.model_dump(mode="json") for item in made.media] if made else [],
+            "names": self.names,
+            "storage": self.storage,
+        }
+        return json.dumps(value)
+
+    @classmethod
+    def from_line(cls, line: str) -> Answer:
+        """Reads what `as_line` wrote.
+
+        Raises:
+            ValueError: it is not such a line; a line that was cut off is not.
+        """
+        try:
+            value: dict[str, Any] = json.loads(line)
+            attempt = Attempt(**value["attempt"] | {"type": ModelType(value["attempt"]["type"])})
+            generation = None
+            if value["usage"]:
+                media = tuple(Media.model_validate(item) for item in value["media"])
+                usage = Usage.model_validate(value["usage"])
+                generation = Generation(value["generation_id"], media, usage)
+            names = tuple(value["names"])
+            return cls(attempt, value["generation_id"], generation, names, value["storage"])
+        except (TypeError, KeyError) as error:
+            raise ValueError(f"is not an answer: {error}") from error
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """A file that a run has left.
+
+    Attributes:
+        path: the file.
+        run_id: the run that wrote it.
+        answers: what is in it, in order.
+        bytes: its size when it was read.
+        unreadable: how many of its lines cannot be read, apart from a last one that was cut off.
+    """
+
+    path: Path
+    run_id: str
+    answers: tuple[Answer, ...]
+    bytes: int
+    unreadable: int
+
+
+class Journal:
+    """The journal of one run.
+
+    Args:
+        folder: where it is; made when it is needed.
+        run_id: the run.
+    """
+
+    def __init__(self, folder: Path, run_id: str) -> None:
+        self._path = folder / f"{_PREFIX}{run_id}{_SUFFIX}"
+        self._lock = threading.Lock()
+        self._waiting: set[str] = set()
+
+    def append(self, answer: Answer) -> None:
+        """Writes an answer durably.
+
+        Raises:
+            OSError: the disk fails; nothing of the answer is kept.
+        """
+        line = answer.as_line()
+        with self._lock:
+            make_folder(self._path.parent)
+            with _locked(self._path) as handle:
+                _write(handle, f"{line}\n".encode())
+            sync_folder(self._path.parent)
+            self._waiting.add(line)
+
+    def written(self, answer: Answer) -> None:
+        """The ledger has the answer now; when it has all of this run, the file is removed.
+
+        A file that cannot be removed does no harm: what it says is known.
+        """
+        with self._lock, suppress(OSError):
+            self._waiting.discard(answer.as_line())
+            if not self._waiting:
+                self._path.unlink()
+
+
+def left_in(folder: Path) -> list[Left]:
+    """The journals in a folder, of whichever runs.
+
+    Raises:
+        OSError: one of them cannot be read.
+    """
+    return [_read(path) for path in sorted(folder.glob(f"{_PREFIX}*{_SUFFIX}"))]
+
+
+def remove(left: Left) -> None:
+    """Removes a file whose answers the ledger has, unless its run has appended to it since it was read.
+
+    A file that cannot be removed does no harm: the next run reads it again, and finds that all is known.
+    """
+    with suppress(OSError), left.path.open("rb") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        if os.fstat(file.fileno()).st_size == left.bytes:
+            left.path.unlink()
+
+
+def _read(path: Path) -> Left:
+    content = path.read_bytes()
+    *complete, last = content.split(b"\n")
+    answers, unreadable = [], 0
+    for line in (*complete, last) if last else complete:
+        try:
+            answers.append(Answer.from_line(line.decode()))
+        except ValueError:
+            unreadable += line is not last
+    run_id = path.name.removeprefix(_PREFIX).removesuffix(_SUFFIX)
+    return Left(path, run_id, tuple(answers), len(content), unreadable)
+
+
+def _write(handle: int, line: bytes) -> None:
+    """Appends a line durably, or leaves the file as it was."""
+    size = os.fstat(handle).st_size
+    try:
+        with open(handle, "ab", buffering=0, closefd=False) as file:
+            while line:
+                line = line[file.write(line) :]
+        os.fsync(handle)
+    except OSError:
+        os.ftruncate(handle, size)
+        raise
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[int]:
+    """The file, open for appending, while no other process removes it."""
+    while True:
+        handle = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX)
+            if _is_still(path, handle):
+                yield handle
+                return
+        finally:
+            os.close(handle)
+
+
+def _is_still(path: Path, handle: int) -> bool:
+    try:
+        return os.path.samestat(path.stat(), os.fstat(handle))
+    except FileNotFoundError:
+        return False

@@ -1,0 +1,449 @@
+"""An answer that is paid for is never dropped, whatever happens to the ledger when it comes."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, closing, contextmanager
+from dataclasses import replace
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+from callsheet.errors import LedgerError, LedgerUnavailable
+from callsheet.ledger import journal, queries
+from callsheet.ledger.journal import Answer, Journal
+from callsheet.ledger.ledger import Ledger
+from callsheet.ledger.waits import set_waits
+from callsheet.records import Attempt, Job, ModelType, State, StoredFile
+from tests.ledger.other_run import other_run
+from tests.ledger.test_leases import LONG_AGO, change, rows
+from tests.ledger.test_ledger import NOW, generation, job, reserve, state_of
+from tests.servers.postgres import postgres
+
+
+@pytest.fixture
+def spool(tmp_path: Path) -> Path:
+    return tmp_path / "spool"
+
+
+@pytest.fixture
+def impatient_ledger() -> Iterator[None]:
+    """A locked ledger fails a write after a fifth of a second."""
+    before = set_waits(busy=0.2)
+    yield
+    set_waits(busy=before.busy, lease=before.lease)
+
+
+@asynccontextmanager
+async def buyer(url: str, spool: Path, notes: list[str] | None = None) -> AsyncIterator[Ledger]:
+    told = [] if notes is None else notes
+    ledger = await Ledger.open(url, "b", journal=spool, note=told.append)
+    await ledger.begin_run()
+    try:
+        yield ledger
+    finally:
+        await ledger.close()
+
+
+@contextmanager
+def locked(url: str) -> Iterator[None]:
+    """Another process writes to the ledger, and does not end."""
+    if url.startswith("sqlite"):
+        with closing(sqlite3.connect(url.removeprefix("sqlite:///"), isolation_level=None)) as database:
+            database.execute("BEGIN IMMEDIATE")
+            yield
+    else:
+        with psycopg.connect(url.replace("+psycopg", "")) as database:
+            database.execute("LOCK TABLE attempts IN EXCLUSIVE MODE")
+            yield
+
+
+async def submitting(ledger: Ledger, *jobs: Job) -> list[Attempt]:
+    reserved, _ = await reserve(ledger, *jobs)
+    for _, attempt in reserved:
+        await ledger.intend(attempt)
+    return [attempt for _, attempt in reserved]
+
+
+async def until(true: Callable[[], Any]) -> None:
+    """Waits for something that another thread or process brings about."""
+    while not true():  # noqa: ASYNC110
+        await asyncio.sleep(0.01)
+
+
+def files_in(spool: Path) -> list[Path]:
+    return list(spool.iterdir())
+
+
+def kept(spool: Path) -> list[str]:
+    """The rows whose answers are in the journals, in order."""
+    return [answer.attempt.row_id for left in journal.left_in(spool) for answer in left.answers]
+
+
+def answers(ledger: Ledger, image: Attempt, video: Attempt) -> tuple[Awaitable[Any], Awaitable[Any]]:
+    return (
+        ledger.generated(image, generation("image", "0.0500", files=2), ["i.png", "j.png"], "out"),
+        ledger.pending(video, "req-video"),
+    )
+
+
+IMAGE, VIDEO = job("image"), job("video", ModelType.VIDEO)
+
+
+def test_a_postgresql_that_is_killed_and_restarted_in_mid_answer_gets_the_answer(spool: Path) -> None:
+    async def scenario(url: str) -> None:
+        notes: list[str] = []
+        async with buyer(url, spool, notes) as ledger:
+            image, video = await submitting(ledger, IMAGE, VIDEO)
+            server.kill()
+            both = asyncio.gather(*answers(ledger, image, video))
+            await until(lambda: len(kept(spool)) == 2)
+            server.restart()
+            files, _ = await both
+            assert [file.name for file in files] == ["i.png", "j.png"]
+            assert await state_of(ledger, IMAGE) is State.GENERATED
+            assert await state_of(ledger, VIDEO) is State.PENDING
+            assert files_in(spool) == []
+            [note] = notes
+            assert "kept in the journal" in note
+
+    with postgres() as server:
+        asyncio.run(scenario(server.new_database()))
+
+
+@pytest.mark.usefixtures("impatient_ledger")
+def test_a_ledger_that_is_locked_for_long_gets_the_answer_when_it_is_free(url: str, spool: Path) -> None:
+    async def scenario() -> None:
+        notes: list[str] = []
+        async with buyer(url, spool, notes) as ledger:
+            image, video = await submitting(ledger, IMAGE, VIDEO)
+            with locked(url):
+                both = asyncio.gather(*answers(ledger, image, video))
+                await until(lambda: len(kept(spool)) == 2)
+            await both
+            assert await state_of(ledger, IMAGE) is State.GENERATED
+            assert len(notes) == 1, "the run is told once"
+        assert files_in(spool) == []
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.usefixtures("impatient_ledger")
+def test_what_cannot_be_written_before_the_lease_expires_is_written_by_the_next_run(
+    url: str, spool: Path
+) -> None:
+    async def scenario() -> None:
+        set_waits(lease=1)
+        async with buyer(url, spool) as ledger:
+            image, video = await submitting(ledger, IMAGE, VIDEO)
+            with locked(url):
+                ends = await asyncio.gather(*answers(ledger, image, video), return_exceptions=True)
+            assert [type(end) for end in ends] == [LedgerUnavailable, LedgerUnavailable]
+        async with buyer(url, spool) as heir:
+            videos, files = await heir.adopted()
+            assert [found.generation_id for found in videos] == ["req-video"]
+            assert [(file.name, file.media.url) for file in files] == [
+                ("i.png", "http://x/1"),
+                ("j.png", "http://x/1"),
+            ]
+            totals = await heir.read(queries.totals)
+            assert (totals.spent, totals.in_doubt_exposure) == (Decimal("0.05"), 0)
+            assert files_in(spool) == []
+            stored = StoredFile("u", "ab" * 32, 7, NOW)
+            assert [await heir.stored(file, stored) for file in files] == [None, State.STORED]
+            await heir.generated(videos[0], generation("video"), ["v.mp4"], "out")
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.usefixtures("impatient_ledger")
+def test_a_run_that_is_killed_between_journal_and_ledger_loses_nothing(url: str, spool: Path) -> None:
+    async def scenario() -> None:
+        with other_run(url, "b", str(spool), "0.2") as killed:
+            killed.do("reserve image other", "intend image", "intend other")
+            with locked(url):
+                killed.send("generated image")
+                await until(lambda: kept(spool) == ["image"])
+                killed.kill()
+        async with buyer(url, spool) as heir:
+            assert await state_of(heir, IMAGE) is State.GENERATED
+            assert await state_of(heir, job("other")) is State.IN_DOUBT, "its answer had not come"
+            assert files_in(spool) == []
+
+    asyncio.run(scenario())
+
+
+def answer(attempt: Attempt, name: str = "image", **changes: Any) -> Answer:
+    return replace(Answer(attempt, f"req-{name}", generation(name), (f"{name}.png",), "out"), **changes)
+
+
+@asynccontextmanager
+async def dead_run(url: str, spool: Path) -> AsyncIterator[tuple[Attempt, Journal]]:
+    """A run that died with an image and a video in flight: the image's attempt, and the run's journal."""
+    async with buyer(url, spool) as ledger:
+        image, _ = await submitting(ledger, IMAGE, VIDEO)
+        yield image, Journal(spool, ledger.run_id)
+
+
+@pytest.mark.parametrize("cut", [1, 20, 200])
+def test_a_last_line_that_was_cut_off_is_ignored(url: str, spool: Path, cut: int) -> None:
+    async def scenario() -> None:
+        async with dead_run(url, spool) as (image, own):
+            own.append(answer(image))
+            own.append(answer(replace(image, job_key=VIDEO.key)))
+        [path] = files_in(spool)
+        path.write_bytes(path.read_bytes()[:-cut])
+        async with buyer(url, spool) as heir:
+            assert await state_of(heir, IMAGE) is State.GENERATED
+            whole = State.GENERATED if cut == 1 else State.IN_DOUBT
+            assert await state_of(heir, VIDEO) is whole
+            assert files_in(spool) == []
+
+    asyncio.run(scenario())
+
+
+def test_a_line_that_is_damaged_keeps_the_file_and_is_reported(url: str, spool: Path) -> None:
+    async def scenario() -> None:
+        async with dead_run(url, spool) as (image, own):
+            own.append(answer(image))
+        [path] = files_in(spool)
+        path.write_bytes(b"\xff damaged\n" + path.read_bytes())
+        notes: list[str] = []
+        async with buyer(url, spool, notes) as heir:
+            assert await state_of(heir, IMAGE) is State.GENERATED
+        assert path.exists()
+        assert [str(path) in note and "1 lines cannot be read" in note for note in notes] == [True]
+
+    asyncio.run(scenario())
+
+
+def test_two_runs_share_a_folder_and_each_leaves_the_others_journal_alone_while_it_lives(
+    url: str, spool: Path
+) -> None:
+    async def scenario() -> None:
+        async with buyer(url, spool) as first:
+            image, _ = await submitting(first, IMAGE, VIDEO)
+            Journal(spool, first.run_id).append(answer(image))
+            async with buyer(url, spool) as second:
+                assert await state_of(second, IMAGE) is State.SUBMITTING
+                assert kept(spool) == ["image"]
+            await first.end_run()
+            async with buyer(url, spool) as third, buyer(url, spool):
+                assert await state_of(third, IMAGE) is State.GENERATED
+                assert [file.attempt.row_id for file in (await third.adopted())[1]] == ["image"]
+
+    asyncio.run(scenario())
+
+
+def test_the_journal_of_another_batch_or_another_ledger_is_left_alone(
+    url: str, spool: Path, tmp_path: Path
+) -> None:
+    async def scenario() -> None:
+        async with dead_run(url, spool) as (image, own):
+            own.append(answer(image))
+        before = [path.read_bytes() for path in files_in(spool)]
+        for other_url, batch in ((url, "another"), (f"sqlite:///{tmp_path}/another.db", "b")):
+            other = await Ledger.open(other_url, batch, journal=spool)
+            await other.begin_run()
+            await other.end_run()
+            await other.close()
+        assert [path.read_bytes() for path in files_in(spool)] == before
+        async with buyer(url, spool) as heir:
+            assert await state_of(heir, IMAGE) is State.GENERATED
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("steps", [0, 1, 2])
+def test_a_journal_that_is_read_again_changes_nothing(url: str, spool: Path, steps: int) -> None:
+    """As after a kill between the commit and the removal of the file, and whatever has happened since."""
+
+    async def scenario() -> None:
+        async with dead_run(url, spool) as (image, own):
+            own.append(answer(image))
+            own.append(Answer(replace(image, job_key=VIDEO.key), "req-video"))
+        [path] = files_in(spool)
+        content = path.read_bytes()
+        async with buyer(url, spool) as heir:
+            videos, files = await heir.adopted()
+            if steps > 0:
+                await heir.stored(files[0], StoredFile("u", "ab" * 32, 7, NOW))
+                await heir.doubt(videos[0], "polled, and not found")
+            if steps > 1:
+                await heir.settle(await heir.read(queries.doubts), charged=False, by="ada", why=None)
+                [again] = await submitting(heir, VIDEO)
+                await heir.pending(again, "req-again")
+            await heir.end_run()
+        states = [await _states(url) for _ in range(1)]
+        path.write_bytes(content)
+        async with buyer(url, spool) as heir:
+            states.append(await heir.read(queries.states))
+            assert len({row["generation_id"] for row in await heir.read(_costs)}) == (3 if steps == 2 else 2)
+        assert states[0] == states[1]
+        assert files_in(spool) == []
+
+    asyncio.run(scenario())
+
+
+async def _states(url: str) -> dict[str, State]:
+    ledger = await Ledger.open(url, "b")
+    states = await ledger.read(queries.states)
+    await ledger.close()
+    return states
+
+
+def _costs(connection: Any, batch: str) -> list[Any]:
+    return [row for part in queries.costs(connection, batch) for row in part]
+
+
+@pytest.mark.parametrize("decided", ["in doubt", "charged", "not charged"])
+def test_an_answer_counts_more_than_a_doubt_and_a_persons_decision_about_it(
+    url: str, spool: Path, decided: str
+) -> None:
+    """A run that was suspended elsewhere comes back with an answer after its job was put in doubt."""
+
+    async def scenario() -> None:
+        with other_run(url, "b", str(spool), "30") as sleeper:
+            sleeper.do("reserve image", "intend image")
+            change(url, host="elsewhere", lease_until=LONG_AGO)
+            async with buyer(url, spool) as second:
+                assert await state_of(second, IMAGE) is State.IN_DOUBT
+                if decided != "in doubt":
+                    doubts = await second.read(queries.doubts)
+                    await second.settle(doubts, charged=decided == "charged", by="ada", why=None)
+                await second.end_run()
+            assert "refuses the step" in sleeper.ask("generated image")
+        async with buyer(url, spool) as third:
+            assert await state_of(third, IMAGE) is State.GENERATED
+            totals = await third.read(queries.totals)
+            assert (totals.spent, totals.in_doubt_exposure) == (Decimal("0.04"), 0)
+            assert files_in(spool) == []
+
+    asyncio.run(scenario())
+
+
+def test_both_answers_count_where_a_job_was_bought_again_before_the_first_one_was_read(
+    url: str, spool: Path
+) -> None:
+    async def scenario() -> None:
+        with other_run(url, "b", str(spool), "30") as sleeper:
+            sleeper.do("reserve image", "intend image")
+            change(url, host="elsewhere", lease_until=LONG_AGO)
+            async with buyer(url, spool) as second:
+                [(_, again)], _ = await reserve(second, IMAGE, retry_doubt=True)
+                await second.intend(again)
+                paid = generation("again")
+                [file] = await second.generated(again, paid, ["image.png"], "out")
+                await second.stored(file, StoredFile("u", "ab" * 32, 7, NOW))
+                await second.end_run()
+            sleeper.ask("generated image")
+        async with buyer(url, spool) as third:
+            assert await state_of(third, IMAGE) is State.STORED
+            assert (await third.read(queries.totals)).spent == Decimal("0.08")
+            [file] = (await third.adopted())[1]
+            assert (file.attempt.number, file.name) == (1, f"image-{IMAGE.key[:12]}.png")
+
+    asyncio.run(scenario())
+
+
+def test_an_answer_that_the_ledger_cannot_store_stays_in_the_journal_and_stops_no_run(
+    url: str, spool: Path
+) -> None:
+    async def scenario() -> None:
+        async with buyer(url, spool) as ledger:
+            image, _ = await submitting(ledger, IMAGE, VIDEO)
+            odd = generation("image", "0.00000001")
+            with pytest.raises(LedgerError, match="six decimals"):
+                await ledger.generated(image, odd, ["i.png"], "out")
+        notes: list[str] = []
+        async with buyer(url, spool, notes) as heir:
+            assert await state_of(heir, IMAGE) is State.IN_DOUBT
+            assert kept(spool) == ["image"]
+            [note] = notes
+            assert "row image" in note
+            assert "six decimals" in note
+
+    asyncio.run(scenario())
+
+
+def test_an_answer_whose_commit_was_not_confirmed_is_written_once(url: str, spool: Path) -> None:
+    async def scenario() -> None:
+        async with buyer(url, spool) as ledger:
+            image, video = await submitting(ledger, IMAGE, VIDEO)
+            first, _ = await asyncio.gather(*answers(ledger, image, video))
+            before = rows(url)
+            again, _ = await asyncio.gather(*answers(ledger, image, video))
+            assert again == first
+            assert rows(url) == before
+            with pytest.raises(LedgerError, match="refuses the step"):
+                await ledger.generated(image, generation("another id"), ["i.png"], "out")
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.usefixtures("impatient_ledger")
+def test_a_journal_that_cannot_be_written_is_reported_and_the_ledger_is_tried_again(
+    url: str, tmp_path: Path
+) -> None:
+    async def scenario() -> None:
+        notes: list[str] = []
+        (tmp_path / "file").touch()
+        ledger = await Ledger.open(url, "b", journal=tmp_path / "file" / "spool", note=notes.append)
+        await ledger.begin_run()
+        image, video = await submitting(ledger, IMAGE, VIDEO)
+        with locked(url):
+            both = asyncio.gather(*answers(ledger, image, video))
+            await until(lambda: notes)
+        await both
+        assert await state_of(ledger, IMAGE) is State.GENERATED
+        assert "the journal cannot be written" in notes[0]
+        await ledger.close()
+
+    asyncio.run(scenario())
+
+
+# ---- the files themselves
+
+
+def test_an_answer_reads_as_it_was_written(spool: Path) -> None:
+    odd = replace(IMAGE, row_id='\u2028\n\ud83d "x"', sample=3)
+    attempt = Attempt(odd.key, 2, odd.type, odd.row_id, odd.sample, odd.model)
+    written = [answer(attempt), Answer(replace(attempt, generation_id="req"), "req")]
+    own = Journal(spool, "run")
+    for each in written:
+        own.append(each)
+    [left] = journal.left_in(spool)
+    assert (left.run_id, list(left.answers), left.unreadable) == ("run", written, 0)
+
+
+def test_a_journal_that_grew_since_it_was_read_is_not_removed(spool: Path) -> None:
+    attempt = Attempt("key", 1, ModelType.IMAGE, "a", 1, "m")
+    own = Journal(spool, "run")
+    own.append(answer(attempt))
+    [before] = journal.left_in(spool)
+    own.append(answer(replace(attempt, row_id="b")))
+    journal.remove(before)
+    assert kept(spool) == ["a", "b"]
+    [now] = journal.left_in(spool)
+    journal.remove(now)
+    journal.remove(now)
+    assert kept(spool) == []
+    own.append(answer(replace(attempt, row_id="c")))
+    assert kept(spool) == ["c"]
+
+
+def test_a_journal_is_removed_when_the_ledger_has_all_its_answers(spool: Path) -> None:
+    attempt = Attempt("key", 1, ModelType.IMAGE, "a", 1, "m")
+    first, second = answer(attempt), answer(replace(attempt, row_id="b"))
+    own = Journal(spool, "run")
+    own.append(first)
+    own.append(second)
+    own.written(second)
+    assert kept(spool) == ["a", "b"]
+    own.written(first)
+    assert files_in(spool) == []
