@@ -187,6 +187,7 @@ class Limits:
         """Counts `n` lanes as taken: videos that an earlier run submitted and that are still pending."""
         self.lanes.in_use += n
         self.lanes.size = max(self.lanes.size, self.lanes.in_use)  # the service has accepted that many
+        self.lanes.proven = self.lanes.proven or n > 0
 
     def release(self) -> None:
         """Frees a kept or adopted lane: its video is finished."""
