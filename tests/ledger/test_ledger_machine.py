@@ -125,9 +125,9 @@ class LedgerMachine(RuleBasedStateMachine):
                 each.state, each.owner = State.IN_DOUBT, None
             elif each.state is State.PLANNED:
                 self.hand_back(each)
-            elif each.state in (State.PENDING, State.GENERATED):
-                each.owner = ledger
-            elif each.state is State.IN_DOUBT and each.accepted:
+            elif each.state in (State.PENDING, State.GENERATED) or (
+                each.state is State.IN_DOUBT and each.accepted
+            ):
                 each.owner = ledger
         self.alive.append(ledger)
 
