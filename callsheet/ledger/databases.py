@@ -48,7 +48,7 @@ def open_engine(url: str) -> sa.Engine:
         ) from error
     except (sa.exc.SQLAlchemyError, sqlite3.Error, OSError) as error:
         raise LedgerError(
-            f"the ledger {name} cannot be opened: {error.__cause__ or error}",
+            f"the ledger {name} cannot be opened: {_reason(error)}",
             hint="Check ledger.url, the permissions of its folder, and free disk space.",
         ) from error
     if version != SCHEMA_VERSION:
@@ -69,9 +69,14 @@ def explained(work: Callable[[], T]) -> T:
         return work()
     except sa.exc.SQLAlchemyError as error:
         raise LedgerUnavailable(
-            f"the ledger could not be read or written: {error.__cause__ or error}",
+            f"the ledger could not be read or written: {_reason(error)}",
             hint="Check free disk space and what else uses the ledger; then run the same command again.",
         ) from error
+
+
+def _reason(error: BaseException) -> str:
+    """The driver's message without the SQL that PostgreSQL quotes below it."""
+    return next(iter(str(error.__cause__ or error).splitlines()), type(error).__name__)
 
 
 def _address(url: str) -> sa.URL:

@@ -6,7 +6,7 @@ code: -9 for one that was killed. A request has `folder`, `environment`, and som
 
     kill: {point, nth}     it kills itself at the nth passing of a named point (`callsheet.failpoints`)
     kill: {after}          it is killed from outside after so many seconds
-    busy_timeout           seconds that it waits for a ledger that another process has locked
+    waits                  seconds that it waits for a ledger that fails (`callsheet.ledger.waits`), by name
     move                   {point, nth, files, to}: at this point these files are moved to another folder
     file_size              no file that it writes can grow beyond so many bytes: a disk that is full
     record                 a file that gets the name of every point that is passed
@@ -32,7 +32,7 @@ from typing import Any
 from callsheet import failpoints
 from callsheet.cli.main import known_error
 from callsheet.config.load import load
-from callsheet.ledger.waits import set_waits, waits
+from callsheet.ledger.waits import set_waits
 from callsheet.service import verdicts
 from flows.pipeline import generate
 
@@ -90,7 +90,7 @@ def run_request(request: dict[str, Any]) -> int:
     if "file_size" in request:
         resource.setrlimit(resource.RLIMIT_FSIZE, (request["file_size"], request["file_size"]))
     verdicts.FIRST = request.get("backoff", 0.01)
-    set_waits(busy=request.get("busy_timeout", waits().busy))
+    set_waits(**request.get("waits", {}))
     try:
         return asyncio.run(generate(load(Path("batch.yaml")), approved=False)).exit_code
     except BaseException as error:  # noqa: BLE001 - a forked process must not run on in its parent's code

@@ -223,7 +223,7 @@ class KilledBatch:
         for url, row in stored.items():
             content = (self.folder / url).read_bytes()
             assert (len(content), hashlib.sha256(content).hexdigest()) == (row["bytes"], row["sha256"])
-        spool = self.folder / "out/report/spool"
+        spool = self.folder / "out/crash/report/spool"
         assert not spool.exists() or not list(spool.iterdir()), "the spool keeps what nobody needs"
 
     def _compare_money(self, ledger: dict[str, dict[str, Any]]) -> None:

@@ -16,8 +16,10 @@ from tests.servers.prefect import ROOT, PrefectServer
 KILLED = """
 from callsheet import failpoints
 from callsheet.cli.main import main
+from callsheet.ledger.waits import set_waits
 from tests.crash.forked_run import killer
 failpoints.observer = killer({point!r}, {nth})
+set_waits(**{waits!r})
 main()
 """
 
@@ -31,11 +33,19 @@ class CommandLine:
 
     def run(self, request: dict[str, Any]) -> int:
         kill = request.get("kill", {"point": "", "nth": 0})
+        program = KILLED.format(**kill, waits=request.get("waits", {}))
         environment = os.environ | request["environment"]
         environment |= {"PYTHONPATH": str(ROOT), "PREFECT_API_URL": self.prefect.api}
         with (Path(request["folder"]) / "run.log").open("a") as log:
             return subprocess.run(
-                [sys.executable, "-c", KILLED.format(**kill), "run", "batch.yaml", "--json"],
+                [
+                    sys.executable,
+                    "-c",
+                    program,
+                    "run",
+                    "batch.yaml",
+                    "--json",
+                ],
                 cwd=request["folder"],
                 env=environment,
                 stdin=subprocess.DEVNULL,

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing, contextmanager
+from typing import Any
 
 import psycopg
 import pytest
@@ -21,10 +23,10 @@ ROWS = {f"still-{n}": ({"prompt": f"still-{n}", **STILL}, "stored") for n in ran
 
 
 @contextmanager
-def running(made: KilledBatch, **order: float) -> Iterator[Future[int]]:
+def running(made: KilledBatch, **request: Any) -> Iterator[Future[int]]:
     """A run in mid-run; what it comes to is its exit code."""
     with ThreadPoolExecutor(1) as aside:
-        code = aside.submit(made.run, **order)
+        code = aside.submit(made.run, **request)
         wait_until(lambda: len(made.stored()) >= 4, "the run has not stored four files")
         yield code
 
@@ -48,8 +50,13 @@ def assert_in_words(made: KilledBatch) -> None:
 
 
 def finish(made: KilledBatch) -> None:
-    """The same command finishes what the run before had to leave."""
-    made.crashes.append(made.ledger())
+    """The same command finishes what the run before had to leave: also answers that only its journal has."""
+    known = made.ledger()
+    for path in made.folder.rglob("answers-*.jsonl"):
+        for answer in map(json.loads, path.read_text().splitlines()):
+            row = known[answer["attempt"]["row_id"]]
+            row |= {"state": "generated", "generation_id": answer["generation_id"]}
+    made.crashes.append(known)
     assert len(made.stored()) < len(ROWS)
     assert made.run() in (0, 3), made.log()
     made.compare()
@@ -62,7 +69,7 @@ def test_a_postgresql_that_dies_and_comes_back_ends_the_run_in_words_and_the_nex
         made = new_batch(ROWS, ledger={"url": server.new_database()})
         forked = made.starter
         made.starter = CommandLine(prefect, forked.tally)
-        with running(made) as code:
+        with running(made, waits={"lease": 3}) as code:
             server.kill()
         assert code.result() == 3, made.log()
         assert_in_words(made)
@@ -88,10 +95,10 @@ def test_a_ledger_that_is_locked_for_too_long_ends_the_run_and_the_next_one_fini
     new_batch: MakeBatch, kind: str, request: pytest.FixtureRequest
 ) -> None:
     made = new_batch(ROWS, **in_database(kind, request))
-    with running(made, busy_timeout=0.2) as code, locked(made):
+    with running(made, waits={"busy": 0.2, "lease": 3}) as code, locked(made):
         assert code.result() == 3, made.log()
         assert_only_known_jobs_are_bought(made)
-    assert "LedgerError" in made.log()
+    assert "LedgerUnavailable" in made.log()
     finish(made)
 
 
