@@ -89,7 +89,7 @@ def run_request(request: dict[str, Any]) -> int:
         failpoints.observer = recorder(Path(request["record"]))
     if "file_size" in request:
         resource.setrlimit(resource.RLIMIT_FSIZE, (request["file_size"], request["file_size"]))
-    verdicts.FIRST = request.get("backoff", 0.01)
+    verdicts.set_backoff(request.get("backoff", 0.01))
     set_waits(**request.get("waits", {}))
     try:
         return asyncio.run(generate(load(Path("batch.yaml")), approved=False)).exit_code
