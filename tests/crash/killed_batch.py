@@ -166,6 +166,15 @@ class KilledBatch:
             self.crashes.append(self.ledger())
         return code
 
+    def known(self) -> dict[str, dict[str, Any]]:
+        """What the ledger has, and the answers that only the journal has."""
+        known = self.ledger()
+        for path in self.folder.rglob("answers-*.jsonl"):
+            for answer in map(json.loads, path.read_text().splitlines()):
+                row = known[answer["attempt"]["row_id"]]
+                row |= {"state": "generated", "generation_id": answer["generation_id"]}
+        return known
+
     def log(self) -> str:
         return (self.folder / "run.log").read_text()
 

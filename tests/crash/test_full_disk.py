@@ -19,10 +19,10 @@ KIB = 1024
 def test_a_ledger_that_cannot_grow_buys_nothing_that_it_cannot_record(new_batch: MakeBatch) -> None:
     rows = {f"still-{n}": ({"prompt": f"still-{n}", **STILL}, "stored") for n in range(40)}
     made = new_batch(rows)
-    code = made.run(file_size=200 * KIB)
+    code = made.run(file_size=200 * KIB, waits={"lease": 3})
     assert code == 3, made.log()
     assert "the ledger could not be read or written" in made.log()
-    made.crashes.append(made.ledger())
+    made.crashes.append(made.known())
     assert made.run() in (0, 3), made.log()
     made.compare()
 
@@ -62,7 +62,7 @@ def test_a_small_disk_that_fills_up_loses_nothing(
     filler.write_bytes(b"." * used * KIB)
     code = made.run()
     assert code == ((3 if full == "ledger" else 4) if made.service.bought() else 2), made.log()
-    made.crashes.append(made.ledger())
+    made.crashes.append(made.known())
     subprocess.run(["mount", "-o", "remount,size=20m", str(small_disk)], check=True)
     filler.unlink()
     assert made.run() in (0, 3), made.log()
