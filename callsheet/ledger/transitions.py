@@ -38,12 +38,9 @@ _BEFORE: dict[State, tuple[State, ...]] = {
 _THE_ATTEMPT = sa.and_(
     attempts.c.job_key == sa.bindparam("the_job"), attempts.c.attempt == sa.bindparam("the_attempt")
 )
-# A doubt without an id has no answer that could end it: only one with an id is polled again.
-_HAS_ANSWER = sa.or_(attempts.c.state != State.IN_DOUBT, attempts.c.generation_id.is_not(None))
 _MOVES: dict[State, sa.Update] = {
     state: attempts.update().where(
         _THE_ATTEMPT,
-        _HAS_ANSWER,
         sa.or_(*(attempts.c.state == before for before in _BEFORE[state])),
         attempts.c.run_id == sa.bindparam("the_run"),
     )

@@ -79,14 +79,14 @@ def put(server: servers.Server, key: str, content: bytes) -> str:
 
 
 def test_batch_files_are_read_from_s3(bucket, tmp_path):
-    put(bucket, "in/b.csv.gz", gzip.compress(b"id,prompt\n3,z\n"))
-    url = put(bucket, "in/a.csv", b"id,prompt\n1,x\n2,\n")
-    put(bucket, "in/deeper/c.csv", b"id,prompt\n4,w\n")
+    put(bucket, "batch-files/b.csv.gz", gzip.compress(b"id,prompt\n3,z\n"))
+    url = put(bucket, "batch-files/a.csv", b"id,prompt\n1,x\n2,\n")
+    put(bucket, "batch-files/deeper/c.csv", b"id,prompt\n4,w\n")
     pl.DataFrame({"prompt": ["p"]}).write_parquet(tmp_path / "p.parquet")
-    parquet = put(bucket, "in/p.parquet", (tmp_path / "p.parquet").read_bytes())
+    parquet = put(bucket, "batch-files/p.parquet", (tmp_path / "p.parquet").read_bytes())
     assert prompts(read_batch(settings(url))) == [(2, "x")]
     assert prompts(read_batch(settings(parquet))) == [(1, "p")]
-    found = read_batch(settings(f"s3://{bucket.bucket}/in/*.csv*"))
+    found = read_batch(settings(f"s3://{bucket.bucket}/batch-files/*.csv*"))
     assert found.rows["row_id"].to_list() == ["1", "3"]
     assert found.rejects["reason"].to_list() == [f"the prompt is empty (in {url})"]
 
