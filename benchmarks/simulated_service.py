@@ -295,7 +295,7 @@ class Client:
                 turn.lanes_full()
             elif model_type is ModelType.VIDEO:
                 turn.keep()
-                self.start(self.film(seconds))
+                self.start(self.video(seconds))
 
     async def finish(self, seconds: float) -> None:
         try:
@@ -303,7 +303,7 @@ class Client:
         finally:
             self.service.finish()
 
-    async def film(self, seconds: float) -> None:
+    async def video(self, seconds: float) -> None:
         try:
             await self.finish(seconds)
         finally:

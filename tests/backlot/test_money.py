@@ -161,8 +161,8 @@ def storm(running: Backlot, bodies: list[tuple[str, dict[str, Any]]]) -> list[ht
 
 
 def test_200_requests_at_once_do_not_spend_more_than_the_balance() -> None:
-    still = ("/v2/images/generations", {"model": "still-1", "prompt": "a fox"})  # 0.04
-    reel = ("/v2/videos/generations", {"model": "reel-1", "prompt": "a fox", "duration": 5})  # 0.25
+    image = ("/v2/images/generations", {"model": "still-1", "prompt": "a fox"})  # 0.04
+    video = ("/v2/videos/generations", {"model": "reel-1", "prompt": "a fox", "duration": 5})  # 0.25
     clock = Clock()
     opened = Settings(
         port=0,
@@ -174,7 +174,7 @@ def test_200_requests_at_once_do_not_spend_more_than_the_balance() -> None:
         concurrency=1000,
     )
     with serve(opened, clock) as running:
-        answers = storm(running, [still, reel] * 100)
+        answers = storm(running, [image, video] * 100)
         assert {a.status_code for a in answers} == {200, 202, 402}
         images = sum(a.status_code == 200 for a in answers)
         videos = sum(a.status_code == 202 for a in answers)
@@ -187,11 +187,11 @@ def test_200_requests_at_once_do_not_spend_more_than_the_balance() -> None:
 
 
 def test_200_requests_at_once_do_not_exceed_a_limit() -> None:
-    still = ("/v2/images/generations", {"model": "still-1", "prompt": "a fox"})
-    reel = ("/v2/videos/generations", {"model": "reel-1", "prompt": "a fox"})
+    image = ("/v2/images/generations", {"model": "still-1", "prompt": "a fox"})
+    video = ("/v2/videos/generations", {"model": "reel-1", "prompt": "a fox"})
     opened = Settings(port=0, image_seconds=0.5, video_seconds=60, image_rpm=30, video_rpm=7, concurrency=25)
     with serve(opened, Clock()) as running:
-        answers = storm(running, [still, reel] * 100)
+        answers = storm(running, [image, video] * 100)
         accepted = [a for a in answers if a.is_success]
         videos = [a for a in accepted if a.status_code == 202]
         assert len(videos) == 7

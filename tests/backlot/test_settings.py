@@ -239,5 +239,5 @@ def test_a_file_that_cannot_be_read_is_an_error_in_one_line(
 
 def test_the_former_name_of_a_key_is_still_accepted(tmp_path: Path) -> None:
     path = tmp_path / "backlot.yaml"
-    path.write_text("safety: {film_words: [x]}")
+    path.write_text("safety: {video_words: [x]}")
     assert read_settings(path, {}, {}).safety.video_words == ("x",)

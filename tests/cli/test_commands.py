@@ -25,7 +25,7 @@ from tests.waiting import LONGEST
 
 Make = Callable[..., Project]
 CALLSHEET = (sys.executable, "-m", "callsheet")
-STILL = {"model": "sketch-1", "aspect_ratio": "1:1"}
+IMAGE = {"model": "sketch-1", "aspect_ratio": "1:1"}
 
 
 def callsheet(*words: str, cwd: Path | None = None, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -70,7 +70,7 @@ def test_help_teaches_and_does_not_import_prefect() -> None:
 
 def test_quote_prints_one_json_object_with_exact_money(project: Make) -> None:
     made = project(
-        [{"id": f"s{n}", "prompt": "x", **STILL} for n in range(3)] + [{"id": "bad", "model": "sketch-1"}]
+        [{"id": f"s{n}", "prompt": "x", **IMAGE} for n in range(3)] + [{"id": "bad", "model": "sketch-1"}]
     )
     done = callsheet("quote", str(made.config), "--json")
     assert done.returncode == 0, done.stderr
@@ -97,7 +97,7 @@ def test_quote_prints_one_json_object_with_exact_money(project: Make) -> None:
 
 
 def test_a_prefect_server_that_is_not_there_is_named(project: Make) -> None:
-    made = project([{"id": "a", "prompt": "x", **STILL}])
+    made = project([{"id": "a", "prompt": "x", **IMAGE}])
     done = callsheet("run", str(made.config), "--json", PREFECT_API_URL="http://127.0.0.1:9/api")
     assert done.returncode == 2
     assert "http://127.0.0.1:9/api cannot be reached" in json.loads(done.stdout)["error"]
@@ -108,7 +108,7 @@ def test_run_prints_one_json_object_and_says_with_its_exit_code_how_it_ended(
     project: Make, prefect: PrefectServer
 ) -> None:
     made = project(
-        [{"id": "a", "prompt": "x", **STILL}, {"id": "no", "prompt": "forbidden-test-word", **STILL}]
+        [{"id": "a", "prompt": "x", **IMAGE}, {"id": "no", "prompt": "forbidden-test-word", **IMAGE}]
     )
     done = callsheet("run", str(made.config), "--json", PREFECT_API_URL=prefect.api)
     assert done.returncode == 3, done.stderr
@@ -147,14 +147,14 @@ def test_run_prints_one_json_object_and_says_with_its_exit_code_how_it_ended(
 
 
 def test_status_reads_the_ledger_without_an_address_of_the_service(project: Make) -> None:
-    made = project([{"id": "a", "prompt": "x", **STILL}])
+    made = project([{"id": "a", "prompt": "x", **IMAGE}])
     made.set(service={"base_url": "${NO_SUCH_VARIABLE}"})
     done = callsheet("status", str(made.config), "--json")
     assert (done.returncode, json.loads(done.stdout)["spent"]) == (0, "0.0000"), done.stderr
 
 
 def test_set_changes_one_setting_and_the_wall_ends_with_4(project: Make) -> None:
-    made = project([{"id": f"s{n}", "prompt": "x", **STILL} for n in range(3)])
+    made = project([{"id": f"s{n}", "prompt": "x", **IMAGE} for n in range(3)])
     done = callsheet("run", str(made.config), "--set", "budget.limit=0.003")
     assert done.returncode == 4, done.stderr
     assert "budget" in done.stdout
@@ -162,7 +162,7 @@ def test_set_changes_one_setting_and_the_wall_ends_with_4(project: Make) -> None
 
 
 def test_a_wrong_key_ends_with_4_after_one_request(project: Make) -> None:
-    made = project([{"id": "a", "prompt": "x", **STILL}])
+    made = project([{"id": "a", "prompt": "x", **IMAGE}])
     for command in ("quote", "run"):
         done = callsheet(command, str(made.config), CALLSHEET_API_KEY="sk_wrong")
         assert done.returncode == 4, done.stderr
@@ -191,7 +191,7 @@ def test_a_key_that_is_no_block_s_is_all_that_is_said(project: Make) -> None:
 
 
 def test_bad_configs_name_the_place_and_cost_nothing(project: Make) -> None:
-    made = project([{"id": "a", "prompt": "x", **STILL}])
+    made = project([{"id": "a", "prompt": "x", **IMAGE}])
     refused(callsheet("run", "nowhere.yaml"), "nowhere.yaml")
     text = made.config.read_text()
     made.config.write_text(text + "bugdet: {limit: 1}\n")
@@ -219,13 +219,13 @@ def test_bad_batch_files_name_the_place_and_cost_nothing(project: Make) -> None:
 
 
 def test_an_unreachable_service_is_named(project: Make) -> None:
-    made = project([{"id": "a", "prompt": "x", **STILL}])
+    made = project([{"id": "a", "prompt": "x", **IMAGE}])
     made.set(service={"base_url": "http://127.0.0.1:9"})
     refused(callsheet("quote", str(made.config)), "http://127.0.0.1:9", "base_url", code=4)
 
 
 def test_the_question_is_whole_and_ctrl_d_is_no(project: Make) -> None:
-    made = project([{"id": "a", "prompt": "x", **STILL}])
+    made = project([{"id": "a", "prompt": "x", **IMAGE}])
     made.set(budget={"approve_above": "0.0010"})
     terminal, end = pty.openpty()
     environment = dict(os.environ)
@@ -247,7 +247,7 @@ def test_the_question_is_whole_and_ctrl_d_is_no(project: Make) -> None:
 
 
 def test_strict_input_refuses_a_batch_with_one_bad_row(project: Make) -> None:
-    made = project([{"id": "a", "prompt": "x", **STILL}, {"id": "a", "prompt": "y", **STILL}])
+    made = project([{"id": "a", "prompt": "x", **IMAGE}, {"id": "a", "prompt": "y", **IMAGE}])
     made.set(input={"strict": True})
     for command in ("quote", "run"):
         refused(callsheet(command, str(made.config)), "line 3", "strict")
@@ -255,8 +255,8 @@ def test_strict_input_refuses_a_batch_with_one_bad_row(project: Make) -> None:
 
 def test_a_run_that_is_killed_is_finished_by_the_same_command(project: Make) -> None:
     made = project(
-        [{"id": f"s{n}", "prompt": "x", **STILL} for n in range(30)]
-        + [{"id": "film", "prompt": "a film", "model": "dailies-1", "duration": 1}],
+        [{"id": f"s{n}", "prompt": "x", **IMAGE} for n in range(30)]
+        + [{"id": "video", "prompt": "a video", "model": "dailies-1", "duration": 1}],
         image_seconds=0.3,
         video_seconds=2,
         concurrency=4,
@@ -276,7 +276,7 @@ def test_a_run_that_is_killed_is_finished_by_the_same_command(project: Make) -> 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_before_anything_is_bought_ends_with_130(project: Make, number: signal.Signals) -> None:
     """Here while the service takes its time over the catalogue; with --json there is one object too."""
-    made = project([{"id": "a", "prompt": "x", **STILL}])
+    made = project([{"id": "a", "prompt": "x", **IMAGE}])
     with socket.create_server(("127.0.0.1", 0)) as silent:
         made.set(service={"base_url": f"http://127.0.0.1:{silent.getsockname()[1]}"})
         with subprocess.Popen(

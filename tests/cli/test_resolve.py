@@ -21,7 +21,7 @@ from tests.cli.test_commands import callsheet
 from tests.conftest import Project
 
 Make = Callable[..., Project]
-STILL = {"prompt": "a still", "model": "sketch-1", "aspect_ratio": "1:1"}  # 0.0015 USD
+IMAGE = {"prompt": "an image", "model": "sketch-1", "aspect_ratio": "1:1"}  # 0.0015 USD
 CUT_OFF = {"endpoint": "images", "do": "drop"}
 
 
@@ -33,7 +33,7 @@ def doubtful(project: Make, tmp_path_factory: pytest.TempPathFactory) -> Callabl
         path = tmp_path_factory.mktemp("faults") / "faults.yaml"
         rules = [CUT_OFF | {"nth": nth, "when": when} for nth, when in enumerate(ends, 1)]
         path.write_text(yaml.safe_dump({"rules": rules}))
-        made = project([{"id": f"row-{n}", **STILL} for n in range(rows)], faults=path)
+        made = project([{"id": f"row-{n}", **IMAGE} for n in range(rows)], faults=path)
         assert made.run().in_doubt == len(ends)
         return made
 
@@ -72,7 +72,7 @@ def test_the_list_says_what_is_in_doubt_and_the_evidence_says_what_is_gone(doubt
 
 def test_later_runs_do_not_wash_the_evidence_away(doubtful: Make) -> None:
     made = doubtful("after_charging")
-    made.rows(*({"id": f"row-{n}", **STILL} for n in range(6)))
+    made.rows(*({"id": f"row-{n}", **IMAGE} for n in range(6)))
     assert made.run().in_doubt == 1
     assert resolve(made, code=3)["evidence"]["gone"] == "0.0015"
 
@@ -144,7 +144,7 @@ def test_both_attempts_at_a_job_bought_again_in_doubt_are_settled_together(
 ) -> None:
     path: Path = tmp_path_factory.mktemp("faults") / "faults.yaml"
     path.write_text(yaml.safe_dump({"rules": [CUT_OFF | {"nth": [1, 2], "when": "after_charging"}]}))
-    made = project([{"id": "one", **STILL}], faults=path)
+    made = project([{"id": "one", **IMAGE}], faults=path)
     made.set(on_doubt="retry")
     assert made.run().stored == 1
     assert [doubt["attempt"] for doubt in resolve(made, code=3)["in_doubt"]] == [1, 2]

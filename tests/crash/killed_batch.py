@@ -28,30 +28,30 @@ from tests.servers.prefect import ROOT
 from tests.waiting import wait_until
 
 LANES = 4
-STILL = {"model": "sketch-1", "aspect_ratio": "1:1"}
-FILM = {"model": "dailies-1", "duration": 1}
+IMAGE = {"model": "sketch-1", "aspect_ratio": "1:1"}
+VIDEO = {"model": "dailies-1", "duration": 1}
 MICRO = Decimal(1_000_000)
 
 # id: the row, and the state it ends in when nothing crashes.
 ROWS: dict[str, tuple[dict[str, Any], str]] = {
-    **{f"still-{n}": ({"prompt": f"still-{n}", **STILL}, "stored") for n in range(6)},
-    **{f"film-{n}": ({"prompt": f"film-{n}", **FILM}, "stored") for n in range(2)},
-    "sour": ({"prompt": "sour", **STILL}, "stored"),
-    "refused": ({"prompt": "refused forbidden-test-word", **STILL}, "failed"),
-    "cut": ({"prompt": "cut", **STILL}, "in_doubt"),
-    "gone": ({"prompt": "gone", **STILL}, "lost"),
-    "taken": ({"prompt": "taken", **STILL}, "stored"),
-    "torn": ({"prompt": "torn", **STILL}, "stored"),
-    "early": ({"prompt": "early", **FILM}, "stored"),
-    "late": ({"prompt": "late", **FILM}, "stored"),
-    "spoiled": ({"prompt": "spoiled spoiled-in-the-lab", **FILM}, "failed"),
+    **{f"image-{n}": ({"prompt": f"image-{n}", **IMAGE}, "stored") for n in range(6)},
+    **{f"video-{n}": ({"prompt": f"video-{n}", **VIDEO}, "stored") for n in range(2)},
+    "sour": ({"prompt": "sour", **IMAGE}, "stored"),
+    "refused": ({"prompt": "refused forbidden-test-word", **IMAGE}, "failed"),
+    "cut": ({"prompt": "cut", **IMAGE}, "in_doubt"),
+    "gone": ({"prompt": "gone", **IMAGE}, "lost"),
+    "taken": ({"prompt": "taken", **IMAGE}, "stored"),
+    "torn": ({"prompt": "torn", **IMAGE}, "stored"),
+    "early": ({"prompt": "early", **VIDEO}, "stored"),
+    "late": ({"prompt": "late", **VIDEO}, "stored"),
+    "spoiled": ({"prompt": "spoiled spoiled-in-the-lab", **VIDEO}, "failed"),
 }
 RULES = [
     {"prompt": "sour", "endpoint": "images", "nth": 1, "do": "error", "status": 500},
     {"prompt": "cut", "endpoint": "images", "do": "drop", "when": "after_charging"},
     {"prompt": "gone", "endpoint": "images", "do": "expire_url", "deleted": True},
     {"prompt": "torn", "endpoint": "downloads", "nth": 1, "do": "truncate"},
-    # Whether the first poll or the second finds a film done, one of the two gets a URL that has expired.
+    # Whether the first poll or the second finds a video done, one of the two gets a URL that has expired.
     {"prompt": "early", "endpoint": "status", "nth": 1, "do": "expire_url"},
     {"prompt": "late", "endpoint": "status", "nth": 2, "do": "expire_url"},
 ]

@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 
 from tests.crash.conftest import MakeBatch
-from tests.crash.killed_batch import STILL
+from tests.crash.killed_batch import IMAGE
 
 LARGE = {"model": "still-1", "resolution": "4K"}
 KIB = 1024
 
 
 def test_a_ledger_that_cannot_grow_buys_nothing_that_it_cannot_record(new_batch: MakeBatch) -> None:
-    rows = {f"still-{n}": ({"prompt": f"still-{n}", **STILL}, "stored") for n in range(40)}
+    rows = {f"image-{n}": ({"prompt": f"image-{n}", **IMAGE}, "stored") for n in range(40)}
     made = new_batch(rows)
     code = made.run(file_size=200 * KIB, waits={"lease": 3})
     assert code == 3, made.log()
@@ -53,7 +53,7 @@ def test_a_small_disk_that_fills_up_loses_nothing(
     new_batch: MakeBatch, small_disk: Path, full: str, used: int
 ) -> None:
     """The exit code is 2 only where nothing is bought: with 100 KiB used the ledger is not even opened."""
-    rows = {f"still-{n}": ({"prompt": f"still-{n}", **STILL}, "stored") for n in range(30)}
+    rows = {f"image-{n}": ({"prompt": f"image-{n}", **IMAGE}, "stored") for n in range(30)}
     made = new_batch(rows)
     link = made.folder / {"spool": "out/crash/report/spool", "storage": "out/media", "ledger": "out"}[full]
     link.parent.mkdir(parents=True, exist_ok=True)

@@ -12,13 +12,13 @@ import psycopg
 import pytest
 
 from tests.crash.conftest import MakeBatch
-from tests.crash.killed_batch import LANES, STILL, KilledBatch
+from tests.crash.killed_batch import IMAGE, LANES, KilledBatch
 from tests.crash.test_command import CommandLine
 from tests.servers.postgres import postgres
 from tests.servers.prefect import PrefectServer
 from tests.waiting import wait_until
 
-ROWS = {f"still-{n}": ({"prompt": f"still-{n}", **STILL}, "stored") for n in range(60)}
+ROWS = {f"image-{n}": ({"prompt": f"image-{n}", **IMAGE}, "stored") for n in range(60)}
 
 
 @contextmanager

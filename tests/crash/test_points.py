@@ -8,7 +8,7 @@ from decimal import Decimal
 import pytest
 
 from tests.crash.conftest import MakeBatch
-from tests.crash.killed_batch import STILL
+from tests.crash.killed_batch import IMAGE
 
 AGAIN = (  # passed again by the run after one that was killed before it
     "ledger.bind",
@@ -73,7 +73,7 @@ def at_random_times(new_batch: MakeBatch, seed: int, kills: int) -> None:
 
 def test_the_budget_is_a_wall_for_all_the_runs_together_that_were_killed(new_batch: MakeBatch) -> None:
     """What the dead runs may have spent counts too."""
-    rows = {f"still-{n}": ({"prompt": f"still-{n}", **STILL}, "stored") for n in range(60)}
+    rows = {f"image-{n}": ({"prompt": f"image-{n}", **IMAGE}, "stored") for n in range(60)}
     made = new_batch(rows, budget={"limit": "0.0450"})
     for point in ("before submit", "after submit", "before ledger.generated", "after ledger.submitting"):
         assert made.run(kill={"point": point, "nth": 3}) == -9, made.log()

@@ -15,11 +15,11 @@ from pathlib import Path
 import pytest
 
 from backlot.server import spawn
-from tests.crash.killed_batch import FILM, LANES, STILL, Bought, KilledBatch, Starter
+from tests.crash.killed_batch import IMAGE, LANES, VIDEO, Bought, KilledBatch, Starter
 
 ROWS = {
-    **{f"still-{n}": ({"prompt": f"still-{n}", **STILL}, "stored") for n in range(60)},
-    **{f"film-{n}": ({"prompt": f"film-{n}", **FILM}, "stored") for n in range(4)},
+    **{f"image-{n}": ({"prompt": f"image-{n}", **IMAGE}, "stored") for n in range(60)},
+    **{f"video-{n}": ({"prompt": f"video-{n}", **VIDEO}, "stored") for n in range(4)},
 }
 
 

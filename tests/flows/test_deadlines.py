@@ -25,7 +25,7 @@ class Observed(Faults):
         return super().match(endpoint, model, prompt)
 
 
-def stills(name: str, count: int) -> list[dict[str, Any]]:
+def images(name: str, count: int) -> list[dict[str, Any]]:
     return [{"id": f"{name}{n}", "prompt": f"{name} {n}", "model": "sketch-1"} for n in range(count)]
 
 
@@ -34,7 +34,7 @@ def test_no_more_is_bought_than_can_be_downloaded_in_time(project: Callable[...,
 
     Their files live for 3 to 4 s: about 30 would be lost.
     """
-    made = project(stills("s", 120), media_ttl=3, image_rpm=10**6, concurrency=1000)
+    made = project(images("s", 120), media_ttl=3, image_rpm=10**6, concurrency=1000)
     slow = Observed({"endpoint": "downloads", "do": "delay", "seconds": 0.7})
     made.backlot.service.faults = slow
     summary = made.run()
@@ -43,7 +43,7 @@ def test_no_more_is_bought_than_can_be_downloaded_in_time(project: Callable[...,
 
 
 def test_nothing_is_bought_on_and_on_that_cannot_be_downloaded(project: Callable[..., Project]) -> None:
-    made = project(stills("s", 60), concurrency=2, image_seconds=0.2)
+    made = project(images("s", 60), concurrency=2, image_seconds=0.2)
     made.set(poll={"timeout": 1})
     made.backlot.service.faults = Observed({"endpoint": "downloads", "do": "error", "status": 503})
     summary = made.run()
@@ -65,7 +65,7 @@ def test_the_files_that_are_deleted_first_are_downloaded_first(
     for name, seconds in ("late", 3600), ("early", 600), ("middle", 1800):
         service.faults = Observed({"endpoint": "downloads", "do": "error", "status": 503})
         service.settings = service.settings.model_copy(update={"media_ttl": seconds})
-        rows += stills(name, 3)
+        rows += images(name, 3)
         made.rows(*rows)
         assert made.run().pending == len(rows)
     monkeypatch.setattr(download, "SIDE_BY_SIDE", 1)

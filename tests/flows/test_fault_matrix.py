@@ -143,7 +143,7 @@ CELLS = [*submissions("image"), *submissions("video"), *polls(), *downloads("ima
 def rows() -> list[dict[str, Any]]:
     """The batch, in an order in which nobody waits for a lane.
 
-    Full lanes come when many are open, because each closes one for a minute; films that are never done come
+    Full lanes come when many are open, because each closes one for a minute; videos that are never done come
     last, because each keeps its own.
     """
 

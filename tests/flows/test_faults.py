@@ -16,8 +16,8 @@ from callsheet.service.client import Client
 from tests.conftest import Project
 
 Make = Callable[..., Project]
-STILL = {"id": "job", "prompt": "a still", "model": "sketch-1", "aspect_ratio": "1:1"}
-FILM = {"id": "job", "prompt": "a film", "model": "dailies-1", "duration": 1}
+IMAGE = {"id": "job", "prompt": "an image", "model": "sketch-1", "aspect_ratio": "1:1"}
+VIDEO = {"id": "job", "prompt": "a video", "model": "dailies-1", "duration": 1}
 TWICE = {"nth": [1, 2]}
 
 
@@ -41,7 +41,7 @@ def charged(project: Project) -> Decimal:
     return asyncio.run(ask())
 
 
-@pytest.mark.parametrize("row", [STILL, FILM], ids=["image", "video"])
+@pytest.mark.parametrize("row", [IMAGE, VIDEO], ids=["image", "video"])
 @pytest.mark.parametrize(
     "fault, state, submissions",
     [
@@ -58,7 +58,7 @@ def charged(project: Project) -> Decimal:
 def test_each_answer_to_a_submission_has_its_one_end(
     faulty: Make, row: dict[str, Any], fault: dict[str, Any], state: str, submissions: int
 ) -> None:
-    made = faulty(row, {"endpoint": "images" if row is STILL else "videos"} | fault)
+    made = faulty(row, {"endpoint": "images" if row is IMAGE else "videos"} | fault)
     summary = made.run()
     assert made.costs()["state"].to_list() == [state]
     assert summary.submissions == submissions
@@ -72,7 +72,7 @@ def test_each_answer_to_a_submission_has_its_one_end(
 
 
 def test_doubt_is_bought_again_where_the_policy_accepts_the_risk(faulty: Make) -> None:
-    made = faulty(STILL, {"endpoint": "images", "nth": 1, "do": "drop", "when": "after_charging"})
+    made = faulty(IMAGE, {"endpoint": "images", "nth": 1, "do": "drop", "when": "after_charging"})
     made.set(on_doubt="retry")
     summary = made.run()
     assert (summary.stored, summary.submissions, summary.exit_code) == (1, 2, 0)
@@ -81,7 +81,7 @@ def test_doubt_is_bought_again_where_the_policy_accepts_the_risk(faulty: Make) -
 
 
 def test_doubt_that_was_bought_again_in_vain_is_in_doubt_still(faulty: Make) -> None:
-    made = faulty(STILL, {"endpoint": "images", "do": "drop", "when": "after_charging"})
+    made = faulty(IMAGE, {"endpoint": "images", "do": "drop", "when": "after_charging"})
     made.set(on_doubt="retry", attempts=2)
     summary = made.run()
     assert (summary.in_doubt, summary.submissions, summary.exit_code) == (1, 2, 3)
@@ -96,7 +96,7 @@ def test_doubt_that_was_bought_again_in_vain_is_in_doubt_still(faulty: Make) -> 
     ids=["500", "cut-off"],
 )
 def test_polling_goes_on_through_errors(faulty: Make, fault: dict[str, Any]) -> None:
-    assert faulty(FILM, {"endpoint": "status"} | fault).run().stored == 1
+    assert faulty(VIDEO, {"endpoint": "status"} | fault).run().stored == 1
 
 
 class Refusing(Faults):
@@ -121,7 +121,7 @@ class Refusing(Faults):
 def test_a_video_is_unknown_to_the_service_when_it_says_so_three_times_in_a_row(
     faulty: Make, answers: tuple[int, ...], state: str
 ) -> None:
-    made = faulty(FILM)
+    made = faulty(VIDEO)
     made.backlot.service.faults = Refusing("status", *answers)
     made.run()
     assert made.costs()["state"].to_list() == [state]
@@ -133,20 +133,20 @@ def test_a_video_is_unknown_to_the_service_when_it_says_so_three_times_in_a_row(
     ids=["truncated", "wrong-type", "500"],
 )
 def test_a_broken_download_is_fetched_again(faulty: Make, fault: dict[str, Any]) -> None:
-    made = faulty(STILL, {"endpoint": "downloads", "nth": 1} | fault)
+    made = faulty(IMAGE, {"endpoint": "downloads", "nth": 1} | fault)
     assert made.run().stored == 1
     assert charged(made) == Decimal("0.0015")
 
 
 @pytest.mark.parametrize("status", [403, 404, 410])
 def test_an_image_whose_url_is_not_found_for_a_while_is_not_lost(faulty: Make, status: int) -> None:
-    made = faulty(STILL)
+    made = faulty(IMAGE)
     made.backlot.service.faults = Refusing("downloads", status, status)
     assert (made.run().stored, charged(made)) == (1, Decimal("0.0015"))
 
 
 def test_an_image_whose_url_does_not_work_stays_paid_for_until_its_deletion(faulty: Make) -> None:
-    made = faulty(STILL)
+    made = faulty(IMAGE)
     made.backlot.service.faults = Refusing("downloads", *[404] * 1000)
     made.set(poll={"timeout": 0.5})
     first = made.run()
@@ -157,14 +157,14 @@ def test_an_image_whose_url_does_not_work_stays_paid_for_until_its_deletion(faul
 
 
 def test_an_image_that_can_no_longer_be_had_is_lost_and_paid_for(faulty: Make) -> None:
-    made = faulty(STILL, {"endpoint": "images", "do": "expire_url"}, media_ttl=1)
+    made = faulty(IMAGE, {"endpoint": "images", "do": "expire_url"}, media_ttl=1)
     summary = made.run()
     assert (summary.lost, summary.exit_code, summary.spent) == (1, 3, Decimal("0.0015"))
 
 
 def test_a_videos_expired_url_is_renewed_by_polling_again(faulty: Make) -> None:
     assert (
-        faulty(FILM, {"endpoint": "status", "nth": 1, "do": "expire_url"}, video_seconds=0).run().stored == 1
+        faulty(VIDEO, {"endpoint": "status", "nth": 1, "do": "expire_url"}, video_seconds=0).run().stored == 1
     )
 
 
@@ -177,7 +177,7 @@ def test_a_video_is_not_lost_because_asking_for_a_fresh_url_failed_once(
     faulty: Make, then: dict[str, Any]
 ) -> None:
     expired = {"endpoint": "status", "nth": 1, "do": "expire_url"}
-    made = faulty(FILM, expired, {"endpoint": "status", "nth": 2} | then, video_seconds=0)
+    made = faulty(VIDEO, expired, {"endpoint": "status", "nth": 2} | then, video_seconds=0)
     assert (made.run().stored, made.run().submissions) == (1, 0)
 
 
@@ -185,7 +185,7 @@ def test_a_video_that_the_service_cannot_be_asked_about_is_left_for_the_next_run
     """Its URL works no more and its time is over, but only an answer can say that it is lost."""
     unasked = {"endpoint": "status", "nth": list(range(2, 100)), "do": "error", "status": 503}
     expired = {"endpoint": "status", "nth": 1, "do": "expire_url"}
-    made = faulty(FILM, expired, unasked, video_seconds=0, media_ttl=1)
+    made = faulty(VIDEO, expired, unasked, video_seconds=0, media_ttl=1)
     made.set(poll={"timeout": 1.5})
     first = made.run()
     assert (first.lost, first.pending, first.exit_code, first.stop_reason) == (0, 1, 4, "service")
@@ -194,12 +194,12 @@ def test_a_video_that_the_service_cannot_be_asked_about_is_left_for_the_next_run
 
 
 def test_a_video_that_fails_is_failed_and_free(faulty: Make) -> None:
-    made = faulty(FILM, {"endpoint": "videos", "do": "fail_video"})
+    made = faulty(VIDEO, {"endpoint": "videos", "do": "fail_video"})
     assert (made.run().failed, charged(made)) == (1, 0)
 
 
 def test_a_surcharge_is_what_it_cost(faulty: Make) -> None:
-    made = faulty(STILL, {"endpoint": "images", "do": "surcharge", "amount": "0.0100"})
+    made = faulty(IMAGE, {"endpoint": "images", "do": "surcharge", "amount": "0.0100"})
     summary = made.run()
     assert summary.spent == charged(made) == Decimal("0.0115")
     assert summary.quoted == Decimal("0.0015")

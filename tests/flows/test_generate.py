@@ -27,13 +27,13 @@ from flows import pipeline
 from tests.conftest import Project
 from tests.servers.s3 import Server
 
-STILL = {"model": "sketch-1", "aspect_ratio": "1:1"}
-FILM = {"model": "dailies-1", "aspect_ratio": "9:16", "duration": 1}
+IMAGE = {"model": "sketch-1", "aspect_ratio": "1:1"}
+VIDEO = {"model": "dailies-1", "aspect_ratio": "9:16", "duration": 1}
 Make = Callable[..., Project]
 
 
-def stills(count: int, **more: Any) -> list[dict[str, Any]]:
-    return [{"id": f"s{n}", "prompt": f"still {n}", **STILL, **more} for n in range(count)]
+def images(count: int, **more: Any) -> list[dict[str, Any]]:
+    return [{"id": f"s{n}", "prompt": f"image {n}", **IMAGE, **more} for n in range(count)]
 
 
 def balance(project: Project) -> Decimal:
@@ -45,11 +45,11 @@ def balance(project: Project) -> Decimal:
 
 
 def test_images_and_videos_are_bought_stored_and_accounted(project: Make) -> None:
-    films = [
-        {"id": "film", "prompt": "a film", **FILM},
-        {"id": "loud", "prompt": "loud", **FILM, "sound": "true"},
+    videos = [
+        {"id": "video", "prompt": "a video", **VIDEO},
+        {"id": "loud", "prompt": "loud", **VIDEO, "sound": "true"},
     ]
-    made = project([*stills(3), {"id": "png", "prompt": "png", **STILL, "output_format": "png"}, *films])
+    made = project([*images(3), {"id": "png", "prompt": "png", **IMAGE, "output_format": "png"}, *videos])
     summary = made.run()
     assert (summary.outcome, summary.exit_code, summary.jobs, summary.stored) == ("complete", 0, 6, 6)
     assert summary.spent == summary.quoted == Decimal("100.0000") - balance(made)
@@ -60,8 +60,8 @@ def test_images_and_videos_are_bought_stored_and_accounted(project: Make) -> Non
         assert hashlib.sha256(content).hexdigest() == row["sha256"]
         assert len(content) == row["bytes"]
         if row["mime_type"] == "video/mp4":
-            with av.open(row["url"]) as film:
-                assert [stream.type for stream in film.streams] == ["video"] + ["audio"] * row["has_sound"]
+            with av.open(row["url"]) as video:
+                assert [stream.type for stream in video.streams] == ["video"] + ["audio"] * row["has_sound"]
         else:
             with Image.open(row["url"]) as picture:
                 assert (picture.size, picture.format) == (
@@ -71,7 +71,7 @@ def test_images_and_videos_are_bought_stored_and_accounted(project: Make) -> Non
 
 
 def test_a_second_run_buys_nothing(project: Make) -> None:
-    made = project(stills(4))
+    made = project(images(4))
     made.run()
     before = balance(made)
     again = made.run()
@@ -80,7 +80,7 @@ def test_a_second_run_buys_nothing(project: Make) -> None:
 
 
 def test_a_reordered_file_buys_nothing_again_and_a_changed_prompt_is_a_new_job(project: Make) -> None:
-    rows = stills(3)
+    rows = images(3)
     made = project(rows)
     made.run()
     made.rows(*reversed(rows))
@@ -92,7 +92,7 @@ def test_a_reordered_file_buys_nothing_again_and_a_changed_prompt_is_a_new_job(p
 
 
 def test_rows_that_are_wrong_are_rejected_and_the_rest_goes_on(project: Make) -> None:
-    made = project([*stills(2), {"id": "bad", "prompt": "x", **FILM, "duration": 7}])
+    made = project([*images(2), {"id": "bad", "prompt": "x", **VIDEO, "duration": 7}])
     summary = made.run()
     assert (summary.stored, summary.rejected_rows, summary.exit_code) == (2, 1, 0)
     [reject] = made.rejects()
@@ -100,9 +100,9 @@ def test_rows_that_are_wrong_are_rejected_and_the_rest_goes_on(project: Make) ->
 
 
 def test_what_the_service_refuses_is_failed_with_its_code_and_costs_nothing(project: Make) -> None:
-    refused = {"id": "no", "prompt": "a forbidden-test-word", **STILL}
-    spoiled = {"id": "spoiled", "prompt": "spoiled-in-the-lab", **FILM}
-    made = project([*stills(1), refused, spoiled])
+    refused = {"id": "no", "prompt": "a forbidden-test-word", **IMAGE}
+    spoiled = {"id": "spoiled", "prompt": "spoiled-in-the-lab", **VIDEO}
+    made = project([*images(1), refused, spoiled])
     summary = made.run()
     assert (summary.outcome, summary.exit_code) == ("partial", 3)
     assert (summary.stored, summary.failed) == (1, 2)
@@ -115,7 +115,7 @@ def test_what_the_service_refuses_is_failed_with_its_code_and_costs_nothing(proj
 
 
 def test_failed_jobs_are_bought_anew_only_when_asked_for(project: Make) -> None:
-    made = project([{"id": "no", "prompt": "a forbidden-test-word", **STILL}])
+    made = project([{"id": "no", "prompt": "a forbidden-test-word", **IMAGE}])
     assert made.run().submissions == 1
     assert made.run().submissions == 0
     assert made.run("retry_failed=true").submissions == 1
@@ -123,7 +123,7 @@ def test_failed_jobs_are_bought_anew_only_when_asked_for(project: Make) -> None:
 
 @pytest.mark.parametrize("limit, bought", [("0.0059", 3), ("0.0060", 4), ("0.0001", 0)])
 def test_the_budget_is_a_wall(project: Make, limit: str, bought: int) -> None:
-    made = project(stills(10))
+    made = project(images(10))
     made.set(budget={"limit": limit})
     summary = made.run()
     assert (summary.outcome, summary.stop_reason, summary.exit_code) == ("stopped", "budget", 4)
@@ -133,27 +133,27 @@ def test_the_budget_is_a_wall(project: Make, limit: str, bought: int) -> None:
 
 
 def test_a_refusal_makes_room_under_the_wall(project: Make) -> None:
-    refused = {"id": "no", "prompt": "a forbidden-test-word", **STILL}
-    made = project([refused, *stills(3)])
+    refused = {"id": "no", "prompt": "a forbidden-test-word", **IMAGE}
+    made = project([refused, *images(3)])
     made.set(budget={"limit": "0.0030"})
     assert made.run().stored == 2
 
 
 def test_refuse_buys_nothing_when_the_quote_is_over_the_limit(project: Make) -> None:
-    made = project(stills(3))
+    made = project(images(3))
     made.set(budget={"limit": "0.0040", "on_exceed": "refuse"})
     summary = made.run()
     assert (summary.stop_reason, summary.exit_code, summary.submissions) == ("budget", 4, 0)
 
 
 def test_a_balance_that_is_too_small_is_a_wall_too(project: Make) -> None:
-    made = project(stills(5), balance=Decimal("0.0050"))
+    made = project(images(5), balance=Decimal("0.0050"))
     summary = made.run()
     assert (summary.stop_reason, summary.exit_code, summary.stored) == ("balance", 4, 3)
 
 
 def test_above_approve_above_nobody_is_asked_and_nothing_is_bought_without_a_yes(project: Make) -> None:
-    made = project(stills(3))
+    made = project(images(3))
     made.set(budget={"approve_above": "0.0010"})
     assert (made.run().stop_reason, made.run().submissions) == ("approval", 0)
     assert made.run(approved=True).stored == 3
@@ -169,9 +169,9 @@ class Slow(LogWatcher):
     def approves(self, quote: Quote) -> bool:
         if not self.quotes:
             models = self.made.backlot.service.models
-            still = models["sketch-1"]
-            dearer = [rate.model_copy(update={"unit_price": rate.unit_price * 2}) for rate in still.rates]
-            models["sketch-1"] = still.model_copy(update={"rates": tuple(dearer)})
+            model = models["sketch-1"]
+            dearer = [rate.model_copy(update={"unit_price": rate.unit_price * 2}) for rate in model.rates]
+            models["sketch-1"] = model.model_copy(update={"rates": tuple(dearer)})
         self.quotes.append(quote)
         return True
 
@@ -180,7 +180,7 @@ class Slow(LogWatcher):
 def test_a_rate_that_changes_while_somebody_makes_up_his_mind_is_quoted_again(
     project: Make, valid_for: int, priced: list[str]
 ) -> None:
-    made = project(stills(2))
+    made = project(images(2))
     made.set(budget={"approve_above": "0.0010", "quote_valid_for": valid_for})
     watcher = Slow(made)
     token = WATCHER.set(watcher)
@@ -194,7 +194,7 @@ def test_a_rate_that_changes_while_somebody_makes_up_his_mind_is_quoted_again(
 
 
 def test_a_video_past_the_runs_patience_stays_pending_and_collect_takes_it_up(project: Make) -> None:
-    made = project([{"id": "film", "prompt": "a film", **FILM}], video_seconds=2)
+    made = project([{"id": "video", "prompt": "a video", **VIDEO}], video_seconds=2)
     made.set(poll={"timeout": 0.3})
     first = made.run()
     assert (first.pending, first.exit_code, first.submissions) == (1, 3, 1)
@@ -203,7 +203,7 @@ def test_a_video_past_the_runs_patience_stays_pending_and_collect_takes_it_up(pr
 
 
 def test_collect_speaks_of_the_whole_batch_too(project: Make) -> None:
-    made = project([*stills(5), {"id": "bad", "prompt": "", **STILL}])
+    made = project([*images(5), {"id": "bad", "prompt": "", **IMAGE}])
     made.set(budget={"limit": "0.0030"})
     made.run()
     collected = made.collect()
@@ -213,7 +213,7 @@ def test_collect_speaks_of_the_whole_batch_too(project: Make) -> None:
 
 
 def test_a_carried_column_never_takes_a_name_of_the_manifests_own(project: Make) -> None:
-    made = project([{"id": "a", "prompt": "one", **STILL, "cost": "mine", "input_cost": "too"}])
+    made = project([{"id": "a", "prompt": "one", **IMAGE, "cost": "mine", "input_cost": "too"}])
     assert made.run().stored == 1
     manifest = made.manifest()
     assert manifest["cost"].to_list() == [Decimal("0.0015")]
@@ -231,7 +231,7 @@ def test_samples_and_a_matrix_buy_each_variant_once_under_its_own_name(project: 
 
 def test_row_ids_may_be_anything(project: Make) -> None:
     ids = ["../up", "a/b", "a b", "ü", ".hidden", "x" * 300, "CON", "a%2Fb"]
-    made = project([{"id": name, "prompt": f"row {name[:9]}", **STILL} for name in ids])
+    made = project([{"id": name, "prompt": f"row {name[:9]}", **IMAGE} for name in ids])
     assert made.run().stored == len(ids)
     urls = made.manifest()["url"].to_list()
     assert len(set(urls)) == len(ids)
@@ -239,7 +239,7 @@ def test_row_ids_may_be_anything(project: Make) -> None:
 
 
 def test_carried_columns_reach_the_manifest(project: Make) -> None:
-    made = project([{"id": "a", "prompt": "x", **STILL, "campaign": "autumn"}])
+    made = project([{"id": "a", "prompt": "x", **IMAGE, "campaign": "autumn"}])
     made.run()
     assert made.manifest()["campaign"].to_list() == ["autumn"]
 
@@ -251,7 +251,7 @@ def test_reference_images_from_the_disk_are_sent(project: Make) -> None:
 
 
 def test_the_report_opens_in_duckdb_with_exact_money(project: Make) -> None:
-    made = project(stills(2))
+    made = project(images(2))
     summary = made.run()
     total = duckdb.sql(f"select sum(cost), any_value(typeof(cost)) from '{summary.costs}'").fetchall()
     assert total == [(Decimal("0.003000"), "DECIMAL(18,6)")]
@@ -261,7 +261,7 @@ def test_the_report_opens_in_duckdb_with_exact_money(project: Make) -> None:
 
 
 def test_an_unpriced_row_is_refused_with_the_reason(project: Make) -> None:
-    made = project([*stills(1), {"id": "free?", "prompt": "x", "model": "proof-1"}])
+    made = project([*images(1), {"id": "free?", "prompt": "x", "model": "proof-1"}])
     summary = made.run()
     assert (summary.jobs, summary.stored) == (1, 1)
     [reject] = made.rejects()
@@ -269,7 +269,7 @@ def test_an_unpriced_row_is_refused_with_the_reason(project: Make) -> None:
 
 
 def test_two_runs_of_the_same_batch_at_once_buy_each_job_once(project: Make) -> None:
-    made = project(stills(20), image_seconds=0.1)
+    made = project(images(20), image_seconds=0.1)
 
     async def both() -> list[Any]:
         return await asyncio.gather(*(pipeline.generate(load(made.config), approved=False) for _ in range(2)))
@@ -282,7 +282,7 @@ def test_two_runs_of_the_same_batch_at_once_buy_each_job_once(project: Make) -> 
 
 def test_everything_may_live_in_s3(project: Make, s3: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     """The batch file, a reference image, the media and the report; the plan and the spool stay here."""
-    made = project(stills(1))
+    made = project(images(1))
     for name, value in s3.environment().items():
         monkeypatch.setenv(name, value)
     client = s3.client()
@@ -309,7 +309,7 @@ def test_everything_may_live_in_s3(project: Make, s3: Server, monkeypatch: pytes
 def test_storage_that_takes_nothing_is_found_before_the_first_cent(
     project: Make, s3: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made = project(stills(1))
+    made = project(images(1))
     for name, value in s3.environment("reader").items():
         monkeypatch.setenv(name, value)
     made.set(storage={"url": f"s3://{s3.bucket}/media"})
@@ -349,7 +349,7 @@ def test_unpriced_rows_are_bought_where_the_config_allows_it_and_cost_what_usage
 
 def test_a_run_whose_balance_is_spent_by_others_stops_and_keeps_what_it_has(project: Make) -> None:
     """402 in the middle: no more submissions, and no job fails for it."""
-    made = project([*stills(30)], image_seconds=0.3, concurrency=2, balance=Decimal("0.0450"))
+    made = project([*images(30)], image_seconds=0.3, concurrency=2, balance=Decimal("0.0450"))
     made.set(limits={"concurrency": 1})
 
     async def spend() -> None:

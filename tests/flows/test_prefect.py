@@ -42,8 +42,8 @@ def test_the_nightly_deployment_waits_until_its_schedule_is_switched_on(server: 
 def test_a_deployed_run_buys_a_batch_and_shows_it(
     server: PrefectServer, project: Callable[..., Project]
 ) -> None:
-    rows = [{"id": f"s{n}", "prompt": f"still {n}", "model": "sketch-1"} for n in range(3)]
-    made = project([*rows, {"id": "film", "prompt": "a film", "model": "dailies-1", "duration": 1}])
+    rows = [{"id": f"s{n}", "prompt": f"image {n}", "model": "sketch-1"} for n in range(3)]
+    made = project([*rows, {"id": "video", "prompt": "a video", "model": "dailies-1", "duration": 1}])
     made.at_absolute_paths()
     keyed = replace(server, environment=server.environment | {"CALLSHEET_API_KEY": made.backlot.api_key})
     with keyed.worker("crew"):
@@ -92,7 +92,7 @@ def _wait(server: PrefectServer, tag: str) -> dict[str, Any]:
 
 def test_a_cancel_in_the_ui_stops_politely(server: PrefectServer, project: Callable[..., Project]) -> None:
     """What was on the wire is answered and stored; nothing is in doubt."""
-    rows = [{"id": f"s{n}", "prompt": f"still {n}", "model": "sketch-1"} for n in range(300)]
+    rows = [{"id": f"s{n}", "prompt": f"image {n}", "model": "sketch-1"} for n in range(300)]
     made = project(rows, image_seconds=0.5, concurrency=6)
     made.at_absolute_paths()
     keyed = replace(server, environment=server.environment | {"CALLSHEET_API_KEY": made.backlot.api_key})
@@ -116,7 +116,7 @@ def test_a_cancel_in_the_ui_stops_politely(server: PrefectServer, project: Calla
 @pytest.mark.soak
 def test_a_run_goes_on_without_the_server(project: Callable[..., Project], tmp_path: Path) -> None:
     """Prefect is how people watch a run, not what the money rests on."""
-    rows = [{"id": f"s{n}", "prompt": f"still {n}", "model": "sketch-1"} for n in range(60)]
+    rows = [{"id": f"s{n}", "prompt": f"image {n}", "model": "sketch-1"} for n in range(60)]
     made = project(rows, image_seconds=1, concurrency=6)
     with prefect_server(tmp_path / "prefect") as lost:
         process = subprocess.Popen(

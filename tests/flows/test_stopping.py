@@ -31,9 +31,9 @@ def test_a_signal_stops_buying_and_leaves_nothing_in_doubt(
     project: Make, prefect: PrefectServer, number: signal.Signals, with_prefect: bool
 ) -> None:
     """Images on the wire are answered and stored, videos stay pending, and the report says how it stands."""
-    stills = [{"id": f"s{n}", "prompt": "x", "model": "sketch-1"} for n in range(60)]
+    images = [{"id": f"s{n}", "prompt": "x", "model": "sketch-1"} for n in range(60)]
     made = project(
-        [{"id": "film", "prompt": "a film", "model": "dailies-1", "duration": 1}, *stills],
+        [{"id": "video", "prompt": "a video", "model": "dailies-1", "duration": 1}, *images],
         image_seconds=0.5,
         video_seconds=60,
         concurrency=6,

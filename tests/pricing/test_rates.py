@@ -22,7 +22,7 @@ def model(name: str, model_type: str, rates: list[dict[str, str]], **fields: Any
     return Model.model_validate({"id": name, "type": model_type, "pricing": pricing, **fields})
 
 
-STILL = model(
+IMAGE = model(
     "still-1",
     "image",
     [rate("1K", "not_applicable", "image", "0.0400"), rate("2K", "not_applicable", "image", "0.0815")],
@@ -46,7 +46,7 @@ REEL = model(
     supported_references={"first_frame": 1, "last_frame": 1, "reference_image": 3},
 )
 MUTE = model("mute-1", "video", [], supported_durations=[4], supported_resolutions=["480p"])
-CATALOGUE = {each.id: each for each in (STILL, REEL, MUTE)}
+CATALOGUE = {each.id: each for each in (IMAGE, REEL, MUTE)}
 
 
 def offered_for(wanted: Combination, **more: Any) -> Offer:

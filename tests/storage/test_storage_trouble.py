@@ -86,7 +86,7 @@ def shop(
     request: pytest.FixtureRequest,
     monkeypatch: pytest.MonkeyPatch,
 ) -> Iterator[Shop]:
-    rows = [{"id": f"s{n}", "prompt": f"still {n}", "model": "sketch-1"} for n in range(ROWS)]
+    rows = [{"id": f"s{n}", "prompt": f"image {n}", "model": "sketch-1"} for n in range(ROWS)]
     made = project(rows, image_seconds=0.05, concurrency=1000)
     url = f"s3://{s3.bucket}/{hashlib.sha256(request.node.name.encode()).hexdigest()}"
     made.set(storage={"url": f"{url}/media"}, limits={"concurrency": ON_THE_WIRE})
@@ -240,7 +240,7 @@ def test_a_report_that_cannot_be_written_is_an_error_and_the_next_run_writes_it(
 
 def everything_is_in_its_place(shop: Shop) -> None:
     """Each job is bought, downloaded and stored once, whole, and its cost is what the service charged."""
-    once = {f"still {n}": 1 for n in range(ROWS)}
+    once = {f"image {n}": 1 for n in range(ROWS)}
     assert Counter(shop.asked.prompts["images"]) == once
     assert Counter(shop.asked.prompts["downloads"]) == once
     charged = shop.project.backlot.service.workspaces["default"].spent
