@@ -52,7 +52,7 @@ def test_a_deployed_run_buys_a_batch_and_shows_it(
             *("--tag", made.folder.name),
         )
         run = _wait(server, made.folder.name)
-        logs = _log(server, run["id"], until="4 of 4 jobs stored")
+        logs = _log(server, run["id"], until="4 jobs: 4 stored")
     assert (run["state"]["type"], run["state"]["name"]) == ("COMPLETED", "Complete"), run["state"]["message"]
     assert run["name"] == "batch"
     assert "callsheet" in run["tags"]
