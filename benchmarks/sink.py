@@ -1,0 +1,172 @@
+"""A service that costs almost nothing: what the benchmarks buy from.
+
+It answers at once, keeps no state but a count, and never refuses: so what a run costs is the run's own.
+Images only. Each is a real JPEG of exactly `SIZE` bytes that has its number in a comment.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+import random
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from email.utils import formatdate
+from typing import Any
+
+SIZE = 20_000  # bytes of an image
+MODEL = "still-1"
+PRICE = "0.0407"
+MODELS = [
+    {
+        "id": MODEL,
+        "name": "Still",
+        "type": "image",
+        "supported_aspect_ratios": ["1:1"],
+        "supported_durations": [],
+        "supported_resolutions": ["1K"],
+        "supports_sound": False,
+        "supported_references": {},
+        "pricing": {
+            "currency": "USD",
+            "rates": [
+                {
+                    "resolution": "1K",
+                    "sound": "not_applicable",
+                    "billable_unit": "image",
+                    "unit_price": PRICE,
+                }
+            ],
+        },
+        "created_at": "2026-01-01T00:00:00.000Z",
+    }
+]
+IMAGE_ANSWER = (
+    '{"id":"req-%(number)d","status":"completed","model":"' + MODEL + '","data":[{"url":'
+    '"%(base_url)s/v2/downloads/req-%(number)d/0?exp=4102444800&sig=0123456789abcdef","width":160,"height":160,'
+    '"mime_type":"image/jpeg","deletes_at":"2099-01-01T00:00:00.000Z"}],"usage":{"total_cost":' + PRICE + ","
+    '"billable_unit":"image","unit_price":' + PRICE + ',"quantity":1}}'
+)
+ANSWERS = {
+    "/v2/models": json.dumps(MODELS).encode(),
+    f"/v2/models/{MODEL}": json.dumps(MODELS[0]).encode(),
+    "/v2/billing/balance": b'{"currency":"USD","balance":"9000000.0000"}',
+}
+
+
+def jpeg() -> bytes:
+    """A JPEG of noise, a little smaller than `SIZE`."""
+    from PIL import Image
+
+    noise, file = random.Random(1).randbytes(3 * 160 * 160), io.BytesIO()
+    Image.frombytes("RGB", (160, 160), noise).save(file, "jpeg", quality=60)
+    if not SIZE - 9_000 < file.tell() < SIZE - 100:
+        raise SystemExit(f"the JPEG has {file.tell()} bytes: choose another quality")
+    return file.getvalue()
+
+
+class Sink:
+    """What all connections share: the count of submissions, and the moments of the first and the last."""
+
+    def __init__(self) -> None:
+        self.base_url = ""
+        self.jpeg = jpeg()
+        self.posts, self.first, self.last = 0, 0.0, 0.0
+        self.reset, self.used = 0, 0
+
+    def answer(self, method: str, path: str) -> tuple[bytes, str, bytes]:
+        """Status line, further headers, and body of an answer."""
+        if path.startswith("/v2/downloads/"):
+            return b"200 OK", "Content-Type: image/jpeg\r\n", self.image(path.split("/")[3])
+        headers = "Content-Type: application/json\r\n"
+        if method == "POST" and path == "/v2/images/generations":
+            self.last = time.time()
+            self.first = self.first or self.last
+            self.posts += 1
+            headers += self.rate_headers(int(self.last))
+            return (
+                b"200 OK",
+                headers,
+                (IMAGE_ANSWER % {"number": self.posts, "base_url": self.base_url}).encode(),
+            )
+        if path == "/count":  # since the last time that somebody asked
+            body = json.dumps({"posts": self.posts, "first": self.first, "last": self.last}).encode()
+            self.first = 0.0
+            return b"200 OK", headers, body
+        body = ANSWERS.get(path.partition("?")[0], b"")
+        return (b"200 OK" if body else b"404 Not Found"), headers, body
+
+    def rate_headers(self, now: int) -> str:
+        """Of a fixed window that no run can fill."""
+        reset = (now // 60 + 1) * 60
+        self.reset, self.used = reset, self.used + 1 if reset == self.reset else 1
+        return (
+            f"X-RateLimit-Limit: 9000000\r\nX-RateLimit-Remaining: {9_000_000 - self.used}\r\n"
+            f"X-RateLimit-Reset: {reset}\r\nDate: {formatdate(now, usegmt=True)}\r\n"
+        )
+
+    def image(self, name: str) -> bytes:
+        """The image with its name in a comment that fills it up to `SIZE`."""
+        length = SIZE - len(self.jpeg) - 2
+        comment = name.encode().ljust(length - 2, b".")
+        return b"".join((self.jpeg[:2], b"\xff\xfe", length.to_bytes(2, "big"), comment, self.jpeg[2:]))
+
+
+class Connection(asyncio.Protocol):
+    """One kept-alive connection, which sends a request when it has had the answer to the one before."""
+
+    def __init__(self, sink: Sink) -> None:
+        self.sink = sink
+        self.received = b""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport: Any = transport
+
+    def data_received(self, data: bytes) -> None:
+        self.received += data
+        head, end, body = self.received.partition(b"\r\n\r\n")
+        if not end:
+            return
+        _, _, length = head.lower().partition(b"\r\ncontent-length:")
+        if len(body) < int(length.partition(b"\r\n")[0] or 0):
+            return
+        self.received = b""
+        method, path, _ = head.partition(b"\r\n")[0].decode().split(" ")
+        status, headers, answer = self.sink.answer(method, path)
+        start = b"HTTP/1.1 " + status + b"\r\n" + headers.encode()
+        self.transport.write(start + b"Content-Length: %d\r\n\r\n" % len(answer) + answer)
+
+
+async def serve() -> None:
+    """Serves on a free port, which it prints, until the process is ended."""
+    sink = Sink()
+    server = await asyncio.get_running_loop().create_server(lambda: Connection(sink), "127.0.0.1", 0)
+    sink.base_url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    print(sink.base_url, flush=True)
+    await server.serve_forever()
+
+
+@contextmanager
+def running() -> Iterator[str]:
+    """A sink in a process of its own; yields its base URL."""
+    with subprocess.Popen([sys.executable, __file__], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout
+        try:
+            yield process.stdout.readline().strip()
+        finally:
+            process.kill()
+
+
+def count(base_url: str) -> dict[str, float]:
+    """`posts` so far, and the Unix times of the `first` since the last call and of the `last`."""
+    with urllib.request.urlopen(f"{base_url}/count") as answer:
+        return dict(json.load(answer))
+
+
+if __name__ == "__main__":
+    asyncio.run(serve())
