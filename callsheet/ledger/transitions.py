@@ -34,6 +34,19 @@ _BEFORE: dict[State, tuple[State, ...]] = {
     State.LOST: (State.GENERATED,),
 }
 
+
+def _may_follow(before: State) -> sa.ColumnElement[bool]:
+    """Whether an attempt is in a state that a step may lead out of.
+
+    Of the doubts only one with an id: a video that is asked for again. Any other doubt waits for a decision
+    (`settle`), or for the journal of a dead run (`recover`).
+    """
+    is_before = attempts.c.state == before
+    return (
+        sa.and_(is_before, attempts.c.generation_id.is_not(None)) if before is State.IN_DOUBT else is_before
+    )
+
+
 # Built once; the columns to set are those that are named in the parameters.
 _THE_ATTEMPT = sa.and_(
     attempts.c.job_key == sa.bindparam("the_job"), attempts.c.attempt == sa.bindparam("the_attempt")
@@ -41,7 +54,7 @@ _THE_ATTEMPT = sa.and_(
 _MOVES: dict[State, sa.Update] = {
     state: attempts.update().where(
         _THE_ATTEMPT,
-        sa.or_(*(attempts.c.state == before for before in _BEFORE[state])),
+        sa.or_(*(_may_follow(before) for before in _BEFORE[state])),
         attempts.c.run_id == sa.bindparam("the_run"),
     )
     for state in State
