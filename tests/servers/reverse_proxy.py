@@ -90,10 +90,12 @@ class ReverseProxy:
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Serves one connection of a client, until either side closes it."""
-        with suppress(OSError, EOFError):
-            while await self._answer_one(reader, writer):
-                pass
-        writer.close()
+        try:
+            with suppress(OSError, EOFError):
+                while await self._answer_one(reader, writer):
+                    pass
+        finally:  # also when the proxy ends
+            writer.close()
 
     async def _answer_one(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
         """Serves one request; returns whether the connection stays open."""
