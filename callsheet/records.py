@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from decimal import Decimal
 from enum import StrEnum
@@ -28,6 +28,8 @@ from pydantic import (
     ValidatorFunctionWrapHandler,
     WrapValidator,
 )
+
+from callsheet.plain_text import counted
 
 canonical = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode
 """A value as canonical JSON: sorted keys, no spaces, text as it is."""
@@ -346,6 +348,15 @@ class OtherRun:
     pid: int
     started_at: datetime
     jobs: int
+
+    def line(self) -> str:
+        """Where it runs, since when, and with how many jobs, in one line."""
+        since = f"{self.started_at:%Y-%m-%d %H:%M:%S} UTC"
+        return f"{self.host}, pid {self.pid}, since {since}: {counted(self.jobs, 'job')} in hand"
+
+    def as_json(self) -> dict[str, Any]:
+        """The JSON object in the `other_runs` of `run --json` and `status --json`."""
+        return asdict(self) | {"started_at": self.started_at.isoformat()}
 
 
 @dataclass(frozen=True, slots=True)

@@ -205,6 +205,8 @@ async def open_run(
         await ledger.bind(settings.service.base_url)
         await ledger.begin_run(quote.balance if quote else None)
         try:
+            for other in await ledger.others():
+                WATCHER.get().note(f"another run of this batch is at work: {other.line()}")
             limits = await _limits(settings, ledger)
             breaker = Breaker(settings.stop_after, client.balance, WATCHER.get().note)
             run = Run(settings, client, ledger, store, limits, spool, breaker, quote)

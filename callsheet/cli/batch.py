@@ -103,13 +103,14 @@ def status(config: Config, set_: Sets = None, json: Json = False) -> None:
 
     async def read() -> Any:
         async with open_ledger(settings) as ledger:
-            return await ledger.read(queries.totals)
+            return await ledger.read(queries.totals), await ledger.others()
 
-    totals = asyncio.run(read())
+    totals, at_work = asyncio.run(read())
     if json:
-        print_json({"batch": settings.batch} | totals.as_json())
+        runs = {"other_runs": [run.as_json() for run in at_work]}
+        print_json({"batch": settings.batch} | totals.as_json() | runs)
     else:
-        show.show_status(settings.batch, totals)
+        show.show_status(settings.batch, totals, at_work)
 
 
 def _print(summary: Summary, json: bool) -> None:

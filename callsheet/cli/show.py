@@ -15,7 +15,7 @@ from callsheet.errors import CallsheetError
 from callsheet.ledger.doubts import Evidence
 from callsheet.plain_text import counted
 from callsheet.pricing.quote import Quote
-from callsheet.records import Doubt, Model, State, Totals, dollars
+from callsheet.records import Doubt, Model, OtherRun, State, Totals, dollars
 from callsheet.report.summary import Removed, Summary
 
 _LINES = 30  # of a quote's table
@@ -79,6 +79,7 @@ def show_summary(summary: Summary) -> None:
         ("Quoted", f"{dollars(summary.quoted)} {currency}"),
         ("Spent", f"{dollars(summary.spent)} {currency}"),
     ]
+    pairs += [("Other run", other.line()) for other in summary.other_runs]
     if details.surcharges:
         pairs += [("Surcharge", details.surcharges.line())]
     if summary.in_doubt_exposure:
@@ -121,8 +122,8 @@ def show_demo(summary: Summary) -> None:
     out.print(f"On purpose, one row is wrong ({report / 'rejects.csv'}) and the service refuses one.")
 
 
-def show_status(batch: str, totals: Totals) -> None:
-    """Prints the state of a batch, from the ledger."""
+def show_status(batch: str, totals: Totals, at_work: Sequence[OtherRun]) -> None:
+    """Prints the state of a batch, and the runs that are at work, from the ledger."""
     _pairs(
         out,
         [
@@ -130,6 +131,7 @@ def show_status(batch: str, totals: Totals) -> None:
             *((state.value, str(totals.states.get(state, 0))) for state in State if totals.states.get(state)),
             ("spent", f"{dollars(totals.spent)} USD"),
             ("in doubt", f"{dollars(totals.in_doubt_exposure)} USD at most"),
+            *(("at work", run.line()) for run in at_work),
         ],
     )
 

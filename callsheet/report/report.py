@@ -19,7 +19,7 @@ import polars as pl
 import sqlalchemy as sa
 
 from callsheet.errors import Stop
-from callsheet.ledger import queries
+from callsheet.ledger import leases, queries
 from callsheet.ledger.ledger import Ledger
 from callsheet.pricing.plan import Plan
 from callsheet.records import State
@@ -62,7 +62,12 @@ async def write_report(
     removed = await removed_jobs(ledger, plan)
     attempts = await ledger.read(lambda connection, batch: _read_attempts(connection, batch, removed))
     manifest = await ledger.read(_read_manifest)
-    totals = await ledger.read(queries.totals)
+    totals, others = await ledger.read(
+        lambda connection, batch: (
+            queries.totals(connection, batch),
+            leases.others(connection, batch, ledger.run_id),
+        )
+    )
     counts = current_states(totals.states, removed)
     jobs = plan.jobs if plan else counts.total()
     costs_file = await asyncio.to_thread(attempts.costs.parquet)
@@ -94,6 +99,7 @@ async def write_report(
         manifest=manifest_url,
         costs=costs_url,
         report=store.url_of("report.json"),
+        other_runs=tuple(other for other in others if other.jobs),
         details=_details(attempts.findings, plan, stop, removed_counts, store.url_of("rejects.csv")),
     )
     text = json.dumps(summary.as_json(), indent=2, ensure_ascii=False) + "\n"

@@ -8,7 +8,7 @@ from decimal import Decimal
 from typing import Any
 
 from callsheet.plain_text import counted
-from callsheet.records import dollars
+from callsheet.records import OtherRun, dollars
 from callsheet.report.problems import Problem, Surcharges
 
 _EXIT_CODES = {"complete": 0, "partial": 3, "stopped": 4}
@@ -61,8 +61,8 @@ class Summary:
     """A batch after a run, with the names that `run --json` prints (`docs/commands.md, "JSON"`).
 
     The counts are of jobs of the batch file as it is now. `spent` and `in_doubt_exposure` are of the whole
-    batch, also of rows that were removed. `submissions`, `rate_limited` and `seconds` are of this run. Money
-    is in dollars.
+    batch, also of rows that were removed. `submissions`, `rate_limited` and `seconds` are of this run.
+    `other_runs` are the runs of the batch that are still at work, and have jobs in hand. Money is in dollars.
     """
 
     batch: str
@@ -85,6 +85,7 @@ class Summary:
     manifest: str
     costs: str
     report: str
+    other_runs: tuple[OtherRun, ...] = ()
     details: Details = field(default_factory=Details)
 
     @property
@@ -108,7 +109,8 @@ class Summary:
         rejected = f"; {counted(self.rejected_rows, 'row')} rejected" if self.rejected_rows else ""
         stop = f"; stopped: {self.stop_message}" if self.stop_message else ""
         spent = f"{dollars(self.spent)} {self.currency} spent"
-        return f"{counted(self.jobs, 'job')}: {self.counts()}; {spent}{rejected}{stop}"
+        others = "".join(f"; another run is at work: {other.line()}" for other in self.other_runs)
+        return f"{counted(self.jobs, 'job')}: {self.counts()}; {spent}{rejected}{stop}{others}"
 
     def next_steps(self) -> Iterator[str]:
         """What a person can do next, a sentence each."""
@@ -117,9 +119,12 @@ class Summary:
             yield "Correct the rejected rows and run the batch again; nothing is bought twice."
         if self.in_doubt or removed.in_doubt:
             yield "callsheet resolve CONFIG shows the jobs in doubt with the evidence, and settles them."
+        for other in self.other_runs:
+            where = f"{other.host}, pid {other.pid}"
+            yield f"Another run is at work ({where}): it finishes its jobs; wait for it, or run again later."
         if self.outcome == "stopped":
             yield "callsheet run CONFIG goes on from here."
-        elif self.pending or removed.pending:
+        elif (self.pending or removed.pending) and not self.other_runs:
             yield "callsheet collect CONFIG fetches the pending media, and buys nothing."
         if self.failed:
             yield "callsheet run CONFIG --set retry_failed=true buys the failed jobs again."
@@ -127,6 +132,5 @@ class Summary:
     def as_json(self) -> dict[str, Any]:
         """The JSON object; money is a string."""
         fields = {name: getattr(self, name) for name in self.__slots__ if name != "details"}
-        return {
-            name: dollars(value) if isinstance(value, Decimal) else value for name, value in fields.items()
-        }
+        money = {name: dollars(value) for name, value in fields.items() if isinstance(value, Decimal)}
+        return fields | money | {"other_runs": [other.as_json() for other in self.other_runs]}

@@ -134,6 +134,7 @@ def test_run_prints_one_json_object_and_says_with_its_exit_code_how_it_ended(
         "manifest",
         "costs",
         "report",
+        "other_runs",
     }
     assert (answer["outcome"], answer["stored"], answer["failed"], answer["spent"]) == (
         "partial",
