@@ -140,6 +140,16 @@ def as_if_closed(connection: sa.Connection, batch: str) -> sa.Subquery:
     return query.subquery("attempts_as_if_closed")
 
 
+def used_today(connection: sa.Connection, batch: str, now: datetime) -> Decimal:
+    """What counts against `budget.per_day`, in dollars, before the next run of the batch reserves anything.
+
+    What dead runs had reserved is free then, and what the batch's own runs have reserved is part of what it
+    has to buy. Writes nothing.
+    """
+    others = [run.id for run in _alive(connection) if run.batch != batch]
+    return queries.exposure_of_day(connection, now, reserved_by=others)
+
+
 def free_dead_reservations(connection: sa.Connection) -> None:
     """Frees what dead runs of all batches had reserved: a run that only seemed dead can no longer send it."""
     of_open_runs = attempts.c.batch.in_(sa.select(runs.c.batch).where(runs.c.ended_at.is_(None)))

@@ -5,7 +5,7 @@ Run them with `Ledger.read`. Nothing here writes.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Any
@@ -39,16 +39,24 @@ def exposure(connection: sa.Connection, batch: str, table: sa.FromClause = attem
     return connection.scalar(sa.select(_exposure(table)).where(table.c.batch == batch)) or Decimal(0)
 
 
-def exposure_of_day(connection: sa.Connection, day: datetime) -> Decimal:
+def exposure_of_day(
+    connection: sa.Connection, day: datetime, reserved_by: Collection[str] | None = None
+) -> Decimal:
     """What counts against the budget of a UTC day in dollars, over the whole ledger.
 
-    That is spent, in flight and in doubt of what was sent since `day` began, and all that is reserved: it may
-    be sent on this day.
+    That is spent, in flight and in doubt of what was sent since `day` began, and what is reserved: it may be
+    sent on this day.
+
+    Args:
+        connection: the transaction.
+        day: a moment of that day.
+        reserved_by: the runs whose reservations count; None for all.
     """
     midnight = day.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
     sent = sa.and_(attempts.c.submitted_at >= midnight, attempts.c.state != State.PLANNED)
     with_open_runs = attempts.c.batch.in_(sa.select(runs.c.batch).where(runs.c.ended_at.is_(None)))
-    reserved = _sum(connection, attempts.c.quoted, with_open_runs, is_reserved())
+    by = sa.true() if reserved_by is None else attempts.c.run_id.in_(reserved_by)
+    reserved = _sum(connection, attempts.c.quoted, with_open_runs, is_reserved(), by)
     return reserved + (connection.scalar(sa.select(_exposure(attempts)).where(sent)) or Decimal(0))
 
 

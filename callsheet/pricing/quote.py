@@ -10,6 +10,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
 
@@ -18,7 +19,7 @@ import polars as pl
 from callsheet.batches.read import read_batch
 from callsheet.config.settings import Budget, Settings
 from callsheet.errors import ApprovalNeeded, BalanceTooLow, BudgetReached, InputError, Stop
-from callsheet.ledger import queries
+from callsheet.ledger import leases, queries
 from callsheet.ledger.claims import outlook, request_key
 from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.policy import Policy
@@ -47,6 +48,7 @@ class Quote:
         budget: the config's budget.
         balance: the workspace's balance.
         totals: the batch so far, by the ledger.
+        used_today: what counts against `budget.per_day` already (`leases.used_today`).
         rpm: submissions a minute by model type, where config or ledger know them.
         rejects: the path or URL of rejects.csv.
     """
@@ -58,6 +60,7 @@ class Quote:
     budget: Budget
     balance: Decimal
     totals: Totals
+    used_today: Decimal
     rpm: Mapping[str, int]
     rejects: str
 
@@ -88,6 +91,12 @@ class Quote:
         return None if limit is None else max(Decimal(0), limit - _sent(self.totals))
 
     @property
+    def day_left(self) -> Decimal | None:
+        """What is left of `budget.per_day` for today; None where there is no limit."""
+        limit = self.budget.per_day
+        return None if limit is None else max(Decimal(0), limit - self.used_today)
+
+    @property
     def exposure_limit(self) -> tuple[Decimal, type[Stop]]:
         """The most that the batch may cost, all in all, and the stop that ends the buying there."""
         return _exposure_limit(self.budget, self.totals, self.balance)
@@ -96,13 +105,31 @@ class Quote:
         """Why nothing may be bought, apart from a missing approval; None where buying may begin."""
         limit, stop = self.exposure_limit
         sent = _sent(self.totals)
-        if self.budget.on_exceed != "refuse" or sent + self.quoted <= limit:
+        if self.budget.on_exceed != "refuse":
             return None
+        if sent + self.quoted <= limit:
+            return self._objection_of_the_day()
         together = f" and the {dollars(sent)} USD spent, in flight or in doubt" if sent else ""
         return stop(
             f"the quote of {dollars(self.quoted)} USD{together} "
             f"{'do' if sent else 'does'} not fit into the {stop.reason} of {dollars(limit)} USD",
             hint="Nothing was bought, because budget.on_exceed is 'refuse'.",
+        )
+
+    def _objection_of_the_day(self) -> Stop | None:
+        limit, left = self.budget.per_day, self.day_left
+        if limit is None or left is None or self.quoted <= left:
+            return None
+        what = (
+            "Run again after midnight UTC, or with a higher budget.per_day."
+            if self.quoted <= limit
+            else "It is more than the limit of a whole day: raise budget.per_day, or set budget.on_exceed to "
+            "'stop' to buy a part each day."
+        )
+        return BudgetReached(
+            f"the quote of {dollars(self.quoted)} USD does not fit into what is left of budget.per_day for "
+            f"today, {dollars(left)} of {dollars(limit)} USD",
+            hint=f"Nothing was bought, because budget.on_exceed is 'refuse'. {what}",
         )
 
     def line(self) -> str:
@@ -140,6 +167,7 @@ class Quote:
             ("Jobs", f"{plan.jobs:,}: {self.to_buy:,} to buy, {self.already_bought:,} already bought{held}"),
             ("To pay", f"{dollars(self.quoted)} {plan.currency}"),
             ("Budget", self._budget_in_words()),
+            *self._day_in_words(),
             ("Balance", self._balance_in_words()),
         ]
         if self.fits < self.to_buy:
@@ -160,10 +188,13 @@ class Quote:
         open_amount = _sent(self.totals) - self.totals.spent
         amounts = [f"{dollars(self.totals.spent)} spent", f"{dollars(open_amount)} in flight or in doubt"]
         amounts += [] if left is None else [f"{dollars(left)} left"]
-        per_day = self.budget.per_day
-        return f"{limit}: {', '.join(amounts)}" + (
-            "" if per_day is None else f"; at most {dollars(per_day)} USD a day over all batches"
-        )
+        return f"{limit}: {', '.join(amounts)}"
+
+    def _day_in_words(self) -> Iterator[tuple[str, str]]:
+        if self.budget.per_day is not None and self.day_left is not None:
+            limit = f"budget.per_day is {dollars(self.budget.per_day)} USD over all batches"
+            left = f"{dollars(self.day_left)} left until midnight UTC"
+            yield "Today", f"{limit}: {dollars(self.used_today)} used, {left}"
 
     def _balance_in_words(self) -> str:
         missing = self.quoted - self.balance
@@ -171,12 +202,17 @@ class Quote:
         return f"{dollars(self.balance)} {self.plan.currency}, {enough}"
 
     def _fits_in_words(self) -> str:
+        limit, stop = self.exposure_limit
+        of_today = self.day_left is not None and self.day_left < limit - _sent(self.totals)
         outcome = {
-            "stop": f"then the {self.exposure_limit[1].reason} stops the buying",
+            "stop": "the same command goes on after midnight UTC"
+            if of_today
+            else f"then the {stop.reason} stops the buying",
             "skip": "the others are left out",
             "refuse": "nothing is bought, because budget.on_exceed is 'refuse'",
         }
-        return f"{self.fits:,} of {self.to_buy:,} jobs; {outcome[self.budget.on_exceed]}"
+        why = " today, because of budget.per_day" if of_today else ""
+        return f"{self.fits:,} of {self.to_buy:,} jobs{why}; {outcome[self.budget.on_exceed]}"
 
     def changes(self) -> list[str]:
         """The rates that have changed since the batch's previous plan, a line each."""
@@ -189,6 +225,7 @@ class Quote:
     def as_json(self) -> dict[str, Any]:
         """What `quote --json` prints (docs/commands.md, "JSON"); null where there is no limit."""
         limit, left = self.budget.limit, self.budget_left
+        per_day, day_left = self.budget.per_day, self.day_left
         return {
             "batch": self.plan.batch,
             "rows": self.plan.rows,
@@ -200,6 +237,8 @@ class Quote:
             "quoted": dollars(self.quoted),
             "budget_limit": None if limit is None else dollars(limit),
             "budget_left": None if left is None else dollars(left),
+            "budget_per_day": None if per_day is None else dollars(per_day),
+            "budget_left_today": None if day_left is None else dollars(day_left),
             "fits": self.fits,
             "balance": dollars(self.balance),
             "currency": self.plan.currency,
@@ -278,9 +317,16 @@ async def make(plan: Plan, ledger: Ledger, balance: Decimal, settings: Settings,
     """
     await ledger.check_service(settings.service.base_url)
     policy = policy_of(settings)
-    known, totals = await ledger.read(lambda connection, batch: outlook(connection, batch, policy))
+    known, totals, used_today = await ledger.read(
+        lambda connection, batch: (
+            *outlook(connection, batch, policy),
+            leases.used_today(connection, batch, datetime.now(UTC)),
+        )
+    )
     jobs = await _by_state(plan, ledger, known, reuse=policy.reuse)
     left = _exposure_limit(settings.budget, totals, balance)[0] - _sent(totals)
+    if settings.budget.per_day is not None:
+        left = min(left, settings.budget.per_day - used_today)
     return Quote(
         plan=plan,
         lines=await asyncio.to_thread(by_price, jobs),
@@ -289,6 +335,7 @@ async def make(plan: Plan, ledger: Ledger, balance: Decimal, settings: Settings,
         budget=settings.budget,
         balance=balance,
         totals=totals,
+        used_today=used_today,
         rpm=await _rpm(settings, ledger),
         rejects=rejects,
     )

@@ -86,6 +86,8 @@ def test_quote_prints_one_json_object_with_exact_money(project: Make) -> None:
         "quoted": "0.0045",
         "budget_limit": None,
         "budget_left": None,
+        "budget_per_day": None,
+        "budget_left_today": None,
         "fits": 3,
         "balance": "100.0000",
         "currency": "USD",

@@ -143,6 +143,43 @@ def test_what_a_dead_run_of_another_batch_had_reserved_is_free(url: str) -> None
     asyncio.run(scenario())
 
 
+def test_a_reader_knows_what_of_the_day_is_left_for_the_next_run_of_a_batch(url: str) -> None:
+    """Without what the batch itself has reserved, and what dead runs have: it is to buy, or free."""
+
+    def used(connection: sa.Connection, batch: str) -> Decimal:
+        return leases.used_today(connection, batch, datetime.now(UTC))
+
+    async def scenario() -> None:
+        async with buyer(url) as ledger:
+            (_, a), *_ = (await reserve(ledger, "a", "b", per_day="1")).reserved
+            await ledger.intend(a)
+            with other_run(url, "another batch") as other:
+                other.do("reserve x y", "intend x")
+                assert await ledger.read(used) == Decimal("0.12"), "a, x and y"
+                other.kill()
+                assert await ledger.read(used) == Decimal("0.08"), "a, and x, which is in doubt"
+            assert len((await reserve(ledger, "c", "d", per_day="0.20")).reserved) == 2
+
+    asyncio.run(scenario())
+
+
+def test_a_quote_that_the_day_has_no_room_for_is_refused_before_anything_is_bought(
+    project: Callable[..., Project],
+) -> None:
+    row = {"prompt": "a vase", "model": "sketch-1", "aspect_ratio": "1:1"}  # 0.0015 USD
+    made = project([{"id": name, **row} for name in "abc"])
+    made.set(budget={"per_day": "0.0065", "on_exceed": "refuse"})
+    assert made.run("batch=first").stored == 3
+    summary = made.run("batch=second")
+    assert (summary.stored, summary.submissions, summary.stop_reason, summary.exit_code) == (
+        0,
+        0,
+        "budget",
+        4,
+    )
+    assert "budget.per_day" in (summary.stop_message or "")
+
+
 def test_runs_of_two_batches_stop_at_the_daily_wall_and_say_so(project: Callable[..., Project]) -> None:
     row = {"prompt": "a vase", "model": "sketch-1", "aspect_ratio": "1:1"}  # 0.0015 USD
     made = project([{"id": name, **row} for name in "abc"])

@@ -177,10 +177,13 @@ def test_the_budget_is_shown_as_limit_spent_in_flight_and_left(quote):
     states = {"a": "doubt", "b": "generated"}
     limited = quote(states=states, budget={"limit": 5, "per_day": "2.50"})
     assert facts(limited)["Budget"] == (
-        "limit 5.0000 USD: 0.7710 spent, 0.1666 in flight or in doubt, 4.0624 left; "
-        "at most 2.5000 USD a day over all batches"
+        "limit 5.0000 USD: 0.7710 spent, 0.1666 in flight or in doubt, 4.0624 left"
+    )
+    assert facts(limited)["Today"] == (
+        "budget.per_day is 2.5000 USD over all batches: 0.9376 used, 1.5624 left until midnight UTC"
     )
     assert "Fits" not in facts(limited)
+    assert "Today" not in facts(quote(batch="other", budget={"limit": 5}))
 
 
 @pytest.mark.parametrize(
@@ -201,6 +204,55 @@ def test_the_jobs_that_fit_are_counted_in_the_file_s_order(quote, on_exceed, lim
     assert budgeted.fits == fits
     assert facts(budgeted).get("Fits") == text
     assert f"{fits} fit into budget and balance" in budgeted.line() or text is None
+
+
+@pytest.mark.parametrize(
+    ("on_exceed", "fits", "text"),
+    [
+        ("stop", 2, "the same command goes on after midnight UTC"),
+        ("skip", 4, "the others are left out"),
+        ("refuse", 0, "nothing is bought, because budget.on_exceed is 'refuse'"),
+    ],
+)
+def test_what_fits_today_counts_what_all_batches_have_used_of_the_day(quote, on_exceed, fits, text):
+    """Another batch has 0.771 in flight today. The prices are 0.0833, 0.0833, 0.771, 0.0407 and 0.0407."""
+    quote("id,model,prompt,duration,sound\nb,reel-1,a sea,10,yes\n", batch="other", states={"b": "sent"})
+    budget = {"on_exceed": on_exceed, "per_day": "1.0190", "limit": "1.0190"}
+    limited = quote(budget=budget)
+    assert (limited.budget_left, limited.day_left) == (Decimal("1.0190"), Decimal("0.2480"))
+    assert limited.fits == fits
+    assert facts(limited)["Fits"] == f"{fits} of 5 jobs today, because of budget.per_day; {text}"
+    assert facts(limited)["Today"] == (
+        "budget.per_day is 1.0190 USD over all batches: 0.7710 used, 0.2480 left until midnight UTC"
+    )
+    assert f"({fits} fit into budget and balance)" in limited.line()
+    figures = limited.as_json()
+    assert (figures["budget_per_day"], figures["budget_left_today"]) == ("1.0190", "0.2480")
+    tighter = quote(budget=budget | {"limit": "0.2000"})
+    assert "budget.per_day" not in facts(tighter)["Fits"], "the batch's own limit is what limits"
+
+
+def test_a_quote_that_does_not_fit_into_the_day_is_refused_with_the_day_s_limit(quote):
+    quote("id,model,prompt,duration,sound\nb,reel-1,a sea,10,yes\n", batch="other", states={"b": "sent"})
+    refuse = {"on_exceed": "refuse"}
+    assert quote(budget=refuse | {"per_day": "1.7900"}).objection() is None
+    objection = quote(budget=refuse | {"per_day": "1.7899"}).objection()
+    assert isinstance(objection, BudgetReached)
+    assert str(objection) == (
+        "the quote of 1.0190 USD does not fit into what is left of budget.per_day for today, "
+        "1.0189 of 1.7899 USD"
+    )
+    assert "after midnight UTC" in objection.hint
+    objection = quote(budget=refuse | {"per_day": "1"}).objection()
+    assert objection
+    assert "after midnight" not in objection.hint, "it will not fit into any day"
+    assert quote(budget={"on_exceed": "stop", "per_day": "1"}).objection() is None
+
+
+def test_what_is_reserved_counts_for_the_day_once_and_a_dead_run_s_not_at_all(quote):
+    quote(batch="other", states={"b": "reserved"})  # by a run that is dead by now
+    mine = quote(states={"a": "reserved", "b": "reserved"}, budget={"per_day": "1.0190"})
+    assert (mine.day_left, mine.fits) == (Decimal("1.0190"), 5)
 
 
 def test_what_is_in_flight_or_in_doubt_leaves_less_for_the_rest(quote):
@@ -224,6 +276,8 @@ def test_the_json_has_every_figure_and_money_as_text(quote):
         "quoted": "0.9783",
         "budget_limit": "0.2000",
         "budget_left": "0.1593",
+        "budget_per_day": None,
+        "budget_left_today": None,
         "fits": 1,
         "balance": "100.0000",
         "currency": "USD",
