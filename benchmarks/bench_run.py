@@ -1,6 +1,12 @@
 """What an image row costs the machine, next to a bare loop of requests against the same service.
 
-    python benchmarks/bench_run.py [--rows N] [--times N]
+    python benchmarks/bench_run.py [--only run|growth|rerun|resume|loop] [--rows N] [--times N] [--long]
+
+run     the bare loop, `callsheet run`, and the script that most people would write
+growth  a new row of a batch that has many finished rows
+rerun   a batch in which nothing is left to do
+resume  a batch in which all but 1,000 rows are done, until the first request
+loop    for how long the run's event loop was blocked
 
 The service is `sink.py`: it answers at once, and its limits never bind. The files have 20 kB, and 32 requests
 are in flight. CPU is user and system time of the whole process, the least of some tries. A row's CPU is the
@@ -12,88 +18,16 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks import sink
+from benchmarks.measuring import HERE, Cost, finished, measured, project, run, write_rows
 
 FEW = 10  # rows of the run that is subtracted
-HERE = Path(__file__).parent
-CONFIG = f"""\
-batch: bench
-service: {{base_url: "${{CALLSHEET_BASE_URL}}"}}
-input: {{path: rows.csv, defaults: {{model: {sink.MODEL}}}}}
-limits: {{concurrency: 32}}
-"""
-RUN = (sys.executable, "-m", "callsheet", "run", "batch.yaml", "--json")
-
-
-@dataclass(frozen=True)
-class Cost:
-    """What a process took: CPU and wall seconds, and its peak memory in MB."""
-
-    cpu: float
-    seconds: float
-    mb: float
-    printed: str = ""
-
-
-def project(folder: Path, rows: int) -> Path:
-    """A new folder with a config and a batch of so many rows."""
-    folder.mkdir()
-    (folder / "batch.yaml").write_text(CONFIG)
-    write_rows(folder, rows)
-    return folder
-
-
-def write_rows(folder: Path, rows: int) -> None:
-    """Writes the batch file."""
-    with (folder / "rows.csv").open("w") as file:
-        file.write("id,prompt\n")
-        file.writelines(
-            f"row-{n},A lantern behind a market in the rain study number {n}\n" for n in range(rows)
-        )
-
-
-def measured(command: tuple[str, ...], folder: Path, base_url: str) -> Cost:
-    """Runs a command, which must end with 0, in `folder`.
-
-    This process stays small, because Linux counts its size for the processes that it starts.
-    """
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("PREFECT_")} | {
-        "CALLSHEET_BASE_URL": base_url,
-        "CALLSHEET_API_KEY": "sk_bench",
-        "PREFECT_HOME": str(folder / "no-prefect"),
-    }
-    began = time.monotonic()
-    with (folder / "stdout").open("w") as out, (folder / "stderr").open("w") as err:
-        process = subprocess.Popen(command, cwd=folder, env=environment, stdout=out, stderr=err)
-        _, status, usage = os.wait4(process.pid, 0)
-        process.returncode = os.waitstatus_to_exitcode(status)
-    seconds = time.monotonic() - began
-    if process.returncode:
-        raise SystemExit(f"{command} ended with {process.returncode}:\n{(folder / 'stderr').read_text()}")
-    mb = usage.ru_maxrss / (1 << 20 if sys.platform == "darwin" else 1 << 10)
-    return Cost(usage.ru_utime + usage.ru_stime, seconds, mb, (folder / "stdout").read_text())
-
-
-def script(name: str, base_url: str) -> tuple[str, ...]:
-    """The command for one of the scripts beside this one."""
-    return (sys.executable, str(HERE / name), base_url, "rows.csv", "files")
-
-
-def callsheet(folder: Path, base_url: str, rows: int) -> Cost:
-    """`callsheet run`, which must store so many rows."""
-    cost = measured(RUN, folder, base_url)
-    if json.loads(cost.printed)["stored"] != rows:
-        raise SystemExit(f"{rows} rows should be stored: {cost.printed}")
-    return cost
+RESUMED = 1_000  # rows that a resumed batch still has to buy
 
 
 def slope(measure: Callable[[int], Cost], rows: int, times: int) -> tuple[float, Cost, Cost]:
@@ -102,35 +36,122 @@ def slope(measure: Callable[[int], Cost], rows: int, times: int) -> tuple[float,
     return (all_.cpu - few.cpu) * 1000 / (rows - FEW), few, all_
 
 
-def rows_cost(base_url: str, rows: int, times: int) -> None:
+def run_part(base_url: str, rows: int, times: int) -> None:
     """Prints what a row costs in each way to buy it."""
 
-    def bare(count: int) -> Cost:
-        with tempfile.TemporaryDirectory(prefix="callsheet-") as name:
-            return measured(script("bare_loop.py", base_url), project(Path(name, "p"), count), base_url)
+    def script(name: str) -> Callable[[int], Cost]:
+        def measure(count: int) -> Cost:
+            with project(count) as folder:
+                return measured(
+                    [sys.executable, str(HERE / name), base_url, "rows.csv", "files"], folder, base_url
+                )
 
-    def run(count: int) -> Cost:
-        with tempfile.TemporaryDirectory(prefix="callsheet-") as name:
-            return callsheet(project(Path(name, "p"), count), base_url, count)
+        return measure
 
-    print(f"{rows:,} images of {sink.SIZE // 1000} kB; CPU in one process, the least of {times}")
-    print(f"{'':16}{'ms a row':>10}{'ratio':>8}{f's for {FEW}':>11}{'s for all':>11}{'rows/s':>8}{'MB':>6}")
+    def callsheet(count: int) -> Cost:
+        with project(count) as folder:
+            return run(folder, base_url, count)
+
+    print(f"{rows:,} images of {sink.SIZE // 1000} kB")
+    print(f"{'':24}{'ms a row':>10}{'ratio':>8}{f's for {FEW}':>11}{'s for all':>11}{'rows/s':>8}{'MB':>6}")
     first = 0.0
-    for name, measure in (("bare loop", bare), ("callsheet run", run)):
+    for name, measure in (
+        ("bare loop", script("bare_loop.py")),
+        ("callsheet run", callsheet),
+        ("requests and threads", script("naive_script.py")),
+    ):
         ms, few, all_ = slope(measure, rows, times)
         first = first or ms
         rate = (rows - FEW) / (all_.seconds - few.seconds)
         figures = f"{ms:10.2f}{ms / first:8.1f}{few.cpu:11.2f}{all_.cpu:11.2f}{rate:8.0f}{all_.mb:6.0f}"
-        print(f"{name:16}{figures}", flush=True)
+        print(f"{name:24}{figures}", flush=True)
+
+
+def growth_part(base_url: str, rows: int, times: int, sizes: list[int]) -> None:
+    """Prints what a new row costs, by the number of finished ones."""
+    print(f"{rows:,} new rows in a batch with finished ones")
+    print(f"{'finished':>12}{'ms a row':>10}{'ratio':>8}{f's for {FEW}':>11}{'s for all':>11}{'MB':>6}")
+    first = 0.0
+    for size in (0, *sizes):
+        with finished(size, base_url) as folder:
+            done = size
+
+            def measure(count: int, folder: Path = folder) -> Cost:
+                nonlocal done
+                done += count
+                write_rows(folder, done)
+                return run(folder, base_url, done)
+
+            ms, few, all_ = slope(measure, rows, times)
+        first = first or ms
+        figures = f"{ms:10.2f}{ms / first:8.2f}{few.cpu:11.2f}{all_.cpu:11.2f}{all_.mb:6.0f}"
+        print(f"{size:12,}{figures}", flush=True)
+
+
+def rerun_part(base_url: str, times: int, sizes: list[int]) -> None:
+    """Prints what a run costs that finds everything done."""
+    print("the run of a batch in which everything is done")
+    print(f"{'rows':>12}{'seconds':>10}{'CPU s':>8}{'MB':>6}")
+    for size in sizes:
+        with finished(size, base_url) as folder:
+            costs = [run(folder, base_url, size) for _ in range(times)]
+        best = min(costs, key=lambda cost: cost.seconds)
+        mb = max(cost.mb for cost in costs)
+        print(f"{size:12,}{best.seconds:10.2f}{best.cpu:8.2f}{mb:6.0f}", flush=True)
+
+
+def resume_part(base_url: str, times: int, sizes: list[int]) -> None:
+    """Prints how long a run needs until it buys again, when most of its batch is done."""
+    print(f"the run of a batch in which {RESUMED:,} rows are left")
+    print(f"{'rows':>12}{'s to the first POST':>22}{'CPU s':>8}{'MB':>6}")
+    for size in sizes:
+        with finished(size - RESUMED, base_url) as folder:
+            figures = []
+            for step in range(times):
+                write_rows(folder, size + step * RESUMED)
+                sink.count(base_url)  # from here on
+                began = time.time()
+                cost = run(folder, base_url, size + step * RESUMED)
+                figures.append((sink.count(base_url)["first"] - began, cost.cpu, cost.mb))
+        seconds, cpu, mb = min(figures)
+        print(f"{size:12,}{seconds:22.2f}{cpu:8.2f}{mb:6.0f}", flush=True)
+
+
+def loop_part(base_url: str, rows: int, times: int) -> None:
+    """Prints for how long a run's event loop was blocked."""
+    print(f"the event loop of a run of {rows:,} rows; on a busy machine it also waits for a core")
+    print(f"{'blocked, ms: longest':>20}{'99.9 %':>8}{'99 %':>8}  {'GC, CPU ms':>10}  the longest callback")
+    for _ in range(times):
+        with project(rows) as folder:
+            run(folder, base_url, rows, sys.executable, str(HERE / "watched_loop.py"))
+            seen = json.loads((folder / "loop.json").read_text())
+        late, (seconds, cpu, name) = seen["late"], seen["callback"]
+        longest, thousandth, hundredth = (
+            1000 * late[min(int(len(late) * n), len(late) - 1)] for n in (1, 0.999, 0.99)
+        )
+        figures = f"{longest:20.1f}{thousandth:8.1f}{hundredth:8.1f}  {1000 * seen['collection']:10.1f}"
+        print(f"{figures}  {seconds * 1000:.1f} ms, of CPU {cpu * 1000:.1f}: {name}", flush=True)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--only", choices=("run", "growth", "rerun", "resume", "loop"))
     parser.add_argument("--rows", type=int, default=2_000)
-    parser.add_argument("--times", type=int, default=3)
-    arguments = parser.parse_args()
+    parser.add_argument("--times", type=int, default=3, help="tries; the cheapest counts")
+    parser.add_argument("--long", action="store_true", help="with 1,000,000 finished rows too")
+    chosen = parser.parse_args()
+    rows, times = chosen.rows, chosen.times
+    sizes = [10_000, 100_000, *([1_000_000] if chosen.long else [])]
     with sink.running() as base_url:
-        rows_cost(base_url, arguments.rows, arguments.times)
+        parts: dict[str, Callable[[], None]] = {
+            "run": lambda: run_part(base_url, rows, times),
+            "growth": lambda: growth_part(base_url, rows, times, sizes),
+            "rerun": lambda: rerun_part(base_url, times, sizes),
+            "resume": lambda: resume_part(base_url, times, sizes),
+            "loop": lambda: loop_part(base_url, rows, times),
+        }
+        for part in [chosen.only] if chosen.only else parts:
+            parts[part]()
 
 
 if __name__ == "__main__":
