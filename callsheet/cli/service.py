@@ -58,6 +58,7 @@ async def _ask(
 
 
 def _client_of_environment() -> Client:
+    from callsheet.config.checks import WrongValue, service_address
     from callsheet.service.client import Client
     from callsheet.session import api_key
 
@@ -67,4 +68,9 @@ def _client_of_environment() -> Client:
             "which service? The environment variable CALLSHEET_BASE_URL is not set",
             hint="Set it, or name a config.",
         )
+    try:
+        base_url = service_address(base_url)
+    except ValueError as error:
+        hint = error.hint if isinstance(error, WrongValue) else ""
+        raise ConfigError(f"CALLSHEET_BASE_URL {error}", hint=hint) from None
     return Client(base_url, api_key("CALLSHEET_API_KEY"))

@@ -77,12 +77,18 @@ def _http_address(value: str) -> str:
     return value.rstrip("/")
 
 
-def _service_address(value: str) -> str:
-    """An address to which `/v2/...` can be added."""
+def service_address(value: str) -> str:
+    """Checks that an address is one to which `/v2/...` can be added; returns it without a slash at its end.
+
+    Raises:
+        ValueError: it is not. The message does not repeat it, because it may have a password.
+    """
+    value = _http_address(value)
     if httpx.URL(value).userinfo:
         raise WrongValue(
             "must not contain a user name or a password",
-            hint="The API key is in the environment variable that service.api_key_env names.",
+            hint="The API key is in the environment variable CALLSHEET_API_KEY, or in the one that "
+            "service.api_key_env names.",
         )
     if "?" in value or "#" in value:
         raise WrongValue(
@@ -166,7 +172,7 @@ Dollars = Annotated[Decimal, BeforeValidator(_not_a_float), Field(ge=0, max_digi
 BatchName = Annotated[str, AfterValidator(_batch_name)]
 HttpAddress = Annotated[str, AfterValidator(_http_address)]
 Template = Annotated[Text, AfterValidator(_template)]
-ServiceAddress = Annotated[HttpAddress, AfterValidator(_service_address)]
+ServiceAddress = Annotated[str, AfterValidator(service_address)]
 TextEncoding = Annotated[str, AfterValidator(_text_encoding)]
 StorageKey = Annotated[Text, AfterValidator(_storage_key)]
 ReportUrl = Annotated[Text, AfterValidator(_report_url)]

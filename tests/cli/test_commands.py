@@ -183,6 +183,26 @@ def test_models_and_balance_need_no_config(project: Make) -> None:
     refused(callsheet("models", "--set", "service.api_key_env=OTHER"), "--set", "config")
 
 
+@pytest.mark.parametrize("command", ["models", "balance"])
+@pytest.mark.parametrize(
+    ("address", "reason", "hint"),
+    [
+        ("http://127.0.0.1:9/v2", "must not end in /v2", "Leave it out"),
+        ("http://me:hunter2@127.0.0.1:9", "must not contain a user name or a password", "CALLSHEET_API_KEY"),
+        ("http://127.0.0.1:9?key=hunter2", "must not contain a query", "https://api.example.com"),
+        ("127.0.0.1:9", "must begin with http:// or https://", ""),
+        ("http://127.0.0.1:99999", "is not a valid address", ""),
+    ],
+)
+def test_an_address_from_the_environment_is_checked_as_one_in_a_config(
+    command: str, address: str, reason: str, hint: str
+) -> None:
+    done = callsheet(command, CALLSHEET_BASE_URL=address, CALLSHEET_API_KEY="sk_x")
+    refused(done, f"CALLSHEET_BASE_URL {reason}", hint)
+    assert "hunter2" not in done.stderr
+    assert done.stdout == ""
+
+
 @pytest.mark.soak
 def test_a_key_that_is_no_block_s_is_all_that_is_said(project: Make) -> None:
     """Without a Prefect server, which then is started, and has nothing to say on this terminal."""
