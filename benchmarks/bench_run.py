@@ -20,72 +20,83 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Callable
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 from benchmarks import sink
 from benchmarks.measuring import HERE, Cost, finished, measured, project, run, write_rows
 
+T = TypeVar("T")
 FEW = 10  # rows of the run that is subtracted
 RESUMED = 1_000  # rows that a resumed batch still has to buy
 
 
-def slope(measure: Callable[[int], Cost], rows: int, times: int) -> tuple[float, Cost, Cost]:
-    """CPU milliseconds of one row more, and the costs of few rows and of all; the cheapest of some tries."""
-    few, all_ = (min((measure(n) for _ in range(times)), key=lambda cost: cost.cpu) for n in (FEW, rows))
-    return (all_.cpu - few.cpu) * 1000 / (rows - FEW), few, all_
+def slopes(
+    measures: Mapping[T, Callable[[int], Cost]], rows: int, times: int
+) -> Iterator[tuple[T, float, Cost, Cost]]:
+    """For each: its name, CPU milliseconds of one row more, and the costs of few rows and of all.
+
+    They take turns, so that what else the machine does is the same for each. The cheapest tries count.
+    """
+    costs: dict[tuple[T, int], list[Cost]] = defaultdict(list)
+    for _ in range(times):
+        for name, measure in measures.items():
+            for count in (FEW, rows):
+                costs[name, count].append(measure(count))
+    for name in measures:
+        few, all_ = (min(costs[name, count], key=lambda cost: cost.cpu) for count in (FEW, rows))
+        yield name, (all_.cpu - few.cpu) * 1000 / (rows - FEW), few, all_
 
 
 def run_part(base_url: str, rows: int, times: int) -> None:
     """Prints what a row costs in each way to buy it."""
 
-    def script(name: str) -> Callable[[int], Cost]:
-        def measure(count: int) -> Cost:
-            with project(count) as folder:
-                return measured(
-                    [sys.executable, str(HERE / name), base_url, "rows.csv", "files"], folder, base_url
-                )
-
-        return measure
+    def script(name: str, count: int) -> Cost:
+        with project(count) as folder:
+            command = [sys.executable, str(HERE / name), base_url, "rows.csv", "files"]
+            return measured(command, folder, base_url)
 
     def callsheet(count: int) -> Cost:
         with project(count) as folder:
             return run(folder, base_url, count)
 
+    measures = {
+        "bare loop": partial(script, "bare_loop.py"),
+        "callsheet run": callsheet,
+        "requests and threads": partial(script, "naive_script.py"),
+    }
     print(f"{rows:,} images of {sink.SIZE // 1000} kB")
     print(f"{'':24}{'ms a row':>10}{'ratio':>8}{f's for {FEW}':>11}{'s for all':>11}{'rows/s':>8}{'MB':>6}")
     first = 0.0
-    for name, measure in (
-        ("bare loop", script("bare_loop.py")),
-        ("callsheet run", callsheet),
-        ("requests and threads", script("naive_script.py")),
-    ):
-        ms, few, all_ = slope(measure, rows, times)
+    for name, ms, few, all_ in slopes(measures, rows, times):
         first = first or ms
         rate = (rows - FEW) / (all_.seconds - few.seconds)
         figures = f"{ms:10.2f}{ms / first:8.1f}{few.cpu:11.2f}{all_.cpu:11.2f}{rate:8.0f}{all_.mb:6.0f}"
-        print(f"{name:24}{figures}", flush=True)
+        print(f"{name:24}{figures}")
 
 
 def growth_part(base_url: str, rows: int, times: int, sizes: list[int]) -> None:
     """Prints what a new row costs, by the number of finished ones."""
-    print(f"{rows:,} new rows in a batch with finished ones")
-    print(f"{'finished':>12}{'ms a row':>10}{'ratio':>8}{f's for {FEW}':>11}{'s for all':>11}{'MB':>6}")
-    first = 0.0
-    for size in (0, *sizes):
-        with finished(size, base_url) as folder:
-            done = size
 
-            def measure(count: int, folder: Path = folder) -> Cost:
-                nonlocal done
-                done += count
-                write_rows(folder, done)
-                return run(folder, base_url, done)
+    def more(folder: Path, done: list[int], count: int) -> Cost:
+        done[0] += count
+        write_rows(folder, done[0])
+        return run(folder, base_url, done[0])
 
-            ms, few, all_ = slope(measure, rows, times)
-        first = first or ms
-        figures = f"{ms:10.2f}{ms / first:8.2f}{few.cpu:11.2f}{all_.cpu:11.2f}{all_.mb:6.0f}"
-        print(f"{size:12,}{figures}", flush=True)
+    with ExitStack() as stack:
+        folders = {size: stack.enter_context(finished(size, base_url)) for size in (0, *sizes)}
+        measures = {size: partial(more, folder, [size]) for size, folder in folders.items()}
+        print(f"{rows:,} new rows in a batch with finished ones")
+        print(f"{'finished':>12}{'ms a row':>10}{'ratio':>8}{f's for {FEW}':>11}{'s for all':>11}{'MB':>6}")
+        first = 0.0
+        for size, ms, few, all_ in slopes(measures, rows, times):
+            first = first or ms
+            figures = f"{ms:10.2f}{ms / first:8.2f}{few.cpu:11.2f}{all_.cpu:11.2f}{all_.mb:6.0f}"
+            print(f"{size:12,}{figures}")
 
 
 def rerun_part(base_url: str, times: int, sizes: list[int]) -> None:
