@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 from callsheet.config.load import load
-from callsheet.ledger.claims import request_key
 from callsheet.pricing.planning import last_plan
 from callsheet.records import Job
 
@@ -31,7 +30,7 @@ def own(job: Job) -> dict[str, str]:
         "job_key": job.key,
         "row_id": job.row_id,
         "prompt": job.request["prompt"],
-        "request_key": request_key(job),
+        "request_key": job.request_key,
         "generation_id": f"earlier-{job.row_id}",
         "name": name,
         "folded_name": name,

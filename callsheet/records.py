@@ -133,6 +133,8 @@ class Job:
         inlined: the place of each inlined image, by the sha256 of its bytes (hex): a path or an `s3://` URL.
         carried: the batch file's other columns, for the manifest.
         price: None where the catalogue has no price and the config allows that.
+        request_key: a hash of request and sample, 64 hex digits: equal for jobs of several batches that buy
+            the same.
         inlined_bytes: by how many bytes the request grows when its images are inlined.
     """
 
@@ -143,6 +145,7 @@ class Job:
     model: str
     request: Mapping[str, Any]
     price: Price | None
+    request_key: str
     inlined: Mapping[str, str] = field(default_factory=dict)
     carried: Mapping[str, Any] = field(default_factory=dict)
     inlined_bytes: int = 0

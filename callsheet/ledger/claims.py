@@ -6,7 +6,6 @@ time, so what is read here stays true until it is written.
 
 from __future__ import annotations
 
-import hashlib
 from collections import defaultdict, deque
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,16 +19,11 @@ import sqlalchemy as sa
 from callsheet.ledger import leases, queries
 from callsheet.ledger.policy import Policy, to_buy
 from callsheet.ledger.tables import attempts
-from callsheet.records import Attempt, Job, State, Totals, canonical
+from callsheet.records import Attempt, Job, State, Totals
 
 _THE_ATTEMPT = attempts.update().where(
     attempts.c.job_key == sa.bindparam("the_job"), attempts.c.attempt == sa.bindparam("the_attempt")
 )
-
-
-def request_key(job: Job) -> str:
-    """The key that is equal for jobs of several batches that buy the same: 64 hex digits."""
-    return hashlib.sha256(canonical([job.request, job.sample]).encode()).hexdigest()
 
 
 class Wall(StrEnum):
@@ -80,7 +74,7 @@ def reserve(
         last = newest.get(job.key)
         if last is not None and (not last.to_buy or last.reserved):
             continue
-        if stored and (source := stored.get(request_key(job))):
+        if stored and (source := stored.get(job.request_key)):
             _reuse(connection, _enter(connection, batch, run_id, job, last), source.popleft())
         elif (wall := remaining.take(job.quoted)) is None:
             reserved.append((job, _enter(connection, batch, run_id, job, last)))
@@ -135,7 +129,7 @@ def _newest(connection: sa.Connection, jobs: Sequence[Job], policy: Policy) -> d
 
 def _stored(connection: sa.Connection, batch: str, jobs: Sequence[Job]) -> dict[str, deque[Any]]:
     """By request key, what other batches have stored for the jobs' requests, the oldest first."""
-    wanted = attempts.c.request_key.in_([request_key(job) for job in jobs])
+    wanted = attempts.c.request_key.in_([job.request_key for job in jobs])
     stored: dict[str, deque[Any]] = defaultdict(deque)
     for row in queries.reusable(connection, batch, wanted):
         stored[row.request_key].append(row)
@@ -183,7 +177,7 @@ def _row(job: Job) -> dict[str, Any]:
         "model": job.model,
         "prompt": job.request["prompt"],
         "carried": dict(job.carried),
-        "request_key": request_key(job),
+        "request_key": job.request_key,
         "quoted": job.quoted,
         "currency": job.price.currency if job.price else "USD",
         "billable_unit": job.price.billable_unit if job.price else None,

@@ -374,6 +374,12 @@ def _per_sample(rows: pl.DataFrame) -> pl.DataFrame:
     )
 
 
+def request_key() -> pl.Expr:
+    """The column `request_key` of jobs: the sha256 of [request, sample] as canonical JSON, in hex."""
+    pair = pl.concat_str(pl.lit("["), "request", pl.lit(","), "sample", pl.lit("]"))
+    return sha256(pair).alias("request_key")
+
+
 def _keyed(jobs: pl.DataFrame, batch: str) -> pl.DataFrame:
     """A table of jobs with `key`, each job's content address, before the other columns.
 

@@ -28,7 +28,7 @@ from callsheet.config.settings import Settings
 from callsheet.errors import InputError, StorageError
 from callsheet.files import PartialFile
 from callsheet.pricing.config_values import check_config_values
-from callsheet.pricing.jobs import JobMaker
+from callsheet.pricing.jobs import JobMaker, request_key
 from callsheet.records import Catalogue, Job, Model, ModelType, Price, canonical
 from callsheet.rows import rejects
 
@@ -84,7 +84,7 @@ class Plan:
             rows = self.scan().select(_JOB_COLUMNS).slice(start, _SLICE).collect()
             if of_type:
                 rows = rows.filter(pl.col("type") == of_type.value)
-            yield from map(_job, rows.iter_rows(named=True))
+            yield from map(_job, rows.with_columns(request_key()).iter_rows(named=True))
 
     def scan(self) -> pl.LazyFrame:
         """The rows of `plan.parquet`, read when they are asked for."""
@@ -240,6 +240,7 @@ def _job(row: dict[str, Any]) -> Job:
         model=row["model"],
         request=json.loads(row["request"]),
         price=price,
+        request_key=row["request_key"],
         inlined={image["sha256"]: image["source"] for image in row["inlined"]},
         carried=row["carried"] or {},
         inlined_bytes=row["inlined_bytes"],

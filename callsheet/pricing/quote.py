@@ -20,7 +20,7 @@ from callsheet.batches.read import read_batch
 from callsheet.config.settings import Budget, Settings
 from callsheet.errors import ApprovalNeeded, BalanceTooLow, BudgetReached, InputError, Stop
 from callsheet.ledger import leases, queries
-from callsheet.ledger.claims import outlook, request_key
+from callsheet.ledger.claims import outlook
 from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.policy import Policy
 from callsheet.pricing.breakdown import by_price, count_fitting, most_expensive
@@ -370,7 +370,7 @@ async def _reused(plan: Plan, ledger: Ledger, not_to_buy: Set[str]) -> list[str]
 
     def keys() -> Iterator[str]:
         for job in plan.jobs_in_order():
-            if job.key not in not_to_buy and stored[key := request_key(job)]:
+            if job.key not in not_to_buy and stored[key := job.request_key]:
                 stored[key] -= 1
                 yield job.key
 

@@ -34,6 +34,7 @@ def job(name: str, model_type: ModelType = ModelType.IMAGE, price: str = "0.0400
         model="m",
         request={"model": "m", "prompt": f"a {name}"},
         price=Price("image", Decimal(price), 1, "USD"),
+        request_key=hashlib.sha256(f"request {name}".encode()).hexdigest(),
     )
 
 
@@ -138,16 +139,17 @@ async def store(ledger: Ledger, *jobs: Job) -> None:
 
 def test_another_batchs_files_stand_for_the_same_request_once_a_batch_and_only_if_asked_for(url: str) -> None:
     async def scenario() -> None:
-        first, second, third = (replace(job(f"mine {n}"), request=job("one").request) for n in range(3))
+        same = job("one").request_key
+        first, second, third = (replace(job(f"mine {n}"), request_key=same) for n in range(3))
         async with buyer(url, "theirs") as theirs:
-            await store(theirs, job("one"), replace(job("two"), request=job("one").request))
+            await store(theirs, job("one"), replace(job("two"), request_key=same))
         async with buyer(url, "mine") as mine:
             result = await mine.reserve(
-                [first, second, third, replace(job("sample 2"), request=first.request, sample=2)],
+                [first, second, third, job("another")],
                 Policy(reuse=True),
                 limit=Decimal("0.08"),
             )
-            assert [one.row_id for one, _ in result.reserved] == ["mine 2", "sample 2"]
+            assert [one.row_id for one, _ in result.reserved] == ["mine 2", "another"]
             assert result.left == []
             assert await state_of(mine, first) is State.STORED
             rows = {row["row_id"]: row for row in await mine.read(all_of(queries.manifest))}
@@ -159,7 +161,7 @@ def test_another_batchs_files_stand_for_the_same_request_once_a_batch_and_only_i
             assert (await mine.read(queries.totals)).exposure == Decimal("0.08"), "what is reused is free"
             assert await mine.read(all_of(queries.costs)) == [], "nothing was submitted"
         async with buyer(url, "unasked") as unasked:
-            [_], _ = await reserve(unasked, replace(job("x"), request=first.request))
+            [_], _ = await reserve(unasked, replace(job("x"), request_key=same))
 
     asyncio.run(scenario())
 

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from callsheet.batches.read import read_batch
 from callsheet.pricing import references
 from callsheet.pricing.plan import make_plan
-from callsheet.records import ModelType
+from callsheet.records import ModelType, canonical
 from tests.pricing.plans import CATALOGUE, MIXED, NOW, PNG, Maker, jobs
 from tests.servers.s3_gate import s3_gate
 
@@ -116,7 +116,17 @@ def test_a_request_has_any_prompt_unchanged(tmp_path_factory, prompt):
     pl.DataFrame({"prompt": [prompt]}).write_parquet(folder / "shots.parquet")
     settings = Maker(folder).settings(folder / "shots.parquet")
     planned = make_plan(read_batch(settings), CATALOGUE, settings, folder / "plan.parquet", now=NOW)
-    assert [each.request["prompt"] for each in jobs(planned)] == [prompt]
+    [only] = jobs(planned)
+    assert only.request["prompt"] == prompt
+    pair = canonical([only.request, only.sample])
+    assert only.request_key == hashlib.sha256(pair.encode()).hexdigest()
+
+
+def test_jobs_of_several_batches_that_buy_the_same_have_one_request_key(plan):
+    one, two = jobs(plan("id,prompt,samples\na,x,2\n"))
+    other, again = jobs(plan("id,prompt\nb,x\nc,x\n", batch="other"))
+    assert one.request_key == other.request_key == again.request_key != two.request_key
+    assert one.key != other.key != again.key
 
 
 def test_reordering_changes_no_key_and_a_new_prompt_changes_one(plan):

@@ -136,7 +136,8 @@ def job(path: Path, content: bytes, **more: Any) -> Job:
     image = examine(str(path))
     added = image.added_bytes if isinstance(image, RequestImage) else 0
     inlined = {sha256: str(path)}
-    return Job("k", "shot-7", 1, ModelType.VIDEO, "m", request, None, inlined, inlined_bytes=added, **more)
+    more |= {"inlined": inlined, "inlined_bytes": added}
+    return Job("k", "shot-7", 1, ModelType.VIDEO, "m", request, None, "r", **more)
 
 
 def test_the_body_has_the_bytes_that_were_priced(tmp_path):
@@ -352,4 +353,4 @@ def job_of_s3(source: str, content: bytes) -> Job:
         "images": [{"role": "reference_image", "url": f"sha256:{sha256}"}],
     }
     added = len(url("image/png", content))
-    return Job("k", "r", 1, ModelType.IMAGE, "m", request, None, {sha256: source}, inlined_bytes=added)
+    return Job("k", "r", 1, ModelType.IMAGE, "m", request, None, "r", {sha256: source}, inlined_bytes=added)
