@@ -1,14 +1,17 @@
 """Group commit: writes that arrive during a commit share the next one, so durability costs little.
 
-It knows no table. An operation is a function of a connection; each runs in a savepoint, so that one that is
-refused leaves the others of its commit alone.
+It knows no table. A change is a function that writes many items at once, all or none: those of one commit are
+given to it together. Where it refuses, each item is tried alone, so that one that is refused leaves the
+others alone.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import sqlalchemy as sa
@@ -17,36 +20,64 @@ from callsheet import failpoints
 from callsheet.errors import CallsheetError, LedgerError
 from callsheet.ledger.databases import explained
 
+A = TypeVar("A")
 T = TypeVar("T")
 Operation = Callable[[sa.Connection], T]
+Change = Callable[[sa.Connection, str, Sequence[A]], Sequence[T]]
+"""Writes items for a run, given its id, all or none; returns a result for each."""
+
+
+@dataclass(slots=True)
+class _Group:
+    """Items of one change that wait for the next commit."""
+
+    name: str
+    change: Change[Any, Any]
+    items: list[Any] = field(default_factory=list)
+    futures: list[asyncio.Future[Any]] = field(default_factory=list)
 
 
 class GroupCommit:
-    """Writes to one database, many operations to a commit."""
+    """Writes to one database for one run, many items to a commit.
 
-    def __init__(self, engine: sa.Engine) -> None:
+    Args:
+        engine: the database.
+        run_id: the run.
+        threads: where the commits are made, one at a time.
+    """
+
+    def __init__(self, engine: sa.Engine, run_id: str, threads: ThreadPoolExecutor) -> None:
         self._engine = engine
-        self._waiting: list[tuple[str, Operation[Any], asyncio.Future[Any]]] = []
+        self._run_id = run_id
+        self._threads = threads
+        self._waiting: dict[tuple[str, Any], _Group] = {}
         self._committer: asyncio.Task[None] | None = None
 
-    async def write(self, name: str, operation: Operation[T]) -> T:
-        """Runs an operation in the next commit; returns its result when the commit is durable.
+    async def write(self, name: str, change: Change[A, T], item: A) -> T:
+        """Writes an item in the next commit; returns its result when the commit is durable.
 
         Args:
-            name: what the operation is called at the failpoints.
-            operation: the writes, on the connection of the commit's transaction.
+            name: what the change is called at the failpoints.
+            change: writes this item, and others that come at the same time.
+            item: what it writes.
 
         Raises:
-            LedgerError: its values cannot be stored.
+            LedgerError: the item's values cannot be stored.
             LedgerUnavailable: the database failed, and with it all of the commit.
-            CallsheetError: the operation refused.
+            CallsheetError: the change refused the item.
         """
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-        self._waiting.append((name, operation, future))
+        group = self._waiting.setdefault((name, change), _Group(name, change))
+        group.items.append(item)
+        group.futures.append(future)
         if self._committer is None:
             self._committer = asyncio.create_task(self._commit_all())
         # Cancelling one caller must not cancel the commit of the others.
         return await asyncio.shield(future)
+
+    async def write_one(self, name: str, operation: Operation[T]) -> T:
+        """Runs an operation that has no items in the next commit; raises as `write` does."""
+        return await self.write(name, lambda connection, _run_id, _items: [operation(connection)], None)
 
     async def drain(self) -> None:
         """Waits until nothing is left to write."""
@@ -54,16 +85,19 @@ class GroupCommit:
             await asyncio.wait([self._committer])
 
     async def _commit_all(self) -> None:
+        loop = asyncio.get_running_loop()
         try:
             while self._waiting:
-                group, self._waiting = self._waiting, []
-                operations = [(name, operation) for name, operation, _ in group]
-                results: Sequence[Any]
+                groups = list(self._waiting.values())
+                self._waiting = {}
+                results: list[Any]
                 try:
-                    results = await asyncio.to_thread(explained, lambda ops=operations: self._commit(ops))
+                    commit = lambda groups=groups: self._commit(groups)  # noqa: E731 - of this turn
+                    results = await loop.run_in_executor(self._threads, explained, commit)
                 except Exception as error:  # noqa: BLE001 - each caller gets it; otherwise they wait for ever
-                    results = [error] * len(group)
-                for (*_, future), result in zip(group, results, strict=True):
+                    results = [error] * sum(len(group.items) for group in groups)
+                futures = (future for group in groups for future in group.futures)
+                for future, result in zip(futures, results, strict=True):
                     if isinstance(result, Exception):
                         future.set_exception(result)
                     else:
@@ -71,26 +105,46 @@ class GroupCommit:
         finally:
             self._committer = None
 
-    def _commit(self, operations: Sequence[tuple[str, Operation[Any]]]) -> list[Any]:
-        """Runs the operations in one transaction; the result of each, or the error that it ended with."""
+    def _commit(self, groups: Sequence[_Group]) -> list[Any]:
+        """Writes the groups in one transaction; the result of each item, or the error that it ended with."""
+        try:
+            results = self._together(groups)
+        except CallsheetError:  # of one of them
+            results = self._one_by_one(groups)
+        _passed("after", groups)
+        return results
+
+    def _together(self, groups: Sequence[_Group]) -> list[Any]:
+        with self._engine.begin() as connection, explain_values():
+            results: list[Any] = []
+            for group in groups:
+                results += group.change(connection, self._run_id, group.items)
+            _passed("before", groups)
+        return results
+
+    def _one_by_one(self, groups: Sequence[_Group]) -> list[Any]:
         results: list[Any] = []
         with self._engine.begin() as connection:
-            for _, operation in operations:
-                try:
-                    with connection.begin_nested(), explain_values():
-                        results.append(operation(connection))
-                except CallsheetError as error:
-                    results.append(error)
-            for name, _ in operations:
-                failpoints.passed(f"before ledger.{name}")
-        for name, _ in operations:
-            failpoints.passed(f"after ledger.{name}")
+            for group in groups:
+                for item in group.items:
+                    try:
+                        with connection.begin_nested(), explain_values():
+                            results += group.change(connection, self._run_id, [item])
+                    except CallsheetError as error:
+                        results.append(error)
+            _passed("before", groups)
         return results
+
+
+def _passed(when: str, groups: Sequence[_Group]) -> None:
+    for group in groups:
+        for _ in group.items:
+            failpoints.passed(f"{when} ledger.{group.name}")
 
 
 @contextmanager
 def explain_values() -> Iterator[None]:
-    """For one operation in a savepoint: an error that its values caused, and not the database, in words.
+    """For changes in a transaction or a savepoint: an error that their values caused, in words.
 
     Raises:
         LedgerError: the values cannot be stored.

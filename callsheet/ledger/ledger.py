@@ -11,6 +11,7 @@ import asyncio
 import logging
 import uuid
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -60,7 +61,8 @@ class Ledger:
         note: Callable[[str], None] = _log,
     ) -> None:
         self._engine = engine
-        self._commits = GroupCommit(engine)
+        self._threads = ThreadPoolExecutor(2, "ledger")  # nobody else makes a commit wait
+        self._commits = GroupCommit(engine, run_id, self._threads)
         self._folder = journal
         self._journal = Journal(journal, run_id) if journal else None
         self._note = note
@@ -98,7 +100,7 @@ class Ledger:
         """
         lease_until = _lease_from_now()
         journals = await asyncio.to_thread(self._read_journals)
-        recovered, notes = await self._commits.write(
+        recovered, notes = await self._commits.write_one(
             "begin_run",
             lambda connection: takeover.begin_run(connection, self.run_id, self.batch, balance, journals),
         )
@@ -124,7 +126,9 @@ class Ledger:
             OtherService: it is bound to another service; nothing may be bought, polled or fetched at this
                 one.
         """
-        await self._commits.write("bind", lambda connection: services.bind(connection, self.batch, service))
+        await self._commits.write_one(
+            "bind", lambda connection: services.bind(connection, self.batch, service)
+        )
 
     async def check_service(self, service: str) -> None:
         """Checks, without a write, that the batch is not bound to another service than the one at this URL.
@@ -136,7 +140,7 @@ class Ledger:
 
     async def rebind(self, service: str) -> None:
         """Binds the batch to the service at this URL: a person knows that its service has moved."""
-        await self._commits.write(
+        await self._commits.write_one(
             "rebind", lambda connection: services.rebind(connection, self.batch, service)
         )
 
@@ -147,18 +151,19 @@ class Ledger:
             LedgerError: it had expired, and another run has taken our jobs over: stop at once.
         """
         lease_until = _lease_from_now()
-        await self._commits.write("renew", lambda connection: leases.renew(connection, self.run_id))
+        await self._commits.write_one("renew", lambda connection: leases.renew(connection, self.run_id))
         self._lease_until = lease_until
 
     async def end_run(self) -> None:
         """Ends the run: reserved jobs are free again, accepted ones are left to the next run. Idempotent."""
-        await self._commits.write("end_run", lambda connection: leases.leave(connection, self.run_id))
+        await self._commits.write_one("end_run", lambda connection: leases.leave(connection, self.run_id))
 
     async def close(self) -> None:
         """Waits for the writes that are under way, and closes the database."""
         await self._commits.drain()
         leases.forget(self.run_id)
         await asyncio.to_thread(self._engine.dispose)
+        self._threads.shutdown(wait=False)
 
     # ---- buying
 
@@ -183,7 +188,7 @@ class Ledger:
                 for the day on which it is sent; until then it counts for today.
             skip: pass over a job that does not fit, for later ones that do.
         """
-        return await self._commits.write(
+        return await self._commits.write_one(
             "reserve",
             lambda connection: claims.reserve(
                 connection, self.batch, self.run_id, jobs, policy, limit=limit, per_day=per_day, skip=skip
@@ -192,15 +197,11 @@ class Ledger:
 
     async def intend(self, attempt: Attempt) -> None:
         """The POST is about to leave."""
-        await self._commits.write(
-            State.SUBMITTING, lambda connection: transitions.intend(connection, self.run_id, attempt)
-        )
+        await self._commits.write(State.SUBMITTING, transitions.intend, attempt)
 
     async def release(self, attempt: Attempt) -> None:
         """The service took nothing: the job is planned again, and still ours."""
-        await self._commits.write(
-            State.PLANNED, lambda connection: transitions.release(connection, self.run_id, attempt)
-        )
+        await self._commits.write(State.PLANNED, transitions.release, attempt)
 
     async def pending(self, attempt: Attempt, generation_id: str) -> None:
         """A video was accepted. Tries again where the database fails, as `generated` does."""
@@ -208,16 +209,11 @@ class Ledger:
 
     async def failed(self, attempt: Attempt, code: str, message: str) -> None:
         """The service refused the job or gave it up; it costs nothing."""
-        await self._commits.write(
-            State.FAILED,
-            lambda connection: transitions.failed(connection, self.run_id, attempt, code, message),
-        )
+        await self._commits.write(State.FAILED, transitions.failed, (attempt, code, message))
 
     async def doubt(self, attempt: Attempt, message: str) -> None:
         """No answer says whether the job was accepted."""
-        await self._commits.write(
-            State.IN_DOUBT, lambda connection: transitions.doubt(connection, self.run_id, attempt, message)
-        )
+        await self._commits.write(State.IN_DOUBT, transitions.doubt, (attempt, message))
 
     async def generated(
         self, attempt: Attempt, generation: Generation, names: Sequence[str], storage: str
@@ -257,9 +253,7 @@ class Ledger:
         return files
 
     async def _write_answer(self, state: State, answer: Answer) -> list[File]:
-        return await self._commits.write(
-            state, lambda connection: transitions.answered(connection, self.run_id, answer)
-        )
+        return await self._commits.write(state, transitions.answered, answer)
 
     async def _try_again(self, state: State, answer: Answer, error: LedgerUnavailable) -> list[File]:
         """Writes an answer as soon as the database works again."""
@@ -288,25 +282,19 @@ class Ledger:
 
     async def refreshed(self, file: File, source_url: str, deletes_at: datetime) -> None:
         """The service gave a new URL for a file."""
-        await self._commits.write(
-            "refreshed", lambda connection: transitions.refreshed(connection, file, source_url, deletes_at)
-        )
+        await self._commits.write("refreshed", transitions.refreshed, (file, source_url, deletes_at))
 
     async def renamed(self, file: File, name: str) -> None:
         """The file's name is taken in storage by other bytes; `name` is used instead."""
-        await self._commits.write("renamed", lambda connection: transitions.renamed(connection, file, name))
+        await self._commits.write("renamed", transitions.renamed, (file, name))
 
     async def stored(self, file: File, copy: StoredFile) -> State | None:
         """A file is verified and in storage. Returns the job's end state when this was its last file."""
-        return await self._commits.write(
-            State.STORED, lambda connection: transitions.stored(connection, self.run_id, file, copy)
-        )
+        return await self._commits.write(State.STORED, transitions.stored, (file, copy))
 
     async def lost(self, file: File, message: str) -> State | None:
         """A file can no longer be had. Returns the job's end state when this was its last file."""
-        return await self._commits.write(
-            State.LOST, lambda connection: transitions.lost(connection, self.run_id, file, message)
-        )
+        return await self._commits.write(State.LOST, transitions.lost, (file, message))
 
     async def settle(self, doubts: Sequence[Doubt], *, charged: bool, by: str, why: str | None) -> None:
         """Records a person's decision about doubts, all or none.
@@ -321,7 +309,7 @@ class Ledger:
         Raises:
             LedgerError: one of them is no longer in doubt.
         """
-        await self._commits.write(
+        await self._commits.write_one(
             "settle",
             lambda connection: transitions.settle(connection, doubts, charged=charged, by=by, why=why),
         )
@@ -339,7 +327,7 @@ class Ledger:
             with self._engine.connect() as connection:
                 return query(connection.execution_options(reading=True), self.batch)
 
-        return await asyncio.to_thread(explained, work)
+        return await asyncio.get_running_loop().run_in_executor(self._threads, explained, work)
 
     async def adopted(self) -> tuple[list[Attempt], list[File]]:
         """What this run has taken over: videos to poll, and files to download."""
@@ -361,4 +349,4 @@ class Ledger:
             connection.execute(learned.delete().where(learned.c.service == service))
             connection.execute(learned.insert().values(service=service, limits=limits))
 
-        await self._commits.write("learn", operation)
+        await self._commits.write_one("learn", operation)

@@ -6,6 +6,7 @@ file.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from pathlib import Path
 
 import sqlalchemy as sa
@@ -14,8 +15,9 @@ from callsheet.ledger.tables import media
 from callsheet.records import Attempt
 from callsheet.storage.names import folded
 
-_TAKEN = sa.select(sa.literal(1)).where(
-    media.c.storage == sa.bindparam("the_storage"), media.c.folded_name == sa.bindparam("the_name")
+_TAKEN = sa.select(media.c.folded_name).where(
+    media.c.storage == sa.bindparam("the_storage"),
+    media.c.folded_name.in_(sa.bindparam("the_names", expanding=True)),
 )
 
 
@@ -31,7 +33,24 @@ def other_name(name: str, attempt: Attempt, index: int) -> str:
     return str(path.with_name(f"{path.stem}-{identity}{path.suffix}"))
 
 
-def free_name(connection: sa.Connection, storage: str, name: str, attempt: Attempt, index: int) -> str:
-    """`name`, or the other name of the file where the ledger has a file of that name in `storage`."""
-    taken = connection.scalar(_TAKEN, {"the_storage": storage, "the_name": folded(name)})
-    return other_name(name, attempt, index) if taken else name
+class FreeNames:
+    """Free names for the files that one transaction enters.
+
+    Args:
+        connection: the transaction.
+        wanted: the storage URL and the wanted name of each file.
+    """
+
+    def __init__(self, connection: sa.Connection, wanted: Collection[tuple[str, str]]) -> None:
+        self._taken: dict[str, set[str]] = {}
+        for storage in {storage for storage, _ in wanted}:
+            names = [folded(name) for of, name in wanted if of == storage]
+            taken = connection.scalars(_TAKEN, {"the_storage": storage, "the_names": names})
+            self._taken[storage] = set(taken)
+
+    def take(self, storage: str, name: str, attempt: Attempt, index: int) -> str:
+        """`name`, or the other name of the file where another file of `storage` has that name."""
+        taken = self._taken[storage]
+        free = other_name(name, attempt, index) if folded(name) in taken else name
+        taken.add(folded(free))
+        return free

@@ -1,13 +1,14 @@
 """Every change of a job's state, and which states may precede it (`docs/architecture.md, "States of a job"`).
 
-Each function is part of a ledger transaction, on the connection it is given. A change is refused as a whole
-when the job is in another state or belongs to another run. What the service and the storage did is decided
-elsewhere.
+Each function is part of a ledger transaction, on the connection it is given, and changes many jobs at once,
+all or none (`group_commit.Change`). A change is refused when a job is in another state or belongs to another
+run. What the service and the storage did is decided elsewhere.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
@@ -17,7 +18,7 @@ import sqlalchemy as sa
 from callsheet.errors import LedgerError
 from callsheet.ledger import queries
 from callsheet.ledger.journal import Answer
-from callsheet.ledger.names import free_name
+from callsheet.ledger.names import FreeNames
 from callsheet.ledger.policy import CHARGED, NOT_CHARGED
 from callsheet.ledger.tables import attempts, media, settlements
 from callsheet.records import Attempt, Doubt, File, State, StoredFile
@@ -70,39 +71,62 @@ _FILES = (
     .where(media.c.job_key == sa.bindparam("the_job"), media.c.attempt == sa.bindparam("the_attempt"))
     .order_by(media.c.index)
 )
+_UNFINISHED = sa.and_(media.c.stored_at.is_(None), media.c.lost_at.is_(None))
+_ENDS = (
+    sa.select(
+        media.c.job_key,
+        media.c.attempt,
+        sa.func.count(sa.case((_UNFINISHED, 1))).label("unfinished"),
+        sa.func.count(media.c.lost_at).label("lost"),
+    )
+    .where(media.c.job_key.in_(sa.bindparam("the_jobs", expanding=True)))
+    .group_by(media.c.job_key, media.c.attempt)
+)
 _ANSWERED = sa.select(
     attempts.c.batch, attempts.c.run_id, attempts.c.state, attempts.c.generation_id, attempts.c.error_code
 ).where(_THE_ATTEMPT)
 _RECOVER = attempts.update().where(_THE_ATTEMPT)
 
 
-def intend(connection: sa.Connection, run_id: str, attempt: Attempt) -> None:
-    """The POST is about to leave."""
-    _move(connection, run_id, attempt, State.SUBMITTING, submitted_at=_now())
+def intend(connection: sa.Connection, run_id: str, attempts_: Sequence[Attempt]) -> Sequence[None]:
+    """The POSTs are about to leave."""
+    return _move(connection, run_id, State.SUBMITTING, attempts_, {"submitted_at": _now()})
 
 
-def release(connection: sa.Connection, run_id: str, attempt: Attempt) -> None:
-    """The service took nothing: the job is planned again, and still reserved by the run."""
-    _move(connection, run_id, attempt, State.PLANNED)
+def release(connection: sa.Connection, run_id: str, attempts_: Sequence[Attempt]) -> Sequence[None]:
+    """The service took nothing: the jobs are planned again, and still reserved by the run."""
+    return _move(connection, run_id, State.PLANNED, attempts_)
 
 
-def answered(connection: sa.Connection, run_id: str, answer: Answer) -> list[File]:
-    """The job is accepted: records its id, and when it is finished its cost and its files.
+def answered(connection: sa.Connection, run_id: str, answers: Sequence[Answer]) -> Sequence[list[File]]:
+    """The jobs are accepted: records their ids, and when they are finished their costs and files.
 
     Idempotent: the commit of an earlier try may have succeeded although its connection was lost.
 
+    Args:
+        connection: the transaction.
+        run_id: the run that they belong to.
+        answers: all of accepted videos, or all of finished generations.
+
     Returns:
-        The files of a finished generation, each with a free name in storage.
+        The files of each finished generation, each with a free name in storage.
     """
+    rows = [_of_answer(answer) for answer in answers]
+    state = rows[0]["state"]
+    if _moved(connection, run_id, state, rows) == len(rows):
+        return _new_files(connection, answers)
+    if len(answers) > 1:
+        raise _refused(answers[0].attempt, state)
+    return [_written_before(connection, run_id, state, answers[0])]
+
+
+def _written_before(connection: sa.Connection, run_id: str, state: State, answer: Answer) -> list[File]:
+    """The files of an answer that the ledger has already."""
     attempt = answer.attempt
-    which = _the_attempt(attempt.job_key, attempt.number) | {"the_run": run_id}
-    state, values = _of_answer(answer)
-    if connection.execute(_MOVES[state], which | values).rowcount == 1:
-        return _new_files(connection, answer)
-    row = connection.execute(_ANSWERED, which).one_or_none()
+    row = connection.execute(_ANSWERED, _the_attempt(attempt)).one_or_none()
     if row is None or (row.state, row.generation_id, row.run_id) != (state, answer.generation_id, run_id):
         raise _refused(attempt, state)
-    return _known_files(connection, attempt)
+    return [queries.file_of(row, attempt) for row in connection.execute(_FILES, _the_attempt(attempt))]
 
 
 def recover(connection: sa.Connection, run_id: str, batch: str, answer: Answer) -> bool:
@@ -113,8 +137,7 @@ def recover(connection: sa.Connection, run_id: str, batch: str, answer: Answer) 
     Returns:
         Whether the ledger has the answer now: false where it does not know the attempt.
     """
-    which = _the_attempt(answer.attempt.job_key, answer.attempt.number)
-    row = connection.execute(_ANSWERED, which).one_or_none()
+    row = connection.execute(_ANSWERED, _the_attempt(answer.attempt)).one_or_none()
     if row is None or row.batch != batch:
         return False
     undecided = row.state in (State.SUBMITTING, State.IN_DOUBT) or row.error_code in (CHARGED, NOT_CHARGED)
@@ -123,21 +146,26 @@ def recover(connection: sa.Connection, run_id: str, batch: str, answer: Answer) 
     else:
         open_ = undecided or row.state == State.PENDING
     if open_:
-        _, values = _of_answer(answer)
-        connection.execute(_RECOVER, which | values | {"run_id": run_id})
-        _new_files(connection, answer)
+        connection.execute(_RECOVER, _of_answer(answer) | {"run_id": run_id})
+        _new_files(connection, [answer])
     return True
 
 
-def _of_answer(answer: Answer) -> tuple[State, dict[str, Any]]:
-    """The state that an answer leads to, and the columns that it sets."""
-    # Of a doubt, or of a person's decision about it, that the answer supersedes.
-    ended = {"error_code": None, "error_message": None, "finished_at": None, "cost": None}
-    accepted = ended | {"generation_id": answer.generation_id}
+def _of_answer(answer: Answer) -> dict[str, Any]:
+    """The attempt, and the columns that its answer sets."""
+    row = _the_attempt(answer.attempt) | {
+        "state": State.PENDING,
+        "generation_id": answer.generation_id,
+        # Of a doubt, or of a person's decision about it, that the answer supersedes.
+        "error_code": None,
+        "error_message": None,
+        "finished_at": None,
+        "cost": None,
+    }
     if answer.generation is None:
-        return State.PENDING, accepted | {"state": State.PENDING}
+        return row
     usage = answer.generation.usage
-    return State.GENERATED, accepted | {
+    return row | {
         "state": State.GENERATED,
         "cost": usage.total_cost,
         "billable_unit": usage.billable_unit,
@@ -146,64 +174,107 @@ def _of_answer(answer: Answer) -> tuple[State, dict[str, Any]]:
     }
 
 
-def _new_files(connection: sa.Connection, answer: Answer) -> list[File]:
-    """Enters the files of an answer, each under a free name."""
-    files = []
-    attempt, storage = answer.attempt, answer.storage
-    media_of = answer.generation.media if answer.generation else ()
-    for index, (item, wanted) in enumerate(zip(media_of, answer.names, strict=True)):
-        name = free_name(connection, storage, wanted, attempt, index)
-        row = item.model_dump(exclude={"url"}) | {
-            "job_key": attempt.job_key,
-            "attempt": attempt.number,
-            "index": index,
-            "storage": storage,
-            "name": name,
-            "folded_name": folded(name),
-            "source_url": item.url,
-        }
-        connection.execute(media.insert(), row)
-        files.append(File(attempt, index, name, item))
+def _new_files(connection: sa.Connection, answers: Sequence[Answer]) -> list[list[File]]:
+    """Enters the files of answers, each under a free name."""
+    names = FreeNames(connection, [(answer.storage, name) for answer in answers for name in answer.names])
+    rows, files = [], []
+    for answer in answers:
+        made = answer.generation.media if answer.generation else ()
+        files.append(
+            [
+                File(answer.attempt, index, names.take(answer.storage, wanted, answer.attempt, index), item)
+                for index, (item, wanted) in enumerate(zip(made, answer.names, strict=True))
+            ]
+        )
+        rows += [_of_new_file(file, answer.storage) for file in files[-1]]
+    if rows:
+        connection.execute(media.insert(), rows)
     return files
 
 
-def _known_files(connection: sa.Connection, attempt: Attempt) -> list[File]:
-    rows = connection.execute(_FILES, _the_attempt(attempt.job_key, attempt.number))
-    return [queries.file_of(row, attempt) for row in rows]
+def _of_new_file(file: File, storage: str) -> dict[str, Any]:
+    return file.media.model_dump(exclude={"url"}) | {
+        "job_key": file.attempt.job_key,
+        "attempt": file.attempt.number,
+        "index": file.index,
+        "storage": storage,
+        "name": file.name,
+        "folded_name": folded(file.name),
+        "source_url": file.media.url,
+    }
 
 
-def failed(connection: sa.Connection, run_id: str, attempt: Attempt, code: str, message: str) -> None:
-    """The service refused the job or gave it up; it costs nothing."""
-    error = {"error_code": code, "error_message": message}
-    _move(connection, run_id, attempt, State.FAILED, cost=Decimal(0), finished_at=_now(), **error)
+def failed(
+    connection: sa.Connection, run_id: str, failures: Sequence[tuple[Attempt, str, str]]
+) -> Sequence[None]:
+    """The service refused the jobs or gave them up: each with a code and a message. They cost nothing."""
+    ended = {"cost": Decimal(0), "finished_at": _now()}
+    rows = [
+        _the_attempt(attempt) | ended | {"error_code": code, "error_message": message}
+        for attempt, code, message in failures
+    ]
+    return _move_rows(connection, run_id, State.FAILED, rows, [attempt for attempt, *_ in failures])
 
 
-def doubt(connection: sa.Connection, run_id: str, attempt: Attempt, message: str) -> None:
-    """No answer says whether the job was accepted."""
-    error = {"error_code": "in_doubt", "error_message": message}
-    _move(connection, run_id, attempt, State.IN_DOUBT, finished_at=_now(), **error)
+def doubt(connection: sa.Connection, run_id: str, doubts: Sequence[tuple[Attempt, str]]) -> Sequence[None]:
+    """No answer says whether the jobs were accepted: each with a message."""
+    ended = {"error_code": "in_doubt", "finished_at": _now()}
+    rows = [_the_attempt(attempt) | ended | {"error_message": message} for attempt, message in doubts]
+    return _move_rows(connection, run_id, State.IN_DOUBT, rows, [attempt for attempt, _ in doubts])
 
 
-def refreshed(connection: sa.Connection, file: File, source_url: str, deletes_at: datetime) -> None:
-    """The service gave a new URL for a file."""
-    connection.execute(_FILE, _the_file(file) | {"source_url": source_url, "deletes_at": deletes_at})
+def refreshed(
+    connection: sa.Connection, _run_id: str, files: Sequence[tuple[File, str, datetime]]
+) -> Sequence[None]:
+    """The service gave new URLs for files, each with its `deletes_at`."""
+    rows = [_the_file(file) | {"source_url": url, "deletes_at": until} for file, url, until in files]
+    connection.execute(_FILE, rows)
+    return [None] * len(files)
 
 
-def renamed(connection: sa.Connection, file: File, name: str) -> None:
-    """The file's name is taken in storage by other bytes; `name` is used instead."""
-    connection.execute(_FILE, _the_file(file) | {"name": name, "folded_name": folded(name)})
+def renamed(connection: sa.Connection, _run_id: str, files: Sequence[tuple[File, str]]) -> Sequence[None]:
+    """The files' names are taken in storage by other bytes; these names are used instead."""
+    rows = [_the_file(file) | {"name": name, "folded_name": folded(name)} for file, name in files]
+    connection.execute(_FILE, rows)
+    return [None] * len(files)
 
 
-def stored(connection: sa.Connection, run_id: str, file: File, copy: StoredFile) -> State | None:
-    """A file is verified and in storage. Returns the job's end state when this was its last file."""
-    values = {"url": copy.url, "sha256": copy.sha256, "bytes": copy.bytes, "stored_at": copy.stored_at}
-    return _end_file(connection, run_id, file, values, {})
+def stored(
+    connection: sa.Connection, run_id: str, files: Sequence[tuple[File, StoredFile]]
+) -> Sequence[State | None]:
+    """Files are verified and in storage. Returns the end state of each job whose last file it was."""
+    rows = [_the_file(file) | asdict(copy) for file, copy in files]
+    if connection.execute(_FILE, rows).rowcount != len(rows):
+        raise _refused(files[0][0].attempt, State.STORED)
+    return _end_attempts(connection, run_id, [(file.attempt, {}) for file, _ in files])
 
 
-def lost(connection: sa.Connection, run_id: str, file: File, message: str) -> State | None:
-    """A file can no longer be had. Returns the job's end state when this was its last file."""
-    error = {"error_code": "lost", "error_message": message}
-    return _end_file(connection, run_id, file, {"lost_at": _now()}, error)
+def lost(connection: sa.Connection, run_id: str, files: Sequence[tuple[File, str]]) -> Sequence[State | None]:
+    """Files can no longer be had: each with a reason. Returns as `stored` does."""
+    rows = [_the_file(file) | {"lost_at": _now()} for file, _ in files]
+    if connection.execute(_FILE, rows).rowcount != len(rows):
+        raise _refused(files[0][0].attempt, State.LOST)
+    errors = [(file.attempt, {"error_code": "lost", "error_message": message}) for file, message in files]
+    return _end_attempts(connection, run_id, errors)
+
+
+def _end_attempts(
+    connection: sa.Connection, run_id: str, ended: Sequence[tuple[Attempt, dict[str, Any]]]
+) -> list[State | None]:
+    """Ends the attempts of which every file has ended; an attempt may come once for each of its files."""
+    keys = {attempt.job_key for attempt, _ in ended}
+    ends = {
+        (row.job_key, row.attempt): State.LOST if row.lost else State.STORED
+        for row in connection.execute(_ENDS, {"the_jobs": list(keys)})
+        if not row.unfinished
+    }
+    results = [ends.pop((attempt.job_key, attempt.number), None) for attempt, _ in reversed(ended)][::-1]
+    now = _now()
+    for state in (State.STORED, State.LOST):
+        chosen = [pair for pair, end in zip(ended, results, strict=True) if end is state]
+        rows = [_the_attempt(attempt) | {"finished_at": now} | error for attempt, error in chosen]
+        _move_rows(connection, run_id, state, rows, [attempt for attempt, _ in chosen])
+    return results
 
 
 def settle(
@@ -226,7 +297,8 @@ def settle(
     for doubt in doubts:
         message = f"{doubt.what.rstrip('.')}; settled as {verb} by {by}"
         update = _SETTLE.values(decision | {"error_message": message})
-        if connection.execute(update, _the_attempt(doubt.job_key, doubt.attempt)).rowcount != 1:
+        which = {"the_job": doubt.job_key, "the_attempt": doubt.attempt}
+        if connection.execute(update, which).rowcount != 1:
             raise LedgerError(
                 f"row {doubt.row_id} is no longer in doubt; nothing was settled",
                 hint="List what is in doubt again: somebody else has settled it.",
@@ -235,10 +307,39 @@ def settle(
         connection.execute(settlements.insert(), row)
 
 
-def _move(connection: sa.Connection, run_id: str, attempt: Attempt, to: State, **values: Any) -> None:
-    which = _the_attempt(attempt.job_key, attempt.number) | {"the_run": run_id}
-    if connection.execute(_MOVES[to], which | {"state": to} | values).rowcount != 1:
-        raise _refused(attempt, to)
+def _move(
+    connection: sa.Connection,
+    run_id: str,
+    to: State,
+    attempts_: Sequence[Attempt],
+    values: dict[str, Any] | None = None,
+) -> Sequence[None]:
+    """Moves attempts to a state, and sets the same columns of each."""
+    rows = [_the_attempt(attempt) | (values or {}) for attempt in attempts_]
+    return _move_rows(connection, run_id, to, rows, attempts_)
+
+
+def _move_rows(
+    connection: sa.Connection,
+    run_id: str,
+    to: State,
+    rows: Sequence[dict[str, Any]],
+    attempts_: Sequence[Attempt],
+) -> Sequence[None]:
+    """Moves attempts to a state, and sets the columns of each row.
+
+    Raises:
+        LedgerError: one of them may not move there. Of several it is not known which one.
+    """
+    if rows and _moved(connection, run_id, to, rows) != len(rows):
+        raise _refused(attempts_[0], to)
+    return [None] * len(rows)
+
+
+def _moved(connection: sa.Connection, run_id: str, to: State, rows: Sequence[dict[str, Any]]) -> int:
+    """How many of the attempts could be moved."""
+    moved = connection.execute(_MOVES[to], [row | {"the_run": run_id, "state": to} for row in rows])
+    return moved.rowcount
 
 
 def _refused(attempt: Attempt, to: State) -> LedgerError:
@@ -248,26 +349,12 @@ def _refused(attempt: Attempt, to: State) -> LedgerError:
     )
 
 
-def _end_file(
-    connection: sa.Connection, run_id: str, file: File, values: dict[str, Any], error: dict[str, Any]
-) -> State | None:
-    """Records the end of a file; with the last file of an attempt, the attempt's end too."""
-    connection.execute(_FILE, _the_file(file) | values)
-    attempt = file.attempt
-    rows = connection.execute(_FILES, _the_attempt(attempt.job_key, attempt.number)).all()
-    if any(row.stored_at is None and row.lost_at is None for row in rows):
-        return None
-    state = State.LOST if any(row.lost_at is not None for row in rows) else State.STORED
-    _move(connection, run_id, attempt, state, finished_at=_now(), **error)
-    return state
-
-
-def _the_attempt(job_key: str, number: int) -> dict[str, Any]:
-    return {"the_job": job_key, "the_attempt": number}
+def _the_attempt(attempt: Attempt) -> dict[str, Any]:
+    return {"the_job": attempt.job_key, "the_attempt": attempt.number}
 
 
 def _the_file(file: File) -> dict[str, Any]:
-    return _the_attempt(file.attempt.job_key, file.attempt.number) | {"the_index": file.index}
+    return _the_attempt(file.attempt) | {"the_index": file.index}
 
 
 def _now() -> datetime:

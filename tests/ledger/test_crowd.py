@@ -22,6 +22,7 @@ from callsheet.ledger.policy import Policy
 from callsheet.ledger.tables import Money, attempts
 from callsheet.records import Attempt, State, StoredFile
 from tests.ledger.test_ledger import NOW, buyer, generation, job, reserve
+from tests.waiting import LONGEST
 
 JOBS = [job(f"job-{number}") for number in range(60)]
 LIMIT = Decimal("1.5000")  # 37 of them fit
@@ -43,7 +44,7 @@ async def _buy(url: str, book: Path, chance: random.Random, death: str | None, e
         for start in range(0, len(JOBS), 3):
             reserved, considered = await reserve(ledger, *JOBS[start : start + 3], limit=str(LIMIT))
             if reserved and not sent:
-                everybody.wait(60)
+                everybody.wait(LONGEST)
             for one, attempt in reserved:
                 sent += 1
                 dies_at = death if sent == 3 else None
@@ -106,10 +107,11 @@ def buy_for_the_day(url: str, number: int, everybody: Barrier) -> None:
 async def _buy_for_the_day(url: str, number: int, everybody: Barrier) -> None:
     chance = random.Random(number)
     async with buyer(url, f"batch {number}") as ledger:
-        everybody.wait(60)
         for start in range(0, len(JOBS), 3):
             jobs = [replace(one, key=f"{number}-{one.key[:50]}") for one in JOBS[start : start + 3]]
             result = await ledger.reserve(jobs, Policy(), limit=Decimal(99), per_day=LIMIT)
+            if start == 0:  # everybody has reserved some jobs; now all go on at once
+                everybody.wait(LONGEST)
             _die_if(number == 0 and bool(result.reserved))
             for one, attempt in result.reserved:
                 await ledger.intend(attempt)
