@@ -10,7 +10,7 @@ import time
 import anyio
 
 from callsheet.errors import StorageError
-from callsheet.ledger import queries
+from callsheet.ledger import running_totals
 from callsheet.report.counts import ENDED, current_states, removed_jobs
 from callsheet.report.report import write_report
 from callsheet.report.summary import Summary
@@ -57,7 +57,7 @@ async def _show_progress(run: Run) -> None:
         over = run.collected.is_set()
         if any(state not in ENDED for state in removed.values()):
             removed = await removed_jobs(run.ledger, run.plan)  # this run may poll and store them
-        totals = await run.ledger.read(queries.totals)
+        totals = await run.ledger.read(running_totals.of_batch)
         states = current_states(totals.states, removed)
         progress = Progress(run.plan.jobs if run.plan else states.total(), states, totals.spent)
         WATCHER.get().progress(progress)

@@ -20,6 +20,7 @@ from callsheet.cli.options import (
 )
 from callsheet.cli.running import run_watched
 from callsheet.cli.streams import print_json
+from callsheet.errors import LedgerError
 
 if TYPE_CHECKING:
     from callsheet.pricing.quote import Quote
@@ -97,15 +98,21 @@ def status(config: Config, set_: Sets = None, json: Json = False) -> None:
     """Say how a batch stands, from the ledger alone."""
     from callsheet.cli import show
     from callsheet.config.load import load_without_service
-    from callsheet.ledger import queries
+    from callsheet.ledger import running_totals
 
     settings = load_without_service(config, set_ or ())
 
     async def read() -> Any:
         async with open_ledger(settings) as ledger:
-            return await ledger.read(queries.totals), await ledger.others()
+            wrong = await ledger.read(running_totals.differences)
+            return await ledger.read(running_totals.of_batch), await ledger.others(), wrong
 
-    totals, at_work = asyncio.run(read())
+    totals, at_work, wrong = asyncio.run(read())
+    if wrong:
+        raise LedgerError(
+            f"the ledger's totals of {settings.batch} are not the sums of its attempts",
+            hint="Something other than Callsheet has written to the ledger. Go back to a backup of it.",
+        )
     if json:
         runs = {"other_runs": [run.as_json() for run in at_work]}
         print_json({"batch": settings.batch} | totals.as_json() | runs)

@@ -16,7 +16,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from callsheet.ledger import leases, queries
+from callsheet.ledger import leases, queries, running_totals
 from callsheet.ledger.policy import Policy, to_buy
 from callsheet.ledger.tables import attempts
 from callsheet.records import Attempt, Job, State, Totals
@@ -67,6 +67,7 @@ def reserve(
     remaining = _Remaining(connection, batch, limit, per_day)
     newest = _newest(connection, jobs, policy)
     stored = _stored(connection, batch, jobs) if policy.reuse else {}
+    entries = _Entries(batch, run_id)
     reserved: list[tuple[Job, Attempt]] = []
     left: list[Job] = []
     first_wall: Wall | None = None
@@ -75,14 +76,16 @@ def reserve(
         if last is not None and (not last.to_buy or last.reserved):
             continue
         if stored and (source := stored.get(job.request_key)):
-            _reuse(connection, _enter(connection, batch, run_id, job, last), source.popleft())
+            entries.reuse(entries.add(job, last), source.popleft())
         elif (wall := remaining.take(job.quoted)) is None:
-            reserved.append((job, _enter(connection, batch, run_id, job, last)))
+            reserved.append((job, entries.add(job, last)))
         else:
             first_wall = first_wall or wall
             if not skip:
-                return Reservation(reserved, list(jobs[position:]), wall)
+                left = list(jobs[position:])
+                break
             left.append(job)
+    entries.write(connection)
     return Reservation(reserved, left, first_wall)
 
 
@@ -92,10 +95,10 @@ class _Remaining:
     def __init__(
         self, connection: sa.Connection, batch: str, limit: Decimal, per_day: Decimal | None
     ) -> None:
-        self._left = {Wall.BATCH: limit - queries.exposure(connection, batch)}
+        self._left = {Wall.BATCH: limit - running_totals.exposure(connection, batch)}
         if per_day is not None:
             leases.free_dead_reservations(connection)
-            self._left[Wall.DAY] = per_day - queries.exposure_of_day(connection, datetime.now(UTC))
+            self._left[Wall.DAY] = per_day - running_totals.exposure_of_day(connection, datetime.now(UTC))
 
     def take(self, amount: Decimal) -> Wall | None:
         """Takes an amount off every limit; or returns the first limit that it does not fit."""
@@ -110,16 +113,18 @@ def outlook(connection: sa.Connection, batch: str, policy: Policy) -> tuple[Sequ
     """The batch as the next run will find it, when it has closed the dead ones. Writes nothing.
 
     Returns:
-        `queries.known_jobs` and `queries.totals`.
+        `queries.known_jobs` and `running_totals.of_batch`.
     """
+    if not leases.has_dead_work(connection, batch):
+        return queries.known_jobs(connection, batch, policy), running_totals.of_batch(connection, batch)
     table = leases.as_if_closed(connection, batch)
     known = queries.known_jobs(connection, batch, policy, table)
-    return known, queries.totals(connection, batch, table)
+    return known, running_totals.summed(connection, batch, table)
 
 
 def _newest(connection: sa.Connection, jobs: Sequence[Job], policy: Policy) -> dict[str, Any]:
     """By key, the newest attempt at each job that has one, with `to_buy` and `reserved`."""
-    reserved = queries.is_reserved()
+    reserved = running_totals.is_reserved()
     columns = (attempts.c.job_key, attempts.c.attempt, attempts.c.state)
     query = sa.select(*columns, to_buy(policy).label("to_buy"), reserved.label("reserved")).where(
         attempts.c.job_key.in_([job.key for job in jobs]), ~attempts.c.superseded
@@ -136,36 +141,58 @@ def _stored(connection: sa.Connection, batch: str, jobs: Sequence[Job]) -> dict[
     return stored
 
 
-def _reuse(connection: sa.Connection, attempt: Attempt, source: Any) -> None:
-    """Stores a job with the files of another batch's attempt, at no cost."""
-    values = {
-        "state": State.STORED,
-        "cost": Decimal(0),
-        "generation_id": source.generation_id,
-        "reused_key": source.job_key,
-        "reused_attempt": source.attempt,
-        "submitted_at": None,
-        "finished_at": datetime.now(UTC),
-    }
-    connection.execute(_THE_ATTEMPT, {"the_job": attempt.job_key, "the_attempt": attempt.number} | values)
+class _Entries:
+    """The rows that one reservation writes, so that each statement is carried out once for all of them."""
 
+    def __init__(self, batch: str, run_id: str) -> None:
+        self._owner = {"batch": batch, "run_id": run_id, "state": State.PLANNED}
+        self._superseded: list[dict[str, Any]] = []
+        self._new: list[dict[str, Any]] = []
+        self._planned: list[dict[str, Any]] = []
+        self._reused: list[dict[str, Any]] = []
 
-def _enter(connection: sa.Connection, batch: str, run_id: str, job: Job, last: Any) -> Attempt:
-    """Reserves a job for a run: its planned attempt, or a new one that supersedes the last.
+    def add(self, job: Job, last: Any) -> Attempt:
+        """Reserves a job: its planned attempt, or a new one that supersedes the last.
 
-    A planned attempt was never sent, so it gets today's price.
-    """
-    number = 1 if last is None else last.attempt
-    the_last = {"the_job": job.key, "the_attempt": number}
-    if last is not None and last.state == State.PLANNED:
-        connection.execute(_THE_ATTEMPT, the_last | _row(job) | {"run_id": run_id})
-    else:
-        if last is not None:
-            connection.execute(_THE_ATTEMPT, the_last | {"superseded": True})
-            number += 1
-        owned = {"batch": batch, "run_id": run_id, "attempt": number, "state": State.PLANNED}
-        connection.execute(attempts.insert(), _row(job) | owned)
-    return Attempt(job.key, number, job.type, job.row_id, job.sample, job.model)
+        A planned attempt was never sent, so it gets today's price.
+        """
+        number = 1 if last is None else last.attempt
+        the_last = {"the_job": job.key, "the_attempt": number}
+        if last is not None and last.state == State.PLANNED:
+            self._planned.append(the_last | _row(job) | {"run_id": self._owner["run_id"]})
+        else:
+            if last is not None:
+                self._superseded.append(the_last | {"superseded": True})
+                number += 1
+            self._new.append(_row(job) | self._owner | {"attempt": number})
+        return Attempt(job.key, number, job.type, job.row_id, job.sample, job.model)
+
+    def reuse(self, attempt: Attempt, source: Any) -> None:
+        """Stores a job with the files of another batch's attempt, at no cost."""
+        self._reused.append(
+            {
+                "the_job": attempt.job_key,
+                "the_attempt": attempt.number,
+                "state": State.STORED,
+                "cost": Decimal(0),
+                "generation_id": source.generation_id,
+                "reused_key": source.job_key,
+                "reused_attempt": source.attempt,
+                "submitted_at": None,
+                "finished_at": datetime.now(UTC),
+            }
+        )
+
+    def write(self, connection: sa.Connection) -> None:
+        """Carries the statements out; an attempt is entered before it is stored."""
+        for statement, rows in (
+            (_THE_ATTEMPT, self._superseded),
+            (attempts.insert(), self._new),
+            (_THE_ATTEMPT, self._planned),
+            (_THE_ATTEMPT, self._reused),
+        ):
+            if rows:
+                connection.execute(statement, rows)
 
 
 def _row(job: Job) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from callsheet.errors import LedgerError
-from callsheet.ledger import processes, queries
+from callsheet.ledger import processes, queries, running_totals
 from callsheet.ledger.tables import attempts, runs
 from callsheet.ledger.waits import waits
 from callsheet.records import OtherRun, State
@@ -47,7 +47,7 @@ def enter(connection: sa.Connection, run_id: str, batch: str, balance: Decimal |
             started_at=now,
             lease_until=_lease_from(now),
             balance_at_start=balance,
-            spent_at_start=queries.spent(connection),
+            spent_at_start=running_totals.spent(connection),
         )
     )
 
@@ -140,6 +140,14 @@ def as_if_closed(connection: sa.Connection, batch: str) -> sa.Subquery:
     return query.subquery("attempts_as_if_closed")
 
 
+def has_dead_work(connection: sa.Connection, batch: str) -> bool:
+    """Whether dead runs of the batch were submitting jobs, or had reserved some."""
+    alive = [run.id for run in _alive(connection, batch)]
+    unfinished = attempts.c.state.in_([State.PLANNED, State.SUBMITTING])
+    theirs = sa.exists().where(attempts.c.batch == batch, unfinished, _is_of_dead_run(attempts, alive))
+    return bool(connection.scalar(sa.select(theirs)))
+
+
 def used_today(connection: sa.Connection, batch: str, now: datetime) -> Decimal:
     """What counts against `budget.per_day`, in dollars, before the next run of the batch reserves anything.
 
@@ -147,7 +155,7 @@ def used_today(connection: sa.Connection, batch: str, now: datetime) -> Decimal:
     has to buy. Writes nothing.
     """
     others = [run.id for run in _alive(connection) if run.batch != batch]
-    return queries.exposure_of_day(connection, now, reserved_by=others)
+    return running_totals.exposure_of_day(connection, now, reserved_by=others)
 
 
 def free_dead_reservations(connection: sa.Connection) -> None:

@@ -5,16 +5,17 @@ Run them with `Ledger.read`. Nothing here writes.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
-from datetime import UTC, date, datetime
+from collections.abc import Iterator, Sequence
+from datetime import date, datetime
 from decimal import Decimal
 from typing import Any
 
 import sqlalchemy as sa
 
+from callsheet.ledger import running_totals
 from callsheet.ledger.policy import BOUGHT, Policy, to_buy
 from callsheet.ledger.tables import Money, attempts, media, runs, settlements
-from callsheet.records import Attempt, Doubt, ExpectedBalance, File, Media, ModelType, State, Totals
+from callsheet.records import Attempt, Doubt, ExpectedBalance, File, Media, ModelType, State
 
 Rows = Sequence[sa.RowMapping]
 """Rows by column name."""
@@ -32,76 +33,6 @@ _FILES_OF = sa.and_(
     sa.func.coalesce(attempts.c.reused_key, attempts.c.job_key) == media.c.job_key,
     sa.func.coalesce(attempts.c.reused_attempt, attempts.c.attempt) == media.c.attempt,
 )
-
-
-def exposure(connection: sa.Connection, batch: str, table: sa.FromClause = attempts) -> Decimal:
-    """What counts against the batch's budget in dollars: spent, reserved, in flight and in doubt."""
-    return connection.scalar(sa.select(_exposure(table)).where(table.c.batch == batch)) or Decimal(0)
-
-
-def exposure_of_day(
-    connection: sa.Connection, day: datetime, reserved_by: Collection[str] | None = None
-) -> Decimal:
-    """What counts against the budget of a UTC day in dollars, over the whole ledger.
-
-    That is spent, in flight and in doubt of what was sent since `day` began, and what is reserved: it may be
-    sent on this day.
-
-    Args:
-        connection: the transaction.
-        day: a moment of that day.
-        reserved_by: the runs whose reservations count; None for all.
-    """
-    midnight = day.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
-    sent = sa.and_(attempts.c.submitted_at >= midnight, attempts.c.state != State.PLANNED)
-    with_open_runs = attempts.c.batch.in_(sa.select(runs.c.batch).where(runs.c.ended_at.is_(None)))
-    by = sa.true() if reserved_by is None else attempts.c.run_id.in_(reserved_by)
-    reserved = _sum(connection, attempts.c.quoted, with_open_runs, is_reserved(), by)
-    return reserved + (connection.scalar(sa.select(_exposure(attempts)).where(sent)) or Decimal(0))
-
-
-def totals(connection: sa.Connection, batch: str, table: sa.FromClause = attempts) -> Totals:
-    """The batch so far: jobs by state, and money.
-
-    Args:
-        connection: the transaction.
-        batch: the batch.
-        table: the attempts, or a query with the same columns (`leases.as_if_closed`).
-    """
-    of_batch, newest = table.c.batch == batch, ~table.c.superseded
-    counts = connection.execute(
-        sa.select(table.c.state, sa.func.count()).where(of_batch, newest).group_by(table.c.state)
-    )
-    return Totals(
-        states={State(state): count for state, count in counts},
-        quoted=_sum(connection, table.c.quoted, of_batch, newest),
-        spent=_sum(connection, table.c.cost, of_batch),
-        in_doubt_exposure=_sum(connection, table.c.quoted, of_batch, table.c.state == State.IN_DOUBT),
-        exposure=exposure(connection, batch, table),
-        reserved=_sum(connection, table.c.quoted, of_batch, is_reserved(table)),
-    )
-
-
-def is_reserved(table: sa.FromClause = attempts) -> sa.ColumnElement[bool]:
-    """Whether a run has reserved an attempt, and not sent it yet."""
-    return sa.and_(table.c.state == State.PLANNED, table.c.run_id.is_not(None))
-
-
-def _exposure(table: sa.FromClause) -> sa.ColumnElement[Decimal]:
-    """What attempts take of a budget: the cost where known, else the quote while they may cost that."""
-    undecided = table.c.state.in_([State.SUBMITTING, State.PENDING, State.IN_DOUBT])
-    amount = sa.case(
-        (table.c.cost.is_not(None), table.c.cost),
-        (undecided, table.c.quoted),
-        (is_reserved(table), table.c.quoted),
-        else_=0,
-    )
-    return sa.func.coalesce(sa.func.sum(amount), 0, type_=Money)
-
-
-def spent(connection: sa.Connection) -> Decimal:
-    """What all batches of the ledger together have cost, in dollars."""
-    return _sum(connection, attempts.c.cost)
 
 
 def states(connection: sa.Connection, batch: str) -> dict[str, State]:
@@ -199,7 +130,7 @@ def reckoning(connection: sa.Connection, first: datetime) -> ExpectedBalance | N
     return ExpectedBalance(
         since=base.started_at,
         balance_then=base.balance_at_start,
-        spent_since=spent(connection) - base.spent_at_start - older,
+        spent_since=running_totals.spent(connection) - base.spent_at_start - older,
         in_doubt=_sum(connection, attempts.c.quoted, newer, attempts.c.state == State.IN_DOUBT),
         in_flight=_sum(
             connection, attempts.c.quoted, attempts.c.state.in_([State.SUBMITTING, State.PENDING])

@@ -13,7 +13,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.engine import Dialect
 
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 _MICRO = Decimal(1_000_000)
 
 
@@ -109,6 +109,8 @@ attempts = sa.Table(
     sa.Column("reused_attempt", sa.Integer),
     sa.Index("attempts_by_state", "batch", "state", "superseded", "run_id"),
 )
+_IS_REUSED = attempts.c.reused_key.is_not(None)
+sa.Index("attempts_reused", attempts.c.reused_key, sqlite_where=_IS_REUSED, postgresql_where=_IS_REUSED)
 
 media = sa.Table(
     "media",
@@ -134,6 +136,20 @@ media = sa.Table(
     sa.Column("stored_at", Moment),
     sa.Column("lost_at", Moment),
     sa.Index("media_by_folded_name", "storage", "folded_name", unique=True),
+)
+
+# Running totals of the attempts, which triggers keep (`running_totals.py`).
+totals = sa.Table(
+    "totals",
+    metadata,
+    sa.Column("batch", sa.Text, primary_key=True),
+    sa.Column("day", sa.String(10), primary_key=True),  # the UTC day of submission; empty before it
+    sa.Column("state", sa.String(16), primary_key=True),
+    sa.Column("superseded", sa.Boolean, primary_key=True),
+    sa.Column("reserved", sa.Boolean, primary_key=True),
+    sa.Column("jobs", sa.BigInteger, nullable=False),
+    sa.Column("quoted", Money, nullable=False),
+    sa.Column("cost", Money, nullable=False),
 )
 
 # The service that a batch belongs to.

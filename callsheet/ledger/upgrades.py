@@ -9,6 +9,7 @@ from collections.abc import Collection
 
 import sqlalchemy as sa
 
+from callsheet.ledger import running_totals
 from callsheet.ledger.tables import SCHEMA_VERSION, about, media, metadata
 from callsheet.storage.names import folded
 
@@ -30,6 +31,7 @@ _ADDITIONS: dict[int, tuple[str, ...]] = {
         "ALTER TABLE media ADD COLUMN folded_name TEXT",
         "CREATE INDEX ix_attempts_submitted_at ON attempts (submitted_at)",
     ),
+    3: ("CREATE INDEX attempts_reused ON attempts (reused_key) WHERE reused_key IS NOT NULL",),
 }
 
 
@@ -57,6 +59,7 @@ def prepare(connection: sa.Connection) -> int:
     version: int | None = connection.scalar(sa.select(about.c.schema_version)) if there else None
     if version is None:
         metadata.create_all(connection)
+        running_totals.keep(connection)
         connection.execute(about.insert().values(schema_version=SCHEMA_VERSION))
         return SCHEMA_VERSION
     if version < SCHEMA_VERSION:
@@ -64,7 +67,9 @@ def prepare(connection: sa.Connection) -> int:
         for old in range(version, SCHEMA_VERSION):
             for statement in _ADDITIONS[old]:
                 connection.exec_driver_sql(statement)
-        _fold_names(connection)
+        if version < 3:
+            _fold_names(connection)
+        running_totals.keep(connection)
         connection.execute(about.update().values(schema_version=SCHEMA_VERSION))
     return max(version, SCHEMA_VERSION)
 

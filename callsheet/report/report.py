@@ -19,7 +19,7 @@ import polars as pl
 import sqlalchemy as sa
 
 from callsheet.errors import Stop
-from callsheet.ledger import leases, queries
+from callsheet.ledger import leases, queries, running_totals
 from callsheet.ledger.ledger import Ledger
 from callsheet.pricing.plan import Plan
 from callsheet.records import State
@@ -64,7 +64,7 @@ async def write_report(
     manifest = await ledger.read(_read_manifest)
     totals, others = await ledger.read(
         lambda connection, batch: (
-            queries.totals(connection, batch),
+            running_totals.of_batch(connection, batch),
             leases.others(connection, batch, ledger.run_id),
         )
     )

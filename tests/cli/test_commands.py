@@ -156,6 +156,16 @@ def test_status_reads_the_ledger_without_an_address_of_the_service(project: Make
     assert (done.returncode, json.loads(done.stdout)["spent"]) == (0, "0.0000"), done.stderr
 
 
+def test_status_notices_totals_that_something_else_has_changed(project: Make) -> None:
+    made = project([{"id": "a", "prompt": "x", **IMAGE}])
+    assert callsheet("run", str(made.config)).returncode == 0
+    with closing(sqlite3.connect(made.folder / "out" / "ledger.db", isolation_level=None)) as ledger:
+        ledger.execute("UPDATE totals SET cost = 0")
+    done = callsheet("status", str(made.config))
+    assert done.returncode == 2, done.stderr
+    assert "are not the sums of its attempts" in done.stderr
+
+
 def test_set_changes_one_setting_and_the_wall_ends_with_4(project: Make) -> None:
     made = project([{"id": f"s{n}", "prompt": "x", **IMAGE} for n in range(3)])
     done = callsheet("run", str(made.config), "--set", "budget.limit=0.003")

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import sqlalchemy as sa
 
-from callsheet.ledger import queries
+from callsheet.ledger import queries, running_totals
 from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.policy import Policy
 from callsheet.ledger.tables import Money, attempts
@@ -137,7 +137,7 @@ def test_ten_batches_at_once_never_pass_the_daily_wall(url: str) -> None:
         while any(process.is_alive() for process in crowd):
             assert await ledger.read(_exposure_of_today) <= LIMIT
         exposure = await ledger.read(_exposure_of_today)
-        reserved = queries.is_reserved()
+        reserved = running_totals.is_reserved()
         unsent = sa.select(sa.func.coalesce(sa.func.sum(attempts.c.quoted), 0, type_=Money)).where(reserved)
         exposure -= await ledger.read(lambda connection, _: connection.scalar(unsent) or Decimal(0))
         await ledger.close()
@@ -149,14 +149,14 @@ def test_ten_batches_at_once_never_pass_the_daily_wall(url: str) -> None:
 
 
 def _exposure_of_today(connection: sa.Connection, _: str) -> Decimal:
-    return queries.exposure_of_day(connection, datetime.now(UTC))
+    return running_totals.exposure_of_day(connection, datetime.now(UTC))
 
 
 async def _watch_the_wall(url: str, crowd: list[multiprocessing.process.BaseProcess]) -> int:
     looks = 0
     ledger = await Ledger.open(url, "b")
     while any(process.is_alive() for process in crowd):
-        assert await ledger.read(queries.exposure) <= LIMIT
+        assert await ledger.read(running_totals.exposure) <= LIMIT
         looks += 1
     await ledger.close()
     return looks
@@ -174,6 +174,6 @@ async def _inherit(url: str, book: Path) -> dict[str, State]:
             await _send(heir, book, one.row_id, attempt, random.Random(0), None)
         await heir.end_run()
         states = await heir.read(queries.states)
-        totals = await heir.read(queries.totals)
+        totals = await heir.read(running_totals.of_batch)
     assert totals.exposure == totals.spent + totals.in_doubt_exposure <= LIMIT
     return states

@@ -15,7 +15,7 @@ import psycopg
 import pytest
 
 from callsheet.errors import LedgerError, LedgerUnavailable
-from callsheet.ledger import journal, queries
+from callsheet.ledger import journal, queries, running_totals
 from callsheet.ledger.journal import Answer, Journal
 from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.waits import set_waits
@@ -151,7 +151,7 @@ def test_what_cannot_be_written_before_the_lease_expires_is_written_by_the_next_
                 ("i.png", "http://x/1"),
                 ("j.png", "http://x/1"),
             ]
-            totals = await heir.read(queries.totals)
+            totals = await heir.read(running_totals.of_batch)
             assert (totals.spent, totals.in_doubt_exposure) == (Decimal("0.05"), 0)
             assert files_in(spool) == []
             stored = StoredFile("u", "ab" * 32, 7, NOW)
@@ -320,7 +320,7 @@ def test_an_answer_counts_more_than_a_doubt_and_a_persons_decision_about_it(
             assert "refuses the step" in sleeper.ask("generated image")
         async with buyer(url, spool) as third:
             assert await state_of(third, IMAGE) is State.GENERATED
-            totals = await third.read(queries.totals)
+            totals = await third.read(running_totals.of_batch)
             assert (totals.spent, totals.in_doubt_exposure) == (Decimal("0.04"), 0)
             assert files_in(spool) == []
 
@@ -344,7 +344,7 @@ def test_both_answers_count_where_a_job_was_bought_again_before_the_first_one_wa
             sleeper.ask("generated image")
         async with buyer(url, spool) as third:
             assert await state_of(third, IMAGE) is State.STORED
-            assert (await third.read(queries.totals)).spent == Decimal("0.08")
+            assert (await third.read(running_totals.of_batch)).spent == Decimal("0.08")
             [file] = (await third.adopted())[1]
             assert (file.attempt.number, file.name) == (1, f"image-{IMAGE.key[:12]}.png")
 

@@ -12,7 +12,7 @@ import pytest
 import sqlalchemy as sa
 
 from callsheet.errors import LedgerError
-from callsheet.ledger import claims, queries
+from callsheet.ledger import claims, running_totals
 from callsheet.ledger.databases import open_engine
 from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.policy import Policy
@@ -241,7 +241,7 @@ def test_a_reader_sees_a_dead_runs_jobs_as_the_next_run_will_and_writes_nothing(
         assert not any(row.bought for row in known)
         async with buyer(url) as heir:
             assert sorted(await heir.read(lambda *its: outlook(*its)[0])) == sorted(known)
-            assert await heir.read(queries.totals) == totals
+            assert await heir.read(running_totals.of_batch) == totals
         await reader.close()
 
     asyncio.run(scenario())

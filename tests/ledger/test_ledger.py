@@ -16,7 +16,7 @@ import pytest
 import sqlalchemy as sa
 
 from callsheet.errors import LedgerError
-from callsheet.ledger import queries
+from callsheet.ledger import queries, running_totals
 from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.names import other_name
 from callsheet.ledger.policy import Policy
@@ -84,7 +84,7 @@ def test_a_job_walks_from_intent_to_stored_and_the_totals_say_what_it_cost(url: 
             assert await state_of(ledger, one) is State.GENERATED
             stored = StoredFile("out/b/one.png", "ab" * 32, 7, NOW)
             assert await ledger.stored(file, stored) is State.STORED
-            totals = await ledger.read(queries.totals)
+            totals = await ledger.read(running_totals.of_batch)
             assert totals.states == {State.STORED: 1}
             assert totals.spent == totals.exposure == Decimal("0.05")
             [row] = await ledger.read(all_of(queries.manifest))
@@ -158,7 +158,9 @@ def test_another_batchs_files_stand_for_the_same_request_once_a_batch_and_only_i
                 "mine 1": "out/two.png",
             }
             assert (rows["mine 0"]["job_key"], rows["mine 0"]["cost"]) == (first.key, Decimal(0))
-            assert (await mine.read(queries.totals)).exposure == Decimal("0.08"), "what is reused is free"
+            assert (await mine.read(running_totals.of_batch)).exposure == Decimal("0.08"), (
+                "what is reused is free"
+            )
             assert await mine.read(all_of(queries.costs)) == [], "nothing was submitted"
         async with buyer(url, "unasked") as unasked:
             [_], _ = await reserve(unasked, replace(job("x"), request_key=same))
@@ -177,7 +179,7 @@ def test_a_refusal_gives_its_reservation_back_and_doubt_does_not(url: str) -> No
             await ledger.doubt(reserved[1][1], "cut off")
             assert (await reserve(ledger, job("c"), limit="0.08"))[1] == 1
             assert (await reserve(ledger, job("d"), limit="0.08"))[1] == 0
-            assert (await ledger.read(queries.totals)).in_doubt_exposure == Decimal("0.04")
+            assert (await ledger.read(running_totals.of_batch)).in_doubt_exposure == Decimal("0.04")
 
     asyncio.run(scenario())
 
@@ -220,7 +222,7 @@ def test_failed_and_doubtful_jobs_are_attempted_anew_only_when_asked_for(url: st
             assert await reserve(ledger, job("a"), job("b")) == ([], 2)
             again, _ = await reserve(ledger, job("a"), job("b"), retry_failed=True, retry_doubt=True)
             assert [attempt.number for _, attempt in again] == [2, 2]
-            assert (await ledger.read(queries.totals)).in_doubt_exposure == Decimal("0.04")
+            assert (await ledger.read(running_totals.of_batch)).in_doubt_exposure == Decimal("0.04")
 
     asyncio.run(scenario())
 
@@ -256,7 +258,7 @@ def test_what_was_planned_before_a_price_rose_is_reserved_at_the_new_one(url: st
             assert [each.key for each in dearer] == [job(each).key for each in "abc"]
             reserved, _ = await reserve(ledger, *dearer, limit="0.20")
             assert [one.row_id for one, _ in reserved] == ["a", "b"]
-            assert (await ledger.read(queries.totals)).exposure == Decimal("0.16")
+            assert (await ledger.read(running_totals.of_batch)).exposure == Decimal("0.16")
 
     asyncio.run(scenario())
 
@@ -382,7 +384,7 @@ def test_a_settled_doubt_is_settled_once_and_all_or_none_are(url: str) -> None:
                 await ledger.settle([b, a], charged=False, by="bob", why=None)
             assert await ledger.read(queries.doubts) == [b]
             await ledger.settle([b], charged=False, by="bob", why=None)
-            totals = await ledger.read(queries.totals)
+            totals = await ledger.read(running_totals.of_batch)
             assert totals.states == {State.LOST: 1, State.FAILED: 1}
             assert (totals.spent, totals.exposure) == (Decimal("0.04"), Decimal("0.04"))
             again, _ = await reserve(ledger, job("a"), job("b"))

@@ -23,7 +23,7 @@ from hypothesis.stateful import (
 )
 
 from callsheet.errors import LedgerError
-from callsheet.ledger import claims, leases, queries
+from callsheet.ledger import claims, leases, queries, running_totals
 from callsheet.ledger.databases import open_engine
 from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.policy import Policy
@@ -274,7 +274,8 @@ class LedgerMachine(RuleBasedStateMachine):
 
     @invariant()
     def the_ledger_says_what_the_model_says(self) -> None:
-        states, totals, to_buy, adopted = self.do((self.alive + self.dead)[0].read(self.look))
+        states, totals, to_buy, adopted, wrong = self.do((self.alive + self.dead)[0].read(self.look))
+        assert wrong == [], "the running totals are the sums of the attempts"
         newest = {one.key: last for one in JOBS if (last := self.newest(one))}
         assert states == {key: last.state for key, last in newest.items()}
         assert totals.states == Counter(states.values())
@@ -297,9 +298,10 @@ class LedgerMachine(RuleBasedStateMachine):
         adopted = [queries.unfinished(connection, ledger.run_id) for ledger in self.alive]
         return (
             queries.states(connection, batch),
-            queries.totals(connection, batch),
+            running_totals.of_batch(connection, batch),
             {row.job_key for row in queries.known_jobs(connection, batch, Policy()) if row.to_buy},
             adopted,
+            running_totals.differences(connection),
         )
 
 
@@ -315,7 +317,7 @@ def outlook(connection: sa.Connection, batch: str) -> tuple[Any, Any]:
 def raw_outlook(connection: sa.Connection, batch: str) -> tuple[Any, Any]:
     """The same, straight from the tables."""
     known = queries.known_jobs(connection, batch, POLICY)
-    return sorted(known), queries.totals(connection, batch)
+    return sorted(known), running_totals.of_batch(connection, batch)
 
 
 async def _step(ledger: Ledger, one: Try, name: str, cost: str) -> File | None:

@@ -3,17 +3,28 @@
 from __future__ import annotations
 
 import asyncio
+from decimal import Decimal
 
 import pytest
 import sqlalchemy as sa
 
 from callsheet.errors import LedgerError
+from callsheet.ledger import running_totals
 from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.names import other_name
 from callsheet.records import State
 from tests.ledger.test_ledger import buyer, generation, job, reserve, state_of
 
+TO_3 = (
+    "DROP TRIGGER totals_insert{of}",
+    "DROP TRIGGER totals_update{of}",
+    "DROP TRIGGER totals_delete{of}",
+    "DROP TABLE totals",
+    "DROP INDEX attempts_reused",
+    "UPDATE about SET schema_version = 3",
+)
 TO_2 = (
+    *TO_3,
     "DROP TABLE batches",
     "DROP INDEX ix_attempts_submitted_at",
     "DROP INDEX media_by_folded_name",
@@ -38,12 +49,13 @@ TO_1 = (
 def execute(url: str, *statements: str) -> None:
     engine = sa.create_engine(url)
     with engine.begin() as connection:
+        of = "" if engine.dialect.name == "sqlite" else " ON attempts"
         for statement in statements:
-            connection.exec_driver_sql(statement)
+            connection.exec_driver_sql(statement.format(of=of))
     engine.dispose()
 
 
-@pytest.mark.parametrize("downgrade", [TO_1, TO_2], ids=["from 1", "from 2"])
+@pytest.mark.parametrize("downgrade", [TO_1, TO_2, TO_3], ids=["from 1", "from 2", "from 3"])
 def test_a_ledger_of_an_older_schema_is_upgraded_and_forgets_nothing(
     url: str, downgrade: tuple[str, ...]
 ) -> None:
@@ -54,7 +66,8 @@ def test_a_ledger_of_an_older_schema_is_upgraded_and_forgets_nothing(
                 await ledger.intend(attempt)
                 await ledger.generated(attempt, generation(one.row_id), [name], "out")
             await ledger.end_run()
-        execute(url, *downgrade, "UPDATE media SET name = 'X.png' WHERE name = 'y.png'")
+        case = "UPDATE media SET name = 'X.png', folded_name = NULL WHERE name = 'y.png'"
+        execute(url, *downgrade, case if downgrade is TO_3 else case.replace(", folded_name = NULL", ""))
         async with buyer(url, balance="1.0") as ledger:
             states = [await state_of(ledger, job(name)) for name in "abc"]
             assert states == [State.GENERATED, State.GENERATED, State.PLANNED]
@@ -64,6 +77,8 @@ def test_a_ledger_of_an_older_schema_is_upgraded_and_forgets_nothing(
             await ledger.intend(attempt)
             [file] = await ledger.generated(attempt, generation("c"), ["x.PNG"], "out")
             assert file.name == other_name("x.PNG", attempt, 0)
+            assert await ledger.read(lambda connection, _: running_totals.differences(connection)) == []
+            assert (await ledger.read(running_totals.of_batch)).spent == 3 * Decimal("0.04")
         await (await Ledger.open(url, "b")).close()
 
     asyncio.run(scenario())
