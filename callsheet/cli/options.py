@@ -40,21 +40,24 @@ WithoutPrefect = Annotated[
 def load_settings(config: Path, overrides: list[str] | None) -> Settings:
     """The config file, checked, with the values of `--set`.
 
+    Where the API key is in a Prefect block, it also sets what Prefect does on this terminal.
+
     Raises:
         ConfigError: see `callsheet.config.load.load`.
     """
+    from callsheet.cli.running import quiet_prefect
     from callsheet.config.load import load
 
-    return load(config, overrides or ())
+    settings = load(config, overrides or ())
+    if settings.service.api_key_block:
+        quiet_prefect()
+    return settings
 
 
 async def open_client(settings: Settings) -> Client:
     """The service's client. Prefect is imported only where the key is in one of its blocks."""
-    from callsheet.cli.running import quiet_prefect
     from tasks.connect import connect
 
-    if settings.service.api_key_block:
-        quiet_prefect()
     return await connect(settings)
 
 

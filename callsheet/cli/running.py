@@ -7,14 +7,17 @@ imported only where its settings may name a server.
 from __future__ import annotations
 
 import asyncio
+import atexit
 import logging
 import os
+import shutil
+import tempfile
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from callsheet import signals
-from callsheet.errors import CallsheetError
+from callsheet.errors import CallsheetError, ConfigError
 
 if TYPE_CHECKING:
     from callsheet.cli.terminal import Terminal
@@ -24,7 +27,12 @@ Start = Callable[[], "Awaitable[Summary]"]
 
 
 def quiet_prefect() -> None:
-    """Sets what Prefect does on this terminal; to be called before Prefect is imported."""
+    """Sets what Prefect does on this terminal, and where; to be called before Prefect is imported.
+
+    Raises:
+        ConfigError: Prefect has no folder for its files.
+    """
+    _give_prefect_a_home()
     # The watcher tells a person what they should know, in our words.
     logging.disable(logging.ERROR)
     os.environ.setdefault("PREFECT_INTERNAL_LOGGING_LEVEL", "CRITICAL")
@@ -34,16 +42,63 @@ def quiet_prefect() -> None:
     os.environ.setdefault("PREFECT_SERVER_ANALYTICS_ENABLED", "false")  # offline, it prints stack traces
 
 
+def _give_prefect_a_home() -> None:
+    """Where Prefect's folder cannot be written, as in many containers, gives it a temporary one.
+
+    Profiles are still read from its own. Without a folder that it can write, Prefect prints warnings or stack
+    traces, and a server that it starts does not come up.
+    """
+    try:
+        Path.home()
+    except RuntimeError:  # Prefect asks for it wherever its own folder is
+        os.environ["HOME"] = _temporary_folder()
+    home = _prefect_home()
+    if home is None or not _can_be_written(home):
+        os.environ["PREFECT_HOME"] = _temporary_folder()
+        if home and os.access(profiles := home / "profiles.toml", os.R_OK):
+            os.environ.setdefault("PREFECT_PROFILES_PATH", str(profiles))
+
+
+def _can_be_written(folder: Path) -> bool:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError:
+        return False
+    return os.access(folder, os.W_OK | os.X_OK)
+
+
+def _temporary_folder() -> str:
+    """A new folder that is removed when this process ends."""
+    try:
+        folder = tempfile.mkdtemp(prefix="callsheet-prefect-")
+    except OSError as error:
+        raise ConfigError(
+            f"Prefect has no folder for its files: its own and a temporary one cannot be written: {error}",
+            hint="Set PREFECT_HOME or TMPDIR to a folder that can be written.",
+        ) from None
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder
+
+
+def _prefect_home() -> Path | None:
+    """The folder of Prefect's own files; None where it is in the home folder, and there is none."""
+    try:
+        return Path(os.environ.get("PREFECT_HOME", "~/.prefect")).expanduser()
+    except RuntimeError:
+        return None
+
+
 def server_is_configured() -> bool:
     """Whether Prefect's settings name a server: `PREFECT_API_URL`, a profile, or a settings file.
 
     Prefect itself is asked only where one of these exists.
     """
-    home = Path(os.environ.get("PREFECT_HOME", "~/.prefect")).expanduser()
-    files = [os.environ.get("PREFECT_PROFILES_PATH", home / "profiles.toml"), "prefect.toml", ".env"]
+    home = _prefect_home()
+    profiles = os.environ.get("PREFECT_PROFILES_PATH", home and home / "profiles.toml")
+    files = ["prefect.toml", ".env", "pyproject.toml", *([profiles] if profiles else [])]
     if "PREFECT_API_URL" in os.environ:
         return bool(os.environ["PREFECT_API_URL"])
-    if "PREFECT_PROFILE" not in os.environ and not any(map(_may_configure, [*files, "pyproject.toml"])):
+    if "PREFECT_PROFILE" not in os.environ and not any(map(_may_configure, files)):
         return False
     quiet_prefect()
     from flows.server import configured_server
