@@ -7,7 +7,6 @@ from contextlib import suppress
 
 import typer
 
-from backlot.cli import app as backlot_app
 from callsheet.cli import batch, doubts, ledger, service, streams
 from callsheet.cli.demo.command import demo
 from callsheet.errors import CallsheetError, OutputError, as_stop
@@ -27,7 +26,16 @@ for command in (
 ):
     app.command()(command)
 app.add_typer(ledger.app)
-app.add_typer(backlot_app)
+
+
+@app.command(
+    add_help_option=False, context_settings={"ignore_unknown_options": True, "allow_extra_args": True}
+)
+def backlot(context: typer.Context) -> None:
+    """Run the whole generation service on this machine, with real images and videos, for trials and tests."""
+    from backlot.cli import app as backlot_app  # no other command waits for its import
+
+    backlot_app(context.args, prog_name=context.command_path)
 
 
 def main() -> None:
