@@ -6,6 +6,7 @@ It opens and closes; what is done with the parts is in `tasks/`, and in what ord
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import random
 import signal
@@ -216,6 +217,7 @@ async def open_run(
             limits.adopt(len(run.adopted_videos))
             if stop:
                 run.halt(stop)
+            gc.freeze()  # else a collection looks at all that is imported, and holds the event loop for 0.1 s
             async with asyncio.TaskGroup() as background:
                 watches = [background.create_task(each) for each in (_keep_lease(ledger), _watch_lanes(run))]
                 with _listening(run):
@@ -230,6 +232,7 @@ async def open_run(
             with suppress(LedgerError):  # the next run takes over from one that could not leave
                 await ledger.end_run()
     finally:
+        gc.unfreeze()
         await ledger.close()
 
 
