@@ -8,7 +8,7 @@ run. What the service and the storage did is decided elsewhere.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import fields
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
@@ -85,6 +85,7 @@ _ENDS = (
 _ANSWERED = sa.select(
     attempts.c.batch, attempts.c.run_id, attempts.c.state, attempts.c.generation_id, attempts.c.error_code
 ).where(_THE_ATTEMPT)
+_COPY = tuple(field.name for field in fields(StoredFile))  # columns of `media`, too
 _RECOVER = attempts.update().where(_THE_ATTEMPT)
 
 
@@ -243,7 +244,7 @@ def stored(
     connection: sa.Connection, run_id: str, files: Sequence[tuple[File, StoredFile]]
 ) -> Sequence[State | None]:
     """Files are verified and in storage. Returns the end state of each job whose last file it was."""
-    rows = [_the_file(file) | asdict(copy) for file, copy in files]
+    rows = [_the_file(file) | {name: getattr(copy, name) for name in _COPY} for file, copy in files]
     if connection.execute(_FILE, rows).rowcount != len(rows):
         raise _refused(files[0][0].attempt, State.STORED)
     return _end_attempts(connection, run_id, [(file.attempt, {}) for file, _ in files])
