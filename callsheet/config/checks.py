@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from decimal import Decimal
 from typing import Annotated, Any
 
-import httpx
 from pydantic import (
     AfterValidator,
     BeforeValidator,
@@ -22,6 +21,8 @@ from pydantic import (
     ValidatorFunctionWrapHandler,
     WrapValidator,
 )
+
+from callsheet.service.urls import parse_url
 
 STORAGE_PLACEHOLDERS = ("batch", "row_id", "sample", "index", "ext", "job_key", "model", "generation_id")
 REPORT_PLACEHOLDERS = ("batch",)
@@ -68,12 +69,9 @@ def _http_address(value: str) -> str:
     if not re.match(r"https?://[^/\s]", value):
         raise ValueError("must begin with http:// or https:// and name a host")
     try:
-        url = httpx.URL(value)
-        valid = url.host and 0 <= (url.port or 0) < 1 << 16  # httpx decodes the host here, and may raise
-    except (httpx.InvalidURL, ValueError):
-        valid = False
-    if not valid:  # without httpx's message, which may repeat a password
-        raise ValueError("is not a valid address: its host or its port cannot be used")
+        parse_url(value)
+    except ValueError:
+        raise ValueError("is not a valid address: its host or its port cannot be used") from None
     return value.rstrip("/")
 
 
@@ -84,7 +82,7 @@ def service_address(value: str) -> str:
         ValueError: it is not. The message does not repeat it, because it may have a password.
     """
     value = _http_address(value)
-    if httpx.URL(value).userinfo:
+    if parse_url(value).address.credentials:
         raise WrongValue(
             "must not contain a user name or a password",
             hint="The API key is in the environment variable CALLSHEET_API_KEY, or in the one that "

@@ -5,24 +5,26 @@ Does no I/O. What cannot be read is `MaybeSent`: the request was carried out, or
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Callable, Mapping
 from email.utils import parsedate_to_datetime
 from typing import Any, TypeVar
 
-import httpx
 from pydantic import TypeAdapter, ValidationError
 
 from callsheet.errors import MaybeSent
 from callsheet.records import Catalogue, Model, Pricing
+from callsheet.service.connection import Response
 from callsheet.service.models import RateHeaders, parse
 
 T = TypeVar("T")
 
+_DIGITS = re.compile("[0-9]{1,15}")
 _model_entries = TypeAdapter(tuple[dict[str, Any], ...])
 
 
-def read_answer(response: httpx.Response, validate: Callable[[Any], T]) -> T:
+def read_answer(response: Response, validate: Callable[[Any], T]) -> T:
     """The body of a 2xx answer, validated.
 
     Args:
@@ -38,16 +40,16 @@ def read_answer(response: httpx.Response, validate: Callable[[Any], T]) -> T:
         content = parse(response.content)
         return validate(content)
     except (ValueError, ArithmeticError) as error:
-        request = f"{response.request.method} {response.request.url.path}"
         generation_id = content.get("id") if isinstance(content, dict) else None
         raise MaybeSent(
-            f"{request}: answered {response.status_code}, but the answer cannot be read: {describe(error)}"
+            f"{response.request}: answered {response.status}, but the answer cannot be read: "
+            + describe(error)
             + (f"; it is about {generation_id}" if generation_id else ""),
             hint="Is this the service of the interface's version 2?",
         ) from error
 
 
-def read_catalogue(response: httpx.Response) -> Catalogue:
+def read_catalogue(response: Response) -> Catalogue:
     """The models of an answer by id. An entry that cannot be read has the reason in `unreadable`.
 
     Raises:
@@ -65,24 +67,32 @@ def _read_model(entry: Mapping[str, Any]) -> Model:
         return Model(id=model_id, type="unknown", pricing=Pricing(currency=""), unreadable=describe(error))
 
 
-def rate_headers(headers: httpx.Headers) -> RateHeaders | None:
+def rate_headers(headers: Mapping[str, str]) -> RateHeaders | None:
     """The rate-limit headers of an answer to a submission (INTERFACE 8); None where one is missing or odd."""
     limit, remaining, reset = (
-        header_number(headers, f"X-RateLimit-{name}") for name in ("Limit", "Remaining", "Reset")
+        header_number(headers, f"x-ratelimit-{name}") for name in ("limit", "remaining", "reset")
     )
     if limit is None or remaining is None or reset is None:
         return None
+    return RateHeaders(limit, remaining, reset, _unix(headers.get("date", "")))
+
+
+@functools.lru_cache(maxsize=16)
+def _unix(date: str) -> float | None:
+    """A `Date` in Unix seconds; None where it cannot be read. The answers of one second have the same."""
     try:
-        date = parsedate_to_datetime(headers["Date"]).timestamp()
-    except (KeyError, ValueError, ArithmeticError):
-        date = None
-    return RateHeaders(limit, remaining, reset, date)
+        return parsedate_to_datetime(date).timestamp()
+    except (ValueError, ArithmeticError):
+        return None
 
 
-def header_number(headers: httpx.Headers, name: str) -> int | None:
-    """A header of digits (INTERFACE 8); None where it is missing, or is not a number of at most 15 digits."""
+def header_number(headers: Mapping[str, str], name: str) -> int | None:
+    """A header of digits (INTERFACE 8), by its name in lower case.
+
+    None where it is missing, or is not a number of at most 15 digits.
+    """
     text = headers.get(name, "")
-    return int(text) if re.fullmatch("[0-9]{1,15}", text) else None
+    return int(text) if _DIGITS.fullmatch(text) else None
 
 
 def describe(error: Exception) -> str:

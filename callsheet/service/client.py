@@ -11,25 +11,25 @@ a log.
 
 from __future__ import annotations
 
+import asyncio
 import itertools
-import logging
+import json
 import math
 import random
 from collections.abc import AsyncIterator, Mapping
-from contextlib import AbstractContextManager, asynccontextmanager
+from contextlib import asynccontextmanager
 from datetime import datetime
 from decimal import Decimal
 from typing import Any, Self
-from urllib.parse import quote
+from urllib.parse import quote, urlencode, urljoin
 
-import anyio
-import httpx
 from pydantic import TypeAdapter
 
 from callsheet.errors import ConfigError, NotFound, RateLimit, Refusal
 from callsheet.records import Catalogue, Failed, Generation, Model, ModelType, Pending
 from callsheet.service import verdicts
 from callsheet.service.answers import header_number, rate_headers, read_answer, read_catalogue
+from callsheet.service.connection import Request, Response, Unsent
 from callsheet.service.failures import WINDOW, refusal, transport_failures, without_secrets
 from callsheet.service.models import (
     Accepted,
@@ -44,10 +44,7 @@ from callsheet.service.models import (
     VideoError,
 )
 from callsheet.service.transport import Connections
-
-# Both log a line for every request, with the signed URLs in it.
-for _name in ("httpx", "httpcore"):
-    logging.getLogger(_name).setLevel(logging.WARNING)
+from callsheet.service.urls import Url, parse_url
 
 READ_TRIES = 4
 """Tries in all of a request that is repeated; a submission that is answered 500 has as many."""
@@ -55,6 +52,10 @@ READ_TRIES = 4
 _OTHER_PROJECT = (
     "The key seems to be of another project than the one that bought it: check the key and service.base_url."
 )
+_REDIRECTS = frozenset({301, 302, 303, 307, 308})
+_MOST_REDIRECTS = 20  # of one download
+# The bytes of a file must be those that Content-Length counts, and compressing them again helps nobody.
+_HEADERS = "User-Agent: callsheet\r\nAccept: */*\r\nAccept-Encoding: identity\r\n"
 _jitter = random.SystemRandom()
 _video: TypeAdapter[Any] = TypeAdapter(VideoAnswer)
 
@@ -93,19 +94,22 @@ class Client:
                 hint="A key looks like sk_...; check CALLSHEET_API_KEY (service.api_key_env).",
             )
         try:
-            self._base_url = str(httpx.URL(base_url)).rstrip("/")
-        except httpx.InvalidURL as error:
-            raise ConfigError(f"service.base_url is not a URL: {error}") from error
+            self._base = parse_url(base_url)
+        except ValueError as error:
+            raise ConfigError(f"service.base_url is not a URL: {error}") from None
+        self._path = self._base.path.rstrip("/")
         self._key = api_key
-        self._reading = httpx.Timeout(read_timeout, connect=connect_timeout)
-        self._generating = httpx.Timeout(generation_timeout, connect=connect_timeout)
-        self._http = httpx.AsyncClient(transport=Connections(), headers={"User-Agent": "callsheet"})
+        self._headers = f"{_HEADERS}Authorization: Bearer {api_key}\r\n"
+        self._connect, self._reading, self._generating = connect_timeout, read_timeout, generation_timeout
+        self._connections = Connections()
+        address = without_secrets(base_url.rstrip("/"))
+        self._hint = f"Is {address} the service's address? It is service.base_url, or CALLSHEET_BASE_URL."
 
     async def __aenter__(self) -> Self:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        await self._http.aclose()
+        await self._connections.aclose()
 
     # ---- the endpoints
 
@@ -115,13 +119,13 @@ class Client:
         An answer without the id, a file or the cost is `MaybeSent`, and its message has the id: without the
         cost the ledger would not be right to the cent, so a person has to settle it.
         """
-        response = await self._send("POST", "/v2/images/generations", self._generating, json=body)
+        response = await self._post("/v2/images/generations", body)
         image = read_answer(response, ImageAnswer.model_validate)
         return Answer(Generation(image.id, image.data, image.usage), rate_headers(response.headers))
 
     async def create_video(self, body: Mapping[str, Any]) -> Answer[Pending]:
         """Submits a video (INTERFACE 4.4). Every 2xx answer with an id is an accepted video."""
-        response = await self._send("POST", "/v2/videos/generations", self._generating, json=body)
+        response = await self._post("/v2/videos/generations", body)
         accepted = read_answer(response, Accepted.model_validate)
         return Answer(Pending(accepted.id), rate_headers(response.headers))
 
@@ -170,29 +174,24 @@ class Client:
     @asynccontextmanager
     async def download(self, url: str) -> AsyncIterator[Download]:
         """Fetches a signed URL as given (INTERFACE 4.8), without the key. Redirects are followed."""
-        request_name = f"GET {without_secrets(url)}"
+        name = f"GET {without_secrets(url)}"
         hint = "Check the network between this machine and the server of the service's files."
-        with transport_failures(request_name, hint):
-            # If httpx decompressed the body, its bytes would not be those that Content-Length counts.
-            request = self._http.build_request(
-                "GET", url, headers={"Accept-Encoding": "identity"}, timeout=self._reading
-            )
-            with _time_limit(self._reading):
-                response = await self._http.send(request, stream=True, follow_redirects=True)
+        with transport_failures(name, hint):
+            response = await self._file(url)
         try:
             if not response.is_success:
-                with transport_failures(request_name), _time_limit(self._reading):
-                    await response.aread()
-                raise refusal(request_name, response, api_key=self._key)
-            length = header_number(response.headers, "Content-Length")
-            mime_type = response.headers.get("Content-Type", "").partition(";")[0].strip().lower()
-            yield Download(_chunks(request_name, response), length, mime_type)
+                with transport_failures(name):
+                    await response.read()
+                raise refusal(name, response, api_key=self._key)
+            length = header_number(response.headers, "content-length")
+            mime_type = response.headers.get("content-type", "").partition(";")[0].strip().lower()
+            yield Download(_chunks(name, response), length, mime_type)
         finally:
-            await response.aclose()
+            response.close()
 
     # ---- one request
 
-    async def _repeated(self, path: str, query: Mapping[str, str] | None = None) -> httpx.Response:
+    async def _repeated(self, path: str, query: Mapping[str, str] | None = None) -> Response:
         """A GET that is repeated a few times after a 429 or a 5xx: it is free."""
         for tries in itertools.count(1):
             try:
@@ -202,37 +201,62 @@ class Client:
                 retry_after = (error.retry_after or 0.0) if isinstance(error, RateLimit) else 0.0
                 if not may_pass or tries == READ_TRIES or retry_after > WINDOW:
                     raise
-            await anyio.sleep(max(retry_after, verdicts.backoff(tries, _jitter)))
+            await asyncio.sleep(max(retry_after, verdicts.backoff(tries, _jitter)))
         raise AssertionError("unreachable")
 
     async def _get(
         self, path: str, query: Mapping[str, str] | None = None, *, within: float = math.inf
-    ) -> httpx.Response:
-        return await self._send("GET", path, self._reading, within, params=query)
+    ) -> Response:
+        url = Url(self._base.address, self._path + path, f"?{urlencode(query)}" if query else "")
+        return await self._answer(Request("GET", url, self._headers), self._reading, within)
 
-    async def _send(
-        self, method: str, path: str, timeout: httpx.Timeout, within: float = math.inf, **content: Any
-    ) -> httpx.Response:
-        headers = {"Authorization": f"Bearer {self._key}"}
-        request = self._http.build_request(
-            method, self._base_url + path, headers=headers, timeout=timeout, **content
-        )
-        request_name = f"{method} {path}"
-        address = without_secrets(self._base_url)
-        hint = f"Is {address} the service's address? It is service.base_url, or CALLSHEET_BASE_URL."
-        with transport_failures(request_name, hint), _time_limit(timeout, within):
-            response = await self._http.send(request)
+    async def _post(self, path: str, body: Mapping[str, Any]) -> Response:
+        url = Url(self._base.address, self._path + path, "")
+        content = json.dumps(body, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode()
+        headers = f"{self._headers}Content-Type: application/json\r\n"
+        return await self._answer(Request("POST", url, headers, content), self._generating)
+
+    async def _answer(self, request: Request, part: float, within: float = math.inf) -> Response:
+        """Sends a request to the API; the answer, with its body read.
+
+        Args:
+            request: the request.
+            part: seconds to wait for each part of the answer.
+            within: seconds to wait in all, unless that is more than twice as long.
+        """
+        whole = min(2 * part, within)
+        with transport_failures(str(request), self._hint):
+            response = await self._connections.send(request, connect=self._connect, part=part, whole=whole)
+            try:
+                await response.read()
+            finally:
+                response.close()
         if not response.is_success:
-            raise refusal(request_name, response, api_key=self._key, hint=hint)
+            raise refusal(str(request), response, api_key=self._key, hint=self._hint)
         return response
 
+    async def _file(self, url: str) -> Response:
+        """Asks for a file, and follows redirects; the head of the answer."""
+        for _ in range(_MOST_REDIRECTS + 1):
+            try:
+                target = parse_url(url)
+            except ValueError as error:
+                raise Unsent from error
+            credentials = target.address.credentials
+            headers = f"{_HEADERS}Authorization: {credentials}\r\n" if credentials else _HEADERS
+            part = self._reading
+            response = await self._connections.send(
+                Request("GET", target, headers), connect=self._connect, part=part, whole=2 * part
+            )
+            location = response.headers.get("location")
+            if response.status not in _REDIRECTS or not location:
+                return response
+            response.close()
+            url = urljoin(url, location)
+        raise ConnectionError(f"there are more than {_MOST_REDIRECTS} redirects")
 
-async def _chunks(request_name: str, response: httpx.Response) -> AsyncIterator[bytes]:
+
+async def _chunks(request_name: str, response: Response) -> AsyncIterator[bytes]:
     with transport_failures(request_name):
-        async for chunk in response.aiter_raw():
+        async for chunk in response.chunks():
             yield chunk
-
-
-def _time_limit(timeout: httpx.Timeout, within: float = math.inf) -> AbstractContextManager[object]:
-    """Limits the time of the whole answer; `timeout` alone limits only the wait for each part of it."""
-    return anyio.fail_after(min(2 * (timeout.read or math.inf), within))

@@ -1,4 +1,4 @@
-"""Turns every failed request into a `ServiceError`: httpx's exceptions, and the service's error answers.
+"""Turns every failed request into a `ServiceError`: the transport's exceptions, and the error answers.
 
 Does no I/O, and does not decide what a failure means: `verdicts.py` does.
 """
@@ -6,10 +6,8 @@ Does no I/O, and does not decide what a failure means: `verdicts.py` does.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-
-import httpx
 
 from callsheet.errors import (
     CallsheetError,
@@ -27,21 +25,13 @@ from callsheet.errors import (
     UnexpectedAnswer,
 )
 from callsheet.service.answers import describe, header_number, rate_headers
+from callsheet.service.connection import Response, Unsent
 from callsheet.service.models import ErrorEnvelope, parse
 
 WINDOW = 60.0
 """Seconds to wait where a `Retry-After` cannot be read: a whole window (INTERFACE 8)."""
 
 _LONGEST_RETRY_AFTER = 3600  # seconds; with windows of 60 seconds, a longer wait is not a real one
-
-_NOT_SENT = (
-    httpx.ConnectError,  # connection refused, name not found, TLS handshake failed
-    httpx.ConnectTimeout,
-    httpx.PoolTimeout,
-    httpx.ProxyError,  # the proxy did not connect to the service
-    httpx.UnsupportedProtocol,
-    httpx.InvalidURL,
-)
 
 _BY_STATUS: dict[int, type[Refusal]] = {  # whatever the body is
     401: InvalidApiKey,
@@ -67,9 +57,9 @@ _HINTS: dict[type[Refusal], str] = {
 
 @contextmanager
 def transport_failures(request_name: str, hint: str = "") -> Iterator[None]:
-    """Turns every exception of httpx, and of the layers below it, into `NotSent` or `MaybeSent`.
+    """Turns every exception of the transport, and of the layers below it, into `NotSent` or `MaybeSent`.
 
-    `NotSent` needs certainty: an exception that may have come after the request left is `MaybeSent`.
+    `NotSent` needs certainty: only the transport's `Unsent` gives it.
 
     Args:
         request_name: method and path, for the message.
@@ -79,13 +69,14 @@ def transport_failures(request_name: str, hint: str = "") -> Iterator[None]:
         yield
     except CallsheetError:
         raise
-    except _NOT_SENT as error:
-        raise NotSent(f"{request_name}: not sent: {describe(error)}", hint=hint) from error
+    except Unsent as error:
+        why = error.__cause__ if isinstance(error.__cause__, Exception) else error
+        raise NotSent(f"{request_name}: not sent: {describe(why)}", hint=hint) from error
     except Exception as error:
         raise MaybeSent(f"{request_name}: sent, but no answer came: {describe(error)}", hint=hint) from error
 
 
-def refusal(request_name: str, response: httpx.Response, *, api_key: str, hint: str = "") -> Refusal:
+def refusal(request_name: str, response: Response, *, api_key: str, hint: str = "") -> Refusal:
     """The error for an answer that is not a 2xx, by its status and code.
 
     Args:
@@ -94,11 +85,11 @@ def refusal(request_name: str, response: httpx.Response, *, api_key: str, hint: 
         api_key: removed from the message, because some services repeat the key that they refuse.
         hint: the error's hint where the body is not the interface's.
     """
-    status = response.status_code
+    status = response.status
     try:
         body = ErrorEnvelope.model_validate(parse(response.content)).error
     except ValueError:
-        message = f"{request_name}: answered {status} {response.reason_phrase}"
+        message = f"{request_name}: answered {status} {response.reason}"
         error = _BY_STATUS.get(status, UnexpectedAnswer)(
             f"{message}, without the service's error body", status=status, code=f"http_{status}", hint=hint
         )
@@ -128,11 +119,11 @@ def _error_type(status: int, code: str) -> type[Refusal]:
     return error_type or UnexpectedAnswer
 
 
-def _retry_after(headers: httpx.Headers) -> float | None:
+def _retry_after(headers: Mapping[str, str]) -> float | None:
     """Seconds to wait for the window. With the header the window is full, even where it cannot be read."""
-    if "Retry-After" not in headers:
+    if "retry-after" not in headers:
         return None
-    seconds = header_number(headers, "Retry-After")
+    seconds = header_number(headers, "retry-after")
     return WINDOW if seconds is None or seconds > _LONGEST_RETRY_AFTER else float(seconds)
 
 

@@ -149,7 +149,9 @@ def parse(body: bytes) -> Any:
         ValueError: it is not JSON.
     """
     try:
-        return _storable(json.loads(body, parse_float=Decimal))
+        content = json.loads(body, parse_float=Decimal)
+        plain = body.isascii() and b"\\" not in body and b"\0" not in body  # then it cannot have them
+        return content if plain else _storable(content)
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
     except ArithmeticError:
