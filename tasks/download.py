@@ -106,15 +106,15 @@ async def _failed(run: Run, waiting: Waiting, error: ServiceError | MediaError) 
     if verdict is Verdict.LOST or (verdict is Verdict.RENEW and waiting.asked_late):
         await _lose(run, file, error)
         return None
-    if verdict is Verdict.STOP_KEY:
-        run.halt(KeyRefused(str(error), hint=error.hint))
     if verdict is Verdict.RENEW and (renewed := await _renew(run, file)):
         changed = renewed.media.url != file.media.url
         waiting.file, waiting.asked_late = renewed, overdue
         if waiting.tries == 1 and changed:
             return 0.0
     patience = run.settings.poll.timeout
-    if run.interrupted or (waiting.tries > 1 and time.monotonic() > waiting.began + patience):
+    no_key = verdict is Verdict.RENEW and isinstance(run.stop, KeyRefused)  # then no fresh URL is to be had
+    out_of_patience = waiting.tries > 1 and time.monotonic() > waiting.began + patience
+    if run.interrupted or no_key or out_of_patience:
         WATCHER.get().note(f"row {file.attempt.row_id}: not downloaded yet, left for the next run: {error}")
         if run.downloads.succeeded < waiting.began:  # nothing could be downloaded in all that time
             run.halt(error)
@@ -129,12 +129,15 @@ async def _lose(run: Run, file: File, error: Exception) -> None:
 
 
 async def _renew(run: Run, file: File) -> File | None:
-    """Polls a video again for a fresh URL: the file as it is now; None when the service does not answer."""
+    """Polls a video again for a fresh URL: the file as it is now; None when the service does not say."""
     assert file.attempt.generation_id is not None  # noqa: S101 - what has files has an id
     try:
         answer = await run.client.video(file.attempt.generation_id)
     except ServiceError as error:
-        return file if verdicts.poll(error) is Verdict.NOT_FOUND else None
+        verdict = verdicts.poll(error)
+        if verdict is Verdict.STOP_KEY:
+            run.halt(KeyRefused(str(error), hint=error.hint))
+        return file if verdict is Verdict.NOT_FOUND else None
     if not isinstance(answer, Generation) or file.index >= len(answer.media):
         return file
     fresh = answer.media[file.index]

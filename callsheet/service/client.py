@@ -25,7 +25,7 @@ from urllib.parse import quote, urlencode, urljoin
 
 from pydantic import TypeAdapter
 
-from callsheet.errors import ConfigError, NotFound, RateLimit, Refusal
+from callsheet.errors import ConfigError, NotFound, RateLimit, Refusal, UnexpectedAnswer
 from callsheet.records import Catalogue, Failed, Generation, Model, ModelType, Pending
 from callsheet.service import verdicts
 from callsheet.service.answers import header_number, rate_headers, read_answer, read_catalogue
@@ -173,7 +173,10 @@ class Client:
 
     @asynccontextmanager
     async def download(self, url: str) -> AsyncIterator[Download]:
-        """Fetches a signed URL as given (INTERFACE 4.8), without the key. Redirects are followed."""
+        """Fetches a signed URL as given (INTERFACE 4.8), without the key. Redirects are followed.
+
+        Every error answer is `UnexpectedAnswer`, whatever its status: the interface defines none here.
+        """
         name = f"GET {without_secrets(url)}"
         hint = "Check the network between this machine and the server of the service's files."
         with transport_failures(name, hint):
@@ -182,7 +185,9 @@ class Client:
             if not response.is_success:
                 with transport_failures(name):
                     await response.read()
-                raise refusal(name, response, api_key=self._key)
+                refused = refusal(name, response, api_key=self._key)
+                # The key was not sent, so no answer here is about the key or its workspace's balance.
+                raise UnexpectedAnswer(refused.message, status=refused.status, code=refused.code)
             length = header_number(response.headers, "content-length")
             mime_type = response.headers.get("content-type", "").partition(";")[0].strip().lower()
             yield Download(_chunks(name, response), length, mime_type)

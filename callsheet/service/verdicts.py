@@ -112,7 +112,8 @@ def download(error: ServiceError | MediaError, model_type: ModelType, *, overdue
     """What a failed download means.
 
     An image has one URL, so it is tried again until `deletes_at`, whatever the answer is: a lagging server at
-    the network's edge may answer 404 for a file that exists. A video is polled for a fresh URL.
+    the network's edge may answer 404 for a file that exists. A video is polled for a fresh URL. A 401 is not
+    about the key, which is not sent here.
 
     Args:
         error: the failure.
@@ -120,11 +121,9 @@ def download(error: ServiceError | MediaError, model_type: ModelType, *, overdue
         overdue: the file's `deletes_at` has passed.
     """
     match error:
-        case InvalidApiKey():
-            return Verdict.STOP_KEY
         case _ if model_type is ModelType.IMAGE:
             return Verdict.LOST if overdue else Verdict.AGAIN
-        case Refusal(status=403 | 404 | 410):
+        case Refusal(status=401 | 403 | 404 | 410):
             return Verdict.RENEW
         case _:
             return Verdict.RENEW if overdue else Verdict.AGAIN

@@ -110,7 +110,8 @@ class Refusing(Faults):
     def match(self, endpoint: Any, model: str = "", prompt: str = "") -> Matched:
         if endpoint == self.endpoint and self.answers:
             status = self.answers.pop(0)
-            raise Refused("server_error" if status >= 500 else "not_found", "No.", status=status)
+            code = {401: "invalid_api_key", 402: "quota_exceeded"}.get(status, "not_found")
+            raise Refused("server_error" if status >= 500 else code, "No.", status=status)
         return super().match(endpoint, model, prompt)
 
 
@@ -138,7 +139,7 @@ def test_a_broken_download_is_fetched_again(faulty: Make, fault: dict[str, Any])
     assert charged(made) == Decimal("0.0015")
 
 
-@pytest.mark.parametrize("status", [403, 404, 410])
+@pytest.mark.parametrize("status", [401, 402, 403, 404, 410])
 def test_an_image_whose_url_is_not_found_for_a_while_is_not_lost(faulty: Make, status: int) -> None:
     made = faulty(IMAGE)
     made.backlot.service.faults = Refusing("downloads", status, status)
@@ -154,6 +155,52 @@ def test_an_image_whose_url_does_not_work_stays_paid_for_until_its_deletion(faul
     made.backlot.service.faults = Faults()
     second = made.run()
     assert (second.stored, second.submissions) == (1, 0)
+
+
+@pytest.mark.parametrize("row", [IMAGE, VIDEO], ids=["image", "video"])
+@pytest.mark.parametrize("status", [401, 402])
+def test_a_download_says_nothing_of_the_key_or_the_balance(
+    faulty: Make, row: dict[str, Any], status: int
+) -> None:
+    """It is asked for without the key. A video is polled for a fresh URL; the other jobs are bought."""
+    made = faulty(row)
+    made.rows(row | {"id": "a"}, *({"id": f"s{n}", "prompt": "x", "model": "sketch-1"} for n in range(5)))
+    made.set(limits={"concurrency": 1})
+    made.backlot.service.faults = Refusing("downloads", status)
+    summary = made.run()
+    assert (summary.stored, summary.stop_reason, summary.exit_code) == (6, None, 0)
+
+
+def test_a_download_that_is_always_refused_is_the_service_s_fault_and_not_the_key_s(faulty: Make) -> None:
+    made = faulty(IMAGE)
+    made.backlot.service.faults = Refusing("downloads", *[401] * 1000)
+    made.set(poll={"timeout": 0.5})
+    summary = made.run()
+    assert (summary.pending, summary.stop_reason) == (1, "service")
+    assert "API_KEY" not in summary.details.stop_hint
+
+
+class KeyWithdrawn(Faults):
+    """The key is refused as soon as the first video is finished, and no download URL works."""
+
+    def match(self, endpoint: Any, model: str = "", prompt: str = "") -> Matched:
+        if endpoint == "downloads":
+            self.withdrawn = True
+            raise Refused("not_found", "No.", status=403)
+        if endpoint == "status" and getattr(self, "withdrawn", False):
+            raise Refused("invalid_api_key", "No.", status=401)
+        return super().match(endpoint, model, prompt)
+
+
+def test_a_key_that_is_refused_when_a_video_is_polled_for_a_fresh_url_stops_the_run(faulty: Make) -> None:
+    """At once, and the video is left for the run with the right key."""
+    made = faulty(VIDEO)
+    made.backlot.service.faults = KeyWithdrawn()
+    summary = made.run()
+    assert (summary.pending, summary.stop_reason, summary.exit_code) == (1, "key", 4)
+    assert made.run().stored == 0
+    made.backlot.service.faults = Faults()
+    assert made.run().stored == 1
 
 
 def test_an_image_that_can_no_longer_be_had_is_lost_and_paid_for(faulty: Make) -> None:

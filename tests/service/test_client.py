@@ -141,6 +141,17 @@ def test_a_download_that_is_cut_off_or_cannot_begin_is_an_error() -> None:
         run(server.url, lambda client: fetch(client, "no address"))
 
 
+@pytest.mark.parametrize(
+    ("status", "code"), [(401, "invalid_api_key"), (402, "quota_exceeded"), (404, "not_found")]
+)
+def test_the_error_of_a_download_says_nothing_of_the_key_which_it_did_not_have(
+    status: int, code: str
+) -> None:
+    with serve(error_reply(status, code)) as server, pytest.raises(UnexpectedAnswer) as caught:
+        run(server.url, lambda client: fetch(client, server.url + "/f"))
+    assert (caught.value.status, caught.value.code, caught.value.hint) == (status, code, "")
+
+
 def test_the_error_of_a_download_does_not_show_its_signature() -> None:
     with serve(page(403)) as server, pytest.raises(UnexpectedAnswer) as caught:
         run(server.url, lambda client: fetch(client, server.url + "/f?sig=hidden"))

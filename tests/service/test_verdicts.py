@@ -102,17 +102,14 @@ def test_an_image_is_downloaded_again_until_its_deletion_whatever_the_answer_is(
     overdue: bool, verdict: Verdict
 ) -> None:
     for error in DOWNLOAD_ERRORS:
-        expected = Verdict.STOP_KEY if isinstance(error, InvalidApiKey) else verdict
-        assert verdicts.download(error, ModelType.IMAGE, overdue=overdue) is expected
+        assert verdicts.download(error, ModelType.IMAGE, overdue=overdue) is verdict
 
 
 @pytest.mark.parametrize("overdue", [False, True])
 def test_a_video_is_polled_for_a_fresh_url_when_its_url_no_longer_works(overdue: bool) -> None:
     for error in DOWNLOAD_ERRORS:
-        gone = isinstance(error, Refusal) and error.status in {403, 404, 410}
+        gone = isinstance(error, Refusal) and error.status in {401, 403, 404, 410}
         expected = Verdict.RENEW if gone or overdue else Verdict.AGAIN
-        if isinstance(error, InvalidApiKey):
-            expected = Verdict.STOP_KEY
         assert verdicts.download(error, ModelType.VIDEO, overdue=overdue) is expected
 
 
