@@ -7,14 +7,14 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from decimal import Decimal
 
 import pytest
 
-from callsheet import session as run
 from callsheet.pricing.quote import Quote
+from callsheet.session import set_lanes_wait
 from callsheet.watch import WATCHER, LogWatcher
 from tests.cli.test_commands import CALLSHEET, callsheet
 from tests.conftest import Project
@@ -83,12 +83,18 @@ def test_a_second_signal_stops_at_once_and_still_loses_nothing(project: Make) ->
     assert answer["in_doubt"] <= 4
 
 
+@pytest.fixture
+def soon_tired() -> Iterator[None]:
+    """A run waits no longer than `poll.timeout` for the lanes that others hold."""
+    set_lanes_wait(0)
+    yield
+    set_lanes_wait()
+
+
 @pytest.mark.parametrize("share", [2, None])
-def test_videos_that_are_never_done_do_not_hold_the_run_for_ever(
-    project: Make, monkeypatch: pytest.MonkeyPatch, share: int | None
-) -> None:
+@pytest.mark.usefixtures("soon_tired")
+def test_videos_that_are_never_done_do_not_hold_the_run_for_ever(project: Make, share: int | None) -> None:
     """They hold every lane that the account has (or that the config gives), and the next one waits for it."""
-    monkeypatch.setattr(run, "LANES_WAIT", 1)
     faults = {"rules": [{"endpoint": "videos", "do": "never_finish"}]}
     rows = [{"id": f"v{n}", "prompt": f"{n}", "model": "dailies-1", "duration": 1} for n in range(4)]
     made = project(rows, faults=faults, concurrency=2)
