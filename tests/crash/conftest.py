@@ -53,6 +53,18 @@ def forks(pytestconfig: pytest.Config) -> Iterator[Starter]:
         yield started
 
 
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Gives the count of a worker of pytest-xdist to the process that prints the summary."""
+    if hasattr(session.config, "workeroutput") and (tally := session.config.stash.get(TALLY, None)):
+        session.config.workeroutput["crashes"] = dict(tally)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    """Adds the count of a worker."""
+    node.config.stash.setdefault(TALLY, Counter()).update(node.workeroutput.get("crashes", {}))
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
     """Says how many kills were survived."""
     if tally := config.stash.get(TALLY, None):
