@@ -11,15 +11,16 @@ import secrets
 import stat
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
-from io import BufferedReader
+from contextlib import contextmanager, suppress
+from io import BufferedReader, BufferedWriter
 from pathlib import Path
 
 from callsheet.errors import StorageError
 
 _NO_SPACE = {errno.ENOSPC, errno.EDQUOT}
 _NO_RIGHTS = {errno.EACCES, errno.EPERM, errno.EROFS}
-_NO_HARD_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP}
+NO_HARD_LINKS = frozenset({errno.EPERM, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EMLINK})
+"""What `os.link` fails with where a file system cannot give a file a second name."""
 
 
 class PartialFile:
@@ -39,47 +40,62 @@ class PartialFile:
 
     def __init__(self, path: Path, partial: Path | None = None) -> None:
         self._path = path
-        self._partial = partial or path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
-        make_folder(path.parent)
-        self._partial.unlink(missing_ok=True)
-        self.file = self._partial.open("xb")
+        self._partial: Path | None = partial or path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
+        self.file = _new_file(self._partial)
 
     def __enter__(self) -> PartialFile:
         return self
 
-    def commit(self, *, overwrite: bool = True) -> None:
+    def commit(self, *, path: Path | None = None, overwrite: bool = True) -> None:
         """Gives the file its name, once its bytes are on the disk.
+
+        Args:
+            path: another name than was meant, in the same folder.
+            overwrite: replace what has that name.
 
         Raises:
             FileExistsError: without `overwrite`, something has that name already.
             OSError: the disk fails.
         """
+        assert self._partial is not None  # noqa: S101 - a file is committed once
+        path = path or self._path
         self.file.flush()
         os.fsync(self.file.fileno())
         if overwrite:
-            self._partial.replace(self._path)
+            self._partial.replace(path)
+            self._partial = None
             return
-        _link(self._partial, self._path)
-        if not os.path.samestat(os.fstat(self.file.fileno()), self._path.stat()):
-            raise FileExistsError(errno.EEXIST, "another process writes it", str(self._path))
-
-    def __exit__(self, *_: object) -> None:
         try:
+            os.link(self._partial, path)
+        except OSError as error:
+            if error.errno not in NO_HARD_LINKS:
+                raise
+            # A file system without hard links: take the name with an empty file, then replace that.
+            path.touch(exist_ok=False)
+            self._partial.replace(path)
+        if not os.path.samestat(os.fstat(self.file.fileno()), path.stat()):
+            raise FileExistsError(errno.EEXIST, "another process writes it", str(path))
+
+    def close(self) -> None:
+        """Removes the file, unless it is committed."""
+        with suppress(OSError):  # a full disk: what was written last is not needed any more
             self.file.close()
-        finally:
+        if self._partial:
             self._partial.unlink(missing_ok=True)
 
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
-def _link(partial: Path, path: Path) -> None:
-    """Gives a file a second name, if nothing has it."""
+
+def _new_file(path: Path) -> BufferedWriter:
+    """Opens a new file; makes its folder where that is missing, and removes what has its name."""
     try:
-        os.link(partial, path)
-    except OSError as error:
-        if error.errno not in _NO_HARD_LINKS:
-            raise
-        # A file system without hard links: take the name with an empty file, then replace that.
-        path.touch(exist_ok=False)
-        partial.replace(path)
+        return path.open("xb")
+    except (FileNotFoundError, NotADirectoryError):
+        make_folder(path.parent)
+    except FileExistsError:
+        path.unlink(missing_ok=True)
+    return path.open("xb")
 
 
 def make_folder(folder: Path) -> None:

@@ -14,7 +14,6 @@ import time
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
 from typing import Generic, TypeVar
 
 import anyio
@@ -35,6 +34,7 @@ from callsheet.pricing.quote import Quote
 from callsheet.records import Attempt, File, Generation
 from callsheet.service.client import Client
 from callsheet.storage.names import name as name_in_store
+from callsheet.storage.spool import Spool
 from callsheet.storage.store import Store
 from callsheet.watch import WATCHER
 
@@ -133,7 +133,7 @@ class Run:
     ledger: Ledger
     store: Store
     limits: Limits
-    spool: Path
+    spool: Spool
     breaker: Breaker
     quote: Quote | None = None
     plan: Plan | None = None
@@ -228,7 +228,7 @@ async def open_run(
                 WATCHER.get().note(f"another run of this batch is at work: {other.line()}")
             limits = await _limits(settings, ledger)
             breaker = Breaker(settings.stop_after, client.balance, WATCHER.get().note)
-            run = Run(settings, client, ledger, store, limits, spool, breaker, quote)
+            run = Run(settings, client, ledger, store, limits, Spool(spool), breaker, quote)
             run.plan = quote.plan if quote else None
             run.adopted_videos, run.adopted_files = await ledger.adopted()
             run.open_jobs.begin(len(run.adopted_videos))

@@ -14,16 +14,14 @@ from datetime import UTC, datetime
 
 import anyio
 
-from callsheet import failpoints
 from callsheet.downloads import SIDE_BY_SIDE, Waiting
 from callsheet.errors import KeyRefused, MediaError, ServiceError, StorageConflict, StorageError
 from callsheet.ledger import queries
 from callsheet.ledger.names import other_name
-from callsheet.records import File, Generation, State, StoredFile
+from callsheet.records import File, Generation, State
 from callsheet.service import verdicts
 from callsheet.service.verdicts import Verdict
 from callsheet.session import Run
-from callsheet.storage import spool
 from callsheet.storage.spool import Spooled
 from callsheet.watch import WATCHER
 from tasks.step import step
@@ -45,8 +43,9 @@ async def download(run: Run) -> None:
             if isinstance(spooled, float):
                 run.downloads.again(waiting, spooled)
                 continue
-            if spooled is not None and refused < SIDE_BY_SIDE:  # else it waits in the spool
-                failpoints.passed("after spool")
+            if spooled is not None and refused >= SIDE_BY_SIDE:
+                await _leave_in_spool(run, waiting.file, spooled)
+            elif spooled is not None:
                 refused = 0 if await _store(run, waiting.file, spooled) else refused + 1
             run.downloads.done(time.monotonic() - began)
 
@@ -61,17 +60,16 @@ async def download(run: Run) -> None:
                 await run.downloads.add(file)
             await run.downloads.all_done()
             workers.cancel_scope.cancel()
+        await asyncio.to_thread(run.spool.clear)
     finally:
         run.collected.set()
 
 
 async def _sweep(run: Run) -> None:
     """Clears the spool of what a killed run had already stored, or lost, and not yet removed."""
-    left = await asyncio.to_thread(lambda: list(run.spool.glob("*")))
-    ended = {_spool_name(file) for file in await run.ledger.read(queries.ended)} if left else ()
-    for path in left:
-        if path.name.removesuffix(".part") in ended:
-            path.unlink(missing_ok=True)
+    if left := await asyncio.to_thread(run.spool.look):
+        ended = {_spool_name(file) for file in await run.ledger.read(queries.ended)}
+        await asyncio.to_thread(run.spool.remove, left & ended)
 
 
 async def _fetch(run: Run, waiting: Waiting) -> Spooled | float | None:
@@ -81,17 +79,16 @@ async def _fetch(run: Run, waiting: Waiting) -> Spooled | float | None:
         The verified file; seconds after which to try again; None when it is lost, or left for the next run.
     """
     file, name = waiting.file, _spool_name(waiting.file)
-    if found := await asyncio.to_thread(spool.waiting, run.spool, name):
+    if found := await run.spool.left(name):
         return found  # an earlier run had it, and storage did not take it
     try:
         async with run.client.download(file.media.url) as response:
             patience = run.settings.poll.timeout
-            spooled = await spool.spool(response, file.media.mime_type, run.spool, name, patience=patience)
+            spooled = await run.spool.receive(response, file.media.mime_type, name, patience=patience)
     except (ServiceError, MediaError) as error:
         return await _failed(run, waiting, error)
     except StorageError as error:  # the spool's disk
-        WATCHER.get().note(f"row {file.attempt.row_id}: {error}")
-        run.halt(error)
+        _refused(run, file, error)
         return None
     run.downloads.succeeded = time.monotonic()
     return spooled
@@ -148,27 +145,35 @@ async def _renew(run: Run, file: File) -> File | None:
 async def _store(run: Run, file: File, spooled: Spooled) -> bool:
     """Puts a verified file into storage under a name that no other file has; False when it is not taken."""
     for tries in itertools.count(1):
-        failpoints.passed("before store.put")
         try:
-            url = await run.store.put(
-                spooled.path, file.name, sha256=spooled.sha256, mime_type=file.media.mime_type
-            )
-            failpoints.passed("after store.put")
+            stored = await run.store.put(spooled, file.name, file.media.mime_type)
         except StorageConflict:
             file = replace(file, name=other_name(file.name, file.attempt, file.index))
             await run.ledger.renamed(file, file.name)
         except StorageError as error:
-            if tries >= STORE_TRIES:
-                WATCHER.get().note(f"row {file.attempt.row_id}: {error}")
-                run.halt(error)
+            if tries >= STORE_TRIES or not spooled.sha256:  # without it, it is not even in the spool
+                _refused(run, file, error)
                 return False
             await anyio.sleep(verdicts.backoff(tries, run.jitter))
         else:
-            await run.ledger.stored(file, StoredFile(url, spooled.sha256, spooled.bytes, datetime.now(UTC)))
-            spooled.path.unlink(missing_ok=True)
+            await run.ledger.stored(file, stored)
+            run.spool.forget(spooled)
             run.breaker.stored()
             return True
     raise AssertionError("unreachable")
+
+
+async def _leave_in_spool(run: Run, file: File, spooled: Spooled) -> None:
+    """Keeps a verified file for the next run, because storage takes none now."""
+    try:
+        await asyncio.to_thread(spooled.settle)
+    except StorageError as error:
+        _refused(run, file, error)
+
+
+def _refused(run: Run, file: File, error: StorageError) -> None:
+    WATCHER.get().note(f"row {file.attempt.row_id}: {error}")
+    run.halt(error)
 
 
 def _spool_name(file: File) -> str:

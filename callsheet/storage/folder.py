@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
+import os
+import stat
 from pathlib import Path
-from typing import BinaryIO
 from urllib.parse import quote, unquote, urlsplit
 
 from callsheet.errors import ConfigError, StorageConflict, StorageError
-from callsheet.files import PartialFile, disk_errors, make_folder, open_regular, sync_folder
+from callsheet.files import (
+    NO_HARD_LINKS,
+    PartialFile,
+    disk_errors,
+    make_folder,
+    open_regular,
+    sync_folder,
+)
 
 _SETTING = "storage.url or report.url"
 
@@ -34,6 +43,7 @@ class Folder:
             )
         self._url = url.rstrip("/") or "/"
         self._root = Path(unquote(urlsplit(url).path) if self._is_url else url)
+        self._gives: dict[Path, bool] = {}
 
     def url_of(self, name: str) -> str:
         """See `Store.url_of`."""
@@ -50,21 +60,45 @@ class Folder:
                 path.unlink(missing_ok=True)
 
     def put(self, spooled: Path, name: str, sha256: str, mime_type: str) -> None:
-        """See `Store.put`."""
+        """See `Store.put`. On one disk the file is not copied: it gets a second name."""
         path = self._root / name
-        # Always the same name for the same bytes, so that what a killed run left is removed; and another for
-        # other bytes, which another ledger may want to store under the same name at the same time.
-        partial_path = path.with_name(f".{path.name}.{sha256[:8]}.part")
-        with disk_errors(path, _SETTING), spooled.open("rb") as source:
-            with PartialFile(path, partial_path) as partial:
-                if _copy(source, partial.file) != sha256:
-                    raise StorageError(f"{spooled}: has changed since it was downloaded")
-                try:
-                    partial.commit(overwrite=False)
-                except FileExistsError:
-                    if not _has(path, sha256):
-                        raise StorageConflict(f"{path}: something else has this name") from None
+        with disk_errors(path, _SETTING):
+            try:
+                if not self._linked(spooled, path):
+                    _copy(spooled, path, sha256)
+            except FileExistsError:
+                if not _has(path, sha256):
+                    raise StorageConflict(f"{path}: something else has this name") from None
             sync_folder(path.parent)
+
+    def _linked(self, spooled: Path, path: Path) -> bool:
+        """Gives the file its name in the store; False where it has to be copied.
+
+        Raises:
+            FileExistsError: something has that name.
+        """
+        if self._gives_rights(path.parent):
+            return False
+        try:
+            os.link(spooled, path)
+        except FileNotFoundError:
+            self._gives.pop(path.parent, None)  # the next try makes the folder again
+            raise
+        except OSError as error:
+            if error.errno not in NO_HARD_LINKS | {errno.EXDEV}:
+                raise
+            return False
+        return True
+
+    def _gives_rights(self, folder: Path) -> bool:
+        """Whether a file that is made in a folder gets a group or rights from it, which a link does not.
+
+        Makes the folder where it is missing.
+        """
+        if folder not in self._gives:
+            make_folder(folder)
+            self._gives[folder] = bool(folder.stat().st_mode & stat.S_ISGID) or _has_default_acl(folder)
+        return self._gives[folder]
 
     def write(self, name: str, data: bytes, mime_type: str) -> None:
         """See `Store.write`."""
@@ -76,13 +110,31 @@ class Folder:
             sync_folder(path.parent)
 
 
-def _copy(source: BinaryIO, target: BinaryIO) -> str:
-    """Copies a file, and returns the SHA-256 of its bytes in hex."""
+def _has_default_acl(folder: Path) -> bool:
+    try:
+        return "system.posix_acl_default" in os.listxattr(folder)
+    except (AttributeError, OSError):  # neither the system nor the disk has such a thing
+        return False
+
+
+def _copy(spooled: Path, path: Path, sha256: str) -> None:
+    """Copies a file from another disk, and compares its bytes.
+
+    Raises:
+        FileExistsError: something has the new name.
+        StorageError: they are not those of `sha256`.
+    """
+    # Always the same name for the same bytes, so that what a killed run left is removed; and another for
+    # other bytes, which another ledger may want to store under the same name at the same time.
+    partial_path = path.with_name(f".{path.name}.{sha256[:8]}.part")
     digest = hashlib.sha256()
-    while block := source.read(1 << 20):
-        digest.update(block)
-        target.write(block)
-    return digest.hexdigest()
+    with spooled.open("rb") as source, PartialFile(path, partial_path) as partial:
+        while block := source.read(1 << 20):
+            digest.update(block)
+            partial.file.write(block)
+        if digest.hexdigest() != sha256:
+            raise StorageError(f"{spooled}: has changed since it was downloaded")
+        partial.commit(overwrite=False)
 
 
 def _has(path: Path, sha256: str) -> bool:

@@ -11,12 +11,15 @@ import asyncio
 import functools
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import ParamSpec, Protocol, TypeVar
 
-from callsheet import s3
+from callsheet import failpoints, s3
+from callsheet.records import StoredFile
 from callsheet.storage.bucket import Bucket
 from callsheet.storage.folder import Folder
+from callsheet.storage.spool import Spooled
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -50,20 +53,27 @@ class Store:
         """
         await self._in_thread(self._place.probe)
 
-    async def put(self, spooled: Path, name: str, *, sha256: str, mime_type: str) -> str:
-        """Stores a verified file. Nothing that is stored already is overwritten.
+    async def put(self, spooled: Spooled, name: str, mime_type: str) -> StoredFile:
+        """Stores a verified file, once it is settled in the spool. Nothing that is stored is overwritten.
 
         A file of that name with the same bytes is taken for the file itself, stored by an earlier attempt.
+        All of it is done in one thread: passing a file on costs more than a small file itself.
 
         Returns:
-            The file's URL. Once this returns, the file survives a power cut.
+            Where the file is. Once this returns, it survives a power cut.
 
         Raises:
             StorageConflict: something else has this name.
-            StorageError: the store refused it; `spooled` is untouched.
+            StorageError: the store refused it, and the file is in the spool; or the spool did, and it is not.
         """
-        await self._in_thread(self._place.put, spooled, name, sha256, mime_type)
-        return self.url_of(name)
+        await self._in_thread(self._settle_and_put, spooled, name, mime_type)
+        return StoredFile(self.url_of(name), spooled.sha256, spooled.bytes, datetime.now(UTC))
+
+    def _settle_and_put(self, spooled: Spooled, name: str, mime_type: str) -> None:
+        spooled.settle()
+        failpoints.passed("before store.put")
+        self._place.put(spooled.path, name, spooled.sha256, mime_type)
+        failpoints.passed("after store.put")
 
     async def write(self, name: str, data: bytes | Path, mime_type: str) -> str:
         """Writes a report file, and replaces an older one in one step.

@@ -34,7 +34,7 @@ from callsheet.records import Generation, ModelType, Pending
 from callsheet.service import verdicts
 from callsheet.service.client import READ_TRIES, Client
 from callsheet.service.verdicts import Verdict
-from callsheet.storage import spool as media
+from callsheet.storage.spool import Spool
 from tests.servers.sockets import (
     Behaviour,
     error_reply,
@@ -235,7 +235,7 @@ def test_every_endpoint_of_the_backlot(backlot: Backlot, tmp_path: Path) -> None
             assert file.mime_type == mime_type
             async with client.download(file.url) as download:
                 assert download.length
-                kept = await media.spool(download, file.mime_type, tmp_path, "file", patience=60)
+                kept = await Spool(tmp_path).receive(download, file.mime_type, "file", patience=60)
                 assert kept.bytes == download.length
 
         spent = bought.value.usage.total_cost + finished.usage.total_cost

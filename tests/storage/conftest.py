@@ -6,14 +6,19 @@ import asyncio
 import hashlib
 from pathlib import Path
 
+from callsheet.storage.spool import Spooled
 from callsheet.storage.store import Store
 
 
 def spooled(folder: Path, content: bytes = b"media") -> tuple[Path, str]:
     path = folder / "spooled"
+    path.unlink(missing_ok=True)  # what is stored may be the same file
     path.write_bytes(content)
     return path, hashlib.sha256(content).hexdigest()
 
 
 def put(store: Store, path: Path, sha256: str, file_name: str = "batch/row-1-0.png") -> str:
-    return asyncio.run(store.put(path, file_name, sha256=sha256, mime_type="image/png"))
+    settled = Spooled.settled(path, sha256, path.stat().st_size)
+    stored = asyncio.run(store.put(settled, file_name, "image/png"))
+    assert (stored.sha256, stored.bytes) == (sha256, path.stat().st_size)
+    return stored.url

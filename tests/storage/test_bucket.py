@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from callsheet.errors import StorageConflict, StorageError
+from callsheet.storage.spool import Spooled
 from callsheet.storage.store import Store
 from tests.servers import s3 as servers
 from tests.servers.s3_proxy import s3_proxy
@@ -62,7 +63,7 @@ def test_many_objects_at_once(s3: servers.Server, tmp_path: Path, monkeypatch: p
     async def scenario() -> None:
         async with asyncio.TaskGroup() as group:
             for n in range(40):
-                group.create_task(store.put(path, f"{n}.png", sha256=sha256, mime_type="image/png"))
+                group.create_task(store.put(Spooled.settled(path, sha256, 200_000), f"{n}.png", "image/png"))
 
     asyncio.run(scenario())
     assert s3.client().list_objects_v2(Bucket=s3.bucket, Prefix="many/")["KeyCount"] == 40

@@ -3,25 +3,51 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import hashlib
 import os
 import random
+import shutil
 import signal
+import struct
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from callsheet.errors import ConfigError, StorageConflict, StorageError
+from callsheet.records import StoredFile
+from callsheet.storage.spool import Spooled
 from callsheet.storage.store import Store
 from tests.storage.conftest import put, spooled
+
+LINK = os.link
 
 
 def refuse_links(*_: object) -> None:
     """What `os.link` does on a disk without hard links."""
     raise OSError(1, "Operation not permitted")
+
+
+def refuse_other_disks(source: Path, target: Path) -> None:
+    """What `os.link` does where the spool and the store are not on one disk."""
+    if source.parent != target.parent:
+        raise OSError(errno.EXDEV, "Invalid cross-device link", str(source))
+    LINK(source, target)
+
+
+@pytest.fixture(params=[LINK, refuse_links, refuse_other_disks], ids=["one disk", "no links", "two disks"])
+def disks(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each test of it runs on each of these."""
+    monkeypatch.setattr(os, "link", request.param)
+
+
+@pytest.fixture
+def two_disks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "link", refuse_other_disks)
 
 
 @pytest.mark.parametrize(
@@ -45,6 +71,47 @@ def test_a_file_is_stored_under_the_path_as_the_url_begins_it(
     assert [each.name for each in path.parent.iterdir()] == ["r%2F1.png"]
 
 
+def test_on_one_disk_a_file_is_not_copied(tmp_path: Path) -> None:
+    path, sha256 = spooled(tmp_path)
+    stored = Path(put(Store(str(tmp_path / "media")), path, sha256))
+    assert stored.samefile(path)
+    path.unlink()
+    assert stored.read_bytes() == b"media"
+
+
+def default_acl(folder: Path) -> None:
+    """Others may not read what is made in the folder, as `setfacl -d -m o::-` says."""
+    entries = [(1, 7), (4, 5), (32, 0)]  # owner, group, others
+    acl = struct.pack("<I", 2) + b"".join(struct.pack("<HHI", tag, mode, 2**32 - 1) for tag, mode in entries)
+    try:
+        os.setxattr(folder, "system.posix_acl_default", acl)
+    except (AttributeError, OSError):
+        pytest.skip("there are no access lists here")
+
+
+@pytest.mark.parametrize("give", [default_acl, lambda folder: folder.chmod(0o2755)], ids=["list", "group"])
+def test_a_file_gets_the_rights_that_its_folder_gives(give: Callable[[Path], None], tmp_path: Path) -> None:
+    folder = tmp_path / "media/batch"
+    folder.mkdir(parents=True)
+    give(folder)
+    path, sha256 = spooled(tmp_path)
+    stored = Path(put(Store(str(tmp_path / "media")), path, sha256))
+    assert not stored.samefile(path)
+    (folder / "other").touch()
+    assert stored.stat().st_mode == (folder / "other").stat().st_mode
+
+
+def test_a_folder_that_was_removed_is_made_again(tmp_path: Path) -> None:
+    store = Store(str(tmp_path / "media"))
+    path, sha256 = spooled(tmp_path)
+    put(store, path, sha256)
+    shutil.rmtree(tmp_path / "media")
+    with pytest.raises(StorageError, match="No such file"):
+        put(store, path, sha256)
+    assert Path(put(store, path, sha256)).read_bytes() == b"media"
+
+
+@pytest.mark.usefixtures("disks")
 def test_the_same_bytes_again_are_a_success_and_other_bytes_a_conflict(tmp_path: Path) -> None:
     store = Store(str(tmp_path / "media"))
     first = put(store, *spooled(tmp_path))
@@ -55,6 +122,7 @@ def test_the_same_bytes_again_are_a_success_and_other_bytes_a_conflict(tmp_path:
     assert [path.name for path in Path(first).parent.iterdir()] == ["row-1-0.png"]
 
 
+@pytest.mark.usefixtures("two_disks")
 def test_bytes_that_changed_in_the_spool_are_not_stored(tmp_path: Path) -> None:
     path, sha256 = spooled(tmp_path)
     path.write_bytes(b"mediA")
@@ -63,6 +131,7 @@ def test_bytes_that_changed_in_the_spool_are_not_stored(tmp_path: Path) -> None:
     assert list((tmp_path / "media/batch").iterdir()) == []
 
 
+@pytest.mark.usefixtures("two_disks")
 def test_the_partial_file_of_a_killed_run_is_removed(tmp_path: Path) -> None:
     folder = tmp_path / "media/batch"
     folder.mkdir(parents=True)
@@ -72,19 +141,18 @@ def test_the_partial_file_of_a_killed_run_is_removed(tmp_path: Path) -> None:
     assert [path.name for path in folder.iterdir()] == ["row-1-0.png"]
 
 
-def test_a_disk_without_hard_links_can_be_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(os, "link", refuse_links)
-    test_the_same_bytes_again_are_a_success_and_other_bytes_a_conflict(tmp_path)
-
-
-def test_a_kill_at_any_time_leaves_a_complete_file_or_none(tmp_path: Path) -> None:
+@pytest.mark.parametrize("link", ["os.link", "refuse_other_disks"])
+def test_a_kill_at_any_time_leaves_a_complete_file_or_none(link: str, tmp_path: Path) -> None:
     content = random.Random(1).randbytes(8_000_000)
     path, sha256 = spooled(tmp_path, content)
     script = (
-        "import asyncio, sys; from pathlib import Path; from callsheet.storage.store import Store\n"
-        "store, file = Store(sys.argv[1]), Path(sys.argv[2]); print('ready', flush=True)\n"
+        "import asyncio, os, sys; from pathlib import Path\n"
+        "from callsheet.storage.spool import Spooled; from callsheet.storage.store import Store\n"
+        f"from tests.storage.test_folder import refuse_other_disks; os.link = {link}\n"
+        "store = Store(sys.argv[1]); print('ready', flush=True)\n"
         "for n in range(1000):\n"
-        "    asyncio.run(store.put(file, f'b/{n}.png', sha256=sys.argv[3], mime_type='image/png'))\n"
+        "    file = Spooled.settled(Path(sys.argv[2]), sys.argv[3], 8_000_000)\n"
+        "    asyncio.run(store.put(file, f'b/{n}.png', 'image/png'))\n"
     )
     chance = random.Random(2)
     for kill in range(6):
@@ -163,13 +231,9 @@ def make_taken(path: Path, by: str) -> None:
             path.symlink_to("/dev/zero")
 
 
-@pytest.mark.parametrize("hard_links", [True, False], ids=["links", "no links"])
+@pytest.mark.usefixtures("disks")
 @pytest.mark.parametrize("by", ["a folder", "a dangling link", "a link to itself", "a pipe", "a device"])
-def test_a_name_is_taken_by_anything_that_has_it(
-    by: str, hard_links: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    if not hard_links:
-        monkeypatch.setattr(os, "link", refuse_links)
+def test_a_name_is_taken_by_anything_that_has_it(by: str, tmp_path: Path) -> None:
     store = Store(str(tmp_path / "media"))
     path = tmp_path / "media/batch/row-1-0.png"
     make_taken(path, by)
@@ -190,6 +254,7 @@ def test_a_file_where_a_folder_must_be_is_named(tmp_path: Path) -> None:
         asyncio.run(store.write("batch/report.json", b"{}", "application/json"))
 
 
+@pytest.mark.usefixtures("disks")
 def test_stores_that_write_the_same_name_at_once_never_take_each_other_s_file(tmp_path: Path) -> None:
     """Two ledgers with one storage folder: one of them gets the name, and what is there is complete."""
     contents = [bytes([n]) * 3_000_000 for n in range(4)]
@@ -199,16 +264,16 @@ def test_stores_that_write_the_same_name_at_once_never_take_each_other_s_file(tm
     sums = [hashlib.sha256(content).hexdigest() for content in contents]
     stores = [Store(str(tmp_path / "media")) for _ in contents]
 
-    async def scenario(name: str) -> list[str | BaseException]:
+    async def scenario(name: str) -> list[StoredFile | BaseException]:
         puts = (
-            store.put(path, name, sha256=sha256, mime_type="image/png")
+            store.put(Spooled.settled(path, sha256, 3_000_000), name, "image/png")
             for store, path, sha256 in zip(stores, paths, sums, strict=True)
         )
         return await asyncio.gather(*puts, return_exceptions=True)
 
     for n in range(10):
         answers = asyncio.run(scenario(f"{n}.png"))
-        stored = [contents[at] for at, answer in enumerate(answers) if isinstance(answer, str)]
+        stored = [contents[at] for at, answer in enumerate(answers) if isinstance(answer, StoredFile)]
         assert [(tmp_path / f"media/{n}.png").read_bytes()] == stored, "exactly one is stored"
-        others = [answer for answer in answers if not isinstance(answer, str)]
+        others = [answer for answer in answers if not isinstance(answer, StoredFile)]
         assert all(isinstance(answer, StorageConflict) for answer in others), others

@@ -16,7 +16,7 @@ from callsheet.media_types import extension
 from callsheet.service.client import Client
 from callsheet.service.models import Download
 from callsheet.storage import spool as media
-from callsheet.storage.spool import Spooled
+from callsheet.storage.spool import Spool, Spooled
 from tests.servers.sockets import Behaviour, raw, reply, serve, trickle
 
 
@@ -37,10 +37,21 @@ FILES = {
 def fetch(behaviour: Behaviour, promised: str, folder: Path, patience: float = 60) -> Spooled:
     async def scenario() -> Spooled:
         async with Client(server.url, "sk_x") as client, client.download(server.url) as download:
-            return await media.spool(download, promised, folder, "job-1-0", patience=patience)
+            spooled = await Spool(folder).receive(download, promised, "job-1-0", patience=patience)
+            assert not (folder / "job-1-0").exists()
+            spooled.settle()
+            spooled.settle()  # does nothing
+            return spooled
 
     with serve(behaviour) as server:
         return asyncio.run(scenario())
+
+
+def left(folder: Path) -> Spooled | None:
+    """What the next run finds."""
+    spool = Spool(folder)
+    spool.look()
+    return asyncio.run(spool.left("job-1-0"))
 
 
 @pytest.mark.parametrize("mime_type", FILES)
@@ -49,12 +60,12 @@ def test_a_complete_file_is_kept_with_its_sha256(mime_type: str, declared: str, 
     content = FILES[mime_type]
     headers = {"Content-Type": mime_type if declared == "as promised" else declared}
     spooled = fetch(reply(200, content, headers), mime_type, tmp_path / "new" / "spool")
-    assert spooled == Spooled(
-        tmp_path / "new/spool/job-1-0", hashlib.sha256(content).hexdigest(), len(content)
-    )
+    assert (spooled.sha256, spooled.bytes) == (hashlib.sha256(content).hexdigest(), len(content))
     assert spooled.path.read_bytes() == content
-    assert list(spooled.path.parent.iterdir()) == [spooled.path]
-    assert media.waiting(spooled.path.parent, "job-1-0") == spooled
+    assert list((tmp_path / "new/spool").iterdir()) == [spooled.path]
+    found = left(tmp_path / "new/spool")
+    assert found
+    assert (found.path, found.sha256, found.bytes) == (spooled.path, spooled.sha256, spooled.bytes)
 
 
 @pytest.mark.parametrize("mime_type", FILES)
@@ -83,7 +94,7 @@ def test_a_response_of_another_type_is_refused(declared: str, tmp_path: Path) ->
             "image/png",
             tmp_path,
         )
-    assert media.waiting(tmp_path, "job-1-0") is None
+    assert left(tmp_path) is None
 
 
 def test_an_empty_file_is_refused(tmp_path: Path) -> None:
@@ -110,7 +121,7 @@ def test_a_file_of_another_length_than_declared_is_refused(tmp_path: Path) -> No
 
     with pytest.raises(MediaError, match=r"has \d+ of 7 bytes"):
         download = Download(chunks(), 7, "image/png")
-        asyncio.run(media.spool(download, "image/png", tmp_path, "job-1-0", patience=60))
+        asyncio.run(Spool(tmp_path).receive(download, "image/png", "job-1-0", patience=60))
     assert list(tmp_path.iterdir()) == []
 
 
@@ -125,12 +136,51 @@ def test_a_download_that_is_too_slow_ends_after_the_patience(
     assert fetch(trickle(content[:30]), "image/png", tmp_path, patience=0.2).bytes == 30
 
 
-def test_a_download_replaces_what_an_earlier_one_left(tmp_path: Path) -> None:
-    (tmp_path / "job-1-0").write_bytes(b"older")
-    (tmp_path / "job-1-0.part").write_bytes(b"left by a killed run, and longer than what comes next" * 10_000)
+def test_a_download_replaces_what_a_killed_run_left(tmp_path: Path) -> None:
+    (tmp_path / "job-1-0.part").write_bytes(b"longer than what comes next" * 20_000)
     spooled = fetch(reply(200, FILES["image/png"], {"Content-Type": "image/png"}), "image/png", tmp_path)
     assert spooled.path.read_bytes() == FILES["image/png"]
-    assert [path.name for path in tmp_path.iterdir()] == ["job-1-0"]
+    assert list(tmp_path.iterdir()) == [spooled.path]
+
+
+def test_a_file_that_was_changed_since_it_was_left_is_not_used(tmp_path: Path) -> None:
+    """A file in storage may be the same file, and a person may have edited it."""
+    spooled = fetch(reply(200, FILES["image/png"], {"Content-Type": "image/png"}), "image/png", tmp_path)
+    with spooled.path.open("r+b") as file:
+        file.write(b"edited")
+    assert left(tmp_path) is None
+    assert fetch(reply(200, FILES["image/png"], {"Content-Type": "image/png"}), "image/png", tmp_path)
+    found = left(tmp_path)
+    assert found
+    assert found.path.read_bytes() == FILES["image/png"]
+
+
+def test_what_is_forgotten_is_removed_with_the_next_file_or_at_the_end(tmp_path: Path) -> None:
+    def settled(name: str) -> Spooled:
+        spooled = Spooled(spool, name)
+        spooled.hold(name.encode())
+        spooled.settle()
+        return spooled
+
+    spool = Spool(tmp_path)
+    first = settled("first")
+    spool.forget(first)
+    assert first.path.exists()
+    second = settled("second")
+    assert list(tmp_path.iterdir()) == [second.path]
+    spool.forget(second)
+    spool.clear()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_earlier_runs_left_is_removed_by_name_and_the_journal_is_not(tmp_path: Path) -> None:
+    names = [f"job-1-0.{'0' * 64}", "job-1-0.part", f"job-1-01.{'0' * 64}", "answers-1.jsonl"]
+    for name in names:
+        (tmp_path / name).touch()
+    spool = Spool(tmp_path)
+    assert spool.look() == {"job-1-0", "job-1-01"}
+    spool.remove({"job-1-0", "job-9-0"})
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(names[2:])
 
 
 def test_a_spool_that_cannot_be_written_is_a_storage_error(tmp_path: Path) -> None:
