@@ -63,7 +63,6 @@ def listening(listener: Listener) -> Iterator[None]:
                 _listen(loop, number, outer[number])
             else:
                 del _listeners[number]
-                loop.remove_signal_handler(number)
                 signal.signal(number, handler)
 
 
@@ -110,8 +109,10 @@ def cancel(task: asyncio.Task[Any], number: signal.Signals) -> None:
 
 
 def _listen(loop: asyncio.AbstractEventLoop, number: signal.Signals, listener: Listener) -> None:
+    # Not `loop.add_signal_handler`: taking such a handler away leaves none for a moment, and a signal that
+    # comes just then kills the program.
     _listeners[number] = listener
-    loop.add_signal_handler(number, listener, number)
+    signal.signal(number, lambda *_: loop.call_soon_threadsafe(listener, number))
 
 
 def _interrupted(number: signal.Signals) -> Interrupted:
