@@ -13,6 +13,7 @@ import zlib
 from collections import deque
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
+from typing import cast
 
 import httptools
 
@@ -305,8 +306,7 @@ class Connection(asyncio.Protocol):
     # ---- asyncio calls these
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:  # noqa: D102
-        assert isinstance(transport, asyncio.Transport)  # noqa: S101 - a stream's always is
-        self.transport = transport
+        self.transport = cast("asyncio.Transport", transport)  # uvloop's is not derived from it
 
     def data_received(self, data: bytes) -> None:  # noqa: D102
         self._heard = self._loop.time()

@@ -14,6 +14,7 @@ import os
 import ssl
 import urllib.request
 from collections import defaultdict
+from collections.abc import Callable, Coroutine
 
 import certifi
 
@@ -103,15 +104,15 @@ class Connections:
         return connection
 
     async def _connect(self, to: Address, for_requests_to: Address) -> Connection:
-        secure = to.scheme == "https"
+        loop = asyncio.get_running_loop()
         free = self._free[for_requests_to]
-        _, connection = await asyncio.get_running_loop().create_connection(
-            lambda: Connection(free),
-            to.host,
-            to.port,
-            ssl=self._tls if secure else None,
-            server_hostname=to.host if secure else None,
-            happy_eyeballs_delay=_NEXT_ADDRESS,
+        secure = to.scheme == "https"
+        connect: Callable[..., Coroutine[None, None, tuple[object, Connection]]]
+        connect = functools.partial(loop.create_connection, lambda: Connection(free), to.host, to.port)
+        if isinstance(loop, asyncio.BaseEventLoop):  # another program's uvloop cannot do it
+            connect = functools.partial(connect, happy_eyeballs_delay=_NEXT_ADDRESS)
+        _, connection = await connect(
+            ssl=self._tls if secure else None, server_hostname=to.host if secure else None
         )
         return connection
 
