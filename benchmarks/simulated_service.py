@@ -60,9 +60,6 @@ class VirtualClock:
     def monotonic(self) -> float:
         return asyncio.get_running_loop().time()
 
-    async def sleep(self, seconds: float) -> None:
-        await asyncio.sleep(seconds)
-
 
 def run_virtual(main: Coroutine[Any, Any, T]) -> T:
     with asyncio.Runner(loop_factory=VirtualLoop) as runner:

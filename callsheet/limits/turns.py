@@ -11,9 +11,10 @@ import asyncio
 import itertools
 import math
 import time as system
+from collections import deque
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from callsheet.limits.lanes import PROBE, Lanes
@@ -22,7 +23,7 @@ from callsheet.records import ModelType
 
 
 class Clock(Protocol):
-    """The source of time, so that tests need not wait."""
+    """The source of time, so that tests need not wait. The event loop's timers must go by it."""
 
     def time(self) -> float:
         """Unix seconds."""
@@ -30,16 +31,12 @@ class Clock(Protocol):
     def monotonic(self) -> float:
         """Seconds that never jump."""
 
-    async def sleep(self, seconds: float) -> None:
-        """Waits."""
-
 
 class SystemClock:
     """The machine's clock."""
 
     time = staticmethod(system.time)
     monotonic = staticmethod(system.monotonic)
-    sleep = staticmethod(asyncio.sleep)
 
 
 SYSTEM_CLOCK = SystemClock()
@@ -90,7 +87,7 @@ class Turn:
         if limit is not None and remaining is not None and reset is not None:
             self._limits.lanes.proven = True
             self._pace.learn(self._send, limit, remaining, reset, self._limits.to_monotonic(reset, date))
-        self._limits.wake()
+        self._limits.look()
 
     def window_full(self, retry_after: float) -> None:
         """Reports a 429 with `Retry-After` (seconds): this type waits that long."""
@@ -121,11 +118,19 @@ class Turn:
             self._limits.lanes.accepted()
         self._limits.lanes.in_use -= not self.kept
         self._limits.submissions += self.sent
-        self._limits.wake()
+        self._limits.look()
 
     def _refused(self) -> None:
         self.counts = False
         self._limits.rate_limited += 1
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class _Waiter:
+    """A caller that waits for its turn; the one with the lower ticket came first."""
+
+    ticket: int
+    future: asyncio.Future[Turn] = field(compare=False)
 
 
 class Limits:
@@ -160,10 +165,9 @@ class Limits:
         self.paces = {ModelType.IMAGE: Pace(cap=image_rpm), ModelType.VIDEO: Pace(cap=video_rpm)}
         if remembered:
             self._recall(remembered)
-        self._queues = {model_type: asyncio.Lock() for model_type in ModelType}
+        self._queues: dict[ModelType, deque[_Waiter]] = {model_type: deque() for model_type in ModelType}
         self._tickets = itertools.count()
-        self._first: dict[ModelType, int] = {}  # the ticket of the caller that is first in each queue
-        self._change = asyncio.Event()
+        self._timer: asyncio.TimerHandle | None = None  # for the next look
 
     def _recall(self, remembered: Learned) -> None:
         now = self.now()
@@ -194,7 +198,7 @@ class Limits:
         if not self.lanes.in_use:
             raise ValueError("release() without a kept or adopted lane")
         self.lanes.in_use -= 1
-        self.wake()
+        self.look()
 
     def give_up(self) -> None:
         """Leaves the video of a kept or adopted lane to the next run.
@@ -207,7 +211,7 @@ class Limits:
 
     def blocked(self, patience: float) -> bool:
         """Whether somebody waits for a lane that will not come free: see `Lanes.blocked`."""
-        return bool(self._first) and self.lanes.blocked(self.now(), patience)
+        return bool(self._first_in_line()) and self.lanes.blocked(self.now(), patience)
 
     def learned(self) -> Learned:
         """The limits to remember for the next run."""
@@ -234,43 +238,66 @@ class Limits:
         offset = self._clock.time() - now if self._offset is None else self._offset
         return unix - offset
 
-    def wake(self) -> None:
-        """Lets everyone who waits check again."""
-        self._change.set()
-        self._change = asyncio.Event()
+    def look(self) -> None:
+        """Gives turns to those who may go now, and looks again when the next one may."""
+        while (seconds := self._give_one()) == 0:
+            pass
+        if seconds == math.inf:
+            return
+        loop = asyncio.get_running_loop()
+        at = loop.time() + seconds
+        if self._timer is None or at < self._timer.when():  # one that is too early does no harm
+            if self._timer:
+                self._timer.cancel()
+            self._timer = loop.call_at(at, self._look_again)
+
+    def _look_again(self) -> None:
+        self._timer = None
+        self.look()
+
+    def _give_one(self) -> float:
+        """Gives a turn to the caller that has waited longest, of those whose window has a place.
+
+        Returns:
+            0 if it has; otherwise the seconds until it may, or infinity if something must change first.
+        """
+        if not any(self._queues.values()):
+            return math.inf
+        now = self.now()
+        seconds = self.lanes.wait(now)
+        if seconds > 0:
+            return seconds
+        soonest = math.inf
+        for waiter, model_type in self._first_in_line():
+            pace = self.paces[model_type]
+            seconds = pace.wait(now)
+            if seconds == 0:
+                self._queues[model_type].popleft()
+                self.lanes.take(now)
+                waiter.future.set_result(Turn(self, pace, pace.send(now)))
+                return 0.0
+            soonest = min(soonest, seconds)
+        return soonest
+
+    def _first_in_line(self) -> list[tuple[_Waiter, ModelType]]:
+        """The first caller of each type, in the order in which they came."""
+        first = []
+        for model_type, queue in self._queues.items():
+            while queue and queue[0].future.done():  # cancelled
+                queue.popleft()
+            if queue:
+                first.append((queue[0], model_type))
+        return sorted(first) if len(first) > 1 else first
 
     async def _next_turn(self, model_type: ModelType) -> Turn:
-        ticket = next(self._tickets)
-        async with self._queues[model_type]:  # an asyncio lock is first come, first served
-            self._first[model_type] = ticket
-            try:
-                while (seconds := self._wait(model_type)) > 0:
-                    await self._sleep(seconds)
-                now, pace = self.now(), self.paces[model_type]
-                self.lanes.take(now)
-                return Turn(self, pace, pace.send(now))
-            finally:
-                del self._first[model_type]
-                self.wake()
-
-    def _wait(self, model_type: ModelType) -> float:
-        """Seconds until the first of this type may go; infinity if something must change first."""
-        now = self.now()
-        seconds = self.paces[model_type].wait(now) or self.lanes.wait(now)
-        if seconds == 0 and any(
-            self._first[other] < self._first[model_type] and self.paces[other].wait(now) == 0
-            for other in self._first
-        ):
-            return math.inf  # the other type has waited longer for a lane: it goes first, and then wakes us
-        return seconds
-
-    async def _sleep(self, seconds: float) -> None:
-        """Waits until something changes, at most `seconds`."""
-        waits: list[asyncio.Future[object]] = [asyncio.ensure_future(self._change.wait())]
-        if seconds < math.inf:
-            waits.append(asyncio.ensure_future(self._clock.sleep(seconds)))
+        waiter = _Waiter(next(self._tickets), asyncio.get_running_loop().create_future())
+        self._queues[model_type].append(waiter)
+        self.look()
         try:
-            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for wait in waits:
-                wait.cancel()
+            return await waiter.future
+        except asyncio.CancelledError:
+            if not waiter.future.cancelled():  # the turn came at the same moment
+                turn = waiter.future.result()
+                turn.unsent()
+                turn.end()
+            raise

@@ -14,7 +14,6 @@ import os
 import ssl
 import urllib.request
 from collections import defaultdict
-from collections.abc import Callable, Coroutine
 
 import certifi
 
@@ -106,15 +105,13 @@ class Connections:
     async def _connect(self, to: Address, for_requests_to: Address) -> Connection:
         loop = asyncio.get_running_loop()
         free = self._free[for_requests_to]
-        secure = to.scheme == "https"
-        connect: Callable[..., Coroutine[None, None, tuple[object, Connection]]]
         connect = functools.partial(loop.create_connection, lambda: Connection(free), to.host, to.port)
         if isinstance(loop, asyncio.BaseEventLoop):  # another program's uvloop cannot do it
             connect = functools.partial(connect, happy_eyeballs_delay=_NEXT_ADDRESS)
-        _, connection = await connect(
-            ssl=self._tls if secure else None, server_hostname=to.host if secure else None
-        )
-        return connection
+        if to.scheme == "https":
+            connect = functools.partial(connect, ssl=self._tls, server_hostname=to.host)
+        pair: tuple[object, Connection] = await connect()
+        return pair[1]
 
     @functools.cached_property
     def _tls(self) -> ssl.SSLContext:

@@ -109,6 +109,19 @@ async def test_a_type_that_waits_for_its_window_does_not_block_the_other() -> No
     assert (images, videos) == (pytest.approx([0.0]), pytest.approx([40.0]))
 
 
+@virtual
+async def test_a_type_whose_window_ends_first_goes_first() -> None:
+    limits, images, videos = Limits(clock=VirtualClock()), [], []
+    for model_type, seconds in ((VIDEO, 40), (IMAGE, 10)):
+        async with limits.turn(model_type) as turn:
+            turn.window_full(retry_after=seconds)
+    start_caller(limits, VIDEO, videos)
+    await let_others_run()
+    start_caller(limits, IMAGE, images)
+    await asyncio.sleep(60)
+    assert (images, videos) == (pytest.approx([10.0]), pytest.approx([40.0]))
+
+
 @pytest.mark.parametrize("shape", SHAPES)
 def test_the_limits_of_the_config_are_never_exceeded(shape: str) -> None:
     async def main() -> tuple[Counter[ModelType], int, int]:

@@ -20,7 +20,7 @@ from benchmarks.simulated_service import (
 )
 from callsheet.limits.turns import Limits, Turn
 from callsheet.records import ModelType
-from tests.limits.virtual_time import FIXED, IMAGE, VIDEO, let_others_run, start_caller, virtual
+from tests.limits.virtual_time import FIXED, IMAGE, VIDEO, let_others_run, now, start_caller, virtual
 
 
 @virtual
@@ -67,6 +67,20 @@ async def test_a_caller_that_is_cancelled_while_it_waits_uses_neither_a_lane_nor
     assert len(times) == 4
 
 
+@virtual
+async def test_a_caller_that_is_cancelled_at_the_moment_of_its_turn_gives_it_back() -> None:
+    limits, times = Limits(image_rpm=2, concurrency=1, clock=VirtualClock()), []
+    async with limits.turn(IMAGE):
+        caller = start_caller(limits, IMAGE, times)
+        await let_others_run()
+    assert limits.lanes.in_use == 1, "the turn is given, and the caller does not know it yet"
+    caller.cancel()
+    await asyncio.gather(caller, return_exceptions=True)
+    assert (limits.lanes.in_use, limits.submissions) == (0, 1)
+    await start_caller(limits, IMAGE, times)
+    assert times == [now()]
+
+
 class Counted(Limits):
     """Counts the lanes of its callers independently."""
 
@@ -78,7 +92,7 @@ class Counted(Limits):
     @asynccontextmanager
     async def turn(self, model_type: ModelType) -> AsyncGenerator[Turn, None]:
         async with super().turn(model_type) as turn:
-            self.count(1)
+            self.held += 1
             try:
                 yield turn
             finally:
@@ -86,12 +100,15 @@ class Counted(Limits):
 
     def release(self) -> None:
         super().release()
-        self.count(-1)
+        self.held -= 1
 
-    def count(self, lanes: int) -> None:
-        self.held += lanes
-        if self.held != self.lanes.in_use:
-            self.differences.add((self.held, self.lanes.in_use))
+    async def compare(self) -> None:
+        """Compares ten times a second, when every caller that has its turn has begun."""
+        while True:
+            await asyncio.sleep(0.1)
+            await let_others_run()
+            if self.held != self.lanes.in_use:
+                self.differences.add((self.held, self.lanes.in_use))
 
 
 @settings(max_examples=25, deadline=None)
@@ -119,7 +136,9 @@ def test_lanes_in_use_are_those_of_the_callers_and_correct_headers_are_never_exc
 
     async def main() -> tuple[Service, Counted]:
         service, limits = scenario.service(), Counted(clock=VirtualClock())
+        comparing = asyncio.create_task(limits.compare())
         await Client(scenario, service, limits, seed).work(until=150)
+        comparing.cancel()
         return service, limits
 
     service, limits = run_virtual(main())
