@@ -1,14 +1,18 @@
 """Group commit: writes that arrive during a commit share the next one, so durability costs little.
 
-It knows no table. A change is a function that writes many items at once, all or none: those of one commit are
-given to it together. Where it refuses, each item is tried alone, so that one that is refused leaves the
-others alone.
+A commit that fails is tried again as a whole, while the run's lease lives; the writes that arrive meanwhile
+wait for it. Its connection may be lost when it has succeeded: so each commit has a number, which it writes
+into its run's row, and a commit whose number is there is not made twice.
+
+It knows no table but `runs`. A change is a function that writes many items at once, all or none: those of one
+commit are given to it together. Where it refuses, each item is tried alone, so that one that is refused
+leaves the others alone.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -17,14 +21,19 @@ from typing import Any, TypeVar
 import sqlalchemy as sa
 
 from callsheet import failpoints
-from callsheet.errors import CallsheetError, LedgerError
+from callsheet.errors import CallsheetError, LedgerError, LedgerUnavailable
 from callsheet.ledger.databases import explained
+from callsheet.ledger.patience import Patience
+from callsheet.ledger.tables import runs
 
 A = TypeVar("A")
 T = TypeVar("T")
 Operation = Callable[[sa.Connection], T]
 Change = Callable[[sa.Connection, str, Sequence[A]], Sequence[T]]
 """Writes items for a run, given its id, all or none; returns a result for each."""
+
+_NUMBER = runs.update().where(runs.c.id == sa.bindparam("the_run"))
+_LAST_NUMBER = sa.select(runs.c.commits).where(runs.c.id == sa.bindparam("the_run"))
 
 
 @dataclass(slots=True)
@@ -37,6 +46,15 @@ class _Group:
     futures: list[asyncio.Future[Any]] = field(default_factory=list)
 
 
+@dataclass(slots=True)
+class _Commit:
+    """A commit, and what its last try came to, where it is not known whether that try succeeded."""
+
+    number: int
+    groups: list[_Group]
+    results: list[Any] | None = None
+
+
 class GroupCommit:
     """Writes to one database for one run, many items to a commit.
 
@@ -44,12 +62,29 @@ class GroupCommit:
         engine: the database.
         run_id: the run.
         threads: where the commits are made, one at a time.
+        patience: how long a commit that fails is tried again.
+        on_failure: called once when commits begin to fail and are tried again, with the error and the items
+            that wait.
+
+    Attributes:
+        failing: a commit has failed, and is tried again.
     """
 
-    def __init__(self, engine: sa.Engine, run_id: str, threads: ThreadPoolExecutor) -> None:
+    def __init__(
+        self,
+        engine: sa.Engine,
+        run_id: str,
+        threads: ThreadPoolExecutor,
+        patience: Patience,
+        on_failure: Callable[[LedgerUnavailable, Sequence[Any]], Awaitable[None]],
+    ) -> None:
         self._engine = engine
         self._run_id = run_id
         self._threads = threads
+        self._patience = patience
+        self._on_failure = on_failure
+        self._number = 0
+        self.failing = False
         self._waiting: dict[tuple[str, Any], _Group] = {}
         self._committer: asyncio.Task[None] | None = None
 
@@ -63,7 +98,7 @@ class GroupCommit:
 
         Raises:
             LedgerError: the item's values cannot be stored.
-            LedgerUnavailable: the database failed, and with it all of the commit.
+            LedgerUnavailable: the database failed until patience ended, and with it all of the commit.
             CallsheetError: the change refused the item.
         """
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
@@ -85,17 +120,17 @@ class GroupCommit:
             await asyncio.wait([self._committer])
 
     async def _commit_all(self) -> None:
-        loop = asyncio.get_running_loop()
         try:
             while self._waiting:
                 groups = list(self._waiting.values())
                 self._waiting = {}
+                self._number += 1
                 results: list[Any]
                 try:
-                    commit = lambda groups=groups: self._commit(groups)  # noqa: E731 - of this turn
-                    results = await loop.run_in_executor(self._threads, explained, commit)
+                    results = await self._until_written(_Commit(self._number, groups))
                 except Exception as error:  # noqa: BLE001 - each caller gets it; otherwise they wait for ever
                     results = [error] * sum(len(group.items) for group in groups)
+                self.failing = False
                 futures = (future for group in groups for future in group.futures)
                 for future, result in zip(futures, results, strict=True):
                     if isinstance(result, Exception):
@@ -105,35 +140,61 @@ class GroupCommit:
         finally:
             self._committer = None
 
-    def _commit(self, groups: Sequence[_Group]) -> list[Any]:
-        """Writes the groups in one transaction; the result of each item, or the error that it ended with."""
+    async def _until_written(self, commit: _Commit) -> list[Any]:
+        """Makes a commit, as often as it takes; the result of each item, or the error that it ended with."""
+        loop = asyncio.get_running_loop()
+
+        async def write() -> list[Any]:
+            return await loop.run_in_executor(self._threads, explained, lambda: self._commit(commit))
+
+        async def failed(error: LedgerUnavailable) -> None:
+            if not self.failing:
+                self.failing = True
+                groups = (*commit.groups, *self._waiting.values())
+                await self._on_failure(error, [item for group in groups for item in group.items])
+
+        return await self._patience.tried(write, failed)
+
+    def _commit(self, commit: _Commit) -> list[Any]:
+        """Writes the groups in one transaction."""
         try:
-            results = self._together(groups)
+            results = self._together(commit)
         except CallsheetError:  # of one of them
-            results = self._one_by_one(groups)
-        _passed("after", groups)
+            results = self._one_by_one(commit)
+        _passed("after", commit.groups)
         return results
 
-    def _together(self, groups: Sequence[_Group]) -> list[Any]:
+    def _together(self, commit: _Commit) -> list[Any]:
         with self._engine.begin() as connection, explain_values():
+            if commit.results is not None and self._succeeded(connection, commit):
+                return commit.results
             results: list[Any] = []
-            for group in groups:
+            for group in commit.groups:
                 results += group.change(connection, self._run_id, group.items)
-            _passed("before", groups)
+            self._about_to_commit(connection, commit, results)
         return results
 
-    def _one_by_one(self, groups: Sequence[_Group]) -> list[Any]:
+    def _one_by_one(self, commit: _Commit) -> list[Any]:
         results: list[Any] = []
         with self._engine.begin() as connection:
-            for group in groups:
+            for group in commit.groups:
                 for item in group.items:
                     try:
                         with connection.begin_nested(), explain_values():
                             results += group.change(connection, self._run_id, [item])
                     except CallsheetError as error:
                         results.append(error)
-            _passed("before", groups)
+            self._about_to_commit(connection, commit, results)
         return results
+
+    def _about_to_commit(self, connection: sa.Connection, commit: _Commit, results: list[Any]) -> None:
+        connection.execute(_NUMBER, {"the_run": self._run_id, "commits": commit.number})
+        commit.results = results
+        _passed("before", commit.groups)
+
+    def _succeeded(self, connection: sa.Connection, commit: _Commit) -> bool:
+        """Whether the last try has succeeded. Since only one transaction writes at a time, it has ended."""
+        return connection.scalar(_LAST_NUMBER, {"the_run": self._run_id}) == commit.number
 
 
 def _passed(when: str, groups: Sequence[_Group]) -> None:

@@ -107,14 +107,21 @@ class Journal:
         self._lock = threading.Lock()
         self._waiting: set[str] = set()
 
+    @property
+    def waiting(self) -> bool:
+        """Whether it has answers that the ledger does not have yet."""
+        return bool(self._waiting)
+
     def append(self, answer: Answer) -> None:
-        """Writes an answer durably.
+        """Writes an answer durably, unless it is there already.
 
         Raises:
             OSError: the disk fails; nothing of the answer is kept.
         """
         line = answer.as_line()
         with self._lock:
+            if line in self._waiting:
+                return
             make_folder(self._path.parent)
             with _locked(self._path) as handle:
                 _write(handle, f"{line}\n".encode())

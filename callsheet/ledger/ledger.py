@@ -25,14 +25,13 @@ from callsheet.ledger.claims import Reservation
 from callsheet.ledger.databases import explained, open_engine
 from callsheet.ledger.group_commit import GroupCommit
 from callsheet.ledger.journal import Answer, Journal
+from callsheet.ledger.patience import Patience
 from callsheet.ledger.policy import Policy
 from callsheet.ledger.tables import learned
 from callsheet.ledger.waits import waits
 from callsheet.records import Attempt, Doubt, File, Generation, Job, OtherRun, State, StoredFile
 
 T = TypeVar("T")
-
-_FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 2.0  # seconds between two tries to write an answer
 
 logger = logging.getLogger("callsheet")
 
@@ -48,7 +47,10 @@ def _lease_from_now() -> datetime:
 class Ledger:
     """The ledger of one batch, opened for one run. Use `Ledger.open`, then `close`.
 
-    Every method that writes raises LedgerError when it could not; then nothing of it was written.
+    While the run's lease lives, a database that fails is tried again, for writes and reads: the run waits.
+    When it has failed until the lease expired, and at once where there is no lease, every method raises
+    LedgerUnavailable; whether the database has carried it out is not known then. Every method that writes
+    raises another LedgerError when the ledger refused it; then nothing of it was written.
     """
 
     def __init__(
@@ -62,12 +64,12 @@ class Ledger:
     ) -> None:
         self._engine = engine
         self._threads = ThreadPoolExecutor(2, "ledger")  # nobody else makes a commit wait
-        self._commits = GroupCommit(engine, run_id, self._threads)
+        self._patience = Patience()
+        self._commits = GroupCommit(engine, run_id, self._threads, self._patience, self._wait)
         self._folder = journal
         self._journal = Journal(journal, run_id) if journal else None
         self._note = note
-        self._failing = False
-        self._lease_until = datetime.min.replace(tzinfo=UTC)
+        self._journal_failed = False
         self.batch = batch
         self.run_id = run_id
 
@@ -104,7 +106,7 @@ class Ledger:
             "begin_run",
             lambda connection: takeover.begin_run(connection, self.run_id, self.batch, balance, journals),
         )
-        self._lease_until = lease_until
+        self._patience.until = lease_until
         for left in recovered:
             await asyncio.to_thread(journal.remove, left)
         for text in notes:
@@ -152,10 +154,14 @@ class Ledger:
         """
         lease_until = _lease_from_now()
         await self._commits.write_one("renew", lambda connection: leases.renew(connection, self.run_id))
-        self._lease_until = lease_until
+        self._patience.until = lease_until
 
     async def end_run(self) -> None:
-        """Ends the run: reserved jobs are free again, accepted ones are left to the next run. Idempotent."""
+        """Ends the run: reserved jobs are free again, accepted ones are left to the next run. Idempotent.
+
+        From now on nothing waits for a database that fails.
+        """
+        self._patience.until = None
         await self._commits.write_one("end_run", lambda connection: leases.leave(connection, self.run_id))
 
     async def close(self) -> None:
@@ -204,7 +210,7 @@ class Ledger:
         await self._commits.write(State.PLANNED, transitions.release, attempt)
 
     async def pending(self, attempt: Attempt, generation_id: str) -> None:
-        """A video was accepted. Tries again where the database fails, as `generated` does."""
+        """A video was accepted."""
         await self._answered(State.PENDING, Answer(attempt, generation_id))
 
     async def failed(self, attempt: Attempt, code: str, message: str) -> None:
@@ -220,8 +226,8 @@ class Ledger:
     ) -> list[File]:
         """The job is paid for: records its cost, its files' URLs, and a free name in `storage` for each file.
 
-        Where the database fails, the answer is written to the journal, and tried again for as long as the
-        lease lives. What the journal has, the next run writes.
+        Where the database fails, the answer is kept in the journal, too. What the journal has, the next run
+        writes.
 
         Args:
             attempt: the attempt that was answered.
@@ -230,55 +236,41 @@ class Ledger:
             storage: the storage URL that the names are in.
 
         Raises:
-            LedgerUnavailable: the database failed until the lease expired.
             LedgerError: the job is in another state, or the answer cannot be stored.
         """
         answer = Answer(attempt, generation.id, generation, tuple(names), storage)
         return await self._answered(State.GENERATED, answer)
 
     async def _answered(self, state: State, answer: Answer) -> list[File]:
+        """Writes an answer; also into the journal, where the database fails or refuses it."""
+        if self._commits.failing:
+            await self._keep(answer)
         try:
-            return await self._write_answer(state, answer)
-        except LedgerUnavailable as error:
-            kept = await self._keep(answer)
-            if not self._failing:
-                self._failing = True
-                self._note(f"{error}; {kept}, and tried again until the run's lease expires")
-            files = await self._try_again(state, answer, error)
+            files = await self._commits.write(state, transitions.answered, answer)
         except LedgerError:
             await self._keep(answer)
             raise
-        if self._journal:
+        if self._journal and self._journal.waiting:
             await asyncio.to_thread(self._journal.written, answer)
         return files
 
-    async def _write_answer(self, state: State, answer: Answer) -> list[File]:
-        return await self._commits.write(state, transitions.answered, answer)
+    async def _wait(self, error: LedgerUnavailable, items: Sequence[Any]) -> None:
+        """The database fails, and these items wait for it: the answers among them are kept elsewhere too."""
+        kept = "is kept in the journal" if self._journal else "is not kept"
+        self._note(f"{error}; the run waits and tries again until its lease expires; what is answered {kept}")
+        for item in items:
+            if isinstance(item, Answer):
+                await self._keep(item)
 
-    async def _try_again(self, state: State, answer: Answer, error: LedgerUnavailable) -> list[File]:
-        """Writes an answer as soon as the database works again."""
-        pause = _FIRST_PAUSE
-        while datetime.now(UTC) + timedelta(seconds=pause) < self._lease_until:
-            await asyncio.sleep(pause)
-            pause = min(2 * pause, _LONGEST_PAUSE)
-            try:
-                files = await self._write_answer(state, answer)
-            except LedgerUnavailable as again:
-                error = again
-            else:
-                self._failing = False
-                return files
-        raise error
-
-    async def _keep(self, answer: Answer) -> str:
-        """Writes an answer to the journal; what became of it, in words."""
-        if self._journal is None:
-            return "what was answered is not kept"
+    async def _keep(self, answer: Answer) -> None:
+        """Writes an answer to the journal, once."""
         try:
-            await asyncio.to_thread(self._journal.append, answer)
+            if self._journal:
+                await asyncio.to_thread(self._journal.append, answer)
         except OSError as error:
-            return f"what was answered is not kept, because the journal cannot be written ({error})"
-        return "what was answered is kept in the journal"
+            if not self._journal_failed:
+                self._journal_failed = True
+                self._note(f"what is answered is not kept: the journal cannot be written: {error}")
 
     async def refreshed(self, file: File, source_url: str, deletes_at: datetime) -> None:
         """The service gave a new URL for a file."""
@@ -327,7 +319,8 @@ class Ledger:
             with self._engine.connect() as connection:
                 return query(connection.execution_options(reading=True), self.batch)
 
-        return await asyncio.get_running_loop().run_in_executor(self._threads, explained, work)
+        loop = asyncio.get_running_loop()
+        return await self._patience.tried(lambda: loop.run_in_executor(self._threads, explained, work))
 
     async def adopted(self) -> tuple[list[Attempt], list[File]]:
         """What this run has taken over: videos to poll, and files to download."""

@@ -13,7 +13,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.engine import Dialect
 
-SCHEMA_VERSION = 4
+SCHEMA_VERSION = 5
 _MICRO = Decimal(1_000_000)
 
 
@@ -70,6 +70,8 @@ runs = sa.Table(
     sa.Column("started_at", Moment, nullable=False),
     sa.Column("lease_until", Moment, nullable=False),
     sa.Column("ended_at", Moment),
+    # The number of the run's last commit. After a lost connection it tells whether that one succeeded.
+    sa.Column("commits", sa.Integer),
     # Evidence for doubts: what the workspace had, and what the whole ledger had spent, when the run began.
     sa.Column("balance_at_start", Money),
     sa.Column("spent_at_start", Money),

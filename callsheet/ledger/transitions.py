@@ -16,7 +16,6 @@ from typing import Any
 import sqlalchemy as sa
 
 from callsheet.errors import LedgerError
-from callsheet.ledger import queries
 from callsheet.ledger.journal import Answer
 from callsheet.ledger.names import FreeNames
 from callsheet.ledger.policy import CHARGED, NOT_CHARGED
@@ -66,11 +65,6 @@ _FILE = media.update().where(
     media.c.attempt == sa.bindparam("the_attempt"),
     media.c.index == sa.bindparam("the_index"),
 )
-_FILES = (
-    sa.select(media)
-    .where(media.c.job_key == sa.bindparam("the_job"), media.c.attempt == sa.bindparam("the_attempt"))
-    .order_by(media.c.index)
-)
 _UNFINISHED = sa.and_(media.c.stored_at.is_(None), media.c.lost_at.is_(None))
 _ENDS = (
     sa.select(
@@ -102,8 +96,6 @@ def release(connection: sa.Connection, run_id: str, attempts_: Sequence[Attempt]
 def answered(connection: sa.Connection, run_id: str, answers: Sequence[Answer]) -> Sequence[list[File]]:
     """The jobs are accepted: records their ids, and when they are finished their costs and files.
 
-    Idempotent: the commit of an earlier try may have succeeded although its connection was lost.
-
     Args:
         connection: the transaction.
         run_id: the run that they belong to.
@@ -113,21 +105,8 @@ def answered(connection: sa.Connection, run_id: str, answers: Sequence[Answer]) 
         The files of each finished generation, each with a free name in storage.
     """
     rows = [_of_answer(answer) for answer in answers]
-    state = rows[0]["state"]
-    if _moved(connection, run_id, state, rows) == len(rows):
-        return _new_files(connection, answers)
-    if len(answers) > 1:
-        raise _refused(answers[0].attempt, state)
-    return [_written_before(connection, run_id, state, answers[0])]
-
-
-def _written_before(connection: sa.Connection, run_id: str, state: State, answer: Answer) -> list[File]:
-    """The files of an answer that the ledger has already."""
-    attempt = answer.attempt
-    row = connection.execute(_ANSWERED, _the_attempt(attempt)).one_or_none()
-    if row is None or (row.state, row.generation_id, row.run_id) != (state, answer.generation_id, run_id):
-        raise _refused(attempt, state)
-    return [queries.file_of(row, attempt) for row in connection.execute(_FILES, _the_attempt(attempt))]
+    _move_rows(connection, run_id, rows[0]["state"], rows, [answer.attempt for answer in answers])
+    return _new_files(connection, answers)
 
 
 def recover(connection: sa.Connection, run_id: str, batch: str, answer: Answer) -> bool:

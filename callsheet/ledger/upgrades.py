@@ -32,6 +32,7 @@ _ADDITIONS: dict[int, tuple[str, ...]] = {
         "CREATE INDEX ix_attempts_submitted_at ON attempts (submitted_at)",
     ),
     3: ("CREATE INDEX attempts_reused ON attempts (reused_key) WHERE reused_key IS NOT NULL",),
+    4: ("ALTER TABLE runs ADD COLUMN commits INTEGER",),
 }
 
 
@@ -69,7 +70,8 @@ def prepare(connection: sa.Connection) -> int:
                 connection.exec_driver_sql(statement)
         if version < 3:
             _fold_names(connection)
-        running_totals.keep(connection)
+        if version < 4:
+            running_totals.keep(connection)
         connection.execute(about.update().values(schema_version=SCHEMA_VERSION))
     return max(version, SCHEMA_VERSION)
 

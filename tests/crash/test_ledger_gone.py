@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from typing import Any
@@ -15,8 +15,9 @@ from tests.crash.conftest import MakeBatch
 from tests.crash.killed_batch import IMAGE, LANES, KilledBatch
 from tests.crash.test_command import CommandLine
 from tests.servers.postgres import postgres
+from tests.servers.postgres_proxy import postgres_proxy
 from tests.servers.prefect import PrefectServer
-from tests.waiting import wait_until
+from tests.waiting import LONGEST, wait_until
 
 ROWS = {f"image-{n}": ({"prompt": f"image-{n}", **IMAGE}, "stored") for n in range(60)}
 
@@ -72,13 +73,45 @@ def test_a_postgresql_that_dies_and_comes_back_ends_the_run_in_words_and_the_nex
         finish(made)
 
 
+def test_a_postgresql_that_is_restarted_makes_the_run_wait_and_nothing_is_in_doubt(
+    new_batch: MakeBatch,
+) -> None:
+    with postgres() as server:
+        made = new_batch(ROWS, ledger={"url": server.new_database()})
+        with running(made, waits={"lease": LONGEST}) as code:
+            server.kill()
+            wait_until(lambda: "the run waits" in made.log(), "the run has not noticed")
+            server.restart()
+            assert code.result() == 0, made.log()
+        made.compare()
+
+
+def test_connections_that_are_lost_after_the_commit_make_no_difference(
+    new_batch: MakeBatch, new_database: Callable[[], str]
+) -> None:
+    """Every third commit of the rest of a run is made, and the run is not told."""
+    url = new_database()
+    with postgres_proxy(url) as proxy:
+        made = new_batch(ROWS, ledger={"url": proxy.url})
+        made.postgresql = url.replace("+psycopg", "")
+        with running(made) as code:
+            proxy.lose(every=3)
+            assert code.result() == 0, made.log()
+        assert proxy.lost > 5
+        made.compare()
+
+
+@pytest.mark.parametrize("busy", [30, 0.2])
 @pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
 def test_a_ledger_that_is_locked_for_a_while_makes_the_run_wait(
-    new_batch: MakeBatch, kind: str, request: pytest.FixtureRequest
+    new_batch: MakeBatch, kind: str, busy: float, request: pytest.FixtureRequest
 ) -> None:
+    """However long a write waits for another process's write before it fails, and is tried again."""
     made = new_batch(ROWS, **in_database(kind, request))
-    with running(made) as code:
+    with running(made, waits={"busy": busy, "lease": LONGEST}) as code:
         with locked(made):
+            if busy < 1:
+                wait_until(lambda: "the run waits" in made.log(), "the run has not noticed")
             assert_only_known_jobs_are_bought(made)
         assert code.result() == 0, made.log()
     made.compare()

@@ -15,7 +15,12 @@ from callsheet.ledger.names import other_name
 from callsheet.records import State
 from tests.ledger.test_ledger import buyer, generation, job, reserve, state_of
 
+TO_4 = (
+    "ALTER TABLE runs DROP COLUMN commits",
+    "UPDATE about SET schema_version = 4",
+)
 TO_3 = (
+    *TO_4,
     "DROP TRIGGER totals_insert{of}",
     "DROP TRIGGER totals_update{of}",
     "DROP TRIGGER totals_delete{of}",
@@ -55,7 +60,7 @@ def execute(url: str, *statements: str) -> None:
     engine.dispose()
 
 
-@pytest.mark.parametrize("downgrade", [TO_1, TO_2, TO_3], ids=["from 1", "from 2", "from 3"])
+@pytest.mark.parametrize("downgrade", [TO_1, TO_2, TO_3, TO_4], ids=["1", "2", "3", "4"])
 def test_a_ledger_of_an_older_schema_is_upgraded_and_forgets_nothing(
     url: str, downgrade: tuple[str, ...]
 ) -> None:
@@ -67,7 +72,9 @@ def test_a_ledger_of_an_older_schema_is_upgraded_and_forgets_nothing(
                 await ledger.generated(attempt, generation(one.row_id), [name], "out")
             await ledger.end_run()
         case = "UPDATE media SET name = 'X.png', folded_name = NULL WHERE name = 'y.png'"
-        execute(url, *downgrade, case if downgrade is TO_3 else case.replace(", folded_name = NULL", ""))
+        execute(
+            url, *downgrade, case if downgrade in (TO_3, TO_4) else case.replace(", folded_name = NULL", "")
+        )
         async with buyer(url, balance="1.0") as ledger:
             states = [await state_of(ledger, job(name)) for name in "abc"]
             assert states == [State.GENERATED, State.GENERATED, State.PLANNED]

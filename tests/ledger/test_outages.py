@@ -1,0 +1,172 @@
+"""A database that fails while a run's lease lives makes the run wait; nothing is written twice."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+
+from callsheet.errors import LedgerError, LedgerUnavailable
+from callsheet.ledger.ledger import Ledger
+from callsheet.ledger.tables import metadata
+from callsheet.ledger.waits import set_waits
+from callsheet.records import Job, ModelType, State, StoredFile
+from tests.ledger.test_journal import until
+from tests.ledger.test_ledger import NOW, buyer, generation, job, reserve, state_of
+from tests.servers.postgres import postgres
+from tests.servers.postgres_proxy import postgres_proxy
+from tests.waiting import LONGEST
+
+A, B, C, D = map(job, "abcd")
+VIDEO = job("video", ModelType.VIDEO)
+STORED = StoredFile("out/x", "ab" * 32, 7, NOW)
+
+
+@pytest.fixture(autouse=True)
+def long_lease() -> Iterator[None]:
+    """No machine is so slow that the lease expires."""
+    before = set_waits(lease=10 * LONGEST)
+    yield
+    set_waits(lease=before.lease)
+
+
+async def life(ledger: Ledger) -> list[Any]:
+    """One after another, everything that a run writes; what each write came to."""
+    came: list[Any] = []
+
+    async def attempt_of(one: Job) -> Any:
+        result, considered = await reserve(ledger, one, B)
+        came.append(([(chosen.row_id, attempt.number) for chosen, attempt in result], considered))
+        return result[0][1]
+
+    a = await attempt_of(A)
+    await ledger.intend(a)
+    await ledger.release(a)
+    await ledger.intend(a)
+    files = await ledger.generated(a, generation("a", files=2), ["a.png", "b.png"], "out")
+    came.append([file.name for file in files])
+    await ledger.refreshed(files[0], "http://x/2", NOW + timedelta(hours=1))
+    await ledger.renamed(files[0], "c.png")
+    came += [await ledger.stored(files[0], STORED), await ledger.stored(files[1], STORED)]
+    c = await attempt_of(C)
+    await ledger.intend(c)
+    [file] = await ledger.generated(c, generation("c"), ["a.png"], "out")
+    came += [file.name, await ledger.lost(file, "gone")]
+    d = await attempt_of(D)
+    await ledger.intend(d)
+    await ledger.doubt(d, "cut off")
+    video = await attempt_of(VIDEO)
+    await ledger.intend(video)
+    await ledger.pending(video, "req-video")
+    await ledger.failed(video, "server_error", "no")
+    await ledger.renew()
+    await ledger.learn("http://service", {"lanes": 3})
+    return came
+
+
+def content(url: str) -> dict[str, list[Any]]:
+    """Every row of the ledger, without the times, the numbers of commits, and what a run is called."""
+    engine = sa.create_engine(url)
+    with engine.connect() as connection:
+        tables = {
+            table.name: sorted(
+                repr(
+                    {
+                        name: value
+                        for name, value in row.items()
+                        if not name.endswith(("_at", "_id", "_until"))
+                    }
+                )
+                for row in connection.execute(sa.select(table)).mappings()
+            )
+            for table in metadata.sorted_tables
+            if table.name != "runs"
+        }
+    engine.dispose()
+    return tables
+
+
+def test_whatever_a_run_writes_is_written_once_when_its_connection_is_lost_after_the_commit(
+    new_database: Callable[[], str],
+) -> None:
+    """Each commit is made, and the run is not told; then it is told that it has been made."""
+
+    async def scenario() -> None:
+        told, not_told = new_database(), new_database()
+        async with buyer(told) as ledger:
+            expected = await life(ledger)
+        with postgres_proxy(not_told) as proxy:
+            async with buyer(proxy.url) as ledger:
+                proxy.lose(every=2)
+                assert await life(ledger) == expected
+                assert proxy.lost == 22, "each of the writes"
+        assert content(not_told) == content(told)
+
+    asyncio.run(scenario())
+
+
+def test_what_is_refused_in_a_commit_that_was_not_confirmed_is_refused_and_the_rest_is_written(
+    new_database: Callable[[], str],
+) -> None:
+    async def scenario() -> None:
+        with postgres_proxy(new_database()) as proxy:
+            async with buyer(proxy.url) as ledger:
+                [(_, a), (_, b)], _ = await reserve(ledger, A, B)
+                await ledger.intend(a)
+                proxy.lose(every=2)
+                ends = await asyncio.gather(ledger.intend(a), ledger.intend(b), return_exceptions=True)
+                assert [type(end) for end in ends] == [LedgerError, type(None)]
+                assert not isinstance(ends[0], LedgerUnavailable)
+                assert proxy.lost == 1
+                assert await state_of(ledger, B) is State.SUBMITTING
+
+    asyncio.run(scenario())
+
+
+def test_a_run_waits_for_a_postgresql_that_is_restarted_and_goes_on() -> None:
+    async def scenario(url: str) -> None:
+        notes: list[str] = []
+        ledger = await Ledger.open(url, "b", note=notes.append)
+        await ledger.begin_run()
+        [(_, a), (_, b)], _ = await reserve(ledger, A, B)
+        await ledger.intend(b)
+        server.kill()
+        waiting = asyncio.gather(
+            *(ledger.intend(a), ledger.doubt(b, "cut off"), reserve(ledger, C)),
+            *(ledger.renew(), ledger.adopted()),
+        )
+        await until(lambda: notes)
+        server.restart()
+        _, _, (reserved, _), _, _ = await waiting
+        assert [chosen for chosen, _ in reserved] == [C]
+        assert await state_of(ledger, A) is State.SUBMITTING
+        assert await state_of(ledger, B) is State.IN_DOUBT
+        [note] = notes
+        assert "the run waits and tries again until its lease expires" in note
+        await ledger.close()
+
+    with postgres() as server:
+        asyncio.run(scenario(server.new_database()))
+
+
+def test_nothing_waits_where_there_is_no_lease_or_where_the_run_ends() -> None:
+    async def scenario(url: str) -> None:
+        ledger, reader = await Ledger.open(url, "b"), await Ledger.open(url, "b")
+        await ledger.begin_run()
+        [(_, a), *_], _ = await reserve(ledger, A)
+        server.kill()
+        waiting = asyncio.create_task(ledger.intend(a))
+        await asyncio.sleep(0)
+        for end in (reader.adopted(), ledger.end_run(), waiting):
+            with pytest.raises(LedgerUnavailable):
+                await asyncio.wait_for(end, LONGEST)
+        await ledger.close()
+        await reader.close()
+        server.restart()
+
+    with postgres() as server:
+        asyncio.run(scenario(server.new_database()))
