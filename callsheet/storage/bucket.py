@@ -21,6 +21,8 @@ from callsheet.files import disk_errors
 if TYPE_CHECKING:
     from types_boto3_s3.type_defs import HeadObjectOutputTypeDef, PutObjectOutputTypeDef
 
+_LARGEST_PUT = 1 << 30  # bytes that are sent in one request; S3 takes at most 5 GB
+
 
 class Bucket:
     """See `Store`.
@@ -77,10 +79,19 @@ class Bucket:
                     raise StorageError(f"{url}: the server has stored other bytes than were sent")
                 raise StorageConflict(f"{url}: another object has this name")
 
-    def write(self, name: str, data: bytes, mime_type: str) -> None:
+    def write(self, name: str, data: bytes | Path, mime_type: str) -> None:
         """See `Store.write`."""
         with s3.errors_as(StorageError, self.url_of(name)):
-            self._upload(name, data, hashlib.sha256(data).hexdigest(), mime_type)
+            if isinstance(data, bytes):
+                self._upload(name, data, hashlib.sha256(data).hexdigest(), mime_type)
+                return
+            with data.open("rb") as file:
+                sha256 = hashlib.file_digest(file, "sha256").hexdigest()
+                file.seek(0)
+                if data.stat().st_size <= _LARGEST_PUT:
+                    self._upload(name, file, sha256, mime_type)
+                else:
+                    self._upload_in_parts(name, file, sha256, mime_type)
 
     def _upload_to_free_name(
         self, name: str, body: bytes | BinaryIO, sha256: str, mime_type: str
@@ -107,6 +118,11 @@ class Bucket:
             Metadata={"sha256": sha256},
             **conditions,
         )
+
+    def _upload_in_parts(self, name: str, file: BinaryIO, sha256: str, mime_type: str) -> None:
+        """Uploads a file of any size; S3 checks each part, and shows the object when it has them all."""
+        extra = {"ChecksumAlgorithm": "SHA256", "ContentType": mime_type, "Metadata": {"sha256": sha256}}
+        self._client.upload_fileobj(file, self._bucket, self._prefix + name, ExtraArgs=extra)
 
     def _head(self, name: str) -> HeadObjectOutputTypeDef | None:
         """What the server knows about an object; None where there is no such object."""

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import errno
 import hashlib
+import io
 import os
+import shutil
 import stat
 from pathlib import Path
+from typing import BinaryIO
 from urllib.parse import quote, unquote, urlsplit
 
 from callsheet.errors import ConfigError, StorageConflict, StorageError
@@ -100,14 +103,18 @@ class Folder:
             self._gives[folder] = bool(folder.stat().st_mode & stat.S_ISGID) or _has_default_acl(folder)
         return self._gives[folder]
 
-    def write(self, name: str, data: bytes, mime_type: str) -> None:
+    def write(self, name: str, data: bytes | Path, mime_type: str) -> None:
         """See `Store.write`."""
         path = self._root / name
         with disk_errors(path, _SETTING):
-            with PartialFile(path) as partial:
-                partial.file.write(data)
+            with PartialFile(path) as partial, _opened(data) as source:
+                shutil.copyfileobj(source, partial.file, 1 << 20)
                 partial.commit()
             sync_folder(path.parent)
+
+
+def _opened(data: bytes | Path) -> BinaryIO:
+    return io.BytesIO(data) if isinstance(data, bytes) else data.open("rb")
 
 
 def _has_default_acl(folder: Path) -> bool:

@@ -78,14 +78,18 @@ class Store:
     async def write(self, name: str, data: bytes | Path, mime_type: str) -> str:
         """Writes a report file, and replaces an older one in one step.
 
+        Args:
+            name: its name.
+            data: its bytes, or the file that has them, of any size.
+            mime_type: its type.
+
         Returns:
             The file's URL.
 
         Raises:
             StorageError: the store refused it; an older file is unchanged.
         """
-        content = data if isinstance(data, bytes) else await self._in_thread(data.read_bytes)
-        await self._in_thread(self._place.write, name, content, mime_type)
+        await self._in_thread(self._place.write, name, data, mime_type)
         return self.url_of(name)
 
     async def _in_thread(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
@@ -99,4 +103,4 @@ class _Place(Protocol):
     def url_of(self, name: str) -> str: ...
     def probe(self) -> None: ...
     def put(self, spooled: Path, name: str, sha256: str, mime_type: str) -> None: ...
-    def write(self, name: str, data: bytes, mime_type: str) -> None: ...
+    def write(self, name: str, data: bytes | Path, mime_type: str) -> None: ...

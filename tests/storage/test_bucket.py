@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import os
+import random
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -76,6 +77,21 @@ def test_the_server_refuses_a_wrong_sha256(
     path, _ = spooled(tmp_path)
     with pytest.raises(StorageError, match="BadDigest"):
         put(Store(f"s3://{s3.bucket}"), path, hashlib.sha256(b"other").hexdigest(), "wrong.png")
+
+
+@pytest.mark.parametrize("largest_put", [0, 1 << 30], ids=["in parts", "in one request"])
+def test_a_report_file_of_any_size_is_sent_from_the_disk(
+    s3: servers.Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, largest_put: int
+) -> None:
+    sign_in(monkeypatch, s3)
+    monkeypatch.setattr("callsheet.storage.bucket._LARGEST_PUT", largest_put)
+    content = random.Random(1).randbytes(20 << 20)  # three parts
+    path, sha256 = spooled(tmp_path, content)
+    url = asyncio.run(Store(f"s3://{s3.bucket}/large").write("costs.parquet", path, "application/x-parquet"))
+    assert url == f"s3://{s3.bucket}/large/costs.parquet"
+    found = s3.client().get_object(Bucket=s3.bucket, Key="large/costs.parquet")
+    assert found["Body"].read() == content
+    assert (found["ContentType"], found["Metadata"]) == ("application/x-parquet", {"sha256": sha256})
 
 
 def test_a_report_object_is_replaced(s3: servers.Server, monkeypatch: pytest.MonkeyPatch) -> None:
