@@ -68,8 +68,9 @@ async def download(run: Run) -> None:
 async def _sweep(run: Run) -> None:
     """Clears the spool of what a killed run had already stored, or lost, and not yet removed."""
     if left := await asyncio.to_thread(run.spool.look):
-        ended = {_spool_name(file) for file in await run.ledger.read(queries.ended)}
-        await asyncio.to_thread(run.spool.remove, left & ended)
+        keys = [name.partition("-")[0] for name in left]  # see _spool_name
+        files = await run.ledger.read(lambda connection, batch: queries.ended(connection, batch, keys))
+        await asyncio.to_thread(run.spool.remove, left & {_spool_name(file) for file in files})
 
 
 async def _fetch(run: Run, waiting: Waiting) -> Spooled | float | None:

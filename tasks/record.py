@@ -11,7 +11,7 @@ import anyio
 
 from callsheet.errors import StorageError
 from callsheet.ledger import running_totals
-from callsheet.report.counts import ENDED, current_states, removed_jobs
+from callsheet.report.counts import current_states, refreshed, removed_jobs
 from callsheet.report.report import write_report
 from callsheet.report.summary import Summary
 from callsheet.session import Run
@@ -49,14 +49,13 @@ async def record(run: Run) -> Summary:
 
 async def _show_progress(run: Run) -> None:
     artifact = await artifacts.start_progress()
-    removed = await removed_jobs(run.ledger, run.plan)
+    removed = run.quote.marks.removed if run.quote else await removed_jobs(run.ledger, run.plan)
     tick = 0
     while True:
         with anyio.move_on_after(TICK):
             await run.collected.wait()
         over = run.collected.is_set()
-        if any(state not in ENDED for state in removed.values()):
-            removed = await removed_jobs(run.ledger, run.plan)  # this run may poll and store them
+        removed = await refreshed(run.ledger, removed)  # this run may poll and store them
         totals = await run.ledger.read(running_totals.of_batch)
         states = current_states(totals.states, removed)
         progress = Progress(run.plan.jobs if run.plan else states.total(), states, totals.spent)

@@ -59,14 +59,14 @@ def _sequences(run: Run) -> list[Callable[[], Iterator[Job]]]:
     Where the whole plan fits the budget, images and videos are sequences of their own, so that neither waits
     for the other's limits. Where it does not, the file's order says what is bought.
     """
-    if run.plan is None or run.quote is None:
+    if run.quote is None:
         return []
-    plan, quote = run.plan, run.quote
+    quote = run.quote
     if quote.fits < quote.to_buy:
-        return [plan.jobs_in_order]
-    first = next(plan.jobs_in_order(), None)
+        return [quote.jobs_in_order]
+    first = next(quote.jobs_in_order(), None)
     types = sorted(ModelType, key=lambda model_type: first is not None and model_type is not first.type)
-    return [partial(plan.jobs_in_order, model_type) for model_type in types]
+    return [partial(quote.jobs_in_order, model_type) for model_type in types]
 
 
 @dataclass(frozen=True, slots=True)

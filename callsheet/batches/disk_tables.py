@@ -15,7 +15,7 @@ from callsheet.files import temporary_file_errors
 
 
 class DiskTables:
-    """Tables on disk, in the order in which they were added. Iterating reads them one at a time.
+    """Tables on disk, in the order in which they were added. They are read one at a time.
 
     Raises:
         StorageError: the temporary file cannot be written.
@@ -36,7 +36,13 @@ class DiskTables:
             self._file.flush()
             self._ends.append(self._file.tell())
 
+    def __len__(self) -> int:
+        return len(self._ends) - 1
+
+    def __getitem__(self, number: int) -> pl.DataFrame:
+        start, end = self._ends[number : number + 2]
+        self._file.seek(start)
+        return pl.read_ipc(io.BytesIO(self._file.read(end - start)))
+
     def __iter__(self) -> Iterator[pl.DataFrame]:
-        for start, end in zip(self._ends, self._ends[1:], strict=False):
-            self._file.seek(start)
-            yield pl.read_ipc(io.BytesIO(self._file.read(end - start)))
+        return map(self.__getitem__, range(len(self)))

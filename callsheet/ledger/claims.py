@@ -7,13 +7,14 @@ time, so what is read here stays true until it is written.
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
 from enum import StrEnum
 from typing import Any
 
+import polars as pl
 import sqlalchemy as sa
 
 from callsheet.ledger import leases, queries, running_totals
@@ -109,7 +110,7 @@ class _Remaining:
         return None
 
 
-def outlook(connection: sa.Connection, batch: str, policy: Policy) -> tuple[Sequence[sa.Row[Any]], Totals]:
+def outlook(connection: sa.Connection, batch: str, policy: Policy) -> tuple[Iterator[pl.DataFrame], Totals]:
     """The batch as the next run will find it, when it has closed the dead ones. Writes nothing.
 
     Returns:
@@ -134,9 +135,8 @@ def _newest(connection: sa.Connection, jobs: Sequence[Job], policy: Policy) -> d
 
 def _stored(connection: sa.Connection, batch: str, jobs: Sequence[Job]) -> dict[str, deque[Any]]:
     """By request key, what other batches have stored for the jobs' requests, the oldest first."""
-    wanted = attempts.c.request_key.in_([job.request_key for job in jobs])
     stored: dict[str, deque[Any]] = defaultdict(deque)
-    for row in queries.reusable(connection, batch, wanted):
+    for row in queries.reusable(connection, batch, [job.request_key for job in jobs]):
         stored[row.request_key].append(row)
     return stored
 

@@ -324,7 +324,7 @@ class Ledger:
 
     async def adopted(self) -> tuple[list[Attempt], list[File]]:
         """What this run has taken over: videos to poll, and files to download."""
-        return await self.read(lambda connection, _: queries.unfinished(connection, self.run_id))
+        return await self.read(lambda connection, batch: queries.unfinished(connection, batch, self.run_id))
 
     async def others(self) -> list[OtherRun]:
         """The other runs of the batch that are at work now, the oldest first."""

@@ -21,6 +21,9 @@ NOT_CHARGED = "not_charged"
 BOUGHT = (State.SUBMITTING, State.PENDING, State.GENERATED, State.STORED, State.LOST)
 """The states of jobs that are sent, and that no run sends again."""
 
+DELIVERED = (State.GENERATED, State.STORED, State.LOST)
+"""The states of jobs that are paid for and answered."""
+
 
 @dataclass(frozen=True, slots=True)
 class Policy:
@@ -58,3 +61,13 @@ def to_buy(policy: Policy, table: sa.FromClause = attempts) -> sa.ColumnElement[
         in_doubt = sa.and_(table.c.state == State.IN_DOUBT, table.c.generation_id.is_(None))
         buys.append(sa.and_(in_doubt, table.c.attempt < policy.attempts))
     return sa.or_(*buys)
+
+
+def is_final(policy: Policy, table: sa.FromClause = attempts) -> sa.ColumnElement[bool]:
+    """Whether no run with this policy buys a job any more, by the newest attempt at it.
+
+    Of the other jobs, one that is not to buy now may be so later: another run may free it, or a person may
+    settle its doubt.
+    """
+    failed = sa.and_(table.c.state == State.FAILED, ~to_buy(policy, table))
+    return sa.or_(table.c.state.in_(DELIVERED), failed)

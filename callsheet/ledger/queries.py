@@ -5,22 +5,20 @@ Run them with `Ledger.read`. Nothing here writes.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from datetime import date, datetime
 from decimal import Decimal
 from typing import Any
 
+import polars as pl
 import sqlalchemy as sa
 
-from callsheet.ledger import running_totals
-from callsheet.ledger.policy import BOUGHT, Policy, to_buy
+from callsheet.ledger import columns, running_totals
+from callsheet.ledger.policy import BOUGHT, DELIVERED, Policy, is_final, to_buy
 from callsheet.ledger.tables import Money, attempts, media, runs, settlements
 from callsheet.records import Attempt, Doubt, ExpectedBalance, File, Media, ModelType, State
 
-Rows = Sequence[sa.RowMapping]
-"""Rows by column name."""
-
-_PART = 5_000  # rows that are read at once
+_KEYS = 5_000  # that one statement names
 
 IS_POLLED = sa.or_(
     attempts.c.state == State.PENDING,
@@ -35,17 +33,27 @@ _FILES_OF = sa.and_(
 )
 
 
-def states(connection: sa.Connection, batch: str) -> dict[str, State]:
-    """By key, the state of every job of the batch that the ledger knows."""
-    query = sa.select(attempts.c.job_key, attempts.c.state).where(
-        attempts.c.batch == batch, ~attempts.c.superseded
-    )
-    return {key: State(state) for key, state in connection.execute(query)}
+def states(
+    connection: sa.Connection, batch: str, keys: Sequence[str] | None = None
+) -> Iterator[pl.DataFrame]:
+    """`job_key` and `state` of every job of the batch that the ledger knows, some thousands at a time.
+
+    Args:
+        connection: the transaction.
+        batch: the batch.
+        keys: reads only these jobs.
+    """
+    of_batch = sa.and_(attempts.c.batch == batch, ~attempts.c.superseded)
+    query = sa.select(attempts.c.job_key, attempts.c.state).where(of_batch)
+    if keys is None:
+        yield from columns.parts(connection, query)
+    for these in _some(keys or ()):
+        yield from columns.parts(connection, query.where(these))
 
 
 def known_jobs(
     connection: sa.Connection, batch: str, policy: Policy, table: sa.FromClause = attempts
-) -> Sequence[sa.Row[Any]]:
+) -> Iterator[pl.DataFrame]:
     """Every job of the batch that the ledger knows, as the policy sees it.
 
     Args:
@@ -55,36 +63,55 @@ def known_jobs(
         table: the attempts, or a query with the same columns (`leases.as_if_closed`).
 
     Returns:
-        `job_key`, `to_buy` and `bought` of each. A job that is neither has failed or is in doubt, and is left
-        so.
+        `job_key`, `state`, `to_buy`, `bought` and `final` (see `policy`) of each, some thousands at a time. A
+        job that is neither to buy nor bought has failed or is in doubt, and is left so.
     """
-    columns = (to_buy(policy, table).label("to_buy"), table.c.state.in_(BOUGHT).label("bought"))
-    query = sa.select(table.c.job_key, *columns).where(table.c.batch == batch, ~table.c.superseded)
-    return connection.execute(query).all()
+    newest = sa.and_(table.c.batch == batch, ~table.c.superseded)
+    marks = {
+        "to_buy": to_buy(policy, table),
+        "bought": table.c.state.in_(BOUGHT),
+        "final": is_final(policy, table),
+    }
+    marked = sa.select(table.c.job_key, table.c.state, *(mark.label(name) for name, mark in marks.items()))
+    yield from columns.parts(connection, marked.where(newest, table.c.state.not_in(DELIVERED)))
+    for state in DELIVERED:  # mostly nearly all jobs: their keys alone are read in a third of the time
+        keys = sa.select(table.c.job_key).where(newest, table.c.state == state)
+        for part in columns.parts(connection, keys):
+            yield part.with_columns(state=pl.lit(state.value), to_buy=False, bought=True, final=True)
 
 
-def reusable(connection: sa.Connection, batch: str, *where: sa.ColumnElement[bool]) -> Sequence[sa.Row[Any]]:
-    """What other batches have stored and this one has not reused yet, the oldest first.
+def reusable(connection: sa.Connection, batch: str, request_keys: Sequence[str]) -> Sequence[sa.Row[Any]]:
+    """What other batches have stored for these requests and this one has not reused yet, the oldest first.
 
     Each may be used for one job of this batch: two equal rows are two images.
 
     Returns:
         `request_key`, `job_key`, `attempt` and `generation_id` of each.
     """
+    names = ("request_key", "job_key", "attempt", "generation_id")
+    query = sa.select(*(attempts.c[name] for name in names)).where(
+        _is_reusable(batch), attempts.c.request_key.in_(request_keys)
+    )
+    return connection.execute(query.order_by(attempts.c.finished_at, attempts.c.job_key)).all()
+
+
+def reusable_requests(connection: sa.Connection, batch: str) -> Iterator[pl.DataFrame]:
+    """The `request_key` of all that `reusable` finds, and in `stored` how often; some thousands at a time."""
+    key = attempts.c.request_key
+    query = sa.select(key, sa.func.count().label("stored")).where(_is_reusable(batch)).group_by(key)
+    return columns.parts(connection, query)
+
+
+def _is_reusable(batch: str) -> sa.ColumnElement[bool]:
     reused = attempts.alias("reused")
     taken = sa.exists().where(
         reused.c.batch == batch,
+        reused.c.request_key == attempts.c.request_key,  # always: this finds it by an index
         reused.c.reused_key == attempts.c.job_key,
         reused.c.reused_attempt == attempts.c.attempt,
     )
-    columns = (attempts.c[name] for name in ("request_key", "job_key", "attempt", "generation_id"))
-    query = (
-        sa.select(*columns)
-        .where(attempts.c.batch != batch, attempts.c.state == State.STORED)
-        .where(attempts.c.request_key.is_not(None), attempts.c.reused_key.is_(None), ~taken, *where)
-        .order_by(attempts.c.finished_at, attempts.c.job_key)
-    )
-    return connection.execute(query).all()
+    stored = sa.and_(attempts.c.batch != batch, attempts.c.state == State.STORED)
+    return sa.and_(stored, attempts.c.request_key.is_not(None), attempts.c.reused_key.is_(None), ~taken)
 
 
 def doubts(connection: sa.Connection, batch: str) -> list[Doubt]:
@@ -146,10 +173,11 @@ def days(connection: sa.Connection) -> dict[date, Decimal]:
     return {date.fromisoformat(name): cost for name, cost in connection.execute(query.group_by(day))}
 
 
-def unfinished(connection: sa.Connection, run_id: str) -> tuple[list[Attempt], list[File]]:
+def unfinished(connection: sa.Connection, batch: str, run_id: str) -> tuple[list[Attempt], list[File]]:
     """A run's accepted videos that are not finished, and its files that are not stored yet."""
-    mine = attempts.c.run_id == run_id
-    videos = connection.execute(sa.select(attempts).where(mine, IS_POLLED))
+    mine = sa.and_(attempts.c.batch == batch, attempts.c.run_id == run_id)
+    polled = attempts.c.state.in_([State.PENDING, State.IN_DOUBT])  # which an index finds
+    videos = connection.execute(sa.select(attempts).where(mine, polled, IS_POLLED))
     files = connection.execute(
         sa.select(media, *_others())
         .join(attempts, _OF_ONE_JOB)
@@ -159,41 +187,52 @@ def unfinished(connection: sa.Connection, run_id: str) -> tuple[list[Attempt], l
     return [_attempt(row) for row in videos], [_file(row) for row in files]
 
 
-def ended(connection: sa.Connection, batch: str) -> list[File]:
-    """Every file of the batch that is stored or lost."""
+def ended(connection: sa.Connection, batch: str, keys: Sequence[str]) -> list[File]:
+    """Every file of these jobs of the batch that is stored or lost."""
     query = sa.select(media, *_others()).join(attempts, _OF_ONE_JOB).where(attempts.c.batch == batch)
-    has_ended = sa.or_(media.c.stored_at.is_not(None), media.c.lost_at.is_not(None))
-    return [_file(row) for row in connection.execute(query.where(has_ended))]
+    query = query.where(sa.or_(media.c.stored_at.is_not(None), media.c.lost_at.is_not(None)))
+    return [_file(row) for these in _some(keys) for row in connection.execute(query.where(these))]
 
 
-def costs(connection: sa.Connection, batch: str) -> Iterator[Rows]:
-    """A row for every attempt that was ever submitted, in order of submission, some thousands at a time."""
+def _some(keys: Sequence[str]) -> Iterator[sa.ColumnElement[bool]]:
+    """Conditions for attempts at these jobs, each for as many as a statement takes."""
+    for start in range(0, len(keys), _KEYS):
+        yield attempts.c.job_key.in_(keys[start : start + _KEYS])
+
+
+def every_attempt(connection: sa.Connection, batch: str, names: Collection[str]) -> Iterator[pl.DataFrame]:
+    """Some columns of every attempt of the batch in order of submission, some thousands at a time."""
     query = (
-        sa.select(attempts)
-        .where(attempts.c.batch == batch, attempts.c.submitted_at.is_not(None))
-        .where(attempts.c.state != State.PLANNED)
+        sa.select(*(attempts.c[name] for name in names))
+        .where(attempts.c.batch == batch)
         .order_by(attempts.c.submitted_at, attempts.c.job_key, attempts.c.attempt)
     )
-    return _in_parts(connection, query)
+    return columns.parts(connection, query)
 
 
-def manifest(connection: sa.Connection, batch: str) -> Iterator[Rows]:
-    """A row for every stored file with its attempt's columns, in order of storage, some thousands at a time.
+def stored_files(
+    connection: sa.Connection, batch: str, names: Collection[str], *, ordered: bool
+) -> Iterator[pl.DataFrame]:
+    """A row for every stored file of the batch, some thousands at a time.
 
     A job that reuses another batch's files has a row for each of them.
+
+    Args:
+        connection: the transaction.
+        batch: the batch.
+        names: columns of the file, or of its attempt where the file does not have them.
+        ordered: in order of storage; otherwise in any order, which is faster.
     """
+    of_job = {"job_key", "attempt"}  # also where the file is another job's
+    named = (attempts.c[name] if name in of_job or name not in media.c else media.c[name] for name in names)
     query = (
-        sa.select(attempts, *(column for column in media.c if column.name not in attempts.c))
-        .join(media, _FILES_OF)
+        sa.select(*named)
+        .join_from(attempts, media, _FILES_OF)
         .where(attempts.c.batch == batch, media.c.stored_at.is_not(None))
-        .order_by(media.c.stored_at, attempts.c.job_key, media.c.index)
     )
-    return _in_parts(connection, query)
-
-
-def _in_parts(connection: sa.Connection, query: sa.Select[Any]) -> Iterator[Rows]:
-    rows = connection.execute(query, execution_options={"yield_per": _PART})
-    return rows.mappings().partitions()
+    if ordered:
+        query = query.order_by(media.c.stored_at, attempts.c.job_key, media.c.index)
+    return columns.parts(connection, query)
 
 
 def _sum(

@@ -29,6 +29,7 @@ from callsheet.errors import InputError, StorageError
 from callsheet.files import PartialFile
 from callsheet.pricing.config_values import check_config_values
 from callsheet.pricing.jobs import JobMaker, request_key
+from callsheet.pricing.positions import Positions
 from callsheet.records import Catalogue, Job, Model, ModelType, Price, canonical
 from callsheet.rows import rejects
 
@@ -78,21 +79,31 @@ class Plan:
         """Whether the batch has rows, and no job can be made of any of them."""
         return self.rows > 0 and self.jobs == 0
 
-    def jobs_in_order(self, of_type: ModelType | None = None) -> Iterator[Job]:
-        """Every job, or every one of a type, in the file's order; read a slice at a time."""
+    def jobs_in_order(
+        self, of_type: ModelType | None = None, among: pl.Series | None = None
+    ) -> Iterator[Job]:
+        """The jobs in the file's order; read a slice at a time, and only the slices that have some.
+
+        Args:
+            of_type: only those of this type.
+            among: only those for which it is true: a Boolean for every job.
+        """
+        wanted = pl.repeat(True, self.jobs, eager=True) if among is None else among
+        if of_type:
+            wanted = wanted & self.scan().select(pl.col("type") == of_type.value).collect().to_series()
         for start in range(0, self.jobs, _SLICE):
-            rows = self.scan().select(_JOB_COLUMNS).slice(start, _SLICE).collect()
-            if of_type:
-                rows = rows.filter(pl.col("type") == of_type.value)
-            yield from map(_job, rows.with_columns(request_key()).iter_rows(named=True))
+            some = wanted.slice(start, _SLICE)
+            if some.any():
+                rows = self.scan().select(_JOB_COLUMNS).slice(start, _SLICE).collect().filter(some)
+                yield from map(_job, rows.with_columns(request_key()).iter_rows(named=True))
 
     def scan(self) -> pl.LazyFrame:
         """The rows of `plan.parquet`, read when they are asked for."""
         return pl.scan_parquet(self.file)
 
-    def keys(self) -> pl.DataFrame:
-        """`key`, `price` (decimal, null where there is none) and `type` of every job, in the file's order."""
-        return pl.read_parquet(self.file, columns=["key", "price", "type"])
+    def positions(self) -> Positions:
+        """Where each job stands in the file's order, by its key."""
+        return Positions(self.scan().select("key").collect()["key"])
 
 
 def make_plan(batch: Batch, catalogue: Catalogue, settings: Settings, path: Path, *, now: datetime) -> Plan:

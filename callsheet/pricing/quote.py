@@ -7,14 +7,14 @@ changes nothing in the ledger: another run may be at work.
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
 
 import polars as pl
+import sqlalchemy as sa
 
 from callsheet.batches.read import read_batch
 from callsheet.config.settings import Budget, Settings
@@ -25,15 +25,14 @@ from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.policy import Policy
 from callsheet.pricing.breakdown import by_price, count_fitting, most_expensive
 from callsheet.pricing.estimate import submission_time
+from callsheet.pricing.marks import Marks, mark, with_reused
 from callsheet.pricing.plan import Plan
 from callsheet.pricing.planning import price_batch
 from callsheet.pricing.rates import changed_rates
-from callsheet.records import ModelType, Totals, dollars
+from callsheet.records import Job, ModelType, Totals, dollars
 from callsheet.rows import rejects_csv
 from callsheet.service.client import Client
 from callsheet.storage.store import Store
-
-_KNOWN_JOBS = {"key": pl.String, "to_buy": pl.Boolean, "bought": pl.Boolean}
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +41,7 @@ class Quote:
 
     Attributes:
         plan: the frozen plan.
+        marks: the plan's jobs next to the ledger.
         lines: the plan by what sets the price (`breakdown.by_price`).
         most_expensive: the rows of what is to buy that cost most (`breakdown.most_expensive`).
         fits: how many of the jobs to buy fit into the budget and the balance.
@@ -54,6 +54,7 @@ class Quote:
     """
 
     plan: Plan
+    marks: Marks
     lines: pl.DataFrame
     most_expensive: pl.DataFrame
     fits: int
@@ -100,6 +101,10 @@ class Quote:
     def exposure_limit(self) -> tuple[Decimal, type[Stop]]:
         """The most that the batch may cost, all in all, and the stop that ends the buying there."""
         return _exposure_limit(self.budget, self.totals, self.balance)
+
+    def jobs_in_order(self, of_type: ModelType | None = None) -> Iterator[Job]:
+        """The jobs that a run has to look at when it buys, in the file's order (`Marks.open`)."""
+        return self.plan.jobs_in_order(of_type, self.marks.open)
 
     def objection(self) -> Stop | None:
         """Why nothing may be bought, apart from a missing approval; None where buying may begin."""
@@ -317,18 +322,22 @@ async def make(plan: Plan, ledger: Ledger, balance: Decimal, settings: Settings,
     """
     await ledger.check_service(settings.service.base_url)
     policy = policy_of(settings)
-    known, totals, used_today = await ledger.read(
-        lambda connection, batch: (
-            *outlook(connection, batch, policy),
-            leases.used_today(connection, batch, datetime.now(UTC)),
-        )
-    )
-    jobs = await _by_state(plan, ledger, known, reuse=policy.reuse)
+
+    def read(connection: sa.Connection, batch: str) -> tuple[Marks, Totals, Decimal]:
+        known, totals = outlook(connection, batch, policy)
+        marks = mark(plan, known)
+        if policy.reuse:
+            marks = with_reused(marks, plan, queries.reusable_requests(connection, batch))
+        return marks, totals, leases.used_today(connection, batch, datetime.now(UTC))
+
+    marks, totals, used_today = await ledger.read(read)
+    jobs = marks.jobs(plan)
     left = _exposure_limit(settings.budget, totals, balance)[0] - _sent(totals)
     if settings.budget.per_day is not None:
         left = min(left, settings.budget.per_day - used_today)
     return Quote(
         plan=plan,
+        marks=marks,
         lines=await asyncio.to_thread(by_price, jobs),
         most_expensive=await asyncio.to_thread(most_expensive, jobs),
         fits=await asyncio.to_thread(count_fitting, jobs, left, settings.budget.on_exceed),
@@ -349,32 +358,6 @@ def policy_of(settings: Settings) -> Policy:
         attempts=settings.attempts,
         reuse=settings.reuse == "ledger",
     )
-
-
-async def _by_state(plan: Plan, ledger: Ledger, known: Sequence[Any], *, reuse: bool) -> pl.LazyFrame:
-    """The plan's jobs in the file's order, with `to_buy` and `bought`: `known` has those of the ledger."""
-    marks = pl.DataFrame(known, schema=_KNOWN_JOBS, orient="row").lazy()
-    if reuse:
-        not_to_buy = {row.job_key for row in known if not row.to_buy}
-        reused = pl.LazyFrame({"key": await _reused(plan, ledger, not_to_buy)}, schema={"key": pl.String})
-        marks = pl.concat(
-            [marks.join(reused, on="key", how="anti"), reused.with_columns(to_buy=False, bought=True)]
-        )
-    jobs = plan.scan().join(marks, on="key", how="left", maintain_order="left")
-    return jobs.with_columns(pl.col("to_buy").fill_null(value=True), pl.col("bought").fill_null(value=False))
-
-
-async def _reused(plan: Plan, ledger: Ledger, not_to_buy: Set[str]) -> list[str]:
-    """The keys of the jobs that take another batch's files, as `Ledger.reserve` will decide."""
-    stored = Counter(row.request_key for row in await ledger.read(queries.reusable))
-
-    def keys() -> Iterator[str]:
-        for job in plan.jobs_in_order():
-            if job.key not in not_to_buy and stored[key := job.request_key]:
-                stored[key] -= 1
-                yield job.key
-
-    return await asyncio.to_thread(list, keys()) if stored else []
 
 
 async def _rpm(settings: Settings, ledger: Ledger) -> dict[str, int]:

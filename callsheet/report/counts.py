@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter
 from collections.abc import Mapping
 
 import polars as pl
+import sqlalchemy as sa
 
 from callsheet.ledger import queries
 from callsheet.ledger.ledger import Ledger
@@ -17,30 +17,40 @@ ENDED = (State.STORED, State.FAILED, State.LOST, State.IN_DOUBT)
 """The states in which a job needs nothing more from a run."""
 
 
-async def removed_jobs(ledger: Ledger, plan: Plan | None) -> dict[str, State]:
-    """The state of each job that the ledger knows and the plan no longer has, by key.
+async def removed_jobs(ledger: Ledger, plan: Plan | None) -> pl.DataFrame:
+    """`job_key` and `state` of each job that the ledger knows and the plan no longer has.
 
     Without a plan nothing is known of the batch file, and no job counts as removed.
     """
-    if plan is None:
-        return {}
-    states = await ledger.read(queries.states)
-    removed = await asyncio.to_thread(_not_in_plan, states, plan)
-    return {key: states[key] for key in removed}
+
+    def read(connection: sa.Connection, batch: str) -> pl.DataFrame:
+        if plan is None:
+            return pl.DataFrame(schema={"job_key": pl.String, "state": pl.String})
+        positions, states = plan.positions(), queries.states(connection, batch)
+        return pl.concat(part.filter(positions.of(part["job_key"]).is_null()) for part in states)
+
+    return await ledger.read(read)
 
 
-def _not_in_plan(states: Mapping[str, State], plan: Plan) -> list[str]:
-    known = pl.LazyFrame({"key": list(states)}, schema={"key": pl.String})
-    return known.join(plan.scan().select("key"), on="key", how="anti").collect()["key"].to_list()
+async def refreshed(ledger: Ledger, jobs: pl.DataFrame) -> pl.DataFrame:
+    """The same jobs with their states as they are now. Reads only those that had not ended."""
+    ended = pl.col("state").is_in(ENDED)
+    keys = jobs.filter(~ended)["job_key"].to_list()
+    if not keys:
+        return jobs
+    now = await ledger.read(
+        lambda connection, batch: pl.concat(queries.states(connection, batch, keys), rechunk=True)
+    )
+    return pl.concat([jobs.filter(ended), now])
 
 
-def current_states(states: Mapping[State, int], removed: Mapping[str, State]) -> Counter[State]:
+def current_states(states: Mapping[State, int], removed: pl.DataFrame) -> Counter[State]:
     """Jobs of the batch file by state.
 
     Args:
         states: all jobs of the batch by state.
-        removed: the jobs that are not in the batch file.
+        removed: the jobs that are not in the batch file, with their states.
     """
     current = Counter(states)
-    current.subtract(removed.values())
+    current.subtract({State(state): count for state, count in removed["state"].value_counts().iter_rows()})
     return +current

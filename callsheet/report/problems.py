@@ -6,7 +6,10 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
+from itertools import islice, repeat
 from typing import Any
+
+import polars as pl
 
 from callsheet.plain_text import counted
 from callsheet.records import State, dollars
@@ -17,9 +20,11 @@ ROWS_NAMED = 5
 REASONS_NAMED = 10
 """Reasons that are named; the jobs with others are counted."""
 
+_REASONS_KEPT = 1_000  # of which the most common are named in the end
+_NAMING = ["job_key", "row_id", "sample"]
 _PROBLEMS = (State.FAILED, State.IN_DOUBT, State.LOST)
 # Ids, times and numbers differ from job to job and do not make another reason.
-_PARTICULARS = re.compile(r"req-[\w-]+|\d[\d:.TZ+-]*")
+_PARTICULARS = r"req-[\w-]+|\d[\d:.TZ+-]*"
 _GENERATED_ID = re.compile(r"[0-9a-f]{16}-\d+")
 
 
@@ -68,26 +73,43 @@ class Surcharges:
 class Findings:
     """Collects the problems and surcharges of a batch's attempts, some thousands at a time.
 
-    It keeps a few rows for each reason, however many jobs there are.
+    It keeps a few rows for each reason, and a limited number of reasons, however many jobs there are.
     """
 
     groups: dict[tuple[State, str], _Group] = field(default_factory=dict)
+    others: int = 0  # jobs with still other reasons
     surcharged: _Group = field(default_factory=lambda: _Group(""))
     surcharge: Decimal = Decimal(0)
 
-    def add(self, attempts: Iterable[Mapping[str, Any]]) -> None:
+    def add(self, attempts: pl.DataFrame) -> None:
         """Takes in rows of the ledger's `attempts`, with `quoted` null where there was no price."""
-        for row in attempts:
-            if row["state"] in _PROBLEMS and not row["superseded"]:
-                self._add_problem(row)
-            if row["cost"] is not None and row["quoted"] is not None and row["cost"] > row["quoted"]:
-                self.surcharge += row["cost"] - row["quoted"]
-                self.surcharged.add(row, f" {dollars(row['cost'])} instead of {dollars(row['quoted'])}")
+        problems = attempts.filter(pl.col("state").is_in(_PROBLEMS), ~pl.col("superseded"))
+        if problems.height:
+            self._add_problems(problems)
+        surcharged = attempts.filter(pl.col("cost") > pl.col("quoted"))
+        if surcharged.height:
+            self.surcharge += sum(surcharged["cost"] - surcharged["quoted"], Decimal(0))
+            amounts = (
+                f" {dollars(cost)} instead of {dollars(quoted)}"
+                for cost, quoted in surcharged.select("cost", "quoted").iter_rows()
+            )
+            self.surcharged.add(surcharged.height, surcharged.select(_NAMING).iter_rows(), amounts)
 
-    def _add_problem(self, row: Mapping[str, Any]) -> None:
-        message = row["error_message"] or row["error_code"] or "no reason is known"
-        key = (State(row["state"]), _PARTICULARS.sub("#", message))
-        self.groups.setdefault(key, _Group(message)).add(row)
+    def _add_problems(self, attempts: pl.DataFrame) -> None:
+        known = [pl.when(pl.col(name) != "").then(name) for name in ("error_message", "error_code")]
+        message = pl.coalesce(*known, pl.lit("no reason is known"))
+        grouped = (
+            attempts.with_columns(message=message, reason=message.str.replace_all(_PARTICULARS, "#"))
+            .group_by("state", "reason", maintain_order=True)
+            .agg(pl.col("message").first(), pl.len(), pl.struct(_NAMING).head(ROWS_NAMED).alias("first"))
+        )
+        for state, reason, text, jobs, first in grouped.iter_rows():
+            key = (State(state), reason)
+            if key not in self.groups and len(self.groups) >= _REASONS_KEPT:
+                self.others += jobs
+            else:
+                rows = (tuple(row.values()) for row in first)
+                self.groups.setdefault(key, _Group(text)).add(jobs, rows)
 
     def keys(self) -> list[str]:
         """The keys of all jobs that will be named."""
@@ -104,7 +126,8 @@ class Findings:
         problems = [
             Problem(state, group.reason, group.jobs, group.names(lines)) for (state, _), group in ordered
         ]
-        return tuple(problems[:REASONS_NAMED]), sum(problem.jobs for problem in problems[REASONS_NAMED:])
+        others = self.others + sum(problem.jobs for problem in problems[REASONS_NAMED:])
+        return tuple(problems[:REASONS_NAMED]), others
 
     def surcharges(self, lines: Mapping[str, int]) -> Surcharges | None:
         """The jobs that cost more than quoted; None where there are none."""
@@ -121,11 +144,13 @@ class _Group:
     jobs: int = 0
     first: list[tuple[str, str, str]] = field(default_factory=list)
 
-    def add(self, row: Mapping[str, Any], addition: str = "") -> None:
-        self.jobs += 1
-        if len(self.first) < ROWS_NAMED:
-            sample = f" (sample {row['sample']})" if row["sample"] > 1 else ""
-            self.first.append((row["job_key"], row["row_id"], sample + addition))
+    def add(self, jobs: int, rows: Iterable[tuple[Any, ...]], additions: Iterable[str] = repeat("")) -> None:
+        """Counts some jobs, of which `rows` has the `_NAMING` of at least the first."""
+        self.jobs += jobs
+        missing = ROWS_NAMED - len(self.first)
+        for (key, row_id, sample), addition in islice(zip(rows, additions, strict=False), missing):
+            numbered = f" (sample {sample})" if sample > 1 else ""
+            self.first.append((key, row_id, numbered + addition))
 
     def names(self, lines: Mapping[str, int]) -> tuple[str, ...]:
         return tuple(f"{row_name(row_id, lines.get(key))}{addition}" for key, row_id, addition in self.first)

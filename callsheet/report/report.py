@@ -11,26 +11,41 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
 
 import polars as pl
 import sqlalchemy as sa
 
+from callsheet.batches.prefetch import read_ahead
 from callsheet.errors import Stop
+from callsheet.files import temporary_file_errors
 from callsheet.ledger import leases, queries, running_totals
+from callsheet.ledger.columns import MONEY, TIME
 from callsheet.ledger.ledger import Ledger
 from callsheet.pricing.plan import Plan
+from callsheet.pricing.positions import Positions
 from callsheet.records import State
-from callsheet.report.counts import ENDED, current_states, removed_jobs
+from callsheet.report.counts import ENDED, current_states
 from callsheet.report.problems import Findings
 from callsheet.report.summary import Details, Removed, Summary
-from callsheet.report.tables import Costs, Manifest, with_quotes
+from callsheet.report.tables import COSTS, MANIFEST, Costs, Manifest, with_quotes
 from callsheet.rows import rejects_csv
 from callsheet.storage.store import Store
 
 _PARQUET_TYPE = "application/vnd.apache.parquet"
+_SUBMITTED = pl.col("submitted_at").is_not_null() & (pl.col("state") != State.PLANNED)
+_OF_REMOVED: dict[str, Any] = {
+    "job_key": pl.String,
+    "superseded": pl.Boolean,
+    "state": pl.String,
+    "cost": MONEY,
+    "submitted_at": TIME,
+}
 _OPEN = (State.SUBMITTING, State.PENDING, State.GENERATED)
 
 
@@ -59,9 +74,13 @@ async def write_report(
         StorageError: `report.url` cannot be written.
         LedgerError: the ledger cannot be read.
     """
-    removed = await removed_jobs(ledger, plan)
-    attempts = await ledger.read(lambda connection, batch: _read_attempts(connection, batch, removed))
-    manifest = await ledger.read(_read_manifest)
+    positions = await asyncio.to_thread(plan.positions) if plan else None
+    attempts = await ledger.read(lambda connection, batch: _read_attempts(connection, batch, positions))
+    removed = attempts.removed_jobs()
+    in_storage_order = positions is None or bool(removed.height)  # the order of what has no other
+    manifest = await ledger.read(
+        lambda connection, batch: _read_manifest(connection, batch, positions, ordered=in_storage_order)
+    )
     totals, others = await ledger.read(
         lambda connection, batch: (
             running_totals.of_batch(connection, batch),
@@ -70,17 +89,15 @@ async def write_report(
     )
     counts = current_states(totals.states, removed)
     jobs = plan.jobs if plan else counts.total()
-    costs_file = await asyncio.to_thread(attempts.costs.parquet)
-    costs_url = await store.write("costs.parquet", costs_file, _PARQUET_TYPE)
-    manifest_file = await asyncio.to_thread(manifest.parquet, plan)
-    manifest_url = await store.write("manifest.parquet", manifest_file, _PARQUET_TYPE)
+    costs_url = await _write(store, "costs.parquet", attempts.costs)
+    manifest_url = await _write(store, "manifest.parquet", manifest)
     if plan:
         await store.write("rejects.csv", rejects_csv(plan.rejects), "text/csv")
-    removed_counts = attempts.removed(removed)
+    removed_costs = attempts.removed_costs()
     rejected_rows = plan.rejected_rows if plan else 0
     summary = Summary(
         batch=ledger.batch,
-        outcome=_outcome(counts, jobs, removed_counts, rejected_rows, stop),
+        outcome=_outcome(counts, jobs, removed_costs, rejected_rows, stop),
         stop_reason=stop.reason if stop else None,
         jobs=jobs,
         stored=counts[State.STORED],
@@ -100,46 +117,68 @@ async def write_report(
         costs=costs_url,
         report=store.url_of("report.json"),
         other_runs=tuple(other for other in others if other.jobs),
-        details=_details(attempts.findings, plan, stop, removed_counts, store.url_of("rejects.csv")),
+        details=_details(attempts.findings, plan, stop, removed_costs, store.url_of("rejects.csv")),
     )
     text = json.dumps(summary.as_json(), indent=2, ensure_ascii=False) + "\n"
     await store.write("report.json", text.encode(), "application/json")
     return summary
 
 
+async def _write(store: Store, name: str, table: Costs | Manifest) -> str:
+    with temporary_file_errors(), TemporaryDirectory(prefix="callsheet-") as folder:
+        path = Path(folder, name)
+        await asyncio.to_thread(table.write, path)
+        return await store.write(name, path, _PARQUET_TYPE)
+
+
 @dataclass(slots=True)
 class _Attempts:
-    """What one pass over the batch's attempts finds."""
+    """What one pass over the batch's attempts finds; `removed` are those at jobs that are not in the plan."""
 
     costs: Costs = field(default_factory=Costs)
     findings: Findings = field(default_factory=Findings)
-    removed_keys: set[str] = field(default_factory=set)  # removed jobs that may have cost money
-    removed_spent: Decimal = Decimal(0)
+    removed: list[pl.DataFrame] = field(default_factory=lambda: [pl.DataFrame(schema=_OF_REMOVED)])
 
-    def removed(self, states: Mapping[str, State]) -> Removed:
-        """The removed jobs that may have cost money; `states` are those of all removed jobs."""
-        counts = Counter(states[key] for key in self.removed_keys)
-        pending = sum(counts[state] for state in _OPEN)
-        return Removed(len(self.removed_keys), self.removed_spent, counts[State.IN_DOUBT], pending)
+    def removed_jobs(self) -> pl.DataFrame:
+        """`job_key` and `state` of each job that the plan does not have."""
+        return pl.concat(self.removed).filter(~pl.col("superseded")).select("job_key", "state")
 
-
-def _read_attempts(connection: sa.Connection, batch: str, removed: Collection[str]) -> _Attempts:
-    attempts = _Attempts()
-    for part in queries.costs(connection, batch):
-        rows = with_quotes(part)
-        attempts.costs.add(rows)
-        attempts.findings.add(row for row in rows if row["job_key"] not in removed)
-        for row in rows:
-            if row["job_key"] in removed and (row["cost"] or row["state"] != State.FAILED):
-                attempts.removed_keys.add(row["job_key"])
-                attempts.removed_spent += row["cost"] or 0
-    return attempts
+    def removed_costs(self) -> Removed:
+        """The removed jobs that may have cost money."""
+        may_cost = (pl.col("cost") > 0) | (pl.col("state") != State.FAILED)
+        attempts = pl.concat(self.removed).filter(_SUBMITTED, may_cost)
+        jobs = self.removed_jobs().join(attempts, on="job_key", how="semi")
+        counts = Counter(jobs["state"])
+        return Removed(
+            jobs=jobs.height,
+            spent=sum(attempts["cost"].drop_nulls(), Decimal(0)),
+            in_doubt=counts[State.IN_DOUBT],
+            pending=sum(counts[state] for state in _OPEN),
+        )
 
 
-def _read_manifest(connection: sa.Connection, batch: str) -> Manifest:
-    manifest = Manifest()
-    for rows in queries.manifest(connection, batch):
-        manifest.add(rows)
+def _read_attempts(connection: sa.Connection, batch: str, positions: Positions | None) -> _Attempts:
+    found = _Attempts()
+    for part in read_ahead(queries.every_attempt(connection, batch, [*COSTS, "superseded"])):
+        attempts = with_quotes(part)
+        submitted = attempts.filter(_SUBMITTED)
+        found.costs.add(submitted)
+        current = submitted
+        if positions is not None:
+            removed = attempts.filter(positions.of(attempts["job_key"]).is_null())
+            if removed.height:
+                found.removed.append(removed.select([*_OF_REMOVED]))
+                current = submitted.join(removed, on="job_key", how="anti", maintain_order="left")
+        found.findings.add(current)
+    return found
+
+
+def _read_manifest(
+    connection: sa.Connection, batch: str, positions: Positions | None, *, ordered: bool
+) -> Manifest:
+    manifest = Manifest(positions)
+    for files in read_ahead(queries.stored_files(connection, batch, MANIFEST, ordered=ordered)):
+        manifest.add(files)
     return manifest
 
 

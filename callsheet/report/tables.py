@@ -1,19 +1,25 @@
-"""The Parquet tables of the report: `manifest.parquet` and `costs.parquet`."""
+"""The Parquet tables of the report, `manifest.parquet` and `costs.parquet`, in the memory of a part of them.
+
+Each takes the ledger's rows some thousands at a time, keeps them in a temporary file, and writes its own file
+when it has them all: before that, neither its columns nor its order is known.
+"""
 
 from __future__ import annotations
 
-import io
-from collections.abc import Collection, Mapping, Sequence
-from decimal import Decimal
+import json
+from collections import defaultdict
+from collections.abc import Collection, Iterator
+from pathlib import Path
 from typing import Any
 
 import polars as pl
+from polars.io.plugins import register_io_source
 
-from callsheet.ledger.queries import Rows
-from callsheet.pricing.plan import Plan
+from callsheet.batches.disk_tables import DiskTables
+from callsheet.files import temporary_file_errors
+from callsheet.ledger.columns import MONEY, TIME
+from callsheet.pricing.positions import Positions
 
-_MONEY = pl.Decimal(18, 6)
-_TIME = pl.Datetime("us", "UTC")
 _MANIFEST: dict[str, Any] = {
     "job_key": pl.String,
     "row_id": pl.String,
@@ -31,11 +37,12 @@ _MANIFEST: dict[str, Any] = {
     "duration": pl.Float64,
     "fps": pl.Float64,
     "has_sound": pl.Boolean,
-    "cost": _MONEY,
-    "deletes_at": _TIME,
-    "stored_at": _TIME,
+    "cost": MONEY,
+    "deletes_at": TIME,
+    "stored_at": TIME,
 }
 _CURRENT = "current"
+_POSITION, _SLICE_OF = "\0position", "\0slice"  # no column of a batch file has such names
 _COSTS: dict[str, Any] = {
     "job_key": pl.String,
     "row_id": pl.String,
@@ -46,86 +53,110 @@ _COSTS: dict[str, Any] = {
     "state": pl.String,
     "error_code": pl.String,
     "error_message": pl.String,
-    "quoted": _MONEY,
-    "cost": _MONEY,
+    "quoted": MONEY,
+    "cost": MONEY,
     "currency": pl.String,
     "billable_unit": pl.String,
-    "unit_price": _MONEY,
-    "quantity": _MONEY,
-    "submitted_at": _TIME,
-    "finished_at": _TIME,
+    "unit_price": MONEY,
+    "quantity": MONEY,
+    "submitted_at": TIME,
+    "finished_at": TIME,
 }
+MANIFEST = [*_MANIFEST, "carried"]
+"""What `Manifest.add` needs of the ledger's files and their attempts."""
+
+COSTS = [*_COSTS]
+"""What `Costs.add` needs of the ledger's attempts."""
+
+_SLICE = 32_768  # jobs whose files are put in order at once
 
 
 class Manifest:
-    """`manifest.parquet`: a row for each stored file, with the batch file's carried columns after its own."""
+    """`manifest.parquet`: a row for each stored file, with the batch file's carried columns after its own.
 
-    def __init__(self) -> None:
-        self._parts = [pl.DataFrame(schema=_MANIFEST)]
+    Args:
+        positions: the order of the batch file; None where nothing is known of it: then every row is current,
+            and the rows stay as they come.
+    """
 
-    def add(self, rows: Rows) -> None:
-        """Takes in some stored files, with the columns of their attempts."""
-        carried = dict.fromkeys(name for row in rows for name in row["carried"])
-        columns = [
-            pl.Series(_column(name, carried), [row["carried"].get(name) for row in rows], strict=False)
-            for name in carried
-        ]
-        self._parts.append(_frame(rows, _MANIFEST).with_columns(columns))
+    def __init__(self, positions: Positions | None) -> None:
+        self._positions = positions
+        self._schemas: dict[str, pl.DataFrame] = {}
+        self._tables = DiskTables()
+        self._tables_of: defaultdict[int | None, list[int]] = defaultdict(list)  # by slice of the batch file
 
-    def parquet(self, plan: Plan | None) -> bytes:
-        """The file, in the batch file's order.
+    def add(self, files: pl.DataFrame) -> None:
+        """Takes in some stored files, with the columns `MANIFEST`."""
+        position = self._positions.of(files["job_key"]) if self._positions else pl.lit(None, pl.UInt32)
+        rows = files.select([*_MANIFEST]).with_columns(_carried(files["carried"]))
+        self._schemas.setdefault(str(rows.schema), rows.clear())
+        rows = rows.with_columns(position.alias(_POSITION))
+        slices = rows.with_columns((pl.col(_POSITION) // _SLICE).alias(_SLICE_OF))
+        for (number,), part in slices.partition_by(_SLICE_OF, include_key=False, as_dict=True).items():
+            self._tables_of[number].append(len(self._tables))
+            self._tables.add(part)
 
-        `current` is false for rows that the batch file no longer has or has changed; they come last. Without
-        a plan nothing is known of the batch file, and every row is current.
+    def write(self, path: Path) -> None:
+        """Writes the file, in the batch file's order.
+
+        `current` is false for rows that the batch file no longer has or has changed; they come last.
+
+        Raises:
+            StorageError: it cannot be written.
         """
-        table = pl.concat(self._parts, how="diagonal_relaxed")
-        carried = [name for name in table.columns if name not in _MANIFEST]
-        if plan is None:
-            table = table.with_columns(pl.lit(True).alias(_CURRENT))
-        else:
-            positions = _positions(table["job_key"], plan)
-            table = table.with_columns(positions.is_not_null().alias(_CURRENT))
-            table = table[_order(positions, table["index"])]
-        return _parquet(table.select(*_MANIFEST, _CURRENT, *carried))
+        schema = pl.concat([pl.DataFrame(schema=_MANIFEST), *self._schemas.values()], how="diagonal_relaxed")
+        carried = [name for name in schema.columns if name not in _MANIFEST]
+        order = [*_MANIFEST, _CURRENT, *carried]
+        empty = schema.with_columns(pl.lit(True).alias(_CURRENT)).select(order)
+        removed = self._tables_of.pop(None, [])
+
+        def slices() -> Iterator[pl.DataFrame]:
+            for _, numbers in sorted(self._tables_of.items()):
+                rows = pl.concat([self._tables[number] for number in numbers], how="diagonal_relaxed")
+                rows = rows.sort(_POSITION, "index", "stored_at", maintain_order=True)
+                yield rows.with_columns(pl.lit(True).alias(_CURRENT))
+            for number in removed:
+                yield self._tables[number].with_columns(pl.lit(self._positions is None).alias(_CURRENT))
+
+        tables = (pl.concat([empty, rows], how="diagonal_relaxed").select(order) for rows in slices())
+        _write(path, tables, empty)
 
 
 class Costs:
     """`costs.parquet`: a row for each attempt that was submitted."""
 
     def __init__(self) -> None:
-        self._parts = [pl.DataFrame(schema=_COSTS)]
+        self._tables = DiskTables()
 
-    def add(self, attempts: Sequence[Mapping[str, Any]]) -> None:
-        """Takes in some attempts, with `quoted` null where there was no price."""
-        self._parts.append(_frame(attempts, _COSTS))
+    def add(self, attempts: pl.DataFrame) -> None:
+        """Takes in some attempts in order of submission, with `quoted` null where there was no price."""
+        self._tables.add(attempts.select([*_COSTS]))
 
-    def parquet(self) -> bytes:
-        """The file, in order of submission."""
-        return _parquet(pl.concat(self._parts))
+    def write(self, path: Path) -> None:
+        """Writes the file, in order of submission.
 
-
-def _positions(keys: pl.Series, plan: Plan) -> pl.Series:
-    """The position in the plan of each of these jobs; null where the plan does not have it."""
-    plan_order = plan.scan().select("key").with_row_index("position").collect()
-    return keys.to_frame("key").join(plan_order, on="key", how="left", maintain_order="left")["position"]
+        Raises:
+            StorageError: it cannot be written.
+        """
+        _write(path, iter(self._tables), pl.DataFrame(schema=_COSTS))
 
 
-def _order(positions: pl.Series, indexes: pl.Series) -> pl.Series:
-    """The order of the manifest's rows: by position and index, then those without a position as they are."""
-    frame = pl.DataFrame({"position": positions, "index": indexes})
-    return frame.select(pl.arg_sort_by("position", "index", nulls_last=True, maintain_order=True)).to_series()
-
-
-def with_quotes(rows: Rows) -> list[dict[str, Any]]:
+def with_quotes(attempts: pl.DataFrame) -> pl.DataFrame:
     """The attempts with `quoted` null where the catalogue had no price; the ledger has 0 there.
 
     A quote of 0 is a price only where the price of a unit is 0.
     """
-    zero = Decimal(0)
-    return [
-        {**row, "quoted": None if row["quoted"] == zero and row["unit_price"] != zero else row["quoted"]}
-        for row in rows
-    ]
+    no_price = (pl.col("quoted") == 0) & (pl.col("unit_price").is_null() | (pl.col("unit_price") != 0))
+    return attempts.with_columns(quoted=pl.when(~no_price).then("quoted"))
+
+
+def _carried(texts: pl.Series) -> list[pl.Series]:
+    """The carried columns of some rows, from the JSON object of each row."""
+    if (texts == "{}").all():
+        return []
+    rows = json.loads(f"[{','.join(texts)}]")
+    names = dict.fromkeys(name for row in rows for name in row)
+    return [pl.Series(_column(name, names), [row.get(name) for row in rows], strict=False) for name in names]
 
 
 def _column(name: str, carried: Collection[str]) -> str:
@@ -136,11 +167,15 @@ def _column(name: str, carried: Collection[str]) -> str:
     return column
 
 
-def _frame(rows: Sequence[Mapping[str, Any]] | Rows, schema: Mapping[str, Any]) -> pl.DataFrame:
-    return pl.DataFrame({name: [row[name] for row in rows] for name in schema}, schema=dict(schema))
+def _write(path: Path, tables: Iterator[pl.DataFrame], empty: pl.DataFrame) -> None:
+    """Writes tables of one schema into one file, one after the other."""
 
+    def source(*_: object) -> Iterator[pl.DataFrame]:
+        yield empty
+        yield from tables
 
-def _parquet(table: pl.DataFrame) -> bytes:
-    buffer = io.BytesIO()
-    table.write_parquet(buffer)
-    return buffer.getvalue()
+    with temporary_file_errors():
+        try:
+            register_io_source(source, schema=empty.schema).sink_parquet(path, row_group_size=_SLICE)
+        except pl.exceptions.ComputeError as error:  # polars wraps the errors of the disk
+            raise OSError(None, str(error)) from error

@@ -16,11 +16,12 @@ from pathlib import Path
 
 import sqlalchemy as sa
 
-from callsheet.ledger import queries, running_totals
+from callsheet.ledger import running_totals
 from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.policy import Policy
 from callsheet.ledger.tables import Money, attempts
 from callsheet.records import Attempt, State, StoredFile
+from tests.ledger import reading
 from tests.ledger.test_ledger import NOW, buyer, generation, job, reserve
 from tests.waiting import LONGEST
 
@@ -173,7 +174,7 @@ async def _inherit(url: str, book: Path) -> dict[str, State]:
         for one, attempt in reserved:
             await _send(heir, book, one.row_id, attempt, random.Random(0), None)
         await heir.end_run()
-        states = await heir.read(queries.states)
+        states = await heir.read(reading.states)
         totals = await heir.read(running_totals.of_batch)
     assert totals.exposure == totals.spent + totals.in_doubt_exposure <= LIMIT
     return states

@@ -20,6 +20,7 @@ from callsheet.ledger.journal import Answer, Journal
 from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.waits import set_waits
 from callsheet.records import Attempt, Job, ModelType, State, StoredFile
+from tests.ledger import reading
 from tests.ledger.other_run import other_run
 from tests.ledger.test_leases import LONG_AGO, change
 from tests.ledger.test_ledger import NOW, generation, job, reserve, state_of
@@ -282,8 +283,9 @@ def test_a_journal_that_is_read_again_changes_nothing(url: str, spool: Path, ste
         states = [await _states(url) for _ in range(1)]
         path.write_bytes(content)
         async with buyer(url, spool) as heir:
-            states.append(await heir.read(queries.states))
-            assert len({row["generation_id"] for row in await heir.read(_costs)}) == (3 if steps == 2 else 2)
+            states.append(await heir.read(reading.states))
+            costs = await heir.read(reading.attempts)
+            assert len({row["generation_id"] for row in costs}) == (3 if steps == 2 else 2)
         assert states[0] == states[1]
         assert files_in(spool) == []
 
@@ -292,13 +294,9 @@ def test_a_journal_that_is_read_again_changes_nothing(url: str, spool: Path, ste
 
 async def _states(url: str) -> dict[str, State]:
     ledger = await Ledger.open(url, "b")
-    states = await ledger.read(queries.states)
+    states = await ledger.read(reading.states)
     await ledger.close()
     return states
-
-
-def _costs(connection: Any, batch: str) -> list[Any]:
-    return [row for part in queries.costs(connection, batch) for row in part]
 
 
 @pytest.mark.parametrize("decided", ["in doubt", "charged", "not charged"])

@@ -12,12 +12,13 @@ import pytest
 import sqlalchemy as sa
 
 from callsheet.errors import LedgerError
-from callsheet.ledger import claims, running_totals
+from callsheet.ledger import running_totals
 from callsheet.ledger.databases import open_engine
 from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.policy import Policy
 from callsheet.ledger.tables import attempts, runs
 from callsheet.records import ModelType, State
+from tests.ledger import reading
 from tests.ledger.other_run import other_run
 from tests.ledger.test_ledger import buyer, generation, job, reserve, state_of
 
@@ -115,11 +116,11 @@ def test_on_its_own_machine_a_run_lives_as_long_as_its_process_however_old_its_l
             change(url, lease_until=LONG_AGO)
             before = rows(url)
             reader = await Ledger.open(url, "b")
-            known, totals = await reader.read(outlook)
+            known, totals = await reader.read(reading.outlook(POLICY))
             await reader.close()
             assert rows(url) == before
             assert totals.states == {State.SUBMITTING: 1, State.PLANNED: 1}
-            assert {row.to_buy for row in known if row.bought} == {False}
+            assert {row["to_buy"] for row in known.values() if row["bought"]} == {False}
             async with buyer(url) as second:
                 assert await state_of(second, job("a")) is State.SUBMITTING
                 assert (await reserve(second, *map(job, "abc")))[0][0][0] == job("c")
@@ -219,8 +220,7 @@ def test_a_run_that_was_closed_without_its_end_is_dead_also_in_its_own_process(u
 # ---- reading as if dead runs were closed
 
 
-def outlook(connection: sa.Connection, batch: str) -> tuple[Any, Any]:
-    return claims.outlook(connection, batch, Policy(retry_doubt=True, attempts=2))
+POLICY = Policy(retry_doubt=True, attempts=2)
 
 
 def test_a_reader_sees_a_dead_runs_jobs_as_the_next_run_will_and_writes_nothing(url: str) -> None:
@@ -235,12 +235,12 @@ def test_a_reader_sees_a_dead_runs_jobs_as_the_next_run_will_and_writes_nothing(
             await ledger.intend(second[1][1])
         before = rows(url)
         reader = await Ledger.open(url, "b")
-        known, totals = await reader.read(outlook)
+        known, totals = await reader.read(reading.outlook(POLICY))
         assert rows(url) == before
-        assert {row.job_key for row in known if row.to_buy} == {job(name).key for name in "acd"}
-        assert not any(row.bought for row in known)
+        assert {key for key, row in known.items() if row["to_buy"]} == {job(name).key for name in "acd"}
+        assert not any(row["bought"] for row in known.values())
         async with buyer(url) as heir:
-            assert sorted(await heir.read(lambda *its: outlook(*its)[0])) == sorted(known)
+            assert await heir.read(reading.known(POLICY)) == known
             assert await heir.read(running_totals.of_batch) == totals
         await reader.close()
 

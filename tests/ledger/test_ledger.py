@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import sqlalchemy as sa
 
 from callsheet.errors import LedgerError
 from callsheet.ledger import queries, running_totals
@@ -21,6 +20,7 @@ from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.names import other_name
 from callsheet.ledger.policy import Policy
 from callsheet.records import Generation, Job, Media, ModelType, Price, State, StoredFile, Usage
+from tests.ledger import reading
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -65,12 +65,7 @@ async def reserve(ledger: Ledger, *jobs: Job, limit: str = "100", **policy: Any)
 
 
 async def state_of(ledger: Ledger, one: Job) -> State | None:
-    return (await ledger.read(queries.states)).get(one.key)
-
-
-def all_of(query: Callable[[sa.Connection, str], Iterator[queries.Rows]]) -> Callable[..., list[Any]]:
-    """The query's parts in one."""
-    return lambda connection, batch: [row for rows in query(connection, batch) for row in rows]
+    return (await ledger.read(reading.states)).get(one.key)
 
 
 def test_a_job_walks_from_intent_to_stored_and_the_totals_say_what_it_cost(url: str) -> None:
@@ -87,7 +82,7 @@ def test_a_job_walks_from_intent_to_stored_and_the_totals_say_what_it_cost(url: 
             totals = await ledger.read(running_totals.of_batch)
             assert totals.states == {State.STORED: 1}
             assert totals.spent == totals.exposure == Decimal("0.05")
-            [row] = await ledger.read(all_of(queries.manifest))
+            [row] = await ledger.read(reading.manifest)
             assert (row["prompt"], row["sha256"], row["cost"]) == ("a one", "ab" * 32, Decimal("0.05"))
 
     asyncio.run(scenario())
@@ -152,7 +147,7 @@ def test_another_batchs_files_stand_for_the_same_request_once_a_batch_and_only_i
             assert [one.row_id for one, _ in result.reserved] == ["mine 2", "another"]
             assert result.left == []
             assert await state_of(mine, first) is State.STORED
-            rows = {row["row_id"]: row for row in await mine.read(all_of(queries.manifest))}
+            rows = {row["row_id"]: row for row in await mine.read(reading.manifest)}
             assert {name: row["url"] for name, row in rows.items()} == {
                 "mine 0": "out/one.png",
                 "mine 1": "out/two.png",
@@ -161,7 +156,8 @@ def test_another_batchs_files_stand_for_the_same_request_once_a_batch_and_only_i
             assert (await mine.read(running_totals.of_batch)).exposure == Decimal("0.08"), (
                 "what is reused is free"
             )
-            assert await mine.read(all_of(queries.costs)) == [], "nothing was submitted"
+            submitted = [row["row_id"] for row in await mine.read(reading.attempts) if row["submitted_at"]]
+            assert submitted == []
         async with buyer(url, "unasked") as unasked:
             [_], _ = await reserve(unasked, replace(job("x"), request_key=same))
 
@@ -327,7 +323,7 @@ def test_what_the_ledger_cannot_hold_leaves_the_others_in_its_commit_alone(url: 
                 return_exceptions=True,
             )
             assert [type(end) for end in ends] == [type(None), LedgerError, type(None)]
-            states = await ledger.read(queries.states)
+            states = await ledger.read(reading.states)
             assert [states[one.key] for one, _ in reserved] == [State.FAILED, State.SUBMITTING, State.FAILED]
 
     asyncio.run(scenario())
@@ -400,7 +396,7 @@ def test_nobody_can_say_what_an_unpriced_job_has_cost(url: str) -> None:
             await ledger.intend(attempt)
             await ledger.doubt(attempt, "cut off")
             await ledger.settle(await ledger.read(queries.doubts), charged=True, by="ada", why=None)
-            [row] = await ledger.read(all_of(queries.costs))
+            [row] = await ledger.read(reading.attempts)
             assert (row["state"], row["cost"]) == (State.LOST, None)
 
     asyncio.run(scenario())

@@ -23,11 +23,12 @@ from hypothesis.stateful import (
 )
 
 from callsheet.errors import LedgerError
-from callsheet.ledger import claims, leases, queries, running_totals
+from callsheet.ledger import leases, queries, running_totals
 from callsheet.ledger.databases import open_engine
 from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.policy import Policy
 from callsheet.records import Attempt, File, Job, State, StoredFile
+from tests.ledger import reading
 from tests.ledger.test_ledger import NOW, buyer, generation, job, reserve, state_of
 
 T = TypeVar("T")
@@ -124,7 +125,7 @@ class LedgerMachine(RuleBasedStateMachine):
     def begins(self) -> None:
         """A run begins, and takes over from every dead one, as a reader could see before."""
         ledger = Ledger(self.engine, "b", f"run-{len(self.alive + self.dead)}")
-        expected = self.do(ledger.read(outlook))
+        expected = self.do(ledger.read(reading.outlook(POLICY)))
         self.do(ledger.begin_run())
         assert self.do(ledger.read(raw_outlook)) == expected
         for dead in self.dead:
@@ -292,11 +293,11 @@ class LedgerMachine(RuleBasedStateMachine):
             )
 
     def look(self, connection: sa.Connection, batch: str) -> tuple[Any, ...]:
-        adopted = [queries.unfinished(connection, ledger.run_id) for ledger in self.alive]
+        adopted = [queries.unfinished(connection, batch, ledger.run_id) for ledger in self.alive]
         return (
-            queries.states(connection, batch),
+            reading.states(connection, batch),
             running_totals.of_batch(connection, batch),
-            {row.job_key for row in queries.known_jobs(connection, batch, Policy()) if row.to_buy},
+            {key for key, row in reading.known(Policy())(connection, batch).items() if row["to_buy"]},
             adopted,
             running_totals.differences(connection),
         )
@@ -305,16 +306,9 @@ class LedgerMachine(RuleBasedStateMachine):
 POLICY = Policy(retry_doubt=True, attempts=2)
 
 
-def outlook(connection: sa.Connection, batch: str) -> tuple[Any, Any]:
-    """What a reader sees."""
-    known, totals = claims.outlook(connection, batch, POLICY)
-    return sorted(known), totals
-
-
 def raw_outlook(connection: sa.Connection, batch: str) -> tuple[Any, Any]:
-    """The same, straight from the tables."""
-    known = queries.known_jobs(connection, batch, POLICY)
-    return sorted(known), running_totals.of_batch(connection, batch)
+    """What a reader sees, straight from the tables."""
+    return reading.known(POLICY)(connection, batch), running_totals.of_batch(connection, batch)
 
 
 async def _step(ledger: Ledger, one: Try, name: str, cost: str) -> File | None:

@@ -95,7 +95,7 @@ def test_rows_without_a_price_are_jobs_only_if_the_config_allows_it(plan):
     assert (planned.jobs, planned.unpriced, planned.quoted) == (5, 1, Decimal("0.9783"))
     assert [each.price for each in jobs(planned) if each.model == "proof-1"] == [None]
     assert planned.rejects["line"].to_list() == [4, 6]
-    assert planned.keys()["price"].null_count() == 1
+    assert planned.scan().collect()["price"].null_count() == 1
 
 
 def test_a_key_is_the_hash_of_batch_row_sample_and_request(plan):
@@ -334,7 +334,7 @@ def test_a_real_batch_is_priced_with_a_matrix_over_models_and_ratios(plan, tmp_p
             total += Decimal("0.0407") + 5 * Decimal("0.0513")
     assert (planned.rows, planned.jobs, planned.rejects.height) == (1632, 1632 * 6, 0)
     assert planned.quoted == total
-    assert planned.keys()["key"].n_unique() == planned.jobs
+    assert planned.scan().collect()["key"].n_unique() == planned.jobs
     assert [each.request["prompt"] for each in jobs(planned)][::6] == prompts
 
 

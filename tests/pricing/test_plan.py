@@ -15,6 +15,7 @@ from callsheet.batches.read import read_batch
 from callsheet.errors import InputError, StorageError
 from callsheet.pricing import jobs as jobs_module
 from callsheet.pricing.plan import make_plan, open_plan
+from callsheet.records import ModelType
 from tests.pricing.plans import CATALOGUE, MIXED, NOW, jobs
 
 
@@ -80,7 +81,7 @@ def test_a_run_keeps_its_plan_when_another_run_makes_a_new_one(plan):
     second = plan("id,prompt\n3,z\n")
     assert [each.row_id for each in reading] == ["2"]
     assert [each.row_id for each in jobs(first)] == ["1", "2"]
-    assert first.keys().height == first.scan().collect().height == 2
+    assert first.scan().collect().height == 2
     assert first.path == second.path
     assert [each.row_id for each in jobs(second)] == ["3"]
 
@@ -154,6 +155,24 @@ def test_a_plan_can_be_read_by_other_tools(plan):
     ]  # fmt: skip
 
 
-def test_keys_come_with_price_and_type(plan):
+def test_jobs_are_found_in_the_plan_by_their_keys(plan):
     planned = plan(MIXED)
-    assert planned.keys().rows() == [(each.key, each.quoted, each.type.value) for each in jobs(planned)]
+    keys = pl.Series([each.key for each in jobs(planned)])
+    other = jobs(plan(MIXED, batch="other"))[0].key
+    positions = planned.positions()
+    found = positions.of(pl.Series([keys[2], other, *keys, keys[0]]))
+    assert found.to_list() == [2, None, 0, 1, 2, 3, 0]
+    nothing = plan("prompt,model\nx,none\n").positions().of(keys)
+    assert nothing.to_list() == [None] * 4
+    assert nothing.dtype == found.dtype == positions.of(keys.clear()).dtype
+
+
+def test_only_some_jobs_are_read_and_only_the_slices_that_have_them(plan, monkeypatch):
+    monkeypatch.setattr("callsheet.pricing.plan._SLICE", 3)
+    planned = plan(
+        "id,prompt,model\n" + "".join(f"{at},p,{'reel-1' if at % 2 else ''}\n" for at in range(10))
+    )
+    some = pl.Series([at in (1, 2, 7) for at in range(10)])
+    assert [each.row_id for each in planned.jobs_in_order(among=some)] == ["1", "2", "7"]
+    assert [each.row_id for each in planned.jobs_in_order(ModelType.VIDEO, some)] == ["1", "7"]
+    assert [each.row_id for each in planned.jobs_in_order(ModelType.IMAGE)] == ["0", "2", "4", "6", "8"]

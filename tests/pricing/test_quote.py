@@ -18,7 +18,7 @@ from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.policy import Policy
 from callsheet.pricing.plan import Plan, make_plan
 from callsheet.pricing.quote import Quote, make
-from callsheet.records import Catalogue, Generation, Usage
+from callsheet.records import Catalogue, Generation, Media, ModelType, StoredFile, Usage
 from tests.pricing.plans import CATALOGUE, Maker
 
 NOON = datetime(2026, 5, 1, 12, tzinfo=UTC)
@@ -80,10 +80,14 @@ async def enter(ledger: Ledger, plan: Plan, states: dict[str, str]) -> None:
         await ledger.intend(attempt)
         if states[job.row_id] == "failed":
             await ledger.failed(attempt, "invalid_parameter", "no")
-        if states[job.row_id] == "generated":
+        if states[job.row_id] in ("generated", "stored"):
             assert job.price
-            usage = {"total_cost": job.quoted, **asdict(job.price)}
-            await ledger.generated(attempt, Generation("req-1", (), Usage(**usage)), [], "out/media")
+            usage = Usage(total_cost=job.quoted, **asdict(job.price))
+            image = Media(url="http://x", mime_type="image/png", deletes_at=NOON)
+            made = Generation("req-1", (image,), usage)
+            [file] = await ledger.generated(attempt, made, [f"{job.key}.png"], "out/media")
+            if states[job.row_id] == "stored":
+                await ledger.stored(file, StoredFile("out/x", "ab" * 32, 7, NOON))
         if states[job.row_id] == "doubt":
             await ledger.doubt(attempt, "cut off")
 
@@ -115,6 +119,30 @@ def test_failed_and_doubtful_jobs_are_held_unless_the_config_buys_them_again(quo
     assert "3 failed or in doubt and not bought again" in facts(held)["Jobs"]
     again = quote(retry_failed=True, on_doubt="retry")
     assert (again.to_buy, again.already_bought, again.held) == (4, 1, 0)
+
+
+def test_a_run_looks_at_what_it_buys_and_at_what_may_still_be_freed_and_at_nothing_else(quote):
+    states = {"a": "failed", "b": "doubt", "c": "generated", "e": "in flight"}
+
+    def rows(made: Quote) -> list[str]:
+        return [job.row_id for job in made.jobs_in_order()]
+
+    assert rows(quote()) == ["a", "a", "b", "c", "e"]
+    made = quote(states=states)
+    assert (made.to_buy, rows(made)) == (0, ["b", "e"]), "a person or another run may still free them"
+    again = quote(retry_failed=True)
+    assert (again.to_buy, rows(again)) == (2, ["a", "a", "b", "e"])
+    assert [job.row_id for job in again.jobs_in_order(ModelType.VIDEO)] == ["b"]
+
+
+def test_what_takes_another_batchs_file_is_bought_already_and_a_run_looks_at_it_too(quote):
+    quote("id,prompt\nx,a cat\ny,a cat\nz,a dog\n", states={"x": "stored", "z": "stored"}, batch="other")
+    text = "id,prompt\n1,a dog\n2,a cat\n3,a cat\n4,a dog\n"
+    assert (quote(text).already_bought, quote(text).to_buy) == (0, 4)
+    reused = quote(text, reuse="ledger")
+    assert (reused.already_bought, reused.to_buy) == (2, 2)
+    assert reused.marks.bought.to_list() == [True, True, False, False], "the first rows that want them"
+    assert [job.row_id for job in reused.jobs_in_order()] == ["1", "2", "3", "4"]
 
 
 def test_reserved_jobs_count_once_and_jobs_in_flight_are_paid_besides_the_balance(quote):

@@ -1,0 +1,74 @@
+"""Reads the rows of a query as columns, some ten thousand at a time: any number of rows takes little memory.
+
+What the columns mean is not known here, only their types.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from typing import Any
+
+import polars as pl
+import sqlalchemy as sa
+
+from callsheet.ledger.tables import Moment, Money
+
+MONEY = pl.Decimal(18, 6)
+TIME = pl.Datetime("us", "UTC")
+_TEXT = "%Y-%m-%dT%H:%M:%S%.fZ"  # of a moment
+_PART, _BLOCK = 16_384, 512  # rows of a part, and rows that are taken from the database at once
+_TYPES: dict[type[Any], Any] = {
+    Money: MONEY,
+    Moment: TIME,
+    sa.Boolean: pl.Boolean,
+    sa.Integer: pl.Int64,
+    sa.BigInteger: pl.Int64,
+    sa.Float: pl.Float64,
+}
+
+
+def parts(connection: sa.Connection, query: sa.Select[Any]) -> Iterator[pl.DataFrame]:
+    """The rows of a query, some ten thousand at a time; the first part is empty.
+
+    Money is `MONEY`, a moment is `TIME`, and JSON is its text.
+
+    Args:
+        connection: the transaction. It must live as long as parts are read.
+        query: its columns become those of the parts, by their names.
+    """
+    columns = query.selected_columns
+    raw = query.with_only_columns(*map(_as_stored, columns), maintain_column_froms=True)
+    types = {column.name: _TYPES.get(type(column.type), pl.String) for column in columns}
+    yield pl.DataFrame(schema=types)
+    with closing(connection.execute(raw, execution_options={"yield_per": _BLOCK})) as result:
+        while any(cells := _next_cells(result, len(types))):
+            yield pl.DataFrame([_typed(*each) for each in zip(types.items(), cells, strict=True)])
+
+
+def _next_cells(result: sa.CursorResult[Any], width: int) -> list[list[Any]]:
+    """The next rows as columns. It takes few rows at a time, which fit into the processor's cache."""
+    cells: list[list[Any]] = [[] for _ in range(width)]
+    while len(cells[0]) < _PART and (rows := result.fetchmany(_BLOCK)):
+        for column, values in zip(cells, zip(*rows, strict=True), strict=True):
+            column.extend(values)
+    return cells
+
+
+def _as_stored(column: sa.ColumnElement[Any]) -> sa.ColumnElement[Any]:
+    """A column without the conversion of each of its values in Python."""
+    if isinstance(column.type, sa.JSON):
+        return sa.cast(column, sa.Text).label(column.name)
+    stored = {Money: sa.BigInteger, Moment: sa.String, sa.Boolean: sa.Integer}.get(type(column.type))
+    return sa.type_coerce(column, stored).label(column.name) if stored else column
+
+
+def _typed(column: tuple[str, Any], cells: Sequence[Any]) -> pl.Series:
+    name, dtype = column
+    if dtype == MONEY:  # millionths
+        return pl.Series(name, cells, pl.Int64).cast(pl.Int128).reinterpret(dtype=dtype)
+    if dtype == TIME:
+        return pl.Series(name, cells, pl.String).str.to_datetime(_TEXT, time_unit="us", time_zone="UTC")
+    if dtype == pl.Boolean:  # a number in SQLite
+        return pl.Series(name, cells, strict=False).cast(dtype)
+    return pl.Series(name, cells, dtype)
