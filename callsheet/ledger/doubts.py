@@ -10,7 +10,7 @@ import getpass
 import os
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, time, timedelta
+from datetime import UTC, date, datetime, time
 from decimal import Decimal
 from typing import Any
 
@@ -18,9 +18,8 @@ from callsheet.errors import CallsheetError
 from callsheet.ledger import queries
 from callsheet.ledger.ledger import Ledger
 from callsheet.records import Doubt, ExpectedBalance, dollars
+from callsheet.service.billing import daily_costs
 from callsheet.service.client import Client
-
-_COSTS_SPAN = timedelta(days=179)  # the service looks back at most 180 days (INTERFACE 4.7)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,10 +100,9 @@ async def evidence(
 
 
 async def _service_days(client: Client, wanted: Sequence[date]) -> dict[date, Decimal]:
-    """The service's costs by day, from the first wanted day to the last, as far back as it looks."""
+    """The service's costs by day, from the first wanted day to the last, or until now."""
     end = min(datetime.now(UTC), datetime.combine(wanted[-1], time.max, UTC))
-    start = max(datetime.combine(wanted[0], time.min, UTC), end - _COSTS_SPAN)
-    return {day.date: day.cost for day in (await client.costs(start, end)).data}
+    return await daily_costs(client, datetime.combine(wanted[0], time.min, UTC), end)
 
 
 def named(doubts: Sequence[Doubt], words: Sequence[str]) -> list[Doubt]:

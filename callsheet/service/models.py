@@ -52,6 +52,10 @@ Amount = Annotated[Decimal, Field(ge=0, lt=10**12), AfterValidator(_six_decimals
 """A computed number: not negative, rounded to the six decimals that the ledger and the report keep."""
 
 
+SignedAmount = Annotated[Decimal, Field(gt=-(10**12), lt=10**12), AfterValidator(_six_decimals)]
+"""An amount of an account, rounded as `Amount` is: a balance can be overdrawn, a day can have a refund."""
+
+
 class ErrorBody(ServiceObject):
     """The error object (INTERFACE 2.1)."""
 
@@ -124,14 +128,14 @@ class Balance(ServiceObject):
     """The workspace's balance (INTERFACE 2.11)."""
 
     currency: Literal["USD"]
-    balance: Annotated[Decimal, Field(gt=-(10**12), lt=10**12), AfterValidator(_six_decimals)]
+    balance: SignedAmount
 
 
 class DayCost(ServiceObject):
     """The cost of one UTC day (INTERFACE 2.12), in dollars."""
 
     date: date
-    cost: Amount
+    cost: SignedAmount
 
 
 class Costs(ServiceObject):
@@ -139,7 +143,7 @@ class Costs(ServiceObject):
 
     currency: Literal["USD"]
     data: tuple[DayCost, ...]
-    total_cost: Amount
+    total_cost: SignedAmount
 
 
 def parse(body: bytes) -> Any:
