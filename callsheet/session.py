@@ -125,6 +125,7 @@ class Run:
         polling: is cancelled when the run is interrupted.
         collected: set when every file of this run is dealt with.
         interrupted: a person or the system wants the run to end.
+        ended: it ends at once: what is not answered yet is left to the next run.
         stop: why nothing more is bought; None while buying goes on.
     """
 
@@ -147,9 +148,11 @@ class Run:
     polling: anyio.CancelScope = field(default_factory=anyio.CancelScope)
     collected: asyncio.Event = field(default_factory=asyncio.Event)
     interrupted: bool = False
+    ended: bool = False
     stop: Stop | None = None
     jitter: random.Random = field(default_factory=random.SystemRandom)
     began: float = field(default_factory=time.monotonic)
+    _begun: set[anyio.CancelScope] = field(default_factory=set)
 
     def halt(self, stop: CallsheetError) -> None:
         """Buys nothing more, for the first reason given; what is bought is still collected."""
@@ -162,6 +165,28 @@ class Run:
         self.interrupted = True
         self.halt(Interrupted(f"stopped by {signal_name}", hint="The same command goes on from here."))
         self.polling.cancel()
+
+    def end(self) -> None:
+        """Ends at once: waits for no answer, and no longer than a moment for a ledger that fails.
+
+        What is answered already is still recorded.
+        """
+        self.ended = True
+        self.ledger.hurry()
+        for scope in self._begun:
+            scope.cancel()
+
+    @contextmanager
+    def unless_ended(self) -> Iterator[anyio.CancelScope]:
+        """A request on the wire, for instance: a polite end lets it go on, and `end` cancels it."""
+        with anyio.CancelScope(shield=True) as scope:
+            self._begun.add(scope)
+            try:
+                if self.ended:
+                    scope.cancel()
+                yield scope
+            finally:
+                self._begun.discard(scope)
 
     async def keep(self, attempt: Attempt, generation: Generation) -> list[File]:
         """Writes a paid generation into the ledger, each of its files under a name in storage."""
@@ -296,21 +321,25 @@ async def _watch_lanes(run: Run) -> None:
 def _listening(run: Run) -> Iterator[None]:
     """The first signal ends the run politely; a second one, or `GRACE` seconds, at once.
 
-    At once means: a request whose answer has not come is in doubt for the next run.
+    At once means (`Run.end`): a request whose answer has not come is in doubt for the next run.
     """
     loop, body = asyncio.get_running_loop(), asyncio.current_task()
     assert body is not None  # noqa: S101 - a coroutine runs in a task
     timers: list[asyncio.TimerHandle] = []
 
     def end(number: signal.Signals) -> None:
+        run.end()
+        signals.cancel(body, number)
+
+    def hear(number: signal.Signals) -> None:
         if run.interrupted:
-            signals.cancel(body, number)
+            end(number)
         else:
             run.interrupt(number.name)
-            timers.append(loop.call_later(GRACE, signals.cancel, body, number))
+            timers.append(loop.call_later(GRACE, end, number))
 
     try:
-        with signals.listening(end):
+        with signals.listening(hear):
             yield
     finally:
         for timer in timers:

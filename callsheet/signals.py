@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from callsheet.errors import Interrupted
+from callsheet.errors import CallsheetError, Interrupted
 
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 Listener = Callable[[signal.Signals], None]
@@ -71,7 +71,8 @@ def cancelled_by_signals() -> Iterator[None]:
     """A signal cancels the current task.
 
     Raises:
-        Interrupted: a signal came, and no inner `listening` has dealt with it.
+        Interrupted: a signal came, and no inner `listening` has dealt with it. It takes the place of
+            Callsheet's errors: what is ended at once may fail in many ways.
     """
     task = asyncio.current_task()
     assert task is not None  # noqa: S101 - a coroutine runs in a task
@@ -79,10 +80,11 @@ def cancelled_by_signals() -> Iterator[None]:
     try:
         with listening(lambda number: cancel(task, number)):
             yield
-    except asyncio.CancelledError:
-        if not _unheard:
+    except (asyncio.CancelledError, CallsheetError, BaseExceptionGroup) as error:
+        if not _unheard or _is_a_bug(error):
             raise
-        task.uncancel()
+        if isinstance(error, asyncio.CancelledError):
+            task.uncancel()
     if _unheard:
         raise _interrupted(_unheard.pop())
 
@@ -113,6 +115,12 @@ def _listen(loop: asyncio.AbstractEventLoop, number: signal.Signals, listener: L
     # comes just then kills the program.
     _listeners[number] = listener
     signal.signal(number, lambda *_: loop.call_soon_threadsafe(listener, number))
+
+
+def _is_a_bug(error: BaseException) -> bool:
+    if isinstance(error, BaseExceptionGroup):
+        return any(map(_is_a_bug, error.exceptions))
+    return not isinstance(error, asyncio.CancelledError | CallsheetError)
 
 
 def _interrupted(number: signal.Signals) -> Interrupted:

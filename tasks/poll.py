@@ -68,8 +68,10 @@ class _Polls:
                 case _Unknown():
                     await self._doubt(video, end.why)
                 case Generation():
-                    for file in await run.keep(video, end):
-                        await files.send(file)
+                    paid = await run.keep(video, end)
+                    with run.unless_ended():
+                        for file in paid:
+                            await files.send(file)
         run.open_jobs.end()
 
     async def _doubt(self, video: Attempt, why: str) -> None:

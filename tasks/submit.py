@@ -166,7 +166,7 @@ class _Buyer:
         """Gives what is bought to the next step, also when buying has just stopped."""
         if not isinstance(outcome, _Bought):
             return
-        with anyio.CancelScope(shield=True):
+        with self._run.unless_ended():
             if outcome.video:
                 await self._videos.send(outcome.video)
             for file in outcome.files:
@@ -236,7 +236,7 @@ async def _filled_and_sent(run: Run, job: Job, attempt: Attempt, turn: Turn, tri
     outcome: _Outcome = _Stopped()
     try:
         async with references.filled(job, endpoint_url=run.settings.storage.endpoint_url) as body:
-            with anyio.CancelScope(shield=True):  # what is on the wire still gets its answer
+            with anyio.CancelScope(shield=True):  # an answer is recorded, whatever happens meanwhile
                 outcome = await _send(run, attempt, body, turn, tries)
     except InputError as error:  # of an image
         run.halt(error)
@@ -246,15 +246,21 @@ async def _filled_and_sent(run: Run, job: Job, attempt: Attempt, turn: Turn, tri
 async def _send(run: Run, attempt: Attempt, body: Mapping[str, Any], turn: Turn, tries: int) -> _Outcome:
     """Sends one POST, and makes its answer durable."""
     await run.ledger.intend(attempt)
+    if run.ended:
+        await run.ledger.release(attempt)
+        return _Stopped()
     turn.leaves()
     failpoints.passed("before submit")
     try:
-        if attempt.type is ModelType.VIDEO:
-            accepted = await run.client.create_video(body)
-        else:
-            answered = await run.client.create_image(body)
+        with run.unless_ended() as request:
+            if attempt.type is ModelType.VIDEO:
+                accepted = await run.client.create_video(body)
+            else:
+                answered = await run.client.create_image(body)
     except ServiceError as error:
         return await _not_accepted(run, attempt, error, turn, tries)
+    if request.cancelled_caught:  # in doubt: it stays as it was, and the next run says so
+        return _Stopped()
     failpoints.passed("after submit")
     run.breaker.accepted()
     turn.accepted()

@@ -7,6 +7,7 @@ it commits. Readers see one consistent state and wait for nobody. What the table
 from __future__ import annotations
 
 import sqlite3
+import time
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -22,6 +23,7 @@ from callsheet.ledger.waits import waits
 
 T = TypeVar("T")
 
+_MOMENT = 0.5  # seconds after which a writer that waits for SQLite's lock notices `hurry`
 _WRITE_LOCK = 0x63616C6C73686565  # the number of PostgreSQL's advisory lock that a writer takes
 
 
@@ -57,6 +59,11 @@ def open_engine(url: str) -> sa.Engine:
             hint="Use the Callsheet that made it, or another ledger.url.",
         )
     return engine
+
+
+def hurry(engine: sa.Engine) -> None:
+    """From now on a writer waits no longer than a moment for another process's write (SQLite)."""
+    engine.update_execution_options(hurry=True)
 
 
 def explained(work: Callable[[], T]) -> T:
@@ -104,8 +111,8 @@ def _sqlite(address: sa.URL) -> sa.Engine:
     path = _sqlite_path(address)
     make_folder(path.parent)  # SQLite itself makes the files in it durable
     _check_file(path)
-    connect = {"timeout": waits().busy, "check_same_thread": False}
-    engine = sa.create_engine(address, connect_args=connect)
+    busy = waits().busy
+    engine = sa.create_engine(address, connect_args={"timeout": busy, "check_same_thread": False})
     opened: list[tuple[int, int] | None] = []
 
     @sa.event.listens_for(engine, "connect")
@@ -117,8 +124,10 @@ def _sqlite(address: sa.URL) -> sa.Engine:
     @sa.event.listens_for(engine, "begin")
     def _begin(connection: sa.Connection) -> None:
         # A writer takes the write lock at once: what its transaction reads stays true until it commits.
-        reading = connection.get_execution_options().get("reading", False)
-        connection.exec_driver_sql("BEGIN" if reading else "BEGIN IMMEDIATE")
+        if connection.get_execution_options().get("reading", False):
+            connection.exec_driver_sql("BEGIN")
+        else:
+            _begin_writing(connection, busy)
         # SQLite goes on writing into a file that was deleted, which nobody could read afterwards.
         files = _identities(path)
         if not opened:
@@ -131,6 +140,30 @@ def _sqlite(address: sa.URL) -> sa.Engine:
             )
 
     return engine
+
+
+def _begin_writing(connection: sa.Connection, busy: float) -> None:
+    """Takes SQLite's write lock. It waits for it in short parts, because nothing can end a wait of SQLite's.
+
+    Args:
+        connection: the connection.
+        busy: seconds to wait in all, and for anything else afterwards.
+
+    Raises:
+        sa.exc.OperationalError: another process held the lock all the time, or until `hurry`.
+    """
+    until = time.monotonic() + busy
+    connection.exec_driver_sql(f"PRAGMA busy_timeout={round(1000 * min(busy, _MOMENT))}")
+    while True:
+        try:
+            connection.exec_driver_sql("BEGIN IMMEDIATE")
+            break
+        except sa.exc.OperationalError as error:
+            locked = getattr(error.orig, "sqlite_errorcode", None) == sqlite3.SQLITE_BUSY
+            hurried = connection.engine.get_execution_options().get("hurry", False)
+            if not locked or hurried or time.monotonic() >= until:
+                raise
+    connection.exec_driver_sql(f"PRAGMA busy_timeout={round(1000 * busy)}")
 
 
 def _sqlite_path(address: sa.URL) -> Path:

@@ -20,7 +20,7 @@ from typing import Any, Self, TypeVar
 import sqlalchemy as sa
 
 from callsheet.errors import LedgerError, LedgerUnavailable
-from callsheet.ledger import claims, journal, leases, queries, services, takeover, transitions
+from callsheet.ledger import claims, databases, journal, leases, queries, services, takeover, transitions
 from callsheet.ledger.claims import Reservation
 from callsheet.ledger.databases import explained, open_engine
 from callsheet.ledger.group_commit import GroupCommit
@@ -156,12 +156,20 @@ class Ledger:
         await self._commits.write_one("renew", lambda connection: leases.renew(connection, self.run_id))
         self._patience.until = lease_until
 
+    def hurry(self) -> None:
+        """From now on nothing waits for a database that fails, or is locked for longer than a moment.
+
+        What waits now is tried once more. An answer that cannot be written is kept in the journal, as ever.
+        """
+        self._patience.end()
+        databases.hurry(self._engine)
+
     async def end_run(self) -> None:
         """Ends the run: reserved jobs are free again, accepted ones are left to the next run. Idempotent.
 
         From now on nothing waits for a database that fails.
         """
-        self._patience.until = None
+        self._patience.end()
         await self._commits.write_one("end_run", lambda connection: leases.leave(connection, self.run_id))
 
     async def close(self) -> None:

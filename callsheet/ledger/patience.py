@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import TypeVar
 
@@ -26,6 +27,11 @@ class Patience:
 
     def __init__(self) -> None:
         self.until: datetime | None = None
+        self._ended = asyncio.Event()
+
+    def end(self) -> None:
+        """From now on nothing is tried again; what waits for its next try has it now."""
+        self._ended.set()
 
     async def tried(
         self,
@@ -39,7 +45,7 @@ class Patience:
             failed: called after each failure that is not the last.
 
         Raises:
-            LedgerUnavailable: the database failed until the lease expired.
+            LedgerUnavailable: the database failed until the lease expired, or patience ended.
         """
         pause = _FIRST_PAUSE
         while True:
@@ -50,8 +56,11 @@ class Patience:
                     raise
                 if failed:
                     await failed(error)
-            await asyncio.sleep(pause)
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._ended.wait(), pause)
             pause = min(2 * pause, _LONGEST_PAUSE)
 
     def _lasts(self, seconds: float) -> bool:
+        if self._ended.is_set():
+            return False
         return self.until is not None and datetime.now(UTC) + timedelta(seconds=seconds) < self.until

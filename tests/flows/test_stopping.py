@@ -5,22 +5,24 @@ from __future__ import annotations
 import json
 import os
 import signal
+import sqlite3
 import subprocess
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, closing, contextmanager, suppress
 from decimal import Decimal
 
 import pytest
 
+from backlot.faults import Faults
 from callsheet.pricing.quote import Quote
 from callsheet.session import set_lanes_wait
 from callsheet.watch import WATCHER, LogWatcher
 from tests.cli.test_commands import CALLSHEET, callsheet
 from tests.conftest import Project
-from tests.servers.prefect import PrefectServer
+from tests.servers.prefect import ROOT, PrefectServer
 from tests.servers.reverse_proxy import reverse_proxy
-from tests.waiting import LONGEST
+from tests.waiting import LONGEST, wait_until
 
 Make = Callable[..., Project]
 
@@ -61,26 +63,101 @@ def test_a_signal_stops_buying_and_leaves_nothing_in_doubt(
     assert json.loads(resumed.stdout)["stored"] == 60
 
 
-def test_a_second_signal_stops_at_once_and_still_loses_nothing(project: Make) -> None:
-    rows = [{"id": f"s{n}", "prompt": "x", "model": "sketch-1"} for n in range(12)]
-    made = project(rows, image_seconds=3, concurrency=4)
-    with subprocess.Popen(
-        [*CALLSHEET, "run", str(made.config)],
-        stderr=subprocess.PIPE,
-        text=True,
-    ) as process:
-        while "submitting" not in callsheet("status", str(made.config)).stdout:
-            assert process.poll() is None
-        for _ in range(2):
+IMPATIENT = """
+import sys
+from pathlib import Path
+from callsheet import failpoints, session
+from callsheet.__main__ import main
+from callsheet.ledger.waits import set_waits
+from tests.crash.forked_run import recorder
+session.GRACE, busy = float(sys.argv.pop(1)), float(sys.argv.pop(1))
+set_waits(lease=3000, busy=busy)
+failpoints.observer = recorder(Path("points.log"))
+main()
+"""
+
+
+@contextmanager
+def running(made: Project, *, grace: float = 3000, busy: float = 30) -> Iterator[subprocess.Popen[bytes]]:
+    """A run whose lease does not expire, with so many seconds to end politely; it writes `run.log`."""
+    command = [CALLSHEET[0], "-c", IMPATIENT, str(grace), str(busy), "run", str(made.config)]
+    with (
+        (made.folder / "run.log").open("w") as log,
+        subprocess.Popen(command, env=os.environ | {"PYTHONPATH": str(ROOT)}, stderr=log) as process,
+    ):
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def attempts(made: Project, *states: str) -> int:
+    """How many attempts are in one of these states."""
+    with (
+        suppress(sqlite3.OperationalError),  # the ledger is not there yet
+        closing(sqlite3.connect(f"file:{made.folder}/out/ledger.db?mode=ro", uri=True)) as database,
+    ):
+        [[count]] = database.execute(
+            "SELECT COUNT(*) FROM attempts WHERE state IN (SELECT value FROM json_each(?))",
+            [json.dumps(states)],
+        )
+        return int(count)
+    return 0
+
+
+def assert_ends(process: subprocess.Popen[bytes], made: Project) -> None:
+    """Waits for a run that is ended at once."""
+    wait_until(lambda: process.poll() is not None, "the run goes on")
+    said = (made.folder / "run.log").read_text()
+    assert process.returncode == 130, said
+    assert "Traceback" not in said
+    assert "stopped by SIG" in said
+
+
+@pytest.mark.parametrize("by", ["a second signal", "the end of the grace"])
+@pytest.mark.parametrize("kind", ["image", "video"])
+def test_a_run_that_is_ended_waits_for_no_answer_and_loses_nothing(project: Make, by: str, kind: str) -> None:
+    """The service takes hours over each image, or over the answer that a video is accepted."""
+    of_kind = {
+        "image": {"prompt": "x", "model": "sketch-1"},
+        "video": {"prompt": "x", "model": "dailies-1", "duration": 1},
+    }[kind]
+    slow = {"rules": [{"endpoint": f"{kind}s", "do": "delay", "seconds": 10_000}]}
+    made = project([{"id": f"s{n}", **of_kind} for n in range(12)], faults=slow)
+    made.set(limits={"concurrency": 4})
+    with running(made, grace=0.1 if by == "the end of the grace" else 3000) as process:
+        wait_until(lambda: attempts(made, "submitting") == 4, "nothing is sent")
+        process.send_signal(signal.SIGINT)
+        if by == "a second signal":  # of another type, because the system counts equal ones as one
             process.send_signal(signal.SIGTERM)
-            time.sleep(0.3)
-        _, err = process.communicate(timeout=LONGEST)
-    assert process.returncode == 130
-    assert "Traceback" not in err
+        assert_ends(process, made)
+    assert (attempts(made, "submitting"), attempts(made, "planned")) == (4, 8), "not answered, so not decided"
+    made.backlot.service.faults = Faults([])
+    answer = json.loads(callsheet("run", str(made.config), "--json").stdout)
+    assert (answer["stored"], answer["in_doubt"]) == (8, 4)
+
+
+@pytest.mark.parametrize("busy", [30, 0.2])
+def test_a_second_signal_ends_a_run_that_waits_for_its_ledger_and_every_answer_is_kept(
+    project: Make, busy: float
+) -> None:
+    """However long the lease still lives, and however long a write waits for another process's write."""
+    rows = [{"id": f"s{n}", "prompt": f"{n}", "model": "sketch-1"} for n in range(40)]
+    made = project(rows, image_seconds=0.5)
+    made.set(limits={"concurrency": 4})
+    answered = made.folder / "points.log"
+    with running(made, busy=busy) as process:
+        wait_until(lambda: attempts(made, "stored") >= 4, "nothing is stored")
+        with closing(sqlite3.connect(made.folder / "out/ledger.db", isolation_level=None)) as other:
+            other.execute("BEGIN IMMEDIATE")
+            sent = attempts(made, "submitting", "generated", "stored")
+            wait_until(lambda: answered.read_text().count("after submit") == sent, "no answer comes")
+            process.send_signal(signal.SIGINT)
+            process.send_signal(signal.SIGTERM)
+            assert_ends(process, made)
     done = callsheet("run", str(made.config), "--json")
     answer = json.loads(done.stdout)
-    assert answer["stored"] + answer["in_doubt"] == 12
-    assert answer["in_doubt"] <= 4
+    assert (answer["stored"], answer["in_doubt"]) == (40, 0), done.stderr
 
 
 @pytest.fixture
