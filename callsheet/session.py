@@ -260,8 +260,7 @@ async def open_run(
             limits.adopt(len(run.adopted_videos))
             if stop:
                 run.halt(stop)
-            gc.freeze()  # else a collection looks at all that is imported, and holds the event loop for 0.1 s
-            async with asyncio.TaskGroup() as background:
+            async with _rare_collections(), asyncio.TaskGroup() as background:
                 watches = [background.create_task(each) for each in (_keep_lease(ledger), _watch_lanes(run))]
                 with _listening(run):
                     yield run
@@ -275,8 +274,24 @@ async def open_run(
             with suppress(LedgerError):  # the next run takes over from one that could not leave
                 await ledger.end_run()
     finally:
-        gc.unfreeze()
         await ledger.close()
+
+
+@asynccontextmanager
+async def _rare_collections() -> AsyncIterator[None]:
+    """Keeps the garbage collector from holding the event loop up.
+
+    What is imported would be looked at each time, for 0.1 s; and the default threshold is for programs that
+    make cycles, while 700 new objects are here what a few rows in flight have.
+    """
+    thresholds = gc.get_threshold()
+    gc.freeze()
+    gc.set_threshold(5_000, 20, 20)
+    try:
+        yield
+    finally:
+        gc.set_threshold(*thresholds)
+        gc.unfreeze()
 
 
 def _may_have_bought(error: BaseException) -> None:
