@@ -149,11 +149,11 @@ def run_flow(flow: Start, terminal: Terminal) -> Summary:
 
     async def tagged() -> Summary:
         from flows.names import tagged
-        from flows.server import start_server
+        from flows.server import running_server
 
-        await asyncio.to_thread(start_server)
-        with tagged():
-            return await flow()
+        async with running_server():
+            with tagged():
+                return await flow()
 
     try:
         return asyncio.run(_watched(tagged, terminal))
