@@ -23,6 +23,8 @@ from callsheet.cli.streams import print_json
 from callsheet.errors import LedgerError
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable
+
     from callsheet.pricing.quote import Quote
     from callsheet.report.summary import Summary
 
@@ -43,15 +45,15 @@ def run(
     """
     settings = load_settings(config, set_)  # a bad config is reported at once
 
-    async def plain() -> Any:
+    def plain() -> Awaitable[Summary]:
         from flows.pipeline import generate
 
-        return await generate(settings, approved=yes)
+        return generate(settings, approved=yes)
 
-    async def flow() -> Any:
+    def flow() -> Awaitable[Summary]:
         from flows.generate import generate_batch
 
-        return await generate_batch(str(config), set_ or [], yes)
+        return generate_batch(str(config), set_ or [], yes)
 
     _print(run_watched(plain, flow, without_prefect=without_prefect), json)
 
@@ -62,15 +64,15 @@ def collect(
     """Poll and download what is paid for already. Never buys."""
     settings = load_settings(config, set_)
 
-    async def plain() -> Any:
+    def plain() -> Awaitable[Summary]:
         from flows.pipeline import collect
 
-        return await collect(settings)
+        return collect(settings)
 
-    async def flow() -> Any:
+    def flow() -> Awaitable[Summary]:
         from flows.collect import collect_media
 
-        return await collect_media(str(config), set_ or [])
+        return collect_media(str(config), set_ or [])
 
     _print(run_watched(plain, flow, without_prefect=without_prefect), json)
 

@@ -6,7 +6,6 @@ imported only where its settings may name a server.
 
 from __future__ import annotations
 
-import asyncio
 import atexit
 import logging
 import os
@@ -126,13 +125,16 @@ def run_watched(plain: Start, flow: Start, *, without_prefect: bool) -> Summary:
         ConfigError: the configured Prefect server cannot be reached; nothing was bought.
         Interrupted: a signal came before the buying began, or a second one.
     """
+    import anyio
+
     from callsheet.cli.terminal import Terminal
 
     terminal = Terminal()
     try:
         if without_prefect or not server_is_configured():
             terminal.unseen()
-            return asyncio.run(_watched(plain, terminal))
+            steps = plain()  # imports them, before there is an event loop that would wait for that
+            return anyio.run(_watched, lambda: steps, terminal)
         return run_flow(flow, terminal)
     finally:
         terminal.close()
@@ -144,6 +146,8 @@ def run_flow(flow: Start, terminal: Terminal) -> Summary:
     Raises:
         ConfigError: the Prefect server cannot be reached; nothing was bought.
     """
+    import anyio
+
     quiet_prefect()
     terminal.start()
 
@@ -156,7 +160,7 @@ def run_flow(flow: Start, terminal: Terminal) -> Summary:
                 return await flow()
 
     try:
-        return asyncio.run(_watched(tagged, terminal))
+        return anyio.run(_watched, tagged, terminal)
     except CallsheetError:
         raise
     except Exception as error:
