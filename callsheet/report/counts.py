@@ -34,14 +34,15 @@ async def removed_jobs(ledger: Ledger, plan: Plan | None) -> pl.DataFrame:
 
 async def refreshed(ledger: Ledger, jobs: pl.DataFrame) -> pl.DataFrame:
     """The same jobs with their states as they are now. Reads only those that had not ended."""
-    ended = pl.col("state").is_in(ENDED)
-    keys = jobs.filter(~ended)["job_key"].to_list()
-    if not keys:
-        return jobs
-    now = await ledger.read(
-        lambda connection, batch: pl.concat(queries.states(connection, batch, keys), rechunk=True)
-    )
-    return pl.concat([jobs.filter(ended), now])
+
+    def read(connection: sa.Connection, batch: str) -> pl.DataFrame:
+        ended = pl.col("state").is_in(ENDED)
+        keys = jobs.filter(~ended)["job_key"].to_list()
+        if not keys:
+            return jobs
+        return pl.concat([jobs.filter(ended), *queries.states(connection, batch, keys)], rechunk=True)
+
+    return jobs if jobs.is_empty() else await ledger.read(read)
 
 
 def current_states(states: Mapping[State, int], removed: pl.DataFrame) -> Counter[State]:
@@ -52,5 +53,5 @@ def current_states(states: Mapping[State, int], removed: pl.DataFrame) -> Counte
         removed: the jobs that are not in the batch file, with their states.
     """
     current = Counter(states)
-    current.subtract({State(state): count for state, count in removed["state"].value_counts().iter_rows()})
+    current.subtract(map(State, removed["state"]))
     return +current
