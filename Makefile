@@ -2,10 +2,10 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: help setup demo test soak check docs bench lock clean
+.PHONY: help setup demo test soak check docs bench bench-long lock clean
 
 help:  ## list these commands
-	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .venv/.installed: pyproject.toml constraints.txt
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
@@ -33,8 +33,11 @@ check: setup  ## lint, format, types, import layers
 docs: setup  ## write docs/configuration.md from the config's schema
 	@$(BIN)/python docs/generate_configuration.py
 
-bench: setup  ## speed and memory, as ratios
-	@for b in benchmarks/bench_*.py; do $(BIN)/python $$b || exit 1; done
+bench: setup  ## measure speed and memory, and write docs/benchmarks.md (20 minutes)
+	@$(BIN)/python -m benchmarks.write_page
+
+bench-long: setup  ## add a run of a million rows to docs/benchmarks.md (an hour)
+	@$(BIN)/python -m benchmarks.write_page --long
 
 lock: setup  ## renew constraints.txt
 	@$(BIN)/uv pip compile --quiet --universal --upgrade --python-version 3.11 --all-extras \

@@ -1,51 +1,102 @@
-"""The same batch with none of Callsheet's promises, and nothing of Callsheet's.
+"""The same batch with none of Callsheet's promises: a POST, its answer, a GET, a file.
 
-    python benchmarks/bare_loop.py BASE_URL BATCH.csv FOLDER
+    python benchmarks/bare_loop.py BASE_URL BATCH.csv FOLDER callsheet|httpx
 
-A POST, its answer, a GET, a file; on httpx, with a client for each request in flight: one client for all
-costs several times the CPU, because its pool searches all connections for every request. No price, no
-ledger, no checks, no retries: if it dies, nobody knows what was paid for.
+No price, no ledger, no checks, no retries: if it dies, nobody knows what was paid for. `callsheet` uses the
+connections that a run uses (`callsheet.service.transport`): what is left is the floor, which no run on them
+can get under. `httpx` is what most people would write who know asyncio; it has a client for each request in
+flight, because the pool of one client searches all its connections for every request, at several times the
+CPU.
 """
 
 from __future__ import annotations
 
 import asyncio
 import csv
+import json
 import sys
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
-
-import httpx
 
 from benchmarks.sink import MODEL
 
 IN_FLIGHT = 32
+KEY = "Bearer sk_bench"
+
+Exchange = Callable[[str, str, bytes], Awaitable[bytes]]
+"""A request to its answer's body: method, URL, and a JSON body or nothing."""
 
 
-async def buy(base_url: str, rows: list[dict[str, str]], folder: Path) -> None:
-    """Buys every row, the last first."""
+@asynccontextmanager
+async def with_callsheet() -> AsyncIterator[Callable[[], Exchange]]:
+    """Exchanges that share the connections of a run."""
+    from callsheet.service.connection import Request
+    from callsheet.service.transport import Connections
+    from callsheet.service.urls import parse_url
+
+    connections = Connections()
+    headers = {"POST": f"Authorization: {KEY}\r\nContent-Type: application/json\r\n", "GET": ""}
+
+    async def exchange(method: str, url: str, body: bytes) -> bytes:
+        request = Request(method, parse_url(url), headers[method], body)
+        answer = await connections.send(request, connect=30, part=60)
+        await answer.read()
+        answer.close()
+        if not answer.is_success:
+            raise SystemExit(f"{request}: {answer.status}")
+        return answer.content
+
+    yield lambda: exchange
+    await connections.aclose()
+
+
+@asynccontextmanager
+async def with_httpx() -> AsyncIterator[Callable[[], Exchange]]:
+    """Exchanges that have a client each."""
+    import httpx
+
     tls = httpx.create_ssl_context()
+    headers = {"POST": {"Authorization": KEY, "Content-Type": "application/json"}, "GET": {}}
+    clients: list[httpx.AsyncClient] = []
 
-    async def worker() -> None:
-        async with httpx.AsyncClient(verify=tls) as client:
-            while rows:
-                row = rows.pop()
-                body = {"model": MODEL, "prompt": row["prompt"]}
-                headers = {"Authorization": "Bearer sk_bench"}
-                answer = await client.post(f"{base_url}/v2/images/generations", json=body, headers=headers)
-                image = await client.get(answer.raise_for_status().json()["data"][0]["url"])
-                path = folder / f"{row['id']}.jpeg"
-                path.write_bytes(image.raise_for_status().content)
+    def new() -> Exchange:
+        client = httpx.AsyncClient(verify=tls)
+        clients.append(client)
 
-    async with asyncio.TaskGroup() as workers:
+        async def exchange(method: str, url: str, body: bytes) -> bytes:
+            answer = await client.request(method, url, content=body, headers=headers[method])
+            return answer.raise_for_status().content
+
+        return exchange
+
+    yield new
+    for client in clients:
+        await client.aclose()
+
+
+async def buy(base_url: str, rows: list[dict[str, str]], folder: Path, transport: str) -> None:
+    """Buys every row, the last first."""
+
+    async def worker(exchange: Exchange) -> None:
+        while rows:
+            row = rows.pop()
+            body = json.dumps({"model": MODEL, "prompt": row["prompt"]}).encode()
+            answer = json.loads(await exchange("POST", f"{base_url}/v2/images/generations", body))
+            image = await exchange("GET", answer["data"][0]["url"], b"")
+            (folder / f"{row['id']}.jpeg").write_bytes(image)
+
+    exchanges = {"callsheet": with_callsheet, "httpx": with_httpx}[transport]
+    async with exchanges() as new, asyncio.TaskGroup() as workers:
         for _ in range(IN_FLIGHT):
-            workers.create_task(worker())
+            workers.create_task(worker(new()))
 
 
-def main(base_url: str, batch: str, folder: str) -> None:
+def main(base_url: str, batch: str, folder: str, transport: str) -> None:
     with Path(batch).open(newline="") as file:
         rows = list(csv.DictReader(file))
     Path(folder).mkdir(exist_ok=True)
-    asyncio.run(buy(base_url, rows, Path(folder)))
+    asyncio.run(buy(base_url, rows, Path(folder), transport))
 
 
 if __name__ == "__main__":

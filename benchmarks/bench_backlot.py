@@ -9,17 +9,18 @@ and video submissions. The client is plain asyncio, so that it adds little to th
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import json
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 from backlot.media.recipe import Recipe, size
 from backlot.media.workers import make
 from backlot.server import spawn
+from benchmarks.figures import options, save
 
 PLACES = ("city", "sea", "forest", "desert", "mountains", "planet")
 PROMPTS = [f"A {PLACES[n % 6]} in the evening, study number {n}" for n in range(64)]
@@ -72,9 +73,10 @@ def cpu_seconds(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / 100
 
 
-def media_costs() -> None:
-    """Prints the CPU time of images and videos, made in this process."""
+def media_costs() -> dict[str, float]:
+    """The CPU milliseconds of images and videos, made in this process; prints them."""
     print("media, CPU in one process:")
+    costs = {}
     for label, ratio, mime in (
         *(("1K", "1:1", mime) for mime in ("jpeg", "png", "webp")),
         *((label, "1:1", "jpeg") for label in ("0.25K", "2K", "4K")),
@@ -91,15 +93,17 @@ def media_costs() -> None:
         cpu, kilobytes = (time.process_time() - start) * 200, total / 5000
         what = f"{label:>5} {ratio} {mime}{', 5 s, sound' if seconds else ''}"
         print(f"  {what:28} {cpu:6.0f} ms {kilobytes:6.0f} kB")
+        costs[what.strip()] = cpu
+    return costs
 
 
 def main() -> None:
     """Runs and prints."""
-    options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    options.add_argument("--requests", type=int, default=5000)
-    options.add_argument("--connections", type=int, default=32)
-    chosen = options.parse_args()
-    media_costs()
+    parser = options(__doc__)
+    parser.add_argument("--requests", type=int, default=5000)
+    parser.add_argument("--connections", type=int, default=32)
+    chosen = parser.parse_args()
+    figures: dict[str, Any] = {"media": media_costs(), "requests": {}}
     flags_for_speed = (
         "--image-rpm 99999999 --video-rpm 99999999 --concurrency 99999999 --image-seconds 0 --balance 999999"
     )
@@ -109,11 +113,16 @@ def main() -> None:
                 port = urlsplit(base_url).port or 0
 
                 def measure(
-                    name: str, requests: list[bytes], port: int = port, pid: int = process.pid
+                    name: str,
+                    requests: list[bytes],
+                    port: int = port,
+                    pid: int = process.pid,
+                    title: str = title,
                 ) -> list[bytes]:
                     count, before = len(requests), cpu_seconds(pid)
                     seconds, answers = asyncio.run(run(port, requests, chosen.connections))
                     cpu = (cpu_seconds(pid) - before) * 1000 / count
+                    figures["requests"][f"{name}, {title}"] = {"a second": count / seconds, "cpu": cpu}
                     print(f"  {name:24} {count / seconds:6.0f} a second   {cpu:.2f} ms of server CPU each")
                     return answers
 
@@ -130,6 +139,7 @@ def main() -> None:
                     for n in range(chosen.requests // 2)
                 ]
                 measure("video submissions", videos)
+    save(chosen, figures)
 
 
 if __name__ == "__main__":

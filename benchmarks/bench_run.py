@@ -1,137 +1,120 @@
-"""What an image row costs the machine, next to a bare loop of requests against the same service.
+"""What an image row costs the machine, next to bare loops of requests against the same service.
 
-    python benchmarks/bench_run.py [--only run|growth|rerun|resume|loop] [--rows N] [--times N] [--long]
+    python benchmarks/bench_run.py [--only ways|whole|loop] [--rows N] [--times N]
 
-run     the bare loop, `callsheet run`, and the script that most people would write
-growth  a new row of a batch that has many finished rows
-rerun   a batch in which nothing is left to do
-resume  a batch in which all but 1,000 rows are done, until the first request
-loop    for how long the run's event loop was blocked
+ways   a bare loop on the connections of a run, one on httpx, `callsheet run`, and the script that most people
+       would write, for some sizes of the batch up to `--rows`
+whole  one run of `--whole` rows from its start to its end: its time, and its memory as it goes on
+loop   for how long the run's event loop was blocked
 
 The service is `sink.py`: it answers at once, and its limits never bind. The files have 20 kB, and 32 requests
-are in flight. CPU is user and system time of the whole process, the least of some tries. A row's CPU is the
-slope between a run of ten rows and one of `--rows`, so that it has nothing of the start.
-Ratios are what to compare: the milliseconds depend on the machine, and on what else it does.
+are in flight. CPU is user and system time of the whole process. A row's CPU is the slope between a run of ten
+rows and one of `--rows`, so that it has nothing of the start. Those that are compared take turns, so that
+what else the machine does is the same for each; a ratio is the median of the ratios of each turn. Ratios are
+what to compare: the milliseconds depend on the machine.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
+import shutil
 import sys
-import time
-from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack
+import tempfile
+from collections.abc import Callable
 from functools import partial
-from pathlib import Path
-from typing import TypeVar
+from statistics import median
+from typing import Any
 
 from benchmarks import sink
-from benchmarks.measuring import HERE, Cost, finished, measured, project, run, write_rows
+from benchmarks.figures import options, save
+from benchmarks.measuring import HERE, Cost, measured, project, run
 
-T = TypeVar("T")
 FEW = 10  # rows of the run that is subtracted
-RESUMED = 1_000  # rows that a resumed batch still has to buy
+POINTS = 200  # samples of a run's memory that are kept, about
+WAYS = {
+    "bare loop, a run's connections": ("bare_loop.py", "callsheet"),
+    "bare loop, httpx": ("bare_loop.py", "httpx"),
+    "callsheet run": (),
+    "requests, threads and pandas": ("naive_script.py",),
+}
 
 
-def slopes(
-    measures: Mapping[T, Callable[[int], Cost]], rows: int, times: int
-) -> Iterator[tuple[T, float, Cost, Cost]]:
-    """For each: its name, CPU milliseconds of one row more, and the costs of few rows and of all.
+def buy(way: tuple[str, ...], base_url: str, rows: int) -> Cost:
+    """Buys a batch of so many rows in one of the `WAYS`."""
+    with project(rows) as folder:
+        if not way:
+            return run(folder, base_url, rows)
+        script, *arguments = way
+        command = [sys.executable, str(HERE / script), base_url, "rows.csv", "files", *arguments]
+        return measured(command, folder, base_url)
 
-    They take turns, so that what else the machine does is the same for each. The cheapest tries count.
-    """
-    costs: dict[tuple[T, int], list[Cost]] = defaultdict(list)
+
+def measure_ways(base_url: str, rows: int, times: int) -> dict[str, Any]:
+    """What a row costs in each way to buy it."""
+    sizes = [FEW, *(size for size in (100, 1_000) if size < rows), rows]
+    costs: dict[tuple[str, int], list[Cost]] = {(name, size): [] for name in WAYS for size in sizes}
     for _ in range(times):
-        for name, measure in measures.items():
-            for count in (FEW, rows):
-                costs[name, count].append(measure(count))
-    for name in measures:
-        few, all_ = (min(costs[name, count], key=lambda cost: cost.cpu) for count in (FEW, rows))
-        yield name, (all_.cpu - few.cpu) * 1000 / (rows - FEW), few, all_
+        for (name, size), tries in costs.items():
+            tries.append(buy(WAYS[name], base_url, size))
+    print(f"{rows:,} images of {sink.SIZE // 1000} kB, {times} times")
+    head = f"{'ms of CPU a row':>16}{'ratio':>8}{'rows/s':>8}{'MB':>6}"
+    print(f"{'':32}{head}  CPU s of {', '.join(f'{size:,}' for size in sizes)}")
+    figures: dict[str, Any] = {}
+    floor: list[float] = []
+    for name in WAYS:
+        few, all_ = costs[name, FEW], costs[name, rows]
+        both = list(zip(few, all_, strict=True))
+        ms = [(more.cpu - less.cpu) * 1000 / (rows - FEW) for less, more in both]
+        floor = floor or ms
+        figures[name] = {
+            "ms": median(ms),
+            "ratio": median(mine / bare for mine, bare in zip(ms, floor, strict=True)),
+            "rows a second": median((rows - FEW) / (more.seconds - less.seconds) for less, more in both),
+            "mb": median(cost.mb for cost in all_),
+            "cpu": {size: median(cost.cpu for cost in costs[name, size]) for size in sizes},
+        }
+        cpu = "".join(f"{seconds:8.2f}" for seconds in figures[name]["cpu"].values())
+        line = "{ms:16.2f}{ratio:8.1f}{rows a second:8.0f}{mb:6.0f}".format(**figures[name])
+        print(f"{name:32}{line}  {cpu}", flush=True)
+    return {"rows": rows, "times": times, "ways": figures}
 
 
-def run_part(base_url: str, rows: int, times: int) -> None:
-    """Prints what a row costs in each way to buy it."""
-
-    def script(name: str, count: int) -> Cost:
-        with project(count) as folder:
-            command = [sys.executable, str(HERE / name), base_url, "rows.csv", "files"]
-            return measured(command, folder, base_url)
-
-    def callsheet(count: int) -> Cost:
-        with project(count) as folder:
-            return run(folder, base_url, count)
-
-    measures = {
-        "bare loop": partial(script, "bare_loop.py"),
-        "callsheet run": callsheet,
-        "requests and threads": partial(script, "naive_script.py"),
+def measure_whole(base_url: str, rows: int, size: int) -> dict[str, Any]:
+    """One run, and its memory as it goes on."""
+    needed = rows * (size + 6_000)  # blocks of the disk, and the ledger
+    if shutil.disk_usage(tempfile.gettempdir()).free < needed:
+        raise SystemExit(f"{rows:,} rows need {needed / 1e9:.0f} GB free where TMPDIR is")
+    sink.count(base_url)  # from here on
+    with project(rows) as folder:
+        cost = run(folder, base_url, rows)
+    seen = sink.count(base_url)
+    began = cost.samples[0][0]
+    samples = [(round(at - began, 2), round(mb, 1)) for at, _, mb in cost.samples[:-1]]
+    figures = {
+        "rows": rows,
+        "bytes": size,
+        "seconds": cost.seconds,
+        "cpu": cost.cpu,
+        "mb": cost.mb,
+        "first": seen["first"] - began,
+        "last": seen["last"] - began,
+        "samples": samples[:: max(1, len(samples) // POINTS)],
     }
-    print(f"{rows:,} images of {sink.SIZE // 1000} kB")
-    print(f"{'':24}{'ms a row':>10}{'ratio':>8}{f's for {FEW}':>11}{'s for all':>11}{'rows/s':>8}{'MB':>6}")
-    first = 0.0
-    for name, ms, few, all_ in slopes(measures, rows, times):
-        first = first or ms
-        rate = (rows - FEW) / (all_.seconds - few.seconds)
-        figures = f"{ms:10.2f}{ms / first:8.1f}{few.cpu:11.2f}{all_.cpu:11.2f}{rate:8.0f}{all_.mb:6.0f}"
-        print(f"{name:24}{figures}")
+    print(f"a run of {rows:,} rows, images of {size / 1000:g} kB")
+    print("  {seconds:.0f} s, CPU {cpu:.0f} s, at most {mb:.0f} MB".format(**figures))
+    print("  first request after {first:.1f} s, last after {last:.0f} s".format(**figures))
+    for quarter in (0.25, 0.5, 0.75, 1):
+        moment = figures["first"] + quarter * (figures["last"] - figures["first"])
+        mb = next((mb for at, mb in samples if at >= moment), samples[-1][1])
+        print(f"  {quarter:4.0%} of the buying: {mb:5.0f} MB", flush=True)
+    return figures
 
 
-def growth_part(base_url: str, rows: int, times: int, sizes: list[int]) -> None:
-    """Prints what a new row costs, by the number of finished ones."""
-
-    def more(folder: Path, done: list[int], count: int) -> Cost:
-        done[0] += count
-        write_rows(folder, done[0])
-        return run(folder, base_url, done[0])
-
-    with ExitStack() as stack:
-        folders = {size: stack.enter_context(finished(size, base_url)) for size in (0, *sizes)}
-        measures = {size: partial(more, folder, [size]) for size, folder in folders.items()}
-        print(f"{rows:,} new rows in a batch with finished ones")
-        print(f"{'finished':>12}{'ms a row':>10}{'ratio':>8}{f's for {FEW}':>11}{'s for all':>11}{'MB':>6}")
-        first = 0.0
-        for size, ms, few, all_ in slopes(measures, rows, times):
-            first = first or ms
-            figures = f"{ms:10.2f}{ms / first:8.2f}{few.cpu:11.2f}{all_.cpu:11.2f}{all_.mb:6.0f}"
-            print(f"{size:12,}{figures}")
-
-
-def rerun_part(base_url: str, times: int, sizes: list[int]) -> None:
-    """Prints what a run costs that finds everything done."""
-    print("the run of a batch in which everything is done")
-    print(f"{'rows':>12}{'seconds':>10}{'CPU s':>8}{'MB':>6}")
-    for size in sizes:
-        with finished(size, base_url) as folder:
-            costs = [run(folder, base_url, size) for _ in range(times)]
-        best = min(costs, key=lambda cost: cost.seconds)
-        mb = max(cost.mb for cost in costs)
-        print(f"{size:12,}{best.seconds:10.2f}{best.cpu:8.2f}{mb:6.0f}", flush=True)
-
-
-def resume_part(base_url: str, times: int, sizes: list[int]) -> None:
-    """Prints how long a run needs until it buys again, when most of its batch is done."""
-    print(f"the run of a batch in which {RESUMED:,} rows are left")
-    print(f"{'rows':>12}{'s to the first POST':>22}{'CPU s':>8}{'MB':>6}")
-    for size in sizes:
-        with finished(size - RESUMED, base_url) as folder:
-            figures = []
-            for step in range(times):
-                write_rows(folder, size + step * RESUMED)
-                sink.count(base_url)  # from here on
-                began = time.time()
-                cost = run(folder, base_url, size + step * RESUMED)
-                figures.append((sink.count(base_url)["first"] - began, cost.cpu, cost.mb))
-        seconds, cpu, mb = min(figures)
-        print(f"{size:12,}{seconds:22.2f}{cpu:8.2f}{mb:6.0f}", flush=True)
-
-
-def loop_part(base_url: str, rows: int, times: int) -> None:
-    """Prints for how long a run's event loop was blocked."""
+def measure_loop(base_url: str, rows: int, times: int) -> dict[str, Any]:
+    """For how long a run's event loop was blocked."""
     print(f"the event loop of a run of {rows:,} rows; on a busy machine it also waits for a core")
     print(f"{'blocked, ms: longest':>20}{'99.9 %':>8}{'99 %':>8}  {'GC, CPU ms':>10}  the longest callback")
+    runs = []
     for _ in range(times):
         with project(rows) as folder:
             run(folder, base_url, rows, sys.executable, str(HERE / "watched_loop.py"))
@@ -140,29 +123,28 @@ def loop_part(base_url: str, rows: int, times: int) -> None:
         longest, thousandth, hundredth = (
             1000 * late[min(int(len(late) * n), len(late) - 1)] for n in (1, 0.999, 0.99)
         )
+        runs.append({"longest": longest, "thousandth": thousandth, "callback cpu": cpu * 1000})
         figures = f"{longest:20.1f}{thousandth:8.1f}{hundredth:8.1f}  {1000 * seen['collection']:10.1f}"
         print(f"{figures}  {seconds * 1000:.1f} ms, of CPU {cpu * 1000:.1f}: {name}", flush=True)
+    return {"rows": rows, "runs": runs}
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--only", choices=("run", "growth", "rerun", "resume", "loop"))
-    parser.add_argument("--rows", type=int, default=2_000)
-    parser.add_argument("--times", type=int, default=3, help="tries; the cheapest counts")
-    parser.add_argument("--long", action="store_true", help="with 1,000,000 finished rows too")
+    parser = options(__doc__)
+    parser.add_argument("--only", choices=("ways", "whole", "loop"))
+    parser.add_argument("--rows", type=int, default=5_000)
+    parser.add_argument("--whole", type=int, default=20_000, help="rows of the whole run")
+    parser.add_argument("--bytes", type=int, default=sink.SIZE, help="of an image of the whole run")
+    parser.add_argument("--times", type=int, default=3, help="tries; medians count")
     chosen = parser.parse_args()
-    rows, times = chosen.rows, chosen.times
-    sizes = [10_000, 100_000, *([1_000_000] if chosen.long else [])]
-    with sink.running() as base_url:
-        parts: dict[str, Callable[[], None]] = {
-            "run": lambda: run_part(base_url, rows, times),
-            "growth": lambda: growth_part(base_url, rows, times, sizes),
-            "rerun": lambda: rerun_part(base_url, times, sizes),
-            "resume": lambda: resume_part(base_url, times, sizes),
-            "loop": lambda: loop_part(base_url, rows, times),
+    with sink.running() as base_url, sink.running(chosen.bytes) as other_url:
+        parts: dict[str, Callable[[], dict[str, Any]]] = {
+            "ways": partial(measure_ways, base_url, chosen.rows, chosen.times),
+            "whole": partial(measure_whole, other_url, chosen.whole, chosen.bytes),
+            "loop": partial(measure_loop, base_url, chosen.rows, chosen.times),
         }
-        for part in [chosen.only] if chosen.only else parts:
-            parts[part]()
+        wanted = [chosen.only] if chosen.only else list(parts)
+        save(chosen, {part: parts[part]() for part in wanted})
 
 
 if __name__ == "__main__":

@@ -8,7 +8,6 @@ first POST, on a machine with nothing else to do. CPU seconds are of the whole r
 
 from __future__ import annotations
 
-import argparse
 import os
 import subprocess
 import sys
@@ -17,6 +16,7 @@ from pathlib import Path
 from statistics import median
 
 from benchmarks import sink
+from benchmarks.figures import options, save
 from benchmarks.measuring import environment, project
 
 COMMAND = (str(Path(sys.executable).with_name("callsheet")), "run", "batch.yaml")
@@ -47,18 +47,19 @@ def start(base_url: str) -> dict[str, float]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser = options(__doc__)
     parser.add_argument("--times", type=int, default=5)
-    times = parser.parse_args().times
+    chosen = parser.parse_args()
     with sink.running() as base_url:
         start(base_url)  # the first one reads the files from the disk
-        runs = [start(base_url) for _ in range(times)]
-    print(f"callsheet run of one row, {times} times")
+        runs = [start(base_url) for _ in range(chosen.times)]
+    print(f"callsheet run of one row, {chosen.times} times")
     print(f"{'':14}{'best, s':>8}{'median':>8}{'goal':>8}")
     for name in runs[0]:
         seconds = [run[name] for run in runs]
         goal = f"{GOALS[name]:8.0f}" if name in GOALS else ""
         print(f"{name:14}{min(seconds):8.2f}{median(seconds):8.2f}{goal}")
+    save(chosen, {name: median(run[name] for run in runs) for name in runs[0]})
 
 
 if __name__ == "__main__":

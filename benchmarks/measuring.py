@@ -6,13 +6,17 @@ import json
 import os
 import subprocess
 import sys
+import threading
 import time
+from bisect import bisect
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
+
+import psutil
 
 from benchmarks import sink
 
@@ -26,14 +30,27 @@ CALLSHEET = (sys.executable, "-m", "callsheet")
 HERE = Path(__file__).parent
 
 
+EVERY = 0.05  # seconds between two samples of a process
+
+
 @dataclass(frozen=True)
 class Cost:
-    """What a process took: CPU and wall seconds, and its peak memory in MB; and what it printed."""
+    """What a process took: CPU and wall seconds, and its peak memory in MB; and what it printed.
+
+    `samples` has its Unix times, CPU seconds so far and memory in MB while it ran.
+    """
 
     cpu: float
     seconds: float
     mb: float
     printed: str = ""
+    samples: Sequence[tuple[float, float, float]] = ()
+
+    def cpu_at(self, moment: float) -> float:
+        """CPU seconds until a Unix time, between the samples before and after it."""
+        at = bisect(self.samples, (moment,))
+        (begin, before, _), (end, after, _) = self.samples[at - 1 : at + 1]
+        return before + (after - before) * (moment - begin) / (end - begin)
 
 
 @contextmanager
@@ -74,13 +91,29 @@ def measured(command: Sequence[str], folder: Path, base_url: str) -> Cost:
     with (folder / "stdout").open("w") as out, (folder / "stderr").open("w") as err:
         env = environment(base_url, folder)
         process = subprocess.Popen(command, cwd=folder, env=env, stdout=out, stderr=err)
+        samples: list[tuple[float, float, float]] = []
+        sampler = threading.Thread(target=sample, args=(process.pid, samples))
+        sampler.start()
         _, status, usage = os.wait4(process.pid, 0)
         process.returncode = os.waitstatus_to_exitcode(status)
+        sampler.join()
     seconds = time.monotonic() - began
     if process.returncode:
         raise SystemExit(f"{command} ended with {process.returncode}:\n{(folder / 'stderr').read_text()}")
     mb = usage.ru_maxrss / (1 << 20 if sys.platform == "darwin" else 1 << 10)
-    return Cost(usage.ru_utime + usage.ru_stime, seconds, mb, (folder / "stdout").read_text())
+    cpu = usage.ru_utime + usage.ru_stime
+    samples.append((time.time(), cpu, 0.0))
+    return Cost(cpu, seconds, mb, (folder / "stdout").read_text(), samples)
+
+
+def sample(pid: int, samples: list[tuple[float, float, float]]) -> None:
+    """Adds to `samples` until the process has ended."""
+    with suppress(psutil.Error):
+        process = psutil.Process(pid)
+        while memory := process.memory_info().rss:
+            cpu = process.cpu_times()
+            samples.append((time.time(), cpu.user + cpu.system, memory / (1 << 20)))
+            time.sleep(EVERY)
 
 
 def run(folder: Path, base_url: str, rows: int, *launcher: str) -> Cost:

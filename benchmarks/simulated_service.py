@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
+from benchmarks.told_limits import ToldLimits
 from callsheet.limits.turns import Limits
 from callsheet.records import ModelType
 
@@ -247,11 +248,15 @@ class Scenario:
 
 
 class Client:
-    """One run: endless demand through one `Limits`."""
+    """One run: endless demand through one `Limits`, or through what has its methods.
 
-    def __init__(self, scenario: Scenario, service: Service, limits: Limits, seed: int) -> None:
+    `accepted_at` has the Unix time of each submission that the service accepted.
+    """
+
+    def __init__(self, scenario: Scenario, service: Service, limits: Limits | ToldLimits, seed: int) -> None:
         self.scenario, self.service, self.limits = scenario, service, limits
         self.random = random.Random(seed)
+        self.accepted_at: list[float] = []
         self.tasks: set[asyncio.Task[None]] = set()
 
     async def work(self, until: float) -> None:
@@ -281,6 +286,8 @@ class Client:
         async with self.limits.turn(model_type) as turn:
             await asyncio.sleep(transit(0.02, 0.08))
             answer = self.service.submit(model_type, unix())
+            if answer.accepted:
+                self.accepted_at.append(unix())
             if answer.accepted and model_type is ModelType.IMAGE:
                 await self.finish(seconds)
             await asyncio.sleep(transit(0.02, 0.08))

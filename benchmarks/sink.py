@@ -1,7 +1,7 @@
 """A service that costs almost nothing: what the benchmarks buy from.
 
 It answers at once, keeps no state but a count, and never refuses: so what a run costs is the run's own.
-Images only. Each is a real JPEG of exactly `SIZE` bytes that has its number in a comment.
+Images only. Each is a real JPEG of `SIZE` bytes, or of as many as asked for, with its number in a comment.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ MODELS = [
 ]
 IMAGE_ANSWER = (
     '{"id":"req-%(number)d","status":"completed","model":"' + MODEL + '","data":[{"url":'
-    '"%(base_url)s/v2/downloads/req-%(number)d/0?exp=4102444800&sig=0123456789abcdef","width":160,"height":160,'
+    '"%(base_url)s/v2/downloads/req-%(number)d/0?exp=4102444800&sig=0123456789abcdef","width":%(side)d,"height":%(side)d,'
     '"mime_type":"image/jpeg","deletes_at":"2099-01-01T00:00:00.000Z"}],"usage":{"total_cost":' + PRICE + ","
     '"billable_unit":"image","unit_price":' + PRICE + ',"quantity":1}}'
 )
@@ -59,29 +59,31 @@ ANSWERS = {
 }
 
 
-def jpeg() -> bytes:
-    """A JPEG of noise, a little smaller than `SIZE`."""
+def jpeg(size: int) -> tuple[int, bytes]:
+    """The largest square JPEG of noise that leaves some bytes of `size` free: its side, and itself."""
     from PIL import Image
 
-    noise, file = random.Random(1).randbytes(3 * 160 * 160), io.BytesIO()
-    Image.frombytes("RGB", (160, 160), noise).save(file, "jpeg", quality=60)
-    if not SIZE - 9_000 < file.tell() < SIZE - 100:
-        raise SystemExit(f"the JPEG has {file.tell()} bytes: choose another quality")
-    return file.getvalue()
+    for side in range(160, 0, -8):
+        noise, file = random.Random(1).randbytes(3 * side * side), io.BytesIO()
+        Image.frombytes("RGB", (side, side), noise).save(file, "jpeg", quality=60)
+        if file.tell() < size - 100:
+            return side, file.getvalue()
+    raise SystemExit(f"an image needs more than {size} bytes")
 
 
 class Sink:
-    """What all connections share: the count of submissions, and the moments of the first and the last."""
+    """What all connections share: the count of submissions, and when the first and the last request came."""
 
-    def __init__(self) -> None:
-        self.base_url = ""
-        self.jpeg = jpeg()
+    def __init__(self, size: int) -> None:
+        self.base_url, self.size = "", size
+        self.side, self.jpeg = jpeg(size)
         self.posts, self.first, self.last = 0, 0.0, 0.0
         self.reset, self.used = 0, 0
 
     def answer(self, method: str, path: str) -> tuple[bytes, str, bytes]:
         """Status line, further headers, and body of an answer."""
         if path.startswith("/v2/downloads/"):
+            self.last = time.time()
             return b"200 OK", "Content-Type: image/jpeg\r\n", self.image(path.split("/")[3])
         headers = "Content-Type: application/json\r\n"
         if method == "POST" and path == "/v2/images/generations":
@@ -89,11 +91,8 @@ class Sink:
             self.first = self.first or self.last
             self.posts += 1
             headers += self.rate_headers(int(self.last))
-            return (
-                b"200 OK",
-                headers,
-                (IMAGE_ANSWER % {"number": self.posts, "base_url": self.base_url}).encode(),
-            )
+            image = {"number": self.posts, "base_url": self.base_url, "side": self.side}
+            return b"200 OK", headers, (IMAGE_ANSWER % image).encode()
         if path == "/count":  # since the last time that somebody asked
             body = json.dumps({"posts": self.posts, "first": self.first, "last": self.last}).encode()
             self.first = 0.0
@@ -111,8 +110,8 @@ class Sink:
         )
 
     def image(self, name: str) -> bytes:
-        """The image with its name in a comment that fills it up to `SIZE`."""
-        length = SIZE - len(self.jpeg) - 2
+        """The image with its name in a comment that fills it up."""
+        length = self.size - len(self.jpeg) - 2
         comment = name.encode().ljust(length - 2, b".")
         return b"".join((self.jpeg[:2], b"\xff\xfe", length.to_bytes(2, "big"), comment, self.jpeg[2:]))
 
@@ -142,9 +141,9 @@ class Connection(asyncio.Protocol):
         self.transport.write(start + b"Content-Length: %d\r\n\r\n" % len(answer) + answer)
 
 
-async def serve() -> None:
+async def serve(size: int) -> None:
     """Serves on a free port, which it prints, until the process is ended."""
-    sink = Sink()
+    sink = Sink(size)
     server = await asyncio.get_running_loop().create_server(lambda: Connection(sink), "127.0.0.1", 0)
     sink.base_url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
     print(sink.base_url, flush=True)
@@ -152,9 +151,10 @@ async def serve() -> None:
 
 
 @contextmanager
-def running() -> Iterator[str]:
-    """A sink in a process of its own; yields its base URL."""
-    with subprocess.Popen([sys.executable, __file__], stdout=subprocess.PIPE, text=True) as process:
+def running(size: int = SIZE) -> Iterator[str]:
+    """A sink in a process of its own, with images of so many bytes; yields its base URL."""
+    command = [sys.executable, __file__, str(size)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout
         try:
             yield process.stdout.readline().strip()
@@ -163,10 +163,10 @@ def running() -> Iterator[str]:
 
 
 def count(base_url: str) -> dict[str, float]:
-    """`posts` so far, and the Unix times of the `first` since the last call and of the `last`."""
+    """`posts` so far; Unix times of the `first` since the last call, and of the `last` POST or download."""
     with urllib.request.urlopen(f"{base_url}/count") as answer:
         return dict(json.load(answer))
 
 
 if __name__ == "__main__":
-    asyncio.run(serve())
+    asyncio.run(serve(int(sys.argv[1])))

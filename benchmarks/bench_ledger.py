@@ -1,0 +1,109 @@
+"""What the size of a batch costs: resuming it, a row more of it, and a run of it when all is done.
+
+    python benchmarks/bench_ledger.py [--sizes N ...] [--times N] [--enough SECONDS]
+
+resume  all but 1,000 rows are done: the time until the first request, and the CPU of a row from the first
+        request to the last
+rerun   nothing is left to do
+
+The service is `sink.py`. The finished rows are put into the ledger by `filled_ledger.py`; their files do not
+exist. The sizes take turns. Each has `--times` tries, fewer where a part would take longer than `--enough`:
+then fewer turns are made, but at least one.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from benchmarks import sink
+from benchmarks.figures import options, save
+from benchmarks.measuring import finished, run, write_rows
+
+LEFT = 1_000  # rows that a resumed batch still has to buy
+
+
+def in_turns(measure: Callable[[int], Any], sizes: list[int], times: int, enough: float) -> list[list[Any]]:
+    """A list of figures for each turn, one for each size."""
+    turns: list[list[Any]] = []
+    began = time.monotonic()
+    while len(turns) < times:
+        turns.append([measure(size) for size in sizes])
+        taken = time.monotonic() - began
+        if taken + taken / len(turns) > enough:
+            break
+    return turns
+
+
+def measure(base_url: str, sizes: list[int], times: int, enough: float) -> dict[str, Any]:
+    with ExitStack() as stack:
+        folders: dict[int, Path] = {}
+        for size in sizes:
+            began = time.monotonic()
+            folders[size] = stack.enter_context(finished(size - LEFT, base_url))
+            print(
+                f"a ledger of {size - LEFT:,} finished rows, in {time.monotonic() - began:.0f} s", flush=True
+            )
+        rows = dict.fromkeys(sizes, 0)
+
+        def resume(size: int) -> dict[str, float]:
+            rows[size] = max(size, rows[size] + LEFT)
+            write_rows(folders[size], rows[size])
+            sink.count(base_url)  # from here on
+            cost = run(folders[size], base_url, rows[size])
+            seen, began = sink.count(base_url), cost.samples[0][0]
+            ms = (cost.cpu_at(seen["last"]) - cost.cpu_at(seen["first"])) * 1000 / LEFT
+            return {"first": seen["first"] - began, "ms": ms, "cpu": cost.cpu, "mb": cost.mb}
+
+        def rerun(size: int) -> dict[str, float]:
+            cost = run(folders[size], base_url, rows[size])
+            return {"seconds": cost.seconds, "cpu": cost.cpu, "mb": cost.mb}
+
+        resumed = shown_resumes(sizes, in_turns(resume, sizes, times, enough))
+        return {"resume": resumed, "rerun": shown_reruns(sizes, in_turns(rerun, sizes, times, enough))}
+
+
+def shown_resumes(sizes: list[int], turns: list[list[dict[str, float]]]) -> list[dict[str, float]]:
+    """Prints the figures of each size, and returns them."""
+    print(f"a batch in which {LEFT:,} rows are left")
+    head = f"{'s to the first POST':>22}{'ms a row':>10}{'ratio':>7}{'CPU s':>8}{'MB':>6}"
+    print(f"{'rows':>12}{'tries':>7}{head}")
+    figures = []
+    for at, size in enumerate(sizes):
+        medians = {name: median(turn[at][name] for turn in turns) for name in turns[0][at]}
+        ratio = median(turn[at]["ms"] / turn[0]["ms"] for turn in turns)
+        figures.append({"rows": size, "tries": len(turns), "ratio": ratio, **medians})
+        print(
+            "{rows:12,}{tries:7}{first:22.2f}{ms:10.2f}{ratio:7.2f}{cpu:8.2f}{mb:6.0f}".format(**figures[-1])
+        )
+    return figures
+
+
+def shown_reruns(sizes: list[int], turns: list[list[dict[str, float]]]) -> list[dict[str, float]]:
+    """Prints the figures of each size, and returns them."""
+    print("a batch in which everything is done")
+    print(f"{'rows':>12}{'tries':>7}{'seconds':>10}{'CPU s':>8}{'MB':>6}")
+    figures = []
+    for at, size in enumerate(sizes):
+        medians = {name: median(turn[at][name] for turn in turns) for name in turns[0][at]}
+        figures.append({"rows": size, "tries": len(turns), **medians})
+        print("{rows:12,}{tries:7}{seconds:10.2f}{cpu:8.2f}{mb:6.0f}".format(**figures[-1]))
+    return figures
+
+
+def main() -> None:
+    parser = options(__doc__)
+    parser.add_argument("--sizes", type=int, nargs="+", default=[10_000, 100_000, 1_000_000])
+    parser.add_argument("--times", type=int, default=3, help="tries; medians count")
+    parser.add_argument("--enough", type=float, default=150, help="seconds for each part")
+    chosen = parser.parse_args()
+    with sink.running() as base_url:
+        save(chosen, measure(base_url, chosen.sizes, chosen.times, chosen.enough))
+
+
+if __name__ == "__main__":
+    main()

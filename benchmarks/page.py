@@ -1,0 +1,289 @@
+"""The text of docs/benchmarks.md, from the figures of the benchmarks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from statistics import median
+from typing import Any
+
+Figures = dict[str, Any]
+OURS, HTTPX = "callsheet run", "bare loop, httpx"
+
+
+@dataclass(frozen=True)
+class Goal:
+    """A goal, the figures that are compared with it (none may be greater), and what bounds them."""
+
+    name: str
+    figures: Callable[[Figures], list[float]]
+    most: float
+    unit: str
+    bound: str
+
+
+def ways(figures: Figures) -> dict[str, dict[str, float]]:
+    """What a row costs in each way to buy it."""
+    return dict(figures["run"]["ways"]["ways"])
+
+
+GOALS = (
+    Goal(
+        "CPU of an image row, next to a bare loop on httpx",
+        lambda all_: [ways(all_)[OURS]["ms"] / ways(all_)[HTTPX]["ms"]],
+        2,
+        "times",
+        "See the next.",
+    ),
+    Goal(
+        "the same, next to a bare loop on the connections of a run",
+        lambda all_: [ways(all_)[OURS]["ratio"]],
+        2,
+        "times",
+        "A bare loop writes a file and forgets it. A run commits three times for a row (the intent, the cost "
+        "with the URL, the stored file), checks type and hash of the file, syncs it, and gives it its name "
+        "without writing over another. These are work of their own, and most of a row's CPU. A request "
+        "itself costs a run what it costs the bare loop.",
+    ),
+    Goal(
+        "the same with 10,000, 100,000 and 1,000,000 jobs in the ledger: most over least",
+        lambda all_: [
+            max(each["ms"] for each in all_["ledger"]["resume"])
+            / min(each["ms"] for each in all_["ledger"]["resume"])
+        ],
+        1.1,
+        "times",
+        "The plan is read from its beginning while the run buys, and jobs that are done are passed over.",
+    ),
+    Goal(
+        "a run of the largest batch when all is done: seconds",
+        lambda all_: [all_["ledger"]["rerun"][-1]["seconds"]],
+        30,
+        "s",
+        "The whole plan is read and compared with the ledger, and manifest and costs are written anew for "
+        "the whole batch.",
+    ),
+    Goal(
+        "the same: memory",
+        lambda all_: [all_["ledger"]["rerun"][-1]["mb"]],
+        500,
+        "MB",
+        "The rows of the whole plan, and the report's, are in memory at once.",
+    ),
+    Goal(
+        "resume with all but 1,000 rows of the largest batch done: until the first request",
+        lambda all_: [all_["ledger"]["resume"][-1]["first"]],
+        15,
+        "s",
+        "The rows that are left are the last of the plan: all others are read, and found done, before.",
+    ),
+    Goal(
+        "a batch file read and priced, next to polars doing the same columns (CSV, Parquet)",
+        lambda all_: [each["ratio"] for each in all_["reading"]["formats"].values()],
+        4,
+        "times",
+        "Polars checks nothing and makes no keys. A plan has a key for each job (a SHA-256), and every cell "
+        "was checked; reading, hashing and writing alone are the lower bound below.",
+    ),
+    Goal(
+        "the event loop is never blocked for longer than (median of the longest of each run)",
+        lambda all_: [median(each["longest"] for each in all_["run"]["loop"]["runs"])],
+        50,
+        "ms",
+        "What blocks it is Python's own lock, while a thread holds it, and imports at the start. On a busy "
+        "machine the loop also waits for a core.",
+    ),
+    Goal(
+        "`callsheet run` of one row: until the quote",
+        lambda all_: [all_["start"]["quote shown"]],
+        2,
+        "s",
+        "Most of it are imports: polars, SQLAlchemy and pydantic.",
+    ),
+    Goal(
+        "`callsheet run` of one row: until the first request that buys",
+        lambda all_: [all_["start"]["first POST"]],
+        3,
+        "s",
+        "Most of it are imports: polars, SQLAlchemy and pydantic.",
+    ),
+)
+
+
+def text(figures: Figures) -> str:
+    """The page."""
+    parts = [head, goals, rows, ledger, memory, loop, start, reading, limits, backlot]
+    return "\n\n".join(part(figures) for part in parts) + "\n"
+
+
+def table(columns: Iterable[str], lines: Iterable[Iterable[Any]]) -> str:
+    """A table: the first column is text, the others are numbers."""
+    columns = list(columns)
+    marks = ["---", *["--:"] * (len(columns) - 1)]
+    return "\n".join(f"| {' | '.join(map(str, line))} |" for line in (columns, marks, *lines))
+
+
+def head(figures: Figures) -> str:
+    return (
+        "# Benchmarks\n\n"
+        "`make bench` measured this, and wrote this page and its plots; the figures are in "
+        "[benchmarks/figures.json](benchmarks/figures.json). Figures are medians. Those that are compared "
+        "took turns on one machine, so the ratios are what to trust; seconds and milliseconds depend on the "
+        "machine.\n\n" + table(("machine", ""), figures["machine"].items())
+    )
+
+
+def number(value: float) -> str:
+    """Three digits that count, more for large numbers."""
+    return f"{value:,.0f}" if value >= 100 else f"{value:.1f}" if value >= 10 else f"{value:.2f}"
+
+
+def goals(figures: Figures) -> str:
+    lines, missed = [], []
+    for goal in GOALS:
+        values = goal.figures(figures)
+        met = max(values) <= goal.most
+        measured = ", ".join(map(number, values))
+        lines.append(
+            (goal.name, f"{measured} {goal.unit}", f"{goal.most:g} {goal.unit}", "yes" if met else "**no**")
+        )
+        if not met:
+            missed.append(f"- {goal.name[0].upper()}{goal.name[1:]}: {measured} {goal.unit}. {goal.bound}")
+    shown = "## Goals\n\n" + table(("", "measured", "at most", "reached"), lines)
+    return shown + ("\n\nWhat bounds those that are not reached:\n\n" + "\n".join(missed) if missed else "")
+
+
+def rows(figures: Figures) -> str:
+    run = figures["run"]["ways"]
+    lines = [
+        (name, *(number(way[key]) for key in ("ms", "ratio", "rows a second", "mb")))
+        for name, way in run["ways"].items()
+    ]
+    return (
+        "## An image row\n\n"
+        f"{run['rows']:,} images of 20 kB from a service that answers at once and never refuses "
+        "(`benchmarks/sink.py`), 32 requests at a time. CPU is that of the whole process. The bare loops "
+        "keep none of the promises: a POST, a GET, a file. The one on a run's connections is the floor, and "
+        "what ratios are to; the one on httpx is what most would write who know asyncio; the script has "
+        "requests, a pool of threads and pandas.\n\n"
+        + table(("", "ms of CPU a row", "ratio", "rows a second", "MB at most"), lines)
+        + "\n\n![CPU of a row against the size of its batch](benchmarks/cost-per-row.png)"
+    )
+
+
+def ledger(figures: Figures) -> str:
+    resumed = [
+        (
+            f"{each['rows']:,}",
+            each["tries"],
+            *(number(each[key]) for key in ("first", "ms", "ratio", "cpu", "mb")),
+        )
+        for each in figures["ledger"]["resume"]
+    ]
+    done = [
+        (f"{each['rows']:,}", each["tries"], *(number(each[key]) for key in ("seconds", "cpu", "mb")))
+        for each in figures["ledger"]["rerun"]
+    ]
+    return (
+        "## The size of a batch\n\nAll but 1,000 rows are done when the run begins. The CPU of a row is from "
+        "the first request to the last.\n\n"
+        + table(
+            ("rows", "tries", "s until the first request", "ms of CPU a row", "ratio", "CPU s", "MB"), resumed
+        )
+        + "\n\nEverything is done when the run begins.\n\n"
+        + table(("rows", "tries", "seconds", "CPU s", "MB"), done)
+    )
+
+
+def memory(figures: Figures) -> str:
+    runs = [figures["run"]["whole"]]
+    note = "`make bench-long` adds a run of a million rows."
+    if "long" in figures:
+        runs.append(figures["long"]["whole"])
+        on = ", ".join(f"{name} {value}" for name, value in figures["long"]["machine"].items())
+        note = f"The run of a million rows is from `make bench-long`; {on}."
+    lines = [
+        (
+            f"{run['rows']:,} of {run['bytes'] / 1000:g} kB",
+            *(number(run[key]) for key in ("seconds", "cpu", "mb")),
+        )
+        for run in runs
+    ]
+    return (
+        "## The memory of a run\n\n"
+        + table(("images", "seconds", "CPU s", "MB at most"), lines)
+        + f"\n\n{note} What comes after the last request is the report.\n\n"
+        "![The memory of a run over its time](benchmarks/memory.png)"
+    )
+
+
+def loop(figures: Figures) -> str:
+    lines = [
+        (at, *(number(run[key]) for key in ("longest", "thousandth", "callback cpu")))
+        for at, run in enumerate(figures["run"]["loop"]["runs"], 1)
+    ]
+    columns = ("run", "longest, ms", "99.9 % below, ms", "the longest callback, ms of CPU")
+    return f"## How long the event loop was blocked\n\n{table(columns, lines)}"
+
+
+def start(figures: Figures) -> str:
+    seconds = figures["start"]
+    lines = [(name, number(seconds[name])) for name in ("quote shown", "first POST", "the end", "CPU")]
+    lines.append(("`callsheet quote` of 1,000 rows", number(figures["reading"]["quote of 1,000 rows"])))
+    return f"## The start\n\n`callsheet run` of one row, from Enter.\n\n{table(('', 'seconds'), lines)}"
+
+
+def reading(figures: Figures) -> str:
+    found = figures["reading"]
+    keys = ("bare", "same", "planned", "ratio", "lower bound", "same mb", "mb")
+    lines = [(ending, *(number(each[key]) for key in keys)) for ending, each in found["formats"].items()]
+    columns = ("", "bare, s", "polars, s", "ours, s", "ratio", "lower bound", "polars, MB", "ours, MB")
+    return (
+        f"## Reading and pricing\n\n{found['rows']:,} rows. Bare polars scans the columns that the price "
+        "needs, and sums. Polars, doing the same columns, reads all, prices each row and writes the table. "
+        "Ours also checks each row and gives it a key. The ratio is ours to polars.\n\n"
+        + table(columns, lines)
+    )
+
+
+def limits(figures: Figures) -> str:
+    cases, by_limit = figures["limits"]["cases"], figures["limits"]["limits"]
+    ways = {
+        "cold": "a first run, which knows nothing",
+        "again": "the next run, with what the first has learned",
+        "told": "a semaphore with fixed pacing, told the limits",
+    }
+    lines = []
+    for way, name in ways.items():
+        ratios = [100 * case[way]["ratio"] for case in cases]
+        refused = [case[way]["window"] + case[way]["lanes"] for case in cases]
+        lines.append((name, f"{median(ratios):.1f} %", f"{min(ratios):.1f} %", median(refused), max(refused)))
+    names = list(by_limit[0]["minutes"])
+    totals = [
+        (each["limit"], *(f"{sum(each['minutes'][name]):,}" for name in names), each["refused to two"])
+        for each in by_limit
+    ]
+    return (
+        f"## The account's limits\n\n{len(cases)} simulated services (windows of six types, limits of 60 to "
+        "3,000 a minute, 10 to 200 at a time, wrong clocks, other clients), ten minutes each in virtual "
+        "time: the machine has no influence. The ideal knows the service's state. "
+        "`benchmarks/bench_limits.py` prints each case.\n\n"
+        + table(("accepted, of the ideal", "median", "least", "429s, median", "429s, most"), lines)
+        + "\n\nImages accepted in ten minutes of a fixed window, with 200 at a time that take 5 to 10 s "
+        "each; two runs that share it know nothing of each other.\n\n"
+        + table(("limit a minute", *names, "429s of these two"), totals)
+        + "\n\n![Submissions a minute against the limit](benchmarks/submissions.png)"
+    )
+
+
+def backlot(figures: Figures) -> str:
+    found = figures["backlot"]
+    requests = [
+        (name, number(each["a second"]), f"{each['cpu']:.2f}") for name, each in found["requests"].items()
+    ]
+    return (
+        "## The backlot\n\nThe server and its client are on the same cores.\n\n"
+        + table(("", "a second", "ms of the server's CPU"), requests)
+        + "\n\n"
+        + table(("made by", "ms of CPU"), [(name, number(ms)) for name, ms in found["media"].items()])
+    )
