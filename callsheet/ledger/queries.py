@@ -121,20 +121,22 @@ def doubts(connection: sa.Connection, batch: str) -> list[Doubt]:
         .where(attempts.c.batch == batch, attempts.c.state == State.IN_DOUBT)
         .order_by(attempts.c.submitted_at, attempts.c.job_key, attempts.c.attempt)
     )
-    return [
-        Doubt(
-            job_key=row.job_key,
-            attempt=row.attempt,
-            row_id=row.row_id,
-            sample=row.sample,
-            type=ModelType(row.type),
-            model=row.model,
-            price=None if row.unit_price is None else row.quoted,
-            submitted_at=row.submitted_at,
-            what=row.error_message,
-        )
-        for row in connection.execute(query)
-    ]
+    return [doubt_of(row) for row in connection.execute(query)]
+
+
+def doubt_of(row: Any) -> Doubt:
+    """A row of `attempts` that is in doubt."""
+    return Doubt(
+        job_key=row.job_key,
+        attempt=row.attempt,
+        row_id=row.row_id,
+        sample=row.sample,
+        type=ModelType(row.type),
+        model=row.model,
+        price=None if row.unit_price is None else row.quoted,
+        submitted_at=row.submitted_at,
+        what=row.error_message,
+    )
 
 
 def reckoning(connection: sa.Connection, first: datetime) -> ExpectedBalance | None:

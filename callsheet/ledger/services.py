@@ -51,6 +51,12 @@ def rebind(connection: sa.Connection, batch: str, service: str) -> None:
     bind(connection, batch, service)
 
 
+def elsewhere(connection: sa.Connection, service: str) -> list[str]:
+    """The batches that are bound to another service than the one at this base URL."""
+    rows = connection.execute(sa.select(batches.c.batch, batches.c.service))
+    return [batch for batch, bound in rows if _canonical(bound) != _canonical(service)]
+
+
 def _without_login(url: str) -> str:
     parts = urlsplit(url)
     return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()

@@ -8,9 +8,8 @@ from decimal import Decimal
 from callsheet.errors import MaybeSent
 from callsheet.service.client import Client
 
-_PIECE = timedelta(
-    days=179
-)  # from the first day of a request to its last: `end` is within 180 days of `start`
+# From the first day of a request to its last: `end` is within 180 days of `start`.
+_PIECE = timedelta(days=179)
 
 
 async def daily_costs(client: Client, start: datetime, end: datetime) -> dict[date, Decimal]:

@@ -1,0 +1,162 @@
+"""What the ledger knows of the money that one service took, day by day: to be compared with its own account.
+
+All batches of the ledger that belong to the service count, because its account does not tell them apart. The
+database adds the attempts up by UTC day, so a million of them are one query. Nothing here writes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, time, timedelta
+from decimal import Decimal
+from typing import Any
+
+import sqlalchemy as sa
+
+from callsheet.ledger import services
+from callsheet.ledger.policy import DELIVERED
+from callsheet.ledger.queries import doubt_of
+from callsheet.ledger.tables import Money, attempts, runs
+from callsheet.records import Doubt, State
+
+_IN_FLIGHT = (State.SUBMITTING, State.PENDING)
+_LAST_MINUTES, _FIRST_MINUTES = "23:5", "00:0"  # how the times of ten minutes begin
+
+
+@dataclass(frozen=True, slots=True)
+class Spending:
+    """What was sent to the service on one UTC day. Money is in dollars.
+
+    Attributes:
+        quoted: the quotes of everything that was sent and was neither refused nor given up.
+        usage: the costs that the service has answered, and those of doubts that a person settled as charged.
+        other_batches: the part of `usage` that is of other batches than the ledger is opened for.
+        surcharge: by how much costs were above their quotes. A job without a quote has none.
+        in_flight: the quotes of what is sent and not answered yet.
+        late: the part of `usage` that the service may have charged on the next day only: it was answered or
+            stored after midnight, or sent in the last ten minutes.
+        early: the part of `usage` that was sent in the first ten minutes: by another clock it may have been
+            charged on the day before.
+    """
+
+    quoted: Decimal = Decimal(0)
+    usage: Decimal = Decimal(0)
+    other_batches: Decimal = Decimal(0)
+    surcharge: Decimal = Decimal(0)
+    in_flight: Decimal = Decimal(0)
+    late: Decimal = Decimal(0)
+    early: Decimal = Decimal(0)
+
+
+@dataclass(frozen=True, slots=True)
+class KnownBalance:
+    """What the workspace had at a moment, in dollars: each run reads it when it begins."""
+
+    at: datetime
+    balance: Decimal
+
+
+def first_day(connection: sa.Connection, service: str) -> date | None:
+    """The UTC day on which something was first sent to the service; None where nothing was.
+
+    Args:
+        connection: the transaction.
+        service: its base URL.
+    """
+    query = sa.select(sa.func.min(attempts.c.submitted_at, type_=attempts.c.submitted_at.type))
+    first: datetime | None = connection.scalar(query.where(_was_sent(connection, service)))
+    return first and first.date()
+
+
+def days(
+    connection: sa.Connection, batch: str, service: str, first: date, last: date
+) -> dict[date, Spending]:
+    """What was sent to the service on each day from `first` to `last`; days without anything are missing.
+
+    Args:
+        connection: the transaction.
+        batch: the batch that is not one of the `other_batches`.
+        service: its base URL.
+        first: a UTC day.
+        last: a UTC day, not before `first`.
+    """
+    sent, finished = (sa.type_coerce(attempts.c[name], sa.String) for name in ("submitted_at", "finished_at"))
+    quoted, cost = attempts.c.quoted, attempts.c.cost
+    day, minutes = sa.func.substr(sent, 1, 10), sa.func.substr(sent, 12, 4)
+    ended_later = sa.or_(finished.is_(None), sa.func.substr(finished, 1, 10) > day, minutes == _LAST_MINUTES)
+    # A quote of zero is a price only where the price of a unit is zero (`report.tables.with_quotes`).
+    has_quote = sa.or_(quoted != 0, attempts.c.unit_price == 0)
+    sums: dict[str, Any] = {
+        "quoted": _sum(quoted, attempts.c.state.in_([*DELIVERED, *_IN_FLIGHT, State.IN_DOUBT])),
+        "usage": _sum(cost),
+        "other_batches": _sum(cost, attempts.c.batch != batch),
+        "surcharge": _sum(cost - quoted, cost > quoted, has_quote),
+        "in_flight": _sum(quoted, attempts.c.state.in_(_IN_FLIGHT)),
+        "late": _sum(cost, ended_later),
+        "early": _sum(cost, minutes == _FIRST_MINUTES),
+    }
+    query = sa.select(day, *sums.values()).where(_was_sent(connection, service), _within(first, last))
+    rows = connection.execute(query.group_by(day))
+    return {date.fromisoformat(name): Spending(*amounts) for name, *amounts in rows}
+
+
+def doubts(connection: sa.Connection, service: str, first: date, last: date) -> list[tuple[str, Doubt]]:
+    """What was sent to the service from `first` to `last` and is in doubt, with its batch, in that order."""
+    query = (
+        sa.select(attempts)
+        .where(_was_sent(connection, service), _within(first, last), attempts.c.state == State.IN_DOUBT)
+        .order_by(attempts.c.submitted_at, attempts.c.job_key, attempts.c.attempt)
+    )
+    return [(row.batch, doubt_of(row)) for row in connection.execute(query)]
+
+
+def usage_between(connection: sa.Connection, service: str, start: datetime, end: datetime) -> Decimal:
+    """The costs of what was sent to the service from `start` until before `end`, in dollars."""
+    sent = sa.and_(attempts.c.submitted_at >= start, attempts.c.submitted_at < end)
+    return connection.scalar(
+        sa.select(_sum(attempts.c.cost)).where(_was_sent(connection, service), sent)
+    ) or Decimal(0)
+
+
+def balance_near(
+    connection: sa.Connection, service: str, moment: datetime, *, after: datetime | None = None
+) -> KnownBalance | None:
+    """The balance that a run read nearest to a moment; None where no run knew it.
+
+    Args:
+        connection: the transaction.
+        service: its base URL.
+        moment: with a time zone.
+        after: only balances that were read later than this.
+    """
+    known = sa.and_(
+        runs.c.balance_at_start.is_not(None), runs.c.batch.not_in(services.elsewhere(connection, service))
+    )
+    if after is not None:
+        known = sa.and_(known, runs.c.started_at > after)
+    query = sa.select(runs.c.started_at, runs.c.balance_at_start).where(known)
+    before = query.where(runs.c.started_at <= moment).order_by(runs.c.started_at.desc()).limit(1)
+    later = query.where(runs.c.started_at > moment).order_by(runs.c.started_at).limit(1)
+    rows = [row for each in (before, later) for row in connection.execute(each)]
+    found = (KnownBalance(*row) for row in rows)
+    return min(found, key=lambda balance: abs(balance.at - moment), default=None)
+
+
+def _was_sent(connection: sa.Connection, service: str) -> sa.ColumnElement[bool]:
+    """Attempts that were sent, of the batches that do not belong to another service."""
+    others: Collection[str] = services.elsewhere(connection, service)
+    is_of_service = attempts.c.batch.not_in(others) if others else sa.true()
+    return sa.and_(attempts.c.submitted_at.is_not(None), attempts.c.state != State.PLANNED, is_of_service)
+
+
+def _within(first: date, last: date) -> sa.ColumnElement[bool]:
+    begin = datetime.combine(first, time.min, UTC)
+    end = datetime.combine(last, time.min, UTC) + timedelta(days=1)
+    return sa.and_(attempts.c.submitted_at >= begin, attempts.c.submitted_at < end)
+
+
+def _sum(amount: sa.ColumnElement[Any], *conditions: sa.ColumnElement[bool]) -> sa.ColumnElement[Decimal]:
+    """The sum of an amount over the attempts that meet all conditions, exact."""
+    counted = sa.case((sa.and_(*conditions), amount)) if conditions else amount
+    return sa.func.coalesce(sa.func.sum(counted), 0, type_=Money)

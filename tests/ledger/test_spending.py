@@ -1,0 +1,202 @@
+"""What the ledger says a service took each day: every batch of that service, exact, from each database."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import date, datetime, timedelta
+from decimal import Decimal
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+
+from callsheet.ledger import spending
+from callsheet.ledger.ledger import Ledger
+from callsheet.ledger.spending import KnownBalance, Spending
+from callsheet.ledger.tables import attempts, runs
+from callsheet.records import Job, StoredFile
+from tests.ledger.test_ledger import buyer, generation, job, reserve
+
+HERE, ELSEWHERE = "https://api.example.com", "https://api.example.org"
+FIRST, SECOND = date(2026, 3, 1), date(2026, 3, 2)
+
+
+def at(text: str) -> datetime:
+    return datetime.fromisoformat(f"2026-{text}+00:00")
+
+
+class Book:
+    """A ledger in which a test writes what was sent when."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+
+    def buy(self, name: str, sent: datetime, *, batch: str = "b", service: str = HERE, **end: Any) -> None:
+        """Sends a job of 0.04 dollars.
+
+        Args:
+            end: `cost` and `stored_at`, `doubt`, `failed`, or nothing for a job in flight.
+        """
+
+        async def scenario() -> None:
+            async with buyer(self.url, batch) as ledger:
+                await ledger.bind(service)
+                one = replace(job(f"{batch} {name}"), row_id=name)
+                if end.get("unpriced"):
+                    one = replace(one, price=None)
+                await _send(ledger, one, **end)
+
+        asyncio.run(scenario())
+        times = {"submitted_at": sent}
+        if "stored_at" in end:
+            times["finished_at"] = end["stored_at"]
+        self.change(attempts.update().where(attempts.c.row_id == name).values(times))
+
+    def change(self, statement: sa.Update) -> None:
+        engine = sa.create_engine(self.url)
+        with engine.begin() as connection:
+            connection.execute(statement)
+        engine.dispose()
+
+    def read(self, query: Callable[[sa.Connection, str], Any]) -> Any:
+        async def scenario() -> Any:
+            ledger = await Ledger.open(self.url, "b")
+            try:
+                return await ledger.read(query)
+            finally:
+                await ledger.close()
+
+        return asyncio.run(scenario())
+
+    def days(self, first: date = FIRST, last: date = SECOND) -> dict[date, Spending]:
+        found: dict[date, Spending] = self.read(
+            lambda connection, batch: spending.days(connection, batch, HERE, first, last)
+        )
+        return found
+
+
+async def _send(ledger: Ledger, one: Job, **end: Any) -> None:
+    [(_, attempt)], _ = await reserve(ledger, one)
+    if end.get("reserved"):
+        return
+    await ledger.intend(attempt)
+    if end.get("doubt"):
+        await ledger.doubt(attempt, "cut off")
+    elif end.get("failed"):
+        await ledger.failed(attempt, "content_policy_violation", "no")
+    elif "cost" in end:
+        name = f"{ledger.batch}/{one.row_id}"
+        [file] = await ledger.generated(attempt, generation(one.row_id, end["cost"]), [name], "out")
+        if "stored_at" in end:
+            await ledger.stored(file, StoredFile("u", "ab" * 32, 7, end["stored_at"]))
+
+
+@pytest.fixture
+def book(url: str) -> Book:
+    return Book(url)
+
+
+def test_each_utc_day_has_what_was_sent_on_it_and_what_it_cost(book: Book) -> None:
+    book.buy("first", at("03-01T00:00:00"), cost="0.04", stored_at=at("03-01T00:01:00"))
+    book.buy("noon", at("03-01T12:00:00"), cost="0.0525", stored_at=at("03-01T12:00:09"))
+    book.buy("cheap", at("03-01T13:00:00"), cost="0.03", stored_at=at("03-01T13:00:09"))
+    book.buy("refused", at("03-01T14:00:00"), failed=True)
+    book.buy("doubtful", at("03-01T15:00:00"), doubt=True)
+    book.buy("unpriced", at("03-01T17:00:00"), cost="1.5", unpriced=True, stored_at=at("03-01T17:01:00"))
+    book.buy("last", at("03-01T23:59:59.999999"), cost="0.04", stored_at=at("03-01T23:59:59.999999"))
+    book.buy("next", at("03-02T00:00:00"), cost="0.04", stored_at=at("03-02T00:00:01"))
+    book.buy("outside", at("03-03T00:00:00"), cost="0.04")
+    book.buy("flying", at("03-01T16:00:00"))  # the next run of the batch would put it in doubt
+    days = book.days()
+    assert days == {
+        FIRST: Spending(
+            quoted=Decimal("0.24"),
+            usage=Decimal("1.6625"),
+            surcharge=Decimal("0.0125"),
+            in_flight=Decimal("0.04"),
+            late=Decimal("0.04"),
+            early=Decimal("0.04"),
+        ),
+        SECOND: Spending(quoted=Decimal("0.04"), usage=Decimal("0.04"), early=Decimal("0.04")),
+    }
+
+
+def test_what_ended_after_midnight_or_has_not_ended_may_be_charged_on_the_next_day(book: Book) -> None:
+    book.buy("over", at("03-01T12:00:00"), cost="0.04", stored_at=at("03-02T00:00:00"))
+    book.buy("open", at("03-01T12:00:00"), cost="0.05")
+    book.buy("over and done", at("03-01T12:00:00"), cost="0.06", stored_at=at("03-01T12:01:00"))
+    assert book.days()[FIRST].late == Decimal("0.09")
+
+
+def test_other_batches_of_the_service_count_and_those_of_another_service_do_not(book: Book) -> None:
+    book.buy("mine", at("03-01T12:00:00"), cost="0.01")
+    book.buy("other", at("03-01T12:00:00"), batch="other", cost="0.02", service=f"{HERE}/")
+    book.buy("strange", at("03-01T12:00:00"), batch="strange", cost="0.03", service=ELSEWHERE)
+    day = book.days()[FIRST]
+    assert (day.usage, day.other_batches) == (Decimal("0.03"), Decimal("0.02"))
+    first = book.read(lambda connection, _: spending.first_day(connection, HERE))
+    assert first == FIRST
+
+
+def test_nothing_sent_is_no_first_day_and_no_days(book: Book) -> None:
+    book.buy("only reserved", at("03-01T12:00:00"), reserved=True)
+    assert book.read(lambda connection, _: spending.first_day(connection, HERE)) is None
+    assert book.days() == {}
+
+
+def test_doubts_come_with_their_batch_in_order_of_submission(book: Book) -> None:
+    book.buy("late", at("03-02T12:00:00"), doubt=True)
+    book.buy("early", at("03-01T12:00:00"), batch="other", doubt=True)
+    book.buy("outside", at("03-03T12:00:00"), doubt=True)
+    book.buy("strange", at("03-01T12:00:00"), batch="strange", doubt=True, service=ELSEWHERE)
+    found = book.read(lambda connection, _: spending.doubts(connection, HERE, FIRST, SECOND))
+    assert [(batch, doubt.row_id, doubt.price) for batch, doubt in found] == [
+        ("other", "early", Decimal("0.04")),
+        ("b", "late", Decimal("0.04")),
+    ]
+
+
+def test_the_balance_is_the_nearest_that_a_run_of_the_service_read(url: str) -> None:
+    book = Book(url)
+    for number, (batch, service, balance) in enumerate(
+        [("b", HERE, "10"), ("b", HERE, "9"), ("b", HERE, None), ("strange", ELSEWHERE, "500")]
+    ):
+
+        async def begin(batch: str = batch, service: str = service, balance: str | None = balance) -> None:
+            async with buyer(url, batch, balance) as ledger:
+                await ledger.bind(service)
+                await ledger.end_run()
+
+        asyncio.run(begin())
+        moment = at("03-01T12:00:00") + timedelta(hours=number)
+        book.change(runs.update().where(runs.c.started_at > at("04-01T00:00:00")).values(started_at=moment))
+
+    def near(text: str, **given: Any) -> KnownBalance | None:
+        found: KnownBalance | None = book.read(
+            lambda connection, _: spending.balance_near(connection, HERE, at(text), **given)
+        )
+        return found
+
+    ten, nine = (
+        KnownBalance(at(f"03-01T{hour}:00:00"), Decimal(amount)) for hour, amount in ((12, 10), (13, 9))
+    )
+    assert near("02-01T00:00:00") == ten
+    assert near("03-01T12:29:00") == ten
+    assert near("03-01T12:31:00") == nine
+    assert near("03-01T15:00:00") == nine
+    assert near("03-01T12:00:00", after=ten.at) == nine
+    assert near("03-01T12:00:00", after=nine.at) is None
+
+
+def test_usage_between_two_moments_is_of_what_was_sent_between_them(book: Book) -> None:
+    for hour in (11, 12, 13):
+        book.buy(f"at {hour}", at(f"03-01T{hour}:00:00"), cost=f"0.{hour}")
+    book.buy("strange", at("03-01T12:00:00"), batch="strange", cost="5", service=ELSEWHERE)
+    between = book.read(
+        lambda connection, _: spending.usage_between(
+            connection, HERE, at("03-01T12:00:00"), at("03-01T13:00:00")
+        )
+    )
+    assert between == Decimal("0.12")
