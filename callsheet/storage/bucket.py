@@ -93,6 +93,15 @@ class Bucket:
                 else:
                     self._upload_in_parts(name, file, sha256, mime_type)
 
+    def read(self, name: str) -> bytes | None:
+        """See `Store.read`."""
+        with s3.errors_as(StorageError, self.url_of(name)):
+            try:
+                answer = self._client.get_object(Bucket=self._bucket, Key=self._prefix + name)
+            except self._client.exceptions.NoSuchKey:
+                return None
+            return answer["Body"].read()
+
     def _upload_to_free_name(
         self, name: str, body: bytes | BinaryIO, sha256: str, mime_type: str
     ) -> PutObjectOutputTypeDef | None:

@@ -112,6 +112,16 @@ class Folder:
                 partial.commit()
             sync_folder(path.parent)
 
+    def read(self, name: str) -> bytes | None:
+        """See `Store.read`."""
+        path = self._root / name
+        with disk_errors(path, _SETTING, "read"):
+            try:
+                with open_regular(path) as file:
+                    return file.read()
+            except FileNotFoundError:
+                return None
+
 
 def _opened(data: bytes | Path) -> BinaryIO:
     return io.BytesIO(data) if isinstance(data, bytes) else data.open("rb")

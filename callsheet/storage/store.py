@@ -92,6 +92,14 @@ class Store:
         await self._in_thread(self._place.write, name, data, mime_type)
         return self.url_of(name)
 
+    async def read(self, name: str) -> bytes | None:
+        """The bytes of a report file; None where there is no such file.
+
+        Raises:
+            StorageError: the store cannot be read.
+        """
+        return await self._in_thread(self._place.read, name)
+
     async def _in_thread(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         call = functools.partial(work, *args, **kwargs)
         return await asyncio.get_running_loop().run_in_executor(self._threads, call)
@@ -104,3 +112,4 @@ class _Place(Protocol):
     def probe(self) -> None: ...
     def put(self, spooled: Path, name: str, sha256: str, mime_type: str) -> None: ...
     def write(self, name: str, data: bytes | Path, mime_type: str) -> None: ...
+    def read(self, name: str) -> bytes | None: ...

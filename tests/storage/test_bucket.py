@@ -102,6 +102,18 @@ def test_a_report_object_is_replaced(s3: servers.Server, monkeypatch: pytest.Mon
     assert s3.client().get_object(Bucket=s3.bucket, Key="report/report.json")["Body"].read() == b"newer"
 
 
+def test_a_report_object_can_be_read_and_a_missing_one_is_none(
+    s3: servers.Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sign_in(monkeypatch, s3)
+    store = Store(f"s3://{s3.bucket}/readable")
+    assert asyncio.run(store.read("report.json")) is None
+    asyncio.run(store.write("report.json", b"{}", "application/json"))
+    assert asyncio.run(store.read("report.json")) == b"{}"
+    with pytest.raises(StorageError, match="no such bucket"):
+        asyncio.run(Store("s3://no-such-bucket/x").read("report.json"))
+
+
 def test_the_endpoint_and_a_profile_may_come_from_the_settings_and_the_aws_files(
     s3: servers.Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -178,6 +178,16 @@ def test_a_report_file_is_replaced(tmp_path: Path) -> None:
     assert [path.name for path in Path(url).parent.iterdir()] == ["report.json"]
 
 
+def test_a_report_file_can_be_read_and_a_missing_one_is_none(tmp_path: Path) -> None:
+    store = Store(str(tmp_path / "report"))
+    assert asyncio.run(store.read("report.json")) is None
+    asyncio.run(store.write("report.json", b"{}", "application/json"))
+    assert asyncio.run(store.read("report.json")) == b"{}"
+    (tmp_path / "report/folder").mkdir()
+    with pytest.raises(StorageError, match=r"report/folder: cannot be read"):
+        asyncio.run(store.read("folder"))
+
+
 def test_two_runs_can_write_the_same_report_file_at_once(tmp_path: Path) -> None:
     stores = [Store(str(tmp_path / "report")) for _ in range(2)]
 
