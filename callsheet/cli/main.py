@@ -7,7 +7,7 @@ from contextlib import suppress
 
 import typer
 
-from callsheet.cli import batch, doubts, ledger, service, streams
+from callsheet.cli import batch, doubts, ledger, reconcile, service, streams
 from callsheet.cli.demo.command import demo
 from callsheet.errors import CallsheetError, OutputError, as_stop
 
@@ -22,7 +22,7 @@ app = typer.Typer(
 )
 for command in (
     *(demo, batch.quote, batch.run, batch.collect, batch.status, doubts.resolve),
-    *(service.models, service.balance),
+    *(reconcile.reconcile, service.models, service.balance),
 ):
     app.command()(command)
 app.add_typer(ledger.app)

@@ -5,6 +5,8 @@ Text from users or from the service goes through `safe` first.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from rich.console import Console
 from rich.markup import escape
 
@@ -17,3 +19,9 @@ err = Console(stderr=True, highlight=False, soft_wrap=True)
 def safe(text: str) -> str:
     """Text from users or the service, for `Console.print`: no control characters, no markup, one line."""
     return escape(printable(text))
+
+
+def print_facts(console: Console, facts: Iterable[tuple[str, str]]) -> None:
+    """Prints facts, a line each: the name, and what is to say."""
+    for name, value in facts:
+        console.print(f"  [bold]{name:<9}[/] {safe(value)}")

@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from callsheet.cli.output import err, out, safe
+from callsheet.cli.output import print_facts as _pairs
 from callsheet.errors import CallsheetError
 from callsheet.ledger.doubts import Evidence
 from callsheet.plain_text import counted
@@ -220,8 +221,3 @@ def show_models(models: Iterable[Model]) -> None:
             _pairs(out, [("price", f"{price} at {rate.resolution}{sound}")])
         if not model.pricing.rates:
             _pairs(out, [("price", "unpriced: the catalogue has no rate")])
-
-
-def _pairs(console: Console, pairs: Iterable[tuple[str, str]]) -> None:
-    for name, value in pairs:
-        console.print(f"  [bold]{name:<9}[/] {safe(value)}")

@@ -7,6 +7,7 @@ docs/configuration.md is generated from it (`make docs`).
 from __future__ import annotations
 
 from collections.abc import Mapping
+from decimal import Decimal
 from typing import Annotated, Any, Literal, Self, get_args
 
 from pydantic import (
@@ -229,6 +230,13 @@ class Report(Section):
     """A folder, or `s3://bucket/prefix`. Placeholder: `{batch}`."""
 
 
+class Reconcile(Section):
+    """The comparison with the service's own account (`callsheet reconcile`)."""
+
+    threshold: Dollars = Decimal("0.00")
+    """The unexplained difference above which a reconciliation fails, in US dollars."""
+
+
 class BatchSettings(Section):
     """A config without its service: for what only reads the ledger, the storage and the report."""
 
@@ -262,6 +270,7 @@ class BatchSettings(Section):
     storage: Storage = Storage()
     ledger: LedgerSettings = LedgerSettings()
     report: Annotated[Report, Field(validate_default=True)] = Report()
+    reconcile: Reconcile = Reconcile()
 
     @field_validator("report", mode="after")
     @classmethod

@@ -2,5 +2,5 @@
 
 Begin with `report.py`, which writes the files under `report.url`. `tables.py` makes the Parquet tables,
 `counts.py` counts jobs, `problems.py` groups what went wrong, and `summary.py` is the result of a run.
-Nothing here changes the ledger.
+`reconcile.py` compares the ledger with the service's own account. Nothing here changes the ledger.
 """

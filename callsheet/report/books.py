@@ -1,0 +1,284 @@
+"""The result of a reconciliation: for `reconcile --json`, for people, and as `reconcile.parquet`."""
+
+from __future__ import annotations
+
+import shlex
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import date, datetime
+from decimal import Decimal
+from io import BytesIO
+from typing import Any
+
+import polars as pl
+
+from callsheet.errors import StorageError
+from callsheet.ledger.columns import MONEY, TIME
+from callsheet.ledger.spending import KnownBalance
+from callsheet.plain_text import counted, printable
+from callsheet.records import dollars
+from callsheet.report.differences import Day
+from callsheet.report.doubt_evidence import JudgedDoubt, Verdict
+
+FILE = "reconcile.parquet"
+_DOUBTS_LISTED = 30
+_COLUMNS: dict[str, Any] = {
+    "date": pl.Date,
+    "quoted": MONEY,
+    "usage": MONEY,
+    "billed": MONEY,
+    "difference": MONEY,
+    "unexplained": MONEY,
+    "other_batches": MONEY,
+    "currency": pl.String,
+    "reason": pl.String,
+    "partial": pl.Boolean,
+    "reconciled_at": TIME,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Balances:
+    """The workspace's balance before and after, and what is known to have been spent between. In dollars.
+
+    Attributes:
+        before: the balance that a run read nearest to the range's begin.
+        after: the balance now, or the one that a run read nearest to the range's end.
+        usage: what the ledger has of the time between.
+        billed: what the service's account has of it: all keys of the project.
+    """
+
+    before: KnownBalance
+    after: KnownBalance
+    usage: Decimal
+    billed: Decimal
+
+    @property
+    def gone(self) -> Decimal:
+        """How much less there is."""
+        return self.before.balance - self.after.balance
+
+    @property
+    def reason(self) -> str:
+        """The most likely name of what is gone besides; empty where nothing is."""
+        besides = self.gone - max(self.usage, self.billed)
+        if besides > 0:
+            return f"another project of the workspace, or not yet posted {dollars(besides)}"
+        if besides < 0:
+            return f"paid in, or not yet taken off the balance {dollars(-besides)}"
+        return ""
+
+    def as_json(self) -> dict[str, Any]:
+        """The JSON object; money is a string."""
+        return {
+            "before": dollars(self.before.balance),
+            "before_at": self.before.at.isoformat(),
+            "after": dollars(self.after.balance),
+            "after_at": self.after.at.isoformat(),
+            "gone": dollars(self.gone),
+            "usage": dollars(self.usage),
+            "billed": dollars(self.billed),
+            "reason": self.reason,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Reconciliation:
+    """Three books side by side: the quotes, the costs that the service answered, and its own account.
+
+    All batches of the ledger that belong to the service count, because its account does not tell them apart.
+    Money is in dollars.
+
+    Attributes:
+        batch: the batch of the config.
+        days: every UTC day of the range, in order.
+        doubts: what was sent on these days and is in doubt.
+        balances: None where no run has read the balance before.
+        at: when the accounts were read.
+        threshold: the unexplained difference that is still accepted.
+        file: the URL of `reconcile.parquet`.
+    """
+
+    batch: str
+    days: tuple[Day, ...]
+    doubts: tuple[JudgedDoubt, ...]
+    balances: Balances | None
+    at: datetime
+    threshold: Decimal
+    file: str
+    currency: str = "USD"
+
+    @property
+    def start(self) -> date:
+        """The first day."""
+        return self.days[0].date
+
+    @property
+    def end(self) -> date:
+        """The last day."""
+        return self.days[-1].date
+
+    def total(self, book: str) -> Decimal:
+        """The sum over all days of `quoted`, `usage`, `billed`, `difference` or `unexplained`."""
+        return sum((getattr(day, book) for day in self.days), Decimal(0))
+
+    @property
+    def is_over(self) -> bool:
+        """Whether more is unexplained than is accepted."""
+        return self.total("unexplained") > self.threshold
+
+    def line(self) -> str:
+        """The result in one line."""
+        usage, billed = (f"{dollars(self.total(book))} {self.currency}" for book in ("usage", "billed"))
+        unexplained = f"{dollars(self.total('unexplained'))} {self.currency} unexplained"
+        limit = f", above reconcile.threshold {dollars(self.threshold)}" if self.is_over else ""
+        range_ = f"{self.start} to {self.end}"
+        return f"{range_}: {usage} by the answers, {billed} billed; {unexplained}{limit}"
+
+    def notable(self) -> list[Day]:
+        """The days on which anything was quoted, answered or billed."""
+        return [day for day in self.days if day.quoted or day.usage or day.billed or day.parts]
+
+    def table(self) -> list[dict[str, str]]:
+        """The notable days as text, with the total as the last line."""
+        books = ("quoted", "usage", "billed", "difference")
+        lines = [
+            {"date": f"{day.date}{' so far' if day.partial else ''}"}
+            | {book: dollars(getattr(day, book)) for book in books}
+            | {"reason": day.reason}
+            for day in self.notable()
+        ]
+        unexplained = self.total("unexplained")
+        reason = f"unexplained {dollars(unexplained)}" if unexplained else ""
+        sums = {book: dollars(self.total(book)) for book in books}
+        return [*lines, {"date": "total"} | sums | {"reason": reason}]
+
+    def facts(self) -> Iterator[tuple[str, str]]:
+        """The balances and the other batches, each with its name."""
+        others = self.total("other_batches")
+        if others:
+            yield "Others", f"other batches of this ledger: {dollars(others)} {self.currency} of the usage"
+        if self.balances is None:
+            yield "Balance", "unknown before: no run has read it yet"
+            return
+        known = self.balances
+        before, after = (
+            f"{dollars(one.balance)} {self.currency} on {one.at:%Y-%m-%d %H:%M:%S} UTC"
+            for one in (known.before, known.after)
+        )
+        yield "Balance", f"{before}; {after}"
+        spent = f"{dollars(known.usage)} by the answers, {dollars(known.billed)} billed"
+        yield "Gone", f"{dollars(known.gone)} {self.currency}; in that time: {spent}"
+        if known.reason:
+            yield "Besides", known.reason
+
+    def doubt_lines(self) -> Iterator[str]:
+        """How many doubts there are of each verdict, then the first of them, a line each."""
+        if not self.doubts:
+            return
+        counts = Counter(judged.verdict for judged in self.doubts)
+        verdicts = ", ".join(f"{counts[verdict]} {verdict}" for verdict in Verdict if counts[verdict])
+        yield f"{counted(len(self.doubts), 'doubt')}: {verdicts}"
+        for judged in self.doubts[:_DOUBTS_LISTED]:
+            doubt = judged.open.doubt
+            sample = "" if doubt.sample == 1 else f" (sample {doubt.sample})"
+            of = "" if judged.open.batch == self.batch else f" of the batch {judged.open.batch}"
+            price = "unpriced" if doubt.price is None else f"{dollars(doubt.price)} {self.currency}"
+            row = printable(f"row {doubt.row_id}{sample}{of}")
+            yield f"{judged.open.day}  {doubt.job_key[:12]}  {price}  {judged.verdict}: {row}"
+        if len(self.doubts) > _DOUBTS_LISTED:
+            yield f"and {len(self.doubts) - _DOUBTS_LISTED:,} more: see --json"
+
+    def resolving(self, config: str) -> list[str]:
+        """The commands with which a person can settle the doubts of this batch.
+
+        Where the accounts do not decide, the command that lists the doubts with more evidence.
+
+        Args:
+            config: the path of the config.
+        """
+        keys: defaultdict[Verdict, list[str]] = defaultdict(list)
+        for judged in self.doubts:
+            if judged.open.batch == self.batch:
+                keys[judged.verdict].append(judged.open.doubt.job_key[:12])
+        command = f"callsheet resolve {shlex.quote(config)}"
+        why = f"--why 'reconciled with billing/costs on {self.at:%Y-%m-%d}'"
+        decided = [
+            f"{command} {' '.join(dict.fromkeys(keys[verdict]))} --{verdict.replace(' ', '-')} {why}"
+            for verdict in (Verdict.CHARGED, Verdict.NOT_CHARGED)
+            if keys[verdict]
+        ]
+        return [*decided, command] if keys[Verdict.UNCLEAR] else decided
+
+    def as_json(self, config: str) -> dict[str, Any]:
+        """The JSON object of `reconcile --json`; money is a string.
+
+        Args:
+            config: the path of the config, for `resolve`.
+        """
+        books = ("quoted", "usage", "billed", "difference", "unexplained")
+        return {
+            "batch": self.batch,
+            "start": self.start.isoformat(),
+            "end": self.end.isoformat(),
+            "currency": self.currency,
+            "days": [
+                {"date": day.date.isoformat()}
+                | {book: dollars(getattr(day, book)) for book in (*books, "other_batches")}
+                | {"reason": day.reason, "partial": day.partial}
+                for day in self.days
+            ],
+            **{book: dollars(self.total(book)) for book in books},
+            "threshold": dollars(self.threshold),
+            "is_over": self.is_over,
+            "balance": self.balances and self.balances.as_json(),
+            "doubts": [_doubt(judged) for judged in self.doubts],
+            "resolve": self.resolving(config),
+            "file": self.file,
+        }
+
+    def parquet(self, before: bytes | None) -> bytes:
+        """`reconcile.parquet`: these days, and the other days of the file as it is.
+
+        Args:
+            before: the file as it is; None where there is none.
+
+        Raises:
+            StorageError: the file as it is cannot be read.
+        """
+        constants = {"currency": self.currency, "reconciled_at": self.at}
+        rows = [{name: getattr(day, name) for name in _COLUMNS if name not in constants} for day in self.days]
+        table = pl.DataFrame([row | constants for row in rows], schema=_COLUMNS)
+        if before is not None:
+            others = ~pl.col("date").is_between(self.start, self.end)
+            table = pl.concat([_read(before, self.file).filter(others), table]).sort("date")
+        file = BytesIO()
+        table.write_parquet(file)
+        return file.getvalue()
+
+
+def _doubt(judged: JudgedDoubt) -> dict[str, Any]:
+    doubt = judged.open.doubt
+    return {
+        "date": judged.open.day.isoformat(),
+        "batch": judged.open.batch,
+        "job_key": doubt.job_key,
+        "row_id": doubt.row_id,
+        "sample": doubt.sample,
+        "quoted": None if doubt.price is None else dollars(doubt.price),
+        "verdict": judged.verdict.value,
+    }
+
+
+def _read(content: bytes, url: str) -> pl.DataFrame:
+    problem = "it has other columns"
+    try:
+        table = pl.read_parquet(content)
+        if dict(table.schema) == _COLUMNS:
+            return table
+    except pl.exceptions.PolarsError as error:
+        problem = str(error).partition("\n")[0]
+    raise StorageError(
+        f"{url}: cannot be extended: {problem}", hint="Move it away; then run the same command again."
+    )
