@@ -1,4 +1,4 @@
-"""What people see of a run in the Prefect UI: the quote, the progress and the costs.
+"""What people see of a run in the Prefect UI: the quote, the progress, the costs and the reconciliation.
 
 Outside a flow run there is no page to show them on, and nothing happens. No run depends on it: when the
 server does not answer, a note says so and the run goes on.
@@ -6,20 +6,24 @@ server does not answer, a note says so and the run goes on.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable
 from typing import TypeVar
 from uuid import UUID
 
 import anyio
 
+from callsheet.plain_text import printable
 from callsheet.pricing.quote import Quote
 from callsheet.records import dollars
+from callsheet.report.books import Reconciliation
 from callsheet.report.summary import Summary
 from callsheet.watch import WATCHER, Progress
 from tasks.step import in_flow_run
 
 T = TypeVar("T")
 PATIENCE = 5.0  # seconds for the server to answer
+_ROWS = 1_000  # of a table, the last ones; more help nobody
 
 
 async def show_quote(quote: Quote) -> None:
@@ -56,6 +60,24 @@ async def show_costs(summary: Summary) -> None:
 
         title = f"Costs of {summary.batch}"
         await _answered(acreate_markdown_artifact(_markdown(summary), key="costs", description=title))
+
+
+async def show_books(result: Reconciliation, config: str) -> None:
+    """A reconciliation as a table, with the facts and the doubts beside it as its description.
+
+    Args:
+        result: the reconciliation.
+        config: the config's path, for the commands that settle doubts.
+    """
+    if in_flow_run():
+        from prefect.artifacts import acreate_table_artifact
+
+        facts = [f"- **{name}**: {fact}" for name, fact in result.facts()]
+        lines = [*result.doubt_lines(), *map(printable, result.resolving(config))]
+        doubts = "\n".join(["```", *lines, "```"]) if lines else ""
+        description = "\n".join([result.line(), "", *facts, "", doubts])
+        key = re.sub("[^a-z0-9]+", "-", f"reconcile-{result.batch.lower()}").strip("-")
+        await acreate_table_artifact(result.table()[-_ROWS:], key=key, description=description)
 
 
 async def _answered(request: Awaitable[T]) -> T | None:

@@ -34,7 +34,7 @@ def _ask(server: PrefectServer, path: str, **filters: Any) -> list[dict[str, Any
 
 def test_the_nightly_deployment_waits_until_its_schedule_is_switched_on(server: PrefectServer) -> None:
     deployments = {one["name"]: one for one in _ask(server, "deployments")}
-    assert set(deployments) == {"by-hand", "nightly", "collector", "quote"}
+    assert set(deployments) == {"by-hand", "nightly", "collector", "quote", "reconcile"}
     [schedule] = deployments["nightly"]["schedules"]
     assert (schedule["active"], schedule["schedule"]["cron"]) == (False, "0 2 * * *")
 
@@ -66,6 +66,25 @@ def test_a_deployed_run_buys_a_batch_and_shows_it(
     assert "test: complete" in artifacts["costs"]
     assert "dailies-1" in artifacts["quote"]
     assert "4 to buy" in logs
+
+
+def test_the_deployed_reconciliation_takes_a_range_and_shows_its_table(
+    server: PrefectServer, project: Callable[..., Project]
+) -> None:
+    made = project([{"id": "s", "prompt": "an image", "model": "sketch-1"}])
+    made.at_absolute_paths()
+    made.run()
+    keyed = replace(server, environment=server.environment | {"CALLSHEET_API_KEY": made.backlot.api_key})
+    with keyed.worker("crew"):
+        server.command(
+            *("deployment", "run", "reconcile-costs/reconcile", "--param", f"config={made.config}"),
+            *("--param", "start=2026-01-01", "--tag", made.folder.name),
+        )
+        run = _wait(server, made.folder.name)
+    assert run["state"]["type"] == "COMPLETED", run["state"]["message"]
+    assert run["state"]["message"].startswith("2026-01-01 to ")
+    [shown] = _ask(server, "artifacts", flow_runs={"id": {"any_": [run["id"]]}})
+    assert (shown["key"], shown["type"]) == ("reconcile-test", "table")
 
 
 def _log(server: PrefectServer, run_id: str, until: str) -> str:
