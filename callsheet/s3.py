@@ -50,6 +50,24 @@ def client(endpoint_url: str | None) -> S3Client:
     return _client(endpoint_url, variables, *map(_changed_at, _SETTINGS_FILES.items()))
 
 
+def signed(url: str, endpoint_url: str | None, seconds: float) -> str:
+    """An address at which anybody can read an object for some time. Call it inside `errors_as`.
+
+    The answer is not to be kept by browsers, so that a file that is written anew is also read anew.
+
+    Args:
+        url: `s3://bucket/key`.
+        endpoint_url: the address of an S3 server other than Amazon's.
+        seconds: how long it works; at most a week.
+    """
+    bucket, _, key = url.removeprefix("s3://").partition("/")
+    return client(endpoint_url).generate_presigned_url(
+        "get_object",
+        Params={"Bucket": bucket, "Key": key, "ResponseCacheControl": "no-cache"},
+        ExpiresIn=int(seconds),
+    )
+
+
 def _changed_at(settings_file: tuple[str, str]) -> int | None:
     """When a file with AWS settings was changed; None where it cannot be read."""
     variable, default = settings_file

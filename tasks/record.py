@@ -18,6 +18,7 @@ from callsheet.session import Run
 from callsheet.storage.store import Store
 from callsheet.watch import WATCHER, Progress
 from tasks import artifacts
+from tasks.contact_sheet import Sheet, sheet_of
 from tasks.step import step
 
 TICK = 0.5  # seconds between two looks at the ledger
@@ -26,10 +27,18 @@ ARTIFACT_EVERY = 6  # ticks between two updates of the progress artifact, which 
 
 @step
 async def record(run: Run) -> Summary:
-    """Shows the progress until no file is left to store, then writes the report and the cost summary."""
-    await _show_progress(run)
+    """Shows the progress until no file is left to store, then writes the report and the contact sheet."""
+    async with sheet_of(run) as sheet:
+        await _show_progress(run, sheet)
+        summary = await sheet.finish(await _report(run))
+    WATCHER.get().finished(summary)
+    await artifacts.show_costs(summary)
+    return summary
+
+
+async def _report(run: Run) -> Summary:
     try:
-        summary = await write_report(
+        return await write_report(
             run.ledger,
             Store(run.settings.report.url, endpoint_url=run.settings.storage.endpoint_url),
             plan=run.plan,
@@ -42,12 +51,9 @@ async def record(run: Run) -> Summary:
         safe = "Nothing that was bought is lost: the same command writes the report."
         error.hint = f"{error.hint} {safe}".strip()
         raise
-    WATCHER.get().finished(summary)
-    await artifacts.show_costs(summary)
-    return summary
 
 
-async def _show_progress(run: Run) -> None:
+async def _show_progress(run: Run, sheet: Sheet) -> None:
     artifact = await artifacts.start_progress()
     removed = run.quote.marks.removed if run.quote else await removed_jobs(run.ledger, run.plan)
     tick = 0
@@ -60,6 +66,7 @@ async def _show_progress(run: Run) -> None:
         states = current_states(totals.states, removed)
         progress = Progress(run.plan.jobs if run.plan else states.total(), states, totals.spent)
         WATCHER.get().progress(progress)
+        sheet.seen(progress)
         if (
             artifact
             and (over or tick % ARTIFACT_EVERY == 0)

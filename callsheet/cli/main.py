@@ -7,7 +7,7 @@ from contextlib import suppress
 
 import typer
 
-from callsheet.cli import batch, doubts, ledger, reconcile, service, streams
+from callsheet.cli import batch, contact_sheet, doubts, ledger, reconcile, service, streams
 from callsheet.cli.demo.command import demo
 from callsheet.errors import CallsheetError, OutputError, as_stop
 
@@ -25,6 +25,7 @@ for command in (
     *(reconcile.reconcile, service.models, service.balance),
 ):
     app.command()(command)
+app.command("open")(contact_sheet.open_)
 app.add_typer(ledger.app)
 
 

@@ -17,6 +17,7 @@ from callsheet.ledger.doubts import Evidence
 from callsheet.plain_text import counted
 from callsheet.pricing.quote import Quote
 from callsheet.records import Doubt, Model, OtherRun, State, Totals, dollars
+from callsheet.report.contact_sheet.links import browser_address
 from callsheet.report.summary import Removed, Summary
 
 _LINES = 30  # of a quote's table
@@ -92,6 +93,8 @@ def show_summary(summary: Summary) -> None:
         ("Costs", summary.costs),
         ("Report", summary.report),
     ]
+    if details.contact_sheet:
+        pairs += [("Sheet", browser_address(details.contact_sheet))]
     _pairs(out, pairs)
     for problem in details.problems:
         out.print(f"  [yellow]{safe(problem.line())}[/]")
@@ -121,6 +124,9 @@ def show_demo(summary: Summary) -> None:
         out.print("\nThe same command again buys nothing.")
     out.print(f"The images and videos are in {report.parent / 'media'}.")
     out.print(f"On purpose, one row is wrong ({report / 'rejects.csv'}) and the service refuses one.")
+    if summary.details.contact_sheet:
+        out.print("Every job on one page:")
+        out.print(safe(browser_address(summary.details.contact_sheet)))
 
 
 def show_status(batch: str, totals: Totals, at_work: Sequence[OtherRun]) -> None:

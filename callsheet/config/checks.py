@@ -164,6 +164,7 @@ def _not_a_boolean(value: Any) -> Any:
 Text = Annotated[str, StringConstraints(min_length=1)]
 Character = Annotated[str, StringConstraints(min_length=1, max_length=1)]
 Count = Annotated[int, BeforeValidator(_not_a_boolean), Field(ge=1)]
+CountFromZero = Annotated[int, BeforeValidator(_not_a_boolean), Field(ge=0)]
 Seconds = Annotated[float, BeforeValidator(_not_a_boolean)]
 Dollars = Annotated[Decimal, BeforeValidator(_not_a_float), Field(ge=0, max_digits=18, decimal_places=6)]
 

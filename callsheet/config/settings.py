@@ -25,6 +25,7 @@ from callsheet.config.checks import (
     Cell,
     Character,
     Count,
+    CountFromZero,
     Dollars,
     HttpAddress,
     ReportUrl,
@@ -224,10 +225,19 @@ class LedgerSettings(Section):
 
 
 class Report(Section):
-    """The plan, the manifest, the costs, the rejects and the summary."""
+    """The plan, the manifest, the costs, the rejects, the summary and the contact sheet."""
 
     url: ReportUrl = "out/{batch}/report"
     """A folder, or `s3://bucket/prefix`. Placeholder: `{batch}`."""
+
+    contact_sheet: Annotated[CountFromZero, Field(le=100_000)] = 10_000
+    """How many jobs the contact sheet shows at most, in the batch file's order; up to 100,000. Each image
+    costs some 15 ms of CPU, in a process of low priority, and 15 kB. 0: no contact sheet is made."""
+
+    links_valid_for: Annotated[Seconds, Field(gt=0, le=604_800)] | None = None
+    """Seconds, up to 604,800 (a week), for which the contact sheet's links to files on S3 work. They are
+    signed with this machine's AWS credentials: whoever has the page can open them. Null: no links are signed,
+    and the page shows the addresses of files on S3 as text."""
 
 
 class Reconcile(Section):

@@ -44,6 +44,7 @@ class Details:
         other_problems: the number of jobs with other reasons than those.
         surcharges: the jobs that cost more than quoted.
         removed: the jobs whose rows are no longer in the batch file.
+        contact_sheet: where the page is; None where there is none.
     """
 
     stop_message: str | None = None
@@ -54,6 +55,7 @@ class Details:
     other_problems: int = 0
     surcharges: Surcharges | None = None
     removed: Removed = field(default_factory=Removed)
+    contact_sheet: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,154 @@
+"use strict";
+// One card: a job with its picture, or why it has none. Every text from users is set as text, never as HTML.
+
+const cards = (() => {
+  const SVG = "http://www.w3.org/2000/svg";
+  const WAIT = 150; // ms that the pointer rests on a video before it plays
+  const still = matchMedia("(prefers-reduced-motion: reduce)");
+  const WORDS = {
+    planned: "Not bought yet",
+    submitting: "Sent, no answer yet",
+    pending: "The service is making it",
+    generated: "Paid for, being downloaded",
+    stored: "No preview",
+    failed: "Failed",
+    in_doubt: "In doubt: it may have been paid for",
+    lost: "Lost: paid for, and the file cannot be had",
+  };
+
+  function word(state) {
+    return state.replace("_", " ");
+  }
+
+  function mark(state) {
+    const svg = document.createElementNS(SVG, "svg");
+    svg.setAttribute("class", "mark");
+    svg.setAttribute("aria-hidden", "true");
+    svg.dataset.state = state;
+    const symbol = document.getElementById(`mark-${state}`);
+    svg.setAttribute("viewBox", symbol.getAttribute("viewBox"));
+    svg.append(...symbol.cloneNode(true).childNodes); // a `use` would cost several times as much
+    return svg;
+  }
+
+  function element(name, className, text) {
+    const made = document.createElement(name);
+    made.className = className;
+    if (text !== undefined) made.textContent = text;
+    return made;
+  }
+
+  function ofUser(name, className, text) {
+    const made = element(name, className, text);
+    made.dir = "auto";
+    return made;
+  }
+
+  function seconds(duration) {
+    const whole = Math.round(duration);
+    return `${Math.floor(whole / 60)}:${String(whole % 60).padStart(2, "0")}`;
+  }
+
+  function size(job) {
+    const file = job.files[0];
+    return file?.width && file?.height ? `${file.width} × ${file.height}` : job.asked;
+  }
+
+  function price(job) {
+    if (job.cost !== null) return job.cost;
+    return job.quoted === null ? "" : `(${job.quoted})`;
+  }
+
+  // Everything that a card shows, so that one that has not changed is not made again.
+  function looks(job) {
+    return JSON.stringify([job.state, job.cost, job.reason, job.row, job.prompt, job.files.map((file) => [file.thumb, file.url])]);
+  }
+
+  function make(job) {
+    const card = element("article", "card");
+    card.dataset.rowId = job.row;
+    card.dataset.state = job.state;
+    card.dataset.key = job.key;
+    card.job = job;
+    card.looks = looks(job);
+    const frame = element("div", "frame");
+    const title = ofUser("h2", "row", job.row);
+    title.id = `row-${job.key}`;
+    card.setAttribute("aria-labelledby", title.id);
+    if (job.sample > 1) title.append(element("span", "sample", ` #${job.sample}`));
+    const head = element("div", "head");
+    const cost = element("span", "cost", price(job));
+    cost.title = job.cost === null ? "quoted, in US dollars" : "in US dollars";
+    head.append(title, cost);
+    const state = element("span", "state");
+    state.append(mark(job.state), ` ${word(job.state)}`);
+    const facts = element("p", "facts");
+    const what = ofUser("span", "what", [job.model, size(job)].filter(Boolean).join(" · "));
+    facts.append(state, what);
+    card.append(frame, head, ofUser("p", "prompt", job.prompt), facts);
+    fill(card);
+    if (job.files[0]?.type.startsWith("video/") && job.files[0].href) plays(card, job.files[0]);
+    return card;
+  }
+
+  // Puts the picture into the frame, once its thumbnail is loaded; until then, or without one, words.
+  function fill(card) {
+    const { job } = card;
+    const frame = card.querySelector(".frame");
+    const file = job.files.find((each) => each.thumb) ?? job.files[0];
+    const src = file && callsheet.thumbnail(file.thumb);
+    if (frame.firstChild && (!src || frame.querySelector("img"))) return;
+    if (src) {
+      const image = element("img", "picture");
+      image.alt = "";
+      image.decoding = "async";
+      image.draggable = false;
+      image.src = src;
+      frame.replaceChildren(image);
+    } else {
+      const waits = file?.thumb;
+      const note = element("div", waits ? "none waits" : "none");
+      if (!waits) {
+        note.append(mark(job.state), element("strong", "", WORDS[job.state]));
+        if (job.reason) note.append(ofUser("span", "reason", job.reason));
+      }
+      frame.replaceChildren(note);
+    }
+    const badges = [];
+    if (job.type === "video") badges.push(`▶ ${file?.duration ? seconds(file.duration) : "video"}`);
+    if (job.files.length > 1) badges.push(`${job.files.length} files`);
+    if (badges.length) frame.append(element("span", "badge", badges.join(" · ")));
+  }
+
+  // The video plays while the pointer or the focus is on the card, unless the system asks for less motion.
+  function plays(card, file) {
+    const frame = card.querySelector(".frame");
+    let timer;
+    const begin = () => {
+      if (still.matches || frame.querySelector("video")) return;
+      clearTimeout(timer);
+      timer = setTimeout(() => {
+        const video = element("video", "picture");
+        Object.assign(video, { muted: true, loop: true, playsInline: true, src: file.href });
+        video.addEventListener("playing", () => video.classList.add("playing"), { once: true });
+        video.addEventListener("error", () => video.remove(), { once: true });
+        frame.append(video);
+        video.play().catch(() => video.remove()); // it was left again
+      }, WAIT);
+    };
+    const end = () => {
+      clearTimeout(timer);
+      const video = frame.querySelector("video");
+      if (!video || card.matches(":hover, :focus")) return;
+      video.remove();
+      video.removeAttribute("src");
+      video.load();
+    };
+    card.addEventListener("pointerenter", begin);
+    card.addEventListener("focus", begin);
+    card.addEventListener("pointerleave", end);
+    card.addEventListener("blur", end);
+  }
+
+  return { make, fill, looks, mark, word, element, ofUser, seconds, size, WORDS };
+})();

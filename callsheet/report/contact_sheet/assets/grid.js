@@ -1,0 +1,180 @@
+"use strict";
+// The grid: only the rows that are seen, and some around them, are in the document. It keeps the focus.
+
+const grid = (() => {
+  const WHOLE = 500; // so many cards are all in the document: then the browser's own search finds them
+  const TEXT = 5.9; // rem of a card's text, as in style.css
+  const AROUND = 3; // rows above and below what is seen
+  const place = document.getElementById("cards");
+  const made = new Map(); // key -> card
+  let jobs = [];
+  let current = 0; // the job that the keyboard is at
+  let columns = 1;
+  let rowHeight = 300;
+  let first = -1;
+  let last = -1;
+  let opened = () => {};
+
+  function measure() {
+    const style = getComputedStyle(place);
+    const widths = style.gridTemplateColumns.split(" ");
+    columns = widths.length;
+    const text = TEXT * parseFloat(getComputedStyle(document.documentElement).fontSize);
+    const height = Math.round(parseFloat(widths[0]) / parseFloat(style.getPropertyValue("--ratio")) + text);
+    place.style.gridAutoRows = `${height}px`; // so that no card has to be laid out to know its size
+    rowHeight = height + parseFloat(style.rowGap);
+  }
+
+  function range() {
+    if (jobs.length <= WHOLE) return [0, jobs.length];
+    const top = -place.getBoundingClientRect().top;
+    const rows = Math.ceil(jobs.length / columns);
+    const from = Math.min(Math.max(0, Math.floor(top / rowHeight) - AROUND), rows);
+    const to = Math.min(rows, Math.ceil((top + innerHeight) / rowHeight) + AROUND);
+    return [from * columns, Math.min(Math.max(to, from + 1) * columns, jobs.length)];
+  }
+
+  function card(index) {
+    const job = jobs[index];
+    let element = made.get(job.key);
+    if (element && element.job !== job && element.looks !== cards.looks(job)) {
+      const fresh = cards.make(job);
+      if (element === document.activeElement) {
+        element.replaceWith(fresh);
+        fresh.tabIndex = 0;
+        fresh.focus({ preventScroll: true });
+      } else element.remove();
+      element = fresh;
+      made.set(job.key, element);
+    } else if (!element) {
+      element = cards.make(job);
+      made.set(job.key, element);
+    } else element.job = job;
+    element.index = index;
+    element.tabIndex = index === current ? 0 : -1;
+    element.setAttribute("aria-posinset", String(index + 1));
+    element.setAttribute("aria-setsize", String(jobs.length));
+    return element;
+  }
+
+  // Brings the document up to date; `all` also where the same jobs are seen.
+  function draw(all) {
+    const [from, to] = range();
+    if (!all && from === first && to === last) return;
+    [first, last] = [from, to];
+    const wanted = new Set();
+    let before = null;
+    for (let index = from; index < to; index++) {
+      const element = card(index);
+      wanted.add(jobs[index].key);
+      const next = before ? before.nextElementSibling : place.firstElementChild;
+      if (next !== element) place.insertBefore(element, next);
+      before = element;
+    }
+    for (const [key, element] of made) {
+      if (wanted.has(key)) continue;
+      if (element === document.activeElement) place.focus({ preventScroll: true });
+      element.remove();
+      made.delete(key);
+    }
+    for (const element of place.querySelectorAll(".plain")) element.remove();
+    const rows = Math.ceil(jobs.length / columns);
+    const above = Math.floor(from / columns);
+    place.style.paddingTop = `${above * rowHeight}px`;
+    place.style.paddingBottom = `${Math.max(0, rows - Math.ceil(to / columns)) * rowHeight}px`;
+  }
+
+  // Shows these jobs. The card with the focus keeps it, wherever it is now.
+  function show(wanted, { fromTop = false } = {}) {
+    const key = jobs[current]?.key;
+    jobs = wanted;
+    current = Math.max(0, jobs.findIndex((job) => job.key === key));
+    place.setAttribute("aria-busy", "true");
+    if (fromTop) {
+      current = 0;
+      const top = place.getBoundingClientRect().top + scrollY - document.getElementById("tools").offsetHeight - 12;
+      if (scrollY > top) scrollTo(0, Math.max(0, top));
+    }
+    measure();
+    draw(true);
+    place.setAttribute("aria-busy", "false");
+  }
+
+  function scrollToCard(index) {
+    const above = document.getElementById("tools").getBoundingClientRect().bottom;
+    const top = place.getBoundingClientRect().top + Math.floor(index / columns) * rowHeight;
+    if (top < above + 8) scrollBy(0, top - above - 8);
+    else if (top + rowHeight > innerHeight) scrollBy(0, top + rowHeight - innerHeight);
+    draw(false);
+  }
+
+  function focus(index) {
+    if (!jobs.length) return;
+    const before = made.get(jobs[current]?.key);
+    current = Math.min(Math.max(index, 0), jobs.length - 1);
+    if (before) before.tabIndex = -1;
+    scrollToCard(current);
+    const element = made.get(jobs[current].key);
+    if (!element) return;
+    element.tabIndex = 0;
+    element.focus({ preventScroll: true });
+  }
+
+  function moved(event) {
+    const page = Math.max(1, Math.floor(innerHeight / rowHeight)) * columns;
+    const steps = {
+      ArrowRight: 1, ArrowLeft: -1, ArrowDown: columns, ArrowUp: -columns, PageDown: page, PageUp: -page,
+      Home: -Infinity, End: Infinity,
+    };
+    if (event.altKey || event.ctrlKey || event.metaKey) return;
+    if (event.key in steps) {
+      event.preventDefault();
+      focus(current + steps[event.key]);
+    } else if (event.key === "Enter" || event.key === " ") {
+      event.preventDefault();
+      if (jobs.length) opened(current);
+    }
+  }
+
+  function start(open) {
+    opened = open;
+    let waiting = false;
+    addEventListener("scroll", () => {
+      if (waiting) return;
+      waiting = true;
+      requestAnimationFrame(() => {
+        waiting = false;
+        draw(false);
+      });
+    }, { passive: true });
+    new ResizeObserver(() => {
+      measure();
+      draw(true);
+    }).observe(document.documentElement);
+    place.addEventListener("keydown", moved);
+    place.addEventListener("focusin", (event) => {
+      const { index } = event.target;
+      if (index === undefined) return;
+      const before = made.get(jobs[current]?.key);
+      if (before) before.tabIndex = -1;
+      current = index;
+      event.target.tabIndex = 0;
+    });
+    place.addEventListener("click", (event) => {
+      const { index } = event.target.closest(".card") ?? {};
+      if (index !== undefined && !getSelection().toString()) opened(index);
+    });
+    callsheet.events.addEventListener("pack", () => {
+      for (const element of made.values()) cards.fill(element);
+    });
+  }
+
+  return {
+    start,
+    show,
+    focus,
+    get jobs() {
+      return jobs;
+    },
+  };
+})();

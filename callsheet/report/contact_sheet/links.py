@@ -1,0 +1,83 @@
+"""How the page reaches a file: by a relative path, by a signed address, or not at all. It opens no file."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from urllib.parse import quote, unquote, urlsplit
+
+from callsheet import s3
+from callsheet.config.settings import BatchSettings
+from callsheet.errors import StorageError
+
+FOLDER = "contact-sheet"
+"""The page's folder inside `report.url`."""
+
+_KEPT = 20_000  # signed addresses, so that a page that is written again does not change
+
+
+class Links:
+    """The links of a batch's contact sheet.
+
+    Args:
+        settings: the config.
+    """
+
+    def __init__(self, settings: BatchSettings) -> None:
+        self._seconds = settings.report.links_valid_for
+        self._endpoint_url = settings.storage.endpoint_url
+        self._report_url = settings.report.url.rstrip("/")
+        report = local_path(settings.report.url)
+        self._folder = (report / FOLDER).absolute() if report else None
+        self._signed: dict[str, str] = {}
+
+    @property
+    def signs_own_files(self) -> bool:
+        """Whether the page reaches its own files by signed addresses."""
+        return self._folder is None and self._seconds is not None
+
+    def to_media(self, url: str) -> str | None:
+        """The address of a media file in the page; None where a browser cannot open it.
+
+        A local file has a path that is relative to the page, so that both can be moved together.
+
+        Raises:
+            StorageError: the AWS settings of this machine cannot sign it.
+        """
+        path = local_path(url)
+        if path is None:
+            return self._sign(url) if self._seconds else None
+        if self._folder is None:
+            return None
+        return quote(os.path.relpath(path.absolute(), self._folder).replace(os.sep, "/"))
+
+    def to_own(self, name: str) -> str:
+        """The address of one of the page's own files, whose name inside `report.url` is `name`.
+
+        Raises:
+            StorageError: the AWS settings of this machine cannot sign it.
+        """
+        if self.signs_own_files:
+            return self._sign(f"{self._report_url}/{name}")
+        return os.path.relpath(name, FOLDER).replace(os.sep, "/")
+
+    def _sign(self, url: str) -> str:
+        if url not in self._signed:
+            if len(self._signed) >= _KEPT:
+                self._signed.clear()
+            with s3.errors_as(StorageError, url):
+                self._signed[url] = s3.signed(url, self._endpoint_url, self._seconds or 0)
+        return self._signed[url]
+
+
+def browser_address(url: str) -> str:
+    """The address of a local file for a browser and a terminal: `file:///...`; another URL stays as it is."""
+    path = local_path(url)
+    return path.absolute().as_uri() if path else url
+
+
+def local_path(url: str) -> Path | None:
+    """The path of a file or folder on this machine; None for one on S3."""
+    if url.startswith("s3://"):
+        return None
+    return Path(unquote(urlsplit(url).path)) if url.startswith("file://") else Path(url)

@@ -1,0 +1,258 @@
+"""The files of the page: its own ones, and what it loads as scripts. Text in, bytes out; writes nothing.
+
+Every text from users is escaped here once, as JSON or as HTML. The page puts it into the document as text.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from decimal import Decimal
+from functools import cache
+from html import escape
+from importlib.resources import files
+from string import Template
+from typing import Any
+from urllib.parse import urlsplit
+
+from callsheet.config.settings import BatchSettings
+from callsheet.records import State, dollars
+from callsheet.report.contact_sheet.cards import Card, MediaFile
+from callsheet.report.contact_sheet.links import FOLDER, Links
+from callsheet.report.contact_sheet.thumbnails import Thumbnails, pack_name
+
+ASSETS = {
+    "style.css": "text/css",
+    "data.js": "text/javascript",
+    "filters.js": "text/javascript",
+    "cards.js": "text/javascript",
+    "grid.js": "text/javascript",
+    "viewer.js": "text/javascript",
+    "page.js": "text/javascript",
+}
+"""The page's own files beside `index.html`, with their types."""
+
+INDEX = f"{FOLDER}/index.html"
+"""The page inside `report.url`."""
+
+SUMMARY = f"{FOLDER}/data/summary.js"
+"""What the page loads first, and again while a run is under way."""
+
+PER_PART = 500
+"""Cards that are read and written together."""
+
+PER_SECTION = 10_000
+"""Cards that the page has in memory at once; a whole number of parts."""
+
+
+_ARTICLE = Template(
+    '<article class="card plain" data-row-id="$row" data-state="$state"><h2 dir="auto">$row</h2>'
+    '<p dir="auto">$prompt</p><p>$facts</p><p dir="auto">$reason</p></article>'
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """What the page says about the whole batch. Money is in dollars.
+
+    Attributes:
+        outcome: as in `Summary`; None while a run is under way.
+        stop: why the run stopped early, in words.
+        jobs: jobs of the batch file.
+        states: how many of them are in each state.
+        removed: jobs that are paid for, and whose rows the batch file no longer has.
+    """
+
+    outcome: str | None
+    stop: str | None
+    jobs: int
+    states: Mapping[State, int]
+    spent: Decimal
+    quoted: Decimal | None
+    rejected_rows: int
+    removed: int = 0
+
+
+@dataclass(slots=True)
+class Part:
+    """A script with cards.
+
+    Attributes:
+        version: changes when its content does; empty before it is written.
+        counts: how many cards are in each state.
+        settled: whether none of them will change any more.
+    """
+
+    version: str = ""
+    counts: Mapping[str, int] = field(default_factory=dict)
+    settled: bool = False
+
+
+def part_name(number: int) -> str:
+    """The name of the file with the cards of a part, inside `report.url`."""
+    return f"{FOLDER}/data/jobs-{number:04d}.js"
+
+
+def asset(name: str) -> bytes:
+    """One of the page's own files."""
+    return files(__package__).joinpath("assets", name).read_bytes()
+
+
+@cache
+def version() -> str:
+    """Changes when the page itself does."""
+    contents = b"".join(asset(name) for name in ("index.html", *ASSETS))
+    return hashlib.sha256(contents).hexdigest()[:12]
+
+
+def script(function: str, *values: Any) -> bytes:
+    """A script that gives values to the page: `callsheet.<function>(...)`."""
+    texts = (json.dumps(value, ensure_ascii=False, separators=(",", ":")) for value in values)
+    return f"callsheet.{function}({','.join(texts)})\n".encode()
+
+
+def part(number: int, cards: Sequence[Card], thumbnails: Thumbnails, links: Links) -> bytes:
+    """The script with the cards of a part."""
+    rows = [
+        {
+            "key": card.key[:20],
+            "row": card.row_id,
+            "sample": card.sample,
+            "type": card.type,
+            "model": card.model,
+            "prompt": card.prompt,
+            "asked": card.asked,
+            "state": card.state,
+            "cost": card.cost,
+            "quoted": card.quoted,
+            "id": card.generation_id,
+            "code": card.code,
+            "reason": card.reason,
+            "sent": card.submitted_at and card.submitted_at.isoformat(timespec="milliseconds"),
+            "ended": card.finished_at and card.finished_at.isoformat(timespec="milliseconds"),
+            "carried": [*card.carried.items()],
+            "files": [_file(file, thumbnails, links) for file in card.files],
+        }
+        for card in cards
+    ]
+    return script("part", number, rows)
+
+
+def summary(
+    header: Header,
+    settings: BatchSettings,
+    *,
+    interval: float,
+    parts: Sequence[Part],
+    thumbnails: Thumbnails,
+    links: Links,
+) -> bytes:
+    """The script with the header, and with which scripts there are in which version.
+
+    Args:
+        header: what the page says about the batch.
+        settings: the config.
+        interval: seconds after which a page may look again while a run is under way.
+        parts: the scripts with cards.
+        thumbnails: the scripts with thumbnails.
+        links: for the addresses of scripts.
+    """
+    limit = settings.budget.limit
+    states = {state.value: header.states[state] for state in State if header.states.get(state)}
+    packs = {number: _versioned(pack_name(number), length, links) for number, length in thumbnails.lengths()}
+    about = {
+        "batch": settings.batch,
+        "outcome": header.outcome,
+        "stop": header.stop,
+        "jobs": header.jobs,
+        "states": states,
+        "spent": dollars(header.spent),
+        "quoted": None if header.quoted is None else dollars(header.quoted),
+        "limit": None if limit is None else dollars(limit),
+        "rejected": header.rejected_rows,
+        "rejects": links.to_own("rejects.csv"),
+        "removed": header.removed,
+        "written": datetime.now(UTC).isoformat(timespec="seconds"),
+        "interval": interval,
+        "perPart": PER_PART,
+        "perSection": PER_SECTION,
+        "parts": [
+            _versioned(part_name(number), part.version, links) | {"counts": part.counts}
+            for number, part in enumerate(parts)
+        ],
+        "packs": packs,
+    }
+    return script("summary", about)
+
+
+def _versioned(name: str, version: str | int, links: Links) -> dict[str, Any]:
+    """A script's address. A signed one cannot have the version in it."""
+    href = links.to_own(name)
+    return {"src": href if links.signs_own_files else f"{href}?{version}", "version": version}
+
+
+def _file(file: MediaFile, thumbnails: Thumbnails, links: Links) -> dict[str, Any]:
+    return {
+        "href": links.to_media(file.url),
+        "url": file.url,
+        "thumb": thumbnails.place(file.sha256),
+        "type": file.mime_type,
+        "width": file.width,
+        "height": file.height,
+        "duration": file.duration,
+        "fps": file.fps,
+        "sound": file.has_sound,
+        "bytes": file.bytes,
+    }
+
+
+def index(batch: str, cards: Sequence[Card], links: Links) -> bytes:
+    """`index.html`, with the first cards as plain HTML for who reads it without JavaScript.
+
+    Args:
+        batch: the batch's name.
+        cards: the first ones.
+        links: for the page's own files, and the addresses from which it may load anything.
+    """
+    own = {name: links.to_own(f"{FOLDER}/{name}") for name in ASSETS} | {"summary": links.to_own(SUMMARY)}
+    if not links.signs_own_files:
+        own = {name: f"{href}?{version()}" for name, href in own.items()}
+    scripts = [own[name] for name in (*ASSETS, "summary") if not name.endswith(".css")]
+    template = Template(files(__package__).joinpath("assets", "index.html").read_text("utf-8"))
+    text = template.substitute(
+        batch=escape(batch),
+        sources=escape(" ".join(_sources(cards, links))),
+        style=escape(own["style.css"]),
+        scripts="\n".join(f'<script defer src="{escape(href)}"></script>' for href in scripts),
+        cards="\n".join(map(_article, cards)),
+    )
+    return text.encode()
+
+
+def _sources(cards: Sequence[Card], links: Links) -> list[str]:
+    """What the page may load scripts, styles, images and videos from."""
+    hrefs = [links.to_media(file.url) or "" for card in cards for file in card.files]
+    hrefs.append(links.to_own(SUMMARY))
+    origins = {f"{parts.scheme}://{parts.netloc}" for parts in map(urlsplit, hrefs) if parts.netloc}
+    return ["'self'", "file:", *sorted(origins)]
+
+
+def _article(card: Card) -> str:
+    facts = (card.state.replace("_", " "), card.model, card.asked, f"{card.cost} USD" if card.cost else "")
+    text = {
+        "row": escape(card.row_id),
+        "state": escape(card.state),
+        "prompt": escape(card.prompt),
+        "facts": escape(" · ".join(filter(None, facts))),
+        "reason": escape(card.reason or ""),
+    }
+    return _ARTICLE.substitute(text)
+
+
+def counts(cards: Sequence[Card]) -> Mapping[str, int]:
+    """How many cards are in each state."""
+    return dict(Counter(card.state.value for card in cards))

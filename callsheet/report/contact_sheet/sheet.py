@@ -1,0 +1,275 @@
+"""The contact sheet of a batch, kept up to date while a run is under way. Begin reading here.
+
+The cards are in parts of some hundred, each in a script of its own. A part whose jobs are all stored is never
+read again, in this run or in a later one, so a batch that is done costs nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import io
+import json
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import polars as pl
+
+from callsheet.batches.sources import local_copy
+from callsheet.config.settings import BatchSettings
+from callsheet.errors import InputError, StorageError
+from callsheet.ledger.ledger import Ledger
+from callsheet.pricing.plan import Plan
+from callsheet.report.contact_sheet import page
+from callsheet.report.contact_sheet.cards import Card, MediaFile, cards, ledger_jobs, planned_jobs
+from callsheet.report.contact_sheet.links import FOLDER, Links, local_path
+from callsheet.report.contact_sheet.page import INDEX, PER_PART, PER_SECTION, Header, Part
+from callsheet.report.contact_sheet.thumbnails import Decoder, Thumbnails
+from callsheet.storage.store import Store
+
+_STATE = f"{FOLDER}/data/state.json"
+_FORMAT = 1
+_MAKING = 8.0  # seconds of a round in which thumbnails are made
+_SHARE = 20  # a round takes at most one part in so many of the time
+_MOST_UNREADABLE = 3  # files in a row, before no more are tried
+
+
+@dataclass
+class _Intervals:
+    """Seconds between two updates while a run is under way: in a folder, and in a bucket."""
+
+    folder: float = 3.0
+    bucket: float = 15.0
+
+
+_intervals = _Intervals()
+
+
+def set_intervals(folder: float = 3.0, bucket: float = 15.0) -> None:
+    """For tests: changes how often the page is updated at most; without arguments, resets.
+
+    Args:
+        folder: seconds between two updates of a page on a disk.
+        bucket: the same on S3.
+    """
+    _intervals.folder, _intervals.bucket = folder, bucket
+
+
+@asynccontextmanager
+async def open_sheet(
+    ledger: Ledger, settings: BatchSettings, plan: Plan | None, *, hurry: Callable[[], bool] = lambda: False
+) -> AsyncIterator[ContactSheet]:
+    """The batch's contact sheet; at the end its helper process is ended.
+
+    Args:
+        ledger: the ledger, opened for the batch.
+        settings: the config.
+        plan: the batch's plan; None where the batch is known only from the ledger.
+        hurry: whether the run is to end now: then no more thumbnails are made.
+    """
+    decoder = Decoder()
+    try:
+        yield ContactSheet(ledger, settings, plan, decoder, hurry)
+    finally:
+        await asyncio.to_thread(decoder.close)
+
+
+class ContactSheet:
+    """The page of a batch. Use `open_sheet`."""
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        settings: BatchSettings,
+        plan: Plan | None,
+        decoder: Decoder,
+        hurry: Callable[[], bool],
+    ) -> None:
+        self._ledger = ledger
+        self._settings = settings
+        self._plan = plan
+        self._decoder = decoder
+        self._hurry = hurry
+        self._store = Store(settings.report.url, endpoint_url=settings.storage.endpoint_url)
+        self._links = Links(settings)
+        self._thumbnails: Thumbnails | None = None
+        self._parts: list[Part] = []
+        self._rows = ""  # changes when the rows of the batch file do
+        self._section: tuple[int, pl.DataFrame] = (-1, pl.DataFrame())
+        self._unreadable: set[str] = set()
+        self._unreadable_in_a_row = 0
+        self._interval = _intervals.folder if local_path(settings.report.url) else _intervals.bucket
+        self.url = self._store.url_of(INDEX)
+
+    async def keep(self, header: Callable[[], Header], over: asyncio.Event) -> None:
+        """Updates the page now and then until `over` is set, and uses little of the time.
+
+        Args:
+            header: what the page says about the batch now.
+            over: the end of the run.
+
+        Raises:
+            StorageError: the page cannot be written.
+            LedgerError: the ledger cannot be read.
+        """
+        seconds = self._interval
+        while True:
+            try:
+                await asyncio.wait_for(over.wait(), seconds)
+            except TimeoutError:
+                began = time.monotonic()
+                making = await self._round(header(), began + _MAKING)
+                seconds = max(self._interval, _SHARE * (time.monotonic() - began - making))
+            else:
+                return
+
+    async def finish(self, header: Header, note: Callable[[str], None]) -> None:
+        """Brings the page up to date, with all thumbnails.
+
+        Args:
+            header: what the page says about the batch.
+            note: called with what a person should know.
+
+        Raises:
+            StorageError: the page cannot be written.
+            LedgerError: the ledger cannot be read.
+        """
+        await self._round(header, None)
+        if not self._decoder.works:
+            note("the contact sheet has no thumbnails: the process that makes them could not be started")
+
+    async def _round(self, header: Header, deadline: float | None) -> float:
+        """Updates what may have changed. Returns the seconds in which thumbnails were made."""
+        thumbnails = await self._open()
+        seconds = 0.0
+        for number, part in enumerate(self._parts):
+            if part.settled:
+                continue
+            jobs = await asyncio.to_thread(self._jobs, number)
+            read = await self._ledger.read(partial(cards, jobs=jobs))
+            began = time.monotonic()
+            complete = await self._make_thumbnails(thumbnails, read, deadline)
+            seconds += time.monotonic() - began
+            await self._write_part(number, read, thumbnails)
+            part.settled = complete and all(card.settled for card in read)
+        await thumbnails.write()
+        summary = page.summary(
+            header,
+            self._settings,
+            interval=self._interval,
+            parts=self._parts,
+            thumbnails=thumbnails,
+            links=self._links,
+        )
+        await self._store.write(page.SUMMARY, summary, "text/javascript")
+        parts = [[part.version, part.counts, part.settled] for part in self._parts]
+        state = {"format": _FORMAT, "page": page.version(), "rows": self._rows, "parts": parts}
+        await self._store.write(_STATE, json.dumps(state).encode(), "application/json")
+        return seconds
+
+    async def _open(self) -> Thumbnails:
+        """Finds out what earlier runs wrote, and writes the page's own files where they are others."""
+        if self._thumbnails is None:
+            shown = await self._count()
+            self._rows = await asyncio.to_thread(self._hash_of_rows, shown)
+            self._parts = [Part() for _ in range(0, shown, PER_PART)]
+            written = _read_state(await self._store.read(_STATE))
+            if (written["format"], written["page"]) != (_FORMAT, page.version()):
+                for name, mime_type in page.ASSETS.items():
+                    await self._store.write(f"{FOLDER}/{name}", page.asset(name), mime_type)
+            elif written["rows"] == self._rows and not self._settings.report.links_valid_for:
+                self._parts = [Part(*part) for part in written["parts"]]
+            self._thumbnails = await Thumbnails.open(self._store)
+            if not self._parts:
+                await self._store.write(INDEX, page.index(self._settings.batch, [], self._links), "text/html")
+        return self._thumbnails
+
+    async def _count(self) -> int:
+        """How many jobs are shown."""
+        most = self._settings.report.contact_sheet
+        if self._plan:
+            return min(self._plan.jobs, most)
+        jobs = await self._ledger.read(lambda connection, batch: ledger_jobs(connection, batch, most))
+        self._section = (0, jobs)
+        return jobs.height
+
+    def _hash_of_rows(self, shown: int) -> str:
+        """Changes when the jobs that are shown, or what the page says of them, do."""
+        rows = self._section[1]
+        if self._plan:
+            rows = self._plan.scan().select("key", "carried").head(shown).collect()
+        content = io.BytesIO()
+        rows.select(pl.exclude("prompt")).write_ipc(content)
+        places = f"{self._settings.report.url}\n{self._settings.storage.url}\n{PER_PART}"
+        return hashlib.sha256(content.getbuffer().tobytes() + places.encode()).hexdigest()
+
+    def _jobs(self, number: int) -> pl.DataFrame:
+        """The jobs of a part."""
+        start = number * PER_PART
+        if self._plan is None:
+            return self._section[1].slice(start, PER_PART)
+        section = start // PER_SECTION
+        if self._section[0] != section:
+            most = min(PER_SECTION, self._settings.report.contact_sheet - section * PER_SECTION)
+            self._section = (section, planned_jobs(self._plan, section * PER_SECTION, most))
+        return self._section[1].slice(start - section * PER_SECTION, PER_PART)
+
+    async def _make_thumbnails(
+        self, thumbnails: Thumbnails, of: Sequence[Card], deadline: float | None
+    ) -> bool:
+        """Makes the thumbnails that are missing, until the deadline; whether none is missing."""
+        complete = True
+        for file in (file for card in of for file in card.files):
+            if file.sha256 in thumbnails or file.sha256 in self._unreadable:
+                continue
+            late = deadline is not None and time.monotonic() > deadline
+            lost = self._unreadable_in_a_row >= _MOST_UNREADABLE or not self._decoder.works
+            if late or lost or self._hurry():
+                complete = False
+                break
+            jpeg = await asyncio.to_thread(self._thumbnail, file)
+            if jpeg is None or (not jpeg and not self._decoder.works):
+                self._unreadable.add(file.sha256)
+                complete = False
+            else:
+                await thumbnails.add(file.sha256, jpeg)
+        return complete
+
+    def _thumbnail(self, file: MediaFile) -> bytes | None:
+        """The thumbnail of a file; empty where it cannot be shown, None where it cannot be read."""
+        path = str(local_path(file.url) or file.url)
+        with (
+            suppress(InputError, StorageError),
+            local_copy(path, self._settings.storage.endpoint_url) as copy,
+        ):
+            if copy.is_file():
+                self._unreadable_in_a_row = 0
+                return self._decoder.make(copy, file.mime_type)
+        self._unreadable_in_a_row += 1
+        return None
+
+    async def _write_part(self, number: int, read: Sequence[Card], thumbnails: Thumbnails) -> None:
+        """Writes the cards of a part, and `index.html` with those of the first, where they have changed."""
+        content = await asyncio.to_thread(page.part, number, read, thumbnails, self._links)
+        version = hashlib.sha256(content).hexdigest()[:12]
+        if version == self._parts[number].version:
+            return
+        await self._store.write(page.part_name(number), content, "text/javascript")
+        self._parts[number].version = version
+        self._parts[number].counts = page.counts(read)
+        if number == 0:
+            html = await asyncio.to_thread(page.index, self._settings.batch, read, self._links)
+            await self._store.write(INDEX, html, "text/html")
+
+
+def _read_state(content: bytes | None) -> dict[str, Any]:
+    """What `_STATE` says; nothing where it is missing or damaged."""
+    with suppress(ValueError):
+        if content:
+            state: dict[str, Any] = json.loads(content)
+            return state
+    return {"format": None, "page": None}

@@ -1,0 +1,93 @@
+"""The contact sheet of a run: written now and then while the run goes on, and at its end.
+
+It is for looking. Where it cannot be written, a person is told so, and the run goes on as if there were none.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
+from decimal import Decimal
+
+from callsheet.errors import LedgerError, StorageError
+from callsheet.report.contact_sheet.page import Header
+from callsheet.report.contact_sheet.sheet import ContactSheet, open_sheet
+from callsheet.report.summary import Summary
+from callsheet.session import Run
+from callsheet.watch import WATCHER, Progress
+
+
+class Sheet:
+    """The contact sheet of a run. Use `sheet_of`.
+
+    Args:
+        run: the run.
+        page: what is written; None where the config asks for no contact sheet.
+    """
+
+    def __init__(self, run: Run, page: ContactSheet | None) -> None:
+        self._run = run
+        self._page = page
+        self._progress = Progress(0, {}, Decimal(0))
+        self._keeping = asyncio.create_task(self._keep())
+
+    def seen(self, progress: Progress) -> None:
+        """The run stands so."""
+        self._progress = progress
+
+    async def _keep(self) -> None:
+        """Writes the page now and then, until the run has collected everything."""
+        try:
+            if self._page:
+                await self._page.keep(self._header, self._run.collected)
+        except (StorageError, LedgerError) as error:
+            self._cannot_be_written(error)
+
+    async def finish(self, summary: Summary) -> Summary:
+        """Writes the page at the end. Returns the summary with the page's address."""
+        await self._keeping
+        if self._page is None:
+            return summary
+        try:
+            await self._page.finish(self._header(summary), WATCHER.get().note)
+        except (StorageError, LedgerError) as error:
+            self._cannot_be_written(error)
+            return summary
+        return replace(summary, details=replace(summary.details, contact_sheet=self._page.url))
+
+    async def leave(self) -> None:
+        """Ends what is done in the background."""
+        self._keeping.cancel()
+        await asyncio.wait([self._keeping])
+
+    def _header(self, summary: Summary | None = None) -> Header:
+        plan, progress = self._run.plan, self._progress
+        return Header(
+            outcome=summary.outcome if summary else None,
+            stop=summary.stop_message if summary else None,
+            jobs=progress.jobs,
+            states=progress.states,
+            spent=summary.spent if summary else progress.spent,
+            quoted=plan.quoted if plan else None,
+            rejected_rows=plan.rejected_rows if plan else 0,
+            removed=summary.details.removed.jobs if summary else 0,
+        )
+
+    def _cannot_be_written(self, error: StorageError | LedgerError) -> None:
+        self._page = None
+        WATCHER.get().note(f"the contact sheet is not written: {error}. {error.hint}".strip())
+
+
+@asynccontextmanager
+async def sheet_of(run: Run) -> AsyncIterator[Sheet]:
+    """The contact sheet of a run, which is written in the background while the context is open."""
+    async with AsyncExitStack() as stack:
+        page = None
+        if run.settings.report.contact_sheet:
+            opened = open_sheet(run.ledger, run.settings, run.plan, hurry=lambda: run.interrupted)
+            page = await stack.enter_async_context(opened)
+        sheet = Sheet(run, page)
+        stack.push_async_callback(sheet.leave)
+        yield sheet

@@ -1,0 +1,111 @@
+"""Contact sheets of any size, made without a run: cards in every state, with thumbnails that differ."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import io
+from collections import Counter
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from pathlib import Path
+
+from PIL import Image
+
+from callsheet.config.settings import BatchSettings
+from callsheet.records import State
+from callsheet.report.contact_sheet import page
+from callsheet.report.contact_sheet.cards import Card, MediaFile
+from callsheet.report.contact_sheet.links import FOLDER, Links
+from callsheet.report.contact_sheet.thumbnails import Thumbnails
+from callsheet.storage.store import Store
+from tests.conftest import Project
+
+BEGAN = datetime(2026, 1, 1, 12, tzinfo=UTC)
+WRONG = {
+    State.FAILED: "POST /v2/images/generations: The prompt does not pass the safety check. (422)",
+    State.IN_DOUBT: "POST /v2/images/generations: sent, but no answer came: Server disconnected",
+    State.LOST: "the file could not be downloaded before 2026-01-02 12:00:00: 404",
+}
+
+
+def card(number: int, state: State = State.STORED, **fields: object) -> Card:
+    """A card whose fields follow from its number."""
+    shape = [(1024, 1024), (1376, 774), (836, 1254)][number % 3]
+    sha256 = hashlib.sha256(str(number).encode()).hexdigest()
+    stored = state is State.STORED
+    file = MediaFile(0, f"media/{number}.jpeg", "image/jpeg", *shape, None, None, None, sha256, 150_000)
+    made = {
+        "key": hashlib.sha256(f"job {number}".encode()).hexdigest(),
+        "row_id": f"row-{number:05d}",
+        "sample": 1,
+        "type": "image",
+        "model": f"model-{number % 4}",
+        "prompt": f"Item {number}: a hand-thrown mug among autumn leaves, soft morning light, 35 mm",
+        "asked": "1:1 1K",
+        "state": state,
+        "cost": f"0.0{number % 7}00" if stored else None,
+        "quoted": "0.0400",
+        "generation_id": f"req-{number:032x}",
+        "code": "content_policy_violation" if state is State.FAILED else None,
+        "reason": WRONG.get(state),
+        "submitted_at": BEGAN + timedelta(seconds=number),
+        "finished_at": BEGAN + timedelta(seconds=number + 3) if stored else None,
+        "carried": {"shot": ["hero", "grid", "story"][number % 3]},
+        "files": [file] if stored else [],
+    }
+    return Card(**(made | fields))  # type: ignore[arg-type]
+
+
+def picture(number: int) -> bytes:
+    """A JPEG of a thumbnail's size, about 10 kB."""
+    noise = Image.effect_noise((40, 40), 60).resize((320, 320))
+    tint = Image.new("L", noise.size, number * 37 % 256)
+    content = io.BytesIO()
+    Image.merge("RGB", (noise, tint, noise)).save(content, "JPEG", quality=85)
+    return content.getvalue()
+
+
+async def write(
+    settings: BatchSettings, cards: Sequence[Card], pictures: Sequence[bytes], outcome: str | None = None
+) -> None:
+    """Writes the page with these cards."""
+    store = Store(settings.report.url)
+    links, thumbnails = Links(settings), await Thumbnails.open(store)
+    for name, mime_type in page.ASSETS.items():
+        await store.write(f"{FOLDER}/{name}", page.asset(name), mime_type)
+    for number, each in enumerate(each for each in cards if each.files):
+        if each.files[0].sha256 not in thumbnails:
+            await thumbnails.add(each.files[0].sha256, pictures[number % len(pictures)])
+    await thumbnails.write()
+    parts = []
+    for start in range(0, len(cards), page.PER_PART):
+        some = cards[start : start + page.PER_PART]
+        content = page.part(len(parts), some, thumbnails, links)
+        await store.write(page.part_name(len(parts)), content, "text/javascript")
+        parts.append(page.Part(hashlib.sha256(content).hexdigest()[:12], page.counts(some)))
+    await store.write(page.INDEX, page.index(settings.batch, cards[: page.PER_PART], links), "text/html")
+    states = Counter(each.state for each in cards)
+    header = page.Header(outcome, None, len(cards), states, Decimal("1.25"), Decimal("2.5"), 0)
+    summary = page.summary(header, settings, interval=0.1, parts=parts, thumbnails=thumbnails, links=links)
+    await store.write(page.SUMMARY, summary, "text/javascript")
+
+
+def with_sheet(made: Project) -> Project:
+    """The same project, with a contact sheet as in a config that does not say otherwise."""
+    made.set(report={"contact_sheet": 10_000})
+    return made
+
+
+def settings_for(folder: Path) -> BatchSettings:
+    """A config whose report is in `folder`."""
+    return BatchSettings.model_validate(
+        {"batch": "catalogue", "input": {"path": "x.csv"}, "report": {"url": str(folder)}}
+    )
+
+
+def written(folder: Path, cards: Sequence[Card], outcome: str | None = None) -> Path:
+    """As `write`, from code that is not asynchronous. Returns the path of the page."""
+    asyncio.run(write(settings_for(folder), cards, [picture(n) for n in range(64)], outcome))
+    return (folder / page.INDEX).absolute()

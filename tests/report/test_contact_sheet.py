@@ -1,0 +1,342 @@
+"""The contact sheet as files: what a run writes, what the next one leaves alone, and what cannot be shown."""
+
+from __future__ import annotations
+
+import base64
+import html
+import io
+import json
+import re
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+import pytest
+from PIL import Image
+
+from callsheet.records import dollars
+from callsheet.report.contact_sheet.sheet import set_intervals
+from callsheet.report.contact_sheet.thumbnails import Decoder
+from tests.conftest import Project
+from tests.report.contact_sheets import with_sheet
+from tests.servers.s3 import Server
+from tests.waiting import wait_until
+
+Make = Callable[..., Project]
+IMAGE = {"model": "sketch-1", "aspect_ratio": "1:1"}
+VIDEO = {"model": "dailies-1", "duration": 1}
+SHEET = Path("out/report/contact-sheet")
+
+
+@pytest.fixture
+def project(project: Make) -> Make:
+    """Projects with a contact sheet."""
+    return lambda rows, **service: with_sheet(project(rows, **service))
+
+
+@pytest.fixture
+def at_once() -> Iterator[None]:
+    """The page is updated all the time while a run is under way."""
+    set_intervals(0.05, 0.05)
+    yield
+    set_intervals()
+
+
+def images(*names: str, **more: Any) -> list[dict[str, Any]]:
+    return [{"id": name, "prompt": f"an image of {name}", **IMAGE, **more} for name in names]
+
+
+def written(content: str) -> Any:
+    """What a script gives to the page."""
+    return json.loads(re.fullmatch(r"callsheet\.\w+\((?:\d+,)?(.*)\)\n", content, re.DOTALL)[1])
+
+
+def cards(number: int = 0) -> list[dict[str, Any]]:
+    return written((SHEET / f"data/jobs-{number:04d}.js").read_text())
+
+
+def summary() -> dict[str, Any]:
+    return written((SHEET / "data/summary.js").read_text())
+
+
+def thumbnails(number: int = 0) -> list[Image.Image]:
+    jpegs = written((SHEET / f"data/thumbs-{number:04d}.js").read_text())
+    return [Image.open(io.BytesIO(base64.b64decode(jpeg))) for jpeg in jpegs]
+
+
+def files(folder: Path = SHEET) -> dict[str, int]:
+    """When each file of the page was written."""
+    return {str(path): path.stat().st_mtime_ns for path in folder.rglob("*") if path.is_file()}
+
+
+def test_every_job_is_a_card_whatever_its_state(project: Make) -> None:
+    faults = {"rules": [{"prompt": "nobody knows", "do": "drop", "when": "after_charging"}]}
+    rows = [
+        *images("stored", shot="hero"),
+        {"id": "refused", "prompt": "a forbidden-test-word", **IMAGE},
+        {"id": "doubt", "prompt": "nobody knows", **IMAGE},
+        {"id": "video", "prompt": "a video", **VIDEO},
+        {"id": "rejected", "prompt": "", **IMAGE},
+    ]
+    made = project(rows, faults=faults)
+    run = made.run()
+    assert run.details.contact_sheet == "out/report/contact-sheet/index.html"
+    shown = {card["row"]: card for card in cards()}
+    states = {row: card["state"] for row, card in shown.items()}
+    assert states == {"stored": "stored", "refused": "failed", "doubt": "in_doubt", "video": "stored"}
+    stored, refused = shown["stored"], shown["refused"]
+    assert (stored["cost"], stored["asked"], stored["carried"]) == (
+        "0.0015",
+        "1:1 · 0.25K",
+        [["shot", "hero"]],
+    )
+    assert (refused["code"], refused["files"]) == ("content_policy_violation", [])
+    assert "safety check" in refused["reason"]
+    assert "no answer" in shown["doubt"]["reason"]
+    assert shown["video"]["files"][0]["duration"] == 1
+    for card in (stored, shown["video"]):
+        pack, place = card["files"][0]["thumb"]
+        assert max(thumbnails(pack)[place].size) in (256, 320)  # none is enlarged
+    about = summary()
+    assert about["states"] == {"stored": 2, "failed": 1, "in_doubt": 1}
+    assert (about["outcome"], about["jobs"], about["rejected"]) == ("partial", 4, 1)
+    assert about["spent"] == dollars(run.spent)
+
+
+def test_index_html_has_the_cards_also_without_javascript_and_escaped(project: Make) -> None:
+    row = {"id": '"><b>', "prompt": "<script>alert(1)</script> & 'more'", **IMAGE}
+    project([row, *images("second")]).run()
+    page = (SHEET / "index.html").read_text()
+    articles = re.findall(
+        r'<article class="[^"]*" data-row-id="([^"]*)" data-state="(\w+)">(.*)</article>', page
+    )
+    assert [(html.unescape(row_id), state) for row_id, state, _ in articles] == [
+        ('"><b>', "stored"),
+        ("second", "stored"),
+    ]
+    assert html.escape(row["prompt"]) in articles[0][2]
+    assert "<script>alert" not in page
+
+
+def test_links_are_relative_so_that_report_and_media_move_together(project: Make, tmp_path: Path) -> None:
+    project([{"id": "a/b ü?#%", "prompt": "a name that needs quoting", **IMAGE}]).run()
+    (tmp_path / "out").rename(tmp_path / "elsewhere")
+    moved = tmp_path / "elsewhere/report/contact-sheet"
+    (card,) = written((moved / "data/jobs-0000.js").read_text())
+    href = card["files"][0]["href"]
+    assert "://" not in href
+    assert (moved / unquote(href)).resolve().read_bytes().startswith(b"\xff\xd8")
+
+
+def test_a_second_run_of_a_finished_batch_writes_only_the_header_again(project: Make) -> None:
+    made = project(images("one", "two"))
+    made.run()
+    before = files()
+    made.run()
+    after = files()
+    changed = {Path(name).name for name in after if after[name] != before.get(name)}
+    assert changed == {"summary.js", "state.json"}
+    assert after.keys() == before.keys()
+
+
+def test_a_new_row_adds_its_thumbnail_and_the_others_are_not_made_again(project: Make) -> None:
+    made = project(images("one", "two"))
+    made.run()
+    first = [card["files"][0]["thumb"] for card in cards()]
+    for row in made.manifest().iter_rows(named=True):
+        Path(row["url"]).unlink()  # nothing can make these two again
+    made.rows(*images("three", "two", "one"))
+    made.run()
+    places = {card["row"]: card["files"][0]["thumb"] for card in cards()}
+    assert places == {"one": first[0], "two": first[1], "three": [0, 2]}
+    assert len(thumbnails()) == summary()["packs"]["0"]["version"] == 3
+
+
+@pytest.mark.parametrize("content", [b"", b"\xff\xd8\xff\xe0 no image", b"\x00" * 100_000])
+def test_a_damaged_file_has_a_card_without_a_picture(project: Make, content: bytes) -> None:
+    made = project([*images("damaged", "whole"), {"id": "video", "prompt": "a video", **VIDEO}])
+    made.run("report.contact_sheet=0")
+    for row in made.manifest().iter_rows(named=True):
+        if row["row_id"] != "whole":
+            Path(row["url"]).write_bytes(content)
+    assert made.run().outcome == "complete"
+    assert {card["row"]: card["files"][0]["thumb"] for card in cards()} == {
+        "damaged": None,
+        "whole": [0, 0],
+        "video": None,
+    }
+    before = files()
+    made.run()  # and it is not tried again
+    assert files()[str(SHEET / "data/jobs-0000.js")] == before[str(SHEET / "data/jobs-0000.js")]
+
+
+def test_a_file_that_is_gone_has_a_card_without_a_picture_until_it_is_back(project: Make) -> None:
+    made = project(images("gone"))
+    made.run("report.contact_sheet=0")
+    (row,) = made.manifest().iter_rows(named=True)
+    Path(row["url"]).rename("kept")
+    assert made.run().outcome == "complete"
+    assert cards()[0]["files"][0]["thumb"] is None
+    Path("kept").rename(row["url"])
+    made.run()
+    assert cards()[0]["files"][0]["thumb"] == [0, 0]
+
+
+def test_without_a_contact_sheet_none_is_made(project: Make) -> None:
+    made = project(images("one"))
+    assert made.run("report.contact_sheet=0").details.contact_sheet is None
+    assert not SHEET.exists()
+
+
+def test_the_config_limits_how_many_jobs_are_shown(project: Make) -> None:
+    made = project(images("one", "two", "three"))
+    made.run("report.contact_sheet=2")
+    assert [card["row"] for card in cards()] == ["one", "two"]
+    assert (summary()["jobs"], len(thumbnails())) == (3, 2)
+    made.run("report.contact_sheet=3")
+    assert [card["row"] for card in cards()] == ["one", "two", "three"]
+
+
+def test_a_page_that_cannot_be_written_does_not_end_the_run(
+    project: Make, caplog: pytest.LogCaptureFixture
+) -> None:
+    made = project(images("one"))
+    (made.folder / "out/report").mkdir(parents=True)
+    (made.folder / SHEET).write_text("in the way")
+    run = made.run()
+    assert (run.outcome, run.details.contact_sheet) == ("complete", None)
+    assert "the contact sheet is not written" in caplog.text
+
+
+def test_a_batch_that_is_known_only_from_the_ledger_has_its_cards(project: Make) -> None:
+    made = project(images("one", shot="hero"))
+    made.run()
+    (made.folder / "out/report/plan.parquet").unlink()
+    made.collect()
+    assert [(card["row"], card["carried"]) for card in cards()] == [("one", [["shot", "hero"]])]
+
+
+def test_the_page_fills_while_the_run_goes_on(project: Make, at_once: None) -> None:
+    faults = {"rules": [{"endpoint": "videos", "do": "never_finish"}]}
+    made = project([*images("image"), {"id": "video", "prompt": "a video", **VIDEO}], faults=faults)
+    made.set(poll={"timeout": 2})
+    run = threading.Thread(target=made.run)
+    run.start()
+
+    def filled() -> bool:
+        try:
+            states = {card["row"]: card["state"] for card in cards()}
+            return summary()["outcome"] is None and states == {"image": "stored", "video": "pending"}
+        except FileNotFoundError:
+            return False
+
+    wait_until(filled, "the page did not show the stored image beside the pending video")
+    run.join()
+    assert (summary()["outcome"], cards()[0]["files"][0]["thumb"]) == ("partial", [0, 0])
+
+
+def test_a_decoder_that_dies_is_started_again(tmp_path: Path) -> None:
+    Image.new("RGB", (900, 600), "red").save(tmp_path / "red.png")
+    decoder = Decoder()
+    try:
+        first = decoder.make(tmp_path / "red.png", "image/png")
+        assert Image.open(io.BytesIO(first)).size == (320, 213)
+        decoder._process.kill()  # as the system does when it has no memory left
+        decoder._process.wait()
+        assert decoder.make(tmp_path / "red.png", "image/png") == b""
+        assert decoder.make(tmp_path / "red.png", "image/png") == first
+        assert decoder.works
+    finally:
+        decoder.close()
+
+
+def test_transparent_parts_of_an_image_are_white(tmp_path: Path) -> None:
+    Image.new("RGBA", (10, 10), (0, 0, 0, 0)).save(tmp_path / "clear.png")
+    decoder = Decoder()
+    try:
+        jpeg = decoder.make(tmp_path / "clear.png", "image/png")
+    finally:
+        decoder.close()
+    assert Image.open(io.BytesIO(jpeg)).getpixel((5, 5)) == (255, 255, 255)
+
+
+# ---- the command
+
+
+def callsheet(*arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "callsheet", *arguments]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+
+
+def test_open_gives_the_page_to_the_browser(
+    project: Make, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    made = project(images("one"))
+    made.run()
+    browser = tmp_path / "browser"
+    browser.write_text('#!/bin/sh\necho "$1" > opened\n')
+    browser.chmod(0o755)
+    monkeypatch.setenv("BROWSER", f"{browser} %s")
+    done = callsheet("open", "batch.yaml", folder=made.folder)
+    address = (made.folder / SHEET / "index.html").as_uri()
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"{address}\n", "")
+    assert (made.folder / "opened").read_text() == f"{address}\n"
+    answer = json.loads(callsheet("open", "batch.yaml", "--json", folder=made.folder).stdout)
+    assert answer == {"batch": "test", "contact_sheet": address, "opened": True}
+
+
+def test_open_without_a_page_says_what_makes_one(project: Make) -> None:
+    made = project(images("one"))
+    done = callsheet("open", "batch.yaml", folder=made.folder)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "there is no contact sheet yet" in done.stderr
+    assert "callsheet run CONFIG" in done.stderr
+
+
+def test_the_run_prints_the_address_of_the_page(project: Make) -> None:
+    made = project(images("one"))
+    done = callsheet("run", "batch.yaml", folder=made.folder)
+    assert (made.folder / SHEET / "index.html").as_uri() in done.stdout
+
+
+# ---- S3
+
+
+def on_s3(made: Project, s3: Server, prefix: str, **report: Any) -> None:
+    made.set(
+        storage={"url": f"s3://{s3.bucket}/{prefix}/media", "endpoint_url": s3.endpoint_url},
+        report={"url": f"s3://{s3.bucket}/{prefix}/report", **report},
+    )
+
+
+def test_on_s3_the_page_has_thumbnails_and_the_addresses_as_text(
+    project: Make, s3: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in s3.environment().items():
+        monkeypatch.setenv(name, value)
+    made = project(images("one"))
+    on_s3(made, s3, "unsigned")
+    run = made.run()
+    assert run.details.contact_sheet == f"s3://{s3.bucket}/unsigned/report/contact-sheet/index.html"
+    listed = s3.client().list_objects_v2(Bucket=s3.bucket, Prefix="unsigned/report/contact-sheet/")
+    objects = {
+        entry["Key"].rpartition("contact-sheet/")[2]: s3.client().get_object(
+            Bucket=s3.bucket, Key=entry["Key"]
+        )
+        for entry in listed["Contents"]
+    }
+    assert objects["index.html"]["ContentType"] == "text/html"
+    assert objects["page.js"]["ContentType"] == "text/javascript"
+    (card,) = written(objects["data/jobs-0000.js"]["Body"].read().decode())
+    file = card["files"][0]
+    assert (file["href"], file["thumb"]) == (None, [0, 0])
+    assert file["url"].startswith(f"s3://{s3.bucket}/unsigned/media/")
+    assert "X-Amz-Signature" not in objects["index.html"]["Body"].read().decode()
+    done = callsheet("open", "batch.yaml", folder=made.folder)
+    assert (done.returncode, done.stdout) == (0, f"{run.details.contact_sheet}\n")
+    assert "aws s3 sync" in done.stderr
+    assert "report.links_valid_for" in done.stderr
