@@ -58,6 +58,7 @@ def test_help_teaches_and_does_not_import_prefect() -> None:
         "run",
         "collect",
         "status",
+        "reconcile",
         "resolve",
         "models",
         "balance",

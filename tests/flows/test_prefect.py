@@ -14,6 +14,7 @@ import httpx
 import pytest
 
 from tests.cli.test_commands import CALLSHEET
+from tests.cli.test_reconcile import STUDIO, spend
 from tests.conftest import Project
 from tests.servers.prefect import PrefectServer, prefect_server
 from tests.waiting import LONGEST
@@ -68,12 +69,13 @@ def test_a_deployed_run_buys_a_batch_and_shows_it(
     assert "4 to buy" in logs
 
 
-def test_the_deployed_reconciliation_takes_a_range_and_shows_its_table(
+def test_a_deployed_reconciliation_over_the_threshold_ends_as_failed_with_its_table(
     server: PrefectServer, project: Callable[..., Project]
 ) -> None:
-    made = project([{"id": "s", "prompt": "an image", "model": "sketch-1"}])
+    made = project([{"id": "s", "prompt": "an image", "model": "sketch-1"}], **STUDIO)
     made.at_absolute_paths()
     made.run()
+    spend(made, "sk_second")
     keyed = replace(server, environment=server.environment | {"CALLSHEET_API_KEY": made.backlot.api_key})
     with keyed.worker("crew"):
         server.command(
@@ -81,10 +83,12 @@ def test_the_deployed_reconciliation_takes_a_range_and_shows_its_table(
             *("--param", "start=2026-01-01", "--tag", made.folder.name),
         )
         run = _wait(server, made.folder.name)
-    assert run["state"]["type"] == "COMPLETED", run["state"]["message"]
+    assert run["state"]["type"] == "FAILED"
     assert run["state"]["message"].startswith("2026-01-01 to ")
+    assert "0.0400 USD unexplained" in run["state"]["message"]
     [shown] = _ask(server, "artifacts", flow_runs={"id": {"any_": [run["id"]]}})
     assert (shown["key"], shown["type"]) == ("reconcile-test", "table")
+    assert "another key's spending 0.0400" in shown["data"]
 
 
 def _log(server: PrefectServer, run_id: str, until: str) -> str:
