@@ -14,6 +14,6 @@ def printable(text: str) -> str:
     return _UNSAFE.sub(lambda match: match[0].encode("unicode_escape").decode("ascii"), text)
 
 
-def counted(number: int, noun: str) -> str:
-    """A number with its noun: `1 job`, `1,200 jobs`."""
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+def counted(number: int, noun: str, plural: str = "") -> str:
+    """A number with its noun: `1 job`, `1,200 jobs`; `plural` where it is not made with an s."""
+    return f"{number:,} {noun if number == 1 else plural or f'{noun}s'}"

@@ -63,7 +63,7 @@ class Batch:
 
 
 @dataclass(frozen=True, slots=True)
-class _FileTable:
+class FileTable:
     """A table and the file that it is from; `shown` is the file's name where the batch has several."""
 
     table: Table
@@ -98,7 +98,7 @@ def read_batch(settings: Settings) -> Batch:
     check_table = partial(
         _check_table, config=config, file_columns=file_columns, fills=_fills(config), contents=contents
     )
-    tables = read_ahead(_read_tables(config, settings.storage.endpoint_url))
+    tables = read_ahead(read_tables(config, settings.storage.endpoint_url))
     for checked in parallel_map(check_table, tables, threads=1):
         ids.add(checked.ids)
         contents.add(checked.rows["hash"])
@@ -121,14 +121,15 @@ def read_batch(settings: Settings) -> Batch:
 # ---- the files
 
 
-def _read_tables(config: Input, endpoint_url: str | None) -> Iterator[_FileTable]:
+def read_tables(config: Input, endpoint_url: str | None) -> Iterator[FileTable]:
+    """The tables of the batch's files as they are, in order, nothing checked; raises as `read_batch` does."""
     files = sources.find_files(config.path, endpoint_url)
     for file in files:
         empty = True
         with sources.local_copy(file, endpoint_url) as path:
             for table in _read_file(path, file, config):
                 empty = empty and not table.cells.height and not table.ragged
-                yield _FileTable(table, file, file if len(files) > 1 else None)
+                yield FileTable(table, file, file if len(files) > 1 else None)
         if empty:
             raise InputError(f"{file}: has no rows")
 
@@ -169,7 +170,7 @@ def _read_parquet(path: Path, name: str) -> Iterator[Table]:
 
 
 def _check_table(
-    source: _FileTable,
+    source: FileTable,
     *,
     config: Input,
     file_columns: Mapping[str, str],
@@ -205,13 +206,13 @@ def _fills(config: Input) -> dict[str, pl.Expr]:
     return fills
 
 
-def _ragged(source: _FileTable) -> pl.DataFrame:
+def _ragged(source: FileTable) -> pl.DataFrame:
     """Lines with a wrong number of cells, as wrong cells of no column."""
     rows = [(line, source.shown, "", text, reason) for line, text, reason in source.table.ragged]
     return pl.DataFrame(rows, schema=WRONG, orient="row")
 
 
-def _our_columns(source: _FileTable, file_columns: Mapping[str, str], config: Input) -> pl.DataFrame:
+def _our_columns(source: FileTable, file_columns: Mapping[str, str], config: Input) -> pl.DataFrame:
     """A table with `line`, `file`, our columns as text, and the file's other columns as `carried.*`.
 
     Raises:
@@ -297,7 +298,7 @@ def _template_columns(config: Input) -> list[str]:
 
 
 def _apply_template(
-    rows: pl.DataFrame, source: _FileTable, config: Input
+    rows: pl.DataFrame, source: FileTable, config: Input
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Fills `prompt` by the template.
 

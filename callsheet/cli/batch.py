@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -11,6 +12,7 @@ from callsheet import signals
 from callsheet.cli.options import (
     Config,
     Json,
+    Quiet,
     Sets,
     WithoutPrefect,
     Yes,
@@ -32,8 +34,13 @@ if TYPE_CHECKING:
 def run(
     config: Config,
     set_: Sets = None,
+    *,
     yes: Yes = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Say what would be bought, as `quote` does, and buy nothing.")
+    ] = False,
     without_prefect: WithoutPrefect = False,
+    quiet: Quiet = False,
     json: Json = False,
 ) -> None:
     """Buy every job of a batch that is not bought yet, and store its media.
@@ -43,6 +50,9 @@ def run(
     Exit codes: 0 all stored; 2 bad config or input, nothing spent; 3 finished or broken off, and some jobs
     failed, are in doubt, lost or pending; 4 stopped early by budget, balance, key or for want of a yes.
     """
+    if dry_run:
+        quote(config, set_, json)
+        return
     settings = load_settings(config, set_)  # a bad config is reported at once
 
     def plain() -> Awaitable[Summary]:
@@ -55,11 +65,15 @@ def run(
 
         return generate_batch(str(config), set_ or [], yes)
 
-    _print(run_watched(plain, flow, without_prefect=without_prefect), json)
+    _print(run_watched(plain, flow, without_prefect=without_prefect, quiet=quiet), json)
 
 
 def collect(
-    config: Config, set_: Sets = None, without_prefect: WithoutPrefect = False, json: Json = False
+    config: Config,
+    set_: Sets = None,
+    without_prefect: WithoutPrefect = False,
+    quiet: Quiet = False,
+    json: Json = False,
 ) -> None:
     """Poll and download what is paid for already. Never buys."""
     settings = load_settings(config, set_)
@@ -74,7 +88,7 @@ def collect(
 
         return collect_media(str(config), set_ or [])
 
-    _print(run_watched(plain, flow, without_prefect=without_prefect), json)
+    _print(run_watched(plain, flow, without_prefect=without_prefect, quiet=quiet), json)
 
 
 def quote(config: Config, set_: Sets = None, json: Json = False) -> None:
@@ -96,30 +110,74 @@ def quote(config: Config, set_: Sets = None, json: Json = False) -> None:
         show.show_quote(made)
 
 
-def status(config: Config, set_: Sets = None, json: Json = False) -> None:
-    """Say how a batch stands, from the ledger alone."""
+def status(
+    config: Annotated[
+        Path | None,
+        typer.Argument(
+            metavar="[CONFIG]",
+            help="The config file; without it, all of a ledger (out/ledger.db, or --set ledger.url=...).",
+            show_default=False,
+        ),
+    ] = None,
+    set_: Sets = None,
+    json: Json = False,
+) -> None:
+    """Say how a batch stands, or all batches of a ledger, from the ledger alone."""
+    if config is None:
+        _status_of_all(set_ or [], json)
+    else:
+        _status_of_one(config, set_ or [], json)
+
+
+def _status_of_one(config: Path, overrides: list[str], json: bool) -> None:
     from callsheet.cli import show
     from callsheet.config.load import load_without_service
     from callsheet.ledger import running_totals
 
-    settings = load_without_service(config, set_ or ())
+    settings = load_without_service(config, overrides)
 
     async def read() -> Any:
-        async with open_ledger(settings) as ledger:
+        async with open_ledger(settings.ledger.url, settings.batch) as ledger:
             wrong = await ledger.read(running_totals.differences)
             return await ledger.read(running_totals.of_batch), await ledger.others(), wrong
 
     totals, at_work, wrong = asyncio.run(read())
-    if wrong:
-        raise LedgerError(
-            f"the ledger's totals of {settings.batch} are not the sums of its attempts",
-            hint="Something other than Callsheet has written to the ledger. Go back to a backup of it.",
-        )
+    _check_totals(wrong)
     if json:
         runs = {"other_runs": [run.as_json() for run in at_work]}
         print_json({"batch": settings.batch} | totals.as_json() | runs)
     else:
         show.show_status(settings.batch, totals, at_work)
+
+
+def _status_of_all(overrides: list[str], json: bool) -> None:
+    from callsheet.cli import show
+    from callsheet.config.load import load_ledger
+    from callsheet.ledger import running_totals
+    from callsheet.ledger.databases import check_exists
+
+    url = load_ledger(overrides)
+    check_exists(url)
+
+    async def read() -> Any:
+        async with open_ledger(url, "") as ledger:
+            wrong = await ledger.read(lambda connection, _: running_totals.differences(connection))
+            return await ledger.read(lambda connection, _: running_totals.of_ledger(connection)), wrong
+
+    batches, wrong = asyncio.run(read())
+    _check_totals(wrong)
+    if json:
+        print_json({"batches": [{"batch": name} | totals.as_json() for name, totals in batches.items()]})
+    else:
+        show.show_batches(batches)
+
+
+def _check_totals(wrong: list[str]) -> None:
+    if wrong:
+        raise LedgerError(
+            f"the ledger's totals of {', '.join(wrong)} are not the sums of its attempts",
+            hint="Something other than Callsheet has written to the ledger. Go back to a backup of it.",
+        )
 
 
 def _print(summary: Summary, json: bool) -> None:

@@ -55,7 +55,7 @@ async def _list(settings: Settings, json: bool) -> int:
     from callsheet.cli import show
     from callsheet.ledger import doubts, queries
 
-    async with open_ledger(settings) as ledger:
+    async with open_ledger(settings.ledger.url, settings.batch) as ledger:
         found = await ledger.read(queries.doubts)
         evidence = await doubts.evidence(ledger, found, lambda: open_client(settings)) if found else None
     if json:
@@ -79,7 +79,7 @@ async def _settle(
     from callsheet.cli import show
     from callsheet.ledger import doubts, queries
 
-    async with open_ledger(settings) as ledger:
+    async with open_ledger(settings.ledger.url, settings.batch) as ledger:
         found = await ledger.read(queries.doubts)
         chosen = doubts.named(found, keys) if keys else found
         by = doubts.login()

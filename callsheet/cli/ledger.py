@@ -38,5 +38,5 @@ def service_moved(config: Config, set_: Sets = None, json: Json = False) -> None
 
 async def rebind(settings: Settings) -> None:
     """Binds the config's batch to the config's service."""
-    async with open_ledger(settings) as ledger:
+    async with open_ledger(settings.ledger.url, settings.batch) as ledger:
         await ledger.rebind(settings.service.base_url)

@@ -4,29 +4,49 @@ from __future__ import annotations
 
 import sys
 from contextlib import suppress
+from typing import Annotated
 
 import typer
 
-from callsheet.cli import batch, contact_sheet, doubts, ledger, reconcile, service, streams
+from callsheet.cli import batch, contact_sheet, doubts, ledger, reconcile, rows, service, streams
 from callsheet.cli.demo.command import demo
 from callsheet.errors import CallsheetError, OutputError, as_stop
+
+
+def _print_version(asked: bool) -> None:
+    if asked:
+        from importlib.metadata import version
+
+        typer.echo(f"callsheet {version('callsheet')}")
+        raise typer.Exit
+
 
 app = typer.Typer(
     name="callsheet",
     no_args_is_help=True,
-    add_completion=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
-    help="Buy images and videos by the batch: priced before, paid once, never lost.",
     epilog="New here? `callsheet demo` runs a real batch on this machine, without an account.",
 )
 for command in (
-    *(demo, batch.quote, batch.run, batch.collect, batch.status, doubts.resolve),
+    *(demo, batch.quote, batch.run, batch.collect, batch.status),
+    *(rows.show, rows.failed, rows.report, doubts.resolve),
     *(reconcile.reconcile, service.models, service.balance),
 ):
     app.command()(command)
 app.command("open")(contact_sheet.open_)
 app.add_typer(ledger.app)
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool,
+        typer.Option("--version", help="Print the version and exit.", callback=_print_version, is_eager=True),
+    ] = False,
+) -> None:
+    """Buy images and videos by the batch: priced before, paid once, never lost."""
 
 
 @app.command(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from callsheet.config.settings import BatchSettings, Settings
+    from callsheet.config.settings import Settings
     from callsheet.ledger.ledger import Ledger
     from callsheet.service.client import Client
 
@@ -31,6 +31,7 @@ Json = Annotated[
     bool, typer.Option("--json", help="Print one JSON object on stdout, and nothing else there.")
 ]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Buy also above budget.approve_above.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no quote and no progress on stderr.")]
 WithoutPrefect = Annotated[
     bool,
     typer.Option("--without-prefect", help="Run outside of Prefect, also where a server is configured."),
@@ -62,11 +63,11 @@ async def open_client(settings: Settings) -> Client:
 
 
 @asynccontextmanager
-async def open_ledger(settings: BatchSettings) -> AsyncIterator[Ledger]:
-    """The batch's ledger, for reading; it is closed at the end."""
+async def open_ledger(url: str, batch: str) -> AsyncIterator[Ledger]:
+    """A batch's ledger, for reading; it is closed at the end."""
     from callsheet.ledger.ledger import Ledger
 
-    ledger = await Ledger.open(settings.ledger.url, settings.batch)
+    ledger = await Ledger.open(url, batch)
     try:
         yield ledger
     finally:

@@ -113,13 +113,14 @@ def _may_configure(file: str | Path) -> bool:
     return "PREFECT_API_URL" in text or "[tool.prefect" in text or Path(file).name == "prefect.toml"
 
 
-def run_watched(plain: Start, flow: Start, *, without_prefect: bool) -> Summary:
+def run_watched(plain: Start, flow: Start, *, without_prefect: bool, quiet: bool = False) -> Summary:
     """Runs a batch in this process, with the terminal as its watcher.
 
     Args:
         plain: carries out the steps.
         flow: carries out the same steps as a flow run of Prefect.
         without_prefect: `plain`, also where a server is configured.
+        quiet: shows no quote and no progress.
 
     Raises:
         ConfigError: the configured Prefect server cannot be reached; nothing was bought.
@@ -129,7 +130,7 @@ def run_watched(plain: Start, flow: Start, *, without_prefect: bool) -> Summary:
 
     from callsheet.cli.terminal import Terminal
 
-    terminal = Terminal()
+    terminal = Terminal(quiet=quiet)
     try:
         if without_prefect or not server_is_configured():
             terminal.unseen()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
 from pathlib import Path
 
@@ -141,6 +141,21 @@ def show_status(batch: str, totals: Totals, at_work: Sequence[OtherRun]) -> None
             *(("at work", run.line()) for run in at_work),
         ],
     )
+
+
+def show_batches(batches: Mapping[str, Totals]) -> None:
+    """Prints a line for every batch of a ledger, and the sum of what they cost."""
+    states = [state for state in State if any(totals.states.get(state) for totals in batches.values())]
+    table = Table(box=SIMPLE_HEAD)
+    table.add_column("batch")
+    for name in (*(state.replace("_", " ") for state in states), "USD spent", "USD in doubt"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for batch, totals in batches.items():
+        counts = [f"{totals.states.get(state, 0):,}" for state in states]
+        table.add_row(safe(batch), *counts, dollars(totals.spent), dollars(totals.in_doubt_exposure))
+    out.print(table)
+    spent = sum((totals.spent for totals in batches.values()), Decimal(0))
+    out.print(f"{counted(len(batches), 'batch', 'batches')}, {dollars(spent)} USD spent")
 
 
 def show_doubts(batch: str, doubts: Sequence[Doubt], evidence: Evidence | None) -> None:

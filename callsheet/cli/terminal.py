@@ -21,9 +21,14 @@ PLAIN_EVERY = 5.0  # seconds between two lines of progress where stderr is not a
 
 
 class Terminal:
-    """Shows a run to the person at the terminal; a `watch.Watcher`."""
+    """Shows a run to the person at the terminal; a `watch.Watcher`.
 
-    def __init__(self) -> None:
+    Args:
+        quiet: shows no quote and no progress; questions and notes all the same.
+    """
+
+    def __init__(self, *, quiet: bool = False) -> None:
+        self._quiet = quiet
         self.summary: Summary | None = None
         self._bar: Bar | None = None
         self._last = time.monotonic()
@@ -31,10 +36,13 @@ class Terminal:
 
     def unseen(self) -> None:
         """Prints that the run is not in any UI, and how it would be."""
-        err.print("[dim]This run is not in a Prefect UI; to see runs there, set PREFECT_API_URL.[/]")
+        if not self._quiet:
+            err.print("[dim]This run is not in a Prefect UI; to see runs there, set PREFECT_API_URL.[/]")
 
     def start(self) -> None:
         """Prints that something slow begins."""
+        if self._quiet:
+            return
         if err.is_terminal:
             self._status.start()
         else:
@@ -43,7 +51,8 @@ class Terminal:
     def quoted(self, quote: Quote) -> None:
         """Shows the quote."""
         self._status.stop()
-        show_quote(quote, err)
+        if not self._quiet:
+            show_quote(quote, err)
 
     def approves(self, quote: Quote) -> bool:
         """Asks, where there is a terminal to ask on."""
@@ -60,6 +69,8 @@ class Terminal:
 
     def progress(self, progress: Progress) -> None:
         """Updates a bar on a terminal, and otherwise prints a line now and then."""
+        if self._quiet:
+            return
         if err.is_terminal:
             self._live(progress)
         elif time.monotonic() - self._last >= PLAIN_EVERY:

@@ -16,7 +16,7 @@ from typing import Annotated, Any, TypeVar, get_args, get_origin
 from pydantic import ValidationError
 
 from callsheet.config.checks import WrongCell, WrongValue
-from callsheet.config.settings import COLUMNS, BatchSettings, Section, Settings
+from callsheet.config.settings import COLUMNS, BatchSettings, LedgerSettings, Section, Settings
 from callsheet.config.yaml_lines import Place, dotted, masked, override_with, parse, split_override
 from callsheet.errors import ConfigError
 
@@ -42,6 +42,23 @@ def load(path: Path, overrides: Sequence[str] = ()) -> Settings:
 def load_without_service(path: Path, overrides: Sequence[str] = ()) -> BatchSettings:
     """As `load`, for what does not ask the service: the `service` section is not read, and may be wrong."""
     return _checked(BatchSettings, path, *_read(path, overrides, unread=("service",)))
+
+
+def load_ledger(overrides: Sequence[str] = ()) -> str:
+    """The URL of a ledger without a config: the default one, or that of `--set ledger.url=...`.
+
+    Raises:
+        ConfigError: another setting is named.
+    """
+    url = LedgerSettings().url
+    for override in overrides:
+        place, url = split_override(override)
+        if place != ("ledger", "url"):
+            raise ConfigError(
+                f"--set {masked(override)}: without a config only ledger.url can be set",
+                hint="For one batch, name its config file.",
+            )
+    return url
 
 
 def _read(

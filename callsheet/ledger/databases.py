@@ -61,6 +61,20 @@ def open_engine(url: str) -> sa.Engine:
     return engine
 
 
+def check_exists(url: str) -> None:
+    """Makes sure that there is a ledger to read; opening one makes the file where it is missing.
+
+    Raises:
+        LedgerError: it would be a new SQLite file, or `url` is not the URL of a ledger.
+    """
+    address = _address(url)
+    if address.drivername == "sqlite" and not _sqlite_path(address).exists():
+        raise LedgerError(
+            f"there is no ledger at {address.database}",
+            hint="Name a batch's config, or the ledger: --set ledger.url=sqlite:///path.",
+        )
+
+
 def hurry(engine: sa.Engine) -> None:
     """From now on a writer waits no longer than a moment for another process's write (SQLite)."""
     engine.update_execution_options(hurry=True)

@@ -79,6 +79,14 @@ def of_batch(connection: sa.Connection, batch: str) -> Totals:
     return _totals(connection.execute(sa.select(totals).where(totals.c.batch == batch)).all())
 
 
+def of_ledger(connection: sa.Connection) -> dict[str, Totals]:
+    """Every batch of the ledger so far, by name."""
+    rows: dict[str, list[Any]] = {}
+    for row in connection.execute(sa.select(totals).where(totals.c.jobs != 0).order_by(totals.c.batch)):
+        rows.setdefault(row.batch, []).append(row)
+    return {batch: _totals(of_it) for batch, of_it in rows.items()}
+
+
 def exposure(connection: sa.Connection, batch: str) -> Decimal:
     """What counts against the batch's budget in dollars: spent, reserved, in flight and in doubt."""
     return of_batch(connection, batch).exposure

@@ -1,0 +1,142 @@
+"""`show`, `failed` and `report`: what became of single rows, and the report anew. They buy nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from callsheet.cli.options import Config, Json, Sets, load_settings, open_ledger
+from callsheet.cli.output import err
+from callsheet.cli.streams import print_json
+from callsheet.errors import CallsheetError
+from callsheet.plain_text import counted
+
+if TYPE_CHECKING:
+    from callsheet.config.settings import BatchSettings
+    from callsheet.ledger.ledger import Ledger
+    from callsheet.ledger.stories import Story
+    from callsheet.report.summary import Summary
+
+
+def show(
+    config: Config,
+    row: Annotated[
+        str,
+        typer.Argument(
+            metavar="ROW",
+            help="A row's id, or how a job's key begins (8 digits at least).",
+            show_default=False,
+        ),
+    ],
+    set_: Sets = None,
+    json: Json = False,
+) -> None:
+    """Tell all that is known of a row: its request, attempts, times, costs, files and reasons."""
+    from callsheet.cli.show_rows import show_stories
+    from callsheet.config.load import load_without_service
+    from callsheet.ledger import stories
+
+    settings = load_without_service(config, set_ or ())
+
+    async def read() -> list[Story]:
+        async with open_ledger(settings.ledger.url, settings.batch) as ledger:
+            return await ledger.read(lambda connection, batch: stories.stories(connection, batch, row))
+
+    found = asyncio.run(read())
+    requests = _requests(settings, row, found)
+    if not found and not requests:
+        raise CallsheetError(
+            f"the batch {settings.batch} has no row {row}: neither in the ledger nor in the last plan",
+            hint="callsheet status CONFIG counts its jobs. A wrong row is not in the plan; see rejects.csv.",
+        )
+    if json:
+        attempts = [story.as_json() | {"request": requests.get(story.job_key)} for story in found]
+        planned = [key for key in requests if key not in {story.job_key for story in found}]
+        print_json({"batch": settings.batch, "row": row, "attempts": attempts, "not_bought_yet": planned})
+    else:
+        show_stories(settings.batch, row, found, requests)
+
+
+def _requests(settings: BatchSettings, row: str, found: list[Story]) -> dict[str, str]:
+    """By key, the request of each job of the row that the last plan has, as JSON text."""
+    import polars as pl
+
+    from callsheet.pricing.planning import last_plan
+
+    plan = last_plan(settings)
+    if plan is None:
+        return {}
+    wanted = (pl.col("row_id") == row) | pl.col("key").is_in([story.job_key for story in found])
+    return dict(plan.scan().filter(wanted).select("key", "request").collect().iter_rows())
+
+
+def failed(
+    config: Config,
+    csv: Annotated[
+        bool,
+        typer.Option("--csv", help="Print their rows as a batch file, to correct and run again."),
+    ] = False,
+    set_: Sets = None,
+    json: Json = False,
+) -> None:
+    """List the jobs that failed, each with the service's reason.
+
+    With --csv, corrected rows are bought with the same config:
+
+    callsheet failed CONFIG --csv > again.csv; callsheet run CONFIG --set input.path=again.csv
+    """
+    from callsheet.cli.show_rows import show_failed
+    from callsheet.config.load import load_without_service
+    from callsheet.ledger import stories
+
+    settings = load_without_service(config, set_ or ())
+    if csv and json:
+        raise CallsheetError("--csv and --json exclude each other", hint="Choose one of them.")
+
+    async def read() -> list[Story]:
+        async with open_ledger(settings.ledger.url, settings.batch) as ledger:
+            return await ledger.read(stories.failures)
+
+    found = asyncio.run(read())
+    if csv:
+        from callsheet.batches.originals import original_rows
+
+        if not found:
+            raise CallsheetError(f"{settings.batch}: no job has failed", hint="So there is no row to print.")
+        rows = original_rows(load_settings(config, set_), {story.row_id for story in found})
+        sys.stdout.write(rows.write_csv())
+        err.print(f"{counted(rows.height, 'row')} to correct, and to run with --set input.path=FILE")
+    elif json:
+        print_json({"batch": settings.batch, "failed": [story.as_json() for story in found]})
+    else:
+        show_failed(settings.batch, found)
+
+
+def report(config: Config, set_: Sets = None, json: Json = False) -> None:
+    """Write the report anew, from the ledger and the last plan alone. Asks the service nothing."""
+    from callsheet.cli import show
+    from callsheet.config.load import load_without_service
+
+    settings = load_without_service(config, set_ or ())
+
+    async def write() -> Summary:
+        from callsheet.pricing.planning import last_plan
+        from callsheet.report.report import write_report
+        from callsheet.storage.store import Store
+
+        ledger: Ledger
+        async with open_ledger(settings.ledger.url, settings.batch) as ledger:
+            store = Store(settings.report.url, endpoint_url=settings.storage.endpoint_url)
+            plan = await asyncio.to_thread(last_plan, settings)
+            return await write_report(
+                ledger, store, plan=plan, stop=None, seconds=0, submissions=0, rate_limited=0
+            )
+
+    made = asyncio.run(write())
+    if json:
+        print_json(made.as_json())
+    else:
+        show.show_summary(made)

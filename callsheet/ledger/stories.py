@@ -1,0 +1,159 @@
+"""All that the ledger knows of one row: each attempt at each of its jobs, the files, and who settled what.
+
+Run it with `Ledger.read`. Nothing here writes.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from datetime import datetime
+from decimal import Decimal
+from typing import Any
+
+import sqlalchemy as sa
+
+from callsheet.ledger.tables import attempts, media, settlements
+from callsheet.records import State, dollars
+
+_KEY = re.compile("[0-9a-f]{8,64}")
+_TIMES = ("submitted_at", "finished_at")
+
+
+@dataclass(frozen=True, slots=True)
+class StoredCopy:
+    """A file of an attempt. Without `stored_at` it is not stored yet, or lost."""
+
+    index: int
+    url: str
+    mime_type: str
+    width: int | None
+    height: int | None
+    duration: float | None
+    bytes: int | None
+    sha256: str | None
+    deletes_at: datetime
+    stored_at: datetime | None
+    lost_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """A person's decision about a doubt."""
+
+    charged: bool
+    settled_by: str
+    settled_at: datetime
+    why: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Story:
+    """One attempt at a job.
+
+    Attributes:
+        quoted: in dollars; None where the catalogue had no price.
+        cost: in dollars, as the service reported it; None while that is not known.
+        reused_from: the key of the job of another batch whose files stand for this one's.
+    """
+
+    job_key: str
+    sample: int
+    attempt: int
+    newest: bool
+    state: State
+    row_id: str
+    type: str
+    model: str
+    prompt: str
+    carried: dict[str, Any]
+    quoted: Decimal | None
+    cost: Decimal | None
+    generation_id: str | None
+    error_code: str | None
+    error_message: str | None
+    submitted_at: datetime | None
+    finished_at: datetime | None
+    reused_from: str | None
+    decision: Decision | None
+    files: tuple[StoredCopy, ...]
+
+    def as_json(self) -> dict[str, Any]:
+        """What `show --json` prints; money is a string, a time is ISO 8601."""
+        fields: dict[str, Any] = {name: getattr(self, name) for name in self.__slots__}
+        money = {
+            name: None if (sum_ := fields[name]) is None else dollars(sum_) for name in ("quoted", "cost")
+        }
+        times = {name: _time(fields[name]) for name in _TIMES}
+        files = [_as_json(file, "deletes_at", "stored_at", "lost_at") for file in self.files]
+        decision = self.decision and _as_json(self.decision, "settled_at")
+        return fields | money | times | {"files": files, "decision": decision}
+
+
+def stories(connection: sa.Connection, batch: str, row: str) -> list[Story]:
+    """Every attempt at the jobs of a row, in their order.
+
+    Args:
+        connection: the transaction.
+        batch: the batch.
+        row: the row's id; or how a job's key begins, with 8 digits at least.
+    """
+    wanted = attempts.c.row_id == row
+    if _KEY.fullmatch(row):
+        wanted = sa.or_(wanted, attempts.c.job_key.startswith(row))
+    query = (
+        sa.select(attempts)
+        .where(attempts.c.batch == batch, wanted)
+        .order_by(attempts.c.sample, attempts.c.job_key, attempts.c.attempt)
+    )
+    return [_story(connection, each) for each in connection.execute(query).all()]
+
+
+def failures(connection: sa.Connection, batch: str) -> list[Story]:
+    """The newest attempt of every job of the batch that has failed, in order of submission."""
+    failed = sa.and_(attempts.c.batch == batch, attempts.c.state == State.FAILED, ~attempts.c.superseded)
+    query = sa.select(attempts).where(failed).order_by(attempts.c.submitted_at, attempts.c.job_key)
+    return [_story(connection, each) for each in connection.execute(query).all()]
+
+
+def _story(connection: sa.Connection, row: sa.Row[Any]) -> Story:
+    key, number = (
+        (row.job_key, row.attempt) if row.reused_key is None else (row.reused_key, row.reused_attempt)
+    )
+    files = connection.execute(
+        sa.select(media).where(media.c.job_key == key, media.c.attempt == number).order_by(media.c.index)
+    )
+    settled = connection.execute(
+        sa.select(settlements).where(
+            settlements.c.job_key == row.job_key, settlements.c.attempt == row.attempt
+        )
+    ).one_or_none()
+    same = {name: getattr(row, name) for name in Story.__slots__ if name in attempts.c}
+    unpriced = row.quoted == 0 and row.unit_price != 0  # the ledger has 0 where there was no price
+    return Story(
+        **same
+        | {
+            "state": State(row.state),
+            "newest": not row.superseded,
+            "quoted": None if unpriced else row.quoted,
+            "reused_from": row.reused_key,
+            "decision": settled
+            and Decision(settled.charged, settled.settled_by, settled.settled_at, settled.why),
+            "files": tuple(_copy(file) for file in files),
+        }
+    )
+
+
+def _copy(row: sa.Row[Any]) -> StoredCopy:
+    url = row.url or f"{row.storage.rstrip('/')}/{row.name}"
+    fields = {name: getattr(row, name) for name in StoredCopy.__slots__ if name != "url"}
+    return StoredCopy(url=url, **fields)
+
+
+def _as_json(value: StoredCopy | Decision, *times: str) -> dict[str, Any]:
+    fields = {name: getattr(value, name) for name in value.__slots__}
+    return fields | {name: _time(fields[name]) for name in times}
+
+
+def _time(moment: datetime | None) -> str | None:
+    return None if moment is None else moment.isoformat()
