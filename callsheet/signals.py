@@ -7,6 +7,7 @@ loop calls a function in its own turn, and nothing is raised. What to do is for 
 from __future__ import annotations
 
 import asyncio
+import atexit
 import os
 import signal
 import threading
@@ -36,6 +37,13 @@ def keep_until_heard() -> None:
 
     for number in _wanted():
         signal.signal(number, keep)
+    # Python takes its handlers away before it unloads its modules; a signal would then kill what succeeded.
+    atexit.register(_ignore)
+
+
+def _ignore() -> None:
+    for number in _wanted():
+        signal.signal(number, signal.SIG_IGN)
 
 
 @contextmanager

@@ -64,3 +64,20 @@ def wait_until_it_hears(process: subprocess.Popen[str], number: signal.Signals) 
         if number is signal.SIGINT and caught >> (signal.SIGTERM - 1) & 1:  # Python catches SIGINT before
             return
         time.sleep(0.002)
+
+
+AT_THE_END = """
+import os, signal
+from callsheet import signals
+class Last:
+    def __del__(self, kill=os.kill, pid=os.getpid(), write=os.write):  # while Python takes itself apart
+        kill(pid, 15)
+        write(1, b"done")
+signals.keep_until_heard()
+signal.last = Last()
+"""
+
+
+def test_a_signal_at_the_very_end_of_the_program_does_not_undo_its_exit_code() -> None:
+    done = subprocess.run([CALLSHEET[0], "-c", AT_THE_END], capture_output=True, check=False)
+    assert (done.returncode, done.stdout) == (0, b"done")
