@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import io
+import secrets
 from collections import Counter
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
@@ -72,7 +73,7 @@ async def write(
 ) -> None:
     """Writes the page with these cards."""
     store = Store(settings.report.url)
-    links, thumbnails = Links(settings), await Thumbnails.open(store)
+    links, thumbnails = Links(settings), await Thumbnails.open(store, secrets.token_hex(4))
     for name, mime_type in page.ASSETS.items():
         await store.write(f"{FOLDER}/{name}", page.asset(name), mime_type)
     for number, each in enumerate(each for each in cards if each.files):
@@ -85,7 +86,7 @@ async def write(
         content = page.part(len(parts), some, thumbnails, links)
         await store.write(page.part_name(len(parts)), content, "text/javascript")
         parts.append(page.Part(hashlib.sha256(content).hexdigest()[:12], page.counts(some)))
-    await store.write(page.INDEX, page.index(settings.batch, cards[: page.PER_PART], links), "text/html")
+    await store.write(page.INDEX, page.index(settings, cards[: page.PER_PART], links), "text/html")
     states = Counter(each.state for each in cards)
     header = page.Header(outcome, None, len(cards), states, Decimal("1.25"), Decimal("2.5"), 0)
     summary = page.summary(header, settings, interval=0.1, parts=parts, thumbnails=thumbnails, links=links)

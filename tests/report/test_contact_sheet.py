@@ -52,7 +52,7 @@ def images(*names: str, **more: Any) -> list[dict[str, Any]]:
 
 def written(content: str) -> Any:
     """What a script gives to the page."""
-    return json.loads(re.fullmatch(r"callsheet\.\w+\((?:\d+,)?(.*)\)\n", content, re.DOTALL)[1])
+    return json.loads(re.fullmatch(r"callsheet\.\w+\((?:[^{\[]+,)?(.*)\)\n", content, re.DOTALL)[1])
 
 
 def cards(number: int = 0) -> list[dict[str, Any]]:
@@ -63,9 +63,18 @@ def summary() -> dict[str, Any]:
     return written((SHEET / "data/summary.js").read_text())
 
 
-def thumbnails(number: int = 0) -> list[Image.Image]:
-    jpegs = written((SHEET / f"data/thumbs-{number:04d}.js").read_text())
-    return [Image.open(io.BytesIO(base64.b64decode(jpeg))) for jpeg in jpegs]
+def thumbnail(card: dict[str, Any]) -> Image.Image | None:
+    """The picture of a card; None where it has none."""
+    if not card["files"] or card["files"][0]["thumb"] is None:
+        return None
+    pack, place = card["files"][0]["thumb"]
+    jpegs = written((SHEET / f"data/thumbs-{pack}.js").read_text())
+    return Image.open(io.BytesIO(base64.b64decode(jpegs[place])))
+
+
+def have_pictures() -> dict[str, bool]:
+    """Whether each card has a picture, by its row."""
+    return {card["row"]: thumbnail(card) is not None for card in cards()}
 
 
 def files(folder: Path = SHEET) -> dict[str, int]:
@@ -99,8 +108,9 @@ def test_every_job_is_a_card_whatever_its_state(project: Make) -> None:
     assert "no answer" in shown["doubt"]["reason"]
     assert shown["video"]["files"][0]["duration"] == 1
     for card in (stored, shown["video"]):
-        pack, place = card["files"][0]["thumb"]
-        assert max(thumbnails(pack)[place].size) in (256, 320)  # none is enlarged
+        picture = thumbnail(card)
+        assert picture
+        assert max(picture.size) in (256, 320)  # none is enlarged
     about = summary()
     assert about["states"] == {"stored": 2, "failed": 1, "in_doubt": 1}
     assert (about["outcome"], about["jobs"], about["rejected"]) == ("partial", 4, 1)
@@ -146,14 +156,15 @@ def test_a_second_run_of_a_finished_batch_writes_only_the_header_again(project: 
 def test_a_new_row_adds_its_thumbnail_and_the_others_are_not_made_again(project: Make) -> None:
     made = project(images("one", "two"))
     made.run()
-    first = [card["files"][0]["thumb"] for card in cards()]
+    first = {card["row"]: card["files"][0]["thumb"] for card in cards()}
     for row in made.manifest().iter_rows(named=True):
         Path(row["url"]).unlink()  # nothing can make these two again
     made.rows(*images("three", "two", "one"))
     made.run()
     places = {card["row"]: card["files"][0]["thumb"] for card in cards()}
-    assert places == {"one": first[0], "two": first[1], "three": [0, 2]}
-    assert len(thumbnails()) == summary()["packs"]["0"]["version"] == 3
+    assert {row: places[row] for row in first} == first
+    assert have_pictures() == {"one": True, "two": True, "three": True}
+    assert [pack["version"] for pack in summary()["packs"].values()] == [2, 1]
 
 
 @pytest.mark.parametrize("content", [b"", b"\xff\xd8\xff\xe0 no image", b"\x00" * 100_000])
@@ -164,11 +175,7 @@ def test_a_damaged_file_has_a_card_without_a_picture(project: Make, content: byt
         if row["row_id"] != "whole":
             Path(row["url"]).write_bytes(content)
     assert made.run().outcome == "complete"
-    assert {card["row"]: card["files"][0]["thumb"] for card in cards()} == {
-        "damaged": None,
-        "whole": [0, 0],
-        "video": None,
-    }
+    assert have_pictures() == {"damaged": False, "whole": True, "video": False}
     before = files()
     made.run()  # and it is not tried again
     assert files()[str(SHEET / "data/jobs-0000.js")] == before[str(SHEET / "data/jobs-0000.js")]
@@ -180,10 +187,10 @@ def test_a_file_that_is_gone_has_a_card_without_a_picture_until_it_is_back(proje
     (row,) = made.manifest().iter_rows(named=True)
     Path(row["url"]).rename("kept")
     assert made.run().outcome == "complete"
-    assert cards()[0]["files"][0]["thumb"] is None
+    assert have_pictures() == {"gone": False}
     Path("kept").rename(row["url"])
     made.run()
-    assert cards()[0]["files"][0]["thumb"] == [0, 0]
+    assert have_pictures() == {"gone": True}
 
 
 def test_without_a_contact_sheet_none_is_made(project: Make) -> None:
@@ -196,7 +203,7 @@ def test_the_config_limits_how_many_jobs_are_shown(project: Make) -> None:
     made = project(images("one", "two", "three"))
     made.run("report.contact_sheet=2")
     assert [card["row"] for card in cards()] == ["one", "two"]
-    assert (summary()["jobs"], len(thumbnails())) == (3, 2)
+    assert (summary()["jobs"], have_pictures()) == (3, {"one": True, "two": True})
     made.run("report.contact_sheet=3")
     assert [card["row"] for card in cards()] == ["one", "two", "three"]
 
@@ -210,6 +217,25 @@ def test_a_page_that_cannot_be_written_does_not_end_the_run(
     run = made.run()
     assert (run.outcome, run.details.contact_sheet) == ("complete", None)
     assert "the contact sheet is not written" in caplog.text
+
+
+def test_two_runs_at_once_never_show_the_picture_of_another_job(project: Make, at_once: None) -> None:
+    colours = {"red": (200, 0, 0), "blue": (0, 0, 200)}
+    made = project(images(*colours))
+    made.run("report.contact_sheet=0")
+    stored = {row["row_id"]: row["url"] for row in made.manifest().iter_rows(named=True)}
+    for row, url in stored.items():
+        Image.new("RGB", (64, 64), colours[row]).save(url, "JPEG")
+    runs = [threading.Thread(target=made.run) for _ in range(2)]
+    for run in runs:
+        run.start()
+    for run in runs:
+        run.join()
+    for card in cards():
+        picture = thumbnail(card)
+        assert picture
+        near = zip(picture.getpixel((30, 30)), colours[card["row"]], strict=True)
+        assert all(abs(is_ - should) < 12 for is_, should in near)
 
 
 def test_a_batch_that_is_known_only_from_the_ledger_has_its_cards(project: Make) -> None:
@@ -236,7 +262,7 @@ def test_the_page_fills_while_the_run_goes_on(project: Make, at_once: None) -> N
 
     wait_until(filled, "the page did not show the stored image beside the pending video")
     run.join()
-    assert (summary()["outcome"], cards()[0]["files"][0]["thumb"]) == ("partial", [0, 0])
+    assert (summary()["outcome"], have_pictures()) == ("partial", {"image": True, "video": False})
 
 
 def test_a_decoder_that_dies_is_started_again(tmp_path: Path) -> None:
@@ -333,7 +359,8 @@ def test_on_s3_the_page_has_thumbnails_and_the_addresses_as_text(
     assert objects["page.js"]["ContentType"] == "text/javascript"
     (card,) = written(objects["data/jobs-0000.js"]["Body"].read().decode())
     file = card["files"][0]
-    assert (file["href"], file["thumb"]) == (None, [0, 0])
+    assert file["href"] is None
+    assert f"data/thumbs-{file['thumb'][0]}.js" in objects
     assert file["url"].startswith(f"s3://{s3.bucket}/unsigned/media/")
     assert "X-Amz-Signature" not in objects["index.html"]["Body"].read().decode()
     done = callsheet("open", "batch.yaml", folder=made.folder)

@@ -219,8 +219,7 @@ def test_the_keyboard_reaches_everything_and_the_focus_is_kept(page: Page) -> No
     page.press("ArrowRight")
     assert page.evaluate("document.querySelector('#viewer h2').textContent") == "arabic"
     page.press("Escape")
-    page.until("!document.querySelector('#viewer').open")
-    assert page.evaluate(focused) == "arabic"
+    page.until(f"!document.querySelector('#viewer').open && {focused} === 'arabic'")
 
 
 def test_a_screen_reader_hears_names_states_and_places(page: Page) -> None:

@@ -32,6 +32,11 @@ class Links:
         self._signed: dict[str, str] = {}
 
     @property
+    def on_disk(self) -> bool:
+        """Whether the page is on this machine."""
+        return self._folder is not None
+
+    @property
     def signs_own_files(self) -> bool:
         """Whether the page reaches its own files by signed addresses."""
         return self._folder is None and self._seconds is not None

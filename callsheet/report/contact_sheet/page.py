@@ -23,7 +23,7 @@ from callsheet.config.settings import BatchSettings
 from callsheet.records import State, dollars
 from callsheet.report.contact_sheet.cards import Card, MediaFile
 from callsheet.report.contact_sheet.links import FOLDER, Links
-from callsheet.report.contact_sheet.thumbnails import Thumbnails, pack_name
+from callsheet.report.contact_sheet.thumbnails import Thumbnails, pack_file
 
 ASSETS = {
     "style.css": "text/css",
@@ -163,7 +163,11 @@ def summary(
     """
     limit = settings.budget.limit
     states = {state.value: header.states[state] for state in State if header.states.get(state)}
-    packs = {number: _versioned(pack_name(number), length, links) for number, length in thumbnails.lengths()}
+    packs = {
+        pack: _versioned(pack_file(pack), length, links)
+        for pack, length in thumbnails.packs.items()
+        if length
+    }
     about = {
         "batch": settings.batch,
         "outcome": header.outcome,
@@ -210,11 +214,11 @@ def _file(file: MediaFile, thumbnails: Thumbnails, links: Links) -> dict[str, An
     }
 
 
-def index(batch: str, cards: Sequence[Card], links: Links) -> bytes:
+def index(settings: BatchSettings, cards: Sequence[Card], links: Links) -> bytes:
     """`index.html`, with the first cards as plain HTML for who reads it without JavaScript.
 
     Args:
-        batch: the batch's name.
+        settings: the config.
         cards: the first ones.
         links: for the page's own files, and the addresses from which it may load anything.
     """
@@ -224,8 +228,8 @@ def index(batch: str, cards: Sequence[Card], links: Links) -> bytes:
     scripts = [own[name] for name in (*ASSETS, "summary") if not name.endswith(".css")]
     template = Template(files(__package__).joinpath("assets", "index.html").read_text("utf-8"))
     text = template.substitute(
-        batch=escape(batch),
-        sources=escape(" ".join(_sources(cards, links))),
+        batch=escape(settings.batch),
+        sources=escape(" ".join(_sources(cards, settings.storage.url, links))),
         style=escape(own["style.css"]),
         scripts="\n".join(f'<script defer src="{escape(href)}"></script>' for href in scripts),
         cards="\n".join(map(_article, cards)),
@@ -233,12 +237,14 @@ def index(batch: str, cards: Sequence[Card], links: Links) -> bytes:
     return text.encode()
 
 
-def _sources(cards: Sequence[Card], links: Links) -> list[str]:
+def _sources(cards: Sequence[Card], storage_url: str, links: Links) -> list[str]:
     """What the page may load scripts, styles, images and videos from."""
-    hrefs = [links.to_media(file.url) or "" for card in cards for file in card.files]
-    hrefs.append(links.to_own(SUMMARY))
-    origins = {f"{parts.scheme}://{parts.netloc}" for parts in map(urlsplit, hrefs) if parts.netloc}
-    return ["'self'", "file:", *sorted(origins)]
+    hrefs = [links.to_media(file.url) for card in cards for file in card.files]
+    hrefs += [links.to_media(f"{storage_url}/any"), links.to_own(SUMMARY)]
+    origins = {
+        f"{parts.scheme}://{parts.netloc}" for parts in map(urlsplit, filter(None, hrefs)) if parts.netloc
+    }
+    return ["'self'", *(["file:"] if links.on_disk else []), *sorted(origins)]
 
 
 def _article(card: Card) -> str:

@@ -12,9 +12,10 @@ import io
 import json
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import ExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import polars as pl
@@ -35,6 +36,7 @@ _STATE = f"{FOLDER}/data/state.json"
 _FORMAT = 1
 _MAKING = 8.0  # seconds of a round in which thumbnails are made
 _SHARE = 20  # a round takes at most one part in so many of the time
+_AT_ONCE = 16  # files whose thumbnails are made together
 _MOST_UNREADABLE = 3  # files in a row, before no more are tried
 
 
@@ -183,9 +185,9 @@ class ContactSheet:
                     await self._store.write(f"{FOLDER}/{name}", page.asset(name), mime_type)
             elif written["rows"] == self._rows and not self._settings.report.links_valid_for:
                 self._parts = [Part(*part) for part in written["parts"]]
-            self._thumbnails = await Thumbnails.open(self._store)
+            self._thumbnails = await Thumbnails.open(self._store, self._ledger.run_id[:8])
             if not self._parts:
-                await self._store.write(INDEX, page.index(self._settings.batch, [], self._links), "text/html")
+                await self._store.write(INDEX, page.index(self._settings, [], self._links), "text/html")
         return self._thumbnails
 
     async def _count(self) -> int:
@@ -204,7 +206,8 @@ class ContactSheet:
             rows = self._plan.scan().select("key", "carried").head(shown).collect()
         content = io.BytesIO()
         rows.select(pl.exclude("prompt")).write_ipc(content)
-        places = f"{self._settings.report.url}\n{self._settings.storage.url}\n{PER_PART}"
+        signed = self._settings.report.links_valid_for is not None
+        places = f"{self._settings.report.url}\n{self._settings.storage.url}\n{signed}\n{PER_PART}"
         return hashlib.sha256(content.getbuffer().tobytes() + places.encode()).hexdigest()
 
     def _jobs(self, number: int) -> pl.DataFrame:
@@ -222,34 +225,43 @@ class ContactSheet:
         self, thumbnails: Thumbnails, of: Sequence[Card], deadline: float | None
     ) -> bool:
         """Makes the thumbnails that are missing, until the deadline; whether none is missing."""
-        complete = True
-        for file in (file for card in of for file in card.files):
-            if file.sha256 in thumbnails or file.sha256 in self._unreadable:
-                continue
+        files = {file.sha256: file for card in of for file in card.files if file.sha256 not in thumbnails}
+        missing = [file for sha256, file in files.items() if sha256 not in self._unreadable]
+        for start in range(0, len(missing), _AT_ONCE):
             late = deadline is not None and time.monotonic() > deadline
-            lost = self._unreadable_in_a_row >= _MOST_UNREADABLE or not self._decoder.works
-            if late or lost or self._hurry():
-                complete = False
-                break
-            jpeg = await asyncio.to_thread(self._thumbnail, file)
-            if jpeg is None or (not jpeg and not self._decoder.works):
-                self._unreadable.add(file.sha256)
-                complete = False
-            else:
-                await thumbnails.add(file.sha256, jpeg)
-        return complete
+            if late or self._unreadable_in_a_row >= _MOST_UNREADABLE or self._hurry():
+                return False
+            some = missing[start : start + _AT_ONCE]
+            for file, jpeg in zip(some, await self._thumbnails_of(some), strict=True):
+                self._unreadable_in_a_row = 0 if jpeg is not None else self._unreadable_in_a_row + 1
+                if not self._decoder.works:
+                    return False
+                if jpeg is None:
+                    self._unreadable.add(file.sha256)
+                else:
+                    await thumbnails.add(file.sha256, jpeg)
+        return all(sha256 in thumbnails for sha256 in files)
 
-    def _thumbnail(self, file: MediaFile) -> bytes | None:
-        """The thumbnail of a file; empty where it cannot be shown, None where it cannot be read."""
-        path = str(local_path(file.url) or file.url)
-        with (
-            suppress(InputError, StorageError),
-            local_copy(path, self._settings.storage.endpoint_url) as copy,
-        ):
-            if copy.is_file():
-                self._unreadable_in_a_row = 0
-                return self._decoder.make(copy, file.mime_type)
-        self._unreadable_in_a_row += 1
+    async def _thumbnails_of(self, files: Sequence[MediaFile]) -> list[bytes | None]:
+        """The thumbnails of some files; empty where one cannot be shown, None where it cannot be read."""
+        with ExitStack() as copies:
+            paths = [local_path(file.url) for file in files]
+            if None in paths:  # several at once: a bucket answers slowly
+                paths = await asyncio.gather(*(asyncio.to_thread(self._path, file, copies) for file in files))
+
+            def make() -> list[bytes | None]:
+                return [
+                    self._decoder.make(path, file.mime_type) if path and path.is_file() else None
+                    for path, file in zip(paths, files, strict=True)
+                ]
+
+            return await asyncio.to_thread(make)
+
+    def _path(self, file: MediaFile, copies: ExitStack) -> Path | None:
+        """Where a file is on this machine, copied if need be; None where it cannot be read."""
+        url = str(local_path(file.url) or file.url)
+        with suppress(InputError, StorageError):
+            return copies.enter_context(local_copy(url, self._settings.storage.endpoint_url))
         return None
 
     async def _write_part(self, number: int, read: Sequence[Card], thumbnails: Thumbnails) -> None:
@@ -262,7 +274,7 @@ class ContactSheet:
         self._parts[number].version = version
         self._parts[number].counts = page.counts(read)
         if number == 0:
-            html = await asyncio.to_thread(page.index, self._settings.batch, read, self._links)
+            html = await asyncio.to_thread(page.index, self._settings, read, self._links)
             await self._store.write(INDEX, html, "text/html")
 
 

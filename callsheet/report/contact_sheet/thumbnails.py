@@ -2,7 +2,7 @@
 
 A pack is a JavaScript file with some hundred JPEGs as base64, because a page that is opened from a disk may
 load scripts and nothing else. `thumbnails.parquet` has the place of each, by the SHA-256 of the file that it
-shows. Packs only grow, so a page that knows a place can rely on it.
+shows. Each run has packs of its own, so that two runs at once never mix up what is where.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import json
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections import Counter
 from contextlib import suppress
 from pathlib import Path
 
@@ -24,21 +24,18 @@ from callsheet.storage.store import Store
 PER_PACK = 200
 """Thumbnails of a pack: some 3 MB."""
 
-PACK_HEAD = "callsheet.pack("
-
 _INDEX = "contact-sheet/data/thumbnails.parquet"
-_SCHEMA = {"sha256": pl.String, "pack": pl.UInt32, "place": pl.UInt32}
+_SCHEMA = {"sha256": pl.String, "pack": pl.String, "place": pl.UInt32}
 _PATIENCE = 60.0  # seconds for one thumbnail
 _MOST_DEATHS = 5  # of a decoder, one after another
-_SCRIPT_TYPE = "text/javascript"
 
-Place = tuple[int, int]
-"""The number of a pack, and the number of a thumbnail in it."""
+Place = tuple[str, int]
+"""The name of a pack, and the number of a thumbnail in it."""
 
 
-def pack_name(number: int) -> str:
-    """The name of a pack inside `report.url`."""
-    return f"contact-sheet/data/thumbs-{number:04d}.js"
+def pack_file(pack: str) -> str:
+    """The name of a pack's file inside `report.url`."""
+    return f"contact-sheet/data/thumbs-{pack}.js"
 
 
 class Thumbnails:
@@ -46,21 +43,24 @@ class Thumbnails:
 
     Args:
         store: where the report is.
+        run: names this run's packs.
         places: the place of each thumbnail by the SHA-256 of its file; None for a file that cannot be shown.
-        last: the thumbnails of the last pack, as base64, unless it is full.
+
+    Attributes:
+        packs: how many thumbnails each pack has that is written.
     """
 
-    def __init__(self, store: Store, places: dict[str, Place | None], last: list[str]) -> None:
+    def __init__(self, store: Store, run: str, places: dict[str, Place | None]) -> None:
         self._store = store
+        self._run = run
         self._places = places
-        self._last = last
-        full = max((place[0] for place in places.values() if place), default=-1)
-        self._number = full if last else full + 1
+        self._last: list[str] = []  # of the last pack, as base64
+        self._number = 0
         self._changed = False
-        self._written = len(last)
+        self.packs = Counter(place[0] for place in places.values() if place)
 
     @classmethod
-    async def open(cls, store: Store) -> Thumbnails:
+    async def open(cls, store: Store, run: str) -> Thumbnails:
         """Those that earlier runs made.
 
         Raises:
@@ -72,17 +72,7 @@ class Thumbnails:
             table = pl.read_parquet(io.BytesIO(index)) if index else pl.DataFrame(schema=_SCHEMA)
             for sha256, pack, place in table.select([*_SCHEMA]).iter_rows():
                 places[sha256] = None if pack is None else (pack, place)
-        packed = [place for place in places.values() if place]
-        last = max((pack for pack, _ in packed), default=0)
-        count = sum(pack == last for pack, _ in packed)
-        if not 0 < count < PER_PACK:
-            return cls(store, places, [])
-        content = await store.read(pack_name(last))
-        jpegs = _unpacked(content) if content else []
-        if len(jpegs) < count:  # the pack is gone or damaged
-            places = {sha256: place for sha256, place in places.items() if not place or place[0] != last}
-            jpegs = []
-        return cls(store, places, jpegs[:count])
+        return cls(store, run, places)
 
     def __contains__(self, sha256: str) -> bool:
         return sha256 in self._places
@@ -90,12 +80,6 @@ class Thumbnails:
     def place(self, sha256: str) -> Place | None:
         """Where the thumbnail of a file is; None where it is not made, or the file cannot be shown."""
         return self._places.get(sha256)
-
-    def lengths(self) -> Iterator[tuple[int, int]]:
-        """The number of each pack that is written, and how many thumbnails it has."""
-        yield from ((number, PER_PACK) for number in range(self._number))
-        if self._written:
-            yield self._number, self._written
 
     async def add(self, sha256: str, jpeg: bytes) -> None:
         """Adds a thumbnail; empty for a file that cannot be shown. A pack that is full is written.
@@ -107,11 +91,11 @@ class Thumbnails:
         if not jpeg:
             self._places[sha256] = None
             return
-        self._places[sha256] = (self._number, len(self._last))
+        self._places[sha256] = (self._pack, len(self._last))
         self._last.append(base64.b64encode(jpeg).decode())
         if len(self._last) == PER_PACK:
             await self._write_pack()
-            self._number, self._last, self._written = self._number + 1, [], 0
+            self._number, self._last = self._number + 1, []
 
     async def write(self) -> None:
         """Writes what is not written yet: the last pack, and then the index.
@@ -121,7 +105,7 @@ class Thumbnails:
         """
         if not self._changed:
             return
-        if self._last:
+        if len(self._last) > self.packs[self._pack]:
             await self._write_pack()
         rows = [(sha256, *(place or (None, None))) for sha256, place in self._places.items()]
         content = io.BytesIO()
@@ -129,18 +113,14 @@ class Thumbnails:
         await self._store.write(_INDEX, content.getvalue(), "application/vnd.apache.parquet")
         self._changed = False
 
+    @property
+    def _pack(self) -> str:
+        return f"{self._run}-{self._number:03d}"
+
     async def _write_pack(self) -> None:
-        text = f"{PACK_HEAD}{self._number},{json.dumps(self._last)})\n"
-        await self._store.write(pack_name(self._number), text.encode(), _SCRIPT_TYPE)
-        self._written = len(self._last)
-
-
-def _unpacked(content: bytes) -> list[str]:
-    try:
-        jpegs: list[str] = json.loads(content[content.index(b"[") : content.rindex(b"]") + 1])
-    except ValueError:
-        return []
-    return jpegs
+        text = f"callsheet.pack({json.dumps(self._pack)},{json.dumps(self._last)})\n"
+        await self._store.write(pack_file(self._pack), text.encode(), "text/javascript")
+        self.packs[self._pack] = len(self._last)
 
 
 class Decoder:

@@ -7,8 +7,8 @@ document.documentElement.classList.add("scripted");
 const callsheet = (() => {
   const KEPT = 24; // packs in memory, some 3 MB each
   const parts = new Map(); // number -> {version, jobs}
-  const packs = new Map(); // number -> {version, jpegs}, the least recently used first
-  const tried = new Map(); // number of a pack -> version that was asked for
+  const packs = new Map(); // name -> {version, jpegs}, the least recently used first
+  const tried = new Map(); // name of a pack -> version that was asked for
   const loading = new Map(); // address -> promise
   const events = new EventTarget();
   let about = null;
@@ -55,20 +55,20 @@ const callsheet = (() => {
   // The address of a thumbnail, or null; then `pack` follows as an event if there is one.
   function thumbnail(place) {
     if (!place) return null;
-    const [number, index] = place;
-    const pack = packs.get(number);
-    const written = about.packs[number];
-    if (written && pack?.version !== written.version && tried.get(number) !== written.version) {
-      tried.set(number, written.version);
+    const [name, index] = place;
+    const pack = packs.get(name);
+    const written = about.packs[name] ?? { src: `data/thumbs-${name}.js`, version: 0 }; // of another run
+    if (pack?.version !== written.version && tried.get(name) !== written.version) {
+      tried.set(name, written.version);
       load(written.src).then((loaded) => {
-        if (!loaded || !packs.has(number)) return;
-        packs.get(number).version = written.version;
+        if (!loaded || !packs.has(name)) return;
+        packs.get(name).version = written.version;
         events.dispatchEvent(new Event("pack"));
       });
     }
     if (!pack?.jpegs[index]) return null;
-    packs.delete(number);
-    packs.set(number, pack);
+    packs.delete(name);
+    packs.set(name, pack);
     return `data:image/jpeg;base64,${pack.jpegs[index]}`;
   }
 
@@ -104,9 +104,9 @@ const callsheet = (() => {
       }
       parts.set(number, { jobs });
     },
-    pack(number, jpegs) {
-      packs.delete(number);
-      packs.set(number, { jpegs });
+    pack(name, jpegs) {
+      packs.delete(name);
+      packs.set(name, { jpegs });
       while (packs.size > KEPT) {
         const oldest = packs.keys().next().value;
         packs.delete(oldest);
