@@ -1,4 +1,4 @@
-"""A process that makes thumbnails, one after the other, with the lowest priority.
+"""A process that makes thumbnails, one after the other, with a low priority.
 
     python -P -m callsheet.report.contact_sheet.decoder
 
@@ -31,7 +31,7 @@ _FRAMES = 60  # of a video that are looked at for one that is not dark
 def main() -> None:
     """Answers every line of stdin."""
     with suppress(OSError):
-        os.nice(19)
+        os.nice(10)
     Image.MAX_IMAGE_PIXELS = _MOST_PIXELS // 2  # Pillow refuses twice as many
     for line in sys.stdin.buffer:
         request = json.loads(line)

@@ -130,6 +130,7 @@
     sections();
     proportions();
     changed();
+    filters.prepare(jobs);
   }
 
   // The frames have the proportions of most of the files, within limits.
@@ -140,10 +141,10 @@
     at("cards").style.setProperty("--ratio", String(Math.min(1.5, Math.max(0.8, median)).toFixed(3)));
   }
 
-  function redraw(options) {
+  function redraw(options = {}) {
     filters.offer(jobs, changed);
     const shown = filters.apply(jobs);
-    grid.show(shown, options);
+    grid.show(shown, { among: jobs.length, ...options });
     at("clear").hidden = !filters.active;
     at("count").textContent = shown.length === jobs.length
       ? `${number(jobs.length)} ${jobs.length === 1 ? "job" : "jobs"}` : `${number(shown.length)} of ${number(jobs.length)} jobs`;
