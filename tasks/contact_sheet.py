@@ -18,6 +18,8 @@ from callsheet.report.summary import Summary
 from callsheet.session import Run
 from callsheet.watch import WATCHER, Progress
 
+PATIENCE = 5.0  # seconds after which a person is told what the end of a run waits for
+
 
 class Sheet:
     """The contact sheet of a run. Use `sheet_of`.
@@ -50,11 +52,16 @@ class Sheet:
         await self._keeping
         if self._page is None:
             return summary
+        note = WATCHER.get().note
+        long = "the thumbnails of the contact sheet are being made; Ctrl-C leaves the rest to the next run"
+        timer = asyncio.get_running_loop().call_later(PATIENCE, note, long)
         try:
-            await self._page.finish(self._header(summary), WATCHER.get().note)
+            await self._page.finish(self._header(summary), note)
         except (StorageError, LedgerError) as error:
             self._cannot_be_written(error)
             return summary
+        finally:
+            timer.cancel()
         return replace(summary, details=replace(summary.details, contact_sheet=self._page.url))
 
     async def leave(self) -> None:

@@ -246,6 +246,19 @@ def test_a_batch_that_is_known_only_from_the_ledger_has_its_cards(project: Make)
     assert [(card["row"], card["carried"]) for card in cards()] == [("one", [["shot", "hero"]])]
 
 
+def test_a_ledger_in_postgresql_has_the_same_cards(project: Make, new_database: Callable[[], str]) -> None:
+    made = project(
+        [*images("one", shot="hero"), {"id": "refused", "prompt": "a forbidden-test-word", **IMAGE}]
+    )
+    made.set(ledger={"url": new_database()})
+    made.run()
+    assert [(card["row"], card["state"], card["carried"]) for card in cards()] == [
+        ("one", "stored", [["shot", "hero"]]),
+        ("refused", "failed", [["shot", ""]]),
+    ]
+    assert have_pictures() == {"one": True, "refused": False}
+
+
 def test_the_page_fills_while_the_run_goes_on(project: Make, at_once: None) -> None:
     faults = {"rules": [{"endpoint": "videos", "do": "never_finish"}]}
     made = project([*images("image"), {"id": "video", "prompt": "a video", **VIDEO}], faults=faults)

@@ -109,7 +109,7 @@ const filters = (() => {
     const wanted = ["", ...values.map((value) => `=${value}`)];
     if (wanted.length === select.options.length && wanted.every((value, n) => select.options[n].value === value)) return;
     const before = select.value;
-    select.replaceChildren(...wanted.map((value) => new Option(value ? value.slice(1, 81) : "all", value)));
+    select.replaceChildren(...wanted.map((value) => new Option(value ? value.slice(1, 81) || "(empty)" : "all", value)));
     select.value = wanted.includes(before) ? before : "";
   }
 
@@ -169,6 +169,7 @@ const filters = (() => {
   }
 
   return {
+    STATES,
     apply,
     offer,
     prepare,

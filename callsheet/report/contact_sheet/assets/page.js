@@ -48,7 +48,7 @@
 
   function progress(states) {
     const all = callsheet.about.jobs || 1;
-    const known = Object.entries(states);
+    const known = filters.STATES.filter((state) => states[state]).map((state) => [state, states[state]]);
     at("progress").replaceChildren(...known.map(([state, count]) => {
       const bar = element("span", "");
       bar.dataset.state = state;
