@@ -153,6 +153,15 @@ def test_a_second_run_of_a_finished_batch_writes_only_the_header_again(project: 
     assert after.keys() == before.keys()
 
 
+def test_jobs_that_are_stored_are_not_looked_at_again(project: Make) -> None:
+    made = project(images("one", "two"))
+    made.run()
+    index = SHEET / "data/thumbnails.parquet"
+    index.unlink()  # who looks at the jobs makes their thumbnails again
+    made.run()
+    assert not index.exists()
+
+
 def test_a_new_row_adds_its_thumbnail_and_the_others_are_not_made_again(project: Make) -> None:
     made = project(images("one", "two"))
     made.run()
