@@ -79,6 +79,7 @@ class Sheet:
             spent=summary.spent if summary else progress.spent,
             quoted=plan.quoted if plan else None,
             rejected_rows=plan.rejected_rows if plan else 0,
+            in_doubt=summary.in_doubt_exposure if summary else Decimal(0),
             removed=summary.details.removed.jobs if summary else 0,
         )
 

@@ -275,6 +275,18 @@ def test_ten_thousand_cards_are_there_and_few_are_in_the_document(browser: Brows
         assert page.complaints == []
 
 
+def test_a_batch_without_jobs_says_so(browser: Browser, project: Make) -> None:
+    made = project([{"id": "empty", "prompt": "", **IMAGE}])
+    made.run()
+    with browser.page((made.folder / "out/report/contact-sheet/index.html").as_uri()) as page:
+        page.until(READY)
+        assert page.evaluate("document.getElementById('empty').textContent") == "This batch has no jobs."
+        assert "1 row of the batch file rejected" in page.evaluate(
+            "document.querySelector('header').innerText"
+        )
+        assert (page.complaints, rows(page)) == ([], [])
+
+
 def test_more_than_ten_thousand_are_shown_in_sections(browser: Browser, tmp_path: Path) -> None:
     cards = [card(number, State.PLANNED) for number in range(10_400)]
     cards[10_100] = card(10_100, State.FAILED)

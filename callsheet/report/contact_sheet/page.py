@@ -64,6 +64,7 @@ class Header:
         stop: why the run stopped early, in words.
         jobs: jobs of the batch file.
         states: how many of them are in each state.
+        in_doubt: what may have been spent besides.
         removed: jobs that are paid for, and whose rows the batch file no longer has.
     """
 
@@ -74,6 +75,7 @@ class Header:
     spent: Decimal
     quoted: Decimal | None
     rejected_rows: int
+    in_doubt: Decimal = Decimal(0)
     removed: int = 0
 
 
@@ -175,6 +177,7 @@ def summary(
         "jobs": header.jobs,
         "states": states,
         "spent": dollars(header.spent),
+        "inDoubt": dollars(header.in_doubt) if header.in_doubt else None,
         "quoted": None if header.quoted is None else dollars(header.quoted),
         "limit": None if limit is None else dollars(limit),
         "rejected": header.rejected_rows,

@@ -33,7 +33,7 @@ from callsheet.report.contact_sheet.thumbnails import Decoder, Thumbnails
 from callsheet.storage.store import Store
 
 _STATE = f"{FOLDER}/data/state.json"
-_FORMAT = 1
+_FORMAT = 2
 _MAKING = 8.0  # seconds of a round in which thumbnails are made
 _SHARE = 20  # a round takes at most one part in so many of the time
 _AT_ONCE = 16  # files whose thumbnails are made together

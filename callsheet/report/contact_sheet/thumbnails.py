@@ -68,9 +68,9 @@ class Thumbnails:
         """
         index = await store.read(_INDEX)
         places: dict[str, Place | None] = {}
-        with suppress(pl.exceptions.PolarsError):  # a damaged index: all are made again
+        with suppress(pl.exceptions.PolarsError):  # an index that is damaged, or another: all are made again
             table = pl.read_parquet(io.BytesIO(index)) if index else pl.DataFrame(schema=_SCHEMA)
-            for sha256, pack, place in table.select([*_SCHEMA]).iter_rows():
+            for sha256, pack, place in table.match_to_schema(_SCHEMA).iter_rows():
                 places[sha256] = None if pack is None else (pack, place)
         return cls(store, run, places)
 

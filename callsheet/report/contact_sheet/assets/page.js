@@ -20,7 +20,7 @@
   }
 
   function header() {
-    const { outcome, stop, states, spent, limit, quoted, written } = callsheet.about;
+    const { outcome, stop, states, spent, inDoubt, limit, quoted, written } = callsheet.about;
     const badge = at("outcome");
     badge.hidden = false;
     badge.dataset.outcome = outcome ?? "running";
@@ -29,6 +29,7 @@
       ["Jobs", `${number(states.stored ?? 0)} of ${number(callsheet.about.jobs)} stored`],
       ["Spent", limit === null ? `${spent} USD` : `${spent} of ${limit} USD`],
     ];
+    if (inDoubt !== null) figures.push(["In doubt", `at most ${inDoubt} USD more`]);
     if (quoted !== null) figures.push(["Quoted", `${quoted} USD`]);
     figures.push(["Written", moment(written)]);
     at("figures").replaceChildren(...figures.map(([name, value]) => {
