@@ -22,6 +22,7 @@ Listener = Callable[[signal.Signals], None]
 
 _unheard: list[signal.Signals] = []  # came while nobody listened, or while it was too late to act
 _listeners: dict[signal.Signals, Listener] = {}
+_done = threading.Event()
 
 
 def keep_until_heard() -> None:
@@ -84,7 +85,8 @@ def cancelled_by_signals() -> Iterator[None]:
     """
     task = asyncio.current_task()
     assert task is not None  # noqa: S101 - a coroutine runs in a task
-
+    if not _listeners:
+        _done.clear()
     try:
         with listening(lambda number: cancel(task, number)):
             yield
@@ -93,8 +95,13 @@ def cancelled_by_signals() -> Iterator[None]:
             raise
         if isinstance(error, asyncio.CancelledError):
             task.uncancel()
-    if _unheard:
+    if _unheard and not _done.is_set():
         raise _interrupted(_unheard.pop())
+
+
+def done() -> None:
+    """From now on a signal cancels nothing: what it could end has ended, and its result must not be lost."""
+    _done.set()
 
 
 @contextmanager
@@ -113,7 +120,9 @@ def raised() -> Iterator[None]:
 
 
 def cancel(task: asyncio.Task[Any], number: signal.Signals) -> None:
-    """Cancels a task that is inside `cancelled_by_signals`, on behalf of a signal."""
+    """Cancels a task that is inside `cancelled_by_signals`, on behalf of a signal; not after `done`."""
+    if _done.is_set():
+        return
     _unheard[:] = [number]  # libraries sometimes drop a cancellation: whoever listens next is told again
     task.cancel()
 

@@ -42,13 +42,12 @@ async def generate(settings: Settings, *, approved: bool) -> Summary:
             while await is_outdated(plan, settings, client):
                 plan = await price(rows, settings, client)
                 quote, stop = await approve(plan, settings, client, approved)
-            async with (
-                open_run(settings, client, quote=quote, stop=stop) as run,
-                asyncio.TaskGroup() as steps,
-            ):
-                for step in (submit, poll, download):
-                    steps.create_task(step(run))
-                recorded = steps.create_task(record(run))
+            async with open_run(settings, client, quote=quote, stop=stop) as run:
+                async with asyncio.TaskGroup() as steps:
+                    for step in (submit, poll, download):
+                        steps.create_task(step(run))
+                    recorded = steps.create_task(record(run))
+                signals.done()
     return recorded.result()
 
 
@@ -68,4 +67,5 @@ async def collect(settings: Settings) -> Summary:
                 steps.create_task(poll(run))
                 steps.create_task(download(run))
                 recorded = steps.create_task(record(run))
+            signals.done()
     return recorded.result()

@@ -6,19 +6,21 @@ It is for looking. Where it cannot be written, a person is told so, and the run 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from decimal import Decimal
 
+from callsheet.config.settings import BatchSettings
 from callsheet.errors import LedgerError, StorageError
+from callsheet.ledger.ledger import Ledger
+from callsheet.pricing.plan import Plan
+from callsheet.records import State
 from callsheet.report.contact_sheet.page import Header
 from callsheet.report.contact_sheet.sheet import ContactSheet, open_sheet
 from callsheet.report.summary import Summary
 from callsheet.session import Run
 from callsheet.watch import WATCHER, Progress
-
-PATIENCE = 5.0  # seconds after which a person is told what the end of a run waits for
 
 
 class Sheet:
@@ -52,16 +54,11 @@ class Sheet:
         await self._keeping
         if self._page is None:
             return summary
-        note = WATCHER.get().note
-        long = "the thumbnails of the contact sheet are being made; Ctrl-C leaves the rest to the next run"
-        timer = asyncio.get_running_loop().call_later(PATIENCE, note, long)
         try:
-            await self._page.finish(self._header(summary), note)
+            await self._page.finish(self._header(summary), WATCHER.get().note, all_thumbnails=False)
         except (StorageError, LedgerError) as error:
             self._cannot_be_written(error)
             return summary
-        finally:
-            timer.cancel()
         return replace(summary, details=replace(summary.details, contact_sheet=self._page.url))
 
     async def leave(self) -> None:
@@ -99,3 +96,33 @@ async def sheet_of(run: Run) -> AsyncIterator[Sheet]:
         sheet = Sheet(run, page)
         stack.push_async_callback(sheet.leave)
         yield sheet
+
+
+async def write_sheet(
+    ledger: Ledger, settings: BatchSettings, plan: Plan | None, summary: Summary, note: Callable[[str], None]
+) -> None:
+    """Writes the contact sheet of a batch that no run is at work on, with every thumbnail.
+
+    Args:
+        ledger: the ledger, opened for the batch.
+        settings: the config.
+        plan: the batch's last plan; None where there is none.
+        summary: how the batch stands.
+        note: called with what a person should know.
+
+    Raises:
+        StorageError: the page cannot be written.
+        LedgerError: the ledger cannot be read.
+    """
+    header = Header(
+        outcome=summary.outcome,
+        stop=None,
+        jobs=summary.jobs,
+        states={state: getattr(summary, state.value, 0) for state in State},
+        spent=summary.spent,
+        quoted=plan.quoted if plan else None,
+        rejected_rows=summary.rejected_rows,
+        removed=summary.details.removed.jobs,
+    )
+    async with open_sheet(ledger, settings, plan) as page:
+        await page.finish(header, note, all_thumbnails=True)

@@ -9,14 +9,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from callsheet.cli.options import Config, Json, Sets, load_settings, open_ledger
-from callsheet.cli.output import err
+from callsheet.cli.output import err, safe
 from callsheet.cli.streams import print_json
 from callsheet.errors import CallsheetError
 from callsheet.plain_text import counted
 
 if TYPE_CHECKING:
     from callsheet.config.settings import BatchSettings
-    from callsheet.ledger.ledger import Ledger
     from callsheet.ledger.stories import Story
     from callsheet.report.summary import Summary
 
@@ -116,7 +115,7 @@ def failed(
 
 
 def report(config: Config, set_: Sets = None, json: Json = False) -> None:
-    """Write the report anew, from the ledger and the last plan alone. Asks the service nothing."""
+    """Write the report anew, and every thumbnail of the contact sheet. Asks the service nothing."""
     from callsheet.cli import show
     from callsheet.config.load import load_without_service
 
@@ -126,14 +125,17 @@ def report(config: Config, set_: Sets = None, json: Json = False) -> None:
         from callsheet.pricing.planning import last_plan
         from callsheet.report.report import write_report
         from callsheet.storage.store import Store
+        from tasks.contact_sheet import write_sheet
 
-        ledger: Ledger
         async with open_ledger(settings.ledger.url, settings.batch) as ledger:
             store = Store(settings.report.url, endpoint_url=settings.storage.endpoint_url)
             plan = await asyncio.to_thread(last_plan, settings)
-            return await write_report(
+            summary = await write_report(
                 ledger, store, plan=plan, stop=None, seconds=0, submissions=0, rate_limited=0
             )
+            if settings.report.contact_sheet:
+                await write_sheet(ledger, settings, plan, summary, lambda text: err.print(safe(text)))
+            return summary
 
     made = asyncio.run(write())
     if json:

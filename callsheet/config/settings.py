@@ -232,7 +232,8 @@ class Report(Section):
 
     contact_sheet: Annotated[CountFromZero, Field(le=100_000)] = 10_000
     """How many jobs the contact sheet shows at most, in the batch file's order; up to 100,000. Each image
-    costs some 15 ms of CPU, in a process of low priority, and 15 kB. 0: no contact sheet is made."""
+    costs some 15 ms of CPU, in a process of low priority, and 15 kB; a run spends a tenth of its time on
+    them at most, and `callsheet report` makes the rest. 0: no contact sheet is made."""
 
     links_valid_for: Annotated[Seconds, Field(gt=0, le=604_800)] | None = None
     """Seconds, up to 604,800 (a week), for which the contact sheet's links to files on S3 work. They are

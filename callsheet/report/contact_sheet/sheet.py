@@ -34,7 +34,8 @@ from callsheet.storage.store import Store
 
 _STATE = f"{FOLDER}/data/state.json"
 _FORMAT = 2
-_MAKING = 8.0  # seconds of a round in which thumbnails are made
+_MAKING = 8.0  # seconds of a round in which thumbnails are made at most
+_FIRST_SECOND, _TENTH = 1.0, 0.1  # of a run's time, in which thumbnails are made at most, all in all
 _SHARE = 20  # a round takes at most one part in so many of the time
 _AT_ONCE = 16  # files whose thumbnails are made together
 _MOST_UNREADABLE = 3  # files in a row, before no more are tried
@@ -104,6 +105,9 @@ class ContactSheet:
         self._section: tuple[int, pl.DataFrame] = (-1, pl.DataFrame())
         self._unreadable: set[str] = set()
         self._unreadable_in_a_row = 0
+        self._incomplete = False
+        self._began = time.monotonic()
+        self._making = 0.0  # seconds in which thumbnails were made
         self._interval = _intervals.folder if local_path(settings.report.url) else _intervals.bucket
         self.url = self._store.url_of(INDEX)
 
@@ -123,31 +127,39 @@ class ContactSheet:
             try:
                 await asyncio.wait_for(over.wait(), seconds)
             except TimeoutError:
-                began = time.monotonic()
-                making = await self._round(header(), began + _MAKING)
-                seconds = max(self._interval, _SHARE * (time.monotonic() - began - making))
+                began, making = time.monotonic(), self._making
+                await self._round(header(), began + min(_MAKING, self._allowance()))
+                made = self._making - making
+                seconds = max(self._interval, _SHARE * (time.monotonic() - began - made))
             else:
                 return
 
-    async def finish(self, header: Header, note: Callable[[str], None]) -> None:
-        """Brings the page up to date, with all thumbnails.
+    def _allowance(self) -> float:
+        """Seconds in which thumbnails may still be made, so that a run is hardly slower for them."""
+        return _FIRST_SECOND + _TENTH * (time.monotonic() - self._began) - self._making
+
+    async def finish(self, header: Header, note: Callable[[str], None], *, all_thumbnails: bool) -> None:
+        """Brings the page up to date.
 
         Args:
             header: what the page says about the batch.
             note: called with what a person should know.
+            all_thumbnails: makes all that are missing, however long that takes.
 
         Raises:
             StorageError: the page cannot be written.
             LedgerError: the ledger cannot be read.
         """
-        await self._round(header, None)
+        await self._round(header, None if all_thumbnails else time.monotonic() + self._allowance())
         if not self._decoder.works:
             note("the contact sheet has no thumbnails: the process that makes them could not be started")
+        elif self._incomplete and not self._hurry() and not self._unreadable_in_a_row:
+            note("thumbnails are missing in the contact sheet: callsheet report CONFIG makes them")
 
-    async def _round(self, header: Header, deadline: float | None) -> float:
-        """Updates what may have changed. Returns the seconds in which thumbnails were made."""
+    async def _round(self, header: Header, deadline: float | None) -> None:
+        """Updates what may have changed."""
         thumbnails = await self._open()
-        seconds = 0.0
+        self._incomplete = False
         for number, part in enumerate(self._parts):
             if part.settled:
                 continue
@@ -155,7 +167,8 @@ class ContactSheet:
             read = await self._ledger.read(partial(cards, jobs=jobs))
             began = time.monotonic()
             complete = await self._make_thumbnails(thumbnails, read, deadline)
-            seconds += time.monotonic() - began
+            self._making += time.monotonic() - began
+            self._incomplete = self._incomplete or not complete
             await self._write_part(number, read, thumbnails)
             part.settled = complete and all(card.settled for card in read)
         await thumbnails.write()
@@ -171,7 +184,6 @@ class ContactSheet:
         parts = [[part.version, part.counts, part.settled] for part in self._parts]
         state = {"format": _FORMAT, "page": page.version(), "rows": self._rows, "parts": parts}
         await self._store.write(_STATE, json.dumps(state).encode(), "application/json")
-        return seconds
 
     async def _open(self) -> Thumbnails:
         """Finds out what earlier runs wrote, and writes the page's own files where they are others."""
