@@ -24,7 +24,7 @@ from callsheet.report.contact_sheet.thumbnails import Decoder
 from tests.conftest import Project
 from tests.report.contact_sheets import with_sheet
 from tests.servers.s3 import Server
-from tests.waiting import wait_until
+from tests.waiting import LONGEST, wait_until
 
 Make = Callable[..., Project]
 IMAGE = {"model": "sketch-1", "aspect_ratio": "1:1"}
@@ -33,15 +33,17 @@ SHEET = Path("out/report/contact-sheet")
 
 
 @pytest.fixture
-def project(project: Make) -> Make:
-    """Projects with a contact sheet."""
-    return lambda rows, **service: with_sheet(project(rows, **service))
+def project(project: Make) -> Iterator[Make]:
+    """Projects with a contact sheet, for which a run takes all the time that it needs."""
+    set_intervals(making=LONGEST)
+    yield lambda rows, **service: with_sheet(project(rows, **service))
+    set_intervals()
 
 
 @pytest.fixture
 def at_once() -> Iterator[None]:
     """The page is updated all the time while a run is under way."""
-    set_intervals(0.05, 0.05)
+    set_intervals(0.05, 0.05, LONGEST)
     yield
     set_intervals()
 
@@ -80,6 +82,19 @@ def have_pictures() -> dict[str, bool]:
 def files(folder: Path = SHEET) -> dict[str, int]:
     """When each file of the page was written."""
     return {str(path): path.stat().st_mtime_ns for path in folder.rglob("*") if path.is_file()}
+
+
+def test_a_run_does_not_wait_for_thumbnails_and_report_makes_those_that_are_missing(
+    project: Make, caplog: pytest.LogCaptureFixture
+) -> None:
+    made = project(images("one", "two"))
+    set_intervals(making=-LONGEST)
+    made.run()
+    assert have_pictures() == {"one": False, "two": False}
+    assert "callsheet report CONFIG makes them" in caplog.text
+    assert callsheet("report", "batch.yaml", folder=made.folder).returncode == 0
+    assert have_pictures() == {"one": True, "two": True}
+    assert summary()["states"] == {"stored": 2}
 
 
 def test_every_job_is_a_card_whatever_its_state(project: Make) -> None:

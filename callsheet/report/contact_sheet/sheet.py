@@ -35,31 +35,37 @@ from callsheet.storage.store import Store
 _STATE = f"{FOLDER}/data/state.json"
 _FORMAT = 2
 _MAKING = 8.0  # seconds of a round in which thumbnails are made at most
-_FIRST_SECOND, _TENTH = 1.0, 0.1  # of a run's time, in which thumbnails are made at most, all in all
+_TENTH = 0.1  # of a run's time, in which thumbnails are made at most, all in all
 _SHARE = 20  # a round takes at most one part in so many of the time
+_LONGEST_PAUSE = 60.0  # seconds between two rounds, also where they are slow
 _AT_ONCE = 16  # files whose thumbnails are made together
 _MOST_UNREADABLE = 3  # files in a row, before no more are tried
 
 
 @dataclass
 class _Intervals:
-    """Seconds between two updates while a run is under way: in a folder, and in a bucket."""
+    """Seconds between two updates while a run is under way: in a folder, and in a bucket.
+
+    `making`: seconds in which a run may make thumbnails, however short it is.
+    """
 
     folder: float = 3.0
     bucket: float = 15.0
+    making: float = 1.0
 
 
 _intervals = _Intervals()
 
 
-def set_intervals(folder: float = 3.0, bucket: float = 15.0) -> None:
+def set_intervals(folder: float = 3.0, bucket: float = 15.0, making: float = 1.0) -> None:
     """For tests: changes how often the page is updated at most; without arguments, resets.
 
     Args:
         folder: seconds between two updates of a page on a disk.
         bucket: the same on S3.
+        making: seconds in which a run may make thumbnails, however short it is.
     """
-    _intervals.folder, _intervals.bucket = folder, bucket
+    _intervals.folder, _intervals.bucket, _intervals.making = folder, bucket, making
 
 
 @asynccontextmanager
@@ -130,13 +136,14 @@ class ContactSheet:
                 began, making = time.monotonic(), self._making
                 await self._round(header(), began + min(_MAKING, self._allowance()))
                 made = self._making - making
-                seconds = max(self._interval, _SHARE * (time.monotonic() - began - made))
+                pause = _SHARE * (time.monotonic() - began - made)
+                seconds = max(self._interval, min(pause, _LONGEST_PAUSE))
             else:
                 return
 
     def _allowance(self) -> float:
         """Seconds in which thumbnails may still be made, so that a run is hardly slower for them."""
-        return _FIRST_SECOND + _TENTH * (time.monotonic() - self._began) - self._making
+        return _intervals.making + _TENTH * (time.monotonic() - self._began) - self._making
 
     async def finish(self, header: Header, note: Callable[[str], None], *, all_thumbnails: bool) -> None:
         """Brings the page up to date.
