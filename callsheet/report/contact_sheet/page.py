@@ -183,7 +183,7 @@ def summary(
         "rejected": header.rejected_rows,
         "rejects": links.to_own("rejects.csv"),
         "removed": header.removed,
-        "written": datetime.now(UTC).isoformat(timespec="seconds"),
+        "written": datetime.now(UTC).isoformat(timespec="microseconds"),
         "interval": interval,
         "perPart": PER_PART,
         "perSection": PER_SECTION,
