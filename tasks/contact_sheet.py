@@ -122,6 +122,7 @@ async def write_sheet(
         spent=summary.spent,
         quoted=plan.quoted if plan else None,
         rejected_rows=summary.rejected_rows,
+        in_doubt=summary.in_doubt_exposure,
         removed=summary.details.removed.jobs,
     )
     async with open_sheet(ledger, settings, plan) as page:

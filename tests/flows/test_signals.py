@@ -81,3 +81,23 @@ signal.last = Last()
 def test_a_signal_at_the_very_end_of_the_program_does_not_undo_its_exit_code() -> None:
     done = subprocess.run([CALLSHEET[0], "-c", AT_THE_END], capture_output=True, check=False)
     assert (done.returncode, done.stdout) == (0, b"done")
+
+
+AFTER_ALL = """
+import asyncio, os, signal
+from callsheet import signals
+
+async def main():
+    with signals.cancelled_by_signals():
+        signals.done()
+        os.kill(os.getpid(), signal.SIGTERM)
+        await asyncio.sleep(0.1)
+        return "the summary"
+
+print(asyncio.run(main()))
+"""
+
+
+def test_a_signal_after_everything_is_done_does_not_lose_the_result() -> None:
+    done = subprocess.run([CALLSHEET[0], "-c", AFTER_ALL], capture_output=True, check=False)
+    assert (done.returncode, done.stdout) == (0, b"the summary\n"), done.stderr
