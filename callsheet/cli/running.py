@@ -7,6 +7,7 @@ imported only where its settings may name a server.
 from __future__ import annotations
 
 import atexit
+import gc
 import logging
 import os
 import shutil
@@ -135,6 +136,7 @@ def run_watched(plain: Start, flow: Start, *, without_prefect: bool, quiet: bool
         if without_prefect or not server_is_configured():
             terminal.unseen()
             steps = plain()  # imports them, before there is an event loop that would wait for that
+            gc.freeze()  # a collection that looks at all that is imported holds the loop up for 50 ms
             return anyio.run(_watched, lambda: steps, terminal)
         return run_flow(flow, terminal)
     finally:
