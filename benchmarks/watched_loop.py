@@ -13,9 +13,11 @@ import gc
 import json
 import time
 from asyncio.events import Handle
-from collections.abc import Coroutine
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
+
+import anyio
 
 from callsheet.__main__ import main
 
@@ -24,11 +26,11 @@ EVERY = 0.002
 late: list[float] = []  # seconds, one for each time that the task slept
 callbacks: list[tuple[float, float, str]] = [(0.0, 0.0, "")]  # the longest so far: seconds, CPU, its task
 collections: list[float] = []  # CPU seconds of each garbage collection
-run_loop, run_callback = asyncio.run, Handle._run
+run_loop, run_callback = anyio.run, Handle._run
 
 
-def run_watched(body: Coroutine[Any, Any, Any], **options: Any) -> Any:
-    """In place of `asyncio.run`."""
+def run_watched(body: Callable[..., Awaitable[Any]], *arguments: Any) -> Any:
+    """In place of `anyio.run`."""
 
     async def watch() -> None:
         while True:
@@ -39,11 +41,11 @@ def run_watched(body: Coroutine[Any, Any, Any], **options: Any) -> Any:
     async def both() -> Any:
         watching = asyncio.create_task(watch())
         try:
-            return await body
+            return await body(*arguments)
         finally:
             watching.cancel()
 
-    return run_loop(both(), **options)
+    return run_loop(both)
 
 
 def run_timed(handle: Handle) -> None:
@@ -67,7 +69,7 @@ def time_collection(phase: str, _: object) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run, Handle._run = run_watched, run_timed
+    anyio.run, Handle._run = run_watched, run_timed
     gc.callbacks.append(time_collection)
     try:
         main()
