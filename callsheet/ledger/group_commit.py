@@ -139,7 +139,8 @@ class GroupCommit:
                         future.set_exception(result)
                     else:
                         future.set_result(result)
-                await asyncio.sleep(_PAUSE)
+                if len(results) > 1:  # others write at the same time
+                    await asyncio.sleep(_PAUSE)
         finally:
             self._committer = None
 
