@@ -27,7 +27,7 @@ IS_POLLED = sa.or_(
 """Videos that were accepted and have not ended: those too that the service did not know the last time."""
 
 _OF_ONE_JOB = sa.and_(attempts.c.job_key == media.c.job_key, attempts.c.attempt == media.c.attempt)
-_FILES_OF = sa.and_(
+FILES_OF = sa.and_(
     sa.func.coalesce(attempts.c.reused_key, attempts.c.job_key) == media.c.job_key,
     sa.func.coalesce(attempts.c.reused_attempt, attempts.c.attempt) == media.c.attempt,
 )
@@ -229,7 +229,7 @@ def stored_files(
     named = (attempts.c[name] if name in of_job or name not in media.c else media.c[name] for name in names)
     query = (
         sa.select(*named)
-        .join_from(attempts, media, _FILES_OF)
+        .join_from(attempts, media, FILES_OF)
         .where(attempts.c.batch == batch, media.c.stored_at.is_not(None))
     )
     if ordered:

@@ -6,6 +6,8 @@ Run it with `Ledger.read`. Nothing here writes.
 from __future__ import annotations
 
 import re
+from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
@@ -13,6 +15,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from callsheet.ledger import queries
 from callsheet.ledger.tables import attempts, media, settlements
 from callsheet.records import State, dollars
 
@@ -101,33 +104,37 @@ def stories(connection: sa.Connection, batch: str, row: str) -> list[Story]:
     wanted = attempts.c.row_id == row
     if _KEY.fullmatch(row):
         wanted = sa.or_(wanted, attempts.c.job_key.startswith(row))
-    query = (
-        sa.select(attempts)
-        .where(attempts.c.batch == batch, wanted)
-        .order_by(attempts.c.sample, attempts.c.job_key, attempts.c.attempt)
-    )
-    return [_story(connection, each) for each in connection.execute(query).all()]
+    order = (attempts.c.sample, attempts.c.job_key, attempts.c.attempt)
+    return _told(connection, sa.and_(attempts.c.batch == batch, wanted), *order)
 
 
 def failures(connection: sa.Connection, batch: str) -> list[Story]:
     """The newest attempt of every job of the batch that has failed, in order of submission."""
     failed = sa.and_(attempts.c.batch == batch, attempts.c.state == State.FAILED, ~attempts.c.superseded)
-    query = sa.select(attempts).where(failed).order_by(attempts.c.submitted_at, attempts.c.job_key)
-    return [_story(connection, each) for each in connection.execute(query).all()]
+    return _told(connection, failed, attempts.c.submitted_at, attempts.c.job_key)
 
 
-def _story(connection: sa.Connection, row: sa.Row[Any]) -> Story:
-    key, number = (
-        (row.job_key, row.attempt) if row.reused_key is None else (row.reused_key, row.reused_attempt)
+def _told(connection: sa.Connection, which: sa.ColumnElement[bool], *order: sa.Column[Any]) -> list[Story]:
+    """The stories of these attempts: three statements, however many there are."""
+    ids = (attempts.c.job_key, attempts.c.attempt)
+    own = [attempts.c[name].label(f"of_{name}") for name in ("job_key", "attempt")]
+    files: defaultdict[tuple[str, int], list[StoredCopy]] = defaultdict(list)
+    stored = sa.select(media, *own).join_from(attempts, media, queries.FILES_OF).where(which)
+    for row in connection.execute(stored.order_by(media.c.index)):
+        files[row.of_job_key, row.of_attempt].append(_copy(row))
+    settled = sa.select(settlements).join(
+        attempts, sa.tuple_(settlements.c.job_key, settlements.c.attempt) == sa.tuple_(*ids)
     )
-    files = connection.execute(
-        sa.select(media).where(media.c.job_key == key, media.c.attempt == number).order_by(media.c.index)
-    )
-    settled = connection.execute(
-        sa.select(settlements).where(
-            settlements.c.job_key == row.job_key, settlements.c.attempt == row.attempt
-        )
-    ).one_or_none()
+    decisions = {
+        (row.job_key, row.attempt): Decision(row.charged, row.settled_by, row.settled_at, row.why)
+        for row in connection.execute(settled.where(which))
+    }
+    rows = connection.execute(sa.select(attempts).where(which).order_by(*order)).all()
+    keys = [(row.job_key, row.attempt) for row in rows]
+    return [_story(row, decisions.get(key), files[key]) for key, row in zip(keys, rows, strict=True)]
+
+
+def _story(row: sa.Row[Any], decision: Decision | None, files: Sequence[StoredCopy]) -> Story:
     same = {name: getattr(row, name) for name in Story.__slots__ if name in attempts.c}
     unpriced = row.quoted == 0 and row.unit_price != 0  # the ledger has 0 where there was no price
     return Story(
@@ -137,9 +144,8 @@ def _story(connection: sa.Connection, row: sa.Row[Any]) -> Story:
             "newest": not row.superseded,
             "quoted": None if unpriced else row.quoted,
             "reused_from": row.reused_key,
-            "decision": settled
-            and Decision(settled.charged, settled.settled_by, settled.settled_at, settled.why),
-            "files": tuple(_copy(file) for file in files),
+            "decision": decision,
+            "files": tuple(files),
         }
     )
 

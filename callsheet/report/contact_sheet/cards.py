@@ -15,7 +15,7 @@ from typing import Any
 import polars as pl
 import sqlalchemy as sa
 
-from callsheet.ledger import columns
+from callsheet.ledger import columns, queries
 from callsheet.ledger.tables import attempts, media
 from callsheet.pricing.plan import Plan
 from callsheet.records import State, dollars
@@ -30,10 +30,6 @@ _ATTEMPT = [
 ]
 _FILE = ["index", "url", "mime_type", "width", "height", "duration", "fps", "has_sound", "sha256", "bytes"]
 _SETTLED = (State.STORED, State.LOST)
-_OF_JOB = sa.and_(
-    sa.func.coalesce(attempts.c.reused_key, attempts.c.job_key) == media.c.job_key,
-    sa.func.coalesce(attempts.c.reused_attempt, attempts.c.attempt) == media.c.attempt,
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +152,7 @@ def _attempts(connection: sa.Connection, batch: str, keys: Sequence[str]) -> Ite
 def _files(connection: sa.Connection, batch: str, keys: Sequence[str]) -> Iterator[tuple[Any, ...]]:
     query = (
         sa.select(attempts.c.job_key, *(media.c[name] for name in _FILE))
-        .join_from(attempts, media, _OF_JOB)
+        .join_from(attempts, media, queries.FILES_OF)
         .where(attempts.c.batch == batch, ~attempts.c.superseded, media.c.stored_at.is_not(None))
         .order_by(attempts.c.job_key, media.c.index)
     )

@@ -7,6 +7,7 @@ shows. Each run has packs of its own, so that two runs at once never mix up what
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import io
 import json
@@ -14,6 +15,7 @@ import subprocess
 import sys
 import threading
 from collections import Counter
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
@@ -67,12 +69,7 @@ class Thumbnails:
             StorageError: the report cannot be read.
         """
         index = await store.read(_INDEX)
-        places: dict[str, Place | None] = {}
-        with suppress(pl.exceptions.PolarsError):  # an index that is damaged, or another: all are made again
-            table = pl.read_parquet(io.BytesIO(index)) if index else pl.DataFrame(schema=_SCHEMA)
-            for sha256, pack, place in table.match_to_schema(_SCHEMA).iter_rows():
-                places[sha256] = None if pack is None else (pack, place)
-        return cls(store, run, places)
+        return cls(store, run, await asyncio.to_thread(_places, index) if index else {})
 
     def __contains__(self, sha256: str) -> bool:
         return sha256 in self._places
@@ -107,10 +104,8 @@ class Thumbnails:
             return
         if len(self._last) > self.packs[self._pack]:
             await self._write_pack()
-        rows = [(sha256, *(place or (None, None))) for sha256, place in self._places.items()]
-        content = io.BytesIO()
-        pl.DataFrame(rows, schema=_SCHEMA, orient="row").write_parquet(content)
-        await self._store.write(_INDEX, content.getvalue(), "application/vnd.apache.parquet")
+        index = await asyncio.to_thread(_index, self._places)
+        await self._store.write(_INDEX, index, "application/vnd.apache.parquet")
         self._changed = False
 
     @property
@@ -118,9 +113,25 @@ class Thumbnails:
         return f"{self._run}-{self._number:03d}"
 
     async def _write_pack(self) -> None:
-        text = f"callsheet.pack({json.dumps(self._pack)},{json.dumps(self._last)})\n"
+        thumbnails = await asyncio.to_thread(json.dumps, self._last)
+        text = f"callsheet.pack({json.dumps(self._pack)},{thumbnails})\n"
         await self._store.write(pack_file(self._pack), text.encode(), "text/javascript")
         self.packs[self._pack] = len(self._last)
+
+
+def _places(index: bytes) -> dict[str, Place | None]:
+    places: dict[str, Place | None] = {}
+    with suppress(pl.exceptions.PolarsError):  # an index that is damaged, or another: all are made again
+        for sha256, pack, place in pl.read_parquet(index).match_to_schema(_SCHEMA).iter_rows():
+            places[sha256] = None if pack is None else (pack, place)
+    return places
+
+
+def _index(places: Mapping[str, Place | None]) -> bytes:
+    rows = [(sha256, *(place or (None, None))) for sha256, place in places.items()]
+    content = io.BytesIO()
+    pl.DataFrame(rows, schema=_SCHEMA, orient="row").write_parquet(content)
+    return content.getvalue()
 
 
 class Decoder:
