@@ -17,3 +17,8 @@ def printable(text: str) -> str:
 def counted(number: int, noun: str, plural: str = "") -> str:
     """A number with its noun: `1 job`, `1,200 jobs`; `plural` where it is not made with an s."""
     return f"{number:,} {noun if number == 1 else plural or f'{noun}s'}"
+
+
+def row_name(row_id: str, sample: int) -> str:
+    """The row of a job, with the number of its sample where that is not the first: `lamp (sample 2)`."""
+    return row_id if sample == 1 else f"{row_id} (sample {sample})"

@@ -21,7 +21,7 @@ def safe(text: str) -> str:
     return escape(printable(text))
 
 
-def print_facts(console: Console, facts: Iterable[tuple[str, str]]) -> None:
+def print_facts(console: Console, facts: Iterable[tuple[str, str]], indent: str = "  ") -> None:
     """Prints facts, a line each: the name, and what is to say."""
     for name, value in facts:
-        console.print(f"  [bold]{name:<9}[/] {safe(value)}")
+        console.print(f"{indent}[bold]{name:<9}[/] {safe(value)}")

@@ -10,11 +10,10 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from callsheet.cli.output import err, out, safe
-from callsheet.cli.output import print_facts as _pairs
+from callsheet.cli.output import err, out, print_facts, safe
 from callsheet.errors import CallsheetError
 from callsheet.ledger.doubts import Evidence
-from callsheet.plain_text import counted
+from callsheet.plain_text import counted, row_name
 from callsheet.pricing.quote import Quote
 from callsheet.records import Doubt, Model, OtherRun, State, Totals, dollars
 from callsheet.report.contact_sheet.links import browser_address
@@ -48,7 +47,7 @@ def show_quote(quote: Quote, console: Console = out) -> None:
         console.print(table)
     if len(lines) > _LINES:
         console.print(f"  and {len(lines) - _LINES} more prices")
-    _pairs(console, quote.facts())
+    print_facts(console, quote.facts())
     rejects = quote.plan.rejects
     for line, column, _, reason in rejects.head(_REJECTS).iter_rows():
         where = ", ".join(filter(None, (f"line {line}", column)))
@@ -95,12 +94,12 @@ def show_summary(summary: Summary) -> None:
     ]
     if details.contact_sheet:
         pairs += [("Sheet", browser_address(details.contact_sheet))]
-    _pairs(out, pairs)
+    print_facts(out, pairs)
     for problem in details.problems:
         out.print(f"  [yellow]{safe(problem.line())}[/]")
     if details.other_problems:
         out.print(f"  [yellow]{details.other_problems:,} jobs with other reasons: see the costs file[/]")
-    _pairs(out, [("Next", step) for step in summary.next_steps()])
+    print_facts(out, [("Next", step) for step in summary.next_steps()])
 
 
 def _removed(removed: Removed) -> Iterator[tuple[str, str]]:
@@ -131,7 +130,7 @@ def show_demo(summary: Summary) -> None:
 
 def show_status(batch: str, totals: Totals, at_work: Sequence[OtherRun]) -> None:
     """Prints the state of a batch, and the runs that are at work, from the ledger."""
-    _pairs(
+    print_facts(
         out,
         [
             ("Batch", batch),
@@ -166,7 +165,7 @@ def show_doubts(batch: str, doubts: Sequence[Doubt], evidence: Evidence | None) 
     table = Table("key", "row", "model", "submitted (UTC)", "USD", box=SIMPLE_HEAD)
     rows_by_event: dict[str, list[str]] = {}
     for doubt in doubts:
-        row = doubt.row_id if doubt.sample == 1 else f"{doubt.row_id} (sample {doubt.sample})"
+        row = row_name(doubt.row_id, doubt.sample)
         price = "unpriced" if doubt.price is None else dollars(doubt.price)
         when = f"{doubt.submitted_at:%Y-%m-%d %H:%M:%S}"
         table.add_row(doubt.job_key[:12], safe(row), safe(doubt.model), when, price)
@@ -176,7 +175,7 @@ def show_doubts(batch: str, doubts: Sequence[Doubt], evidence: Evidence | None) 
     for what, rows in rows_by_event.items():
         out.print(f"  [bold]{safe(_some(rows))}[/]: {safe(what)}")
     out.print()
-    _pairs(out, _evidence(evidence))
+    print_facts(out, _evidence(evidence))
     out.print("  [dim]Other buyers in this workspace, and late costs, make these figures less certain.[/]")
     out.print("\nTo settle: callsheet resolve CONFIG KEY... (or --all) --charged | --not-charged --why ...")
 
@@ -214,7 +213,7 @@ def show_settled(batch: str, doubts: Sequence[Doubt], *, charged: bool, left: in
     price = sum((doubt.price or Decimal(0) for doubt in doubts), Decimal(0))
     decision = "paid for, and lost" if charged else "free: the next run buys them again"
     out.print(f"[bold]{safe(batch)}[/]: {len(doubts)} settled ({dollars(price)} USD), {decision}")
-    _pairs(out, [("Rows", _some([doubt.row_id for doubt in doubts])), ("In doubt", f"{left} left")])
+    print_facts(out, [("Rows", _some([doubt.row_id for doubt in doubts])), ("In doubt", f"{left} left")])
 
 
 def _some(rows: Sequence[str]) -> str:
@@ -227,7 +226,7 @@ def show_models(models: Iterable[Model]) -> None:
     for model in models:
         out.print(f"[bold]{safe(model.id)}[/]  {safe(model.type)}")
         if model.unreadable:
-            _pairs(out, [("error", f"the service's entry cannot be read: {model.unreadable}")])
+            print_facts(out, [("error", f"the service's entry cannot be read: {model.unreadable}")])
             continue
         supported = [
             ("ratios", ", ".join(model.supported_aspect_ratios)),
@@ -235,10 +234,10 @@ def show_models(models: Iterable[Model]) -> None:
             ("seconds", ", ".join(map(str, model.supported_durations))),
             ("images", ", ".join(f"{role} {most}" for role, most in model.supported_references.items())),
         ]
-        _pairs(out, [(name, values) for name, values in supported if values])
+        print_facts(out, [(name, values) for name, values in supported if values])
         for rate in model.pricing.rates:
             sound = "" if rate.sound == "not_applicable" else f", {rate.sound.replace('_', ' ')}"
             price = f"{rate.unit_price} {model.pricing.currency} / {rate.billable_unit.replace('_', ' ')}"
-            _pairs(out, [("price", f"{price} at {rate.resolution}{sound}")])
+            print_facts(out, [("price", f"{price} at {rate.resolution}{sound}")])
         if not model.pricing.rates:
-            _pairs(out, [("price", "unpriced: the catalogue has no rate")])
+            print_facts(out, [("price", "unpriced: the catalogue has no rate")])

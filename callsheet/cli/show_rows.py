@@ -9,9 +9,9 @@ from itertools import groupby
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
-from callsheet.cli.output import out, safe
+from callsheet.cli.output import out, print_facts, safe
 from callsheet.ledger.stories import StoredCopy, Story
-from callsheet.plain_text import counted
+from callsheet.plain_text import counted, row_name
 from callsheet.records import dollars
 
 
@@ -22,7 +22,7 @@ def show_stories(batch: str, row: str, stories: Sequence[Story], requests: Mappi
         _show_job(key, list(attempts), requests.get(key))
     for key in requests.keys() - {story.job_key for story in stories}:
         out.print(f"\n[bold]{key[:12]}[/]: not bought yet")
-        _lines([("request", requests[key])])
+        print_facts(out, [("request", requests[key])])
 
 
 def _show_job(key: str, attempts: Sequence[Story], request: str | None) -> None:
@@ -31,17 +31,18 @@ def _show_job(key: str, attempts: Sequence[Story], request: str | None) -> None:
     state = newest.state.replace("_", " ")
     out.print(f"\n[bold]{key[:12]}[/]{sample}: {state}")
     carried = ", ".join(f"{name} {value}" for name, value in newest.carried.items() if value is not None)
-    _lines(
+    print_facts(
+        out,
         [
             ("model", f"{newest.model} ({newest.type})"),
             ("prompt", newest.prompt),
             ("request", request or "the last plan does not have it: the row was changed or removed since"),
             *([("carried", carried)] if carried else []),
-        ]
+        ],
     )
     for story in attempts:
         out.print(f"  [bold]attempt {story.attempt}[/]: {story.state.replace('_', ' ')}")
-        _lines(_facts(story), indent="    ")
+        print_facts(out, _facts(story), indent="    ")
 
 
 def _facts(story: Story) -> Iterator[tuple[str, str]]:
@@ -87,25 +88,26 @@ def show_failed(batch: str, stories: Sequence[Story]) -> None:
         return
     table = Table("row", "model", "attempts", "when (UTC)", "reason", box=SIMPLE_HEAD)
     for story in stories:
-        row = story.row_id if story.sample == 1 else f"{story.row_id} (sample {story.sample})"
         when = f"{story.submitted_at:%Y-%m-%d %H:%M:%S}" if story.submitted_at else ""
         reason = f"{story.error_code}: {story.error_message}"
-        table.add_row(safe(row), safe(story.model), str(story.attempt), when, safe(reason))
+        table.add_row(
+            safe(row_name(story.row_id, story.sample)),
+            safe(story.model),
+            str(story.attempt),
+            when,
+            safe(reason),
+        )
     out.print(f"[bold]{safe(batch)}[/]: {counted(len(stories), 'job')} failed, at no cost")
     out.print(table)
-    _lines(
+    print_facts(
+        out,
         [
             ("next", "callsheet show CONFIG ROW tells all about one of them"),
             ("", "callsheet failed CONFIG --csv prints their rows, to correct and run again"),
             ("", "callsheet run CONFIG --set retry_failed=true buys them as they are"),
-        ]
+        ],
     )
 
 
 def _moment(moment: datetime) -> str:
     return f"{moment:%Y-%m-%d %H:%M:%S} UTC"
-
-
-def _lines(pairs: Sequence[tuple[str, str]] | Iterator[tuple[str, str]], indent: str = "  ") -> None:
-    for name, value in pairs:
-        out.print(f"{indent}[bold]{name:<8}[/] {safe(value)}")

@@ -16,7 +16,7 @@ import polars as pl
 from callsheet.errors import StorageError
 from callsheet.ledger.columns import MONEY, TIME
 from callsheet.ledger.spending import KnownBalance
-from callsheet.plain_text import counted, printable
+from callsheet.plain_text import counted, printable, row_name
 from callsheet.records import dollars
 from callsheet.report.differences import Day
 from callsheet.report.doubt_evidence import JudgedDoubt, Verdict
@@ -182,10 +182,9 @@ class Reconciliation:
         yield f"{counted(len(self.doubts), 'doubt')}: {verdicts}"
         for judged in self.doubts[:_DOUBTS_LISTED]:
             doubt = judged.open.doubt
-            sample = "" if doubt.sample == 1 else f" (sample {doubt.sample})"
             of = "" if judged.open.batch == self.batch else f" of the batch {judged.open.batch}"
             price = "unpriced" if doubt.price is None else f"{dollars(doubt.price)} {self.currency}"
-            row = printable(f"row {doubt.row_id}{sample}{of}")
+            row = printable(f"row {row_name(doubt.row_id, doubt.sample)}{of}")
             yield f"{judged.open.day}  {doubt.job_key[:12]}  {price}  {judged.verdict}: {row}"
         if len(self.doubts) > _DOUBTS_LISTED:
             yield f"and {len(self.doubts) - _DOUBTS_LISTED:,} more: see --json"

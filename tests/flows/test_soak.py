@@ -131,7 +131,7 @@ def compare(folder: Path, summary: dict[str, str]) -> None:
             name: units * Decimal("0.0001")
             for name, units in database.execute("SELECT id, cost FROM generations")
         }
-    costs = pl.read_parquet(folder / "out/report/costs.parquet")
+    costs = pl.read_parquet(folder / "out/soak/report/costs.parquet")
     assert costs.height == JOBS == costs["job_key"].n_unique()
     known = {row["generation_id"]: row["cost"] for row in costs.iter_rows(named=True) if row["generation_id"]}
     assert all(service[name] == cost for name, cost in known.items())
@@ -140,8 +140,8 @@ def compare(folder: Path, summary: dict[str, str]) -> None:
     assert unknown.total() <= doubted.height
     surplus = sum((cost * count for cost, count in unknown.items()), Decimal(0))
     assert Decimal(str(summary["spent"])) + surplus == sum(service.values())
-    manifest = pl.read_parquet(folder / "out/report/manifest.parquet")
+    manifest = pl.read_parquet(folder / "out/soak/report/manifest.parquet")
     stored = {str(path.relative_to(folder)) for path in folder.glob("out/media/soak/*")}
     assert stored == set(manifest["url"])
     assert manifest.height == summary["stored"]
-    assert not list(folder.glob("out/report/spool/*"))
+    assert not list(folder.glob("out/soak/report/spool/*"))

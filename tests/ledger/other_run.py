@@ -18,7 +18,7 @@ from pathlib import Path
 from callsheet.errors import CallsheetError
 from callsheet.ledger.waits import set_waits
 from callsheet.records import Attempt
-from tests.ledger.test_ledger import buyer, generation, job, reserve
+from tests.ledger.buying import buyer, generation, job, reserve
 
 ROOT = Path(__file__).parents[2]
 

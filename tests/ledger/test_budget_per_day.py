@@ -20,9 +20,9 @@ from callsheet.ledger.tables import attempts
 from callsheet.records import Job, OtherRun
 from flows import pipeline
 from tests.conftest import Project
+from tests.ledger.buying import buyer, generation, job
 from tests.ledger.other_run import other_run
 from tests.ledger.test_leases import LONG_AGO, change
-from tests.ledger.test_ledger import buyer, generation, job
 
 
 async def reserve(

@@ -15,7 +15,7 @@ import sqlalchemy as sa
 from callsheet.ledger import columns
 from callsheet.ledger.tables import attempts
 from callsheet.records import Price
-from tests.ledger.test_ledger import buyer, job, reserve
+from tests.ledger.buying import buyer, job, reserve
 
 
 def read(url: str, *jobs: object, names: str, part: int = 3) -> list[pl.DataFrame]:

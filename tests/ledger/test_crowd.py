@@ -22,7 +22,7 @@ from callsheet.ledger.policy import Policy
 from callsheet.ledger.tables import Money, attempts
 from callsheet.records import Attempt, State, StoredFile
 from tests.ledger import reading
-from tests.ledger.test_ledger import NOW, buyer, generation, job, reserve
+from tests.ledger.buying import NOW, buyer, generation, job, reserve
 from tests.waiting import LONGEST
 
 JOBS = [job(f"job-{number}") for number in range(60)]

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import sqlite3
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager, closing, contextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-import psycopg
 import pytest
 
 from callsheet.errors import LedgerError, LedgerUnavailable
@@ -19,11 +17,12 @@ from callsheet.ledger import journal, queries, running_totals
 from callsheet.ledger.journal import Answer, Journal
 from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.waits import set_waits
-from callsheet.records import Attempt, Job, ModelType, State, StoredFile
+from callsheet.records import Attempt, ModelType, State, StoredFile
 from tests.ledger import reading
+from tests.ledger.buying import NOW, generation, job, reserve, state_of
+from tests.ledger.journals import IMAGE, VIDEO, answers, buyer, files_in, kept, locked, submitting, until
 from tests.ledger.other_run import other_run
 from tests.ledger.test_leases import LONG_AGO, change
-from tests.ledger.test_ledger import NOW, generation, job, reserve, state_of
 from tests.servers.postgres import postgres
 
 
@@ -38,62 +37,6 @@ def impatient_ledger() -> Iterator[None]:
     before = set_waits(busy=0.2)
     yield
     set_waits(busy=before.busy, lease=before.lease)
-
-
-@asynccontextmanager
-async def buyer(url: str, spool: Path, notes: list[str] | None = None) -> AsyncIterator[Ledger]:
-    told = [] if notes is None else notes
-    ledger = await Ledger.open(url, "b", journal=spool, note=told.append)
-    await ledger.begin_run()
-    try:
-        yield ledger
-    finally:
-        await ledger.close()
-
-
-@contextmanager
-def locked(url: str) -> Iterator[None]:
-    """Another process writes to the ledger, and does not end."""
-    if url.startswith("sqlite"):
-        with closing(sqlite3.connect(url.removeprefix("sqlite:///"), isolation_level=None)) as database:
-            database.execute("BEGIN IMMEDIATE")
-            yield
-    else:
-        with psycopg.connect(url.replace("+psycopg", "")) as database:
-            database.execute("LOCK TABLE attempts IN EXCLUSIVE MODE")
-            yield
-
-
-async def submitting(ledger: Ledger, *jobs: Job) -> list[Attempt]:
-    reserved, _ = await reserve(ledger, *jobs)
-    for _, attempt in reserved:
-        await ledger.intend(attempt)
-    return [attempt for _, attempt in reserved]
-
-
-async def until(true: Callable[[], Any]) -> None:
-    """Waits for something that another thread or process brings about."""
-    while not true():  # noqa: ASYNC110
-        await asyncio.sleep(0.01)
-
-
-def files_in(spool: Path) -> list[Path]:
-    return list(spool.iterdir())
-
-
-def kept(spool: Path) -> list[str]:
-    """The rows whose answers are in the journals, in order."""
-    return [answer.attempt.row_id for left in journal.left_in(spool) for answer in left.answers]
-
-
-def answers(ledger: Ledger, image: Attempt, video: Attempt) -> tuple[Awaitable[Any], Awaitable[Any]]:
-    return (
-        ledger.generated(image, generation("image", "0.0500", files=2), ["i.png", "j.png"], "out"),
-        ledger.pending(video, "req-video"),
-    )
-
-
-IMAGE, VIDEO = job("image"), job("video", ModelType.VIDEO)
 
 
 def test_a_postgresql_that_is_killed_and_restarted_in_mid_answer_gets_the_answer(spool: Path) -> None:

@@ -19,8 +19,8 @@ from callsheet.ledger.policy import Policy
 from callsheet.ledger.tables import attempts, runs
 from callsheet.records import ModelType, State
 from tests.ledger import reading
+from tests.ledger.buying import buyer, generation, job, reserve, state_of
 from tests.ledger.other_run import other_run
-from tests.ledger.test_ledger import buyer, generation, job, reserve, state_of
 
 LONG_AGO = datetime(2020, 1, 1, tzinfo=UTC)
 

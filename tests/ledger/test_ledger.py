@@ -3,14 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from dataclasses import replace
-from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -19,53 +14,9 @@ from callsheet.ledger import queries, running_totals
 from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.names import other_name
 from callsheet.ledger.policy import Policy
-from callsheet.records import Generation, Job, Media, ModelType, Price, State, StoredFile, Usage
+from callsheet.records import Job, State, StoredFile
 from tests.ledger import reading
-
-NOW = datetime(2026, 1, 1, tzinfo=UTC)
-
-
-def job(name: str, model_type: ModelType = ModelType.IMAGE, price: str = "0.0400") -> Job:
-    return Job(
-        key=hashlib.sha256(name.encode()).hexdigest(),
-        row_id=name,
-        sample=1,
-        type=model_type,
-        model="m",
-        request={"model": "m", "prompt": f"a {name}"},
-        price=Price("image", Decimal(price), 1, "USD"),
-        request_key=hashlib.sha256(f"request {name}".encode()).hexdigest(),
-    )
-
-
-def generation(name: str, cost: str = "0.0400", files: int = 1) -> Generation:
-    item = Media(url="http://x/1", mime_type="image/png", deletes_at=NOW)
-    usage = Usage(
-        total_cost=Decimal(cost), billable_unit="image", unit_price=Decimal(cost), quantity=Decimal(1)
-    )
-    return Generation(f"req-{name}", (item,) * files, usage)
-
-
-@asynccontextmanager
-async def buyer(
-    url: str, batch: str = "b", balance: str | None = None, journal: Path | None = None
-) -> AsyncIterator[Ledger]:
-    ledger = await Ledger.open(url, batch, journal=journal)
-    await ledger.begin_run(None if balance is None else Decimal(balance))
-    try:
-        yield ledger
-    finally:
-        await ledger.close()
-
-
-async def reserve(ledger: Ledger, *jobs: Job, limit: str = "100", **policy: Any):  # type: ignore[no-untyped-def]
-    """What was reserved, and how many jobs were considered."""
-    result = await ledger.reserve(jobs, Policy(**policy), limit=Decimal(limit))
-    return result.reserved, len(jobs) - len(result.left)
-
-
-async def state_of(ledger: Ledger, one: Job) -> State | None:
-    return (await ledger.read(reading.states)).get(one.key)
+from tests.ledger.buying import NOW, buyer, generation, job, reserve, state_of
 
 
 def test_a_job_walks_from_intent_to_stored_and_the_totals_say_what_it_cost(url: str) -> None:

@@ -29,7 +29,7 @@ from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.policy import Policy
 from callsheet.records import Attempt, File, Job, State, StoredFile
 from tests.ledger import reading
-from tests.ledger.test_ledger import NOW, buyer, generation, job, reserve, state_of
+from tests.ledger.buying import NOW, buyer, generation, job, reserve, state_of
 
 T = TypeVar("T")
 

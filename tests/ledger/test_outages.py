@@ -15,8 +15,8 @@ from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.tables import metadata
 from callsheet.ledger.waits import set_waits
 from callsheet.records import Job, ModelType, State, StoredFile
-from tests.ledger.test_journal import until
-from tests.ledger.test_ledger import NOW, buyer, generation, job, reserve, state_of
+from tests.ledger.buying import NOW, buyer, generation, job, reserve, state_of
+from tests.ledger.journals import until
 from tests.servers.postgres import postgres
 from tests.servers.postgres_proxy import postgres_proxy
 from tests.waiting import LONGEST

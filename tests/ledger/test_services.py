@@ -16,7 +16,7 @@ from callsheet.config.load import load
 from callsheet.errors import OtherService
 from flows import pipeline
 from tests.conftest import Project
-from tests.ledger.test_ledger import buyer, job, reserve
+from tests.ledger.buying import buyer, job, reserve
 from tests.ledger.test_upgrades import TO_2, execute
 
 MakeProject = Callable[..., Project]

@@ -17,7 +17,7 @@ from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.spending import KnownBalance, Spending
 from callsheet.ledger.tables import attempts, runs
 from callsheet.records import Job, StoredFile
-from tests.ledger.test_ledger import buyer, generation, job, reserve
+from tests.ledger.buying import buyer, generation, job, reserve
 
 HERE, ELSEWHERE = "https://api.example.com", "https://api.example.org"
 FIRST, SECOND = date(2026, 3, 1), date(2026, 3, 2)

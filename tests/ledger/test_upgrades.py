@@ -13,7 +13,7 @@ from callsheet.ledger import running_totals
 from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.names import other_name
 from callsheet.records import State
-from tests.ledger.test_ledger import buyer, generation, job, reserve, state_of
+from tests.ledger.buying import buyer, generation, job, reserve, state_of
 
 TO_4 = (
     "ALTER TABLE runs DROP COLUMN commits",

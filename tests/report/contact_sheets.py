@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
 from PIL import Image
 
@@ -31,13 +32,13 @@ WRONG = {
 }
 
 
-def card(number: int, state: State = State.STORED, **fields: object) -> Card:
+def card(number: int, state: State = State.STORED, **fields: Any) -> Card:
     """A card whose fields follow from its number."""
     shape = [(1024, 1024), (1376, 774), (836, 1254)][number % 3]
     sha256 = hashlib.sha256(str(number).encode()).hexdigest()
     stored = state is State.STORED
     file = MediaFile(0, f"media/{number}.jpeg", "image/jpeg", *shape, None, None, None, sha256, 150_000)
-    made = {
+    made: dict[str, Any] = {
         "key": hashlib.sha256(f"job {number}".encode()).hexdigest(),
         "row_id": f"row-{number:05d}",
         "sample": 1,
@@ -56,7 +57,7 @@ def card(number: int, state: State = State.STORED, **fields: object) -> Card:
         "carried": {"shot": ["hero", "grid", "story"][number % 3]},
         "files": [file] if stored else [],
     }
-    return Card(**(made | fields))  # type: ignore[arg-type]
+    return Card(**(made | fields))
 
 
 def picture(number: int) -> bytes:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
+from typing import Any
 
 import pytest
 
@@ -47,14 +48,14 @@ def compared(
     return compare(account, dict(zip(days, own, strict=False)), doubts, now)
 
 
-def reasons(*args: object, **more: object) -> list[tuple[str, str]]:
+def reasons(*args: Any, **more: Any) -> list[tuple[str, str]]:
     """The reason and what is unexplained, of each day."""
-    days, _ = compared(*args, **more)  # type: ignore[arg-type]
+    days, _ = compared(*args, **more)
     return [(day.reason, str(day.unexplained.normalize())) for day in days]
 
 
-def verdicts(*args: object, **more: object) -> list[str]:
-    _, judged = compared(*args, **more)  # type: ignore[arg-type]
+def verdicts(*args: Any, **more: Any) -> list[str]:
+    _, judged = compared(*args, **more)
     return [each.verdict.value for each in judged]
 
 
