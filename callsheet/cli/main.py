@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from callsheet.cli import batch, contact_sheet, doubts, ledger, reconcile, rows, service, streams
+from callsheet.cli import batch, contact_sheet, doubts, init, ledger, reconcile, rows, service, streams
 from callsheet.cli.demo.command import demo
 from callsheet.errors import CallsheetError, OutputError, as_stop
 
@@ -30,7 +30,7 @@ app = typer.Typer(
     epilog="New here? `callsheet demo` runs a real batch on this machine, without an account.",
 )
 for command in (
-    *(demo, batch.quote, batch.run, batch.collect, batch.status),
+    *(demo, init.init, batch.quote, batch.run, batch.collect, batch.status),
     *(rows.show, rows.failed, rows.report, doubts.resolve),
     *(reconcile.reconcile, service.models, service.balance),
 ):

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+from callsheet.errors import ConfigError
 
 if TYPE_CHECKING:
     from callsheet.config.settings import Settings
@@ -60,6 +63,33 @@ async def open_client(settings: Settings) -> Client:
     from tasks.connect import connect
 
     return await connect(settings)
+
+
+def client_of_environment(hint: str) -> Client:
+    """The client of the service that `CALLSHEET_BASE_URL` names, with the key in `CALLSHEET_API_KEY`.
+
+    Args:
+        hint: what to do where no service is named.
+
+    Raises:
+        ConfigError: a variable is not set, or the address is not one.
+    """
+    from callsheet.config.checks import WrongValue, service_address
+    from callsheet.service.client import Client
+    from callsheet.session import api_key
+
+    base_url = os.environ.get("CALLSHEET_BASE_URL")
+    if not base_url:
+        raise ConfigError(
+            "which service? The environment variable CALLSHEET_BASE_URL is not set",
+            hint=hint,
+        )
+    try:
+        base_url = service_address(base_url)
+    except ValueError as error:
+        hint = error.hint if isinstance(error, WrongValue) else ""
+        raise ConfigError(f"CALLSHEET_BASE_URL {error}", hint=hint) from None
+    return Client(base_url, api_key("CALLSHEET_API_KEY"))
 
 
 @asynccontextmanager

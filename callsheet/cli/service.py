@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 import typer
 
-from callsheet.cli.options import Json, OptionalConfig, Sets, load_settings, open_client
+from callsheet.cli.options import (
+    Json,
+    OptionalConfig,
+    Sets,
+    client_of_environment,
+    load_settings,
+    open_client,
+)
 from callsheet.cli.streams import print_json
 from callsheet.errors import ConfigError
 from callsheet.records import dollars
@@ -52,25 +58,9 @@ async def _ask(
             "--set changes a setting of a config, and none is named", hint="Name it before --set."
         )
     with signals.cancelled_by_signals():
-        client = await open_client(load_settings(config, overrides)) if config else _client_of_environment()
+        if config:
+            client = await open_client(load_settings(config, overrides))
+        else:
+            client = client_of_environment("Set it, or name a config.")
         async with client:
             return await question(client)
-
-
-def _client_of_environment() -> Client:
-    from callsheet.config.checks import WrongValue, service_address
-    from callsheet.service.client import Client
-    from callsheet.session import api_key
-
-    base_url = os.environ.get("CALLSHEET_BASE_URL")
-    if not base_url:
-        raise ConfigError(
-            "which service? The environment variable CALLSHEET_BASE_URL is not set",
-            hint="Set it, or name a config.",
-        )
-    try:
-        base_url = service_address(base_url)
-    except ValueError as error:
-        hint = error.hint if isinstance(error, WrongValue) else ""
-        raise ConfigError(f"CALLSHEET_BASE_URL {error}", hint=hint) from None
-    return Client(base_url, api_key("CALLSHEET_API_KEY"))

@@ -1,0 +1,158 @@
+"""`init`: writes a first batch for the account's own catalogue. It never writes over a file."""
+
+from __future__ import annotations
+
+import asyncio
+import json as jsonlib
+import os
+import re
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from callsheet.cli.options import Json, client_of_environment
+from callsheet.cli.streams import print_json
+from callsheet.errors import ConfigError
+from callsheet.plain_text import counted
+from callsheet.records import dollars
+
+if TYPE_CHECKING:
+    from callsheet.pricing.starter import Starter
+    from callsheet.records import Catalogue
+
+_CONFIG = """\
+# A batch for Callsheet: what is bought, for how much at most, and where it is stored.
+#
+#   callsheet quote CONFIG    prices it, and lists what is wrong with which line; buys nothing
+#   callsheet run CONFIG      buys what is not bought yet, and stores it; run it again after any stop
+#
+# Relative paths start at the folder in which callsheet is run. What a line has after # is a comment.
+# docs/configuration.md has every key.
+
+batch: @BATCH@    # a job is bought once in a batch, however often the batch is run
+
+service:
+  base_url: ${CALLSHEET_BASE_URL}    # without /v2; the API key is read from CALLSHEET_API_KEY
+
+input:
+  path: @PROMPTS@    # a CSV, Parquet or Excel file, a glob such as prompts/*.csv, or s3://...
+  # defaults: {aspect_ratio: "1:1"}                  # for empty cells and missing columns
+  # template: "A photo of a {product}, {season}"     # makes the prompt from other columns of the file
+  # matrix: {aspect_ratio: ["1:1", "16:9"]}          # buys each row once for each value
+
+budget:
+  limit: "@LIMIT@"    # US dollars: the batch never costs more
+  # approve_above: "5.00"    # asks before a quote above this amount is bought
+
+# storage:
+#   url: out/media    # or s3://bucket/prefix
+"""
+
+
+def init(
+    path: Annotated[
+        Path,
+        typer.Argument(
+            metavar="FOLDER or CONFIG",
+            help="Where to write: a folder, or the name of the config (.yaml). Without it: the folder here.",
+            show_default=False,
+        ),
+    ] = Path(),
+    json: Json = False,
+) -> None:
+    """Write a commented config and a small CSV, with models of your account's own catalogue.
+
+    The prices are those of the catalogue, and nothing is bought. Files that exist are left as they are.
+    """
+    config, prompts = _names(path)
+    _check_free(config, prompts)
+    made = _starter(asyncio.run(_catalogue()))
+    batch = _batch_name(config, path)
+    text = _CONFIG.replace("@BATCH@", batch).replace("@PROMPTS@", _quoted(prompts))
+    _write(config, text.replace("@LIMIT@", str(made.limit)), prompts, made.as_csv())
+    models = list(dict.fromkeys(row["model"] for row in made.rows if row["model"]))
+    if json:
+        print_json(
+            {"config": str(config), "prompts": str(prompts), "batch": batch, "rows": len(made.rows)}
+            | {"models": models, "quoted": dollars(made.quoted), "currency": "USD"}
+        )
+    else:
+        _show(config, prompts, made, models)
+
+
+def _names(path: Path) -> tuple[Path, Path]:
+    """The config and the batch file to write."""
+    if path.suffix.lower() in (".yaml", ".yml"):
+        return path, path.with_suffix(".csv")
+    return path / "batch.yaml", path / "prompts.csv"
+
+
+def _batch_name(config: Path, path: Path) -> str:
+    """A batch name from the config's name, or from the folder's."""
+    name = config.stem if config == path else path.resolve().name
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("-._")[:100] or "my-batch"
+
+
+def _check_free(*files: Path) -> None:
+    existing = [str(file) for file in files if os.path.lexists(file)]
+    if existing:
+        raise ConfigError(
+            f"{' and '.join(existing)}: already there; nothing was written",
+            hint="Name another folder or config: callsheet init NAME.yaml",
+        )
+
+
+async def _catalogue() -> Catalogue:
+    from callsheet import signals
+
+    with signals.cancelled_by_signals():
+        hint = "Set it to the service's address. To try it without an account: callsheet backlot"
+        async with client_of_environment(hint) as client:
+            return await client.models()
+
+
+def _starter(catalogue: Catalogue) -> Starter:
+    from callsheet.pricing.starter import starter  # polars, which the first checks do not need
+
+    return starter(catalogue)
+
+
+def _quoted(path: Path) -> str:
+    """A path as a value of YAML; a `${` in it is not read from the environment."""
+    text = str(path)
+    return jsonlib.dumps(text, ensure_ascii=not text.isprintable()).replace("${", "$${")
+
+
+def _write(config: Path, config_text: str, prompts: Path, prompts_text: str) -> None:
+    """Writes both files, or none."""
+    written: list[Path] = []
+    try:
+        config.parent.mkdir(parents=True, exist_ok=True)
+        for path, text in ((config, config_text), (prompts, prompts_text)):
+            with path.open("x", encoding="utf-8", newline="") as file:
+                written.append(path)
+                file.write(text)
+    except OSError as error:
+        for path in written:
+            path.unlink(missing_ok=True)
+        raise ConfigError(
+            f"{error.filename or config}: cannot be written: {error.strerror}; nothing was written",
+            hint="Name another folder or config: callsheet init NAME.yaml",
+        ) from None
+
+
+def _show(config: Path, prompts: Path, made: Starter, models: list[str]) -> None:
+    from callsheet.cli.output import out, print_facts, safe
+
+    out.print(f"Wrote [bold]{safe(str(config))}[/] and [bold]{safe(str(prompts))}[/].")
+    rows = f"{counted(len(made.rows), 'row')} for {counted(len(models), 'model')}: {', '.join(models)}"
+    facts = [("Rows", rows), ("Price", f"{dollars(made.quoted)} USD, by the catalogue of now")]
+    if not made.quoted and len(made.without) > 1:
+        facts = [("Rows", "1, which a quote rejects: no model of the catalogue has a price now")]
+    elif made.without:
+        facts += [("Without", f"{made.without[0]}s: no model of the catalogue makes them at a known price")]
+    name = shlex.quote(str(config))
+    facts += [("Next", f"put your own prompts into {prompts}"), ("", f"callsheet quote {name}")]
+    print_facts(out, [*facts, ("", f"callsheet run {name}")])

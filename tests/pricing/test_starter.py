@@ -1,0 +1,125 @@
+"""The rows of a first batch: with any catalogue, reading and pricing them gives what was meant."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from callsheet.batches.read import read_batch
+from callsheet.pricing.plan import Plan, make_plan
+from callsheet.pricing.starter import Starter, starter
+from callsheet.records import Catalogue, Model, ModelType, Pricing
+from tests.pricing.plans import CATALOGUE, NOW, Maker
+
+
+def quoted(made: Starter, catalogue: Catalogue, folder: Path) -> Plan:
+    """The plan of the file, read and priced as a quote does it."""
+    path = folder / "shots.csv"
+    path.write_text(made.as_csv(), encoding="utf-8", newline="")
+    config = Maker(folder).settings(path, defaults={})
+    return make_plan(read_batch(config), catalogue, config, folder / "plan.parquet", now=NOW)
+
+
+def entry(name: str, model_type: str, *prices: tuple[str, str], **fields: Any) -> Model:
+    unit = "image" if model_type == "image" else "video_second"
+    rates = [
+        {"resolution": size, "sound": "not_applicable", "billable_unit": unit, "unit_price": price}
+        for size, price in prices
+    ]
+    sizes = {"supported_resolutions": [size for size, _ in prices]}
+    pricing = {"currency": "USD", "rates": rates}
+    return Model.model_validate({"id": name, "type": model_type, "pricing": pricing} | sizes | fields)
+
+
+def test_the_cheapest_values_of_the_cheapest_models_come_first(tmp_path: Path) -> None:
+    models = [
+        entry("grand", "image", ("4K", "0.9")),
+        entry("plain", "image", ("2K", "0.08"), ("1K", "0.04"), supported_aspect_ratios=["1:1", "3:2"]),
+        entry("small", "image", ("1K", "0.01"), supported_aspect_ratios=["16:9", "1:1"]),
+        entry("reel", "video", ("720p", "0.02"), ("480p", "0.01"), supported_durations=[9, 3]),
+    ]
+    catalogue = {model.id: model for model in models}
+    made = starter(catalogue)
+    cells = [
+        (row["model"], row.get("resolution"), row.get("duration"), row.get("aspect_ratio"))
+        for row in made.rows
+    ]
+    assert cells == [
+        ("small", "1K", None, "16:9"),
+        ("small", "1K", None, "1:1"),
+        ("reel", "480p", "3", None),
+        ("reel", "480p", "3", None),
+        ("plain", "1K", None, "1:1"),
+    ]
+    plan = quoted(made, catalogue, tmp_path)
+    assert (plan.jobs, plan.rejected_rows, plan.quoted) == (5, 0, made.quoted)
+    assert made.quoted == Decimal("0.12")
+    assert made.limit == Decimal("1.00")
+
+
+UNREADABLE = Model(id="odd", type="unknown", pricing=Pricing(currency=""), unreadable="id: missing")
+
+
+@pytest.mark.parametrize(
+    ("catalogue", "reason"),
+    [
+        ({}, "no model is named"),
+        ({"odd": UNREADABLE}, "no model is named"),
+        ({"odd": UNREADABLE, "proof-1": CATALOGUE["proof-1"]}, "proof-1 has no rates"),
+    ],
+    ids=["empty", "unreadable", "unpriced"],
+)
+def test_without_any_price_the_quote_rejects_the_one_row_and_says_why(
+    catalogue: Catalogue, reason: str, tmp_path: Path
+) -> None:
+    made = starter(catalogue)
+    plan = quoted(made, catalogue, tmp_path)
+    assert (plan.jobs, plan.rejected_rows, made.quoted) == (0, 1, 0)
+    assert reason in plan.rejects["reason"][0]
+    assert made.without == tuple(ModelType)
+
+
+_text = st.text(max_size=4) | st.sampled_from(["1K", "720p", " 1K", "1:1", '"', "a,b", "x\ny", "'", "=1"])
+_type = st.sampled_from(["image", "video", "sound"])
+_model = st.builds(
+    lambda **fields: Model.model_validate(fields),
+    id=_text.filter(bool),
+    type=_type,
+    supported_aspect_ratios=st.lists(_text, max_size=3),
+    supported_resolutions=st.lists(_text, max_size=3),
+    supported_durations=st.lists(st.integers(-1, 10**20), max_size=2),
+    pricing=st.fixed_dictionaries(
+        {
+            "currency": st.sampled_from(["USD", "USD", "EUR"]),
+            "rates": st.lists(
+                st.fixed_dictionaries(
+                    {
+                        "resolution": _text,
+                        "sound": st.sampled_from(["not_applicable", "sound_off", "sound_on", "loud"]),
+                        "billable_unit": st.sampled_from(["image", "video_second", "pixel"]),
+                        "unit_price": st.sampled_from(["0", "0.0400", "0.1", "99999999", "-1", "0.00000001"]),
+                    }
+                ),
+                max_size=4,
+            ),
+        }
+    ),
+)
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(_model, max_size=4))
+def test_any_catalogue_makes_a_batch_that_is_quoted_at_the_price_that_was_meant(
+    tmp_path: Path, models: list[Model]
+) -> None:
+    catalogue = {model.id: model for model in models}
+    made = starter(catalogue)
+    plan = quoted(made, catalogue, tmp_path)
+    assert plan.quoted == made.quoted
+    if made.quoted:
+        assert (plan.jobs, plan.rejected_rows) == (len(made.rows), 0)
