@@ -8,6 +8,8 @@ import re
 # make a text read as another one. Half a surrogate pair cannot be printed at all.
 _UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff]")
 
+_GENERATED_ID = re.compile(r"[0-9a-f]{16}-\d+")
+
 
 def printable(text: str) -> str:
     r"""The text in one line, with each unsafe character as its escape sequence: `\x1b`, `\n`, `\u202e`."""
@@ -19,6 +21,16 @@ def counted(number: int, noun: str, plural: str = "") -> str:
     return f"{number:,} {noun if number == 1 else plural or f'{noun}s'}"
 
 
-def row_name(row_id: str, sample: int) -> str:
-    """The row of a job, with the number of its sample where that is not the first: `lamp (sample 2)`."""
-    return row_id if sample == 1 else f"{row_id} (sample {sample})"
+def row_name(row_id: str, sample: int = 1, line: int | None = None) -> str:
+    """A row as people know it: by its id, or by its line where the batch file gives it no id.
+
+    The number of the sample is added where that is not the first: `lamp (sample 2)`, `line 12`.
+    """
+    name = row_id if line is None or not _GENERATED_ID.fullmatch(row_id) else f"line {line}"
+    return name if sample == 1 else f"{name} (sample {sample})"
+
+
+def row_in_words(row_id: str, sample: int = 1, line: int | None = None) -> str:
+    """The same in a sentence: `row lamp (sample 2)`, `line 12`."""
+    by_line = line is not None and _GENERATED_ID.fullmatch(row_id)
+    return ("" if by_line else "row ") + row_name(row_id, sample, line)

@@ -14,6 +14,7 @@ import time
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import asdict, dataclass, field
+from decimal import Decimal
 from typing import Generic, TypeVar
 
 import anyio
@@ -31,12 +32,12 @@ from callsheet.media_types import extension
 from callsheet.pricing.plan import Plan
 from callsheet.pricing.planning import work_folder
 from callsheet.pricing.quote import Quote
-from callsheet.records import Attempt, File, Generation
+from callsheet.records import Attempt, File, Generation, State
 from callsheet.service.client import Client
 from callsheet.storage.names import name as name_in_store
 from callsheet.storage.spool import Spool
 from callsheet.storage.store import Store
-from callsheet.watch import WATCHER
+from callsheet.watch import WATCHER, Change
 
 T = TypeVar("T")
 GRACE = 25.0  # seconds that an interrupted run has to store what was answered; Prefect kills after 30
@@ -123,6 +124,7 @@ class Run:
         breaker: pauses buying while the service fails.
         buying: is cancelled when the run stops buying; a request on the wire still gets its answer.
         polling: is cancelled when the run is interrupted.
+        videos_ended: how many of the videos that this run follows have ended.
         collected: set when every file of this run is dealt with.
         interrupted: a person or the system wants the run to end.
         ended: it ends at once: what is not answered yet is left to the next run.
@@ -146,6 +148,7 @@ class Run:
     downloads: Downloads = field(default_factory=Downloads)
     buying: anyio.CancelScope = field(default_factory=anyio.CancelScope)
     polling: anyio.CancelScope = field(default_factory=anyio.CancelScope)
+    videos_ended: int = 0
     collected: asyncio.Event = field(default_factory=asyncio.Event)
     interrupted: bool = False
     ended: bool = False
@@ -204,7 +207,13 @@ class Run:
             )
             for index, item in enumerate(generation.media)
         ]
-        return await self.ledger.generated(attempt, generation, names, self.settings.storage.url)
+        files = await self.ledger.generated(attempt, generation, names, self.settings.storage.url)
+        self.tell(attempt, State.GENERATED, generation.id, generation.usage.total_cost)
+        return files
+
+    def tell(self, attempt: Attempt, state: State, detail: str, cost: Decimal | None = None) -> None:
+        """Tells the watcher that a job has come into another state; see `watch.Change`."""
+        WATCHER.get().changed(Change(attempt, state, detail, cost))
 
 
 def api_key(name: str) -> str:

@@ -9,18 +9,39 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
 from decimal import Decimal
-from typing import Protocol
+from typing import Any, Protocol
 
-from callsheet.plain_text import printable
+from callsheet.plain_text import counted, printable
+from callsheet.pricing.estimate import in_words
 from callsheet.pricing.quote import Quote
-from callsheet.records import State, dollars
+from callsheet.records import Attempt, ModelType, State, dollars
 from callsheet.report.counts import ENDED
 from callsheet.report.summary import Summary
 
 logger = logging.getLogger("callsheet")
 logger.setLevel(logging.INFO)  # Prefect shows the log of other libraries, but does not set their level
+
+
+_ANSWERED = tuple(state for state in State if state not in (State.PLANNED, State.SUBMITTING))
+
+
+@dataclass(frozen=True, slots=True)
+class Pacing:
+    """Submissions of one model type: those of the last minute, and the limit; None while it is not known."""
+
+    last_minute: int
+    limit: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """How far one of the steps is that run side by side; `name` is `submit`, `poll` or `download`."""
+
+    name: str
+    done: int
+    total: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,28 +52,105 @@ class Progress:
         jobs: jobs of the batch file.
         states: how many of them are in each state.
         spent: what the whole batch has cost so far, in dollars.
+        limit: `budget.limit`, in dollars; None where there is none.
+        videos: videos that this run follows, or will follow once they are submitted.
+        videos_ended: those of them whose end is known.
+        pacing: submissions by model type; a type of which nothing was submitted is absent.
+        seconds_left: until every job has ended, at the pace so far; None while that is not known.
     """
 
     jobs: int
     states: Mapping[State, int]
     spent: Decimal
+    limit: Decimal | None = None
+    videos: int = 0
+    videos_ended: int = 0
+    pacing: Mapping[ModelType, Pacing] = field(default_factory=dict)
+    seconds_left: float | None = None
 
     @property
     def done(self) -> int:
         """Jobs that need nothing more."""
-        return sum(self.states.get(state, 0) for state in ENDED)
+        return self._count(*ENDED)
+
+    def _count(self, *states: State) -> int:
+        return sum(self.states.get(state, 0) for state in states)
+
+    def steps(self) -> tuple[Step, ...]:
+        """The steps that have something to do, in the order in which a job passes them."""
+        to_store = self.jobs - self._count(State.FAILED, State.IN_DOUBT)
+        poll = (Step("poll", self.videos_ended, self.videos),) if self.videos else ()
+        return (
+            Step("submit", self._count(*_ANSWERED), self.jobs),
+            *poll,
+            Step("download", self._count(State.STORED, State.LOST), to_store),
+        )
 
     def line(self) -> str:
         """The progress in one line: `12 of 36 done: 10 stored, 2 pending; 0.4000 USD spent`."""
-        return f"{self.done} of {self.jobs} done: {self.counts()}; {dollars(self.spent)} USD spent"
+        return f"{self.done:,} of {self.jobs:,} done: {self.counts()}; {'; '.join(self.facts())}"
 
     def counts(self) -> str:
         """How many jobs are in each state: `10 stored, 2 pending`."""
         counts = ((state, self.states.get(state, 0)) for state in State)
         return (
-            ", ".join(f"{count} {state.replace('_', ' ')}" for state, count in counts if count)
+            ", ".join(f"{count:,} {state.replace('_', ' ')}" for state, count in counts if count)
             or "nothing yet"
         )
+
+    def facts(self) -> list[str]:
+        """What was spent of the budget, submissions against the limits, and the time left."""
+        of = "" if self.limit is None else f" of {dollars(self.limit)}"
+        pacing = [
+            f"{counted(pace.last_minute, model_type)} in the last minute"
+            + ("" if pace.limit is None else f" (limit {pace.limit:,})")
+            for model_type, pace in self.pacing.items()
+        ]
+        left = [] if self.seconds_left is None else [f"about {in_words(self.seconds_left)} left"]
+        return [f"{dollars(self.spent)}{of} USD spent", *pacing, *left]
+
+    def as_json(self) -> dict[str, Any]:
+        """The JSON object of `--progress jsonl`; money is a string."""
+        return {
+            "jobs": self.jobs,
+            "done": self.done,
+            "states": {state.value: self.states.get(state, 0) for state in State},
+            "spent": dollars(self.spent),
+            "budget_limit": None if self.limit is None else dollars(self.limit),
+            "steps": {step.name: {"done": step.done, "total": step.total} for step in self.steps()},
+            "submissions": {model_type.value: asdict(pace) for model_type, pace in self.pacing.items()},
+            "seconds_left": None if self.seconds_left is None else round(self.seconds_left),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A job has come into another state.
+
+    Attributes:
+        attempt: the attempt at it.
+        state: `pending` (a video was accepted), `generated`, `stored`, `failed`, `in_doubt` or `lost`.
+        detail: the id at the service, the place in storage, or the reason.
+        cost: of a job that is generated, in dollars; None otherwise.
+    """
+
+    attempt: Attempt
+    state: State
+    detail: str
+    cost: Decimal | None = None
+
+    def as_json(self) -> dict[str, Any]:
+        """The JSON object of `--progress jsonl`; money is a string."""
+        return {
+            "job_key": self.attempt.job_key,
+            "row_id": self.attempt.row_id,
+            "sample": self.attempt.sample,
+            "attempt": self.attempt.number,
+            "model": self.attempt.model,
+            "state": self.state.value,
+            "detail": self.detail,
+            "cost": None if self.cost is None else dollars(self.cost),
+        }
 
 
 class Watcher(Protocol):
@@ -66,6 +164,9 @@ class Watcher(Protocol):
 
     def progress(self, progress: Progress) -> None:
         """Called about twice a second while a run is under way."""
+
+    def changed(self, change: Change) -> None:
+        """A job has come into another state; called once it is in the ledger."""
 
     def note(self, text: str) -> None:
         """Something happened that a person should know; the run goes on."""
@@ -90,6 +191,9 @@ class LogWatcher:
     def progress(self, progress: Progress) -> None:
         """Logs nothing: the progress artifact shows it."""
 
+    def changed(self, change: Change) -> None:
+        """Logs nothing: there may be a million."""
+
     def note(self, text: str) -> None:
         """Logs a warning."""
         logger.warning("%s", printable(text))
@@ -100,3 +204,5 @@ class LogWatcher:
 
 
 WATCHER: ContextVar[Watcher] = ContextVar("watcher", default=LogWatcher())  # noqa: B039 - it has no state
+BEGAN: ContextVar[float | None] = ContextVar("began", default=None)
+"""The monotonic moment from which a person waits for the run; None where that is when its steps begin."""

@@ -7,12 +7,14 @@ money.
 from __future__ import annotations
 
 import asyncio
+import time
 
 from callsheet import signals
 from callsheet.config.settings import Settings
 from callsheet.pricing.planning import is_outdated, last_plan
 from callsheet.report.summary import Summary
 from callsheet.session import open_run
+from callsheet.watch import BEGAN
 from tasks.approve import approve
 from tasks.connect import connect
 from tasks.download import download
@@ -34,6 +36,7 @@ async def generate(settings: Settings, *, approved: bool) -> Summary:
         CallsheetError: what broke the run off; `exit_code` says whether it may have bought anything.
         Interrupted: a signal came before the buying began, or a second one.
     """
+    began = BEGAN.get() or time.monotonic()
     with signals.cancelled_by_signals():
         async with await connect(settings) as client:
             rows = await read(settings)
@@ -43,6 +46,7 @@ async def generate(settings: Settings, *, approved: bool) -> Summary:
                 plan = await price(rows, settings, client)
                 quote, stop = await approve(plan, settings, client, approved)
             async with open_run(settings, client, quote=quote, stop=stop) as run:
+                run.began = began
                 async with asyncio.TaskGroup() as steps:
                     for step in (submit, poll, download):
                         steps.create_task(step(run))
@@ -58,8 +62,10 @@ async def collect(settings: Settings) -> Summary:
         CallsheetError: what broke the run off.
         Interrupted: a second signal came, or one before the run began.
     """
+    began = BEGAN.get() or time.monotonic()
     with signals.cancelled_by_signals():
         async with await connect(settings) as client, open_run(settings, client) as run:
+            run.began = began
             run.plan = await asyncio.to_thread(last_plan, settings)  # what the report is about
             run.videos.end().close()  # nobody submits
             run.files.end().close()

@@ -123,6 +123,7 @@ async def _failed(run: Run, waiting: Waiting, error: ServiceError | MediaError) 
 async def _lose(run: Run, file: File, error: Exception) -> None:
     why = f"the file could not be downloaded before {file.media.deletes_at}: {error}"
     if await run.ledger.lost(file, why) is State.LOST:
+        run.tell(file.attempt, State.LOST, why)
         run.breaker.loss(f"row {file.attempt.row_id}: {why}")
 
 
@@ -158,6 +159,7 @@ async def _store(run: Run, file: File, spooled: Spooled) -> bool:
             await anyio.sleep(verdicts.backoff(tries, run.jitter))
         else:
             await run.ledger.stored(file, stored)
+            run.tell(file.attempt, State.STORED, stored.url)
             run.spool.forget(spooled)
             run.breaker.stored()
             return True

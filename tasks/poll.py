@@ -12,7 +12,7 @@ import anyio
 from anyio.streams.memory import MemoryObjectSendStream
 
 from callsheet.errors import KeyRefused, ServiceError
-from callsheet.records import Attempt, Failed, File, Generation, Pending
+from callsheet.records import Attempt, Failed, File, Generation, Pending, State
 from callsheet.service import verdicts
 from callsheet.service.verdicts import Verdict
 from callsheet.session import Run
@@ -58,6 +58,7 @@ class _Polls:
             run.open_jobs.end()
             return
         run.limits.release()
+        run.videos_ended += 1
         if isinstance(end, _Unknown) and video.in_doubt:
             run.open_jobs.end()  # as before
             return
@@ -65,6 +66,7 @@ class _Polls:
             match end:
                 case Failed():
                     await run.ledger.failed(video, end.code, end.message)
+                    run.tell(video, State.FAILED, end.message)
                 case _Unknown():
                     await self._doubt(video, end.why)
                 case Generation():
@@ -80,6 +82,7 @@ class _Polls:
             f"it was accepted as {video.generation_id}, which the service does not know under this key: {why}"
         )
         await self._run.ledger.doubt(video, said)
+        self._run.tell(video, State.IN_DOUBT, said)
         self._run.breaker.loss(f"row {video.row_id}: {said}")
         if not self.known:
             self._run.halt(

@@ -6,22 +6,27 @@ The steps themselves write the ledger, as things happen; here it is only read.
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
+from dataclasses import replace
+from decimal import Decimal
 
 import anyio
 
 from callsheet.errors import StorageError
 from callsheet.ledger import running_totals
+from callsheet.records import ModelType, State
 from callsheet.report.counts import current_states, refreshed, removed_jobs
 from callsheet.report.report import write_report
 from callsheet.report.summary import Summary
 from callsheet.session import Run
 from callsheet.storage.store import Store
-from callsheet.watch import WATCHER, Progress
+from callsheet.watch import WATCHER, Pacing, Progress
 from tasks import artifacts
 from tasks.contact_sheet import Sheet, sheet_of
 from tasks.step import step
 
 TICK = 0.5  # seconds between two looks at the ledger
+_ENOUGH = 5  # jobs that must have ended before their pace says when the others will
 ARTIFACT_EVERY = 6  # ticks between two updates of the progress artifact, which cost the server 7 ms each
 
 
@@ -56,7 +61,8 @@ async def _report(run: Run) -> Summary:
 async def _show_progress(run: Run, sheet: Sheet) -> None:
     artifact = await artifacts.start_progress()
     removed = run.quote.marks.removed if run.quote else await removed_jobs(run.ledger, run.plan)
-    tick = 0
+    tick, began = 0, time.monotonic()
+    first: int | None = None  # jobs that were done already
     while True:
         with anyio.move_on_after(TICK):
             await run.collected.wait()
@@ -64,7 +70,10 @@ async def _show_progress(run: Run, sheet: Sheet) -> None:
         removed = await refreshed(run.ledger, removed)  # this run may poll and store them
         totals = await run.ledger.read(running_totals.of_batch)
         states = current_states(totals.states, removed)
-        progress = Progress(run.plan.jobs if run.plan else states.total(), states, totals.spent)
+        progress = _progress(run, states, totals.spent)
+        if first is None:
+            first, began = progress.done, time.monotonic()
+        progress = replace(progress, seconds_left=_left(run, progress, progress.done - first, began))
         WATCHER.get().progress(progress)
         sheet.seen(progress)
         if (
@@ -76,3 +85,30 @@ async def _show_progress(run: Run, sheet: Sheet) -> None:
         if over:
             return
         tick += 1
+
+
+def _progress(run: Run, states: Mapping[State, int], spent: Decimal) -> Progress:
+    limits = run.limits
+    now = limits.now()
+    submitted = {model_type: pace.last_minute(now) for model_type, pace in limits.paces.items()}
+    return Progress(
+        jobs=run.plan.jobs if run.plan else sum(states.values()),
+        states=states,
+        spent=spent,
+        limit=run.settings.budget.limit,
+        videos=len(run.adopted_videos) + (run.quote.to_buy_of(ModelType.VIDEO) if run.quote else 0),
+        videos_ended=run.videos_ended,
+        pacing={
+            model_type: Pacing(count, limits.paces[model_type].known_limit())
+            for model_type, count in submitted.items()
+            if count
+        },
+    )
+
+
+def _left(run: Run, progress: Progress, ended: int, began: float) -> float | None:
+    """Seconds until the last job has ended, at the pace of those that have ended since the run began."""
+    if run.stop or ended < _ENOUGH or not run.quote:
+        return None
+    open_jobs = progress.jobs - (run.quote.to_buy - run.quote.fits) - progress.done
+    return max(0, open_jobs) * (time.monotonic() - began) / ended

@@ -32,7 +32,7 @@ from callsheet.ledger.claims import Reservation, Wall
 from callsheet.limits.turns import Turn
 from callsheet.pricing import references
 from callsheet.pricing.quote import policy_of
-from callsheet.records import Attempt, File, Job, ModelType
+from callsheet.records import Attempt, File, Job, ModelType, State
 from callsheet.service import verdicts
 from callsheet.service.verdicts import Verdict
 from callsheet.session import Run
@@ -268,6 +268,7 @@ async def _send(run: Run, attempt: Attempt, body: Mapping[str, Any], turn: Turn,
         turn.answered(*(accepted.rate or _NO_HEADERS))
         turn.keep()
         await run.ledger.pending(attempt, accepted.value.id)
+        run.tell(attempt, State.PENDING, accepted.value.id)
         return _Bought(video=replace(attempt, generation_id=accepted.value.id))
     turn.answered(*(answered.rate or _NO_HEADERS))
     return _Bought(files=await run.keep(attempt, answered.value))
@@ -282,12 +283,14 @@ async def _not_accepted(
     verdict = verdicts.submit(error)
     if verdict is Verdict.IN_DOUBT:
         await run.ledger.doubt(attempt, str(error))
+        run.tell(attempt, State.IN_DOUBT, str(error))
         run.breaker.doubt(str(error))
         return _InDoubt()
     if verdict is Verdict.REFUSED or (verdict is Verdict.SAYS_NO and tries >= run.settings.attempts):
         run.breaker.failure(str(error)) if verdict is Verdict.SAYS_NO else run.breaker.accepted()
         code = error.code if isinstance(error, Refusal) else "server_error"
         await run.ledger.failed(attempt, code, str(error))
+        run.tell(attempt, State.FAILED, str(error))
         return _Failed()
     await run.ledger.release(attempt)
     match verdict:

@@ -12,8 +12,11 @@ from callsheet import signals
 from callsheet.cli.options import (
     Config,
     Json,
+    ProgressAs,
     Quiet,
     Sets,
+    Style,
+    Verbose,
     WithoutPrefect,
     Yes,
     load_settings,
@@ -27,6 +30,7 @@ from callsheet.errors import LedgerError
 if TYPE_CHECKING:
     from collections.abc import Awaitable
 
+    from callsheet.config.settings import Settings
     from callsheet.pricing.quote import Quote
     from callsheet.report.summary import Summary
 
@@ -41,6 +45,8 @@ def run(
     ] = False,
     without_prefect: WithoutPrefect = False,
     quiet: Quiet = False,
+    verbose: Verbose = False,
+    progress: ProgressAs = Style.BARS,
     json: Json = False,
 ) -> None:
     """Buy every job of a batch that is not bought yet, and store its media.
@@ -53,6 +59,8 @@ def run(
     if dry_run:
         quote(config, set_, json)
         return
+    from callsheet.cli.screens import screen_of
+
     settings = load_settings(config, set_)  # a bad config is reported at once
 
     def plain() -> Awaitable[Summary]:
@@ -65,17 +73,24 @@ def run(
 
         return generate_batch(str(config), set_ or [], yes)
 
-    _print(run_watched(plain, flow, without_prefect=without_prefect, quiet=quiet), json)
+    screen = screen_of(progress, quiet=quiet, verbose=verbose)
+    summary = run_watched(plain, flow, without_prefect=without_prefect, screen=screen)
+    _print(summary, settings, config, json)
 
 
 def collect(
     config: Config,
     set_: Sets = None,
+    *,
     without_prefect: WithoutPrefect = False,
     quiet: Quiet = False,
+    verbose: Verbose = False,
+    progress: ProgressAs = Style.BARS,
     json: Json = False,
 ) -> None:
     """Poll and download what is paid for already. Never buys."""
+    from callsheet.cli.screens import screen_of
+
     settings = load_settings(config, set_)
 
     def plain() -> Awaitable[Summary]:
@@ -88,7 +103,9 @@ def collect(
 
         return collect_media(str(config), set_ or [])
 
-    _print(run_watched(plain, flow, without_prefect=without_prefect, quiet=quiet), json)
+    screen = screen_of(progress, quiet=quiet, verbose=verbose)
+    summary = run_watched(plain, flow, without_prefect=without_prefect, screen=screen)
+    _print(summary, settings, config, json)
 
 
 def quote(config: Config, set_: Sets = None, json: Json = False) -> None:
@@ -180,12 +197,12 @@ def _check_totals(wrong: list[str]) -> None:
         )
 
 
-def _print(summary: Summary, json: bool) -> None:
+def _print(summary: Summary, settings: Settings, config: Path, json: bool) -> None:
     """Prints a run's summary, and ends with its exit code."""
     from callsheet.cli import show
 
     if json:
         print_json(summary.as_json())
     else:
-        show.show_summary(summary)
+        show.show_summary(summary, config, media=settings.storage.url)
     raise typer.Exit(summary.exit_code)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from decimal import Decimal
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -46,11 +47,11 @@ def resolve(
             "to settle doubts, say which and how",
             hint="KEY... or --all, with either --charged or --not-charged; --why goes with these.",
         )
-    work = _settle(settings, keys, charged, why, json) if settles else _list(settings, json)
+    work = _settle(settings, keys, charged, why, json) if settles else _list(settings, config, json)
     raise typer.Exit(3 if asyncio.run(work) else 0)
 
 
-async def _list(settings: Settings, json: bool) -> int:
+async def _list(settings: Settings, config: Path, json: bool) -> int:
     """Prints what is in doubt, and the evidence; returns how many."""
     from callsheet.cli import show
     from callsheet.ledger import doubts, queries
@@ -68,7 +69,10 @@ async def _list(settings: Settings, json: bool) -> int:
         }
         print_json({"batch": settings.batch, **answer, "currency": "USD"})
     else:
-        show.show_doubts(settings.batch, found, evidence)
+        from callsheet.pricing.planning import lines_of_last_plan
+
+        lines = lines_of_last_plan(settings, [doubt.job_key for doubt in found])
+        show.show_doubts(settings.batch, found, evidence, lines, config)
     return len(found)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from contextlib import suppress
+from itertools import pairwise
 from typing import Annotated
 
 import typer
@@ -85,10 +86,20 @@ def known_error(error: BaseException) -> CallsheetError | None:
     return error if isinstance(error, CallsheetError) else None
 
 
-def _fail(error: CallsheetError) -> None:
-    from callsheet.cli.show import show_error
+def json_lines_wanted() -> bool:
+    """Whether `--progress jsonl` is on the command line: an error may come before it is parsed."""
+    return "--progress=jsonl" in sys.argv or ("--progress", "jsonl") in pairwise(sys.argv)
 
-    show_error(error)
+
+def _fail(error: CallsheetError) -> None:
+    if json_lines_wanted():
+        from callsheet.cli.json_lines import print_error
+
+        print_error(error)
+    else:
+        from callsheet.cli.show import show_error
+
+        show_error(error)
     if "--json" in sys.argv:
         answer = {"error": error.message, "hint": error.hint}
         if error.exit_code == as_stop(error).exit_code:

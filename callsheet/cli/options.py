@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -16,6 +17,14 @@ if TYPE_CHECKING:
     from callsheet.config.settings import Settings
     from callsheet.ledger.ledger import Ledger
     from callsheet.service.client import Client
+
+
+class Style(StrEnum):
+    """How a run shows its progress on stderr."""
+
+    BARS = "bars"
+    JSONL = "jsonl"
+
 
 Config = Annotated[Path, typer.Argument(metavar="CONFIG", help="The config file (YAML).", show_default=False)]
 OptionalConfig = Annotated[
@@ -35,6 +44,12 @@ Json = Annotated[
 ]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Buy also above budget.approve_above.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no quote and no progress on stderr.")]
+Verbose = Annotated[
+    bool, typer.Option("--verbose", "-v", help="Print a line for each job that is bought, stored or fails.")
+]
+ProgressAs = Annotated[
+    Style, typer.Option("--progress", help="bars: for people. jsonl: a JSON object a line, for programs.")
+]
 WithoutPrefect = Annotated[
     bool,
     typer.Option("--without-prefect", help="Run outside of Prefect, also where a server is configured."),

@@ -24,4 +24,9 @@ def safe(text: str) -> str:
 def print_facts(console: Console, facts: Iterable[tuple[str, str]], indent: str = "  ") -> None:
     """Prints facts, a line each: the name, and what is to say."""
     for name, value in facts:
-        console.print(f"{indent}[bold]{name:<9}[/] {safe(value)}")
+        console.print(f"{indent}[bold]{name:<10}[/] {safe(value)}")
+
+
+def print_steps(steps: Iterable[str]) -> None:
+    """Prints what a person can do next, a line each."""
+    print_facts(out, (("" if number else "Next", step) for number, step in enumerate(steps)))

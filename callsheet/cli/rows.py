@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shlex
 import sys
 from typing import TYPE_CHECKING, Annotated
 
@@ -111,7 +112,10 @@ def failed(
     elif json:
         print_json({"batch": settings.batch, "failed": [story.as_json() for story in found]})
     else:
-        show_failed(settings.batch, found)
+        from callsheet.pricing.planning import lines_of_last_plan
+
+        lines = lines_of_last_plan(settings, [story.job_key for story in found])
+        show_failed(settings.batch, found, lines, shlex.quote(str(config)))
 
 
 def report(config: Config, set_: Sets = None, json: Json = False) -> None:
@@ -141,4 +145,4 @@ def report(config: Config, set_: Sets = None, json: Json = False) -> None:
     if json:
         print_json(made.as_json())
     else:
-        show.show_summary(made)
+        show.show_summary(made, config, media=settings.storage.url)

@@ -17,10 +17,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from callsheet import signals
+from callsheet.cli import STARTED
 from callsheet.errors import CallsheetError, ConfigError
 
 if TYPE_CHECKING:
-    from callsheet.cli.terminal import Terminal
+    from callsheet.cli.screens import Screen
     from callsheet.report.summary import Summary
 
 Start = Callable[[], "Awaitable[Summary]"]
@@ -114,14 +115,14 @@ def _may_configure(file: str | Path) -> bool:
     return "PREFECT_API_URL" in text or "[tool.prefect" in text or Path(file).name == "prefect.toml"
 
 
-def run_watched(plain: Start, flow: Start, *, without_prefect: bool, quiet: bool = False) -> Summary:
-    """Runs a batch in this process, with the terminal as its watcher.
+def run_watched(plain: Start, flow: Start, *, without_prefect: bool, screen: Screen) -> Summary:
+    """Runs a batch in this process.
 
     Args:
         plain: carries out the steps.
         flow: carries out the same steps as a flow run of Prefect.
         without_prefect: `plain`, also where a server is configured.
-        quiet: shows no quote and no progress.
+        screen: its watcher.
 
     Raises:
         ConfigError: the configured Prefect server cannot be reached; nothing was bought.
@@ -129,21 +130,18 @@ def run_watched(plain: Start, flow: Start, *, without_prefect: bool, quiet: bool
     """
     import anyio
 
-    from callsheet.cli.terminal import Terminal
-
-    terminal = Terminal(quiet=quiet)
     try:
         if without_prefect or not server_is_configured():
-            terminal.unseen()
+            screen.unseen()
             steps = plain()  # imports them, before there is an event loop that would wait for that
             gc.freeze()  # a collection that looks at all that is imported holds the loop up for 50 ms
-            return anyio.run(_watched, lambda: steps, terminal)
-        return run_flow(flow, terminal)
+            return anyio.run(_watched, lambda: steps, screen)
+        return run_flow(flow, screen)
     finally:
-        terminal.close()
+        screen.close()
 
 
-def run_flow(flow: Start, terminal: Terminal) -> Summary:
+def run_flow(flow: Start, screen: Screen) -> Summary:
     """Runs a flow of Prefect in this process.
 
     Raises:
@@ -152,7 +150,7 @@ def run_flow(flow: Start, terminal: Terminal) -> Summary:
     import anyio
 
     quiet_prefect()
-    terminal.start()
+    screen.start()
 
     async def tagged() -> Summary:
         from flows.names import tagged
@@ -163,20 +161,21 @@ def run_flow(flow: Start, terminal: Terminal) -> Summary:
                 return await flow()
 
     try:
-        return anyio.run(_watched, tagged, terminal)
+        return anyio.run(_watched, tagged, screen)
     except CallsheetError:
         raise
     except Exception as error:
-        if terminal.summary is None:
+        if screen.summary is None:
             raise
         # The batch is done and reported: only Prefect, by which people watch it, has lost sight of it.
-        terminal.note(f"Prefect could not record the end of the run: {error}")
-        return terminal.summary
+        screen.note(f"Prefect could not record the end of the run: {error}")
+        return screen.summary
 
 
-async def _watched(start: Start, terminal: Terminal) -> Summary:
-    from callsheet.watch import WATCHER
+async def _watched(start: Start, screen: Screen) -> Summary:
+    from callsheet.watch import BEGAN, WATCHER
 
-    WATCHER.set(terminal)
+    WATCHER.set(screen)
+    BEGAN.set(STARTED)
     with signals.cancelled_by_signals():
         return await start()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
 from pathlib import Path
@@ -10,16 +11,18 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from callsheet.cli.output import err, out, print_facts, safe
+from callsheet.cli.output import err, out, print_facts, print_steps, safe
 from callsheet.errors import CallsheetError
 from callsheet.ledger.doubts import Evidence
 from callsheet.plain_text import counted, row_name
 from callsheet.pricing.quote import Quote
 from callsheet.records import Doubt, Model, OtherRun, State, Totals, dollars
+from callsheet.report.by_model import ModelLine
 from callsheet.report.contact_sheet.links import browser_address
+from callsheet.report.counts import ENDED
 from callsheet.report.summary import Removed, Summary
 
-_LINES = 30  # of a quote's table
+_LINES = 30  # of a table
 _REJECTS = 10  # of a quote
 
 
@@ -60,46 +63,79 @@ def show_quote(quote: Quote, console: Console = out) -> None:
         console.print("[green]Nothing to buy: everything is bought already.[/]")
 
 
-def show_summary(summary: Summary) -> None:
-    """Prints the result of a run, where its files are, what went wrong, and what to do next."""
+def show_summary(summary: Summary, config: Path, *, media: str) -> None:
+    """Prints the result of a run: by model, in money, what went wrong, where the files are, what to do next.
+
+    Args:
+        summary: the result.
+        config: the config file, for the commands that can be typed next.
+        media: `storage.url`.
+    """
     details, currency = summary.details, summary.currency
     colour = {"complete": "green", "partial": "yellow", "stopped": "red"}[summary.outcome]
     out.print(f"\n[bold {colour}]{safe(summary.batch)}: {summary.outcome}[/]")
-    if details.stop_message:
-        out.print(f"  stopped early: {safe(details.stop_message)}")
-        if details.stop_hint:
-            out.print(f"  {safe(details.stop_hint)}")
-    pairs = []
+    if details.models:
+        out.print(_by_model(details.models))
+    facts = []
     if details.rows is not None:
         rejected = f"{summary.rejected_rows:,} rejected" if summary.rejected_rows else "none rejected"
         where = f": see {details.rejects}" if summary.rejected_rows else ""
-        pairs += [("Rows", f"{details.rows:,} read, {rejected}{where}")]
-    pairs += [
-        ("Jobs", f"{summary.jobs:,}: {summary.counts()}"),
+        facts += [("Rows", f"{details.rows:,} read, {rejected}{where}")]
+    facts += [("Jobs", f"{summary.jobs:,}: {summary.counts()}"), *_not_bought(summary)]
+    facts += [
         *_removed(details.removed),
         ("Quoted", f"{dollars(summary.quoted)} {currency}"),
         ("Spent", f"{dollars(summary.spent)} {currency}"),
     ]
-    pairs += [("Other run", other.line()) for other in summary.other_runs]
+    facts += [("Other run", other.line()) for other in summary.other_runs]
     if details.surcharges:
-        pairs += [("Surcharge", details.surcharges.line())]
+        facts += [("Surcharge", details.surcharges.line())]
     if summary.in_doubt_exposure:
-        pairs += [("In doubt", f"at most {dollars(summary.in_doubt_exposure)} {currency} more")]
-    sent = f"{counted(summary.submissions, 'submission')}, {summary.rate_limited:,} rate limited"
-    pairs += [
-        ("This run", f"{sent}, {summary.seconds:.1f} s"),
+        facts += [("In doubt", f"at most {dollars(summary.in_doubt_exposure)} {currency} more")]
+    if summary.submissions or summary.seconds:
+        sent = f"{counted(summary.submissions, 'submission')}, {summary.rate_limited:,} rate limited"
+        facts += [("This run", f"{sent}, {summary.seconds:.1f} s")]
+    facts += [
+        ("Media", media),
         ("Manifest", summary.manifest),
         ("Costs", summary.costs),
         ("Report", summary.report),
     ]
     if details.contact_sheet:
-        pairs += [("Sheet", browser_address(details.contact_sheet))]
-    print_facts(out, pairs)
+        facts += [("Sheet", browser_address(details.contact_sheet))]
+    print_facts(out, facts)
     for problem in details.problems:
         out.print(f"  [yellow]{safe(problem.line())}[/]")
     if details.other_problems:
         out.print(f"  [yellow]{details.other_problems:,} jobs with other reasons: see the costs file[/]")
-    print_facts(out, [("Next", step) for step in summary.next_steps()])
+    print_steps(summary.next_steps(shlex.quote(str(config))))
+
+
+def _by_model(lines: Sequence[ModelLine]) -> Table:
+    """A line for each model; a state that no job is in has no column."""
+    states = [state for state in ENDED if any(line.states[state] for line in lines)]
+    some_open = any(line.open for line in lines)
+    table = Table(box=SIMPLE_HEAD)
+    table.add_column("model")
+    names = ("jobs", *(state.replace("_", " ") for state in states), *(["open"] if some_open else []))
+    for name in (*names, "quoted USD", "spent USD"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for line in sorted(lines, key=lambda line: -line.quoted)[:_LINES]:
+        counts = [line.jobs, *(line.states[state] for state in states), *([line.open] if some_open else [])]
+        money = [dollars(line.quoted), dollars(line.spent)]
+        table.add_row(safe(line.model), *(f"{count:,}" for count in counts), *money)
+    return table
+
+
+def _not_bought(summary: Summary) -> Iterator[tuple[str, str]]:
+    details = summary.details
+    if details.stop_message:
+        count = f"{summary.not_bought:,} of {counted(summary.jobs, 'job')}: " if summary.not_bought else ""
+        yield "Not bought" if summary.not_bought else "Stopped", f"{count}{details.stop_message}"
+        if details.stop_hint:
+            yield "", details.stop_hint
+    elif summary.not_bought:
+        yield "Not bought", f"{summary.not_bought:,} of {counted(summary.jobs, 'job')}"
 
 
 def _removed(removed: Removed) -> Iterator[tuple[str, str]]:
@@ -130,14 +166,23 @@ def show_demo(summary: Summary) -> None:
 
 def show_status(batch: str, totals: Totals, at_work: Sequence[OtherRun]) -> None:
     """Prints the state of a batch, and the runs that are at work, from the ledger."""
+    out.print(f"[bold]{safe(batch)}[/]")
+    if any(totals.states.values()):
+        table = Table(box=SIMPLE_HEAD)
+        table.add_column("state")
+        table.add_column("jobs", justify="right")
+        for state in State:
+            if totals.states.get(state):
+                table.add_row(state.replace("_", " "), f"{totals.states[state]:,}")
+        out.print(table)
+    else:
+        out.print("  The ledger has no job of this batch: nothing was bought yet.")
     print_facts(
         out,
         [
-            ("Batch", batch),
-            *((state.value, str(totals.states.get(state, 0))) for state in State if totals.states.get(state)),
-            ("spent", f"{dollars(totals.spent)} USD"),
-            ("in doubt", f"{dollars(totals.in_doubt_exposure)} USD at most"),
-            *(("at work", run.line()) for run in at_work),
+            ("Spent", f"{dollars(totals.spent)} USD"),
+            ("In doubt", f"{dollars(totals.in_doubt_exposure)} USD at most"),
+            *(("At work", run.line()) for run in at_work),
         ],
     )
 
@@ -157,19 +202,29 @@ def show_batches(batches: Mapping[str, Totals]) -> None:
     out.print(f"{counted(len(batches), 'batch', 'batches')}, {dollars(spent)} USD spent")
 
 
-def show_doubts(batch: str, doubts: Sequence[Doubt], evidence: Evidence | None) -> None:
-    """Prints the jobs in doubt, and the evidence whether they were charged."""
+def show_doubts(
+    batch: str, doubts: Sequence[Doubt], evidence: Evidence | None, lines: Mapping[str, int], config: Path
+) -> None:
+    """Prints the jobs in doubt, and the evidence whether they were charged.
+
+    Args:
+        batch: its name.
+        doubts: the jobs.
+        evidence: what says whether they were charged; None where nothing is in doubt.
+        lines: the line of each job in the batch file, by key, where the last plan has it.
+        config: the config file, for the command that settles them.
+    """
     if evidence is None:
         out.print(f"[green]{safe(batch)}: nothing is in doubt.[/]")
         return
     table = Table("key", "row", "model", "submitted (UTC)", "USD", box=SIMPLE_HEAD)
     rows_by_event: dict[str, list[str]] = {}
     for doubt in doubts:
-        row = row_name(doubt.row_id, doubt.sample)
+        row = row_name(doubt.row_id, doubt.sample, lines.get(doubt.job_key))
         price = "unpriced" if doubt.price is None else dollars(doubt.price)
         when = f"{doubt.submitted_at:%Y-%m-%d %H:%M:%S}"
         table.add_row(doubt.job_key[:12], safe(row), safe(doubt.model), when, price)
-        rows_by_event.setdefault(doubt.what, []).append(doubt.row_id)
+        rows_by_event.setdefault(doubt.what, []).append(row)
     out.print(f"[bold]{safe(batch)}[/]: {len(doubts)} in doubt")
     out.print(table)
     for what, rows in rows_by_event.items():
@@ -177,7 +232,8 @@ def show_doubts(batch: str, doubts: Sequence[Doubt], evidence: Evidence | None) 
     out.print()
     print_facts(out, _evidence(evidence))
     out.print("  [dim]Other buyers in this workspace, and late costs, make these figures less certain.[/]")
-    out.print("\nTo settle: callsheet resolve CONFIG KEY... (or --all) --charged | --not-charged --why ...")
+    command = f"callsheet resolve {shlex.quote(str(config))}"
+    out.print(rf"\nTo settle: {safe(command)} KEY... (or --all) --charged | --not-charged --why ...")
 
 
 def _evidence(evidence: Evidence) -> Iterator[tuple[str, str]]:

@@ -9,7 +9,7 @@ from itertools import groupby
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
-from callsheet.cli.output import out, print_facts, safe
+from callsheet.cli.output import out, print_facts, print_steps, safe
 from callsheet.ledger.stories import StoredCopy, Story
 from callsheet.plain_text import counted, row_name
 from callsheet.records import dollars
@@ -81,8 +81,15 @@ def _file(file: StoredCopy) -> str:
     return f"{what}, {file.bytes:,} bytes, stored {_moment(file.stored_at)}, sha256 {file.sha256}"
 
 
-def show_failed(batch: str, stories: Sequence[Story]) -> None:
-    """Prints a table of the jobs that failed."""
+def show_failed(batch: str, stories: Sequence[Story], lines: Mapping[str, int], config: str) -> None:
+    """Prints a table of the jobs that failed.
+
+    Args:
+        batch: its name.
+        stories: the last attempt at each.
+        lines: the line of each job in the batch file, by key, where the last plan has it.
+        config: the config file, as it is typed in a command.
+    """
     if not stories:
         out.print(f"[green]{safe(batch)}: no job has failed.[/]")
         return
@@ -91,7 +98,7 @@ def show_failed(batch: str, stories: Sequence[Story]) -> None:
         when = f"{story.submitted_at:%Y-%m-%d %H:%M:%S}" if story.submitted_at else ""
         reason = f"{story.error_code}: {story.error_message}"
         table.add_row(
-            safe(row_name(story.row_id, story.sample)),
+            safe(row_name(story.row_id, story.sample, lines.get(story.job_key))),
             safe(story.model),
             str(story.attempt),
             when,
@@ -99,13 +106,12 @@ def show_failed(batch: str, stories: Sequence[Story]) -> None:
         )
     out.print(f"[bold]{safe(batch)}[/]: {counted(len(stories), 'job')} failed, at no cost")
     out.print(table)
-    print_facts(
-        out,
+    print_steps(
         [
-            ("next", "callsheet show CONFIG ROW tells all about one of them"),
-            ("", "callsheet failed CONFIG --csv prints their rows, to correct and run again"),
-            ("", "callsheet run CONFIG --set retry_failed=true buys them as they are"),
-        ],
+            f"callsheet show {config} ROW tells all about one of them.",
+            f"callsheet failed {config} --csv prints their rows, to correct and run again.",
+            f"callsheet run {config} --set retry_failed=true buys them as they are.",
+        ]
     )
 
 

@@ -6,18 +6,24 @@ import sys
 import termios
 import time
 
-from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
-from rich.progress import Progress as Bar
+from rich.console import Group
+from rich.live import Live
+from rich.padding import Padding
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
+from rich.progress import Progress as Bars
+from rich.text import Text
 
 from callsheet import signals
 from callsheet.cli.output import err, safe
 from callsheet.cli.show import show_quote
+from callsheet.plain_text import counted, row_in_words
 from callsheet.pricing.quote import Quote
-from callsheet.records import dollars
+from callsheet.records import State, dollars
 from callsheet.report.summary import Summary
-from callsheet.watch import Progress
+from callsheet.watch import Change, Progress
 
 PLAIN_EVERY = 5.0  # seconds between two lines of progress where stderr is not a terminal
+_COLOURS = {State.STORED: "green", State.FAILED: "red", State.IN_DOUBT: "yellow", State.LOST: "red"}
 
 
 class Terminal:
@@ -25,12 +31,15 @@ class Terminal:
 
     Args:
         quiet: shows no quote and no progress; questions and notes all the same.
+        verbose: prints a line for each job that comes into another state.
     """
 
-    def __init__(self, *, quiet: bool = False) -> None:
+    def __init__(self, *, quiet: bool = False, verbose: bool = False) -> None:
         self._quiet = quiet
+        self._verbose = verbose
         self.summary: Summary | None = None
-        self._bar: Bar | None = None
+        self._lines: dict[str, int] = {}  # by job, where there is no row id to name it by
+        self._live: Live | None = None
         self._last = time.monotonic()
         self._status = err.status("Starting Prefect ...")
 
@@ -53,13 +62,15 @@ class Terminal:
         self._status.stop()
         if not self._quiet:
             show_quote(quote, err)
+        if self._verbose:
+            self._lines = quote.plan.lines()
 
     def approves(self, quote: Quote) -> bool:
         """Asks, where there is a terminal to ask on."""
         if not (sys.stdin.isatty() and err.is_terminal):
             return False
         termios.tcflush(sys.stdin, termios.TCIFLUSH)  # what was typed before the question is not an answer
-        question = rf"Buy {quote.to_buy} jobs for [bold]{dollars(quote.quoted)} USD[/]? \[y/N] "
+        question = rf"Buy {counted(quote.to_buy, 'job')} for [bold]{dollars(quote.quoted)} USD[/]? \[y/N] "
         try:
             with signals.raised():
                 return err.input(question).strip().lower() in ("y", "yes")
@@ -68,14 +79,26 @@ class Terminal:
             return False
 
     def progress(self, progress: Progress) -> None:
-        """Updates a bar on a terminal, and otherwise prints a line now and then."""
+        """Updates the bars on a terminal, and otherwise prints a line now and then."""
         if self._quiet:
             return
         if err.is_terminal:
-            self._live(progress)
+            if self._live is None:
+                self._live = Live(console=err, auto_refresh=False)
+                self._live.start()
+            self._live.update(screen(progress), refresh=True)
         elif time.monotonic() - self._last >= PLAIN_EVERY:
             self._last = time.monotonic()
             err.print(safe(progress.line()))
+
+    def changed(self, change: Change) -> None:
+        """Prints a line, where they are asked for."""
+        if self._verbose:
+            attempt = change.attempt
+            state = f"[{_COLOURS.get(change.state, 'default')}]{change.state.replace('_', ' '):<9}[/]"
+            cost = "" if change.cost is None else f"  {dollars(change.cost)} USD"
+            row = row_in_words(attempt.row_id, attempt.sample, self._lines.get(attempt.job_key))
+            err.print(f"{state} {safe(row)}{cost}  {safe(change.detail)}")
 
     def note(self, text: str) -> None:
         """Prints an event that a person should know."""
@@ -86,21 +109,17 @@ class Terminal:
         self.summary = summary
 
     def close(self) -> None:
-        """Removes the bar and the status from the terminal."""
+        """Removes the status from the terminal, and leaves the bars as they are."""
         self._status.stop()
-        if self._bar:
-            self._bar.stop()
+        if self._live:
+            self._live.stop()
 
-    def _live(self, progress: Progress) -> None:
-        if self._bar is None:
-            columns = (
-                BarColumn(),
-                MofNCompleteColumn(),
-                TimeElapsedColumn(),
-                TextColumn("{task.description}"),
-            )
-            self._bar = Bar(*columns, console=err)
-            self._bar.add_task("", total=progress.jobs)
-            self._bar.start()
-        description = f"{dollars(progress.spent)} USD  {progress.counts()}"
-        self._bar.update(self._bar.task_ids[0], completed=progress.done, description=description)
+
+def screen(progress: Progress) -> Group:
+    """A bar for each step, and below them the jobs by state, the money, the limits and the time left."""
+    columns = (TextColumn("  {task.description:<8}"), BarColumn(), MofNCompleteColumn())
+    bars = Bars(*columns)
+    for step in progress.steps():
+        bars.add_task(step.name, completed=step.done, total=step.total)
+    text = Text("\n".join((progress.counts(), " · ".join(progress.facts()))), overflow="fold")
+    return Group(bars.get_renderable(), Padding(text, (0, 0, 0, 2)))

@@ -126,6 +126,14 @@ class Pace:
         self._unanswered += 1
         return Send(self._sends[-1], counted)
 
+    def last_minute(self, now: float) -> int:
+        """Requests of the last minute; those that the service refused with a 429 are not counted."""
+        return self._sent_after(now - WINDOW)
+
+    def known_limit(self) -> int | None:
+        """Requests a minute that config and service allow; None while neither says."""
+        return min((limit for limit in (self.cap, self.limit) if limit is not None), default=None)
+
     # ---- what an answer shows
 
     def learn(self, send: Send, limit: int, remaining: int, reset: int, ends: float) -> None:

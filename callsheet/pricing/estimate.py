@@ -37,3 +37,11 @@ def submission_time(to_buy: Mapping[str, int], rpm: Mapping[str, int]) -> str:
 def _minutes(jobs: int, rpm: int) -> int:
     """Minutes until the last submission: the first window opens at once, each later one after a minute."""
     return max(1, -(-jobs // rpm) - 1)
+
+
+def in_words(seconds: float) -> str:
+    """A time that people read: `40 s`, `12 min`, `3 h 5 min`."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 90 else f"{minutes // 60:,} h {minutes % 60} min"

@@ -11,7 +11,7 @@ import json
 import os
 import weakref
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -100,6 +100,13 @@ class Plan:
     def scan(self) -> pl.LazyFrame:
         """The rows of `plan.parquet`, read when they are asked for."""
         return pl.scan_parquet(self.file)
+
+    def lines(self, keys: Collection[str] | None = None) -> dict[str, int]:
+        """The line of each of these jobs (without `keys`: of all) in the batch file, by key."""
+        rows = self.scan().select("key", "line")
+        if keys is not None:
+            rows = rows.filter(pl.col("key").is_in(list(keys)))
+        return dict(rows.collect().iter_rows())
 
     def positions(self) -> Positions:
         """Where each job stands in the file's order, by its key."""

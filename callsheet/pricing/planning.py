@@ -6,6 +6,7 @@ It reads the catalogue and writes the plan. It does not read the ledger, and buy
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Collection
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -51,6 +52,12 @@ def last_plan(settings: BatchSettings) -> Plan | None:
     except InputError:
         return None
     return plan if plan.batch == settings.batch else None
+
+
+def lines_of_last_plan(settings: BatchSettings, keys: Collection[str]) -> dict[str, int]:
+    """The line of each of these jobs in the batch file, by key, where the last plan has it."""
+    plan = last_plan(settings) if keys else None
+    return plan.lines(keys) if plan else {}
 
 
 def plan_path(settings: BatchSettings) -> Path:

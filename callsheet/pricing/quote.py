@@ -23,6 +23,7 @@ from callsheet.ledger import leases, queries
 from callsheet.ledger.claims import outlook
 from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.policy import Policy
+from callsheet.plain_text import row_name
 from callsheet.pricing.breakdown import by_price, count_fitting, most_expensive
 from callsheet.pricing.estimate import submission_time
 from callsheet.pricing.marks import Marks, mark, with_reused
@@ -69,6 +70,10 @@ class Quote:
     def to_buy(self) -> int:
         """Jobs that are not bought and will be."""
         return int(self.lines["to_buy"].sum())
+
+    def to_buy_of(self, model_type: ModelType) -> int:
+        """Those of `to_buy` that are of one type."""
+        return int(self.lines.filter(pl.col("type") == model_type)["to_buy"].sum())
 
     @property
     def already_bought(self) -> int:
@@ -180,7 +185,7 @@ class Quote:
         types = self.lines.group_by("type").agg(pl.col("to_buy").sum())
         facts.append(("Time", submission_time(dict(types.iter_rows()), self.rpm)))
         rows = [
-            f"{row_id} (line {line}) {dollars(total)}" + (f" for {jobs} jobs" if jobs > 1 else "")
+            f"{_row_and_line(row_id, line)} {dollars(total)}" + (f" for {jobs} jobs" if jobs > 1 else "")
             for row_id, line, jobs, total in self.most_expensive.iter_rows()
         ]
         if self.lines.height > 1 and rows:
@@ -250,6 +255,12 @@ class Quote:
             "plan": str(self.plan.path),
             "rejects": self.rejects,
         }
+
+
+def _row_and_line(row_id: str, line: int) -> str:
+    by_line = f"line {line}"
+    name = row_name(row_id, line=line)
+    return name if name == by_line else f"{name} ({by_line})"
 
 
 def _sent(totals: Totals) -> Decimal:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
@@ -11,7 +10,7 @@ from typing import Any
 
 import polars as pl
 
-from callsheet.plain_text import counted
+from callsheet.plain_text import counted, row_in_words
 from callsheet.records import State, dollars
 
 ROWS_NAMED = 5
@@ -25,7 +24,6 @@ _NAMING = ["job_key", "row_id", "sample"]
 _PROBLEMS = (State.FAILED, State.IN_DOUBT, State.LOST)
 # Ids, times and numbers differ from job to job and do not make another reason.
 _PARTICULARS = r"req-[\w-]+|\d[\d:.TZ+-]*"
-_GENERATED_ID = re.compile(r"[0-9a-f]{16}-\d+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +112,7 @@ class Findings:
     def keys(self) -> list[str]:
         """The keys of all jobs that will be named."""
         groups = [*self.groups.values(), self.surcharged]
-        return [key for group in groups for key, _, _ in group.first]
+        return [key for group in groups for key, *_ in group.first]
 
     def problems(self, lines: Mapping[str, int]) -> tuple[tuple[Problem, ...], int]:
         """The most common problems, and the number of jobs with others.
@@ -138,26 +136,21 @@ class Findings:
 
 @dataclass(slots=True)
 class _Group:
-    """Jobs with one reason: how many, and key, row id and addition of the first."""
+    """Jobs with one reason: how many, and key, row id, sample and addition of the first."""
 
     reason: str
     jobs: int = 0
-    first: list[tuple[str, str, str]] = field(default_factory=list)
+    first: list[tuple[str, str, int, str]] = field(default_factory=list)
 
     def add(self, jobs: int, rows: Iterable[tuple[Any, ...]], additions: Iterable[str] = repeat("")) -> None:
         """Counts some jobs, of which `rows` has the `_NAMING` of at least the first."""
         self.jobs += jobs
         missing = ROWS_NAMED - len(self.first)
         for (key, row_id, sample), addition in islice(zip(rows, additions, strict=False), missing):
-            numbered = f" (sample {sample})" if sample > 1 else ""
-            self.first.append((key, row_id, numbered + addition))
+            self.first.append((key, row_id, sample, addition))
 
     def names(self, lines: Mapping[str, int]) -> tuple[str, ...]:
-        return tuple(f"{row_name(row_id, lines.get(key))}{addition}" for key, row_id, addition in self.first)
-
-
-def row_name(row_id: str, line: int | None) -> str:
-    """A row as people know it: by its id, or by its line where the batch file gives it no id."""
-    if line is not None and _GENERATED_ID.fullmatch(row_id):
-        return f"line {line}"
-    return f"row {row_id}"
+        return tuple(
+            row_in_words(row_id, sample, lines.get(key)) + addition
+            for key, row_id, sample, addition in self.first
+        )

@@ -30,6 +30,7 @@ from callsheet.ledger.ledger import Ledger
 from callsheet.pricing.plan import Plan
 from callsheet.pricing.positions import Positions
 from callsheet.records import State
+from callsheet.report.by_model import ByModel
 from callsheet.report.counts import ENDED, current_states
 from callsheet.report.problems import Findings
 from callsheet.report.summary import Details, Removed, Summary
@@ -117,7 +118,7 @@ async def write_report(
         costs=costs_url,
         report=store.url_of("report.json"),
         other_runs=tuple(other for other in others if other.jobs),
-        details=_details(attempts.findings, plan, stop, removed_costs, store.url_of("rejects.csv")),
+        details=_details(attempts, plan, stop, removed_costs, store.url_of("rejects.csv")),
     )
     text = json.dumps(summary.as_json(), indent=2, ensure_ascii=False) + "\n"
     await store.write("report.json", text.encode(), "application/json")
@@ -137,6 +138,7 @@ class _Attempts:
 
     costs: Costs = field(default_factory=Costs)
     findings: Findings = field(default_factory=Findings)
+    by_model: ByModel = field(default_factory=ByModel)
     removed: list[pl.DataFrame] = field(default_factory=lambda: [pl.DataFrame(schema=_OF_REMOVED)])
 
     def removed_jobs(self) -> pl.DataFrame:
@@ -170,6 +172,7 @@ def _read_attempts(connection: sa.Connection, batch: str, positions: Positions |
                 found.removed.append(removed.select([*_OF_REMOVED]))
                 current = submitted.join(removed, on="job_key", how="anti", maintain_order="left")
         found.findings.add(current)
+        found.by_model.add(current)
     return found
 
 
@@ -194,9 +197,10 @@ def _outcome(
 
 
 def _details(
-    findings: Findings, plan: Plan | None, stop: Stop | None, removed: Removed, rejects: str
+    attempts: _Attempts, plan: Plan | None, stop: Stop | None, removed: Removed, rejects: str
 ) -> Details:
-    lines = _lines(plan, findings.keys()) if plan else {}
+    findings = attempts.findings
+    lines = plan.lines(findings.keys()) if plan else {}
     problems, other_problems = findings.problems(lines)
     return Details(
         stop_message=str(stop) if stop else None,
@@ -207,10 +211,5 @@ def _details(
         other_problems=other_problems,
         surcharges=findings.surcharges(lines),
         removed=removed,
+        models=attempts.by_model.lines(plan),
     )
-
-
-def _lines(plan: Plan, keys: list[str]) -> dict[str, int]:
-    """The line of each of these jobs in the batch file, by key."""
-    rows = plan.scan().filter(pl.col("key").is_in(keys)).select("key", "line").collect()
-    return dict(rows.iter_rows())

@@ -9,6 +9,7 @@ from typing import Any
 
 from callsheet.plain_text import counted
 from callsheet.records import OtherRun, dollars
+from callsheet.report.by_model import ModelLine
 from callsheet.report.problems import Problem, Surcharges
 
 _EXIT_CODES = {"complete": 0, "partial": 3, "stopped": 4}
@@ -44,6 +45,7 @@ class Details:
         other_problems: the number of jobs with other reasons than those.
         surcharges: the jobs that cost more than quoted.
         removed: the jobs whose rows are no longer in the batch file.
+        models: the jobs by model.
         contact_sheet: where the page is; None where there is none.
     """
 
@@ -55,6 +57,7 @@ class Details:
     other_problems: int = 0
     surcharges: Surcharges | None = None
     removed: Removed = field(default_factory=Removed)
+    models: tuple[ModelLine, ...] = ()
     contact_sheet: str | None = None
 
 
@@ -104,7 +107,7 @@ class Summary:
         """The number of jobs in each state: `7 stored, 1 failed`."""
         names = ("stored", "failed", "in_doubt", "lost", "pending")
         counts = ((getattr(self, name), name.replace("_", " ")) for name in names)
-        return ", ".join(f"{count} {name}" for count, name in counts if count) or "nothing bought"
+        return ", ".join(f"{count:,} {name}" for count, name in counts if count) or "nothing bought"
 
     def line(self) -> str:
         """The summary in one line."""
@@ -114,22 +117,34 @@ class Summary:
         others = "".join(f"; another run is at work: {other.line()}" for other in self.other_runs)
         return f"{counted(self.jobs, 'job')}: {self.counts()}; {spent}{rejected}{stop}{others}"
 
-    def next_steps(self) -> Iterator[str]:
-        """What a person can do next, a sentence each."""
+    @property
+    def not_bought(self) -> int:
+        """Jobs of the batch file that were never sent, or not accepted."""
+        return self.jobs - self.stored - self.failed - self.in_doubt - self.lost - self.pending
+
+    def next_steps(self, config: str = "CONFIG") -> Iterator[str]:
+        """What a person can do next, a sentence each.
+
+        Args:
+            config: the config file, as it is typed in a command.
+        """
         removed = self.details.removed
         if self.rejected_rows:
             yield "Correct the rejected rows and run the batch again; nothing is bought twice."
         if self.in_doubt or removed.in_doubt:
-            yield "callsheet resolve CONFIG shows the jobs in doubt with the evidence, and settles them."
+            yield f"callsheet resolve {config} shows the jobs in doubt with the evidence, and settles them."
         for other in self.other_runs:
             where = f"{other.host}, pid {other.pid}"
             yield f"Another run is at work ({where}): it finishes its jobs; wait for it, or run again later."
         if self.outcome == "stopped":
-            yield "callsheet run CONFIG goes on from here."
+            yield f"callsheet run {config} goes on from here."
         elif (self.pending or removed.pending) and not self.other_runs:
-            yield "callsheet collect CONFIG fetches the pending media, and buys nothing."
+            yield f"callsheet collect {config} fetches the pending media, and buys nothing."
         if self.failed:
-            yield "callsheet run CONFIG --set retry_failed=true buys the failed jobs again."
+            yield f"callsheet failed {config} --csv prints the failed rows, to correct and run again."
+            yield f"callsheet run {config} --set retry_failed=true buys them again as they are."
+        if self.details.contact_sheet and self.stored:
+            yield f"callsheet open {config} shows every job on one page."
 
     def as_json(self) -> dict[str, Any]:
         """The JSON object; money is a string."""

@@ -367,7 +367,7 @@ def test_the_terminal_shows_table_facts_and_rejects(quote, capsys):
     show_quote(quote(MIXED + "f,,,,,,\nshort\n"), Console(width=80, highlight=False, soft_wrap=True))
     shown = capsys.readouterr().out
     assert "reel-1    720p, 10 s, sound on        0        1   0.7710   0.7710" in shown
-    assert "To pay    1.0190 USD" in shown
+    assert "To pay     1.0190 USD" in shown
     assert "line 7, prompt: the prompt is empty" in shown
     assert "line 8: the line has 1 cells, and the header has 7" in shown
     assert "…" not in shown, "money is never cut short"

@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 
 from callsheet.config.load import load
-from callsheet.pricing.quote import Quote
 from callsheet.report.summary import Summary
-from callsheet.watch import WATCHER, Progress
+from callsheet.watch import WATCHER, LogWatcher, Progress
 from flows.pipeline import collect, generate
 from tests.conftest import Project
 
@@ -22,25 +21,18 @@ VIDEO = {"model": "dailies-1", "duration": 1}
 PRICE = Decimal("0.0015")
 
 
-class Recorder:
-    """A watcher that keeps what it is shown."""
+class Recorder(LogWatcher):
+    """Keeps what it is shown."""
 
     def __init__(self) -> None:
         self.progresses: list[Progress] = []
         self.notes: list[str] = []
-
-    def quoted(self, quote: Quote) -> None: ...
-
-    def approves(self, quote: Quote) -> bool:
-        return False
 
     def progress(self, progress: Progress) -> None:
         self.progresses.append(progress)
 
     def note(self, text: str) -> None:
         self.notes.append(text)
-
-    def finished(self, summary: Summary) -> None: ...
 
 
 def run(made: Project, *overrides: str) -> Summary:

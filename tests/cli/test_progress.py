@@ -1,0 +1,150 @@
+"""What a run shows while it is under way: to people, to programs, and where nobody looks."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import time
+from collections import Counter
+from collections.abc import Callable
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+from callsheet.pricing.estimate import in_words
+from callsheet.records import ModelType, State
+from callsheet.watch import BEGAN, WATCHER, LogWatcher, Pacing, Progress
+from tests.cli.test_commands import callsheet, refused
+from tests.conftest import Project
+
+Make = Callable[..., Project]
+ROWS = [
+    *({"id": f"image{number}", "prompt": "a lamp", "model": "sketch-1"} for number in range(3)),
+    {"id": "refused", "prompt": "forbidden-test-word", "model": "sketch-1"},
+    {"id": "film", "prompt": "a lamp is switched on", "model": "reel-1"},
+]
+
+
+def events(done: subprocess.CompletedProcess[str]) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in done.stderr.splitlines()]
+
+
+def test_a_program_gets_every_event_as_a_line_of_json(project: Make) -> None:
+    made = project(ROWS)
+    done = callsheet("run", str(made.config), "--progress", "jsonl", "--verbose", "--json")
+    found = events(done)
+    assert done.returncode == 3
+    assert found[0]["event"] == "quoted"
+    assert (found[0]["to_buy"], found[0]["quoted"]) == (5, "0.2560")
+    states = Counter((event["row_id"], event["state"]) for event in found if event["event"] == "job")
+    assert states == {
+        **{(f"image{number}", state): 1 for number in range(3) for state in ("generated", "stored")},
+        ("refused", "failed"): 1,
+        **{("film", state): 1 for state in ("pending", "generated", "stored")},
+    }
+    assert {event["cost"] for event in found if event.get("state") == "generated"} == {"0.0015", "0.2500"}
+    last = [event for event in found if event["event"] == "progress"][-1]
+    assert (last["done"], last["jobs"], last["spent"]) == (5, 5, "0.2545")
+    assert last["steps"] == {
+        "submit": {"done": 5, "total": 5},
+        "poll": {"done": 1, "total": 1},
+        "download": {"done": 4, "total": 4},
+    }
+    assert last["submissions"]["image"]["last_minute"] >= 3
+    assert found[-1]["event"] == "finished"
+    assert found[-1] == {"event": "finished"} | json.loads(done.stdout)
+
+
+@pytest.mark.parametrize("option", [("--progress", "jsonl"), ("--progress=jsonl",)])
+def test_an_error_is_a_line_of_json_too_before_and_after_the_quote(
+    project: Make, option: tuple[str, ...]
+) -> None:
+    made = project(ROWS)
+    wrong = callsheet("run", "nothing.yaml", *option)
+    assert [event["event"] for event in events(wrong)] == ["error"]
+    assert "nothing.yaml" in events(wrong)[0]["error"]
+    assert (wrong.returncode, events(wrong)[0]["exit_code"]) == (2, 2)
+    made.set(storage={"url": "/dev/null/media"})
+    broken = callsheet("run", str(made.config), *option)
+    assert [event["event"] for event in events(broken)] == ["quoted", "error"]
+    assert broken.returncode == events(broken)[-1]["exit_code"] == 2
+
+
+def test_verbose_prints_a_line_for_each_job_and_names_rows_without_an_id_by_their_line(project: Make) -> None:
+    made = project([{"prompt": "a lamp", "model": "sketch-1"}, {"prompt": "a clock", "model": "sketch-1"}])
+    lines = callsheet("run", str(made.config), "-v").stderr.splitlines()
+    for line in (2, 3):
+        assert sum(text.startswith(f"generated line {line}  0.0015 USD  req-") for text in lines) == 1
+        assert sum(text.startswith(f"stored    line {line}  out/media/test/") for text in lines) == 1
+
+
+def test_options_that_contradict_each_other_are_refused_before_anything_is_bought(project: Make) -> None:
+    made = project(ROWS)
+    for options in (("--quiet", "-v"), ("-q", "--progress", "jsonl")):
+        refused(callsheet("run", str(made.config), *options), "cannot be combined")
+    assert not (made.folder / "out").exists()
+
+
+def test_the_seconds_are_those_that_the_person_has_waited(project: Make) -> None:
+    made = project(ROWS[:1])
+    token = BEGAN.set(time.monotonic() - 100)
+    try:
+        assert made.run().seconds >= 100
+    finally:
+        BEGAN.reset(token)
+
+
+class Recorder(LogWatcher):
+    """Keeps what a run says of its progress."""
+
+    def __init__(self) -> None:
+        self.seen: list[Progress] = []
+
+    def progress(self, progress: Progress) -> None:
+        self.seen.append(progress)
+
+
+def test_the_time_left_is_known_once_some_jobs_have_ended(project: Make) -> None:
+    rows = [{"id": f"i{number}", "prompt": "a lamp", "model": "sketch-1"} for number in range(40)]
+    made = project(rows, image_seconds=0.4, concurrency=4)
+    made.set(budget={"limit": "1.00"})
+    recorder = Recorder()
+    token = WATCHER.set(recorder)
+    try:
+        made.run()
+    finally:
+        WATCHER.reset(token)
+    known = [progress for progress in recorder.seen if progress.seconds_left is not None]
+    assert recorder.seen[0].seconds_left is None
+    assert any((progress.seconds_left or 0) > 0 for progress in known)
+    assert known[-1].seconds_left == 0
+    assert recorder.seen[-1].limit == Decimal("1.00")
+
+
+def test_a_limit_is_shown_once_it_is_known() -> None:
+    progress = Progress(
+        2,
+        {State.STORED: 1},
+        Decimal("0.5"),
+        pacing={ModelType.IMAGE: Pacing(1, None), ModelType.VIDEO: Pacing(3, 10)},
+    )
+    assert progress.line() == (
+        "1 of 2 done: 1 stored; 0.5000 USD spent; 1 image in the last minute; "
+        "3 videos in the last minute (limit 10)"
+    )
+
+
+@pytest.mark.parametrize(
+    "seconds, words",
+    [
+        (0, "0 s"),
+        (89, "89 s"),
+        (90, "2 min"),
+        (5_300, "88 min"),
+        (5_400, "1 h 30 min"),
+        (90_000, "25 h 0 min"),
+    ],
+)
+def test_a_time_is_said_as_people_say_it(seconds: float, words: str) -> None:
+    assert in_words(seconds) == words
