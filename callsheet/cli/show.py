@@ -233,7 +233,8 @@ def show_doubts(
     print_facts(out, _evidence(evidence))
     out.print("  [dim]Other buyers in this workspace, and late costs, make these figures less certain.[/]")
     command = f"callsheet resolve {shlex.quote(str(config))}"
-    out.print(rf"\nTo settle: {safe(command)} KEY... (or --all) --charged | --not-charged --why ...")
+    out.print()
+    out.print(f"To settle: {safe(command)} KEY... (or --all) --charged | --not-charged --why ...")
 
 
 def _evidence(evidence: Evidence) -> Iterator[tuple[str, str]]:

@@ -35,6 +35,7 @@ MASKED = {  # what differs from run to run, by as many characters
     r"(?<=req-)[0-9a-f]+": "7c2f9b1e" * 4,
     r"(?<=sha256&#160;)[0-9a-f]+": "5d1e" * 16,
     r"[\d.]+(?=&#160;s&#160;later)": "1.2",
+    r"[\d,]+(?=&#160;bytes)": "801,288",
     r"127\.0\.0\.1:\d+": "127.0.0.1:8080",
 }
 ROWS = [
