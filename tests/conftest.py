@@ -14,13 +14,14 @@ import polars as pl
 import pytest
 import yaml
 
-from backlot.server import Backlot, serve
+from backlot.server import Backlot
 from backlot.settings import Settings as BacklotSettings
 from callsheet.config.load import load
 from callsheet.report.summary import Summary
 from callsheet.service import verdicts
 from flows import pipeline
 from tests.servers import s3 as s3_server
+from tests.servers.backlots import Backlots
 from tests.servers.postgres import postgres
 from tests.servers.prefect import PrefectServer, prefect_server
 
@@ -62,8 +63,14 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     return make()
 
 
+@pytest.fixture(scope="session")
+def backlots() -> Backlots:
+    """Where the backlots of the tests are served."""
+    return Backlots()
+
+
 @pytest.fixture
-def start_backlot(tmp_path: Path) -> Iterator[Callable[..., Backlot]]:
+def start_backlot(tmp_path: Path, backlots: Backlots) -> Iterator[Callable[..., Backlot]]:
     """Starts a backlot with these settings; it stops when the test ends."""
     with ExitStack() as stack:
 
@@ -72,7 +79,7 @@ def start_backlot(tmp_path: Path) -> Iterator[Callable[..., Backlot]]:
             if isinstance(rules := settings.get("faults"), dict):
                 quick["faults"] = tmp_path / "faults.yaml"
                 quick["faults"].write_text(yaml.safe_dump(rules))
-            return stack.enter_context(serve(BacklotSettings(**quick)))
+            return stack.enter_context(backlots.serve(BacklotSettings(**quick)))
 
         yield start
 

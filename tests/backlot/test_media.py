@@ -4,12 +4,7 @@ from __future__ import annotations
 
 import base64
 import io
-import queue
-import subprocess
-import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from urllib.parse import unquote
 
 import av
 import httpx
@@ -19,12 +14,9 @@ from PIL import Image, ImageChops, ImageStat
 
 from backlot.media import images, titles, videos
 from backlot.media.recipe import Recipe, size
+from tests.servers.chromium import CHROMIUM, chromium
 
 from .conftest import Clock, data_url, make_image, make_video, poll
-
-CHROMIUM = next(
-    (p for p in map(Path, ("/usr/bin/chromium", "/usr/bin/chromium-browser")) if p.exists()), None
-)
 
 
 def fetch(api: httpx.Client, **fields: object) -> Image.Image:
@@ -236,44 +228,11 @@ def test_a_browser_plays_a_video_from_its_signed_url(api: httpx.Client, clock: C
     video = make_video(api, model="dailies-1", duration=1, sound=True)
     clock.now += 10
     item = poll(api, video)["data"][0]
-    page = (
-        f"<video id=v src='{item['url']}' muted></video><script>const report = t => fetch('/report/' + t);"
-        "v.onended = () => report(`${v.videoWidth}x${v.videoHeight} ${v.duration}`);"
-        "v.onerror = () => report(v.error.message); v.play()</script>"
-    )
-    reports: queue.Queue[str] = queue.Queue()
-
-    class Page(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            if self.path.startswith("/report/"):
-                reports.put(unquote(self.path.removeprefix("/report/")))
-            self.send_response(200)
-            self.send_header("Content-Type", "text/html")
-            self.end_headers()
-            self.wfile.write(page.encode())
-
-        def log_message(self, *_: object) -> None:
-            pass
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Page) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        command = [
-            str(CHROMIUM),
-            "--headless",
-            "--no-sandbox",
-            "--disable-gpu",
-            f"--user-data-dir={tmp_path}",
-        ]
-        browser = subprocess.Popen(
-            [*command, "--remote-debugging-port=0", f"http://127.0.0.1:{server.server_port}/"],
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-        )
-        try:
-            size, duration = reports.get(timeout=600).split()
-        finally:
-            browser.terminate()
-            browser.wait()
-            server.shutdown()
-    assert size == f"{item['width']}x{item['height']}"
-    assert float(duration) == pytest.approx(1, abs=0.06)
+    page = tmp_path / "page.html"
+    page.write_text(f"<video id=v src='{item['url']}' muted></video><script>v.play()</script>")
+    with chromium(tmp_path) as browser, browser.page(page.as_uri()) as opened:
+        opened.until("v.ended || v.error")
+        assert opened.evaluate("v.error?.message") is None
+        width, height, duration = opened.evaluate("[v.videoWidth, v.videoHeight, v.duration]")
+    assert (width, height) == (item["width"], item["height"])
+    assert duration == pytest.approx(1, abs=0.06)

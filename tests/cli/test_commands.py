@@ -15,11 +15,13 @@ from collections.abc import Callable
 from contextlib import closing, suppress
 from decimal import Decimal
 from pathlib import Path
+from typing import IO, Any
 
 import polars as pl
 import pytest
 
 from tests.conftest import Project
+from tests.servers.forks import forks
 from tests.servers.prefect import PrefectServer
 from tests.waiting import LONGEST
 
@@ -28,17 +30,12 @@ CALLSHEET = (sys.executable, "-m", "callsheet")
 IMAGE = {"model": "sketch-1", "aspect_ratio": "1:1"}
 
 
-def callsheet(*words: str, cwd: Path | None = None, **environment: str) -> subprocess.CompletedProcess[str]:
+def callsheet(
+    *words: str, cwd: Path | None = None, stdout: IO[Any] | None = None, **environment: str
+) -> subprocess.CompletedProcess[str]:
     """Runs `callsheet <words>` as a process of its own."""
-    return subprocess.run(
-        [*CALLSHEET, *words],
-        cwd=cwd,
-        env=os.environ | {"COLUMNS": "200"} | environment,
-        capture_output=True,
-        text=True,
-        check=False,
-        stdin=subprocess.DEVNULL,
-    )
+    env = os.environ | {"COLUMNS": "200"} | environment
+    return forks().run("-m", "callsheet", *words, cwd=cwd, env=env, stdout=stdout)
 
 
 def refused(done: subprocess.CompletedProcess[str], *words: str, code: int = 2) -> None:
@@ -295,8 +292,7 @@ def test_a_run_that_is_killed_is_finished_by_the_same_command(project: Make) -> 
         video_seconds=2,
         concurrency=4,
     )
-    environment = dict(os.environ)
-    with subprocess.Popen([*CALLSHEET, "run", str(made.config)], env=environment) as process:
+    with forks().start("-m", "callsheet", "run", str(made.config)) as process:
         while not list(made.folder.glob("out/media/**/*.jpeg")):
             assert process.poll() is None
         process.send_signal(signal.SIGKILL)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import atexit
+import functools
 import json
 import os
 import subprocess
@@ -10,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.test_commands import CALLSHEET
 from tests.conftest import Project
+from tests.servers.forks import Forks
 from tests.servers.prefect import PrefectServer
 
 Make = Callable[..., Project]
@@ -23,20 +25,24 @@ CAN_BE_SOMEBODY = subprocess.run([*SOMEBODY, "true"], capture_output=True, check
 pytestmark = pytest.mark.skipif(not CAN_BE_SOMEBODY, reason="this machine allows no user namespaces")
 
 
+def without_home() -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if name != "HOME"}
+
+
+@functools.cache
+def somebody() -> Forks:
+    """That user's forks; what they import is imported without a home folder too."""
+    made = Forks(*SOMEBODY, env=without_home())
+    atexit.register(made.close)
+    return made
+
+
 def callsheet(
     *words: str, home: str | None, environment: Mapping[str, str], cwd: Path | None = None
 ) -> subprocess.CompletedProcess[str]:
     """Runs `callsheet <words>` as that user, with this home folder or without any."""
-    variables = {name: value for name, value in os.environ.items() if name != "HOME"} | environment
-    return subprocess.run(
-        [*SOMEBODY, *CALLSHEET, *words],
-        cwd=cwd,
-        env=variables | ({"HOME": home} if home else {}),
-        capture_output=True,
-        text=True,
-        check=False,
-        stdin=subprocess.DEVNULL,
-    )
+    variables = without_home() | environment | ({"HOME": home} if home else {})
+    return somebody().run("-m", "callsheet", *words, cwd=cwd, env=variables)
 
 
 @pytest.fixture(autouse=True)
@@ -86,13 +92,8 @@ def test_without_any_folder_for_prefect_the_message_says_what_to_do(
     made = project([{"id": "a", "prompt": "x", "model": "sketch-1"}])
     no_temporary_folder = "import tempfile; tempfile.tempdir = '/dev/null/tmp'"
     program = f"{no_temporary_folder}; from callsheet.cli.main import main; main()"
-    done = subprocess.run(
-        [*SOMEBODY, CALLSHEET[0], "-c", program, "run", str(made.config)],
-        env=os.environ | {"HOME": "/dev/null/home", "PREFECT_API_URL": prefect.api},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    environment = os.environ | {"HOME": "/dev/null/home", "PREFECT_API_URL": prefect.api}
+    done = somebody().run("-c", program, "run", str(made.config), env=environment)
     assert done.returncode == 2, done.stderr
     assert "error: Prefect has no folder for its files" in done.stderr
     assert "Set PREFECT_HOME or TMPDIR" in done.stderr

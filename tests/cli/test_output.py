@@ -6,12 +6,14 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import IO
 
 import pytest
 
 from callsheet.plain_text import printable
+from tests.cli.test_commands import callsheet
 from tests.conftest import Project
 
 Make = Callable[..., Project]
@@ -32,17 +34,24 @@ def shell(line: str, folder: Path) -> subprocess.CompletedProcess[str]:
 # ---- streams that cannot be written
 
 
+@pytest.fixture
+def full() -> Iterator[IO[str]]:
+    """A file on a disk that is full."""
+    with Path("/dev/full").open("w") as file:
+        yield file
+
+
 @pytest.mark.parametrize("command", ["models --json", "models", "balance", "balance --json", "--help"])
-def test_a_full_disk_behind_stdout_is_an_error_in_words(project: Make, command: str) -> None:
-    done = shell(f"callsheet {command} > /dev/full", project().folder)
+def test_a_full_disk_behind_stdout_is_an_error_in_words(project: Make, full: IO[str], command: str) -> None:
+    done = callsheet(*command.split(), stdout=full, cwd=project().folder)
     assert done.returncode == 3
     assert "Traceback" not in done.stderr
     assert "stdout" in done.stderr
     assert "No space left on device" in done.stderr
 
 
-def test_an_error_keeps_its_exit_code_where_stdout_cannot_be_written(project: Make) -> None:
-    done = shell("callsheet status no-such.yaml --json > /dev/full", project().folder)
+def test_an_error_keeps_its_exit_code_where_stdout_cannot_be_written(project: Make, full: IO[str]) -> None:
+    done = callsheet("status", "no-such.yaml", "--json", stdout=full, cwd=project().folder)
     assert done.returncode == 2
     assert "Traceback" not in done.stderr
     assert "no-such.yaml" in done.stderr
@@ -67,7 +76,7 @@ def test_a_run_goes_on_when_nobody_reads_its_progress(project: Make) -> None:
 def test_a_run_against_a_service_that_is_down_gives_the_reason_as_json(project: Make) -> None:
     made = project([{"id": "a", "prompt": "x", **IMAGE}])
     made.set(service={"base_url": "http://127.0.0.1:9"})
-    done = shell(f"callsheet run {made.config} --json", made.folder)
+    done = callsheet("run", str(made.config), "--json")
     answer = json.loads(done.stdout)
     assert done.returncode == 4
     assert (answer["outcome"], answer["stop_reason"]) == ("stopped", "service")
@@ -111,16 +120,16 @@ def test_no_control_character_of_a_batch_or_of_the_service_reaches_the_terminal(
         },
     )
     for command in ("quote", "run", "status", "resolve", "collect"):
-        done = shell(f"callsheet {command} {made.config}", made.folder)
+        done = callsheet(command, str(made.config))
         assert "Traceback" not in done.stderr
         assert not unsafe(done.stdout + done.stderr), command
-    assert "[/]" in shell(f"callsheet quote {made.config}", made.folder).stdout
+    assert "[/]" in callsheet("quote", str(made.config)).stdout
 
 
 def test_no_control_character_of_an_error_reaches_the_terminal(project: Make) -> None:
     made = project([{"id": "a", "prompt": "x", **IMAGE}])
     made.set(input={"path": f"none{ESCAPE}.csv"})
-    done = shell(f"callsheet quote {made.config}", made.folder)
+    done = callsheet("quote", str(made.config))
     assert done.returncode == 2
     assert not unsafe(done.stderr)
     assert r"\x1b[2J" in done.stderr

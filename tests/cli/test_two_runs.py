@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pytest
 
-from tests.cli.test_commands import CALLSHEET, callsheet
+from tests.cli.test_commands import callsheet
 from tests.conftest import Project
+from tests.servers.forks import forks
 from tests.waiting import wait_until
 
 Make = Callable[..., Project]
@@ -26,7 +27,10 @@ def run_at_work(made: Project, jobs: int) -> Iterator[int]:
         done = callsheet("status", str(made.config), "--json")
         return done.returncode == 0 and json.loads(done.stdout)["submitting"]
 
-    with subprocess.Popen([*CALLSHEET, "run", str(made.config)], stderr=subprocess.DEVNULL) as process:
+    with (
+        Path(os.devnull).open("w") as nothing,
+        forks().start("-m", "callsheet", "run", str(made.config), stderr=nothing) as process,
+    ):
         try:
             wait_until(lambda: process.poll() is None and sent() == jobs, "the first run sends its jobs")
             yield process.pid

@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import time
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,14 +16,24 @@ from tests.cli.test_commands import CALLSHEET
 from tests.cli.test_reconcile import STUDIO, spend
 from tests.conftest import Project
 from tests.servers.prefect import PrefectServer, prefect_server
-from tests.waiting import LONGEST
+from tests.waiting import LONGEST, wait_until
 
 
 @pytest.fixture(scope="module")
-def server(prefect: PrefectServer) -> PrefectServer:
-    prefect.command("work-pool", "create", "crew", "--type", "process")
-    prefect.command("--no-prompt", "deploy", "--all")
-    return prefect
+def server(prefect: PrefectServer) -> Iterator[PrefectServer]:
+    """The server with the deployments, and a worker of their pool, which has the keys of these projects."""
+    with prefect.worker("crew", CALLSHEET_API_KEY="sk_backlot", STUDIO_API_KEY=STUDIO["api_key"]):
+        crew = {"name": {"any_": ["crew"]}}
+        wait_until(lambda: _ask(prefect, "work_pools", work_pools=crew), "the worker has not made its pool")
+        prefect.command("--no-prompt", "deploy", "--all")
+        yield prefect
+
+
+def _start(server: PrefectServer, deployment: str, made: Project, **parameters: str) -> None:
+    """Starts a run of a deployment, with the name of the project's folder as a tag."""
+    found = httpx.get(f"{server.api}/deployments/name/{deployment}").raise_for_status().json()
+    run = {"parameters": {"config": str(made.config)} | parameters, "tags": [made.folder.name]}
+    httpx.post(f"{server.api}/deployments/{found['id']}/create_flow_run", json=run).raise_for_status()
 
 
 def _ask(server: PrefectServer, path: str, **filters: Any) -> list[dict[str, Any]]:
@@ -46,14 +55,12 @@ def test_a_deployed_run_buys_a_batch_and_shows_it(
     rows = [{"id": f"s{n}", "prompt": f"image {n}", "model": "sketch-1"} for n in range(3)]
     made = project([*rows, {"id": "video", "prompt": "a video", "model": "dailies-1", "duration": 1}])
     made.at_absolute_paths()
-    keyed = replace(server, environment=server.environment | {"CALLSHEET_API_KEY": made.backlot.api_key})
-    with keyed.worker("crew"):
-        server.command(
-            *("deployment", "run", "generate-batch/by-hand", "--param", f"config={made.config}"),
-            *("--tag", made.folder.name),
-        )
-        run = _wait(server, made.folder.name)
-        logs = _log(server, run["id"], until="4 jobs: 4 stored")
+    server.command(
+        *("deployment", "run", "generate-batch/by-hand", "--param", f"config={made.config}"),
+        *("--tag", made.folder.name),
+    )
+    run = _wait(server, made.folder.name)
+    logs = _log(server, run["id"], until="4 jobs: 4 stored")
     assert (run["state"]["type"], run["state"]["name"]) == ("COMPLETED", "Complete"), run["state"]["message"]
     assert run["name"] == "batch"
     assert "callsheet" in run["tags"]
@@ -70,19 +77,16 @@ def test_a_deployed_run_buys_a_batch_and_shows_it(
 
 
 def test_a_deployed_reconciliation_over_the_threshold_ends_as_failed_with_its_table(
-    server: PrefectServer, project: Callable[..., Project]
+    server: PrefectServer, project: Callable[..., Project], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = project([{"id": "s", "prompt": "an image", "model": "sketch-1"}], **STUDIO)
+    made.set(service={"api_key_env": "STUDIO_API_KEY"})
+    monkeypatch.setenv("STUDIO_API_KEY", made.backlot.api_key)
     made.at_absolute_paths()
     made.run()
     spend(made, "sk_second")
-    keyed = replace(server, environment=server.environment | {"CALLSHEET_API_KEY": made.backlot.api_key})
-    with keyed.worker("crew"):
-        server.command(
-            *("deployment", "run", "reconcile-costs/reconcile", "--param", f"config={made.config}"),
-            *("--param", "start=2026-01-01", "--tag", made.folder.name),
-        )
-        run = _wait(server, made.folder.name)
+    _start(server, "reconcile-costs/reconcile", made, start="2026-01-01")
+    run = _wait(server, made.folder.name)
     assert run["state"]["type"] == "FAILED"
     assert run["state"]["message"].startswith("2026-01-01 to ")
     assert "0.0400 USD unexplained" in run["state"]["message"]
@@ -118,18 +122,12 @@ def test_a_cancel_in_the_ui_stops_politely(server: PrefectServer, project: Calla
     rows = [{"id": f"s{n}", "prompt": f"image {n}", "model": "sketch-1"} for n in range(300)]
     made = project(rows, image_seconds=0.5, concurrency=6)
     made.at_absolute_paths()
-    keyed = replace(server, environment=server.environment | {"CALLSHEET_API_KEY": made.backlot.api_key})
-    with keyed.worker("crew"):
-        server.command(
-            *("deployment", "run", "generate-batch/by-hand", "--param", f"config={made.config}"),
-            *("--tag", made.folder.name),
-        )
-        while not list(made.folder.glob("out/media/**/*.jpeg")):
-            time.sleep(0.1)
-        [run] = _ask(server, "flow_runs", flow_runs={"tags": {"all_": [made.folder.name]}})
-        cancelling = {"state": {"type": "CANCELLING"}}
-        httpx.post(f"{server.api}/flow_runs/{run['id']}/set_state", json=cancelling).raise_for_status()
-        ended = _wait(server, made.folder.name)
+    _start(server, "generate-batch/by-hand", made)
+    wait_until(lambda: list(made.folder.glob("out/media/**/*.jpeg")), "nothing is stored")
+    [run] = _ask(server, "flow_runs", flow_runs={"tags": {"all_": [made.folder.name]}})
+    cancelling = {"state": {"type": "CANCELLING"}}
+    httpx.post(f"{server.api}/flow_runs/{run['id']}/set_state", json=cancelling).raise_for_status()
+    ended = _wait(server, made.folder.name)
     assert ended["state"]["type"] == "CANCELLED"
     states = made.costs()["state"].value_counts()
     assert dict(states.iter_rows()) == {"stored": made.manifest().height}

@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import sqlite3
-import subprocess
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
@@ -18,11 +17,12 @@ from backlot.faults import Faults
 from callsheet.pricing.quote import Quote
 from callsheet.session import set_lanes_wait
 from callsheet.watch import WATCHER, LogWatcher
-from tests.cli.test_commands import CALLSHEET, callsheet
+from tests.cli.test_commands import callsheet
 from tests.conftest import Project
-from tests.servers.prefect import ROOT, PrefectServer
+from tests.servers.forks import Process, forks
+from tests.servers.prefect import PrefectServer
 from tests.servers.reverse_proxy import reverse_proxy
-from tests.waiting import LONGEST, wait_until
+from tests.waiting import wait_until
 
 Make = Callable[..., Project]
 
@@ -40,27 +40,28 @@ def test_a_signal_stops_buying_and_leaves_nothing_in_doubt(
         video_seconds=60,
         concurrency=6,
     )
-    with subprocess.Popen(
-        [*CALLSHEET, "run", str(made.config), "--json"],
-        env=os.environ | ({"PREFECT_API_URL": prefect.api} if with_prefect else {}),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    ) as process:
+    answer, log = made.folder / "answer.json", made.folder / "run.log"
+    environment = os.environ | ({"PREFECT_API_URL": prefect.api} if with_prefect else {})
+    words = ("-m", "callsheet", "run", str(made.config), "--json")
+    with (
+        answer.open("w") as out,
+        log.open("w") as err,
+        forks().start(*words, env=environment, stdout=out, stderr=err) as process,
+    ):
         while not list(made.folder.glob("out/media/**/*.jpeg")):
             assert process.poll() is None
             time.sleep(0.01)
         process.send_signal(number)
-        out, err = process.communicate(timeout=LONGEST)
-    answer = json.loads(out)
-    assert process.returncode == 4, err
-    assert (answer["outcome"], answer["stop_reason"]) == ("stopped", "interrupted")
-    assert (answer["in_doubt"], answer["pending"]) == (0, 1)
-    assert 0 < answer["stored"] < 60
-    assert Decimal(answer["spent"]) == answer["stored"] * Decimal("0.0015")
-    assert "Traceback" not in err
-    resumed = callsheet("run", str(made.config), "--json", "--set", "poll.timeout=1")
-    assert json.loads(resumed.stdout)["stored"] == 60
+    stopped = json.loads(answer.read_text())
+    assert process.returncode == 4, log.read_text()
+    assert (stopped["outcome"], stopped["stop_reason"]) == ("stopped", "interrupted")
+    assert (stopped["in_doubt"], stopped["pending"]) == (0, 1)
+    assert 0 < stopped["stored"] < 60
+    assert Decimal(stopped["spent"]) == stopped["stored"] * Decimal("0.0015")
+    assert "Traceback" not in log.read_text()
+    service = made.backlot.service
+    service.settings = service.settings.model_copy(update={"image_seconds": 0})
+    assert made.run("poll.timeout=1").stored == 60
 
 
 IMPATIENT = """
@@ -78,13 +79,10 @@ main()
 
 
 @contextmanager
-def running(made: Project, *, grace: float = 3000, busy: float = 30) -> Iterator[subprocess.Popen[bytes]]:
+def running(made: Project, *, grace: float = 3000, busy: float = 30) -> Iterator[Process]:
     """A run whose lease does not expire, with so many seconds to end politely; it writes `run.log`."""
-    command = [CALLSHEET[0], "-c", IMPATIENT, str(grace), str(busy), "run", str(made.config)]
-    with (
-        (made.folder / "run.log").open("w") as log,
-        subprocess.Popen(command, env=os.environ | {"PYTHONPATH": str(ROOT)}, stderr=log) as process,
-    ):
+    words = ("-c", IMPATIENT, str(grace), str(busy), "run", str(made.config))
+    with (made.folder / "run.log").open("w") as log, forks().start(*words, stderr=log) as process:
         try:
             yield process
         finally:
@@ -105,7 +103,7 @@ def attempts(made: Project, *states: str) -> int:
     return 0
 
 
-def assert_ends(process: subprocess.Popen[bytes], made: Project) -> None:
+def assert_ends(process: Process, made: Project) -> None:
     """Waits for a run that is ended at once."""
     wait_until(lambda: process.poll() is not None, "the run goes on")
     said = (made.folder / "run.log").read_text()

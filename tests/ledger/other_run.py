@@ -12,61 +12,72 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import IO
 
 from callsheet.errors import CallsheetError
 from callsheet.ledger.waits import set_waits
 from callsheet.records import Attempt
 from tests.ledger.buying import buyer, generation, job, reserve
-
-ROOT = Path(__file__).parents[2]
+from tests.servers.forks import ROOT, Process, forks
 
 
 class OtherRun:
     """The other end of the process."""
 
-    def __init__(self, process: subprocess.Popen[str]) -> None:
+    def __init__(self, process: Process | subprocess.Popen[bytes], to: IO[str], back: IO[str]) -> None:
         self.process = process
+        self._to = to
+        self._back = back
 
     def ask(self, line: str) -> str:
         """Has it carry out a line; its answer."""
         self.send(line)
-        assert self.process.stdout
-        return self.process.stdout.readline().strip()
+        return self._back.readline().strip()
 
     def send(self, line: str) -> None:
         """Has it carry out a line, and does not wait for the answer."""
-        assert self.process.stdin
-        self.process.stdin.write(f"{line}\n")
-        self.process.stdin.flush()
-
-    def kill(self, *, reap: bool = True) -> None:
-        """Kills it; without `reap` it stays a zombie."""
-        self.process.kill()
-        os.waitid(os.P_PID, self.process.pid, os.WEXITED | os.WNOWAIT)
-        if reap:
-            self.process.wait()
+        self._to.write(f"{line}\n")
+        self._to.flush()
 
     def do(self, *lines: str) -> None:
         """Has it carry out lines, which must succeed."""
         for line in lines:
             assert self.ask(line) == "ok"
 
+    def kill(self) -> None:
+        """Kills it. Where it is no fork, nobody reaps it, so that it stays a zombie."""
+        self.process.kill()
+        if isinstance(self.process, Process):
+            self.process.wait()
+        else:
+            os.waitid(os.P_PID, self.process.pid, os.WEXITED | os.WNOWAIT)
+
 
 @contextmanager
-def other_run(url: str, *arguments: str) -> Iterator[OtherRun]:
+def other_run(url: str, *arguments: str, forked: bool = True) -> Iterator[OtherRun]:
     """Starts the process, which enters its run; it is killed at the end."""
-    command = [sys.executable, "-m", "tests.ledger.other_run", url, *arguments]
-    with subprocess.Popen(
-        command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as process:
-        other = OtherRun(process)
+    words = ("-m", "tests.ledger.other_run", url, *arguments)
+    stdin, to = os.pipe()
+    back, stdout = os.pipe()
+    process: Process | subprocess.Popen[bytes]
+    if forked:
+        process = forks().start(*words, cwd=ROOT, stdin=stdin, stdout=stdout)
+    else:
+        process = subprocess.Popen([sys.executable, *words], cwd=ROOT, stdin=stdin, stdout=stdout)
+    for theirs in (stdin, stdout):
+        os.close(theirs)
+    with open(to, "w") as writing, open(back) as reading:  # noqa: PTH123 - pipes
+        other = OtherRun(process, writing, reading)
         try:
             other.do("begin")
             yield other
         finally:
             process.kill()
+            process.wait()
+            with suppress(BrokenPipeError):  # what it has not read
+                writing.flush()
 
 
 async def main(url: str, batch: str = "b", spool: str = "", busy: str = "30") -> None:

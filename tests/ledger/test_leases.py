@@ -135,9 +135,9 @@ def test_on_its_own_machine_a_run_is_dead_as_soon_as_its_process_is_gone(url: st
     """Also where nobody reaps the process, as in a container without an init."""
 
     async def scenario() -> None:
-        with other_run(url) as dead:
+        with other_run(url, forked=reaped) as dead:
             dead.do("reserve a b", "intend a")
-            dead.kill(reap=reaped)
+            dead.kill()
             async with buyer(url) as heir:
                 assert await state_of(heir, job("a")) is State.IN_DOUBT
                 assert (await reserve(heir, *map(job, "ab")))[0][0][0] == job("b")

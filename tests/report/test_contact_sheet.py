@@ -8,7 +8,6 @@ import io
 import json
 import re
 import subprocess
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -23,6 +22,7 @@ from callsheet.report.contact_sheet.sheet import set_intervals
 from callsheet.report.contact_sheet.thumbnails import Decoder
 from tests.conftest import Project
 from tests.report.contact_sheets import with_sheet
+from tests.servers.forks import forks
 from tests.servers.s3 import Server
 from tests.waiting import LONGEST, wait_until
 
@@ -331,8 +331,7 @@ def test_transparent_parts_of_an_image_are_white(tmp_path: Path) -> None:
 
 
 def callsheet(*arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "callsheet", *arguments]
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    return forks().run("-m", "callsheet", *arguments, cwd=folder)
 
 
 def test_open_gives_the_page_to_the_browser(

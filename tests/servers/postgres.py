@@ -12,6 +12,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import psutil
+import psycopg
 import sqlalchemy as sa
 
 
@@ -25,7 +26,8 @@ class PostgresServer:
     def new_database(self) -> str:
         """Makes an empty database and returns its URL."""
         name = f"ledger_{next(self.numbers)}"
-        self.server.psql(f"CREATE DATABASE {name};")
+        with psycopg.connect(self.server.get_uri(), autocommit=True) as database:
+            database.execute(f"CREATE DATABASE {name}")
         address = sa.make_url(self.server.get_uri()).set(drivername="postgresql+psycopg", database=name)
         return address.render_as_string(hide_password=False)
 

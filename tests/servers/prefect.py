@@ -36,9 +36,10 @@ class PrefectServer:
         return done.stdout
 
     @contextmanager
-    def worker(self, pool: str) -> Iterator[None]:
-        """A worker of a process pool."""
-        with _process([*PREFECT, "worker", "start", "--pool", pool], self.environment):
+    def worker(self, pool: str, **environment: str) -> Iterator[None]:
+        """A worker of a process pool, which it makes where there is none; it looks for runs every second."""
+        command = [*PREFECT, "worker", "start", "--type", "process", "--pool", pool]
+        with _process(command, self.environment | {"PREFECT_WORKER_QUERY_SECONDS": "1"} | environment):
             yield
 
 

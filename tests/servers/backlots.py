@@ -1,0 +1,56 @@
+"""Backlots for many tests, in one event loop of a thread: none waits until another has stopped.
+
+backlots = Backlots()
+with backlots.serve(Settings(port=0)) as backlot:
+    ...  # backlot.base_url, backlot.api_key, backlot.service
+
+Each has its own port, service and database. Only the cache of media is shared, as the media of a recipe are
+always the same. When one is closed its port is closed at once; requests that it still carries out go on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import uvicorn
+
+from backlot.media.workers import MediaCache
+from backlot.server import Backlot, address, configure, listen
+from backlot.service import Service
+from backlot.settings import Settings
+
+
+class Backlots:
+    """The thread and its event loop, which end with this process."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._cache = MediaCache()
+        threading.Thread(target=self._loop.run_forever, daemon=True).start()
+
+    @contextmanager
+    def serve(self, settings: Settings) -> Iterator[Backlot]:
+        """Serves as `backlot.server.serve`, with these settings and the clock of the machine."""
+        service = Service(settings)
+        service.cache = self._cache
+        server = uvicorn.Server(configure(service))
+        listener = listen(settings)
+        serving = asyncio.run_coroutine_threadsafe(server.serve([listener]), self._loop)
+        while not server.started:
+            assert not serving.done(), serving
+            time.sleep(0.001)
+        try:
+            yield Backlot(address(listener), settings.api_key, service)
+        finally:
+            asyncio.run_coroutine_threadsafe(_close(server), self._loop).result()
+
+
+async def _close(server: uvicorn.Server) -> None:
+    """Closes the port now; the server ends when it next looks, without waiting for its requests."""
+    for each in server.servers:
+        each.close()
+    server.should_exit = server.force_exit = True
