@@ -88,7 +88,8 @@ class Progress:
 
     def line(self) -> str:
         """The progress in one line: `12 of 36 done: 10 stored, 2 pending; 0.4000 USD spent`."""
-        return f"{self.done:,} of {self.jobs:,} done: {self.counts()}; {'; '.join(self.facts())}"
+        facts = (self.money(), *self.submissions(), self.time_left())
+        return f"{self.done:,} of {self.jobs:,} done: {self.counts()}; {'; '.join(filter(None, facts))}"
 
     def counts(self) -> str:
         """How many jobs are in each state: `10 stored, 2 pending`."""
@@ -98,16 +99,22 @@ class Progress:
             or "nothing yet"
         )
 
-    def facts(self) -> list[str]:
-        """What was spent of the budget, submissions against the limits, and the time left."""
+    def money(self) -> str:
+        """What was spent of the budget: `0.4000 of 5.0000 USD spent`."""
         of = "" if self.limit is None else f" of {dollars(self.limit)}"
-        pacing = [
+        return f"{dollars(self.spent)}{of} USD spent"
+
+    def submissions(self) -> list[str]:
+        """Submissions against the limits, by type: `9 videos in the last minute (limit 10)`."""
+        return [
             f"{counted(pace.last_minute, model_type)} in the last minute"
             + ("" if pace.limit is None else f" (limit {pace.limit:,})")
             for model_type, pace in self.pacing.items()
         ]
-        left = [] if self.seconds_left is None else [f"about {in_words(self.seconds_left)} left"]
-        return [f"{dollars(self.spent)}{of} USD spent", *pacing, *left]
+
+    def time_left(self) -> str:
+        """The time until every job has ended: `about 5 min left`; empty while that is not known."""
+        return f"about {in_words(self.seconds_left)} left" if self.seconds_left else ""
 
     def as_json(self) -> dict[str, Any]:
         """The JSON object of `--progress jsonl`; money is a string."""

@@ -63,12 +63,12 @@ def show_quote(quote: Quote, console: Console = out) -> None:
         console.print("[green]Nothing to buy: everything is bought already.[/]")
 
 
-def show_summary(summary: Summary, config: Path, *, media: str) -> None:
+def show_summary(summary: Summary, config: Path | None, *, media: str) -> None:
     """Prints the result of a run: by model, in money, what went wrong, where the files are, what to do next.
 
     Args:
         summary: the result.
-        config: the config file, for the commands that can be typed next.
+        config: the config file, for the commands that can be typed next; None shows none.
         media: `storage.url`.
     """
     details, currency = summary.details, summary.currency
@@ -108,7 +108,8 @@ def show_summary(summary: Summary, config: Path, *, media: str) -> None:
         out.print(f"  [yellow]{safe(problem.line())}[/]")
     if details.other_problems:
         out.print(f"  [yellow]{details.other_problems:,} jobs with other reasons: see the costs file[/]")
-    print_steps(summary.next_steps(shlex.quote(str(config))))
+    if config:
+        print_steps(summary.next_steps(shlex.quote(str(config))))
 
 
 def _by_model(lines: Sequence[ModelLine]) -> Table:

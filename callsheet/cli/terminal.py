@@ -8,7 +8,6 @@ import time
 
 from rich.console import Group
 from rich.live import Live
-from rich.padding import Padding
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
 from rich.progress import Progress as Bars
 from rich.text import Text
@@ -121,5 +120,5 @@ def screen(progress: Progress) -> Group:
     bars = Bars(*columns)
     for step in progress.steps():
         bars.add_task(step.name, completed=step.done, total=step.total)
-    text = Text("\n".join((progress.counts(), " · ".join(progress.facts()))), overflow="fold")
-    return Group(bars.get_renderable(), Padding(text, (0, 0, 0, 2)))
+    lines = (progress.counts(), progress.money(), *progress.submissions(), progress.time_left())
+    return Group(bars.get_renderable(), *(Text(f"  {line}") for line in lines if line))

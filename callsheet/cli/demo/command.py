@@ -56,7 +56,7 @@ def demo() -> None:
         terminal.close()
     if not summary.pending:
         PORT.unlink(missing_ok=True)
-    show.show_summary(summary, config, media="out/demo/media")
+    show.show_summary(summary, None, media="out/demo/media")  # its service has ended: nothing can be typed
     show.show_demo(summary)
     # The demo has a row that the service refuses, on purpose.
     raise typer.Exit(0 if summary.outcome in ("complete", "partial") else summary.exit_code)
