@@ -250,8 +250,8 @@ async def open_run(
         CallsheetError: what breaks the run off later ends the command with 3, not 2: it may have bought.
     """
     store = Store(settings.storage.url, endpoint_url=settings.storage.endpoint_url)
-    if quote and quote.to_buy and not stop:
-        await store.probe()
+    if quote and quote.to_buy and not stop and (known := await store.probe()):
+        WATCHER.get().note(known)
     spool = work_folder(settings) / "spool"
     ledger = await Ledger.open(settings.ledger.url, settings.batch, journal=spool, note=WATCHER.get().note)
     try:

@@ -1,15 +1,19 @@
 """A store in a bucket on S3, by boto3 with the standard credential chain (`AWS_PROFILE` and so on).
 
-S3 itself refuses to overwrite an object when a PUT has the header `If-None-Match: *`. Some other servers
-ignore the header. The store finds that out before its first PUT. On such a server it looks, before each PUT,
-whether the name is free; only a program that writes the same name in the same moment can then be overwritten.
+S3 itself refuses to overwrite an object when a PUT has the header `If-None-Match: *`, and refuses bytes that
+do not have the checksum that the PUT names. Some other servers ignore one or both. The store finds that out
+before its first PUT. On such a server it looks, before each PUT, whether the name is free, and after it,
+whether the object has the bytes that were sent; only a program that writes the same name in the same moment
+can then be overwritten.
 """
 
 from __future__ import annotations
 
 import base64
 import hashlib
+import io
 import secrets
+from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any, BinaryIO
@@ -22,6 +26,26 @@ if TYPE_CHECKING:
     from types_boto3_s3.type_defs import HeadObjectOutputTypeDef, PutObjectOutputTypeDef
 
 _LARGEST_PUT = 1 << 30  # bytes that are sent in one request; S3 takes at most 5 GB
+
+
+@dataclass(frozen=True, slots=True)
+class _Server:
+    """What a server does.
+
+    Attributes:
+        conditions: it obeys `If-None-Match`.
+        checksums: it refuses bytes that do not have the checksum.
+        md5: its ETag is the MD5 of an object's bytes.
+    """
+
+    conditions: bool
+    checksums: bool
+    md5: bool
+
+    def ignores(self) -> str:
+        """What it ignores, in words."""
+        ignored = [("If-None-Match", self.conditions), ("checksums", self.checksums)]
+        return " and ".join(name for name, obeyed in ignored if not obeyed)
 
 
 class Bucket:
@@ -39,44 +63,64 @@ class Bucket:
         self._prefix = f"{prefix.strip('/')}/" if prefix.strip("/") else ""
         with s3.errors_as(StorageError, url):
             self._client = s3.client(endpoint_url)
-        self._obeys_if_none_match: bool | None = None  # None until the probe
+        self._server: _Server | None = None  # None until the probe
         self._probing = Lock()
 
     def url_of(self, name: str) -> str:
         """See `Store.url_of`."""
         return f"s3://{self._bucket}/{self._prefix}{name}"
 
-    def probe(self) -> None:
-        """See `Store.probe`. Also finds out whether the server obeys `If-None-Match`."""
+    def probe(self) -> str:
+        """See `Store.probe`. Also finds out what the server ignores."""
         name = f".callsheet-probe-{secrets.token_hex(8)}"
         data = b"callsheet"
         sha256 = hashlib.sha256(data).hexdigest()
         with s3.errors_as(StorageError, self.url_of(name)):
-            self._upload(name, data, sha256, "text/plain")
+            first = self._upload(name, data, sha256, "text/plain")
             second = self._upload_to_free_name(name, data, sha256, "text/plain")
+            damaged = self._takes_damaged(name, data)
             self._client.delete_object(Bucket=self._bucket, Key=self._prefix + name)
-        self._obeys_if_none_match = second is None
+        self._server = _Server(second is None, not damaged, _etag(first) == _md5(io.BytesIO(data)))
+        ignored = self._server.ignores()
+        return ignored and (
+            f"the server of s3://{self._bucket} ignores {ignored}: each file is looked up before it is "
+            "stored, and compared afterwards"
+        )
+
+    def _takes_damaged(self, name: str, data: bytes) -> bool:
+        """Whether the server takes bytes that do not have the checksum they come with."""
+        from botocore.exceptions import ClientError
+
+        try:
+            self._upload(name, data, hashlib.sha256(data + b"?").hexdigest(), "text/plain")
+        except ClientError as error:
+            if error.response["ResponseMetadata"]["HTTPStatusCode"] != 400:
+                raise
+            return False
+        return True
 
     def put(self, spooled: Path, name: str, sha256: str, mime_type: str) -> None:
         """See `Store.put`."""
         url = self.url_of(name)
         with self._probing:
-            if self._obeys_if_none_match is None:
+            if self._server is None:
                 self.probe()
+        server = self._server
+        assert server is not None  # noqa: S101 - the probe has set it, or raised
         with (
             disk_errors(spooled, "report.url", "read"),
             s3.errors_as(StorageError, url),
             spooled.open("rb") as file,
         ):
             answer = None
-            if self._obeys_if_none_match or self._head(name) is None:
+            if server.conditions or self._head(name) is None:
                 answer = self._upload_to_free_name(name, file, sha256, mime_type)
             # A server that does not answer with the checksum may not have compared it.
-            if answer and answer.get("ChecksumSHA256") == _base64(sha256):
+            if answer and not server.ignores() and answer.get("ChecksumSHA256") == _base64(sha256):
                 return
-            if not self._has(name, sha256):
+            if not self._has(name, sha256, file, server):
                 if answer:
-                    raise StorageError(f"{url}: the server has stored other bytes than were sent")
+                    raise StorageError(f"{url}: the server has other bytes than were sent")
                 raise StorageConflict(f"{url}: another object has this name")
 
     def write(self, name: str, data: bytes | Path, mime_type: str) -> None:
@@ -146,15 +190,35 @@ class Bucket:
                 raise
             return None
 
-    def _has(self, name: str, sha256: str) -> bool:
-        """Whether the object has these bytes, by the server's checksum or by the metadata stored with it."""
+    def _has(self, name: str, sha256: str, file: BinaryIO, server: _Server) -> bool:
+        """Whether the object has the bytes of a file.
+
+        By the server's checksum, or by the metadata stored with it; where the server compares no checksums,
+        by the length too, and by the ETag if that is known to be the MD5.
+        """
         head = self._head(name)
         if head is None:
             return False
+        if not server.checksums:
+            length = file.seek(0, io.SEEK_END)
+            if head["ContentLength"] != length or (server.md5 and _etag(head) != _md5(file)):
+                return False
         if "ChecksumSHA256" in head:
             return head["ChecksumSHA256"] == _base64(sha256)
         metadata = {key.lower(): value for key, value in head["Metadata"].items()}  # some change the case
         return metadata.get("sha256") == sha256
+
+
+def _etag(answer: PutObjectOutputTypeDef | HeadObjectOutputTypeDef) -> str:
+    return answer.get("ETag", "").strip('"').lower()
+
+
+def _md5(file: BinaryIO) -> str:
+    digest = hashlib.md5(usedforsecurity=False)
+    file.seek(0)
+    while block := file.read(1 << 20):
+        digest.update(block)
+    return digest.hexdigest()
 
 
 def _base64(sha256: str) -> str:

@@ -52,7 +52,7 @@ class Folder:
         """See `Store.url_of`."""
         return f"{self._url.removesuffix('/')}/{quote(name) if self._is_url else name}"
 
-    def probe(self) -> None:
+    def probe(self) -> str:
         """See `Store.probe`."""
         with disk_errors(self._root, _SETTING):
             make_folder(self._root)
@@ -61,6 +61,7 @@ class Folder:
                 path.write_bytes(b"callsheet")
             finally:
                 path.unlink(missing_ok=True)
+        return ""
 
     def put(self, spooled: Path, name: str, sha256: str, mime_type: str) -> None:
         """See `Store.put`. On one disk the file is not copied: it gets a second name."""

@@ -45,13 +45,16 @@ class Store:
         """The URL of a stored file; in a folder, a path that begins as the store's URL does."""
         return self._place.url_of(name)
 
-    async def probe(self) -> None:
+    async def probe(self) -> str:
         """Writes a small file and removes it, to find out whether the store can be used.
+
+        Returns:
+            What a person should know of the store, in one line; mostly nothing.
 
         Raises:
             StorageError: the store refuses it; the hint says what to do.
         """
-        await self._in_thread(self._place.probe)
+        return await self._in_thread(self._place.probe)
 
     async def put(self, spooled: Spooled, name: str, mime_type: str) -> StoredFile:
         """Stores a verified file, once it is settled in the spool. Nothing that is stored is overwritten.
@@ -109,7 +112,7 @@ class _Place(Protocol):
     """What `Folder` and `Bucket` have in common; `Store` documents it."""
 
     def url_of(self, name: str) -> str: ...
-    def probe(self) -> None: ...
+    def probe(self) -> str: ...
     def put(self, spooled: Path, name: str, sha256: str, mime_type: str) -> None: ...
     def write(self, name: str, data: bytes | Path, mime_type: str) -> None: ...
     def read(self, name: str) -> bytes | None: ...

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import itertools
 import socket
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from http.client import HTTPConnection
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -21,6 +21,10 @@ Answer = tuple[int, dict[str, str], bytes]
 Trouble = Callable[[int, Callable[[], Answer]], Answer | None]
 """Answers one PUT: gets its number, from 1, and a function that forwards it; None closes the connection."""
 
+CONDITIONS = ("If-None-Match",)
+CHECKSUMS = ("x-amz-checksum-sha256", "x-amz-sdk-checksum-algorithm")
+"""Headers that some servers ignore."""
+
 Signer = Callable[[str, str, Mapping[str, str], bytes], dict[str, str]]
 """Gets a request's method, URL, headers and body; returns the headers with a new signature."""
 
@@ -30,14 +34,18 @@ class Proxy:
 
     Attributes:
         trouble: what answers these PUTs; None: the server does.
-        ignores_conditions: signs requests again without `If-None-Match`, so that the server overwrites, like
-            one that does not know this header; None: requests are forwarded unchanged.
+        ignores: headers that requests are signed again without, so that the server behaves like one that does
+            not know them.
+        signer: signs these requests.
+        damages: whether the bytes of PUTs under `prefix` are changed on their way.
     """
 
     def __init__(self, target: str, prefix: str) -> None:
         self.target, self.prefix = urlsplit(target).netloc, prefix
         self.trouble: Trouble | None = None
-        self.ignores_conditions: Signer | None = None
+        self.ignores: Collection[str] = ()
+        self.signer: Signer | None = None
+        self.damages = False
         self.puts = 0
         self._lock = Lock()
         self._port = 0
@@ -66,9 +74,12 @@ class Proxy:
     def answer(self, request: _Handler, body: bytes) -> Answer | None:
         """The answer to a request; None closes the connection."""
         headers = dict(request.headers.items())
-        if self.ignores_conditions and headers.pop("If-None-Match", None):
+        ignored = [headers.pop(name) for name in self.ignores if name in headers]
+        if ignored and self.signer:
+            if self.damages and request.path.startswith(self.prefix):
+                body = bytes(reversed(body))
             url = f"http://{headers['Host']}{request.path}"
-            headers = self.ignores_conditions(request.command, url, headers, body)
+            headers = self.signer(request.command, url, headers, body)
 
         def forward() -> Answer:
             return _forward(self.target, request.command, request.path, headers, body)

@@ -16,7 +16,7 @@ from callsheet.errors import StorageConflict, StorageError
 from callsheet.storage.spool import Spooled
 from callsheet.storage.store import Store
 from tests.servers import s3 as servers
-from tests.servers.s3_proxy import s3_proxy
+from tests.servers.s3_proxy import CHECKSUMS, CONDITIONS, s3_proxy
 from tests.servers.sockets import reply, serve, unused_port
 from tests.storage.conftest import put, spooled
 
@@ -171,11 +171,11 @@ def test_a_server_that_answers_without_a_checksum_is_asked_for_it(
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "k")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "s")
     path, sha256 = spooled(tmp_path)
-    probe = [reply(200), reply(412), reply(204)]
+    probe = [reply(200), reply(412), reply(400), reply(204)]
     with serve(*probe, reply(200), reply(200, b"", {"X-Amz-Meta-SHA256": sha256})) as server:
         put(Store("s3://b", endpoint_url=server.url), path, sha256)
     assert [request.split(b" ")[0] for request in server.requests[len(probe) :]] == [b"PUT", b"HEAD"]
-    with serve(*probe, reply(200)) as server, pytest.raises(StorageError, match="has stored other bytes"):
+    with serve(*probe, reply(200)) as server, pytest.raises(StorageError, match="has other bytes"):
         put(Store("s3://b", endpoint_url=server.url), path, sha256)
 
 
@@ -193,7 +193,7 @@ def test_a_server_that_cannot_be_reached_is_an_error(monkeypatch: pytest.MonkeyP
 def overwriting(s3: servers.Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """The address of an S3 server that ignores `If-None-Match`, and so overwrites."""
     with s3_proxy(s3.endpoint_url, "/") as proxy:
-        proxy.ignores_conditions = s3.sign
+        proxy.ignores, proxy.signer = CONDITIONS, s3.sign
         sign_in(monkeypatch, replace(s3, endpoint_url=proxy.url))
         yield proxy.url
 
@@ -206,7 +206,7 @@ def test_no_object_is_overwritten_on_a_server_that_ignores_conditions(
     s3.client().put_object(Bucket=s3.bucket, Key=f"{folder}/taken.png", Body=b"not ours")
     store = Store(f"s3://{s3.bucket}/{folder}")
     if probed:
-        asyncio.run(store.probe())
+        assert "ignores If-None-Match: each file is looked up" in asyncio.run(store.probe())
     with pytest.raises(StorageConflict, match="another object has this name"):
         put(store, *spooled(tmp_path), "taken.png")
     put(store, *spooled(tmp_path), "free.png")
@@ -217,3 +217,25 @@ def test_no_object_is_overwritten_on_a_server_that_ignores_conditions(
     keys = [each["Key"] for each in s3.client().list_objects_v2(Bucket=s3.bucket, Prefix=folder)["Contents"]]
     bodies = {key: s3.client().get_object(Bucket=s3.bucket, Key=key)["Body"].read() for key in keys}
     assert bodies == {f"{folder}/taken.png": b"not ours", f"{folder}/free.png": b"media"}
+
+
+def test_a_server_that_ignores_checksums_is_noticed_and_its_files_are_compared(
+    s3: servers.Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with s3_proxy(s3.endpoint_url, f"/{s3.bucket}/unchecked/damaged") as proxy:
+        proxy.ignores, proxy.signer, proxy.damages = CHECKSUMS, s3.sign, True
+        sign_in(monkeypatch, replace(s3, endpoint_url=proxy.url))
+        store = Store(f"s3://{s3.bucket}/unchecked")
+        said = asyncio.run(store.probe())
+        assert said.startswith(f"the server of s3://{s3.bucket} ignores checksums: ")
+        put(store, *spooled(tmp_path), "whole.png")
+        put(store, *spooled(tmp_path), "whole.png")
+        with pytest.raises(StorageError, match="has other bytes than were sent"):
+            put(store, *spooled(tmp_path), "damaged.png")
+
+
+def test_a_server_that_ignores_nothing_needs_no_words(
+    s3: servers.Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sign_in(monkeypatch, s3)
+    assert asyncio.run(Store(f"s3://{s3.bucket}/obedient").probe()) == ""

@@ -22,7 +22,7 @@ from tasks.download import SIDE_BY_SIDE, STORE_TRIES
 from tests.cli.test_commands import callsheet
 from tests.conftest import Project
 from tests.servers.s3 import Server
-from tests.servers.s3_proxy import Answer, Proxy, Trouble, refuse, s3_proxy
+from tests.servers.s3_proxy import CHECKSUMS, CONDITIONS, Answer, Proxy, Trouble, refuse, s3_proxy
 
 ROWS = 60
 PRICE = Decimal("0.0015")
@@ -52,8 +52,10 @@ class Shop(LogWatcher):
     server: Server
     asked: Asked = field(default_factory=Asked)
     bought_when_shown: int = 0
+    notes: list[str] = field(default_factory=list)
 
     def note(self, text: str) -> None:
+        self.notes.append(text)
         self.bought_when_shown = self.bought_when_shown or self.bought
 
     @property
@@ -181,12 +183,13 @@ def test_a_file_whose_storing_was_not_confirmed_is_recognised(shop: Shop) -> Non
 
 
 def test_a_server_that_overwrites_keeps_what_others_have_stored(shop: Shop) -> None:
-    """The server ignores `If-None-Match`, so each name is looked up first."""
-    shop.proxy.ignores_conditions = shop.server.sign
+    """The server ignores `If-None-Match` and checksums, so each object is looked up before and after."""
+    shop.proxy.ignores, shop.proxy.signer = (*CONDITIONS, *CHECKSUMS), shop.server.sign
     key = f"{shop.url.removeprefix(f's3://{shop.server.bucket}/')}/media/test/s7-1-0.jpeg"
     shop.server.client().put_object(Bucket=shop.server.bucket, Key=key, Body=b"not ours")
     summary = shop.project.run()
     assert (summary.exit_code, summary.stored) == (0, ROWS)
+    assert [note for note in shop.notes if "ignores If-None-Match and checksums" in note] == shop.notes[:1]
     assert shop.objects("media/").pop("media/test/s7-1-0.jpeg") == b"not ours"
     shop.server.client().delete_object(Bucket=shop.server.bucket, Key=key)
     everything_is_in_its_place(shop)
