@@ -6,7 +6,7 @@ It is for looking. Where it cannot be written, a person is told so, and the run 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from decimal import Decimal
@@ -18,6 +18,7 @@ from callsheet.pricing.plan import Plan
 from callsheet.records import State
 from callsheet.report.contact_sheet.page import Header
 from callsheet.report.contact_sheet.sheet import ContactSheet, open_sheet
+from callsheet.report.plots.plots import Plot
 from callsheet.report.summary import Summary
 from callsheet.session import Run
 from callsheet.watch import WATCHER, Progress
@@ -49,13 +50,14 @@ class Sheet:
         except (StorageError, LedgerError) as error:
             self._cannot_be_written(error)
 
-    async def finish(self, summary: Summary) -> Summary:
-        """Writes the page at the end. Returns the summary with the page's address."""
+    async def finish(self, summary: Summary, plots: Sequence[Plot]) -> Summary:
+        """Writes the page at the end, with the plots. Returns the summary with the page's address."""
         await self._keeping
         if self._page is None:
             return summary
         try:
-            await self._page.finish(self._header(summary), WATCHER.get().note, all_thumbnails=False)
+            header = replace(self._header(summary), plots=plots)
+            await self._page.finish(header, WATCHER.get().note, all_thumbnails=False)
         except (StorageError, LedgerError) as error:
             self._cannot_be_written(error)
             return summary
@@ -99,7 +101,13 @@ async def sheet_of(run: Run) -> AsyncIterator[Sheet]:
 
 
 async def write_sheet(
-    ledger: Ledger, settings: BatchSettings, plan: Plan | None, summary: Summary, note: Callable[[str], None]
+    ledger: Ledger,
+    settings: BatchSettings,
+    plan: Plan | None,
+    summary: Summary,
+    *,
+    plots: Sequence[Plot],
+    note: Callable[[str], None],
 ) -> None:
     """Writes the contact sheet of a batch that no run is at work on, with every thumbnail.
 
@@ -108,6 +116,7 @@ async def write_sheet(
         settings: the config.
         plan: the batch's last plan; None where there is none.
         summary: how the batch stands.
+        plots: those that are drawn.
         note: called with what a person should know.
 
     Raises:
@@ -130,6 +139,7 @@ async def write_sheet(
         rejected_rows=summary.rejected_rows,
         in_doubt=summary.in_doubt_exposure,
         removed=summary.details.removed.jobs,
+        plots=plots,
     )
     async with open_sheet(ledger, settings, plan) as page:
         await page.finish(header, note, all_thumbnails=True)

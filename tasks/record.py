@@ -23,6 +23,7 @@ from callsheet.storage.store import Store
 from callsheet.watch import WATCHER, Pacing, Progress
 from tasks import artifacts
 from tasks.contact_sheet import Sheet, sheet_of
+from tasks.plots import plots_of
 from tasks.step import step
 
 TICK = 0.5  # seconds between two looks at the ledger
@@ -32,10 +33,11 @@ ARTIFACT_EVERY = 6  # ticks between two updates of the progress artifact, which 
 
 @step
 async def record(run: Run) -> Summary:
-    """Shows the progress until no file is left to store, then writes the report and the contact sheet."""
+    """Shows the progress until no file is left to store; then writes report, plots and contact sheet."""
     async with sheet_of(run) as sheet:
         await _show_progress(run, sheet)
-        summary = await sheet.finish(await _report(run))
+        summary = await _report(run)
+        summary = await sheet.finish(summary, await plots_of(run, summary))
     WATCHER.get().finished(summary)
     await artifacts.show_costs(summary)
     return summary

@@ -163,7 +163,8 @@ def project(
             "service": {"base_url": backlot.base_url},
             "input": {"path": "prompts.csv"},
             "poll": {"interval": 0.1},
-            "report": {"url": "out/report", "contact_sheet": 0},  # a process less for each run
+            # two processes less for each run
+            "report": {"url": "out/report", "contact_sheet": 0, "plots": False},
         }
         made = Project(tmp_path, backlot, settings)
         made.set()

@@ -119,17 +119,22 @@ def failed(
 
 
 def report(config: Config, set_: Sets = None, json: Json = False) -> None:
-    """Write the report anew, and every thumbnail of the contact sheet. Asks the service nothing."""
+    """Write the report, the plots and the contact sheet anew. Asks the service nothing."""
     from callsheet.cli import show
     from callsheet.config.load import load_without_service
 
     settings = load_without_service(config, set_ or ())
 
+    def note(text: str) -> None:
+        err.print(safe(text))
+
     async def write() -> Summary:
+        from callsheet.ledger import queries
         from callsheet.pricing.planning import last_plan
         from callsheet.report.report import write_report
         from callsheet.storage.store import Store
         from tasks.contact_sheet import write_sheet
+        from tasks.plots import draw
 
         async with open_ledger(settings.ledger.url, settings.batch) as ledger:
             store = Store(settings.report.url, endpoint_url=settings.storage.endpoint_url)
@@ -137,8 +142,10 @@ def report(config: Config, set_: Sets = None, json: Json = False) -> None:
             summary = await write_report(
                 ledger, store, plan=plan, stop=None, seconds=0, submissions=0, rate_limited=0
             )
+            learned = await ledger.read(queries.learned_limits)
+            plots = await draw(settings, summary, learned, note)
             if settings.report.contact_sheet:
-                await write_sheet(ledger, settings, plan, summary, lambda text: err.print(safe(text)))
+                await write_sheet(ledger, settings, plan, summary, plots=plots, note=note)
             return summary
 
     made = asyncio.run(write())

@@ -225,7 +225,7 @@ class LedgerSettings(Section):
 
 
 class Report(Section):
-    """The plan, the manifest, the costs, the rejects, the summary and the contact sheet."""
+    """The plan, the manifest, the costs, the rejects, the summary, the plots and the contact sheet."""
 
     url: ReportUrl = "out/{batch}/report"
     """A folder, or `s3://bucket/prefix`. Placeholder: `{batch}`."""
@@ -234,6 +234,10 @@ class Report(Section):
     """How many jobs the contact sheet shows at most, in the batch file's order; up to 100,000. Each image
     costs some 15 ms of CPU, in a process of low priority, and 15 kB; a run spends a tenth of its time on
     them at most, and `callsheet report` makes the rest. 0: no contact sheet is made."""
+
+    plots: bool = True
+    """Whether to draw the plots, `plots/*.png`, when a run has ended: some 3 s of CPU, in a process of low
+    priority, and only where something has changed since they were drawn."""
 
     links_valid_for: Annotated[Seconds, Field(gt=0, le=604_800)] | None = None
     """Seconds, up to 604,800 (a week), for which the contact sheet's links to files on S3 work. They are

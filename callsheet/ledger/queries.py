@@ -15,7 +15,7 @@ import sqlalchemy as sa
 
 from callsheet.ledger import columns, running_totals
 from callsheet.ledger.policy import BOUGHT, DELIVERED, Policy, is_final, to_buy
-from callsheet.ledger.tables import Money, attempts, media, runs, settlements
+from callsheet.ledger.tables import Money, attempts, batches, learned, media, runs, settlements
 from callsheet.records import Attempt, Doubt, ExpectedBalance, File, Media, ModelType, State
 
 _KEYS = 5_000  # that one statement names
@@ -242,6 +242,14 @@ def _sum(
 ) -> Decimal:
     summed = sa.func.coalesce(sa.func.sum(column), 0, type_=Money)
     return connection.scalar(sa.select(summed).where(*where)) or Decimal(0)
+
+
+def learned_limits(connection: sa.Connection, batch: str) -> dict[str, Any] | None:
+    """What runs have learned of the limits of the service that the batch belongs to; None where nothing."""
+    of_batch = sa.select(batches.c.service).where(batches.c.batch == batch).scalar_subquery()
+    query = sa.select(learned.c.limits).where(learned.c.service == of_batch)
+    limits: dict[str, Any] | None = connection.scalar(query)
+    return limits
 
 
 def _others() -> list[sa.Column[Any]]:

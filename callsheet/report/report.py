@@ -32,6 +32,7 @@ from callsheet.pricing.positions import Positions
 from callsheet.records import State
 from callsheet.report.by_model import ByModel
 from callsheet.report.counts import ENDED, current_states
+from callsheet.report.plots.activity import Activity
 from callsheet.report.problems import Findings
 from callsheet.report.summary import Details, Removed, Summary
 from callsheet.report.tables import COSTS, MANIFEST, Costs, Manifest, with_quotes
@@ -139,6 +140,7 @@ class _Attempts:
     costs: Costs = field(default_factory=Costs)
     findings: Findings = field(default_factory=Findings)
     by_model: ByModel = field(default_factory=ByModel)
+    activity: Activity = field(default_factory=Activity)
     removed: list[pl.DataFrame] = field(default_factory=lambda: [pl.DataFrame(schema=_OF_REMOVED)])
 
     def removed_jobs(self) -> pl.DataFrame:
@@ -165,6 +167,7 @@ def _read_attempts(connection: sa.Connection, batch: str, positions: Positions |
         attempts = with_quotes(part)
         submitted = attempts.filter(_SUBMITTED)
         found.costs.add(submitted)
+        found.activity.add(submitted)
         current = submitted
         if positions is not None:
             removed = attempts.filter(positions.of(attempts["job_key"]).is_null())
@@ -212,4 +215,5 @@ def _details(
         surcharges=findings.surcharges(lines),
         removed=removed,
         models=attempts.by_model.lines(plan),
+        figures=attempts.activity.figures(),
     )

@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from decimal import Decimal
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from callsheet.plain_text import counted
 from callsheet.records import OtherRun, dollars
 from callsheet.report.by_model import ModelLine
 from callsheet.report.problems import Problem, Surcharges
+
+if TYPE_CHECKING:
+    from callsheet.report.plots.activity import Figures
 
 _EXIT_CODES = {"complete": 0, "partial": 3, "stopped": 4}
 
@@ -47,6 +50,7 @@ class Details:
         removed: the jobs whose rows are no longer in the batch file.
         models: the jobs by model.
         contact_sheet: where the page is; None where there is none.
+        figures: what the plots show; None where nothing was submitted.
     """
 
     stop_message: str | None = None
@@ -59,6 +63,7 @@ class Details:
     removed: Removed = field(default_factory=Removed)
     models: tuple[ModelLine, ...] = ()
     contact_sheet: str | None = None
+    figures: Figures | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True, slots=True)

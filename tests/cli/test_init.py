@@ -16,6 +16,7 @@ from tests.cli.test_rows import printed
 from tests.conftest import Project
 
 Make = Callable[..., Project]
+QUICK = ("--set", "report.contact_sheet=0", "--set", "report.plots=false")
 
 
 def test_what_init_writes_quotes_and_runs_within_its_own_budget(project: Make) -> None:
@@ -29,7 +30,7 @@ def test_what_init_writes_quotes_and_runs_within_its_own_budget(project: Make) -
         rows = list(csv.DictReader(file))
     assert [row["model"] for row in rows][:2] == ["sketch-1", "sketch-1"]
     assert {row["duration"] for row in rows if row["model"] in ("dailies-1", "silent-1")} <= {"1", "2"}
-    summary = json.loads(printed("run", "shots/spring.yaml", "--json", "--set", "report.contact_sheet=0"))
+    summary = json.loads(printed("run", "shots/spring.yaml", "--json", *QUICK))
     assert (summary["stored"], summary["spent"]) == (len(rows), quote["quoted"])
 
 

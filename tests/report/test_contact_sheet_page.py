@@ -61,7 +61,7 @@ def page(browser: Browser, bought: list[Path], project: Make, tmp_path_factory: 
             {"id": "video", "prompt": "waves", "shot": "loop", **VIDEO},
         ]
         made = project(rows)
-        made.run()
+        made.run("report.plots=true")
         folder = tmp_path_factory.mktemp("bought")
         shutil.copytree(made.folder / "out", folder / "out")  # it still works where it is moved to
         bought.append(folder / "out/report/contact-sheet/index.html")
@@ -330,6 +330,33 @@ def test_the_page_updates_by_itself_and_keeps_filters_and_focus(browser: Browser
         assert page.complaints == []
 
 
+def open_plots(page: Page) -> list[str]:
+    """Opens the plots and waits for the pictures; their addresses."""
+    page.point("#plots summary", click=True)
+    page.evaluate("document.querySelectorAll('#plots img').forEach((each) => { each.loading = 'eager' })")
+    images = "[...document.querySelectorAll('#plots img')]"
+    page.until(f"{images}.filter((each) => each.naturalWidth === 1152).length === 4")
+    found: list[str] = page.evaluate(f"{images}.map((each) => each.currentSrc)")
+    return found
+
+
+def test_the_plots_are_shown_in_words_too_and_for_a_light_and_a_dark_page(
+    browser: Browser, page: Page, bought: list[Path]
+) -> None:
+    names = ["spending", "submissions", "latency", "costs"]
+    assert [Path(address.partition("?")[0]).name for address in open_plots(page)] == [
+        f"{name}.png" for name in names
+    ]
+    words = page.evaluate("[...document.querySelectorAll('#plots img')].map((each) => each.alt)")
+    assert words[0] == "Spending over time: 0.0140 USD"
+    with browser.page(bought[0].as_uri(), prefers_color_scheme="dark") as dark:
+        dark.until(READY)
+        assert [Path(address.partition("?")[0]).name for address in open_plots(dark)] == [
+            f"{name}-dark.png" for name in names
+        ]
+        assert (dark.complaints, dark.failures) == ([], [])
+
+
 def test_signed_links_open_the_page_and_the_files_of_a_private_bucket(
     browser: Browser, project: Make, s3: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -346,7 +373,7 @@ def test_signed_links_open_the_page_and_the_files_of_a_private_bucket(
         storage={"url": f"s3://{s3.bucket}/signed/media", "endpoint_url": s3.endpoint_url},
         report={"url": f"s3://{s3.bucket}/signed/report", "links_valid_for": 600},
     )
-    made.run()
+    made.run("report.plots=true")
     address = Links(load(made.config, ())).to_own(INDEX)
     with browser.page(address) as page:
         page.until(READY)
@@ -358,5 +385,7 @@ def test_signed_links_open_the_page_and_the_files_of_a_private_bucket(
         page.until("document.querySelector('[data-row-id=video] video')?.currentTime > 0.1")
         page.point("[data-row-id=mug]", click=True)
         page.until("document.querySelector('#viewer img').naturalWidth === 256")
+        page.press("Escape")
+        open_plots(page)
         assert (page.complaints, page.failures) == ([], [])
         assert all(request.startswith((s3.endpoint_url, "data:")) for request in page.requests)

@@ -24,6 +24,7 @@ from callsheet.records import State, dollars
 from callsheet.report.contact_sheet.cards import Card, MediaFile
 from callsheet.report.contact_sheet.links import FOLDER, Links
 from callsheet.report.contact_sheet.thumbnails import Thumbnails, pack_file
+from callsheet.report.plots.plots import Plot
 
 ASSETS = {
     "style.css": "text/css",
@@ -66,6 +67,7 @@ class Header:
         states: how many of them are in each state.
         in_doubt: what may have been spent besides.
         removed: jobs that are paid for, and whose rows the batch file no longer has.
+        plots: those that are drawn.
     """
 
     outcome: str | None
@@ -77,6 +79,7 @@ class Header:
     rejected_rows: int
     in_doubt: Decimal = Decimal(0)
     removed: int = 0
+    plots: Sequence[Plot] = ()
 
 
 @dataclass(slots=True)
@@ -183,6 +186,7 @@ def summary(
         "rejected": header.rejected_rows,
         "rejects": links.to_own("rejects.csv"),
         "removed": header.removed,
+        "plots": [_plot(plot, links) for plot in header.plots],
         "written": datetime.now(UTC).isoformat(timespec="microseconds"),
         "interval": interval,
         "perPart": PER_PART,
@@ -196,8 +200,13 @@ def summary(
     return script("summary", about)
 
 
+def _plot(plot: Plot, links: Links) -> dict[str, Any]:
+    light, dark = (_versioned(name, plot.version, links)["src"] for name in (plot.light, plot.dark))
+    return {"light": light, "dark": dark, "text": plot.text}
+
+
 def _versioned(name: str, version: str | int, links: Links) -> dict[str, Any]:
-    """A script's address. A signed one cannot have the version in it."""
+    """A file's address. A signed one cannot have the version in it."""
     href = links.to_own(name)
     return {"src": href if links.signs_own_files else f"{href}?{version}", "version": version}
 

@@ -39,6 +39,27 @@
     }));
     progress(states);
     notes(stop);
+    plots();
+  }
+
+  // Each plot is drawn twice, for a light page and for a dark one.
+  function plots() {
+    const all = callsheet.about.plots ?? [];
+    at("plots").hidden = !all.length;
+    at("plots").lastElementChild.replaceChildren(...all.map(({ light, dark, text }) => {
+      const plot = element("picture", "");
+      const inDark = element("source", "");
+      inDark.media = "(prefers-color-scheme: dark)";
+      inDark.srcset = dark;
+      const image = element("img", "");
+      image.loading = "lazy";
+      image.width = 1152;
+      image.height = 576;
+      image.src = light;
+      image.alt = text;
+      plot.append(inDark, image);
+      return plot;
+    }));
   }
 
   function moment(text) {

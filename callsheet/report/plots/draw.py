@@ -1,0 +1,299 @@
+"""Draws the plots of a batch, in a process of its own, with a low priority: matplotlib is slow to import.
+
+    python -P -m callsheet.report.plots.draw FOLDER
+
+Stdin has JSON: `batch`, `limit` (of the budget, or null), `limits` (submissions a minute by type) and
+`figures` (`Figures.as_json`). FOLDER receives `<name>.png` and `<name>-dark.png` for each plot that has
+anything to show. Amounts are exact until they become the height of a line or a bar.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from datetime import UTC, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+
+mpl.use("agg")  # no screen is needed
+
+from matplotlib import dates as untyped_dates
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+
+from callsheet.plain_text import counted, printable
+
+_COLOURS = ("#3b7dd8", "#e08a1e", "#2f9e6e", "#c2517f", "#7a6ad0", "#8a8f3c", "#3aa0b0", "#9c6b4a")
+_OTHERS_COLOUR = "#8b8b86"
+_THEMES = {
+    "": {"paper": "#ffffff", "ink": "#1b1b1a", "quiet": "#62625e", "line": "#dcdcd7", "alarm": "#b3261e"},
+    "-dark": {
+        "paper": "#1f1f1f",
+        "ink": "#ececea",
+        "quiet": "#a3a39d",
+        "line": "#3a3a38",
+        "alarm": "#ff8a80",
+    },
+}
+"""The colours of the contact sheet, by the end of the file's name."""
+
+_MODELS_BY_DAY = 7  # with a colour of their own
+_MODELS = 12  # with a line of their own
+_DAYS = 62  # bars of one plot
+_FEWEST_BARS = 10  # for which there is room, so that one is not a wall
+_FEWEST_NAMES = 4  # the same
+_LONGEST_NAME = 30
+_MINUTES_OF_A_DAY = 1440
+_FLAT = 25  # a limit that is so many times what is plotted would leave a flat line
+
+dates: Any = untyped_dates
+Asked = Mapping[str, Any]
+Theme = Mapping[str, str]
+
+
+def main() -> None:
+    """Draws what stdin asks for."""
+    with suppress(OSError):
+        os.nice(10)
+    asked, folder = json.load(sys.stdin), Path(sys.argv[1])
+    for name, draw in PLOTS.items():
+        for suffix, theme in _THEMES.items():
+            figure = Figure(figsize=(8, 4), dpi=144, layout="constrained", facecolor=theme["paper"])
+            if draw(figure, asked, theme):
+                _finish(figure, theme)
+                figure.savefig(folder / f"{name}{suffix}.png", metadata={"Software": None})
+
+
+def spending(figure: Figure, asked: Asked, theme: Theme) -> bool:
+    """Spending over time, against the budget."""
+    points = [(_moment(at), Decimal(spent)) for at, spent in asked["figures"]["spending"]]
+    if not points:
+        return False
+    axes = figure.add_subplot()
+    moments, amounts = zip(*points, strict=True)
+    spent, limit = amounts[-1], Decimal(asked["limit"]) if asked["limit"] else None
+    heights = [float(amount) for amount in amounts]
+    axes.plot(moments, heights, color=_COLOURS[0], linewidth=2)
+    axes.fill_between(moments, heights, color=_COLOURS[0], alpha=0.15)
+    _title(figure, f"Spent {spent:,.4f} USD" + (f" of {limit:,.2f}" if limit is not None else ""), theme)
+    if limit is not None and limit <= _FLAT * spent:
+        axes.axhline(float(limit), color=theme["alarm"], linestyle="--", linewidth=1.2)
+    axes.set_ylabel("USD, by the time of submission")
+    axes.set_ylim(bottom=0)
+    _dates(axes)
+    return True
+
+
+def submissions(figure: Figure, asked: Asked, theme: Theme) -> bool:
+    """Submissions a minute, against the limit: a part of the plot for each type."""
+    figures = asked["figures"]
+    width = figures["span"] / _MINUTES_OF_A_DAY
+    parts = figure.subplots(len(figures["submissions"]), sharex=True, squeeze=False)[:, 0]
+    for axes, (of_type, counts) in zip(parts, figures["submissions"].items(), strict=True):
+        heights = [count for _, count in counts]
+        axes.bar([_moment(at) for at, _ in counts], heights, width=width, align="edge", color=_COLOURS[0])
+        limit = asked["limits"].get(of_type)
+        if limit and limit <= _FLAT * max(heights):
+            axes.axhline(limit, color=theme["alarm"], linestyle="--", linewidth=1.2)
+        axes.set_ylabel(f"{of_type}s" + (f" (limit {limit:,})" if limit else ""))
+        axes.set_ylim(bottom=0)
+        axes.yaxis.set_major_locator(MaxNLocator("auto", integer=True))
+        _dates(axes)
+    starts = [_moment(at) for counts in figures["submissions"].values() for at, _ in counts]
+    middle, half = (min(starts) + max(starts) + width) / 2, (max(starts) - min(starts) + width) / 2
+    half = max(1.04 * half, _FEWEST_BARS / 2 * width)
+    parts[-1].set_xlim(middle - half, middle + half)
+    every = "a minute" if figures["span"] == 1 else f"in the busiest minute of {_length(figures['span'])}"
+    _title(figure, f"Submissions {every}", theme)
+    return True
+
+
+def latency(figure: Figure, asked: Asked, theme: Theme) -> bool:
+    """Seconds from submission to storage, by model."""
+    models = list(asked["figures"]["latency"].items())
+    if not models:
+        return False
+    axes = figure.add_subplot()
+    shown = models[:_MODELS][::-1]
+    for place, (_, (_, (low, first, middle, third, high))) in enumerate(shown):
+        axes.hlines(place, low, high, color=_COLOURS[0], linewidth=1.5)
+        axes.hlines(place, first, third, color=_COLOURS[0], linewidth=9, alpha=0.55)
+        axes.plot([middle], [place], marker="|", markersize=15, markeredgewidth=2.5, color=theme["ink"])
+        axes.annotate(
+            _seconds(middle),
+            (high, place),
+            xytext=(6, 0),
+            textcoords="offset points",
+            va="center",
+            color=theme["quiet"],
+            fontsize=9,
+        )
+    _names(axes, [f"{_name(model)}  ({count:,})" for model, (count, _) in shown])
+    lows, highs = [seconds[0] for _, (_, seconds) in shown], [seconds[-1] for _, (_, seconds) in shown]
+    if max(highs) > _FLAT * min(lows):
+        axes.set_xscale("log")
+        axes.xaxis.set_major_formatter("{x:g}")
+        axes.margins(x=0.12)
+    else:
+        axes.set_xlim(0, 1.15 * max(highs))
+    left_out = f"; {counted(len(models) - len(shown), 'other model')}" if len(models) > len(shown) else ""
+    axes.set_xlabel(f"seconds: the median, the middle half, and 90 % of the files{left_out}")
+    _title(figure, "From submission to the stored file", theme)
+    return True
+
+
+def costs(figure: Figure, asked: Asked, theme: Theme) -> bool:
+    """Cost by model and day; by model alone where there is one day."""
+    days = {
+        day: {name: Decimal(cost) for name, cost in models.items()}
+        for day, models in asked["figures"]["costs"].items()
+    }
+    if not days:
+        return False
+    totals: dict[str, Decimal] = {}
+    for models in days.values():
+        for model, cost in models.items():
+            totals[model] = totals.get(model, Decimal(0)) + cost
+    ranked = sorted(totals, key=lambda model: (-totals[model], model))
+    if len(days) == 1:
+        _costs_of_a_day(figure, totals, ranked, theme)
+        _title(figure, f"Cost by model, {next(iter(days))}", theme)
+    else:
+        _costs_by_day(figure, days, ranked, theme)
+    return True
+
+
+def _costs_of_a_day(figure: Figure, totals: Mapping[str, Decimal], ranked: list[str], theme: Theme) -> None:
+    axes = figure.add_subplot()
+    shown = [(_name(model), totals[model]) for model in ranked[:_MODELS]]
+    if others := ranked[_MODELS:]:
+        rest = sum((totals[model] for model in others), Decimal(0))
+        shown.append((counted(len(others), "other model"), rest))
+    shown.reverse()
+    bars = axes.barh(range(len(shown)), [float(cost) for _, cost in shown], color=_COLOURS[0], height=0.6)
+    axes.bar_label(bars, [f"{cost:,.4f}" for _, cost in shown], padding=5, color=theme["quiet"], fontsize=9)
+    _names(axes, [name for name, _ in shown])
+    axes.margins(x=0.15)
+    axes.set_xlabel("USD")
+
+
+def _costs_by_day(
+    figure: Figure, days: Mapping[str, Mapping[str, Decimal]], ranked: list[str], theme: Theme
+) -> None:
+    axes = figure.add_subplot()
+    first, last = int(_moment(min(days))), int(_moment(max(days)))
+    width = -(-(last - first + 1) // _DAYS)  # days of a bar
+    starts = range(first, last + 1, width)
+    own, others = ranked[:_MODELS_BY_DAY], ranked[_MODELS_BY_DAY:]
+    bottoms = [Decimal(0)] * len(starts)
+    groups = [(_name(model), [model], colour) for model, colour in zip(own, _COLOURS, strict=False)]
+    if others:
+        groups.append((counted(len(others), "other model"), others, _OTHERS_COLOUR))
+    for name, models, colour in groups:
+        sums = [Decimal(0)] * len(starts)
+        for day, costs_of_day in days.items():
+            place = (int(_moment(day)) - first) // width
+            sums[place] += sum((costs_of_day.get(model, Decimal(0)) for model in models), Decimal(0))
+        axes.bar(
+            [start + width / 2 for start in starts],
+            [float(cost) for cost in sums],
+            bottom=[float(bottom) for bottom in bottoms],
+            width=0.8 * width,
+            color=colour,
+            label=name,
+        )
+        bottoms = [bottom + cost for bottom, cost in zip(bottoms, sums, strict=True)]
+    axes.set_ylabel("USD")
+    every = "and day" if width == 1 else f"in bars of {width} days"
+    _title(figure, f"Cost by model {every}", theme)
+    _legend(axes, theme, reverse=True)
+    _dates(axes)
+
+
+def _title(figure: Figure, text: str, theme: Theme) -> None:
+    figure.suptitle(text, color=theme["ink"], fontsize=12)
+
+
+def _dates(axes: Axes) -> None:
+    axes.xaxis.axis_date()
+    locator = dates.AutoDateLocator(minticks=2, maxticks=8)
+    axes.xaxis.set_major_locator(locator)
+    axes.xaxis.set_major_formatter(dates.ConciseDateFormatter(locator))
+    axes.set_xlabel("UTC")
+
+
+def _moment(text: str) -> float:
+    """A moment or a day in UTC as matplotlib counts: in days."""
+    moment = datetime.fromisoformat(text)
+    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() / 86_400
+
+
+def _names(axes: Axes, names: list[str]) -> None:
+    axes.set_yticks(range(len(names)), names)
+    middle, half = (len(names) - 1) / 2, max(len(names), _FEWEST_NAMES) / 2
+    axes.set_ylim(middle - half - 0.1, middle + half + 0.1)
+
+
+def _name(model: str) -> str:
+    """A model's name on one line, without its middle where it is long."""
+    name = printable(model)
+    half = _LONGEST_NAME // 2
+    return name if len(name) <= _LONGEST_NAME else f"{name[: half - 1]}…{name[-half:]}"
+
+
+def _seconds(seconds: float) -> str:
+    digits = 0 if seconds >= 10 else 1 if seconds >= 1 else 2
+    return f"{seconds:.{digits}f} s"
+
+
+def _length(minutes: int) -> str:
+    if minutes % 60:
+        return f"{minutes} minutes"
+    return counted(minutes // 60, "hour")
+
+
+def _legend(axes: Axes, theme: Theme, *, reverse: bool = False) -> None:
+    if len(axes.get_legend_handles_labels()[1]) > 1:
+        legend = axes.legend(
+            loc="upper left", bbox_to_anchor=(1.01, 1), frameon=False, fontsize=9, reverse=reverse
+        )
+        for text in legend.get_texts():
+            text.set_color(theme["ink"])
+
+
+def _finish(figure: Figure, theme: Theme) -> None:
+    """Colours, and no text that is taken for a formula."""
+    for axes in figure.axes:
+        axes.set_facecolor(theme["paper"])
+        axes.grid(axis="both", color=theme["line"], linewidth=0.8)
+        axes.set_axisbelow(True)
+        axes.tick_params(which="both", colors=theme["quiet"], labelsize=9, length=0)
+        axes.label_outer()
+        for side in axes.spines.values():
+            side.set_visible(False)
+        for label in (axes.xaxis.label, axes.yaxis.label, axes.xaxis.get_offset_text()):
+            label.set_color(theme["quiet"])
+            label.set_fontsize(9)
+        legend = axes.get_legend()
+        for text in (*axes.get_yticklabels(), *(legend.get_texts() if legend else ())):
+            text.set_parse_math(False)
+
+
+PLOTS: Mapping[str, Callable[[Figure, Asked, Theme], bool]] = {
+    "spending": spending,
+    "submissions": submissions,
+    "latency": latency,
+    "costs": costs,
+}
+"""The plots by their names, which are the files' too."""
+
+
+if __name__ == "__main__":
+    main()

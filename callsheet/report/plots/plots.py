@@ -1,0 +1,177 @@
+"""Has the plots of a batch drawn and stores them. Begin reading here.
+
+They are drawn by a process of its own, with a low priority, and only where there is something new to see.
+Whatever goes wrong is told, and the caller goes on without plots.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import os
+import sys
+from asyncio.subprocess import DEVNULL, PIPE
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from decimal import Decimal
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from callsheet.errors import StorageError
+from callsheet.files import temporary_file_errors
+from callsheet.records import dollars
+from callsheet.report.plots.activity import Figures
+from callsheet.storage.store import Store
+
+FOLDER = "plots"
+"""The folder of the plots inside `report.url`."""
+
+NUMBERS = f"{FOLDER}/figures.json"
+"""The numbers that the plots show. It is written last: with it, they are complete."""
+
+NAMES = ("spending", "submissions", "latency", "costs")
+_PATIENCE = 120.0  # seconds for all of them, also on a busy machine
+
+
+@dataclass(frozen=True, slots=True)
+class Plot:
+    """A plot that is drawn.
+
+    Attributes:
+        light: the name of its file inside `report.url`, for a light page.
+        dark: the same for a dark one.
+        text: what it shows, in words.
+        version: changes when the plot does.
+    """
+
+    light: str
+    dark: str
+    text: str
+    version: str
+
+
+async def write_plots(
+    figures: Figures | None,
+    store: Store,
+    *,
+    batch: str,
+    limit: Decimal | None,
+    limits: Mapping[str, int],
+    note: Callable[[str], None],
+) -> tuple[Plot, ...]:
+    """Draws and stores the plots, unless the store has plots of the same numbers.
+
+    Args:
+        figures: what to show; None where nothing was submitted.
+        store: where the report is.
+        batch: the batch's name.
+        limit: `budget.limit`.
+        limits: submissions a minute by model type, as far as they are known.
+        note: called with the reason where they cannot be drawn or stored.
+
+    Returns:
+        Those that there are; none where they cannot be drawn. Never raises for that.
+    """
+    if figures is None:
+        return ()
+    asked = {
+        "batch": batch,
+        "limit": None if limit is None else str(limit),
+        "limits": dict(limits),
+        "figures": figures.as_json(),
+    }
+    numbers = json.dumps(asked, indent=1, ensure_ascii=False).encode()
+    try:
+        if await store.read(NUMBERS) != numbers:
+            await _draw(numbers, store)
+    except (StorageError, OSError, _NotDrawnError) as error:
+        note(f"the plots are not drawn: {error}")
+        return ()
+    version = hashlib.sha256(numbers).hexdigest()[:12]
+    texts = _texts(figures, limit)
+    return tuple(
+        Plot(f"{FOLDER}/{name}.png", f"{FOLDER}/{name}-dark.png", texts[name], version)
+        for name in NAMES
+        if texts[name]
+    )
+
+
+class _NotDrawnError(Exception):
+    """The process that draws has failed."""
+
+
+async def _draw(numbers: bytes, store: Store) -> None:
+    with temporary_file_errors(), TemporaryDirectory(prefix="callsheet-") as folder:
+        await _in_a_process(numbers, folder)
+        for name in sorted(os.listdir(folder)):  # noqa: PTH208 - a dozen names
+            await store.write(f"{FOLDER}/{name}", Path(folder, name), "image/png")
+        await store.write(NUMBERS, numbers, "application/json")
+
+
+async def _in_a_process(numbers: bytes, folder: str) -> None:
+    """Runs `draw.py`.
+
+    Raises:
+        _NotDrawnError: it fails, or takes too long.
+    """
+    environment = os.environ | {"OPENBLAS_NUM_THREADS": "1"}  # each thread would take memory of its own
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-P", "-m", "callsheet.report.plots.draw", folder),
+        stdin=PIPE,
+        stdout=DEVNULL,
+        stderr=PIPE,
+        env=environment,
+        start_new_session=True,  # a terminal's Ctrl-C is for the run
+    )
+    try:
+        _, said = await asyncio.wait_for(process.communicate(numbers), _PATIENCE)
+    except TimeoutError:
+        raise _NotDrawnError(f"it took more than {_PATIENCE:.0f} seconds") from None
+    finally:
+        if process.returncode is None:
+            with suppress(ProcessLookupError):
+                process.kill()
+            await process.wait()
+    if process.returncode:
+        last = said.decode(errors="replace").strip().rpartition("\n")[2]
+        raise _NotDrawnError(last or f"the process ended with {process.returncode}")
+
+
+def _texts(figures: Figures, limit: Decimal | None) -> dict[str, str]:
+    """What each plot shows, for who does not see it; empty for one that has nothing to show."""
+    spent = figures.spending[-1][1] if figures.spending else Decimal(0)
+    of_limit = f" of a budget of {dollars(limit)} USD" if limit is not None else ""
+    most = {of_type: max(count for _, count in counts) for of_type, counts in figures.submissions.items()}
+    busiest = ", ".join(f"{count:,} {of_type}s" for of_type, count in most.items())
+    latency = list(figures.latency.items())[:5]
+    medians = (f"{model} {seconds[len(seconds) // 2]:.1f} s" for model, (_, seconds) in latency)
+    return {
+        "spending": f"Spending over time: {dollars(spent)} USD{of_limit}" if figures.spending else "",
+        "submissions": f"Submissions a minute; at most {busiest}",
+        "latency": f"Latency by model, median: {', '.join(medians)}" if figures.latency else "",
+        "costs": f"Cost by model and day: {_days(figures)}" if figures.costs else "",
+    }
+
+
+def _days(figures: Figures) -> str:
+    days = [(day, sum(models.values(), Decimal(0))) for day, models in figures.costs.items()]
+    shown = "; ".join(f"{day} {dollars(cost)} USD" for day, cost in days[:5])
+    return f"{shown} and {len(days) - 5} days more" if len(days) > 5 else shown
+
+
+def limits_of(learned: Mapping[str, Any] | None, configured: Mapping[str, int | None]) -> dict[str, int]:
+    """Submissions a minute by model type: the config's, where it has any, or what runs have learned.
+
+    Args:
+        learned: `limits.turns.Learned` as a dict; None where nothing is known.
+        configured: the config's limits by type.
+    """
+    windows = (learned or {}).get("windows", {})
+    known = {of_type: int(window["limit"]) for of_type, window in windows.items() if window.get("limit")}
+    for of_type, limit in configured.items():
+        if limit is not None:
+            known[of_type] = min(limit, known.get(of_type, limit))
+    return known

@@ -1,0 +1,174 @@
+"""The plots: exact sums whatever the size of the batch, drawn beside the report, never in a run's way."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+from PIL import Image
+
+from callsheet.ledger.columns import MONEY, TIME
+from callsheet.records import dollars
+from callsheet.report.plots.activity import Activity, Figures
+from callsheet.report.plots.plots import NAMES, limits_of, write_plots
+from callsheet.storage.store import Store
+from tests.cli.test_rows import printed
+from tests.conftest import Project
+from tests.report.test_report import images, watched
+
+Make = Callable[..., Project]
+BEGAN = datetime(2026, 5, 1, 12, 0, 3, tzinfo=UTC)
+SCHEMA: dict[str, Any] = {
+    "model": pl.String,
+    "type": pl.String,
+    "state": pl.String,
+    "cost": MONEY,
+    "submitted_at": TIME,
+    "finished_at": TIME,
+}
+
+
+def attempts(count: int, *, every: float = 1.0, models: int = 3, cost: str = "0.0015") -> pl.DataFrame:
+    """Images that are stored two seconds after they were sent."""
+    sent = [BEGAN + timedelta(seconds=every * number) for number in range(count)]
+    rows = [
+        (f"model-{n % models}", "image", "stored", Decimal(cost), at, at + timedelta(seconds=2))
+        for n, at in enumerate(sent)
+    ]
+    return pl.DataFrame(rows, schema=SCHEMA, orient="row")
+
+
+def figures(table: pl.DataFrame, part: int = 10_000) -> Figures:
+    activity = Activity()
+    for start in range(0, table.height, part):
+        activity.add(table.slice(start, part))
+    made = activity.figures()
+    assert made is not None
+    return made
+
+
+def test_the_sums_are_exact_however_many_parts_they_come_in() -> None:
+    table = attempts(5_000, every=0.37, cost="0.000001")
+    made = figures(table)
+    assert made.spending[-1][1] == Decimal("0.005000")
+    assert made.costs == {"2026-05-01": {f"model-{n}": Decimal(f"0.00166{7 - n // 2}") for n in range(3)}}
+    assert made.submissions["image"][0] == (BEGAN.replace(second=0), 155)
+    assert made.latency["model-0"] == (1667, pytest.approx([2.0] * 5, rel=0.01))
+    assert figures(table, part=7) == made
+
+
+def test_what_failed_or_waits_is_submitted_and_costs_nothing() -> None:
+    failed = ("model-1", "video", "failed", Decimal(0), BEGAN, BEGAN)
+    pending = ("model-1", "video", "pending", None, BEGAN, None)
+    made = figures(pl.DataFrame([failed, pending], schema=SCHEMA, orient="row"))
+    assert (made.spending, made.costs, made.latency) == ([], {}, {})
+    assert made.submissions == {"video": [(BEGAN.replace(second=0), 2)]}
+    assert Activity().figures() is None
+
+
+@pytest.mark.parametrize("every", [0.01, 37.0, 4_000.0], ids=["hours", "a year", "a hundred years"])
+def test_a_million_jobs_have_as_many_points_as_a_hundred(every: float) -> None:
+    sent = pl.Series("submitted_at", range(1_000_000)).cast(pl.Float64) * (every * 1e6)
+    table = pl.DataFrame({"submitted_at": sent.cast(pl.Int64).cast(pl.Duration("us")) + BEGAN}).select(
+        model=pl.lit("still-1"),
+        type=pl.lit("image"),
+        state=pl.lit("stored"),
+        cost=pl.lit("0.040001").str.to_decimal(scale=6).cast(MONEY),
+        submitted_at=pl.col("submitted_at").cast(TIME),
+        finished_at=(pl.col("submitted_at") + timedelta(seconds=3)).cast(TIME),
+    )
+    made = figures(table, part=100_000)
+    assert made.spending[-1][1] == Decimal("40001.000000")
+    assert len(made.spending) <= 242
+    assert len(made.submissions["image"]) <= 241
+
+
+def test_the_limit_is_the_learned_one_and_the_configs_where_that_is_lower() -> None:
+    learned = {"lanes": 8, "latched": True, "windows": {"image": {"limit": 600}, "video": {"limit": 120}}}
+    assert limits_of(learned, {"image": 60, "video": None}) == {"image": 60, "video": 120}
+    assert limits_of(None, {"image": None, "video": 700}) == {"video": 700}
+
+
+ODD = "$x_1$ \x1b[31m " + "long" * 30
+MANY = attempts(300, every=3_000, models=40).with_columns(pl.concat_str(pl.lit(ODD), "model").alias("model"))
+
+
+@pytest.mark.parametrize("table", [attempts(1), MANY], ids=["one job", "many models with odd names"])
+def test_every_batch_can_be_drawn_for_a_light_and_a_dark_page(table: pl.DataFrame, tmp_path: Path) -> None:
+    notes: list[str] = []
+    drawing = write_plots(
+        figures(table),
+        Store(str(tmp_path)),
+        batch="b",
+        limit=Decimal(1),
+        limits={"image": 60},
+        note=notes.append,
+    )
+    made = asyncio.run(drawing)
+    assert notes == []
+    assert [Path(plot.light).stem for plot in made] == [*NAMES]
+    for plot in made:
+        assert [_corner(tmp_path / file) for file in (plot.light, plot.dark)] == [(255,) * 3, (31,) * 3]
+
+
+def _corner(file: Path) -> tuple[int, ...]:
+    with Image.open(file) as image:
+        assert image.size == (1152, 576)
+        return image.convert("RGB").getpixel((2, 2))  # type: ignore[return-value]  # three numbers
+
+
+def test_a_run_draws_what_has_changed_and_report_draws_it_anew(project: Make) -> None:
+    made = project(images("a", "b"))
+    made.set(report={"plots": True}, budget={"limit": "1.00"})
+    plots = made.folder / "out/report/plots"
+    summary, recorder = watched(made)
+    assert (summary.exit_code, recorder.notes) == (0, [])
+    numbers = json.loads((plots / "figures.json").read_text())
+    assert numbers["figures"]["spending"][-1][1] == dollars(summary.spent)
+    assert (numbers["limit"], numbers["limits"]) == ("1.00", {"image": 600})
+    drawn = {path.name: path.stat().st_mtime_ns for path in plots.iterdir()}
+    assert len(drawn) == 9
+
+    printed("report", str(made.config))
+    made.run()
+    assert {path.name: path.stat().st_mtime_ns for path in plots.iterdir()} == drawn, "nothing has changed"
+    (plots / "figures.json").unlink()
+    printed("report", str(made.config))
+    assert len({*drawn.items()} & {(path.name, path.stat().st_mtime_ns) for path in plots.iterdir()}) == 0
+
+
+def test_plots_that_cannot_be_stored_change_nothing_else(project: Make) -> None:
+    made = project(images("a"))
+    made.set(report={"plots": True})
+    (made.folder / "out/report").mkdir(parents=True)
+    (made.folder / "out/report/plots").touch()
+    summary, recorder = watched(made)
+    assert (summary.exit_code, summary.outcome) == (0, "complete")
+    [note] = recorder.notes
+    assert note.startswith("the plots are not drawn: out/report/plots")
+
+
+def test_a_process_that_cannot_draw_changes_nothing_else(
+    project: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = project(images("a"))
+    made.set(report={"plots": True})
+    monkeypatch.setenv("PYTHONPATH", str(made.folder))
+    (made.folder / "matplotlib.py").write_text("raise ImportError('no matplotlib here')\n")
+    summary, recorder = watched(made)
+    assert (summary.exit_code, summary.outcome) == (0, "complete")
+    assert recorder.notes == ["the plots are not drawn: ImportError: no matplotlib here"]
+
+
+def test_a_batch_of_which_nothing_was_submitted_has_no_plots(project: Make) -> None:
+    made = project([{"id": "a", "prompt": "", "model": "sketch-1"}])
+    made.set(report={"plots": True})
+    assert watched(made)[1].notes == []
+    assert not (made.folder / "out/report/plots").exists()
