@@ -21,9 +21,31 @@ from callsheet.report.summary import Summary
 from callsheet.service import verdicts
 from flows import pipeline
 from tests.servers import s3 as s3_server
-from tests.servers.backlots import Backlots
+from tests.servers.backlots import backlots
 from tests.servers.postgres import postgres
 from tests.servers.prefect import PrefectServer, prefect_server
+
+QUICK = ("limits", "service", "pricing", "batches", "config", "docs", "servers", "packaging")
+"""Folders whose files take a moment each."""
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Says which tests run in one process, where there are several (`--dist loadgroup`), and in which order.
+
+    All that need the Prefect server do, because one such server is enough; so do the tests of any other file.
+    The server's tests come first and quick files last, so that no process is busy when the others have ended.
+    """
+
+    def place(item: pytest.Item) -> int:
+        if "prefect" in item.fixturenames:
+            return 0
+        return 1 + (item.path.parent.name in QUICK)
+
+    for item in items:
+        group = str(item.path) if place(item) else "prefect"
+        item.add_marker(pytest.mark.xdist_group(group))
+    items.sort(key=place)
 
 
 @pytest.fixture(scope="session")
@@ -63,14 +85,8 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     return make()
 
 
-@pytest.fixture(scope="session")
-def backlots() -> Backlots:
-    """Where the backlots of the tests are served."""
-    return Backlots()
-
-
 @pytest.fixture
-def start_backlot(tmp_path: Path, backlots: Backlots) -> Iterator[Callable[..., Backlot]]:
+def start_backlot(tmp_path: Path) -> Iterator[Callable[..., Backlot]]:
     """Starts a backlot with these settings; it stops when the test ends."""
     with ExitStack() as stack:
 
@@ -79,7 +95,7 @@ def start_backlot(tmp_path: Path, backlots: Backlots) -> Iterator[Callable[..., 
             if isinstance(rules := settings.get("faults"), dict):
                 quick["faults"] = tmp_path / "faults.yaml"
                 quick["faults"].write_text(yaml.safe_dump(rules))
-            return stack.enter_context(backlots.serve(BacklotSettings(**quick)))
+            return stack.enter_context(backlots().serve(BacklotSettings(**quick)))
 
         yield start
 

@@ -6,6 +6,7 @@ import asyncio
 import base64
 import math
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,8 @@ import pytest
 from backlot.accounts import Window
 from backlot.errors import Refused, SettingsError
 from backlot.faults import read_faults
-from backlot.server import serve
 from backlot.settings import Settings
+from tests.servers.backlots import backlots
 
 from .conftest import Clock, balance, make_image, make_video, poll, refused
 
@@ -26,19 +27,16 @@ Faulty = Callable[..., httpx.Client]
 @pytest.fixture
 def faulty(tmp_path: Path, clock: Clock) -> Iterator[Faulty]:
     """Starts a server with these rules, each a line of YAML; returns a client of it."""
-    open_servers = []
+    with ExitStack() as stack:
 
-    def start(*rules: str) -> httpx.Client:
-        path = tmp_path / "faults.yaml"
-        path.write_text("rules:\n" + "".join(f"  - {rule}\n" for rule in rules))
-        running = serve(Settings(port=0, image_seconds=0, video_seconds=10, faults=path), clock)
-        open_servers.append(running)
-        address = running.__enter__().base_url
-        return httpx.Client(base_url=address, headers={"Authorization": "Bearer sk_backlot"})
+        def start(*rules: str) -> httpx.Client:
+            path = tmp_path / "faults.yaml"
+            path.write_text("rules:\n" + "".join(f"  - {rule}\n" for rule in rules))
+            settings = Settings(port=0, image_seconds=0, video_seconds=10, faults=path)
+            address = stack.enter_context(backlots().serve(settings, clock)).base_url
+            return httpx.Client(base_url=address, headers={"Authorization": "Bearer sk_backlot"})
 
-    yield start
-    for running in open_servers:
-        running.__exit__(None, None, None)
+        yield start
 
 
 def test_500_and_503_have_the_error_body_and_502_is_a_html_page(faulty: Faulty) -> None:

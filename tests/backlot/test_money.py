@@ -24,6 +24,7 @@ from hypothesis.stateful import (
 
 from backlot.server import Backlot, serve
 from backlot.settings import SPOILED_WORD, TEST_WORD, Settings
+from tests.servers.backlots import backlots
 
 from .conftest import Clock
 
@@ -60,7 +61,8 @@ class Account(RuleBasedStateMachine):
             media_ttl=60,
             concurrency=4,
         )
-        running = self.stack.enter_context(serve(opened, self.clock))
+        running = self.stack.enter_context(backlots().serve(opened, self.clock))
+        self.stack.callback(running.service.store.close)  # the next one opens what this one has written
         self.api = self.stack.enter_context(httpx.Client(base_url=running.base_url, headers=HEADERS))
 
     @rule(

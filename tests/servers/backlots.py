@@ -1,7 +1,6 @@
 """Backlots for many tests, in one event loop of a thread: none waits until another has stopped.
 
-backlots = Backlots()
-with backlots.serve(Settings(port=0)) as backlot:
+with backlots().serve(Settings(port=0)) as backlot:
     ...  # backlot.base_url, backlot.api_key, backlot.service
 
 Each has its own port, service and database. Only the cache of media is shared, as the media of a recipe are
@@ -11,9 +10,10 @@ always the same. When one is closed its port is closed at once; requests that it
 from __future__ import annotations
 
 import asyncio
+import functools
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import uvicorn
@@ -33,9 +33,9 @@ class Backlots:
         threading.Thread(target=self._loop.run_forever, daemon=True).start()
 
     @contextmanager
-    def serve(self, settings: Settings) -> Iterator[Backlot]:
-        """Serves as `backlot.server.serve`, with these settings and the clock of the machine."""
-        service = Service(settings)
+    def serve(self, settings: Settings, clock: Callable[[], float] = time.time) -> Iterator[Backlot]:
+        """Serves as `backlot.server.serve`."""
+        service = Service(settings, clock)
         service.cache = self._cache
         server = uvicorn.Server(configure(service))
         listener = listen(settings)
@@ -47,6 +47,12 @@ class Backlots:
             yield Backlot(address(listener), settings.api_key, service)
         finally:
             asyncio.run_coroutine_threadsafe(_close(server), self._loop).result()
+
+
+@functools.cache
+def backlots() -> Backlots:
+    """Those of all tests of this process."""
+    return Backlots()
 
 
 async def _close(server: uvicorn.Server) -> None:
