@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: help setup demo test soak check docs bench bench-long lock clean
+.PHONY: help setup demo test soak check docs pictures bench bench-long lock clean
 
 help:  ## list these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -32,6 +32,9 @@ check: setup  ## lint, format, types, import layers
 
 docs: setup  ## write docs/configuration.md from the config's schema
 	@$(BIN)/python docs/generate_configuration.py
+
+pictures: setup  ## take the pictures of docs/pictures anew (needs Chromium)
+	@$(BIN)/python -m docs.take_pictures
 
 bench: setup  ## measure speed and memory, and write docs/benchmarks.md (20 minutes)
 	@$(BIN)/python -m benchmarks.write_page

@@ -1,0 +1,60 @@
+"""Takes the pictures of docs/pictures: the demo's batch in its contact sheet, in Chromium (`make pictures`).
+
+`python -m docs.take_pictures FOLDER` takes them into another folder.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from contextlib import chdir
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from PIL import Image
+
+from backlot.server import serve
+from backlot.settings import Settings
+from callsheet.cli.demo import demo_config
+from callsheet.config.load import load
+from flows import pipeline
+from tests.servers.chromium import Page, chromium
+
+PICTURES = Path(__file__).with_name("pictures")
+WIDTH, HEIGHT = 1280, 800
+_COLOURS = 256  # of a palette: a quarter of the bytes, and it still looks like itself
+
+
+def main(folder: Path) -> None:
+    """Buys the demo's batch from a backlot, and takes pictures of its page."""
+    with TemporaryDirectory() as work, chdir(work), serve(Settings(port=0, image_seconds=0.2)) as backlot:
+        os.environ |= {"CALLSHEET_BASE_URL": backlot.base_url, "CALLSHEET_API_KEY": backlot.api_key}
+        summary = asyncio.run(pipeline.generate(load(demo_config()), approved=False))
+        address = Path(summary.details.contact_sheet or "").absolute().as_uri()
+        with chromium(Path(work)) as browser:
+            with browser.page(address, width=WIDTH, height=HEIGHT) as page:
+                page.until("document.documentElement.dataset.ready === ''")
+                page.until("[...document.querySelectorAll('.frame img')].filter(i => i.complete).length > 9")
+                take(page, folder / "contact-sheet.png")
+            with browser.page(address, width=WIDTH, height=900, prefers_color_scheme="dark") as page:
+                page.until("document.documentElement.dataset.ready === ''")
+                page.point("#plots summary", click=True)
+                page.until("[...document.querySelectorAll('#plots img')].every((each) => each.complete)")
+                take(page, folder / "plots.png")
+
+
+def take(page: Page, file: Path) -> None:
+    """A screenshot in a palette of colours."""
+    file.parent.mkdir(exist_ok=True)
+    page.screenshot(file)
+    with Image.open(file) as image:
+        full = image.convert("RGB")
+    palette = full.quantize(_COLOURS)
+    small = full.quantize(palette=palette, dither=Image.Dither.FLOYDSTEINBERG)
+    small.save(file, optimize=True)
+    sys.stdout.write(f"{file}: {file.stat().st_size:,} bytes\n")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]).absolute() if len(sys.argv) > 1 else PICTURES)

@@ -1,0 +1,133 @@
+"""The guides: what they tell people to type works, and what they list is all that there is."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import polars as pl
+import pytest
+
+from callsheet import errors
+from callsheet.config.settings import Storage
+from callsheet.records import State
+from tests.cli.test_rows import printed
+from tests.conftest import Project
+
+DOCS = Path(__file__).parents[2] / "docs"
+Make = Callable[..., Project]
+
+
+def page(name: str) -> str:
+    return (DOCS / name).read_text("utf-8")
+
+
+def blocks(name: str, language: str) -> list[str]:
+    """The blocks of code of a page in one language."""
+    return re.findall(rf"^```{language}\n(.*?)^```$", page(name), re.DOTALL | re.MULTILINE)
+
+
+def section(name: str, title: str) -> str:
+    return page(name).partition(f"\n## {title}\n")[2].partition("\n## ")[0]
+
+
+def first_cells(table: str) -> list[str]:
+    """Every name in backticks in the first column of a table, below its head."""
+    rows = [line.split("|")[1] for line in table.splitlines() if line.startswith("|")]
+    return [name for cell in rows[2:] for name in re.findall(r"`([^`]+)`", cell)]
+
+
+def test_the_quick_start_works_when_it_is_typed(project: Make) -> None:
+    made = project()
+    *_, real = typed = [line for block in blocks("quick_start.md", "sh") for line in block.splitlines()]
+    assert real == "callsheet quote second.yaml"
+    said = {line: said for line in typed[5:-3] for said in type_in(line, made.folder)}
+    assert "buys nothing" in said["callsheet init first.yaml"] or "Next" in said["callsheet init first.yaml"]
+    assert "5 stored" in said["callsheet run first.yaml"] or "6 stored" in said["callsheet run first.yaml"]
+    assert "harbour" in said["callsheet show first.yaml harbour"]
+    assert pl.read_parquet("out/first/report/manifest.parquet")["row_id"].to_list()[-1] == "pier"
+    assert Path(Storage().url, "first").is_dir()
+
+
+def type_in(line: str, folder: Path) -> Iterator[str]:
+    """Types a line of the guide; yields what a command prints."""
+    words = shlex.split(line)
+    if words[0] == "callsheet":
+        yield printed(*words[1:])
+    elif words[0] == "echo":
+        subprocess.run(line, shell=True, check=True, cwd=folder)
+    else:
+        assert words[0] in ("export", "source"), line
+
+
+def test_every_state_and_stop_reason_has_its_way_out() -> None:
+    assert first_cells(section("recovering.md", "The state of a job")) == [state.value for state in State]
+    stops = {stop.reason for stop in errors.Stop.__subclasses__()}
+    assert set(first_cells(section("recovering.md", "Why a run stopped"))) == stops
+    assert set(first_cells(section("commands.md", "Stop reasons"))) == stops
+
+
+@pytest.fixture
+def shots(project: Make) -> Project:
+    """A batch that has been run, with everything that its report can have."""
+    rows = [
+        {"id": "a", "prompt": "an apple", "model": "sketch-1", "shot": "hero"},
+        {"id": "b", "prompt": "a bee", "model": "dailies-1", "shot": "grid"},
+        {"id": "c", "prompt": "forbidden-test-word", "model": "sketch-1", "shot": "grid"},
+        {"id": "d", "prompt": "a door", "model": "poster-1", "shot": "hero"},
+    ]
+    made = project(rows)
+    made.set(batch="shots", report={"url": "out/shots/report"}, budget={"limit": "0.05"})
+    assert made.run().stop_reason == "budget"
+    return made
+
+
+def test_the_columns_are_those_of_the_files(shots: Project) -> None:
+    report = shots.folder / "out/shots/report"
+    for name in ("plan", "manifest", "costs"):
+        columns = pl.read_parquet_schema(report / f"{name}.parquet").names()
+        listed = first_cells(section("files_and_columns.md", f"{name}.parquet"))
+        assert [column for column in columns if column != "shot"] == listed, name
+    header = (report / "rejects.csv").read_text().splitlines()[0]
+    assert header.split(",") == first_cells(section("files_and_columns.md", "rejects.csv"))
+
+
+def test_the_code_runs_and_pandas_polars_and_duckdb_agree(shots: Project) -> None:
+    pytest.importorskip("pyarrow", reason="pandas reads Parquet with it")
+    answers: list[dict[str, Any]] = []
+    for code in blocks("files_and_columns.md", "python"):
+        names: dict[str, Any] = {}
+        exec(code, names)
+        answers.append(names)
+    in_pandas, in_polars = answers
+    [sql] = blocks("files_and_columns.md", "sql")
+    statements = [statement for statement in sql.split(";") if statement.strip()]
+    asked = [name for name in in_polars if name in in_pandas and not callable(in_pandas[name])]
+    results = ["spent", "by_model", "by_day", "failures", "waiting", "by_shot", "not_bought"]
+    assert asked[-len(results) :] == results
+    for name, statement in zip(results, statements, strict=True):
+        rows = duckdb.sql(statement).fetchall()
+        assert rows, name
+        if name == "spent":
+            assert rows[0][0] == in_pandas[name] == in_polars[name]
+        else:
+            assert len(rows) == len(in_pandas[name]) == in_polars[name].height > 0, name
+        if name.startswith("by_"):
+            exact = {str(key): value for key, value in rows}
+            assert exact == {str(key): value for key, value in in_pandas[name].items()}
+            assert exact == {str(key): value for key, value in in_polars[name].iter_rows()}
+
+
+def test_the_pictures_are_there_and_small() -> None:
+    shown = {
+        DOCS.parent / folder / name
+        for folder, page in ((".", "README.md"), ("docs", "docs/commands.md"))
+        for name in re.findall(r"!\[[^]]+\]\(([^)]+\.png)\)", (DOCS.parent / page).read_text("utf-8"))
+    }
+    assert {path.resolve() for path in shown} == {*(DOCS / "pictures").glob("*.png")}
+    assert all(10_000 < path.stat().st_size < 300_000 for path in shown)
