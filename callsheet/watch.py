@@ -206,7 +206,9 @@ class LogWatcher:
         logger.warning("%s", printable(text))
 
     def finished(self, summary: Summary) -> None:
-        """Logs the summary in one line."""
+        """Logs the summary in one line, and each reason why jobs failed, are in doubt or lost."""
+        for problem in summary.details.problems:
+            logger.warning("%s", printable(problem.line()))
         logger.info("%s", printable(summary.line()))
 
 

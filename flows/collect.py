@@ -10,6 +10,7 @@ from prefect import flow
 from callsheet.config.load import load
 from flows import pipeline
 from flows.names import final_state, run_name
+from tasks import artifacts
 
 
 @flow(name="collect-media", flow_run_name=run_name, persist_result=False)
@@ -20,4 +21,6 @@ async def collect_media(config: str, overrides: list[str] | None = None) -> Any:
         config: the config file, from the working directory.
         overrides: single settings to change, each as `poll.timeout=600`.
     """
-    return final_state(await pipeline.collect(load(Path(config), overrides or ())))
+    settings = load(Path(config), overrides or ())
+    await artifacts.name_run(settings.batch)
+    return final_state(await pipeline.collect(settings))

@@ -8,7 +8,7 @@ from pathlib import Path
 from prefect import tags
 from prefect.client.schemas.objects import State
 from prefect.runtime import flow_run
-from prefect.states import Completed
+from prefect.states import Cancelled, Completed, Failed
 
 from callsheet.report.summary import Summary
 
@@ -24,5 +24,26 @@ def tagged() -> AbstractContextManager[set[str]]:
 
 
 def final_state(summary: Summary) -> State[Summary]:
-    """The state that a flow run ends in, with the summary as its message and its result."""
-    return Completed(name=summary.outcome.capitalize(), message=summary.line(), data=summary)
+    """The state that a flow run ends in, with the summary as its message.
+
+    A run in trouble is Failed, so that it is red, and Prefect's automations for failures fire. No flow has
+    retries, so nothing is bought again by that. A state of type Completed has the summary as its result.
+    """
+    name = _name(summary)
+    if name == "Cancelled":
+        return Cancelled(message=summary.line())
+    if name in ("Complete", "Partial", "StoppedAtBudget"):
+        return Completed(name=name, message=summary.line(), data=summary)
+    return Failed(name=name, message=summary.line())
+
+
+def _name(summary: Summary) -> str:
+    reason = summary.stop_reason if summary.outcome == "stopped" else None
+    if reason not in (None, "budget"):
+        names = {"approval": "Cancelled", "interrupted": "BrokenOff", "doubt": "InDoubt"}
+        return names.get(reason, "Stopped")
+    if summary.in_doubt or summary.details.removed.in_doubt:
+        return "InDoubt"
+    if summary.lost:
+        return "Lost"
+    return "StoppedAtBudget" if reason else summary.outcome.capitalize()

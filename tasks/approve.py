@@ -31,6 +31,7 @@ async def approve(
     """
     quote = await quotes.quote_plan(plan, settings, client)
     WATCHER.get().quoted(quote)
+    await artifacts.name_run(settings.batch, quote)
     await artifacts.show_quote(quote)
     stop = quote.objection()
     if stop is None and not approved:

@@ -7,15 +7,15 @@ server does not answer, a note says so and the run goes on.
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Iterable, Sequence
 from typing import TypeVar
 from uuid import UUID
 
 import anyio
 
-from callsheet.plain_text import printable
+from callsheet.plain_text import counted, printable
 from callsheet.pricing.quote import Quote
-from callsheet.records import dollars
+from callsheet.records import State, dollars
 from callsheet.report.books import Reconciliation
 from callsheet.report.summary import Summary
 from callsheet.watch import WATCHER, Progress
@@ -26,22 +26,39 @@ PATIENCE = 5.0  # seconds for the server to answer
 _ROWS = 1_000  # of a table, the last ones; more help nobody
 
 
+async def name_run(batch: str, quote: Quote | None = None) -> None:
+    """Tags the run with its batch; with a quote, its name says what is bought, and for how much."""
+    if not in_flow_run():
+        return
+    from prefect import get_client
+    from prefect.context import FlowRunContext
+
+    context = FlowRunContext.get()
+    if context is None or context.flow_run is None:
+        return
+    run = context.flow_run
+    name = f"{batch}: {counted(quote.to_buy, 'job')}, {dollars(quote.quoted)} USD" if quote else None
+    async with get_client() as client:
+        await _answered(client.update_flow_run(run.id, name=name, tags={*run.tags, f"batch:{batch}"}))
+
+
 async def show_quote(quote: Quote) -> None:
     """The quote as a table, with the facts beside it as its description."""
     if in_flow_run():
         from prefect.artifacts import acreate_table_artifact
 
         facts = "\n".join(f"- **{name}**: {fact}" for name, fact in quote.facts())
-        await acreate_table_artifact(quote.table(), key="quote", description=facts)
+        await acreate_table_artifact(quote.table(), key=_key("quote", quote.plan.batch), description=facts)
 
 
-async def start_progress() -> UUID | None:
+async def start_progress(batch: str) -> UUID | None:
     """A progress bar at 0; returns its id for `update_progress`, or None where nobody sees it."""
     if not in_flow_run():
         return None
     from prefect.artifacts import acreate_progress_artifact
 
-    return await _answered(acreate_progress_artifact(progress=0.0, key="progress", description="Jobs done"))
+    key = _key("progress", batch)
+    return await _answered(acreate_progress_artifact(progress=0.0, key=key, description="Jobs done"))
 
 
 async def update_progress(artifact: UUID, progress: Progress) -> bool:
@@ -58,8 +75,8 @@ async def show_costs(summary: Summary) -> None:
     if in_flow_run():
         from prefect.artifacts import acreate_markdown_artifact
 
-        title = f"Costs of {summary.batch}"
-        await _answered(acreate_markdown_artifact(_markdown(summary), key="costs", description=title))
+        title, key = f"Costs of {summary.batch}", _key("costs", summary.batch)
+        await _answered(acreate_markdown_artifact(_markdown(summary), key=key, description=title))
 
 
 async def show_books(result: Reconciliation, config: str) -> None:
@@ -76,8 +93,13 @@ async def show_books(result: Reconciliation, config: str) -> None:
         lines = [*result.doubt_lines(), *map(printable, result.resolving(config))]
         doubts = "\n".join(["```", *lines, "```"]) if lines else ""
         description = "\n".join([result.line(), "", *facts, "", doubts])
-        key = re.sub("[^a-z0-9]+", "-", f"reconcile-{result.batch.lower()}").strip("-")
-        await acreate_table_artifact(result.table()[-_ROWS:], key=key, description=description)
+        table, key = result.table()[-_ROWS:], _key("reconcile", result.batch)
+        await acreate_table_artifact(table, key=key, description=description)
+
+
+def _key(what: str, batch: str) -> str:
+    """An artifact's key: one for each batch, so that the page of artifacts keeps the history of each."""
+    return re.sub("[^a-z0-9]+", "-", f"{what}-{batch.lower()}").strip("-")
 
 
 async def _answered(request: Awaitable[T]) -> T | None:
@@ -94,20 +116,59 @@ async def _answered(request: Awaitable[T]) -> T | None:
 
 
 def _markdown(summary: Summary) -> str:
+    currency = summary.currency
     rows = [
-        ("Jobs", summary.jobs),
-        ("Stored", summary.stored),
-        ("Failed", summary.failed),
-        ("In doubt", summary.in_doubt),
-        ("Lost", summary.lost),
-        ("Pending", summary.pending),
-        ("Rejected rows", summary.rejected_rows),
-        ("Quoted", f"{dollars(summary.quoted)} {summary.currency}"),
-        ("Spent", f"{dollars(summary.spent)} {summary.currency}"),
-        ("In doubt, at most", f"{dollars(summary.in_doubt_exposure)} {summary.currency}"),
-        ("Manifest", f"`{summary.manifest}`"),
-        ("Costs", f"`{summary.costs}`"),
+        ("Jobs", f"{summary.jobs:,}: {summary.counts()}"),
+        ("Not bought", f"{summary.not_bought:,}"),
+        ("Rejected rows", f"{summary.rejected_rows:,}"),
+        ("Quoted", f"{dollars(summary.quoted)} {currency}"),
+        ("Spent", f"{dollars(summary.spent)} {currency}"),
+        ("In doubt, at most", f"{dollars(summary.in_doubt_exposure)} {currency}"),
+        ("Manifest", _place(summary.manifest)),
+        ("Costs", _place(summary.costs)),
+        ("Report", _place(summary.report)),
     ]
-    stop = f"\n\nStopped early: {summary.stop_message}" if summary.stop_message else ""
-    table = "\n".join(f"| {name} | {value} |" for name, value in rows)
-    return f"# {summary.batch}: {summary.outcome}{stop}\n\n| | |\n|---|---|\n{table}\n"
+    if summary.details.contact_sheet:
+        rows += [("Contact sheet", _place(summary.details.contact_sheet))]
+    parts = [
+        f"# {_text(summary.batch)}: {summary.outcome}",
+        f"Stopped early: {_text(summary.stop_message)}" if summary.stop_message else "",
+        _table(["", ""], rows),
+        _by_model(summary),
+        _dearest(summary),
+        "\n".join(f"- {_text(problem.line())}" for problem in summary.details.problems),
+    ]
+    return "\n\n".join(filter(None, parts)) + "\n"
+
+
+def _by_model(summary: Summary) -> str:
+    rows = [
+        (
+            _text(line.model),
+            f"{line.jobs:,}",
+            f"{line.states[State.STORED]:,}",
+            *map(dollars, (line.quoted, line.spent)),
+        )
+        for line in summary.details.models
+    ]
+    return _table(["model", "jobs", "stored", "quoted USD", "spent USD"], rows) if rows else ""
+
+
+def _dearest(summary: Summary) -> str:
+    rows = [(_text(row), _text(model), dollars(cost)) for row, model, cost in summary.details.dearest]
+    return "## The dearest jobs\n\n" + _table(["row", "model", "USD"], rows) if rows else ""
+
+
+def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def _text(text: str) -> str:
+    """Text from users or the service in markdown: one line, and no markup, HTML or end of a cell."""
+    return re.sub(r"([\\`*_{}\[\]<>|#])", r"\\\1", printable(text))
+
+
+def _place(url: str) -> str:
+    """Where a file is: a link where a browser can open it."""
+    return f"<{url}>" if url.startswith(("http://", "https://")) else f"`{printable(url).replace('`', '')}`"

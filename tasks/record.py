@@ -61,7 +61,7 @@ async def _report(run: Run) -> Summary:
 
 
 async def _show_progress(run: Run, sheet: Sheet) -> None:
-    artifact = await artifacts.start_progress()
+    artifact = await artifacts.start_progress(run.settings.batch)
     removed = run.quote.marks.removed if run.quote else await removed_jobs(run.ledger, run.plan)
     tick, began = 0, time.monotonic()
     first: int | None = None  # jobs that were done already

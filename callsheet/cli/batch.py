@@ -68,10 +68,10 @@ def run(
 
         return generate(settings, approved=yes)
 
-    def flow() -> Awaitable[Summary]:
+    async def flow() -> Any:
         from flows.generate import generate_batch
 
-        return generate_batch(str(config), set_ or [], yes)
+        return await generate_batch(str(config), set_ or [], yes, return_state=True)
 
     screen = screen_of(progress, quiet=quiet, verbose=verbose)
     summary = run_watched(plain, flow, without_prefect=without_prefect, screen=screen)
@@ -98,10 +98,10 @@ def collect(
 
         return collect(settings)
 
-    def flow() -> Awaitable[Summary]:
+    async def flow() -> Any:
         from flows.collect import collect_media
 
-        return collect_media(str(config), set_ or [])
+        return await collect_media(str(config), set_ or [], return_state=True)
 
     screen = screen_of(progress, quiet=quiet, verbose=verbose)
     summary = run_watched(plain, flow, without_prefect=without_prefect, screen=screen)

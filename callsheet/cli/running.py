@@ -14,7 +14,7 @@ import shutil
 import tempfile
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 from callsheet import signals
 from callsheet.cli import STARTED
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from callsheet.report.summary import Summary
 
 Start = Callable[[], "Awaitable[Summary]"]
+Flow = Callable[[], Awaitable[Any]]  # the final state of a flow run
 
 
 def quiet_prefect() -> None:
@@ -115,12 +116,12 @@ def _may_configure(file: str | Path) -> bool:
     return "PREFECT_API_URL" in text or "[tool.prefect" in text or Path(file).name == "prefect.toml"
 
 
-def run_watched(plain: Start, flow: Start, *, without_prefect: bool, screen: Screen) -> Summary:
+def run_watched(plain: Start, flow: Flow, *, without_prefect: bool, screen: Screen) -> Summary:
     """Runs a batch in this process.
 
     Args:
         plain: carries out the steps.
-        flow: carries out the same steps as a flow run of Prefect.
+        flow: carries out the same steps as a flow run of Prefect, and returns its final state.
         without_prefect: `plain`, also where a server is configured.
         screen: its watcher.
 
@@ -141,8 +142,12 @@ def run_watched(plain: Start, flow: Start, *, without_prefect: bool, screen: Scr
         screen.close()
 
 
-def run_flow(flow: Start, screen: Screen) -> Summary:
+def run_flow(flow: Flow, screen: Screen) -> Summary:
     """Runs a flow of Prefect in this process.
+
+    Args:
+        flow: carries it out, and returns its final state.
+        screen: the run's watcher.
 
     Raises:
         ConfigError: the Prefect server cannot be reached; nothing was bought.
@@ -158,7 +163,10 @@ def run_flow(flow: Start, screen: Screen) -> Summary:
 
         async with running_server():
             with tagged():
-                return await flow()
+                state = await flow()
+        if screen.summary is None:
+            return cast("Summary", await state.aresult())  # raises what broke the run off
+        return screen.summary
 
     try:
         return anyio.run(_watched, tagged, screen)

@@ -1,16 +1,32 @@
-"""The jobs of a batch by model: how many there are, what became of them, and what they cost. For people."""
+"""The jobs of a batch by model: how many there are, what became of them, and what they cost. For people.
+
+The jobs that cost most are here too, because the same pass over the attempts finds them.
+"""
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
+from typing import Any
 
 import polars as pl
 
+from callsheet.ledger.columns import MONEY
+from callsheet.plain_text import row_name
 from callsheet.pricing.plan import Plan
 from callsheet.records import State
 from callsheet.report.counts import ENDED
+
+_MOST = 10
+_DEAREST: dict[str, Any] = {
+    "job_key": pl.String,
+    "row_id": pl.String,
+    "sample": pl.Int64,
+    "model": pl.String,
+    "cost": MONEY,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +60,7 @@ class ByModel:
     states: defaultdict[str, Counter[State]] = field(default_factory=lambda: defaultdict(Counter))
     spent: defaultdict[str, Decimal] = field(default_factory=lambda: defaultdict(Decimal))
     quoted: defaultdict[str, Decimal] = field(default_factory=lambda: defaultdict(Decimal))
+    dearest: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=_DEAREST))
 
     def add(self, attempts: pl.DataFrame) -> None:
         """Takes in rows of the ledger's `attempts`, of jobs of the batch file."""
@@ -55,6 +72,8 @@ class ByModel:
             self.states[model][State(state)] += jobs
             self.spent[model] += cost or Decimal(0)
             self.quoted[model] += quoted or Decimal(0)
+        paid = attempts.filter(pl.col("cost") > 0).select([*_DEAREST])
+        self.dearest = pl.concat([self.dearest, paid.top_k(_MOST, by="cost")]).top_k(_MOST, by="cost")
 
     def lines(self, plan: Plan | None) -> tuple[ModelLine, ...]:
         """A line for each model, by its id.
@@ -70,4 +89,16 @@ class ByModel:
         return tuple(
             ModelLine(model, count, self.states[model], quoted, self.spent[model])
             for model, (count, quoted) in sorted(jobs.items())
+        )
+
+    def most_expensive(self, lines: Mapping[str, int]) -> tuple[tuple[str, str, Decimal], ...]:
+        """Row, model and cost of the ten jobs that cost most, the first most.
+
+        Args:
+            lines: the line of each job in the batch file, by key, where it is known.
+        """
+        rows = self.dearest.sort("cost", "row_id", "sample", descending=[True, False, False]).iter_rows()
+        return tuple(
+            (row_name(row_id, sample, lines.get(key)), model, cost)
+            for key, row_id, sample, model, cost in rows
         )

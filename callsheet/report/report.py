@@ -203,7 +203,7 @@ def _details(
     attempts: _Attempts, plan: Plan | None, stop: Stop | None, removed: Removed, rejects: str
 ) -> Details:
     findings = attempts.findings
-    lines = plan.lines(findings.keys()) if plan else {}
+    lines = plan.lines([*findings.keys(), *attempts.by_model.dearest["job_key"]]) if plan else {}
     problems, other_problems = findings.problems(lines)
     return Details(
         stop_message=str(stop) if stop else None,
@@ -216,4 +216,5 @@ def _details(
         removed=removed,
         models=attempts.by_model.lines(plan),
         figures=attempts.activity.figures(),
+        dearest=attempts.by_model.most_expensive(lines),
     )

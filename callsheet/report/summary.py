@@ -49,6 +49,7 @@ class Details:
         surcharges: the jobs that cost more than quoted.
         removed: the jobs whose rows are no longer in the batch file.
         models: the jobs by model.
+        dearest: row, model and cost of the jobs that cost most, the first most.
         contact_sheet: where the page is; None where there is none.
         figures: what the plots show; None where nothing was submitted.
     """
@@ -62,6 +63,7 @@ class Details:
     surcharges: Surcharges | None = None
     removed: Removed = field(default_factory=Removed)
     models: tuple[ModelLine, ...] = ()
+    dearest: tuple[tuple[str, str, Decimal], ...] = ()
     contact_sheet: str | None = None
     figures: Figures | None = field(default=None, repr=False)
 

@@ -62,17 +62,19 @@ def test_a_deployed_run_buys_a_batch_and_shows_it(
     run = _wait(server, made.folder.name)
     logs = _log(server, run["id"], until="4 jobs: 4 stored")
     assert (run["state"]["type"], run["state"]["name"]) == ("COMPLETED", "Complete"), run["state"]["message"]
-    assert run["name"] == "batch"
-    assert "callsheet" in run["tags"]
+    assert run["name"] == f"test: 4 jobs, {made.costs()['quoted'].sum():.4f} USD"
+    assert {"callsheet", "batch:test"} <= set(run["tags"])
     assert made.manifest().height == 4
     tasks = _ask(server, "task_runs", flow_runs={"id": {"any_": [run["id"]]}})
     assert sorted(one["name"] for one in tasks) == ["download", "poll", "price", "read", "record", "submit"]
     artifacts = {
         one["key"]: one["data"] for one in _ask(server, "artifacts", flow_runs={"id": {"any_": [run["id"]]}})
     }
-    assert artifacts["progress"] == 100.0
-    assert "test: complete" in artifacts["costs"]
-    assert "dailies-1" in artifacts["quote"]
+    assert artifacts["progress-test"] == 100.0
+    assert "test: complete" in artifacts["costs-test"]
+    assert "| sketch-1 | 3 | 3 | 0.0045 | 0.0045 |" in artifacts["costs-test"]
+    assert "| video | dailies-1 | " in artifacts["costs-test"]
+    assert "dailies-1" in artifacts["quote-test"]
     assert "4 to buy" in logs
 
 
@@ -93,6 +95,20 @@ def test_a_deployed_reconciliation_over_the_threshold_ends_as_failed_with_its_ta
     [shown] = _ask(server, "artifacts", flow_runs={"id": {"any_": [run["id"]]}})
     assert (shown["key"], shown["type"]) == ("reconcile-test", "table")
     assert "another key's spending 0.0400" in shown["data"]
+
+
+def test_a_night_in_doubt_is_red_and_says_why(server: PrefectServer, project: Callable[..., Project]) -> None:
+    cut_off = {"endpoint": "images", "prompt": "cut off", "do": "drop", "when": "after_charging"}
+    rows = [{"id": name, "prompt": name, "model": "sketch-1"} for name in ("fine", "cut off")]
+    made = project(rows, faults={"rules": [cut_off]})
+    made.at_absolute_paths()
+    _start(server, "generate-batch/nightly", made)
+    run = _wait(server, made.folder.name)
+    assert (run["state"]["type"], run["state"]["name"]) == ("FAILED", "InDoubt")
+    assert "1 stored, 1 in doubt" in run["state"]["message"]
+    assert "row cut off in doubt: " in _log(server, run["id"], until="2 jobs: 1 stored, 1 in doubt")
+    assert run["run_count"] == 1
+    assert made.manifest().height == 1
 
 
 def _log(server: PrefectServer, run_id: str, until: str) -> str:

@@ -44,7 +44,7 @@ def demo() -> None:
             async def flow() -> Any:
                 from flows.generate import generate_batch
 
-                return await generate_batch(str(config))
+                return await generate_batch(str(config), return_state=True)
 
             summary = run_flow(flow, terminal)
     except SettingsError:
