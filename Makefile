@@ -30,8 +30,9 @@ check: setup  ## lint, format, types, import layers
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
 
-docs: setup  ## write docs/configuration.md from the config's schema
+docs: setup  ## write docs/configuration.md from the config's schema, and the outputs of docs/python.ipynb
 	@$(BIN)/python docs/generate_configuration.py
+	@$(BIN)/python docs/execute_notebook.py
 
 pictures: setup  ## take the pictures of docs/pictures anew (needs Chromium)
 	@$(BIN)/python -m docs.take_pictures

@@ -1,1 +1,246 @@
-"""Callsheet's library: read, price, submit, poll, download, record. It never imports Prefect."""
+"""Callsheet from Python: price, buy and look at batches of images and videos, in scripts and notebooks.
+
+    import callsheet
+
+    callsheet.quote("batch.yaml", rows)            # rows: a DataFrame, in place of the config's batch file
+    callsheet.run("batch.yaml", rows, {"budget.limit": "5.00"})
+    callsheet.manifest("batch.yaml")               # a DataFrame: where each image and video is
+
+Each call keeps what the command of its name keeps (docs/python.md). `quote`, `run`, `collect` and `status`
+work in scripts and in notebooks; with `_async` they are coroutines. Errors are those of `callsheet.errors`.
+
+The library below never imports Prefect. Importing this module costs next to nothing: the first call loads the
+rest.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal, overload
+
+from callsheet import errors
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Mapping
+
+    import pandas as pd
+    import pyarrow as pa
+
+    from callsheet.python.results import QuotedBatch
+    from callsheet.python.rows import Rows
+    from callsheet.report.status import Status
+    from callsheet.report.summary import Summary
+
+    Config = str | os.PathLike[str]
+    Values = Mapping[str, object]
+
+__all__ = [
+    "collect",
+    "collect_async",
+    "costs",
+    "errors",
+    "manifest",
+    "plan",
+    "quote",
+    "quote_async",
+    "run",
+    "run_async",
+    "status",
+    "status_async",
+]
+
+
+def quote(config: Config, rows: Rows | None = None, settings: Values | None = None) -> QuotedBatch:
+    """Prices a batch exactly, and says which rows are wrong. Buys nothing.
+
+    Args:
+        config: the config file (YAML).
+        rows: the batch, in place of `input.path`: a pandas or polars DataFrame, a pyarrow Table, or anything
+            else with `__arrow_c_stream__`. Its columns are those of a batch file (docs/batches.md), and the
+            `line` of a reject is the number of its row, from 1.
+        settings: single settings to change, by their dotted names: `{"budget.limit": "5.00"}`. Money is text
+            or a Decimal, not a float.
+
+    Returns:
+        The fields of `quote --json`, money as Decimal in US dollars.
+
+    Raises:
+        ConfigError: the config or a setting is wrong; the message names the place.
+        InputError: the rows cannot be read, or one is rejected and `input.strict` is true.
+        ServiceError: the service cannot be asked.
+        LedgerError: the ledger cannot be read.
+        Interrupted: Ctrl-C or another signal.
+    """
+    from callsheet.python.loops import carry_out
+
+    return carry_out(quote_async(config, rows, settings))
+
+
+async def quote_async(
+    config: Config, rows: Rows | None = None, settings: Values | None = None
+) -> QuotedBatch:
+    """As `quote`, for code that has an event loop."""
+    from callsheet.python import calls
+
+    return await calls.quote(config, rows, settings)
+
+
+def run(
+    config: Config, rows: Rows | None = None, settings: Values | None = None, *, yes: bool = False
+) -> Summary:
+    """Buys every job of a batch that is not bought yet, and stores its media.
+
+    Any stop is a pause: the same call goes on where the last one ended, and pays for nothing twice. A run
+    that stops by itself, at the budget for instance, returns its result with a `stop_reason`.
+
+    Args:
+        config: the config file (YAML).
+        rows: as in `quote`.
+        settings: as in `quote`.
+        yes: buy also when the quote is above `budget.approve_above`.
+
+    Returns:
+        The fields of `run --json`, money as Decimal in US dollars.
+
+    Raises:
+        ApprovalNeeded: the quote is above `budget.approve_above`, and there is no `yes`. Nothing was bought.
+        Interrupted: Ctrl-C or another signal. After the first one nothing more is bought, what is on the
+            wire is answered and stored, and the report is written; a second one ends the run at once.
+        ConfigError: the config or a setting is wrong; nothing was bought.
+        InputError: the rows cannot be read; nothing was bought.
+        ServiceError: the service could not be asked for the prices; nothing was bought.
+        StorageError: the storage or the report cannot be written.
+        LedgerError: the ledger cannot be used.
+    """
+    from callsheet.python.loops import carry_out
+
+    return carry_out(run_async(config, rows, settings, yes=yes))
+
+
+async def run_async(
+    config: Config, rows: Rows | None = None, settings: Values | None = None, *, yes: bool = False
+) -> Summary:
+    """As `run`, for code that has an event loop."""
+    from callsheet.python import calls
+
+    return await calls.run(config, rows, settings, yes=yes)
+
+
+def collect(config: Config, rows: Rows | None = None, settings: Values | None = None) -> Summary:
+    """Polls and downloads what is paid for already. Never buys.
+
+    Args:
+        config: the config file (YAML).
+        rows: not read, because the ledger knows what is paid for; the four calls have the same parameters.
+        settings: as in `quote`.
+
+    Returns:
+        The fields of `collect --json`, money as Decimal in US dollars.
+
+    Raises:
+        CallsheetError: as `run`.
+    """
+    from callsheet.python.loops import carry_out
+
+    return carry_out(collect_async(config, rows, settings))
+
+
+async def collect_async(config: Config, rows: Rows | None = None, settings: Values | None = None) -> Summary:
+    """As `collect`, for code that has an event loop."""
+    from callsheet.python import calls
+
+    return await calls.collect(config, settings)
+
+
+def status(config: Config, rows: Rows | None = None, settings: Values | None = None) -> Status:
+    """The jobs of a batch by state, what it has cost, and the runs that are at work: from the ledger alone.
+
+    Args:
+        config: the config file (YAML). Its `service` section is not read.
+        rows: not read; the four calls have the same parameters.
+        settings: as in `quote`.
+
+    Returns:
+        The fields of `status --json`, money as Decimal in US dollars.
+
+    Raises:
+        ConfigError: the config or a setting is wrong.
+        LedgerError: the ledger cannot be read.
+    """
+    from callsheet.python.loops import carry_out
+
+    return carry_out(status_async(config, rows, settings))
+
+
+async def status_async(config: Config, rows: Rows | None = None, settings: Values | None = None) -> Status:
+    """As `status`, for code that has an event loop."""
+    from callsheet.python import calls
+
+    return await calls.status(config, settings)
+
+
+@overload
+def manifest(
+    config: Config, *, settings: Values | None = None, as_arrow: Literal[False] = False
+) -> pd.DataFrame: ...
+@overload
+def manifest(config: Config, *, settings: Values | None = None, as_arrow: Literal[True]) -> pa.Table: ...
+def manifest(
+    config: Config, *, settings: Values | None = None, as_arrow: bool = False
+) -> pd.DataFrame | pa.Table:
+    """`manifest.parquet`: a row for each stored file, in the batch's order. docs/commands.md has the columns.
+
+    Args:
+        config: the config file (YAML). Its `service` section is not read.
+        settings: as in `quote`.
+        as_arrow: a pyarrow Table instead of a DataFrame.
+
+    Returns:
+        A pandas DataFrame whose columns have Arrow types (`pd.ArrowDtype`); `cost` is `decimal128(18, 6)`, in
+        US dollars.
+
+    Raises:
+        ConfigError: the config or a setting is wrong.
+        InputError: no run has written the file yet, or it cannot be read.
+    """
+    from callsheet.python import tables
+
+    return tables.read("manifest.parquet", config, settings, as_arrow=as_arrow)
+
+
+@overload
+def costs(
+    config: Config, *, settings: Values | None = None, as_arrow: Literal[False] = False
+) -> pd.DataFrame: ...
+@overload
+def costs(config: Config, *, settings: Values | None = None, as_arrow: Literal[True]) -> pa.Table: ...
+def costs(
+    config: Config, *, settings: Values | None = None, as_arrow: bool = False
+) -> pd.DataFrame | pa.Table:
+    """`costs.parquet`: a row for each attempt that was submitted, in order of submission.
+
+    `quoted`, `cost`, `unit_price` and `quantity` are `decimal128(18, 6)`; `cost` is null while in doubt.
+    Otherwise it is as `manifest`.
+    """
+    from callsheet.python import tables
+
+    return tables.read("costs.parquet", config, settings, as_arrow=as_arrow)
+
+
+@overload
+def plan(
+    config: Config, *, settings: Values | None = None, as_arrow: Literal[False] = False
+) -> pd.DataFrame: ...
+@overload
+def plan(config: Config, *, settings: Values | None = None, as_arrow: Literal[True]) -> pa.Table: ...
+def plan(
+    config: Config, *, settings: Values | None = None, as_arrow: bool = False
+) -> pd.DataFrame | pa.Table:
+    """`plan.parquet`: a row for each job that can be bought, in the batch's order; otherwise as `manifest`.
+
+    `quote` and `run` write it on this machine. `price` and `unit_price` are exact decimals, in US dollars;
+    `request` is the JSON that is sent.
+    """
+    from callsheet.python import tables
+
+    return tables.read("plan.parquet", config, settings, as_arrow=as_arrow)

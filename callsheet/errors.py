@@ -286,3 +286,14 @@ def as_stop(error: CallsheetError) -> Stop:
         case _:  # the media's store, the spool's disk, or the place of a reference image
             stop = StorageDown
     return stop(error.message, hint=error.hint)
+
+
+def known_error(error: BaseException) -> CallsheetError | None:
+    """The error that a command or a call ends with; of a group (steps run side by side) the first.
+
+    None where one of them is not Callsheet's own: a bug.
+    """
+    if isinstance(error, BaseExceptionGroup):
+        each = [known_error(one) for one in error.exceptions]
+        return None if None in each else each[0]
+    return error if isinstance(error, CallsheetError) else None

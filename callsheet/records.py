@@ -11,7 +11,7 @@ Money is `Decimal` US dollars everywhere.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -39,6 +39,25 @@ def dollars(amount: Decimal) -> str:
     """An amount as text, for people and for JSON: four decimals, or six where four would not be exact."""
     four = amount.quantize(Decimal("0.0001"))
     return str(four if four == amount else amount.quantize(Decimal("0.000001")))
+
+
+class Record:
+    """A result with the fields that `--json` prints, by name too: `dict(result)` is a row of a table."""
+
+    __slots__ = ()
+
+    def as_json(self) -> dict[str, Any]:
+        """The JSON object; money is a string."""
+        raise NotImplementedError
+
+    def keys(self) -> Iterable[str]:
+        """The names of the fields."""
+        return self.as_json().keys()
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in self.keys():
+            raise KeyError(name)
+        return getattr(self, name)
 
 
 class ModelType(StrEnum):

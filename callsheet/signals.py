@@ -8,21 +8,45 @@ from __future__ import annotations
 
 import asyncio
 import atexit
+import contextvars
 import os
 import signal
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from contextvars import Context, ContextVar
+from dataclasses import dataclass, field
+from types import FrameType
 from typing import Any
 
 from callsheet.errors import CallsheetError, Interrupted
 
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 Listener = Callable[[signal.Signals], None]
+_Handler = Callable[[int, FrameType | None], Any] | int | None
 
-_unheard: list[signal.Signals] = []  # came while nobody listened, or while it was too late to act
-_listeners: dict[signal.Signals, Listener] = {}
-_done = threading.Event()
+
+@dataclass(eq=False)
+class _Hearing:
+    """What one piece of work hears: runs side by side in one program each have their own.
+
+    Attributes:
+        listeners: the innermost last, each with the event loop and the context in which it is called.
+        unheard: came, and whoever listens next is told again.
+        done: it is too late to act.
+    """
+
+    listeners: list[tuple[asyncio.AbstractEventLoop, Listener, Context]] = field(default_factory=list)
+    unheard: list[signal.Signals] = field(default_factory=list)
+    done: bool = False
+
+
+_unheard: list[signal.Signals] = []  # came while nobody listened
+_hearings: list[_Hearing] = []  # those that listen
+_handlers: dict[signal.Signals, _Handler] = {}  # what the signals did before somebody listened
+_users = 0  # of our handlers
+_HEARING: ContextVar[_Hearing | None] = ContextVar("hearing", default=None)
+_PASSED_ON: ContextVar[bool] = ContextVar("passed_on", default=False)  # by the main thread, to this one
 
 
 def keep_until_heard() -> None:
@@ -51,28 +75,64 @@ def _ignore() -> None:
 def listening(listener: Listener) -> Iterator[None]:
     """While it lasts, the event loop calls `listener` for each signal, and for one that came before.
 
-    A `listening` inside another takes its place until it ends. In a thread other than the main one it does
-    nothing, because only the main thread receives signals.
+    A `listening` inside another takes its place until it ends; others, at work at the same time, hear the
+    signal too. In a thread other than the main one it does nothing, because only the main thread receives
+    signals, unless the main thread passes them on (`passed_on`).
+    """
+    with _listening(listener):
+        yield
+
+
+@contextmanager
+def _listening(listener: Listener) -> Iterator[_Hearing]:
+    in_main_thread = threading.current_thread() is threading.main_thread()
+    outer = _HEARING.get()
+    hearing = outer or _Hearing()
+    if not (in_main_thread or _PASSED_ON.get()):
+        yield hearing
+        return
+    loop = asyncio.get_running_loop()
+    if outer is None:
+        _HEARING.set(hearing)
+        _hearings.append(hearing)
+    hearing.listeners.append((loop, listener, contextvars.copy_context()))
+    replaced = _take_signals() if in_main_thread else {}
+    for unheard in (hearing.unheard, _unheard):
+        if unheard:
+            loop.call_soon(listener, unheard.pop())
+    try:
+        yield hearing
+    finally:
+        hearing.listeners.pop()
+        if outer is None:
+            _hearings.remove(hearing)
+            _HEARING.set(None)
+        if in_main_thread:
+            _leave_signals(replaced)
+
+
+@contextmanager
+def passed_on() -> Iterator[None]:
+    """While it lasts, the main thread passes signals on to what another thread runs in a copy of its context.
+
+    For code that waits in the main thread for an event loop of another one, because its own is busy: a
+    notebook. In any other thread it does nothing.
+
+    Raises:
+        Interrupted: a signal came, and nobody has heard it.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    loop = asyncio.get_running_loop()
-    handlers = {number: signal.getsignal(number) for number in _wanted()}
-    outer = dict(_listeners)
-    for number in handlers:
-        _listen(loop, number, listener)
-    if _unheard:
-        loop.call_soon(listener, _unheard.pop())
+    replaced = _take_signals()
+    _PASSED_ON.set(True)
     try:
         yield
     finally:
-        for number, handler in handlers.items():
-            if number in outer:
-                _listen(loop, number, outer[number])
-            else:
-                del _listeners[number]
-                signal.signal(number, handler)
+        _PASSED_ON.set(False)
+        _leave_signals(replaced)
+    if _unheard:
+        raise _interrupted(_unheard.pop())
 
 
 @contextmanager
@@ -85,23 +145,24 @@ def cancelled_by_signals() -> Iterator[None]:
     """
     task = asyncio.current_task()
     assert task is not None  # noqa: S101 - a coroutine runs in a task
-    if not _listeners:
-        _done.clear()
+    hearing = _Hearing()
     try:
-        with listening(lambda number: cancel(task, number)):
+        with _listening(lambda number: cancel(task, number)) as hearing:
             yield
     except (asyncio.CancelledError, CallsheetError, BaseExceptionGroup) as error:
-        if not _unheard or _is_a_bug(error):
+        if not (hearing.unheard or _unheard) or _is_a_bug(error):
             raise
         if isinstance(error, asyncio.CancelledError):
             task.uncancel()
-    if _unheard and not _done.is_set():
-        raise _interrupted(_unheard.pop())
+    unheard = hearing.unheard or _unheard
+    if unheard and not hearing.done:
+        raise _interrupted(unheard.pop())
 
 
 def done() -> None:
     """From now on a signal cancels nothing: what it could end has ended, and its result must not be lost."""
-    _done.set()
+    if hearing := _HEARING.get():
+        hearing.done = True
 
 
 @contextmanager
@@ -120,18 +181,56 @@ def raised() -> Iterator[None]:
 
 
 def cancel(task: asyncio.Task[Any], number: signal.Signals) -> None:
-    """Cancels a task that is inside `cancelled_by_signals`, on behalf of a signal; not after `done`."""
-    if _done.is_set():
+    """Cancels a task that is inside `cancelled_by_signals`, on behalf of a signal; not after `done`.
+
+    For a listener: it cancels what that belongs to.
+    """
+    hearing = _HEARING.get()
+    if hearing is None or hearing.done:
         return
-    _unheard[:] = [number]  # libraries sometimes drop a cancellation: whoever listens next is told again
+    hearing.unheard[:] = [
+        number
+    ]  # libraries sometimes drop a cancellation: whoever listens next is told again
     task.cancel()
 
 
-def _listen(loop: asyncio.AbstractEventLoop, number: signal.Signals, listener: Listener) -> None:
+def _take_signals() -> dict[signal.Signals, _Handler]:
+    """Signals go to those who listen. For the main thread; `_leave_signals` must follow.
+
+    Returns:
+        The handlers that somebody else, such as Prefect, has put in the place of ours.
+    """
     # Not `loop.add_signal_handler`: taking such a handler away leaves none for a moment, and a signal that
     # comes just then kills the program.
-    _listeners[number] = listener
-    signal.signal(number, lambda *_: loop.call_soon_threadsafe(listener, number))
+    global _users  # noqa: PLW0603 - a program has one handler for each signal
+    replaced: dict[signal.Signals, _Handler] = {}
+    for number in _wanted():
+        if (handler := signal.getsignal(number)) is not _tell:
+            replaced[number] = handler
+            signal.signal(number, _tell)
+    if not _users:
+        _handlers.update(replaced)
+        replaced = {}
+    _users += 1
+    return replaced
+
+
+def _leave_signals(replaced: dict[signal.Signals, _Handler]) -> None:
+    global _users  # noqa: PLW0603
+    _users -= 1
+    for number, handler in (replaced if _users else _handlers).items():
+        signal.signal(number, handler)
+    if not _users:
+        _handlers.clear()
+
+
+def _tell(number: int, _frame: object) -> None:
+    if not _hearings:
+        _unheard[:] = [signal.Signals(number)]
+    for hearing in tuple(_hearings):
+        with suppress(IndexError, RuntimeError):  # it has just ended, in another thread
+            loop, listener, context = hearing.listeners[-1]
+            loop.call_soon_threadsafe(listener, signal.Signals(number), context=context)
 
 
 def _is_a_bug(error: BaseException) -> bool:

@@ -25,7 +25,6 @@ from callsheet.cli.options import (
 )
 from callsheet.cli.running import run_watched
 from callsheet.cli.streams import print_json
-from callsheet.errors import LedgerError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable
@@ -149,22 +148,19 @@ def status(
 def _status_of_one(config: Path, overrides: list[str], json: bool) -> None:
     from callsheet.cli import show
     from callsheet.config.load import load_without_service
-    from callsheet.ledger import running_totals
+    from callsheet.report.status import Status, read_status
 
     settings = load_without_service(config, overrides)
 
-    async def read() -> Any:
+    async def read() -> Status:
         async with open_ledger(settings.ledger.url, settings.batch) as ledger:
-            wrong = await ledger.read(running_totals.differences)
-            return await ledger.read(running_totals.of_batch), await ledger.others(), wrong
+            return await read_status(ledger)
 
-    totals, at_work, wrong = asyncio.run(read())
-    _check_totals(wrong)
+    status = asyncio.run(read())
     if json:
-        runs = {"other_runs": [run.as_json() for run in at_work]}
-        print_json({"batch": settings.batch} | totals.as_json() | runs)
+        print_json(status.as_json())
     else:
-        show.show_status(settings.batch, totals, at_work)
+        show.show_status(status)
 
 
 def _status_of_all(overrides: list[str], json: bool) -> None:
@@ -172,6 +168,7 @@ def _status_of_all(overrides: list[str], json: bool) -> None:
     from callsheet.config.load import load_ledger
     from callsheet.ledger import running_totals
     from callsheet.ledger.databases import check_exists
+    from callsheet.report.status import check_totals
 
     url = load_ledger(overrides)
     check_exists(url)
@@ -182,19 +179,11 @@ def _status_of_all(overrides: list[str], json: bool) -> None:
             return await ledger.read(lambda connection, _: running_totals.of_ledger(connection)), wrong
 
     batches, wrong = asyncio.run(read())
-    _check_totals(wrong)
+    check_totals(wrong)
     if json:
         print_json({"batches": [{"batch": name} | totals.as_json() for name, totals in batches.items()]})
     else:
         show.show_batches(batches)
-
-
-def _check_totals(wrong: list[str]) -> None:
-    if wrong:
-        raise LedgerError(
-            f"the ledger's totals of {', '.join(wrong)} are not the sums of its attempts",
-            hint="Something other than Callsheet has written to the ledger. Go back to a backup of it.",
-        )
 
 
 def _print(summary: Summary, settings: Settings, config: Path, json: bool) -> None:

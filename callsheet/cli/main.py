@@ -11,7 +11,7 @@ import typer
 
 from callsheet.cli import batch, contact_sheet, doubts, init, ledger, reconcile, rows, service, streams
 from callsheet.cli.demo.command import demo
-from callsheet.errors import CallsheetError, OutputError, as_stop
+from callsheet.errors import CallsheetError, OutputError, as_stop, known_error
 
 
 def _print_version(asked: bool) -> None:
@@ -73,17 +73,6 @@ def main() -> None:
         if known is None:
             raise
         _fail(known)
-
-
-def known_error(error: BaseException) -> CallsheetError | None:
-    """The error that a command ends with; of a group (steps run side by side) the first.
-
-    None where one of them is not Callsheet's own: a bug.
-    """
-    if isinstance(error, BaseExceptionGroup):
-        each = [known_error(one) for one in error.exceptions]
-        return None if None in each else each[0]
-    return error if isinstance(error, CallsheetError) else None
 
 
 def json_lines_wanted() -> bool:

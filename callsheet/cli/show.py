@@ -16,10 +16,11 @@ from callsheet.errors import CallsheetError
 from callsheet.ledger.doubts import Evidence
 from callsheet.plain_text import counted, row_name
 from callsheet.pricing.quote import Quote
-from callsheet.records import Doubt, Model, OtherRun, State, Totals, dollars
+from callsheet.records import Doubt, Model, State, Totals, dollars
 from callsheet.report.by_model import ModelLine
 from callsheet.report.contact_sheet.links import browser_address
 from callsheet.report.counts import ENDED
+from callsheet.report.status import Status
 from callsheet.report.summary import Removed, Summary
 
 _LINES = 30  # of a table
@@ -165,25 +166,25 @@ def show_demo(summary: Summary) -> None:
         out.print(safe(browser_address(summary.details.contact_sheet)))
 
 
-def show_status(batch: str, totals: Totals, at_work: Sequence[OtherRun]) -> None:
+def show_status(status: Status) -> None:
     """Prints the state of a batch, and the runs that are at work, from the ledger."""
-    out.print(f"[bold]{safe(batch)}[/]")
-    if any(totals.states.values()):
+    out.print(f"[bold]{safe(status.batch)}[/]")
+    counts = {state: status[state] for state in State if status[state]}
+    if counts:
         table = Table(box=SIMPLE_HEAD)
         table.add_column("state")
         table.add_column("jobs", justify="right")
-        for state in State:
-            if totals.states.get(state):
-                table.add_row(state.replace("_", " "), f"{totals.states[state]:,}")
+        for state, count in counts.items():
+            table.add_row(state.replace("_", " "), f"{count:,}")
         out.print(table)
     else:
         out.print("  The ledger has no job of this batch: nothing was bought yet.")
     print_facts(
         out,
         [
-            ("Spent", f"{dollars(totals.spent)} USD"),
-            ("In doubt", f"{dollars(totals.in_doubt_exposure)} USD at most"),
-            *(("At work", run.line()) for run in at_work),
+            ("Spent", f"{dollars(status.spent)} USD"),
+            ("In doubt", f"{dollars(status.in_doubt_exposure)} USD at most"),
+            *(("At work", run.line()) for run in status.other_runs),
         ],
     )
 

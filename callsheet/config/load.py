@@ -17,13 +17,22 @@ from pydantic import ValidationError
 
 from callsheet.config.checks import WrongCell, WrongValue
 from callsheet.config.settings import COLUMNS, BatchSettings, LedgerSettings, Section, Settings
-from callsheet.config.yaml_lines import Place, dotted, masked, override_with, parse, split_override
+from callsheet.config.yaml_lines import Place, dotted, masked, override_with, parse, set_value, split_override
 from callsheet.errors import ConfigError
 
 Checked = TypeVar("Checked", bound=BatchSettings)
 
+_NONE: Mapping[str, object] = {}
+_NOT_READ = "(none)"  # the batch file, where the config need not name one
 
-def load(path: Path, overrides: Sequence[str] = ()) -> Settings:
+
+def load(
+    path: Path,
+    overrides: Sequence[str] = (),
+    *,
+    values: Mapping[str, object] = _NONE,
+    reads_batch: bool = True,
+) -> Settings:
     """Reads a config file and checks all of it.
 
     Args:
@@ -31,17 +40,25 @@ def load(path: Path, overrides: Sequence[str] = ()) -> Settings:
             also where the variable is empty); `$${` is a literal `${`.
         overrides: `a.b=value` each, from `--set`. The value is YAML, and for a setting that is text it is the
             text itself.
+        values: settings from Python by their dotted names, each a plain value.
+        reads_batch: whether the batch file is read; otherwise the config need not name one.
 
     Raises:
         ConfigError: unreadable file, bad YAML, unknown or repeated key, unset variable, wrong type or value;
             the message names every wrong key, with its line or its override.
     """
-    return _checked(Settings, path, *_read(path, overrides))
+    return _checked(Settings, path, *_read(path, overrides, values, reads_batch=reads_batch))
 
 
-def load_without_service(path: Path, overrides: Sequence[str] = ()) -> BatchSettings:
-    """As `load`, for what does not ask the service: the `service` section is not read, and may be wrong."""
-    return _checked(BatchSettings, path, *_read(path, overrides, unread=("service",)))
+def load_without_service(
+    path: Path, overrides: Sequence[str] = (), *, values: Mapping[str, object] = _NONE
+) -> BatchSettings:
+    """As `load`, for what asks no service and reads no batch file.
+
+    The `service` section is not read, and may be wrong; the batch file need not be named.
+    """
+    read = _read(path, overrides, values, unread=("service",), reads_batch=False)
+    return _checked(BatchSettings, path, *read)
 
 
 def load_ledger(overrides: Sequence[str] = ()) -> str:
@@ -62,7 +79,12 @@ def load_ledger(overrides: Sequence[str] = ()) -> str:
 
 
 def _read(
-    path: Path, overrides: Sequence[str], unread: Collection[str] = ()
+    path: Path,
+    overrides: Sequence[str],
+    values: Mapping[str, object],
+    unread: Collection[str] = (),
+    *,
+    reads_batch: bool,
 ) -> tuple[dict[str, Any], dict[Place, str]]:
     """The file's plain values with the overrides, and the place of each one."""
     try:
@@ -80,6 +102,11 @@ def _read(
     for override in overrides:
         if split_override(override)[0][0] not in unread:
             override_with(config, override, places, _is_text)
+    for name, value in values.items():
+        if str(name).partition(".")[0] not in unread:
+            set_value(config, name, value, places)
+    if not reads_batch and isinstance(section := config.get("input") or {}, dict):
+        config["input"] = {"path": _NOT_READ} | section
     return config, places
 
 

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from decimal import Decimal, InvalidOperation
+from pathlib import PurePath
 from typing import Any
 
 import yaml
@@ -185,19 +186,48 @@ def override_with(
     place, value = split_override(override)
     key = ".".join(place)
     where = "--set " + masked(f"{key}=..." if place[-1].endswith("url") else override)
-    section = config
-    for depth, name in enumerate(place[:-1], start=1):
-        section[name] = section.get(name) or {}
-        section = section[name]
-        places.setdefault(place[:depth], where)
-        if not isinstance(section, dict):
-            raise ConfigError(f"{where}: {dotted(place[:depth])} is a single value and has no keys")
-    for replaced in [old for old in places if old[: len(place)] == place]:
-        del places[replaced]
+    section = _section(config, place, where, places)
     if is_text(place):
         section[place[-1]] = _text(value, where, places, place)
     else:
         section[place[-1]] = parse(value, lambda _: where, places, place)
+
+
+def set_value(config: dict[str, Any], name: object, value: object, places: dict[Place, str]) -> None:
+    """Writes one value from Python into plain values, by its dotted name.
+
+    Args:
+        config: the values.
+        name: `a.b`.
+        value: a plain value, or a path.
+        places: receives the value's place.
+
+    Raises:
+        ConfigError: the name does not look like that, or `a` is a single value.
+    """
+    where = f"settings[{name!r}]"
+    place = tuple(name.split(".")) if isinstance(name, str) else ()
+    if not (place and all(place)):
+        raise ConfigError(f"{where}: a setting has a name like 'budget.limit'")
+    section = _section(config, place, where, places)
+    places[place] = where
+    section[place[-1]] = str(value) if isinstance(value, PurePath) else value
+
+
+def _section(
+    config: dict[str, Any], place: Sequence[str], where: str, places: dict[Place, str]
+) -> dict[str, Any]:
+    """The section of a setting, which is about to be replaced; made where it is missing."""
+    section = config
+    for depth, name in enumerate(place[:-1], start=1):
+        section[name] = section.get(name) or {}
+        section = section[name]
+        places.setdefault(tuple(place[:depth]), where)
+        if not isinstance(section, dict):
+            raise ConfigError(f"{where}: {dotted(tuple(place[:depth]))} is a single value and has no keys")
+    for replaced in [old for old in places if old[: len(place)] == tuple(place)]:
+        del places[replaced]
+    return section
 
 
 def _text(value: str, where: str, places: dict[Place, str], place: Place) -> str | None:

@@ -8,7 +8,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 from callsheet.plain_text import counted
-from callsheet.records import OtherRun, dollars
+from callsheet.records import OtherRun, Record, dollars
 from callsheet.report.by_model import ModelLine
 from callsheet.report.problems import Problem, Surcharges
 
@@ -69,7 +69,7 @@ class Details:
 
 
 @dataclass(frozen=True, slots=True)
-class Summary:
+class Summary(Record):
     """A batch after a run, with the names that `run --json` prints (`docs/commands.md, "JSON"`).
 
     The counts are of jobs of the batch file as it is now. `spent` and `in_doubt_exposure` are of the whole

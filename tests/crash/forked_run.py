@@ -30,8 +30,8 @@ from pathlib import Path
 from typing import Any
 
 from callsheet import failpoints
-from callsheet.cli.main import known_error
 from callsheet.config.load import load
+from callsheet.errors import known_error
 from callsheet.ledger.waits import set_waits
 from callsheet.service import verdicts
 from flows.pipeline import generate

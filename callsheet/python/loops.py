@@ -1,0 +1,27 @@
+"""Runs a coroutine for code that is not one itself: a script, or a cell of a notebook."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+from collections.abc import Coroutine
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
+
+from callsheet import signals
+
+T = TypeVar("T")
+
+
+def carry_out(work: Coroutine[Any, Any, T]) -> T:
+    """Runs a coroutine to its end, and returns its result.
+
+    Where this thread has an event loop already, as in a notebook, the coroutine gets another one in a thread
+    of its own, and Ctrl-C (the notebook's stop button) still reaches it.
+    """
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(work)
+    with signals.passed_on(), ThreadPoolExecutor(1, "callsheet") as thread:
+        return thread.submit(contextvars.copy_context().run, asyncio.run, work).result()

@@ -1,0 +1,61 @@
+"""The quote as `callsheet.quote` returns it: the fields of `quote --json`, without the plan itself."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any, Self
+
+from callsheet.pricing.quote import Quote
+from callsheet.records import Record, dollars
+
+
+@dataclass(frozen=True, slots=True)
+class QuotedBatch(Record):
+    """What the rest of a batch costs (docs/commands.md, "JSON"). Money is in US dollars.
+
+    Attributes:
+        quoted: the price of what is to buy.
+        budget_limit: null, like the next three, where there is no limit.
+        fits: how many of `to_buy` fit into the budget and the balance.
+        plan: the path of `plan.parquet`.
+        rejects: the path or URL of `rejects.csv`.
+    """
+
+    batch: str
+    rows: int
+    rejected_rows: int
+    jobs: int
+    already_bought: int
+    to_buy: int
+    unpriced: int
+    quoted: Decimal
+    budget_limit: Decimal | None
+    budget_left: Decimal | None
+    budget_per_day: Decimal | None
+    budget_left_today: Decimal | None
+    fits: int
+    balance: Decimal
+    currency: str
+    plan: str
+    rejects: str
+
+    @classmethod
+    def of(cls, quote: Quote) -> Self:
+        """The quote without what it was made from."""
+        money = {
+            "quoted": quote.quoted,
+            "budget_limit": quote.budget.limit,
+            "budget_left": quote.budget_left,
+            "budget_per_day": quote.budget.per_day,
+            "budget_left_today": quote.day_left,
+            "balance": quote.balance,
+        }
+        return cls(**quote.as_json() | money)
+
+    def as_json(self) -> dict[str, Any]:
+        """The JSON object; money is a string."""
+        fields = {name: getattr(self, name) for name in self.__slots__}
+        return {
+            name: dollars(value) if isinstance(value, Decimal) else value for name, value in fields.items()
+        }

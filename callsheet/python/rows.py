@@ -1,0 +1,114 @@
+"""A table in memory as a batch file, so that everything after it is the same as for a file.
+
+It is written one record batch after the other: a stream of any length takes little memory.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Protocol, TypeAlias
+
+import pyarrow as pa
+from pyarrow import parquet
+
+from callsheet.errors import CallsheetError, InputError
+from callsheet.files import temporary_file_errors
+
+_INDEX = re.compile(r"__index_level_\d+__")  # pandas' row labels, where they have no name
+_NAME = "rows"  # in messages, in place of the temporary file's
+
+
+class ArrowStream(Protocol):
+    """A table that any library can read (the Arrow PyCapsule interface)."""
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
+        """A capsule with the stream."""
+
+
+Rows: TypeAlias = ArrowStream
+"""A pandas or polars DataFrame, a pyarrow Table, a DuckDB result, and so on."""
+
+
+@asynccontextmanager
+async def batch_file(rows: Rows | None) -> AsyncIterator[Mapping[str, object]]:
+    """The setting that puts rows in the place of the batch file; nothing where there are none.
+
+    Raises:
+        InputError: they are not a table, or a column cannot be read.
+        StorageError: the temporary file cannot be written.
+    """
+    if rows is None:
+        yield {}
+        return
+    with temporary_file_errors():
+        folder = TemporaryDirectory(prefix="callsheet-")
+    with folder:
+        path = Path(folder.name, f"{_NAME}.parquet")
+        await asyncio.to_thread(_write, rows, path)
+        try:
+            yield {"input.path": str(path)}
+        except CallsheetError as error:
+            error.message = error.message.replace(str(path), _NAME)
+            error.args = (error.message,)
+            raise
+
+
+def _write(rows: Rows, path: Path) -> None:
+    try:
+        with pa.RecordBatchReader.from_stream(_stream(rows)) as batches:
+            columns = [
+                number for number, name in enumerate(batches.schema.names) if not _INDEX.fullmatch(name)
+            ]
+            schema = pa.schema([_readable(batches.schema.field(number)) for number in columns])
+            _check_names(schema.names)
+            with temporary_file_errors(), parquet.ParquetWriter(path, schema) as file:
+                for batch in batches:
+                    file.write_batch(batch.select(columns).cast(schema))
+    except (pa.ArrowException, TypeError, ValueError) as error:
+        raise InputError(f"{_NAME}: cannot be read: {_reason(error)}", hint=_HINT) from None
+
+
+_HINT = "Give each column one type: text, numbers, booleans, dates, or lists and structs of these."
+
+
+def _stream(rows: Any) -> ArrowStream:
+    """The rows as a stream of Arrow.
+
+    Raises:
+        InputError: they are no table.
+    """
+    if not hasattr(rows, "__arrow_c_stream__"):
+        kind = type(rows).__name__
+        hint = "Give a pandas or polars DataFrame, a pyarrow Table, or anything with __arrow_c_stream__"
+        example = (
+            "; pandas.DataFrame(rows) makes one of a list or a dict."
+            if isinstance(rows, list | dict)
+            else "."
+        )
+        raise InputError(f"{_NAME}: {kind} is not a table", hint=hint + example)
+    stream: ArrowStream = rows
+    return stream
+
+
+def _readable(field: pa.Field) -> pa.Field:
+    """A column as Parquet has it: views of text become text, and categories what they stand for."""
+    if pa.types.is_string_view(field.type):
+        return field.with_type(pa.large_string())
+    if pa.types.is_dictionary(field.type):
+        return field.with_type(field.type.value_type)
+    return field
+
+
+def _check_names(names: list[str]) -> None:
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise InputError(f"{_NAME}: there are two columns named {twice[0]!r}", hint="Rename one of them.")
+
+
+def _reason(error: Exception) -> str:
+    return ": ".join(str(part).strip() for part in error.args) or type(error).__name__

@@ -1,0 +1,62 @@
+"""The report's tables as DataFrames, with exact decimals, or as pyarrow Tables. It only reads."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+import pandas as pd
+import pyarrow as pa
+from pyarrow import parquet
+
+from callsheet.batches.sources import local_copy
+from callsheet.config.load import load_without_service
+from callsheet.config.settings import BatchSettings
+from callsheet.errors import InputError
+from callsheet.pricing.planning import plan_path
+from callsheet.report.contact_sheet.links import local_path
+from callsheet.storage.store import Store
+
+_PLAN = "plan.parquet"
+
+
+def read(
+    name: str, config: str | os.PathLike[str], settings: Mapping[str, object] | None, *, as_arrow: bool
+) -> pd.DataFrame | pa.Table:
+    """A Parquet file of the report.
+
+    Args:
+        name: the file's name.
+        config: the config file.
+        settings: single settings to change.
+        as_arrow: a pyarrow Table instead of a DataFrame.
+
+    Raises:
+        ConfigError: the config is wrong.
+        InputError: there is no such file yet, or it cannot be read.
+    """
+    checked = load_without_service(Path(config), values=settings or {})
+    table = _table(name, checked)
+    return table if as_arrow else table.to_pandas(types_mapper=pd.ArrowDtype)
+
+
+def _table(name: str, settings: BatchSettings) -> pa.Table:
+    url, endpoint_url = _url(name, settings), settings.storage.endpoint_url
+    try:
+        with local_copy(str(local_path(url) or url), endpoint_url) as path, parquet.ParquetFile(path) as file:
+            return file.read()
+    except FileNotFoundError:
+        writers = (
+            "callsheet.quote or callsheet.run" if name == _PLAN else "callsheet.run or `callsheet report`"
+        )
+        raise InputError(f"{url}: there is no such file yet", hint=f"{writers} writes it.") from None
+    except (pa.ArrowException, OSError) as error:
+        raise InputError(f"{url}: cannot be read as Parquet: {error}") from None
+
+
+def _url(name: str, settings: BatchSettings) -> str:
+    """Where a file is. The plan is always on this machine."""
+    if name == _PLAN:
+        return str(plan_path(settings))
+    return Store(settings.report.url, endpoint_url=settings.storage.endpoint_url).url_of(name)

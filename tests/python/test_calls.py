@@ -1,0 +1,267 @@
+"""`import callsheet`: what a script or a notebook calls keeps what the commands keep."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from decimal import Decimal
+from typing import Any
+
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+
+import callsheet
+from callsheet.errors import ApprovalNeeded, CallsheetError, ConfigError, InputError
+from tests.conftest import Project
+
+Make = Callable[..., Project]
+ROWS = {"id": ["a", "b", "c"], "prompt": ["one", "two", "three"], "shelf": [7, 8, 9]}
+
+
+class Stream:
+    """A table that is nothing but a stream, and can be read once."""
+
+    def __init__(self, table: pa.Table) -> None:
+        self._batches = iter([table.to_reader(max_chunksize=1)])
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
+        return next(self._batches).__arrow_c_stream__(requested_schema)
+
+
+def unnamed(made: Project) -> Project:
+    """The project, with a config that names no batch file."""
+    made.settings["input"] = {"defaults": {"model": "sketch-1"}}
+    made.set()
+    return made
+
+
+def spent(made: Project) -> Decimal:
+    """What the service has charged."""
+    [workspace] = made.backlot.service.workspaces.values()
+    return Decimal("100") - workspace.balance
+
+
+@pytest.mark.parametrize(
+    "table",
+    [pd.DataFrame, pl.DataFrame, pa.table, lambda rows: Stream(pa.table(rows))],
+    ids=["pandas", "polars", "pyarrow", "a bare stream"],
+)
+def test_a_table_in_memory_takes_the_place_of_the_batch_file(
+    project: Make, table: Callable[..., Any]
+) -> None:
+    made = unnamed(project())
+    done = callsheet.run(made.config, table(ROWS))
+    assert (done.outcome, done.stored, done.spent) == ("complete", 3, Decimal("0.0045"))
+    assert spent(made) == done.spent
+    manifest = callsheet.manifest(made.config)
+    assert manifest["row_id"].tolist() == ["a", "b", "c"]
+    assert manifest["shelf"].tolist() == [7, 8, 9]
+    assert callsheet.run(made.config, table(ROWS)).submissions == 0
+
+
+def test_tables_have_exact_decimals_in_pandas_and_in_arrow(project: Make) -> None:
+    made = unnamed(project())
+    callsheet.run(made.config, pl.DataFrame(ROWS))
+    for read, column in (
+        (callsheet.manifest, "cost"),
+        (callsheet.costs, "quoted"),
+        (callsheet.plan, "price"),
+    ):
+        frame, table = read(made.config), read(made.config, as_arrow=True)
+        assert isinstance(frame, pd.DataFrame)
+        assert isinstance(table, pa.Table)
+        assert isinstance(frame[column].dtype, pd.ArrowDtype)
+        assert frame[column].sum() == Decimal("0.0045")
+        assert pa.types.is_decimal(table.schema.field(column).type)
+    assert callsheet.manifest(made.config, as_arrow=True).schema.field("cost").type == pa.decimal128(18, 6)
+
+
+def test_a_result_has_the_fields_of_json_with_money_as_decimal(project: Make) -> None:
+    made = unnamed(project())
+    quote = callsheet.quote(str(made.config), pd.DataFrame(ROWS), {"budget.limit": "0.0030"})
+    assert (quote.to_buy, quote.fits, quote["quoted"]) == (3, 2, Decimal("0.0045"))
+    assert dict(quote)["budget_left"] == Decimal("0.0030")
+    done = callsheet.run(made.config, pd.DataFrame(ROWS), {"budget.limit": Decimal("0.0030")})
+    assert (done.outcome, done.stop_reason, done.stored, done["spent"]) == (
+        "stopped",
+        "budget",
+        2,
+        Decimal("0.003"),
+    )
+    assert callsheet.collect(made.config).stored == 2
+    status = callsheet.status(made.config)
+    assert (status.stored, status.spent, status.other_runs) == (2, Decimal("0.003"), ())
+    for result in (quote, done, status):
+        as_json = json.loads(json.dumps(result.as_json()))
+        assert as_json.keys() == dict(result).keys()
+        with pytest.raises(KeyError):
+            result["details"]
+
+
+def test_labels_of_pandas_rows_are_no_column_and_a_named_index_is_one(project: Make) -> None:
+    made = unnamed(project())
+    frame = pd.DataFrame(ROWS)
+    assert callsheet.quote(made.config, frame[frame["shelf"] > 7]).jobs == 2
+    carried = callsheet.plan(made.config, as_arrow=True).schema.field("carried").type
+    assert [carried.field(number).name for number in range(carried.num_fields)] == ["shelf"]
+    callsheet.quote(made.config, frame.set_index("id"))
+    assert callsheet.plan(made.config)["row_id"].tolist() == ["a", "b", "c"]
+
+
+def test_columns_of_every_type_that_a_batch_file_may_have_are_read(project: Make) -> None:
+    made = unnamed(project())
+    frame = pd.DataFrame(
+        {
+            "prompt": pd.Series(["x", "y"], dtype="category"),
+            "model": ["dailies-1", "sketch-1"],
+            "duration": [1.0, None],
+            "sound": [True, None],
+            "day": pd.to_datetime(["2026-01-31", None]),
+            "price": [Decimal("1.10"), None],
+            "tags": [["a", "b"], None],
+        }
+    )
+    quote = callsheet.quote(made.config, frame)
+    assert (quote.jobs, quote.rejected_rows) == (2, 0), made.rejects()
+    plan = callsheet.plan(made.config, as_arrow=True).to_pylist()
+    assert json.loads(plan[0]["request"])["duration"] == 1
+    assert (
+        plan[0]["carried"] == {"day": "2026-01-31T00:00:00", "price": "1.10", "tags": ["a", "b"]} or plan[0]
+    )
+
+
+# ---- wrong input
+
+
+@pytest.mark.parametrize(
+    "rows, words",
+    [
+        ([{"prompt": "x"}], ("rows: list is not a table", "pandas.DataFrame(rows)")),
+        ("prompts.csv", ("rows: str is not a table", "__arrow_c_stream__")),
+        (pd.Series([1]), ("rows: ",)),
+        (pd.DataFrame({"text": ["x"]}), ("rows: there is no column 'prompt'", "input.columns")),
+        (pd.DataFrame({"prompt": []}), ("rows: has no rows",)),
+        (pd.DataFrame({"prompt": ["x", 1]}), ("rows: cannot be read", "prompt")),
+        (pd.DataFrame([["x", "y"]], columns=["prompt", "prompt"]), ("prompt",)),
+        (
+            pa.table([["x"], ["y"]], names=["prompt", "prompt"]),
+            ("rows: there are two columns named 'prompt'",),
+        ),
+    ],
+    ids=["list", "path", "series", "no column", "empty", "mixed", "twice", "twice in Arrow"],
+)
+def test_rows_that_are_no_batch_are_refused_in_words_and_cost_nothing(
+    project: Make, rows: Any, words: tuple[str, ...]
+) -> None:
+    made = unnamed(project())
+    with pytest.raises(InputError) as refused:
+        callsheet.run(made.config, rows)
+    said = f"{refused.value} {refused.value.hint}"
+    assert all(word in said for word in words), said
+    assert "/" not in said, "a temporary file means nothing to the caller"
+    assert spent(made) == 0
+
+
+def test_a_wrong_row_is_a_reject_with_its_number(project: Make) -> None:
+    made = unnamed(project())
+    rows = pl.DataFrame({"prompt": ["x", "y"], "model": ["sketch-1", "no-such-model"]})
+    assert callsheet.quote(made.config, rows).rejected_rows == 1
+    [reject] = made.rejects()
+    assert (reject["line"], reject["column"], reject["value"]) == ("2", "model", "no-such-model")
+    with pytest.raises(InputError, match="1 rows of rows are rejected; the first, on line 2"):
+        callsheet.run(made.config, rows, {"input.strict": True})
+    assert spent(made) == 0
+
+
+@pytest.mark.parametrize(
+    "settings, words",
+    [
+        ({"bugdet.limit": 1}, ("settings['bugdet.limit']", "did you mean budget")),
+        ({"budget.limit": 0.1}, ("settings['budget.limit']", "not a binary float")),
+        ({"budget.limit": "five"}, ("settings['budget.limit']", "'five'")),
+        ({"batch.name": "x"}, ("settings['batch.name']", "single value")),
+        ({"": 1}, ("settings['']", "budget.limit")),
+        ({"input.path": "other.csv"}, ("settings['input.path']", "exclude each other")),
+    ],
+)
+def test_a_wrong_setting_is_named_and_costs_nothing(
+    project: Make, settings: dict[str, Any], words: tuple[str, ...]
+) -> None:
+    made = unnamed(project())
+    with pytest.raises(ConfigError) as refused:
+        callsheet.run(made.config, pl.DataFrame(ROWS), settings)
+    assert all(word in str(refused.value) for word in words), refused.value
+    assert spent(made) == 0
+
+
+def test_without_rows_the_config_must_name_a_batch_file(project: Make) -> None:
+    made = unnamed(project())
+    with pytest.raises(ConfigError, match=r"the key `input\.path` is missing"):
+        callsheet.run(made.config)
+
+
+def test_tables_that_no_run_has_written_yet_are_named(project: Make) -> None:
+    made = unnamed(project())
+    for read, name in ((callsheet.manifest, "manifest"), (callsheet.plan, "plan")):
+        with pytest.raises(InputError, match=rf"out/report/{name}\.parquet: there is no such file yet"):
+            read(made.config)
+
+
+# ---- promises
+
+
+def test_above_the_approval_a_run_raises_and_with_a_yes_it_buys(project: Make) -> None:
+    made = unnamed(project())
+    made.set(budget={"approve_above": "0.0010"})
+    with pytest.raises(ApprovalNeeded) as needed:
+        callsheet.run(made.config, pl.DataFrame(ROWS))
+    assert "above budget.approve_above" in str(needed.value)
+    assert "yes=True" in needed.value.hint
+    assert spent(made) == 0
+    assert callsheet.run(made.config, pl.DataFrame(ROWS), yes=True).stored == 3
+
+
+def test_a_wrong_key_is_an_error_of_its_own(project: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = unnamed(project())
+    monkeypatch.setenv("CALLSHEET_API_KEY", "sk_wrong")
+    with pytest.raises(callsheet.errors.InvalidApiKey):
+        callsheet.run(made.config, pl.DataFrame(ROWS))
+
+
+def test_plain_calls_work_where_an_event_loop_is_running(project: Make) -> None:
+    made = unnamed(project())
+
+    async def cell() -> int:
+        return callsheet.run(made.config, pl.DataFrame(ROWS)).stored
+
+    assert asyncio.run(cell()) == 3
+
+
+def test_two_batches_can_be_bought_side_by_side(project: Make) -> None:
+    made = unnamed(project())
+
+    async def both() -> list[int]:
+        runs = [
+            callsheet.run_async(made.config, pl.DataFrame(ROWS), {"batch": name, "report.url": f"out/{name}"})
+            for name in ("left", "right")
+        ]
+        return [done.stored for done in await asyncio.gather(*runs)]
+
+    assert asyncio.run(both()) == [3, 3]
+    assert spent(made) == Decimal("0.0090")
+
+
+def test_errors_of_callsheet_are_known_by_their_base(project: Make) -> None:
+    with pytest.raises(CallsheetError, match="there is no such config file"):
+        callsheet.status("nowhere.yaml")
+
+
+def test_importing_callsheet_loads_nothing_slow() -> None:
+    slow = ("pandas", "pyarrow", "polars", "pydantic", "sqlalchemy", "asyncio", "prefect", "yaml")
+    loaded = f"import sys, callsheet; sys.exit(any(name in sys.modules for name in {slow}))"
+    assert subprocess.run([sys.executable, "-c", loaded], check=False).returncode == 0
