@@ -212,6 +212,10 @@ class Storage(Section):
     endpoint_url: HttpAddress | None = None
     """The address of an S3 server other than Amazon's, for every `s3://` URL of the config."""
 
+    sidecar: bool = False
+    """Whether to write a JSON file beside each file that is stored from now on, with `.json` after its name:
+    the row, prompt, model, request, cost and sha256."""
+
     key: StorageKey = "{batch}/{row_id}-{sample}-{index}.{ext}"
     """A file's name inside `storage.url`. Placeholders: `{batch}`, `{row_id}`, `{sample}`, `{index}`,
     `{ext}`, `{job_key}`, `{model}`, `{generation_id}`."""

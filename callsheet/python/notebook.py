@@ -9,7 +9,7 @@ from typing import Any
 from callsheet.plain_text import printable
 from callsheet.pricing.quote import Quote
 from callsheet.report.summary import Summary
-from callsheet.watch import Progress
+from callsheet.watch import Change, Progress
 
 
 def in_notebook() -> bool:
@@ -38,6 +38,9 @@ class Notebook:
         """Shows a bar, and how many jobs are in each state."""
         bar = f'<progress max="{progress.jobs}" value="{progress.done}"></progress> '
         self._show(progress.line(), bar)
+
+    def changed(self, change: Change) -> None:
+        """Shows nothing: a line for each job would fill the page."""
 
     def note(self, text: str) -> None:
         """Shows an event that a person should know."""

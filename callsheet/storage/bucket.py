@@ -13,6 +13,7 @@ import base64
 import hashlib
 import io
 import secrets
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
@@ -99,7 +100,7 @@ class Bucket:
             return False
         return True
 
-    def put(self, spooled: Path, name: str, sha256: str, mime_type: str) -> None:
+    def put(self, content: Path | bytes, name: str, sha256: str, mime_type: str) -> None:
         """See `Store.put`."""
         url = self.url_of(name)
         with self._probing:
@@ -108,9 +109,9 @@ class Bucket:
         server = self._server
         assert server is not None  # noqa: S101 - the probe has set it, or raised
         with (
-            disk_errors(spooled, "report.url", "read"),
+            disk_errors(Path(url) if isinstance(content, bytes) else content, "report.url", "read"),
             s3.errors_as(StorageError, url),
-            spooled.open("rb") as file,
+            io.BytesIO(content) if isinstance(content, bytes) else content.open("rb") as file,
         ):
             answer = None
             if server.conditions or self._head(name) is None:
@@ -145,6 +146,19 @@ class Bucket:
             except self._client.exceptions.NoSuchKey:
                 return None
             return answer["Body"].read()
+
+    def listing(self) -> Iterator[list[tuple[str, int]]]:
+        """See `Store.listing`."""
+        with s3.errors_as(StorageError, self.url_of("")):
+            pages = self._client.get_paginator("list_objects_v2")
+            for page in pages.paginate(Bucket=self._bucket, Prefix=self._prefix):
+                if objects := page.get("Contents"):
+                    yield [(found["Key"].removeprefix(self._prefix), found["Size"]) for found in objects]
+
+    def remove(self, name: str) -> None:
+        """See `Store.remove`."""
+        with s3.errors_as(StorageError, self.url_of(name)):
+            self._client.delete_object(Bucket=self._bucket, Key=self._prefix + name)
 
     def _upload_to_free_name(
         self, name: str, body: bytes | BinaryIO, sha256: str, mime_type: str

@@ -8,6 +8,8 @@ import io
 import os
 import shutil
 import stat
+from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 from typing import BinaryIO
 from urllib.parse import quote, unquote, urlsplit
@@ -23,6 +25,7 @@ from callsheet.files import (
 )
 
 _SETTING = "storage.url or report.url"
+_PAGE = 1_000  # files that are listed at once
 
 
 class Folder:
@@ -63,13 +66,17 @@ class Folder:
                 path.unlink(missing_ok=True)
         return ""
 
-    def put(self, spooled: Path, name: str, sha256: str, mime_type: str) -> None:
-        """See `Store.put`. On one disk the file is not copied: it gets a second name."""
+    def put(self, content: Path | bytes, name: str, sha256: str, mime_type: str) -> None:
+        """See `Store.put`. On one disk a file is not copied: it gets a second name."""
         path = self._root / name
         with disk_errors(path, _SETTING):
             try:
-                if not self._linked(spooled, path):
-                    _copy(spooled, path, sha256)
+                if isinstance(content, bytes):
+                    with PartialFile(path) as partial:
+                        partial.file.write(content)
+                        partial.commit(overwrite=False)
+                elif not self._linked(content, path):
+                    _copy(content, path, sha256)
             except FileExistsError:
                 if not _has(path, sha256):
                     raise StorageConflict(f"{path}: something else has this name") from None
@@ -122,6 +129,31 @@ class Folder:
                     return file.read()
             except FileNotFoundError:
                 return None
+
+    def listing(self) -> Iterator[list[tuple[str, int]]]:
+        """See `Store.listing`."""
+        with disk_errors(self._root, _SETTING, "read"):
+            files = self._files()
+            while page := list(islice(files, _PAGE)):
+                yield page
+
+    def _files(self) -> Iterator[tuple[str, int]]:
+        for folder, _, names in os.walk(self._root, onerror=_raise):
+            for name in names:
+                path = Path(folder, name)
+                yield path.relative_to(self._root).as_posix(), path.lstat().st_size
+
+    def remove(self, name: str) -> None:
+        """See `Store.remove`."""
+        path = self._root / name
+        with disk_errors(path, _SETTING):
+            path.unlink(missing_ok=True)
+
+
+def _raise(error: OSError) -> None:
+    """A folder that is not there has no files."""
+    if not isinstance(error, FileNotFoundError):
+        raise error
 
 
 def _opened(data: bytes | Path) -> BinaryIO:

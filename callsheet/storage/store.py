@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from collections.abc import Callable
+import hashlib
+from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
@@ -78,6 +79,16 @@ class Store:
         self._place.put(spooled.path, name, spooled.sha256, mime_type)
         failpoints.passed("after store.put")
 
+    async def add(self, name: str, data: bytes, mime_type: str) -> None:
+        """Stores a small file, as `put` does. Nothing that is stored is overwritten.
+
+        Raises:
+            StorageConflict: something else has this name.
+            StorageError: the store refused it.
+        """
+        sha256 = hashlib.sha256(data).hexdigest()
+        await self._in_thread(self._place.put, data, name, sha256, mime_type)
+
     async def write(self, name: str, data: bytes | Path, mime_type: str) -> str:
         """Writes a report file, and replaces an older one in one step.
 
@@ -103,6 +114,24 @@ class Store:
         """
         return await self._in_thread(self._place.read, name)
 
+    async def listing(self) -> AsyncIterator[list[tuple[str, int]]]:
+        """The names and sizes of all files, about a thousand at a time.
+
+        Raises:
+            StorageError: the store cannot be read.
+        """
+        pages = self._place.listing()
+        while page := await self._in_thread(lambda: next(pages, None)):
+            yield page
+
+    async def remove(self, name: str) -> None:
+        """Removes a file, where it is there.
+
+        Raises:
+            StorageError: the store refused it.
+        """
+        await self._in_thread(self._place.remove, name)
+
     async def _in_thread(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         call = functools.partial(work, *args, **kwargs)
         return await asyncio.get_running_loop().run_in_executor(self._threads, call)
@@ -113,6 +142,8 @@ class _Place(Protocol):
 
     def url_of(self, name: str) -> str: ...
     def probe(self) -> str: ...
-    def put(self, spooled: Path, name: str, sha256: str, mime_type: str) -> None: ...
+    def put(self, content: Path | bytes, name: str, sha256: str, mime_type: str) -> None: ...
     def write(self, name: str, data: bytes | Path, mime_type: str) -> None: ...
     def read(self, name: str) -> bytes | None: ...
+    def listing(self) -> Iterator[list[tuple[str, int]]]: ...
+    def remove(self, name: str) -> None: ...
