@@ -10,6 +10,7 @@ from pydantic import ValidationError
 
 from backlot.errors import SettingsError
 
+_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # ten times as fast, where PyYAML has it
 TYPES = {str: "text", list: "a list", dict: "keys and values", type(None): "nothing"}
 
 
@@ -20,7 +21,7 @@ def read_yaml(path: Path, expected: type) -> Any:
         SettingsError: it cannot be read, or has something else.
     """
     try:
-        content = yaml.safe_load(path.read_text("utf-8"))
+        content = yaml.load(path.read_text("utf-8"), _LOADER)  # noqa: S506 - a safe one
     except OSError as error:
         raise SettingsError(f"{path}: {(error.strerror or str(error)).lower()}") from None
     except UnicodeDecodeError:

@@ -27,10 +27,14 @@ def font(size: int) -> Font:
 
 
 @functools.cache
+def drawn(character: str) -> bytes:
+    """What the font draws for a character."""
+    return bytes(font(20).getmask(character))
+
+
 def has_glyph(character: str) -> bool:
     """Whether the font has a character; otherwise it draws a box."""
-    probe = font(20)
-    return bytes(probe.getmask(character)) != bytes(probe.getmask("\U000ffffd"))
+    return drawn(character) != drawn("\U000ffffd")
 
 
 def drawable(text: str) -> str:

@@ -105,12 +105,16 @@ def test_characters_that_the_font_lacks_are_transliterated(prompt: str, written:
     assert titles.drawable(prompt) == written
 
 
-@given(strategies.text(max_size=40))
-@settings(max_examples=300, deadline=None)
-def test_any_text_becomes_drawable(text: str) -> None:
-    written = titles.drawable(text)
-    assert written.strip()
-    assert all(character == " " or titles.has_glyph(character) for character in written)
+@pytest.mark.parametrize("examples", [100, pytest.param(3000, marks=pytest.mark.soak)])
+def test_any_text_becomes_drawable(examples: int) -> None:
+    @given(strategies.text(max_size=40))
+    @settings(max_examples=examples, deadline=None)
+    def becomes_drawable(text: str) -> None:
+        written = titles.drawable(text)
+        assert written.strip()
+        assert all(character == " " or titles.has_glyph(character) for character in written)
+
+    becomes_drawable()
 
 
 @pytest.mark.parametrize("prompt", ["x" * 4096, "word " * 819, "水" * 4096, "a", "\n", "i" * 300])

@@ -12,7 +12,7 @@ from backlot.server import Backlot
 from backlot.settings import WorkspaceSettings
 
 
-@pytest.mark.parametrize("examples", [25, pytest.param(300, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("examples", [10, pytest.param(300, marks=pytest.mark.soak)])
 def test_every_answer_is_declared(backlot: Backlot, examples: int) -> None:
     unlimited = WorkspaceSettings(
         balance=100_000,

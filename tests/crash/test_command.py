@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from tests.crash.conftest import MakeBatch
-from tests.servers.prefect import ROOT, PrefectServer
+from tests.servers.forks import forks
+from tests.servers.prefect import PrefectServer
 
 KILLED = """
 from callsheet import failpoints
@@ -35,24 +34,14 @@ class CommandLine:
         kill = request.get("kill", {"point": "", "nth": 0})
         program = KILLED.format(**kill, waits=request.get("waits", {}))
         environment = os.environ | request["environment"]
-        environment |= {"PYTHONPATH": str(ROOT), "PREFECT_API_URL": self.prefect.api}
-        with (Path(request["folder"]) / "run.log").open("a") as log:
-            return subprocess.run(
-                [
-                    sys.executable,
-                    "-c",
-                    program,
-                    "run",
-                    "batch.yaml",
-                    "--json",
-                ],
-                cwd=request["folder"],
-                env=environment,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                check=False,
-            ).returncode
+        environment |= {"PREFECT_API_URL": self.prefect.api}
+        folder = Path(request["folder"])
+        words = ("-c", program, "run", "batch.yaml", "--json")
+        with (
+            (folder / "run.log").open("a") as log,
+            forks().start(*words, cwd=folder, env=environment, stdout=log, stderr=log) as process,
+        ):
+            return process.wait()
 
 
 def test_the_command_killed_with_a_paid_answer_in_hand(new_batch: MakeBatch, prefect: PrefectServer) -> None:

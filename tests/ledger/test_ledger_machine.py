@@ -96,6 +96,7 @@ class LedgerMachine(RuleBasedStateMachine):
         self.alive: list[Ledger] = []
         self.dead: list[Ledger] = []
         self.tries: list[Try] = []
+        self.work = 0  # what runs have done since one of them began or went
         self.begins()
 
     def do(self, work: Coroutine[Any, Any, T]) -> T:
@@ -128,7 +129,7 @@ class LedgerMachine(RuleBasedStateMachine):
         expected = self.do(ledger.read(reading.outlook(POLICY)))
         self.do(ledger.begin_run())
         assert self.do(ledger.read(raw_outlook)) == expected
-        for dead in self.dead:
+        for dead in self.dead[-3:]:  # the others have been refused before
             with pytest.raises(LedgerError, match="another run has taken its jobs over"):
                 self.do(dead.renew())
         for each in list(self.tries):
@@ -141,8 +142,10 @@ class LedgerMachine(RuleBasedStateMachine):
             elif each.is_polled or each.state is State.GENERATED:
                 each.owner = ledger
         self.alive.append(ledger)
+        self.work = 0
 
     @rule(data=st.data(), orderly=st.booleans())
+    @precondition(lambda self: self.work > 2)  # otherwise most of what happens would be that runs come and go
     def goes(self, data: st.DataObject, orderly: bool) -> None:
         """A run ends, and what it had reserved is free at once; or it dies in the middle of its work."""
         ledger = self.pick(data, self.alive)
@@ -155,6 +158,7 @@ class LedgerMachine(RuleBasedStateMachine):
             leases.forget(ledger.run_id)
         self.alive.remove(ledger)
         self.dead.append(ledger)
+        self.work = 0
         if not self.alive:
             self.begins()
 
@@ -179,6 +183,7 @@ class LedgerMachine(RuleBasedStateMachine):
         attempts: int,
         skip: bool,
     ) -> None:
+        self.work += 1
         ledger = self.pick(data, self.alive)
         wall = Decimal(limit)
         policy = Policy(retry_failed=retry_failed, retry_doubt=retry_doubt, attempts=attempts)
@@ -210,10 +215,11 @@ class LedgerMachine(RuleBasedStateMachine):
         assert result.left == expected_left
         assert not expected or self.exposure() <= wall
 
-    @rule(data=st.data(), times=st.integers(3, 12))
+    @rule(data=st.data(), times=st.integers(1, 8))
     @precondition(lambda self: any(each.owner and self.possible(each) for each in self.tries))
     def steps(self, data: st.DataObject, times: int) -> None:
         """Owners, dead ones too as long as nobody has taken over, carry out legal steps."""
+        self.work += 1
         for _ in range(times):
             ready = [each for each in self.tries if each.owner and self.possible(each)]
             if not ready:
@@ -232,6 +238,7 @@ class LedgerMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.tries)
     def strays(self, data: st.DataObject) -> None:
         """Every other step, and every step by another run, is refused as a whole."""
+        self.work += 1
         one, stranger = self.pick(data, self.tries), self.pick(data, self.alive + self.dead)
         illegal = [
             (ledger, name)
@@ -254,6 +261,7 @@ class LedgerMachine(RuleBasedStateMachine):
     @precondition(lambda self: any(each.state is State.IN_DOUBT for each in self.tries))
     def settles(self, data: st.DataObject, charged: bool) -> None:
         """A person settles one doubt, once."""
+        self.work += 1
         ledger = self.pick(data, self.alive + self.dead)
         doubt = self.pick(data, self.do(ledger.read(queries.doubts)))
         [one] = [each for each in self.tries if (each.job.key, each.number) == (doubt.job_key, doubt.attempt)]
@@ -384,7 +392,7 @@ def check(examples: int, steps: int) -> None:
 
 
 def test_the_ledger_is_its_model() -> None:
-    check(examples=50, steps=30)
+    check(examples=20, steps=30)
 
 
 @pytest.mark.soak

@@ -200,6 +200,7 @@ def test_a_store_that_refuses_everything_is_not_tried_with_every_file(
 ) -> None:
     """What an earlier run has bought still comes into the spool in time, and the run ends soon."""
     service = shop.project.backlot.service
+    service.settings = service.settings.model_copy(update={"image_seconds": 0})
     service.faults = earlier = Asked({"endpoint": "downloads", "do": "error", "status": 503})
     with monkeypatch.context() as patch:
         patch.setattr(download, "SIDE_BY_SIDE", ROWS)  # all give up together, when all are bought
