@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from typing import Any
@@ -13,16 +14,26 @@ from callsheet.session import Run
 from callsheet.storage.store import Store
 from callsheet.watch import WATCHER
 
+WORTH = 10.0
+"""Seconds that a run must have taken before its plots, which take a second or two, are worth drawing."""
+
 
 async def plots_of(run: Run, summary: Summary) -> tuple[Plot, ...]:
     """The plots of a run that has ended; none where it was told to end soon."""
     if run.interrupted:
         return ()
-    return await draw(run.settings, summary, asdict(run.limits.learned()), WATCHER.get().note)
+    took = time.monotonic() - run.began
+    learned = asdict(run.limits.learned())
+    return await draw(run.settings, summary, learned, WATCHER.get().note, may_draw=took >= WORTH)
 
 
 async def draw(
-    settings: BatchSettings, summary: Summary, learned: Mapping[str, Any] | None, note: Callable[[str], None]
+    settings: BatchSettings,
+    summary: Summary,
+    learned: Mapping[str, Any] | None,
+    note: Callable[[str], None],
+    *,
+    may_draw: bool = True,
 ) -> tuple[Plot, ...]:
     """Draws the plots of a batch, unless the config asks for none.
 
@@ -31,6 +42,7 @@ async def draw(
         summary: how the batch stands.
         learned: what is known of the account's limits (`limits.turns.Learned` as a dict).
         note: called with what a person should know.
+        may_draw: false finds only what is drawn already.
     """
     if not settings.report.plots:
         return ()
@@ -41,5 +53,6 @@ async def draw(
         batch=settings.batch,
         limit=settings.budget.limit,
         limits=limits_of(learned, {"image": limits.image_rpm, "video": limits.video_rpm}),
+        may_draw=may_draw,
         note=note,
     )

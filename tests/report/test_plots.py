@@ -109,6 +109,7 @@ def test_every_batch_can_be_drawn_for_a_light_and_a_dark_page(table: pl.DataFram
         batch="b",
         limit=Decimal(1),
         limits={"image": 60},
+        may_draw=True,
         note=notes.append,
     )
     made = asyncio.run(drawing)
@@ -142,6 +143,25 @@ def test_a_run_draws_what_has_changed_and_report_draws_it_anew(project: Make) ->
     (plots / "figures.json").unlink()
     printed("report", str(made.config))
     assert len({*drawn.items()} & {(path.name, path.stat().st_mtime_ns) for path in plots.iterdir()}) == 0
+
+
+def test_a_short_run_draws_none_and_the_page_keeps_those_that_there_are(
+    project: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tasks.plots.WORTH", 60.0)
+    made = project(images("a"))
+    made.set(report={"plots": True, "contact_sheet": 10})
+
+    def shown() -> bool:
+        files = (made.folder / "out/report/contact-sheet").glob("*.js")
+        return any("plots/costs.png" in file.read_text() for file in files)
+
+    watched(made)
+    assert not (made.folder / "out/report/plots").exists()
+    printed("report", str(made.config))
+    assert shown()
+    watched(made)
+    assert shown()
 
 
 def test_plots_that_cannot_be_stored_change_nothing_else(project: Make) -> None:

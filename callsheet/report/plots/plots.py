@@ -60,6 +60,7 @@ async def write_plots(
     batch: str,
     limit: Decimal | None,
     limits: Mapping[str, int],
+    may_draw: bool,
     note: Callable[[str], None],
 ) -> tuple[Plot, ...]:
     """Draws and stores the plots, unless the store has plots of the same numbers.
@@ -70,6 +71,7 @@ async def write_plots(
         batch: the batch's name.
         limit: `budget.limit`.
         limits: submissions a minute by model type, as far as they are known.
+        may_draw: false finds only what is drawn already.
         note: called with the reason where they cannot be drawn or stored.
 
     Returns:
@@ -86,6 +88,8 @@ async def write_plots(
     numbers = json.dumps(asked, indent=1, ensure_ascii=False).encode()
     try:
         if await store.read(NUMBERS) != numbers:
+            if not may_draw:
+                return ()
             await _draw(numbers, store)
     except (StorageError, OSError, _NotDrawnError) as error:
         note(f"the plots are not drawn: {error}")
