@@ -192,3 +192,14 @@ def test_a_batch_of_which_nothing_was_submitted_has_no_plots(project: Make) -> N
     made.set(report={"plots": True})
     assert watched(made)[1].notes == []
     assert not (made.folder / "out/report/plots").exists()
+
+
+def test_drawing_that_hangs_is_ended(project: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = project(images("a"))
+    made.set(report={"plots": True})
+    monkeypatch.setenv("PYTHONPATH", str(made.folder))
+    monkeypatch.setattr("callsheet.report.plots.plots._PATIENCE", 0.1)
+    (made.folder / "matplotlib.py").write_text("import time\ntime.sleep(100_000)\n")
+    summary, recorder = watched(made)
+    assert (summary.exit_code, summary.outcome) == (0, "complete")
+    assert recorder.notes == ["the plots are not drawn: it took more than 0 seconds"]
