@@ -148,8 +148,8 @@ def test_a_run_draws_what_has_changed_and_report_draws_it_anew(project: Make) ->
 def test_a_short_run_draws_none_and_the_page_keeps_those_that_there_are(
     project: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tasks.plots.WORTH", 60.0)
     made = project(images("a"))
+    monkeypatch.setattr("tasks.plots.WORTH", 600.0)
     made.set(report={"plots": True, "contact_sheet": 10})
 
     def shown() -> bool:
