@@ -9,7 +9,18 @@ from typing import Annotated
 
 import typer
 
-from callsheet.cli import batch, contact_sheet, doubts, init, ledger, reconcile, rows, service, streams
+from callsheet.cli import (
+    batch,
+    contact_sheet,
+    doubts,
+    export,
+    init,
+    ledger,
+    reconcile,
+    rows,
+    service,
+    streams,
+)
 from callsheet.cli.demo.command import demo
 from callsheet.errors import CallsheetError, OutputError, as_stop, known_error
 
@@ -32,7 +43,7 @@ app = typer.Typer(
 )
 for command in (
     *(demo, init.init, batch.quote, batch.run, batch.collect, batch.status),
-    *(rows.show, rows.failed, rows.report, doubts.resolve),
+    *(rows.show, rows.failed, rows.report, export.export, doubts.resolve),
     *(reconcile.reconcile, service.models, service.balance),
 ):
     app.command()(command)

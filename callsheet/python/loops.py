@@ -19,9 +19,15 @@ def carry_out(work: Coroutine[Any, Any, T]) -> T:
     Where this thread has an event loop already, as in a notebook, the coroutine gets another one in a thread
     of its own, and Ctrl-C (the notebook's stop button) still reaches it.
     """
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
+    if not _has_event_loop():
         return asyncio.run(work)
     with signals.passed_on(), ThreadPoolExecutor(1, "callsheet") as thread:
         return thread.submit(contextvars.copy_context().run, asyncio.run, work).result()
+
+
+def _has_event_loop() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True

@@ -77,7 +77,7 @@ async def write_report(
         LedgerError: the ledger cannot be read.
     """
     positions = await asyncio.to_thread(plan.positions) if plan else None
-    attempts = await ledger.read(lambda connection, batch: _read_attempts(connection, batch, positions))
+    attempts = await ledger.read(lambda connection, batch: read_attempts(connection, batch, positions))
     removed = attempts.removed_jobs()
     in_storage_order = positions is None or bool(removed.height)  # the order of what has no other
     manifest = await ledger.read(
@@ -161,7 +161,8 @@ class _Attempts:
         )
 
 
-def _read_attempts(connection: sa.Connection, batch: str, positions: Positions | None) -> _Attempts:
+def read_attempts(connection: sa.Connection, batch: str, positions: Positions | None) -> _Attempts:
+    """All attempts of the batch; without `positions`, nothing counts as removed."""
     found = _Attempts()
     for part in read_ahead(queries.every_attempt(connection, batch, [*COSTS, "superseded"])):
         attempts = with_quotes(part)

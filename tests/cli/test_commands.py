@@ -265,7 +265,7 @@ def test_the_question_is_whole_and_ctrl_d_is_no(project: Make) -> None:
     ) as process:
         os.close(end)
         question = b""
-        while b"Buy 1 jobs" not in question or not question.endswith(b" "):
+        while b"Buy 1 job " not in question or not question.endswith(b" "):
             question += os.read(terminal, 4096)
         os.write(terminal, b"\x04")
         with suppress(OSError):  # how a terminal ends

@@ -1,0 +1,99 @@
+"""Where an export goes: a folder or a bucket that has nothing else, so that what is there is the export.
+
+A file is complete or absent there, so what an interrupted export has written is not written again.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from contextlib import suppress
+from pathlib import Path
+
+import polars as pl
+
+from callsheet.errors import InputError
+from callsheet.storage.store import Store
+
+MARKER = "callsheet-export.json"
+"""The file that says which export this is."""
+
+_FORMAT = 1
+_UNFINISHED = re.compile(r"(^|/)\.[^/]+\.part$")  # what a killed export leaves in a folder
+_PRESENT = {"name": pl.String, "size": pl.Int64}
+
+
+class Destination:
+    """A folder or bucket of one export. Use `open_destination`.
+
+    Attributes:
+        url: as it was given.
+        present: `name` and `size` of what an earlier export has written; about 70 bytes of memory a file.
+    """
+
+    def __init__(self, url: str, store: Store, present: pl.DataFrame) -> None:
+        self.url = url
+        self.present = present
+        self._store = store
+
+    async def write(self, name: str, data: bytes | Path, mime_type: str) -> None:
+        """Writes a file in one step.
+
+        Raises:
+            StorageError: it cannot be written.
+        """
+        await self._store.write(name, data, mime_type)
+
+    async def read(self, name: str) -> bytes | None:
+        """A file's bytes; None where there is none."""
+        return await self._store.read(name)
+
+    async def remove(self, names: pl.Series) -> None:
+        """Removes files of an earlier export."""
+        for name in names:
+            await self._store.remove(name)
+
+
+async def open_destination(url: str, endpoint_url: str | None, *, batch: str, kind: str) -> Destination:
+    """Opens the destination of an export, and marks it.
+
+    Args:
+        url: a folder, or `s3://bucket/prefix`.
+        endpoint_url: the address of an S3 server other than Amazon's.
+        batch: the batch.
+        kind: what it is exported as.
+
+    Raises:
+        InputError: something else is there.
+        StorageError: it cannot be read or written.
+    """
+    store = Store(url, endpoint_url=endpoint_url)
+    marker = {"callsheet_export": _FORMAT, "batch": batch, "as": kind}
+    found = _read(await store.read(MARKER))
+    if found is None:
+        async for page in store.listing():
+            raise InputError(
+                f"{url}: has other files already, {page[0][0]} for instance",
+                hint="Name a new or empty folder, or the one of an earlier export of this batch.",
+            )
+        await store.write(MARKER, json.dumps(marker).encode(), "application/json")
+    elif found != marker:
+        what = f"the batch {found.get('batch')} as {found.get('as')}"
+        raise InputError(f"{url}: has an export of {what}", hint="Name another folder for this one.")
+    pages = [pl.DataFrame(schema=_PRESENT)]
+    async for page in store.listing():
+        for name, _ in page:
+            if _UNFINISHED.search(name):
+                await store.remove(name)
+        pages.append(pl.DataFrame(page, schema=_PRESENT, orient="row"))
+    return Destination(url, store, pl.concat(pages))
+
+
+def _read(content: bytes | None) -> dict[str, object] | None:
+    """The marker; None where there is none. Another file of that name is an export of something unknown."""
+    if content is None:
+        return None
+    with suppress(ValueError):
+        if isinstance(found := json.loads(content), dict):
+            return found
+    return {}

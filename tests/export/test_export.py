@@ -1,0 +1,283 @@
+"""`export`: what a batch has stored, handed on whole, once, and to an empty place."""
+
+from __future__ import annotations
+
+import asyncio
+import csv
+import hashlib
+import io
+import json
+import tarfile
+from collections.abc import Callable, Iterator
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+from PIL import Image
+from typer.testing import CliRunner
+from webdataset import WebDataset
+
+from callsheet.cli.main import app
+from callsheet.config.load import load
+from callsheet.errors import InputError
+from callsheet.export import export, files, webdataset
+from callsheet.export.export import Kind
+from callsheet.export.files import Exported
+from tests.conftest import Project
+from tests.servers.s3 import Server
+
+Make = Callable[..., Project]
+ROWS = [
+    {"id": "a.b", "prompt": "=SUM(A1)", "model": "sketch-1", "shelf": "-7", "label": "@one"},
+    {"id": "مصباح", "prompt": "苹果", "model": "sketch-1", "shelf": "+x", "label": "two"},
+    {"id": "c", "prompt": "three", "model": "sketch-1", "shelf": "9", "label": "three"},
+]
+VIDEO = {"id": "waves", "prompt": "waves", "model": "dailies-1", "duration": 1}
+
+
+def exported(made: Project, to: str, kind: str) -> Exported:
+    return asyncio.run(export.export(load(made.config), to, Kind(kind)))
+
+
+def content(folder: Path) -> dict[str, bytes]:
+    """Every file of an export."""
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def described(folder: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (folder / "train/metadata.jsonl").read_text().splitlines()]
+
+
+def members(tar: Path | io.BytesIO) -> dict[str, bytes]:
+    with tarfile.open(tar) if isinstance(tar, Path) else tarfile.open(fileobj=tar) as archive:
+        return {one.name: archive.extractfile(one).read() for one in archive}  # type: ignore[union-attr]  # files only
+
+
+@pytest.fixture
+def small_shards() -> Iterator[None]:
+    most, webdataset._MOST_FILES = webdataset._MOST_FILES, 2
+    yield
+    webdataset._MOST_FILES = most
+
+
+# ---- tables
+
+
+def test_csv_tables_have_what_parquet_has_and_no_formula(project: Make) -> None:
+    made = project(ROWS)
+    made.run()
+    assert exported(made, "out/tables", "csv").files == 2
+    with (made.folder / "out/tables/manifest.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    manifest = made.manifest()
+    assert list(rows[0]) == manifest.columns
+    assert [row["sha256"] for row in rows] == manifest["sha256"].to_list()
+    assert [row["prompt"] for row in rows] == ["'=SUM(A1)", "苹果", "three"]
+    assert [(row["shelf"], row["label"]) for row in rows] == [("-7", "'@one"), ("'+x", "two"), ("9", "three")]
+    costs = pl.read_csv(made.folder / "out/tables/costs.csv", schema_overrides={"cost": pl.Decimal(18, 6)})
+    assert costs["cost"].sum() == Decimal("0.0045")
+
+
+# ---- an image folder
+
+
+def test_an_image_folder_has_every_image_and_a_line_for_each(project: Make) -> None:
+    made = project([*ROWS, VIDEO])
+    made.run()
+    done = exported(made, "out/set", "imagefolder")
+    assert (done.files, done.copied, done.left_out) == (4, 3, 1)
+    lines = described(made.folder / "out/set")
+    assert [line["row_id"] for line in lines] == ["a.b", "مصباح", "c"]
+    for line in lines:
+        image = made.folder / "out/set/train" / line["file_name"]
+        assert hashlib.sha256(image.read_bytes()).hexdigest() == line["sha256"]
+        with Image.open(image) as opened:
+            assert opened.size == (line["width"], line["height"])
+        assert line["cost"] == "0.001500"
+    assert lines[1]["prompt"] == "苹果"
+    assert lines[0]["label_column"] == "@one", "a loader makes a column `label` of its own"
+
+
+def test_what_is_exported_is_a_copy(project: Make) -> None:
+    made = project(ROWS[:1])
+    made.run()
+    exported(made, "out/set", "imagefolder")
+    [stored] = (made.folder / "out/media").rglob("*.jpeg")
+    [copy] = (made.folder / "out/set").rglob("*.jpeg")
+    assert not copy.samefile(stored)
+
+
+def test_an_export_copies_nothing_twice_and_follows_the_batch(project: Make) -> None:
+    made = project(ROWS)
+    made.run()
+    exported(made, "out/set", "imagefolder")
+    before = {path: path.stat().st_mtime_ns for path in (made.folder / "out/set").rglob("*.jpeg")}
+    assert exported(made, "out/set", "imagefolder").copied == 0
+    made.rows(*ROWS[1:], {"id": "d", "prompt": "four", "model": "sketch-1"})
+    made.run()
+    done = exported(made, "out/set", "imagefolder")
+    assert (done.copied, done.removed, done.files) == (1, 1, 4)
+    assert sorted(line["row_id"] for line in described(made.folder / "out/set")) == ["c", "d", "مصباح"]
+    after = {path: path.stat().st_mtime_ns for path in (made.folder / "out/set").rglob("*.jpeg")}
+    assert len(after.items() & before.items()) == 2, "what was there is not written again"
+
+
+@pytest.mark.parametrize("kind", ["imagefolder", "webdataset"])
+def test_an_export_that_broke_off_goes_on_and_is_as_if_it_had_not(
+    project: Make, monkeypatch: pytest.MonkeyPatch, small_shards: None, kind: str
+) -> None:
+    made = project([*ROWS, {"id": "d", "prompt": "four", "model": "sketch-1"}])
+    made.run()
+    exported(made, "out/whole", kind)
+    monkeypatch.setattr("callsheet.export.image_folder.AT_ONCE", 2)
+
+    class Ended(Exception):
+        pass
+
+    def end(_: int) -> None:
+        raise Ended
+
+    with pytest.raises(Ended):
+        asyncio.run(export.export(load(made.config), "out/part", Kind(kind), end))
+    (made.folder / "out/part/.x.jpeg.1234.part").write_bytes(b"what a kill leaves")
+    done = exported(made, "out/part", kind)
+    assert done.copied == (2 if kind == "imagefolder" else 4)  # a shard is whole or absent
+    assert content(made.folder / "out/part") == content(made.folder / "out/whole")
+
+
+# ---- shards
+
+
+def test_shards_have_each_file_with_its_description(project: Make, small_shards: None) -> None:
+    made = project([*ROWS, VIDEO])
+    made.run()
+    done = exported(made, "out/shards", "webdataset")
+    assert (done.files, done.copied) == (3, 4)
+    found: dict[str, bytes] = {}
+    for number in range(2):
+        found |= members(made.folder / f"out/shards/test-{number:06d}.tar")
+    stored = {row["sha256"]: row for row in made.manifest().iter_rows(named=True)}
+    about = {
+        name.removesuffix(".json"): json.loads(data) for name, data in found.items() if name.endswith("json")
+    }
+    assert len(about) == len(stored) == 4
+    for name, data in found.items():
+        key, _, extension = name.partition(".")
+        if extension != "json":
+            sha256 = hashlib.sha256(data).hexdigest()
+            assert about[key]["sha256"] == sha256
+            assert about[key]["row_id"] == stored[sha256]["row_id"]
+    index = json.loads((made.folder / "out/shards/shards.json").read_text())
+    assert [shard["nsamples"] for shard in index["shardlist"]] == [2, 2]
+
+
+def test_shards_load_with_the_library_that_they_are_for(project: Make, small_shards: None) -> None:
+    made = project([*ROWS, VIDEO])
+    made.run()
+    exported(made, "out/shards", "webdataset")
+    data = WebDataset(str(made.folder / "out/shards/test-{000000..000001}.tar"), shardshuffle=False).decode(
+        "pil"
+    )
+    loaded = {sample["json"]["row_id"]: sample for sample in data}
+    assert loaded.keys() == {"a.b", "مصباح", "c", "waves"}
+    assert loaded["مصباح"]["json"]["prompt"] == "苹果"
+    assert loaded["c"]["jpeg"].size == (loaded["c"]["json"]["width"], loaded["c"]["json"]["height"])
+    assert len(loaded["waves"]["mp4"]) == loaded["waves"]["json"]["bytes"]
+
+
+def test_shards_that_are_full_are_not_written_again(project: Make, small_shards: None) -> None:
+    made = project(ROWS)
+    made.run()
+    exported(made, "out/shards", "webdataset")
+    first = made.folder / "out/shards/test-000000.tar"
+    before = first.stat().st_mtime_ns
+    assert exported(made, "out/shards", "webdataset").copied == 0
+    made.rows({"id": "new", "prompt": "new", "model": "sketch-1"}, *ROWS)
+    made.run()
+    assert exported(made, "out/shards", "webdataset").copied == 2, "the last shard, which was not full"
+    assert first.stat().st_mtime_ns == before
+    made.rows(ROWS[0])
+    made.run()
+    assert exported(made, "out/shards", "webdataset").removed == 1
+    assert not (made.folder / "out/shards/test-000001.tar").exists()
+
+
+# ---- places
+
+
+def test_an_export_to_a_bucket_goes_on_there_too(
+    project: Make, s3: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in s3.environment().items():
+        monkeypatch.setenv(name, value)
+    made = project(ROWS)
+    made.set(storage={"url": f"s3://{s3.bucket}/export-media"})
+    made.run()
+    for kind, again in (("imagefolder", 0), ("webdataset", 0), ("csv", 2)):
+        to = f"s3://{s3.bucket}/exports/{kind}"
+        first = exported(made, to, kind)
+        assert first.copied == (2 if kind == "csv" else 3)
+        assert exported(made, to, kind).copied == again
+    tar = s3.client().get_object(Bucket=s3.bucket, Key="exports/webdataset/test-000000.tar")["Body"].read()
+    assert len(members(io.BytesIO(tar))) == 6
+    with pytest.raises(InputError, match="has other files already"):
+        exported(made, f"s3://{s3.bucket}/export-media", "csv")
+
+
+def test_a_place_with_something_else_is_refused_in_words(project: Make) -> None:
+    made = project(ROWS[:1])
+    made.run()
+    with pytest.raises(InputError, match=r"out/media: has other files already, test/.*jpeg for instance"):
+        exported(made, "out/media", "imagefolder")
+    exported(made, "out/set", "csv")
+    with pytest.raises(InputError, match="has an export of the batch test as csv"):
+        exported(made, "out/set", "imagefolder")
+    with pytest.raises(InputError, match=r"batch\.yaml: is a file"):
+        exported(made, "batch.yaml", "csv")
+    assert content(made.folder / "out/set").keys() == {"callsheet-export.json", "manifest.csv", "costs.csv"}
+
+
+def test_a_file_that_was_changed_or_removed_is_named_and_not_exported(project: Make) -> None:
+    made = project(ROWS[2:])
+    made.run()
+    [stored] = (made.folder / "out/media").rglob("*.jpeg")
+    whole = stored.read_bytes()
+    stored.write_bytes(whole[:-1] + b"x")
+    with pytest.raises(InputError, match=r"c-1-0\.jpeg: the file of row c was changed"):
+        exported(made, "out/set", "imagefolder")
+    stored.unlink()
+    with pytest.raises(InputError, match=r"c-1-0\.jpeg: the file of row c cannot be read"):
+        exported(made, "out/shards", "webdataset")
+    stored.write_bytes(whole)
+    assert exported(made, "out/set", "imagefolder").copied == 1
+
+
+def test_a_batch_without_images_or_files_is_an_error_that_says_so(project: Make) -> None:
+    made = project([VIDEO])
+    made.run()
+    with pytest.raises(InputError, match=r"no image to export.*--as webdataset"):
+        exported(made, "out/set", "imagefolder")
+    made.set(batch="other")
+    with pytest.raises(InputError, match="no stored file to export"):
+        exported(made, "out/shards", "webdataset")
+
+
+def test_the_command_prints_what_it_did(project: Make) -> None:
+    made = project(ROWS)
+    made.run()
+    words = ["export", str(made.config), "--to", "out/set", "--as", "imagefolder"]
+    done = CliRunner().invoke(app, words, catch_exceptions=False)
+    assert "4: 3 copied by this export" in done.stdout, done.output
+    done = CliRunner().invoke(app, [*words, "--json"], catch_exceptions=False)
+    answer = json.loads(done.stdout)
+    assert (answer["to"], answer["as"], answer["files"], answer["copied"]) == ("out/set", "imagefolder", 4, 0)
+
+
+def test_rows_in_many_parts_are_all_exported(project: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "_PART", 2)
+    made = project([{"id": f"r{n}", "prompt": "x", "model": "sketch-1"} for n in range(5)])
+    made.run()
+    assert exported(made, "out/set", "imagefolder").copied == 5
+    assert [line["row_id"] for line in described(made.folder / "out/set")] == [f"r{n}" for n in range(5)]
