@@ -106,5 +106,5 @@ def _unless_a_person_stopped_it(summary: Summary) -> Summary:
             message, hint="Look at callsheet.quote(...), then approve: callsheet.run(..., yes=True)."
         )
     if summary.stop_reason == Interrupted.reason:
-        raise Interrupted(f"{message}: {summary.line()}", hint="The same call goes on from here.")
+        raise Interrupted(summary.line(), hint="The same call goes on from here.")
     return summary

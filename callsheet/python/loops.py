@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import contextvars
 from collections.abc import Coroutine
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from typing import Any, TypeVar
 
 from callsheet import signals
 
 T = TypeVar("T")
+_LOOK = 0.1  # seconds. A signal may wake another thread, and the main one alone runs its handler
 
 
 def carry_out(work: Coroutine[Any, Any, T]) -> T:
@@ -22,7 +23,10 @@ def carry_out(work: Coroutine[Any, Any, T]) -> T:
     if not _has_event_loop():
         return asyncio.run(work)
     with signals.passed_on(), ThreadPoolExecutor(1, "callsheet") as thread:
-        return thread.submit(contextvars.copy_context().run, asyncio.run, work).result()
+        future = thread.submit(contextvars.copy_context().run, asyncio.run, work)
+        while not future.done():
+            wait([future], timeout=_LOOK)
+        return future.result()
 
 
 def _has_event_loop() -> bool:

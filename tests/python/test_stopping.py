@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
 import subprocess
@@ -57,8 +58,9 @@ def test_ctrl_c_stops_buying_leaves_nothing_in_doubt_and_the_next_call_goes_on(
     assert process.returncode == 7, err
     assert "stopped by SIGINT" in out
     assert "Traceback" not in err
-    standing = callsheet("status", str(made.config)).stdout
-    assert "in_doubt" not in standing
+    standing = json.loads(callsheet("status", str(made.config), "--json").stdout)
+    assert standing["in_doubt"] == standing["submitting"] == 0
+    assert 0 < standing["stored"] < 60
     done = made.run()
     assert (done.stored, done.in_doubt) == (60, 0)
 
