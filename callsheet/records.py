@@ -112,7 +112,7 @@ class Model(ServiceObject):
     name: str = ""
     type: str
     supported_aspect_ratios: tuple[str, ...] = ()
-    supported_durations: tuple[int, ...] = ()
+    supported_durations: tuple[Annotated[int, Field(gt=-(2**31), lt=2**31)], ...] = ()
     supported_resolutions: tuple[str, ...] = ()
     supports_sound: bool = False
     supported_references: dict[str, int] = {}

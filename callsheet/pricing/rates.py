@@ -233,7 +233,7 @@ def _quantified(
         {"image": 1} if model.type == ModelType.IMAGE else {"video_second": parameters.get("duration")}
     )
     quantity = quantities.get(unit)
-    if quantity is None:
+    if quantity is None or int(quantity) < 0:
         return None, f"{model.id} is billed by {unit}, and the number of them in {model.type}s is not known"
     if not (
         unit_price.is_finite() and 0 <= unit_price < _TOO_EXPENSIVE and unit_price == round(unit_price, 6)

@@ -108,10 +108,11 @@ def _cheapest(catalogue: Catalogue, of_type: ModelType) -> list[dict[str, str]]:
 
 
 def _choices(model: Model, catalogue: Catalogue) -> Iterator[tuple[Decimal, dict[str, str]]]:
-    """Each size and duration of a model that can be bought, with its price."""
-    for resolution, duration in product(
-        model.supported_resolutions or [""], model.supported_durations or [""]
-    ):
+    """Each size and duration of a model that can be bought, with its price.
+
+    An empty cell means the model's first; it comes last, for values that a cell cannot have.
+    """
+    for resolution, duration in product((*model.supported_resolutions, ""), (*model.supported_durations, "")):
         cells = {"model": model.id, "resolution": resolution, "duration": str(duration)}
         if model.type == ModelType.IMAGE:
             del cells["duration"]
@@ -122,6 +123,8 @@ def _choices(model: Model, catalogue: Catalogue) -> Iterator[tuple[Decimal, dict
 
 def _price(cells: dict[str, str], catalogue: Catalogue) -> Decimal | None:
     """What a row with these cells costs once a file has it; None where it would be rejected."""
+    if not all(map(str.isprintable, cells.values())):  # a line break need not survive in a file
+        return None
     try:
         values = fixed_values(cells)
     except ValueError:
@@ -132,5 +135,11 @@ def _price(cells: dict[str, str], catalogue: Catalogue) -> Decimal | None:
 
 def _row_without_price(catalogue: Catalogue) -> dict[str, str]:
     row_id, prompt = _PROMPTS[ModelType.IMAGE][0]
-    usable = (model.id for model in catalogue.values() if model.type in _PROMPTS and not model.unreadable)
-    return {"id": row_id, "prompt": prompt, "model": next(usable, "")}
+    unpriced = (
+        model.id
+        for model in catalogue.values()
+        if model.type in _PROMPTS
+        and model.id.isprintable()
+        and _price({"model": model.id}, catalogue) is None
+    )
+    return {"id": row_id, "prompt": prompt, "model": next(unpriced, "")}

@@ -159,6 +159,14 @@ def test_a_request_without_a_certain_price_is_unpriced_with_a_reason(rates, curr
     assert expected in offered.unpriced
 
 
+def test_a_negative_number_of_seconds_has_no_price():
+    rates = [rate("1K", "not_applicable", "video_second", "1")]
+    odd = model("odd", "video", rates, supported_durations=[-5], supported_resolutions=["1K"])
+    offered = offer(Combination("odd"), {"odd": odd})
+    assert isinstance(offered, Offer)
+    assert offered.price is None
+
+
 def test_the_price_of_sound_is_not_guessed_from_the_price_without_sound():
     offered = offered_for(Combination("reel-1", resolution="360p", sound=True))
     assert (offered.price, offered.unpriced) == (

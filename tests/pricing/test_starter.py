@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from pydantic import ValidationError
 
 from callsheet.batches.read import read_batch
 from callsheet.pricing.plan import Plan, make_plan
@@ -62,6 +63,14 @@ def test_the_cheapest_values_of_the_cheapest_models_come_first(tmp_path: Path) -
     assert made.limit == Decimal("1.00")
 
 
+def test_a_value_that_no_cell_can_have_is_left_to_the_model(tmp_path: Path) -> None:
+    """Spaces around a cell are ignored, so only an empty cell means this size."""
+    catalogue = {"odd": entry("odd", "image", (" 1K", "0.04"))}
+    made = starter(catalogue)
+    assert "resolution" not in made.as_csv()
+    assert quoted(made, catalogue, tmp_path).quoted == made.quoted == Decimal("0.12")
+
+
 UNREADABLE = Model(id="odd", type="unknown", pricing=Pricing(currency=""), unreadable="id: missing")
 
 
@@ -84,6 +93,14 @@ def test_without_any_price_the_quote_rejects_the_one_row_and_says_why(
     assert made.without == tuple(ModelType)
 
 
+def read(entry: dict[str, Any]) -> Model:
+    """An entry of the catalogue as the client reads it."""
+    try:
+        return Model.model_validate(entry)
+    except ValidationError as error:
+        return UNREADABLE.model_copy(update={"id": entry["id"], "unreadable": str(error)})
+
+
 _size = st.sampled_from(["1K", " 1K", 'a,"b', "x\ny", "'", ""])
 _rate = st.fixed_dictionaries(
     {
@@ -94,7 +111,7 @@ _rate = st.fixed_dictionaries(
     }
 )
 _model = st.builds(
-    lambda **fields: Model.model_validate(fields),
+    lambda **entry: read(entry),
     id=st.text(min_size=1, max_size=3) | st.sampled_from(["still", " still", "=1+1", "a\r\nb"]),
     type=st.sampled_from(["image", "video", "image", "video", "sound"]),
     supported_aspect_ratios=st.lists(_size, max_size=3),
