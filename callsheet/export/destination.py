@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import json
 import re
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import polars as pl
 
-from callsheet.errors import InputError
+from callsheet.errors import InputError, StorageError
 from callsheet.storage.store import Store
 
 MARKER = "callsheet-export.json"
@@ -42,7 +43,8 @@ class Destination:
         Raises:
             StorageError: it cannot be written.
         """
-        await self._store.write(name, data, mime_type)
+        with _named_as_option():
+            await self._store.write(name, data, mime_type)
 
     async def read(self, name: str) -> bytes | None:
         """A file's bytes; None where there is none."""
@@ -68,7 +70,13 @@ async def open_destination(url: str, endpoint_url: str | None, *, batch: str, ki
         StorageError: it cannot be read or written.
     """
     store = Store(url, endpoint_url=endpoint_url)
-    marker = {"callsheet_export": _FORMAT, "batch": batch, "as": kind}
+    with _named_as_option():
+        present = await _marked(store, url, {"callsheet_export": _FORMAT, "batch": batch, "as": kind})
+    return Destination(url, store, present)
+
+
+async def _marked(store: Store, url: str, marker: dict[str, object]) -> pl.DataFrame:
+    """Marks an empty place, refuses one that has something else, and returns what is there (`present`)."""
     found = _read(await store.read(MARKER))
     if found is None:
         async for page in store.listing():
@@ -86,7 +94,17 @@ async def open_destination(url: str, endpoint_url: str | None, *, batch: str, ki
             if _UNFINISHED.search(name):
                 await store.remove(name)
         pages.append(pl.DataFrame(page, schema=_PRESENT, orient="row"))
-    return Destination(url, store, pl.concat(pages))
+    return pl.concat(pages)
+
+
+@contextmanager
+def _named_as_option() -> Iterator[None]:
+    """A store's hint names the settings of its URL; here it comes from the command line."""
+    try:
+        yield
+    except StorageError as error:
+        error.hint = error.hint.replace("storage.url or report.url", "--to")
+        raise
 
 
 def _read(content: bytes | None) -> dict[str, object] | None:

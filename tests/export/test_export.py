@@ -21,7 +21,7 @@ from webdataset import WebDataset
 
 from callsheet.cli.main import app
 from callsheet.config.load import load
-from callsheet.errors import InputError
+from callsheet.errors import InputError, StorageError
 from callsheet.export import export, files, webdataset
 from callsheet.export.export import Kind
 from callsheet.export.files import Exported
@@ -198,7 +198,15 @@ def test_shards_that_are_full_are_not_written_again(project: Make, small_shards:
     made.run()
     assert exported(made, "out/shards", "webdataset").copied == 2, "the last shard, which was not full"
     assert first.stat().st_mtime_ns == before
-    made.rows(ROWS[0])
+    made.rows({"id": "new", "prompt": "new", "model": "sketch-1"}, *ROWS[1:], ROWS[0] | {"prompt": "another"})
+    made.run()
+    exported(made, "out/shards", "webdataset")
+    found = [members(tar) for tar in sorted((made.folder / "out/shards").glob("*.tar"))]
+    prompts = {
+        json.loads(data)["prompt"] for tar in found for name, data in tar.items() if name.endswith(".json")
+    }
+    assert prompts == {"new", "苹果", "three", "another"}, "as many files, and of about the same size"
+    made.rows(ROWS[1])
     made.run()
     assert exported(made, "out/shards", "webdataset").removed == 1
     assert not (made.folder / "out/shards/test-000001.tar").exists()
@@ -236,6 +244,9 @@ def test_a_place_with_something_else_is_refused_in_words(project: Make) -> None:
         exported(made, "out/set", "imagefolder")
     with pytest.raises(InputError, match=r"batch\.yaml: is a file"):
         exported(made, "batch.yaml", "csv")
+    with pytest.raises(StorageError) as refused:
+        exported(made, "batch.yaml/set", "csv")
+    assert "another --to" in refused.value.hint
     assert content(made.folder / "out/set").keys() == {"callsheet-export.json", "manifest.csv", "costs.csv"}
 
 
