@@ -17,7 +17,6 @@ from backlot.faults import Faults
 from callsheet.pricing.quote import Quote
 from callsheet.session import set_lanes_wait
 from callsheet.watch import WATCHER, LogWatcher
-from tests.cli.test_commands import callsheet
 from tests.conftest import Project
 from tests.servers.forks import Process, forks
 from tests.servers.prefect import PrefectServer
@@ -59,9 +58,14 @@ def test_a_signal_stops_buying_and_leaves_nothing_in_doubt(
     assert 0 < stopped["stored"] < 60
     assert Decimal(stopped["spent"]) == stopped["stored"] * Decimal("0.0015")
     assert "Traceback" not in log.read_text()
+    make_quick(made)
+    assert made.run("poll.timeout=1").stored == 60
+
+
+def make_quick(made: Project) -> None:
+    """From now on the service makes an image at once."""
     service = made.backlot.service
     service.settings = service.settings.model_copy(update={"image_seconds": 0})
-    assert made.run("poll.timeout=1").stored == 60
 
 
 IMPATIENT = """
@@ -131,8 +135,8 @@ def test_a_run_that_is_ended_waits_for_no_answer_and_loses_nothing(project: Make
         assert_ends(process, made)
     assert (attempts(made, "submitting"), attempts(made, "planned")) == (4, 8), "not answered, so not decided"
     made.backlot.service.faults = Faults([])
-    answer = json.loads(callsheet("run", str(made.config), "--json").stdout)
-    assert (answer["stored"], answer["in_doubt"]) == (8, 4)
+    summary = made.run()
+    assert (summary.stored, summary.in_doubt) == (8, 4)
 
 
 @pytest.mark.parametrize("busy", [30, 0.2])
@@ -153,9 +157,9 @@ def test_a_second_signal_ends_a_run_that_waits_for_its_ledger_and_every_answer_i
             process.send_signal(signal.SIGINT)
             process.send_signal(signal.SIGTERM)
             assert_ends(process, made)
-    done = callsheet("run", str(made.config), "--json")
-    answer = json.loads(done.stdout)
-    assert (answer["stored"], answer["in_doubt"]) == (40, 0), done.stderr
+    make_quick(made)
+    summary = made.run()
+    assert (summary.stored, summary.in_doubt) == (40, 0)
 
 
 @pytest.fixture
