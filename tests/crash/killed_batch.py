@@ -51,8 +51,8 @@ RULES = [
     {"prompt": "cut", "endpoint": "images", "do": "drop", "when": "after_charging"},
     {"prompt": "gone", "endpoint": "images", "do": "expire_url", "deleted": True},
     {"prompt": "torn", "endpoint": "downloads", "nth": 1, "do": "truncate"},
-    # Whether the first poll or the second finds a video done, one of the two gets a URL that has expired.
-    {"prompt": "early", "endpoint": "status", "nth": 1, "do": "expire_url"},
+    # Whether the first poll or the second finds it done, it gets a URL that has expired.
+    {"prompt": "early", "endpoint": "status", "nth": [1, 2], "do": "expire_url"},
     {"prompt": "late", "endpoint": "status", "nth": 2, "do": "expire_url"},
 ]
 FOREIGN_FILE = b"somebody else's file"
@@ -140,6 +140,7 @@ class KilledBatch:
             "input": {"path": "prompts.csv"},
             "limits": {"concurrency": LANES},
             "poll": {"interval": 0.1, "timeout": 20},
+            "report": {"contact_sheet": 0, "plots": False},  # for looking, and most of a run's work
         }
         self.postgresql = sections.get("ledger", {}).get("url", "").replace("+psycopg", "")
         (self.folder / "batch.yaml").write_text(yaml.safe_dump(config | sections))
