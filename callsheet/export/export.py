@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import hashlib
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 from callsheet.config.settings import BatchSettings
 from callsheet.errors import InputError
@@ -53,10 +55,7 @@ async def export(
     ledger = await Ledger.open(settings.ledger.url, settings.batch)
     try:
         destination = await open_destination(to, endpoint_url, batch=settings.batch, kind=kind.value)
-        with disk_errors(folder := work_folder(settings), "report.url"):
-            temporary = TemporaryDirectory(prefix=".export-", dir=folder)
-        with temporary as name:
-            work = Path(name)
+        with _work_folder(settings, to) as work:
             if kind is Kind.CSV:
                 return await csv_tables.write(ledger, plan, destination, work)
             files = work / "files.parquet"
@@ -69,3 +68,16 @@ async def export(
             )
     finally:
         await ledger.close()
+
+
+@contextmanager
+def _work_folder(settings: BatchSettings, to: str) -> Iterator[Path]:
+    """A folder for temporary files. What a killed export to the same place has left there is removed."""
+    folder = work_folder(settings) / f".export-{hashlib.sha256(to.encode()).hexdigest()[:12]}"
+    shutil.rmtree(folder, ignore_errors=True)
+    with disk_errors(folder, "report.url"):
+        folder.mkdir(exist_ok=True)
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)

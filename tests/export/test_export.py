@@ -145,6 +145,7 @@ def test_an_export_that_broke_off_goes_on_and_is_as_if_it_had_not(
     done = exported(made, "out/part", kind)
     assert done.copied == (2 if kind == "imagefolder" else 4)  # a shard is whole or absent
     assert content(made.folder / "out/part") == content(made.folder / "out/whole")
+    assert not list((made.folder / "out/report").glob(".export*"))
 
 
 # ---- shards
