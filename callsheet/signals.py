@@ -225,12 +225,14 @@ def _leave_signals(replaced: dict[signal.Signals, _Handler]) -> None:
 
 
 def _tell(number: int, _frame: object) -> None:
-    if not _hearings:
-        _unheard[:] = [signal.Signals(number)]
+    told = False
     for hearing in tuple(_hearings):
-        with suppress(IndexError, RuntimeError):  # it has just ended, in another thread
+        with suppress(IndexError, RuntimeError):  # it has just ended
             loop, listener, context = hearing.listeners[-1]
             loop.call_soon_threadsafe(listener, signal.Signals(number), context=context)
+            told = True
+    if not told:
+        _unheard[:] = [signal.Signals(number)]
 
 
 def _is_a_bug(error: BaseException) -> bool:
