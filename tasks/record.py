@@ -6,7 +6,8 @@ The steps themselves write the ledger, as things happen; here it is only read.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from decimal import Decimal
 
@@ -16,7 +17,7 @@ from callsheet.errors import StorageError
 from callsheet.ledger import running_totals
 from callsheet.records import ModelType, State
 from callsheet.report.counts import current_states, refreshed, removed_jobs
-from callsheet.report.report import write_report
+from callsheet.report.report import write_report, write_summary
 from callsheet.report.summary import Summary
 from callsheet.session import Run
 from callsheet.storage.store import Store
@@ -36,24 +37,35 @@ async def record(run: Run) -> Summary:
     """Shows the progress until no file is left to store; then writes report, plots and contact sheet."""
     async with sheet_of(run) as sheet:
         await _show_progress(run, sheet)
-        summary = await _report(run)
+        store = Store(run.settings.report.url, endpoint_url=run.settings.storage.endpoint_url)
+        with _nothing_lost():
+            summary = await _report(run, store)
         summary = await sheet.finish(summary, await plots_of(run, summary))
+        summary = replace(summary, seconds=round(time.monotonic() - run.began, 3))
+        with _nothing_lost():
+            await write_summary(store, summary)
     WATCHER.get().finished(summary)
     await artifacts.show_costs(summary)
     return summary
 
 
-async def _report(run: Run) -> Summary:
+async def _report(run: Run, store: Store) -> Summary:
+    return await write_report(
+        run.ledger,
+        store,
+        plan=run.plan,
+        stop=run.stop,
+        seconds=time.monotonic() - run.began,
+        submissions=run.limits.submissions,
+        rate_limited=run.limits.rate_limited,
+    )
+
+
+@contextmanager
+def _nothing_lost() -> Iterator[None]:
+    """Where the report cannot be written, says that what was bought is safe."""
     try:
-        return await write_report(
-            run.ledger,
-            Store(run.settings.report.url, endpoint_url=run.settings.storage.endpoint_url),
-            plan=run.plan,
-            stop=run.stop,
-            seconds=time.monotonic() - run.began,
-            submissions=run.limits.submissions,
-            rate_limited=run.limits.rate_limited,
-        )
+        yield
     except StorageError as error:
         safe = "Nothing that was bought is lost: the same command writes the report."
         error.hint = f"{error.hint} {safe}".strip()

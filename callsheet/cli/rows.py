@@ -131,7 +131,7 @@ def report(config: Config, set_: Sets = None, json: Json = False) -> None:
     async def write() -> Summary:
         from callsheet.ledger import queries
         from callsheet.pricing.planning import last_plan
-        from callsheet.report.report import write_report
+        from callsheet.report.report import write_report, write_summary
         from callsheet.storage.store import Store
         from tasks.contact_sheet import write_sheet
         from tasks.plots import draw
@@ -146,6 +146,7 @@ def report(config: Config, set_: Sets = None, json: Json = False) -> None:
             plots = await draw(settings, summary, learned, note)
             if settings.report.contact_sheet:
                 await write_sheet(ledger, settings, plan, summary, plots=plots, note=note)
+            await write_summary(store, summary)
             return summary
 
     made = asyncio.run(write())

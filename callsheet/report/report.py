@@ -61,7 +61,7 @@ async def write_report(
     submissions: int,
     rate_limited: int,
 ) -> Summary:
-    """Writes the report and returns the summary.
+    """Writes the report and returns the summary, which `write_summary` writes at the end.
 
     Args:
         ledger: the ledger, opened for the batch.
@@ -97,7 +97,7 @@ async def write_report(
         await store.write("rejects.csv", rejects_csv(plan.rejects), "text/csv")
     removed_costs = attempts.removed_costs()
     rejected_rows = plan.rejected_rows if plan else 0
-    summary = Summary(
+    return Summary(
         batch=ledger.batch,
         outcome=_outcome(counts, jobs, removed_costs, rejected_rows, stop),
         stop_reason=stop.reason if stop else None,
@@ -121,9 +121,16 @@ async def write_report(
         other_runs=tuple(other for other in others if other.jobs),
         details=_details(attempts, plan, stop, removed_costs, store.url_of("rejects.csv")),
     )
+
+
+async def write_summary(store: Store, summary: Summary) -> None:
+    """Writes `report.json`, as the last of all: its `seconds` are those of the whole run.
+
+    Raises:
+        StorageError: `report.url` cannot be written.
+    """
     text = json.dumps(summary.as_json(), indent=2, ensure_ascii=False) + "\n"
     await store.write("report.json", text.encode(), "application/json")
-    return summary
 
 
 async def _write(store: Store, name: str, table: Costs | Manifest) -> str:
