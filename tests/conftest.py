@@ -24,6 +24,7 @@ from tests.servers import s3 as s3_server
 from tests.servers.backlots import backlots
 from tests.servers.postgres import postgres
 from tests.servers.prefect import PrefectServer, prefect_server
+from tests.waiting import wait_until
 
 QUICK = ("limits", "service", "pricing", "batches", "config", "docs", "servers", "packaging")
 """Folders whose files take a moment each."""
@@ -60,6 +61,21 @@ def prefect(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PrefectServer]
     ):
         yield server
         APILogWorker.drain_all(timeout=10)  # otherwise it waits for the server that is gone
+
+
+@pytest.fixture(scope="session")
+def crew(prefect: PrefectServer) -> Iterator[PrefectServer]:
+    """The Prefect server with the deployments of prefect.yaml, and a worker of their pool.
+
+    The worker has the key of a backlot's first workspace, and that of `tests.cli.test_reconcile.STUDIO`.
+    """
+    with prefect.worker("crew", CALLSHEET_API_KEY="sk_backlot", STUDIO_API_KEY="sk_first"):
+        pool = {"name": {"any_": ["crew"]}}
+        wait_until(
+            lambda: prefect.ask("work_pools", work_pools=pool), "the worker has not made its pool", 0.3
+        )
+        prefect.command("--no-prompt", "deploy", "--all")
+        yield prefect
 
 
 @pytest.fixture(scope="session")

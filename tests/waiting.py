@@ -9,8 +9,8 @@ LONGEST = 300.0
 """Seconds after which a test gives up on something that should happen at once."""
 
 
-def wait_until(condition: Callable[[], object], reason: str) -> None:
-    """Waits until `condition()` is true.
+def wait_until(condition: Callable[[], object], reason: str, every: float = 0.02) -> None:
+    """Waits until `condition()` is true; looks `every` so many seconds.
 
     Raises:
         AssertionError: it was not true within `LONGEST` seconds; the message is `reason`.
@@ -18,4 +18,4 @@ def wait_until(condition: Callable[[], object], reason: str) -> None:
     deadline = time.monotonic() + LONGEST
     while not condition():
         assert time.monotonic() < deadline, reason
-        time.sleep(0.02)
+        time.sleep(every)

@@ -11,10 +11,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import httpx
 
-from tests.waiting import LONGEST
+from tests.waiting import LONGEST, wait_until
 
 PREFECT = (sys.executable, "-m", "prefect")
 ROOT = Path(__file__).parents[2]
@@ -41,6 +42,42 @@ class PrefectServer:
         command = [*PREFECT, "worker", "start", "--type", "process", "--pool", pool]
         with _process(command, self.environment | {"PREFECT_WORKER_QUERY_SECONDS": "1"} | environment):
             yield
+
+    def ask(self, path: str, **filters: Any) -> list[dict[str, Any]]:
+        """The server's objects of a kind, such as `flow_runs`, that fit the filters of its API."""
+        return list(httpx.post(f"{self.api}/{path}/filter", json=filters).raise_for_status().json())
+
+    def start(self, deployment: str, *, tag: str, **parameters: Any) -> None:
+        """Starts a run of a deployment, as the UI does, with a tag by which it is found again."""
+        found = httpx.get(f"{self.api}/deployments/name/{deployment}").raise_for_status().json()
+        run = {"parameters": parameters, "tags": [tag]}
+        httpx.post(f"{self.api}/deployments/{found['id']}/create_flow_run", json=run).raise_for_status()
+
+    def run(self, tag: str) -> dict[str, Any]:
+        """The one flow run with this tag."""
+        [run] = self.ask("flow_runs", flow_runs={"tags": {"all_": [tag]}})
+        return run
+
+    def ended(self, tag: str, *states: str) -> dict[str, Any]:
+        """Waits until the run with this tag is in one of these types of state, by default a final one."""
+        wanted = states or ("COMPLETED", "FAILED", "CRASHED", "CANCELLED")
+        wait_until(lambda: self.run(tag)["state"]["type"] in wanted, f"the run of {tag} does not end", 0.3)
+        return self.run(tag)
+
+    def artifacts(self, run: dict[str, Any]) -> dict[str, Any]:
+        """What a run's artifacts show, by their keys."""
+        of_run = {"id": {"any_": [run["id"]]}}
+        return {one["key"]: one["data"] for one in self.ask("artifacts", flow_runs=of_run)}
+
+    def log(self, run: dict[str, Any], until: str) -> str:
+        """What the library has logged in a run, once it has this text: Prefect sends it a little later."""
+
+        def text() -> str:
+            lines = self.ask("logs", logs={"flow_run_id": {"any_": [run["id"]]}})
+            return "\n".join(one["message"] for one in lines if one["name"] == "callsheet")
+
+        wait_until(lambda: until in text(), f"the log never says {until!r}", 0.3)
+        return text()
 
 
 @contextmanager
