@@ -11,7 +11,7 @@ import os
 import random
 import signal
 import time
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from decimal import Decimal
@@ -129,6 +129,7 @@ class Run:
         interrupted: a person or the system wants the run to end.
         ended: it ends at once: what is not answered yet is left to the next run.
         stop: why nothing more is bought; None while buying goes on.
+        listeners: are called with each change of a job, besides the watcher.
     """
 
     settings: Settings
@@ -155,6 +156,7 @@ class Run:
     stop: Stop | None = None
     jitter: random.Random = field(default_factory=random.SystemRandom)
     began: float = field(default_factory=time.monotonic)
+    listeners: list[Callable[[Change], None]] = field(default_factory=list)
     _begun: set[anyio.CancelScope] = field(default_factory=set)
 
     def halt(self, stop: CallsheetError) -> None:
@@ -213,7 +215,9 @@ class Run:
 
     def tell(self, attempt: Attempt, state: State, detail: str, cost: Decimal | None = None) -> None:
         """Tells the watcher that a job has come into another state; see `watch.Change`."""
-        WATCHER.get().changed(Change(attempt, state, detail, cost))
+        change = Change(attempt, state, detail, cost)
+        for listener in (WATCHER.get().changed, *self.listeners):
+            listener(change)
 
 
 def api_key(name: str) -> str:

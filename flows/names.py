@@ -14,8 +14,11 @@ from callsheet.report.summary import Summary
 
 
 def run_name() -> str:
-    """`product-shots` for a run of `configs/product-shots.yaml`."""
-    return Path(str(flow_run.get_parameters()["config"])).stem
+    """`product-shots` for a run of `configs/product-shots.yaml`; of a file, its name."""
+    parameters = flow_run.get_parameters()
+    return (
+        Path(str(parameters["file"])).name if "file" in parameters else Path(str(parameters["config"])).stem
+    )
 
 
 def tagged() -> AbstractContextManager[set[str]]:

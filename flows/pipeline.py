@@ -15,6 +15,7 @@ from callsheet.pricing.planning import is_outdated, last_plan
 from callsheet.report.summary import Summary
 from callsheet.session import open_run
 from callsheet.watch import BEGAN
+from tasks import events
 from tasks.approve import approve
 from tasks.connect import connect
 from tasks.download import download
@@ -47,6 +48,7 @@ async def generate(settings: Settings, *, approved: bool) -> Summary:
                 quote, stop = await approve(plan, settings, client, approved)
             async with open_run(settings, client, quote=quote, stop=stop) as run:
                 run.began = began
+                run.listeners.append(events.of_jobs(settings.batch))
                 async with asyncio.TaskGroup() as steps:
                     for step in (submit, poll, download):
                         steps.create_task(step(run))
@@ -66,6 +68,7 @@ async def collect(settings: Settings) -> Summary:
     with signals.cancelled_by_signals():
         async with await connect(settings) as client, open_run(settings, client) as run:
             run.began = began
+            run.listeners.append(events.of_jobs(settings.batch))
             run.plan = await asyncio.to_thread(last_plan, settings)  # what the report is about
             run.videos.end().close()  # nobody submits
             run.files.end().close()

@@ -12,7 +12,7 @@ from callsheet.pricing.plan import Plan
 from callsheet.pricing.quote import Quote
 from callsheet.service.client import Client
 from callsheet.watch import WATCHER
-from tasks import artifacts
+from tasks import artifacts, events
 
 
 async def approve(
@@ -33,6 +33,7 @@ async def approve(
     WATCHER.get().quoted(quote)
     await artifacts.name_run(settings.batch, quote)
     await artifacts.show_quote(quote)
+    events.quoted(quote)
     stop = quote.objection()
     if stop is None and not approved:
         needed = quotes.approval_needed(quote, settings)

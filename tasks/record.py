@@ -22,7 +22,7 @@ from callsheet.report.summary import Summary
 from callsheet.session import Run
 from callsheet.storage.store import Store
 from callsheet.watch import WATCHER, Pacing, Progress
-from tasks import artifacts
+from tasks import artifacts, events
 from tasks.contact_sheet import Sheet, sheet_of
 from tasks.plots import plots_of
 from tasks.step import step
@@ -46,6 +46,7 @@ async def record(run: Run) -> Summary:
             await write_summary(store, summary)
     WATCHER.get().finished(summary)
     await artifacts.show_costs(summary)
+    events.ended(summary)
     return summary
 
 

@@ -134,9 +134,18 @@ def read_tables(config: Input, endpoint_url: str | None) -> Iterator[FileTable]:
             raise InputError(f"{file}: has no rows")
 
 
+def is_batch_file(name: str) -> bool:
+    """Whether a file is of a known type, by its name."""
+    return _is_text(name.lower()) or name.lower().endswith((*_PARQUET, *_EXCEL))
+
+
+def _is_text(name: str) -> bool:
+    return name.removesuffix(".gz").removesuffix(".zst").endswith(_TEXT)
+
+
 def _read_file(path: Path, name: str, config: Input) -> Iterator[Table]:
     lower = name.lower()
-    if lower.removesuffix(".gz").removesuffix(".zst").endswith(_TEXT):
+    if _is_text(lower):
         return delimited.read_tables(
             path,
             name,

@@ -20,7 +20,9 @@ from tests.waiting import LONGEST, wait_until
 
 def test_the_nightly_deployment_waits_until_its_schedule_is_switched_on(crew: PrefectServer) -> None:
     deployments = {one["name"]: one for one in crew.ask("deployments")}
-    assert set(deployments) == {"by-hand", "nightly", "collector", "quote", "reconcile"}
+    assert {"by-hand", "nightly", "collector", "quote", "reconcile", "inbox", "inbox-file"} == set(
+        deployments
+    )
     [schedule] = deployments["nightly"]["schedules"]
     assert (schedule["active"], schedule["schedule"]["cron"]) == (False, "0 2 * * *")
 

@@ -43,15 +43,26 @@ class PrefectServer:
         with _process(command, self.environment | {"PREFECT_WORKER_QUERY_SECONDS": "1"} | environment):
             yield
 
+    def post(self, path: str, content: Any) -> Any:
+        """What the server answers to a POST; asked again where it says 503, its database being busy."""
+        answers: list[httpx.Response] = []
+
+        def answered() -> bool:
+            answers.append(httpx.post(f"{self.api}/{path}", json=content, timeout=LONGEST))
+            return answers[-1].status_code != httpx.codes.SERVICE_UNAVAILABLE
+
+        wait_until(answered, f"{path} is never answered", 0.3)
+        return answers[-1].raise_for_status().json()
+
     def ask(self, path: str, **filters: Any) -> list[dict[str, Any]]:
         """The server's objects of a kind, such as `flow_runs`, that fit the filters of its API."""
-        return list(httpx.post(f"{self.api}/{path}/filter", json=filters).raise_for_status().json())
+        return list(self.post(f"{path}/filter", filters))
 
     def start(self, deployment: str, *, tag: str, **parameters: Any) -> None:
         """Starts a run of a deployment, as the UI does, with a tag by which it is found again."""
         found = httpx.get(f"{self.api}/deployments/name/{deployment}").raise_for_status().json()
         run = {"parameters": parameters, "tags": [tag]}
-        httpx.post(f"{self.api}/deployments/{found['id']}/create_flow_run", json=run).raise_for_status()
+        self.post(f"deployments/{found['id']}/create_flow_run", run)
 
     def run(self, tag: str) -> dict[str, Any]:
         """The one flow run with this tag."""

@@ -1,0 +1,160 @@
+"""The inbox: batch files that wait in a folder or under an S3 prefix, and where they go when they are bought.
+
+It lists and moves files. It does not read them, and buys nothing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from callsheet import s3
+from callsheet.batches.read import is_batch_file
+from callsheet.errors import ConfigError, InputError, StorageError
+from callsheet.files import disk_errors
+
+DONE = "done"
+SETTLED = timedelta(seconds=10)
+"""How long a local file must be unchanged: it may still be written. S3 shows only whole objects."""
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingFile:
+    """A batch file in an inbox.
+
+    Attributes:
+        url: its path, or its `s3://` URL.
+        version: another one whenever the file is written anew.
+    """
+
+    url: str
+    version: str
+
+    @property
+    def name(self) -> str:
+        """The file's name without its folder."""
+        return self.url.rpartition("/")[2]
+
+    @property
+    def key(self) -> str:
+        """Names this version of this file, so that no second run is started for it."""
+        return hashlib.sha256(f"{self.url}\n{self.version}".encode()).hexdigest()
+
+
+def waiting(inbox: str, endpoint_url: str | None = None) -> list[WaitingFile]:
+    """The batch files that are directly in an inbox, sorted by name.
+
+    Args:
+        inbox: a folder, or `s3://bucket/prefix`.
+        endpoint_url: the address of an S3 server other than Amazon's.
+
+    Raises:
+        InputError: there is no such folder, or it cannot be read.
+    """
+    files = _on_s3(inbox, endpoint_url) if inbox.startswith("s3://") else _on_disk(Path(inbox))
+    return sorted(files, key=lambda file: file.url)
+
+
+def waiting_file(url: str, endpoint_url: str | None = None) -> WaitingFile:
+    """A file of an inbox as it is now.
+
+    Raises:
+        InputError: there is no such file, or it cannot be read.
+    """
+    if not url.startswith("s3://"):
+        try:
+            return WaitingFile(url, _version(Path(url)))
+        except OSError as error:
+            raise InputError(f"{url}: cannot be read: {error.strerror}") from None
+    bucket, key = _bucket_and_key(url)
+    with s3.errors_as(InputError, url):
+        return WaitingFile(url, s3.client(endpoint_url).head_object(Bucket=bucket, Key=key)["ETag"])
+
+
+def batch_name(prefix: str, file: str) -> str:
+    """The name of a file's own batch: `example-shots.csv` for `example` and `shots.csv`.
+
+    Characters that no batch name may have are replaced; a part of the name's hash keeps two such files apart.
+    """
+    name = f"{prefix}-{file}"
+    allowed = re.sub(r"[^A-Za-z0-9._-]", "-", name)[:100]
+    return name if name == allowed else f"{allowed[:91]}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
+
+
+def move_to_done(file: WaitingFile, endpoint_url: str | None = None) -> str | None:
+    """Moves a file into `done/` of its inbox, the time before its name.
+
+    Returns:
+        Where it is now; None where it was written anew meanwhile, and so stays.
+
+    Raises:
+        InputError: it is no longer there.
+        StorageError: it cannot be moved.
+    """
+    if waiting_file(file.url, endpoint_url) != file:
+        return None
+    folder = file.url.removesuffix(file.name)
+    to = f"{folder}{DONE}/{datetime.now(UTC):%Y-%m-%dT%H-%M-%S}-{file.name}"
+    if file.url.startswith("s3://"):
+        (bucket, key), (_, new_key) = _bucket_and_key(file.url), _bucket_and_key(to)
+        with s3.errors_as(StorageError, file.url):
+            client = s3.client(endpoint_url)
+            client.copy_object(
+                Bucket=bucket,
+                Key=new_key,
+                CopySource={"Bucket": bucket, "Key": key},
+                CopySourceIfMatch=file.version,
+            )
+            client.delete_object(Bucket=bucket, Key=key)
+    else:
+        with disk_errors(Path(to), "inbox", "written"):
+            Path(to).parent.mkdir(exist_ok=True)
+            Path(file.url).rename(to)
+    return to
+
+
+def _on_disk(inbox: Path) -> list[WaitingFile]:
+    try:
+        latest = (datetime.now(UTC) - SETTLED).timestamp()
+        return [
+            WaitingFile(str(path), _version(path))
+            for path in inbox.iterdir()
+            if _waits(path.name) and path.is_file() and path.stat().st_mtime <= latest
+        ]
+    except FileNotFoundError:
+        raise InputError(f"{inbox}: there is no such folder", hint=f"mkdir -p {inbox}") from None
+    except OSError as error:
+        raise InputError(f"{inbox}: cannot be read: {error.strerror}") from None
+
+
+def _on_s3(inbox: str, endpoint_url: str | None) -> list[WaitingFile]:
+    bucket, key = _bucket_and_key(inbox)
+    prefix = f"{key.rstrip('/')}/".lstrip("/")
+    with s3.errors_as(InputError, inbox):
+        listing = s3.client(endpoint_url).get_paginator("list_objects_v2")
+        return [
+            WaitingFile(f"s3://{bucket}/{item['Key']}", item["ETag"])
+            for page in listing.paginate(Bucket=bucket, Prefix=prefix, Delimiter="/")
+            for item in page.get("Contents", ())
+            if _waits(item["Key"].rpartition("/")[2])
+        ]
+
+
+def _waits(name: str) -> bool:
+    """Whether a file is for the inbox: a batch file, and no hidden one, which may be an unfinished upload."""
+    return is_batch_file(name) and not name.startswith((".", "~"))
+
+
+def _version(path: Path) -> str:
+    status = path.stat()
+    return f"{status.st_size}-{status.st_mtime_ns}"
+
+
+def _bucket_and_key(url: str) -> tuple[str, str]:
+    bucket, _, key = url.removeprefix("s3://").partition("/")
+    if not bucket:
+        raise ConfigError(f"inbox: {url} has no bucket", hint="It must look like s3://bucket/prefix.")
+    return bucket, key

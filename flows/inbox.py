@@ -1,0 +1,69 @@
+"""`watch-inbox` and `buy-file`: a batch file that appears in a folder or bucket is quoted, then bought.
+
+Each file is a batch of its own. It is quoted at once, bought once a person has approved the price, and moved
+to `done/` when nothing of it is open.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from prefect import flow
+from prefect.deployments.flow_runs import arun_deployment
+from prefect.states import Completed
+
+from callsheet import inbox as inboxes
+from callsheet.config.load import load, load_without_service
+from callsheet.plain_text import counted
+from callsheet.watch import WATCHER
+from flows import pipeline
+from flows.names import final_state, run_name
+
+BUY_FILE = "buy-file/inbox-file"
+
+
+@flow(name="watch-inbox", flow_run_name=run_name, persist_result=False)
+async def watch_inbox(config: str, inbox: str = "inbox", overrides: list[str] | None = None) -> Any:
+    """Starts a run of `buy-file` for each batch file in an inbox, once for each version of the file.
+
+    Args:
+        config: the config file, from the working directory. Its `input.path` is not read.
+        inbox: a folder, or `s3://bucket/prefix`.
+        overrides: single settings to change, each as `budget.limit=5.00`.
+    """
+    settings = load_without_service(Path(config), overrides or ())
+    files = inboxes.waiting(inbox, settings.storage.endpoint_url)
+    for file in files:
+        await arun_deployment(
+            BUY_FILE,
+            parameters={"config": config, "file": file.url, "overrides": overrides},
+            idempotency_key=file.key,
+            timeout=0,
+            as_subflow=False,  # it waits for a person, longer than this run
+        )
+    return Completed(message=f"{counted(len(files), 'file')} in {inbox}")
+
+
+@flow(name="buy-file", flow_run_name=run_name, persist_result=False)
+async def buy_file(config: str, file: str, overrides: list[str] | None = None) -> Any:
+    """Buys a batch file of an inbox as a batch of its own, once a person approves, and moves it to `done/`.
+
+    Args:
+        config: the config file, from the working directory. The file takes the place of its `input.path`.
+        file: the batch file: a path, or an `s3://` URL.
+        overrides: single settings to change, each as `budget.limit=5.00`.
+    """
+    prefix = load_without_service(Path(config), overrides or ()).batch
+    own = {
+        "batch": inboxes.batch_name(prefix, Path(file).name),
+        "input.path": file,
+        "budget.approve_above": "0",
+    }
+    settings = load(Path(config), overrides or (), values=own)
+    waiting = inboxes.waiting_file(file, settings.storage.endpoint_url)
+    summary = await pipeline.generate(settings, approved=False)
+    if summary.outcome != "stopped" and not summary.pending and not summary.in_doubt:
+        place = inboxes.move_to_done(waiting, settings.storage.endpoint_url)
+        WATCHER.get().note(f"moved to {place}" if place else f"{file} was written anew, and stays")
+    return final_state(summary)

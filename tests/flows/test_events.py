@@ -1,0 +1,109 @@
+"""Events of a batch on a real Prefect server, and the automations of docs/automations that act on them."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+import pytest
+from prefect.blocks.webhook import Webhook
+
+from tests.cli.test_commands import CALLSHEET
+from tests.conftest import Project
+from tests.servers.prefect import PrefectServer
+from tests.waiting import wait_until
+
+AUTOMATIONS = Path(__file__).parents[2] / "docs" / "automations"
+
+
+@contextmanager
+def listener() -> Iterator[tuple[str, list[Any]]]:
+    """An HTTP server that keeps what is posted to it, as JSON."""
+    posted: list[Any] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            posted.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+            self.send_response(204)
+            self.end_headers()
+
+        def log_message(self, *_: Any) -> None:
+            """Prints nothing."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}", posted
+        finally:
+            server.shutdown()
+
+
+def automate(prefect: PrefectServer, file: Path) -> None:
+    """Makes the automation of a file, as its first lines say."""
+    prefect.command("automation", "create", "--from-file", str(file))
+
+
+def events(crew: PrefectServer, run: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """The events of Callsheet that are linked to a run, by their names."""
+    related = {"id": [f"prefect.flow-run.{run['id']}"]}
+    asked = {"filter": {"event": {"prefix": ["callsheet."]}, "related": related}}
+    return {one["event"]: one for one in crew.post("events/filter", asked)["events"]}
+
+
+def test_a_batch_that_stops_tells_automations_why(
+    crew: PrefectServer, project: Callable[..., Project], tmp_path: Path
+) -> None:
+    cut_off = {"endpoint": "images", "prompt": "cut off", "do": "drop", "when": "after_charging"}
+    rows = [{"id": name, "prompt": name, "model": "sketch-1"} for name in ("cut off", "fine", "too much")]
+    made = project(rows, faults={"rules": [cut_off]})
+    made.set(batch=made.folder.name, budget={"limit": "0.0030"})
+    made.at_absolute_paths()
+    with listener() as (url, posted):
+        block = Webhook(method="POST", url=url).save("for-stopped")
+        file = tmp_path / "stopped-batch.yaml"
+        file.write_text((AUTOMATIONS / file.name).read_text().replace("WEBHOOK_BLOCK_ID", str(block)))
+        automate(crew, file)
+        crew.start("generate-batch/by-hand", tag=made.folder.name, config=str(made.config))
+        run = crew.ended(made.folder.name)
+        wait_until(lambda: posted, "the webhook is never called", 0.2)
+    [told] = posted
+    assert told["text"].startswith(f"Batch {made.folder.name} has stopped: 3 jobs: 1 stored, 1 in doubt")
+    wait_until(lambda: len(events(crew, run)) == 3, "not all events come", 0.2)
+    seen = events(crew, run)
+    quoted = seen["callsheet.batch.quoted"]
+    assert quoted["resource"]["prefect.resource.id"] == f"callsheet.batch.{made.folder.name}"
+    assert {"to_buy": 3, "fits": 2, "quoted": "0.0045"}.items() <= quoted["payload"].items()
+    doubt = seen["callsheet.job.in_doubt"]
+    assert (doubt["payload"]["row_id"], doubt["payload"]["batch"]) == ("cut off", made.folder.name)
+    assert doubt["payload"]["reason"]
+    stopped = seen["callsheet.batch.stopped"]["payload"]
+    assert (stopped["stop_reason"], stopped["stored"], stopped["in_doubt"]) == ("budget", 1, 1)
+    assert stopped["in_doubt_exposure"] == "0.0015"
+
+
+@pytest.mark.soak
+def test_a_run_whose_process_is_gone_becomes_crashed(
+    prefect: PrefectServer, project: Callable[..., Project]
+) -> None:
+    """Nobody is left who could say so: not even a worker."""
+    automate(prefect, AUTOMATIONS / "dead-runs.yaml")
+    rows = [{"id": f"s{n}", "prompt": f"image {n}", "model": "sketch-1"} for n in range(300)]
+    made = project(rows, image_seconds=2, concurrency=2)
+    made.set(batch=made.folder.name)
+    with subprocess.Popen(
+        [*CALLSHEET, "run", str(made.config)],
+        env=os.environ | {"PREFECT_API_URL": prefect.api, "PREFECT_FLOWS_HEARTBEAT_FREQUENCY": "30"},
+        stderr=subprocess.DEVNULL,
+    ) as process:
+        wait_until(lambda: list(made.folder.glob("out/media/**/*.jpeg")), "nothing is stored")
+        process.kill()
+    run = prefect.ended(f"batch:{made.folder.name}")
+    assert (run["state"]["type"], run["state"]["name"]) == ("CRASHED", "Crashed")
+    assert "buys nothing twice" in run["state"]["message"]

@@ -1,0 +1,114 @@
+"""The inbox: which files wait in a folder or bucket, and where they go when they are bought."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from callsheet.errors import ConfigError, InputError
+from callsheet.inbox import batch_name, move_to_done, waiting, waiting_file
+from tests.servers import s3 as s3_server
+
+
+class Inbox:
+    """A folder, or a prefix of a real bucket, into which files are put."""
+
+    def __init__(self, url: str, server: s3_server.Server | None = None) -> None:
+        self.url = url
+        self._client = server.client() if server else None
+
+    def put(self, name: str, text: str = "prompt\nx\n", seconds_ago: float = 60) -> None:
+        if self._client:
+            bucket, _, prefix = self.url.removeprefix("s3://").partition("/")
+            self._client.put_object(Bucket=bucket, Key=f"{prefix}/{name}", Body=text.encode())
+            return
+        path = Path(self.url, name)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+        os.utime(path, (time.time() - seconds_ago,) * 2)
+
+    def names(self, folder: str = "") -> list[str]:
+        return [file.url.removeprefix(f"{self.url}/") for file in waiting(f"{self.url}{folder}")]
+
+
+@pytest.fixture(params=["folder", "bucket"])
+def inbox(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Inbox:
+    if request.param == "folder":
+        return Inbox(str(tmp_path))
+    server: s3_server.Server = request.getfixturevalue("s3")
+    for name, value in server.environment().items():
+        monkeypatch.setenv(name, value)
+    return Inbox(f"s3://{server.bucket}/{tmp_path.name}", server)
+
+
+def test_batch_files_wait_in_the_order_of_their_names(inbox: Inbox) -> None:
+    for name in (
+        "b.parquet",
+        "a.csv",
+        "c.csv.gz",
+        "d.XLSX",
+        "notes.md",
+        ".part.csv",
+        "~$d.xlsx",
+        "done/x.csv",
+    ):
+        inbox.put(name)
+    assert inbox.names() == ["a.csv", "b.parquet", "c.csv.gz", "d.XLSX"]
+
+
+def test_a_file_that_was_just_written_is_left_alone(tmp_path: Path) -> None:
+    inbox = Inbox(str(tmp_path))
+    inbox.put("still-written.csv", seconds_ago=0)
+    inbox.put("whole.csv", seconds_ago=11)
+    assert inbox.names() == ["whole.csv"]
+
+
+def test_a_bought_file_is_moved_and_waits_no_longer(inbox: Inbox) -> None:
+    inbox.put("a.csv", "prompt\nfirst\n")
+    [file] = waiting(inbox.url)
+    place = move_to_done(file)
+    assert place
+    assert inbox.names() == []
+    assert inbox.names("/done") == [place.removeprefix(f"{inbox.url}/")]
+    assert place.endswith("-a.csv")
+    inbox.put("a.csv", "prompt\nsecond\n")
+    [again] = waiting(inbox.url)
+    assert again.key != file.key, "the same name with other content is another file"
+
+
+def test_a_file_that_was_written_anew_meanwhile_stays(inbox: Inbox) -> None:
+    inbox.put("a.csv")
+    [file] = waiting(inbox.url)
+    inbox.put("a.csv", "prompt\nanother\n")
+    assert move_to_done(file) is None
+    assert inbox.names() == ["a.csv"]
+
+
+def test_the_same_file_has_the_same_key_however_often_it_is_listed(inbox: Inbox) -> None:
+    inbox.put("a.csv")
+    assert waiting(inbox.url) == waiting(inbox.url) == [waiting_file(f"{inbox.url}/a.csv")]
+
+
+def test_a_file_that_is_gone_and_an_inbox_that_is_not_there_are_named(inbox: Inbox, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"none\.csv"):
+        waiting_file(f"{inbox.url}/none.csv")
+    with pytest.raises(InputError, match="there is no such folder") as wrong:
+        waiting(str(tmp_path / "none"))
+    assert wrong.value.hint == f"mkdir -p {tmp_path}/none"
+    with pytest.raises(ConfigError, match="has no bucket"):
+        waiting("s3://")
+
+
+@pytest.mark.parametrize("file", ["shots.csv", "a b.csv", "a-b.csv", "ü.csv", "x" * 200 + ".csv", "../x.csv"])
+def test_a_files_batch_has_a_valid_name_of_its_own(file: str) -> None:
+    from pydantic import TypeAdapter
+
+    from callsheet.config.checks import BatchName
+
+    name = TypeAdapter(BatchName).validate_python(batch_name("inbox", file))
+    others = [batch_name("inbox", other) for other in ("a_b.csv", "y" * 200 + ".csv", "o.csv")]
+    assert name not in others
+    assert len({batch_name("inbox", each) for each in ("a b.csv", "a-b.csv", "a?b.csv")}) == 3
