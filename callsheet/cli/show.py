@@ -77,6 +77,8 @@ def show_summary(summary: Summary, config: Path | None, *, media: str) -> None:
     out.print(f"\n[bold {colour}]{safe(summary.batch)}: {summary.outcome}[/]")
     if details.models:
         out.print(_by_model(details.models))
+        if len(details.models) > _LINES:
+            out.print(f"  and {len(details.models) - _LINES} more models")
     facts = []
     if details.rows is not None:
         rejected = f"{summary.rejected_rows:,} rejected" if summary.rejected_rows else "none rejected"
