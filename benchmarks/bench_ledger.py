@@ -7,8 +7,9 @@ resume  all but 1,000 rows are done: the time until the first request, and the C
 rerun   nothing is left to do
 
 The service is `sink.py`. The finished rows are put into the ledger by `filled_ledger.py`; their files do not
-exist. The sizes take turns. Each has `--times` tries, fewer where a part would take longer than `--enough`:
-then fewer turns are made, but at least one.
+exist. While rows are bought no contact sheet is made: it shows the first 10,000 jobs, so that only the small
+batches would have work with it. The sizes take turns. Each has `--times` tries, fewer where a part would take
+longer than `--enough`: then fewer turns are made, but at least one.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from typing import Any
 
 from benchmarks import sink
 from benchmarks.figures import options, save
-from benchmarks.measuring import finished, run, write_rows
+from benchmarks.measuring import CONFIG, finished, run, write_rows
 
 LEFT = 1_000  # rows that a resumed batch still has to buy
 
@@ -53,6 +54,7 @@ def measure(base_url: str, sizes: list[int], times: int, enough: float) -> dict[
         def resume(size: int) -> dict[str, float]:
             rows[size] = max(size, rows[size] + LEFT)
             write_rows(folders[size], rows[size])
+            (folders[size] / "batch.yaml").write_text(f"{CONFIG}report: {{contact_sheet: 0}}\n")
             sink.count(base_url)  # from here on
             cost = run(folders[size], base_url, rows[size])
             seen, began = sink.count(base_url), cost.samples[0][0]
@@ -60,6 +62,7 @@ def measure(base_url: str, sizes: list[int], times: int, enough: float) -> dict[
             return {"first": seen["first"] - began, "ms": ms, "cpu": cost.cpu, "mb": cost.mb}
 
         def rerun(size: int) -> dict[str, float]:
+            (folders[size] / "batch.yaml").write_text(CONFIG)
             cost = run(folders[size], base_url, rows[size])
             return {"seconds": cost.seconds, "cpu": cost.cpu, "mb": cost.mb}
 
@@ -99,7 +102,7 @@ def main() -> None:
     parser = options(__doc__)
     parser.add_argument("--sizes", type=int, nargs="+", default=[10_000, 100_000, 1_000_000])
     parser.add_argument("--times", type=int, default=3, help="tries; medians count")
-    parser.add_argument("--enough", type=float, default=150, help="seconds for each part")
+    parser.add_argument("--enough", type=float, default=300, help="seconds for each part")
     chosen = parser.parse_args()
     with sink.running() as base_url:
         save(chosen, measure(base_url, chosen.sizes, chosen.times, chosen.enough))
