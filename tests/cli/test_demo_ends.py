@@ -100,7 +100,9 @@ def test_a_signal_ends_a_demo_whose_prefect_server_is_starting(
         assert demo.processes() == []
 
 
-@pytest.mark.parametrize("when", ["its Prefect server is starting", "it buys"])
+@pytest.mark.parametrize(
+    "when", ["its Prefect server is starting", pytest.param("it buys", marks=pytest.mark.soak)]
+)
 def test_nothing_is_left_of_a_demo_that_is_killed(tmp_path: Path, when: str) -> None:
     demo = Demo(tmp_path)
     buys = when == "it buys"

@@ -51,8 +51,15 @@ def no_prefect_settings(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name, raising=False)
 
 
-@pytest.mark.parametrize("home", [None, "/dev/null/home"], ids=["no home", "cannot be made"])
-@pytest.mark.parametrize("with_prefect", [False, True], ids=["alone", "with Prefect"])
+@pytest.mark.parametrize(
+    "home, with_prefect",
+    [
+        pytest.param(None, False, id="no home, alone"),
+        pytest.param("/dev/null/home", False, id="cannot be made, alone"),
+        pytest.param(None, True, id="no home, with Prefect"),
+        pytest.param("/dev/null/home", True, id="cannot be made, with Prefect", marks=pytest.mark.soak),
+    ],
+)
 def test_a_run_without_a_home_folder_is_a_run(
     project: Make, prefect: PrefectServer, home: str | None, with_prefect: bool
 ) -> None:
@@ -100,6 +107,7 @@ def test_without_any_folder_for_prefect_the_message_says_what_to_do(
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.soak
 def test_a_key_in_a_block_is_looked_for_without_a_home_folder(project: Make) -> None:
     """On the server of this process, where no other is configured."""
     made = project([{"id": "a", "prompt": "x", "model": "sketch-1"}])

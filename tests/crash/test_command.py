@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.crash.conftest import MakeBatch
 from tests.servers.forks import forks
 from tests.servers.prefect import PrefectServer
@@ -44,6 +46,7 @@ class CommandLine:
             return process.wait()
 
 
+@pytest.mark.soak
 def test_the_command_killed_with_a_paid_answer_in_hand(new_batch: MakeBatch, prefect: PrefectServer) -> None:
     made = new_batch()
     made.starter = CommandLine(prefect, made.starter.tally)

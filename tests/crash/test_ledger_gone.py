@@ -117,7 +117,7 @@ def test_a_ledger_that_is_locked_for_a_while_makes_the_run_wait(
     made.compare()
 
 
-@pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
+@pytest.mark.parametrize("kind", ["sqlite", pytest.param("postgresql", marks=pytest.mark.soak)])
 def test_a_ledger_that_is_locked_for_too_long_ends_the_run_and_the_next_one_finishes(
     new_batch: MakeBatch, kind: str, request: pytest.FixtureRequest
 ) -> None:

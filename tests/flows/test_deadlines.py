@@ -48,6 +48,7 @@ def test_no_more_is_bought_than_can_be_downloaded_in_time(project: Callable[...,
     assert summary.seconds > 5 * unit
 
 
+@pytest.mark.soak
 def test_nothing_is_bought_on_and_on_that_cannot_be_downloaded(project: Callable[..., Project]) -> None:
     """The service takes half a minute to make them all, and the run's patience is a second."""
     made = project(images("s", 60), concurrency=2, image_seconds=1)
@@ -62,6 +63,7 @@ def test_nothing_is_bought_on_and_on_that_cannot_be_downloaded(project: Callable
     assert (made.run().stored, made.run().submissions) == (60, 0)
 
 
+@pytest.mark.soak
 def test_the_files_that_are_deleted_first_are_downloaded_first(
     project: Callable[..., Project], monkeypatch: pytest.MonkeyPatch
 ) -> None:

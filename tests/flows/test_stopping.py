@@ -26,8 +26,14 @@ from tests.waiting import wait_until
 Make = Callable[..., Project]
 
 
-@pytest.mark.parametrize("with_prefect", [False, True], ids=["alone", "with Prefect"])
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize(
+    "number, with_prefect",
+    [
+        *((number, False) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)),
+        (signal.SIGTERM, True),
+        *(pytest.param(number, True, marks=pytest.mark.soak) for number in (signal.SIGINT, signal.SIGHUP)),
+    ],
+)
 def test_a_signal_stops_buying_and_leaves_nothing_in_doubt(
     project: Make, prefect: PrefectServer, number: signal.Signals, with_prefect: bool
 ) -> None:

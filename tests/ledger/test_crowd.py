@@ -14,6 +14,7 @@ from decimal import Decimal
 from multiprocessing.synchronize import Barrier
 from pathlib import Path
 
+import pytest
 import sqlalchemy as sa
 
 from callsheet.ledger import running_totals
@@ -127,6 +128,7 @@ async def _buy_for_the_day(url: str, number: int, everybody: Barrier) -> None:
         await ledger.end_run()
 
 
+@pytest.mark.parametrize("url", ["postgresql", pytest.param("sqlite", marks=pytest.mark.soak)], indirect=True)
 def test_ten_batches_at_once_never_pass_the_daily_wall(url: str) -> None:
     everybody = FORKS.Barrier(10)
     crowd = [FORKS.Process(target=buy_for_the_day, args=(url, number, everybody)) for number in range(10)]

@@ -38,7 +38,7 @@ cell() if sys.argv[2] == "script" else asyncio.run(in_a_loop())
 """
 
 
-@pytest.mark.parametrize("where", ["script", "notebook"])
+@pytest.mark.parametrize("where", ["script", pytest.param("notebook", marks=pytest.mark.soak)])
 def test_ctrl_c_stops_buying_leaves_nothing_in_doubt_and_the_next_call_goes_on(
     project: Make, where: str
 ) -> None:

@@ -255,6 +255,7 @@ def test_light_and_dark_at_every_width(browser: Browser, page: Page, bought: lis
             assert opened.evaluate("document.querySelector('.card').getBoundingClientRect().width") > 120
 
 
+@pytest.mark.soak
 def test_ten_thousand_cards_are_there_and_few_are_in_the_document(browser: Browser, tmp_path: Path) -> None:
     states = [State.STORED] * 99 + [State.FAILED]
     path = written(tmp_path, [card(number, states[number % 100]) for number in range(10_000)])

@@ -195,6 +195,7 @@ def test_a_server_that_overwrites_keeps_what_others_have_stored(shop: Shop) -> N
     everything_is_in_its_place(shop)
 
 
+@pytest.mark.soak
 def test_a_store_that_refuses_everything_is_not_tried_with_every_file(
     shop: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
