@@ -1,22 +1,22 @@
 """Which run owns which jobs: a run has a lease that it renews, and the next run takes over from a dead one.
 
 On the machine and in the container where it runs, a run is alive as long as its process, however old its
-lease is: a laptop may have been suspended. Seen from elsewhere, it is dead when its lease has expired. Each
-function is part of a ledger transaction, on the connection it is given.
+lease is: a laptop may have been suspended. Seen from elsewhere, it is dead when its lease has expired by the
+database's clock. Each function is part of a ledger transaction, on the connection it is given.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Collection
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
 import sqlalchemy as sa
 
 from callsheet.errors import LedgerError
-from callsheet.ledger import processes, queries, running_totals
+from callsheet.ledger import clock, processes, queries, running_totals
 from callsheet.ledger.tables import attempts, runs
 from callsheet.ledger.waits import waits
 from callsheet.records import OtherRun, State
@@ -34,7 +34,7 @@ def enter(connection: sa.Connection, run_id: str, batch: str, balance: Decimal |
         batch: the batch that it buys.
         balance: what the workspace had just before, in dollars; None where that is not known.
     """
-    now = datetime.now(UTC)
+    now = clock.now(connection)
     _open_here.add(run_id)
     connection.execute(
         runs.insert().values(
@@ -82,7 +82,7 @@ def renew(connection: sa.Connection, run_id: str) -> None:
         LedgerError: one has.
     """
     ours = sa.and_(runs.c.id == run_id, runs.c.ended_at.is_(None))
-    lease = _lease_from(datetime.now(UTC))
+    lease = _lease_from(clock.now(connection))
     if connection.execute(runs.update().where(ours).values(lease_until=lease)).rowcount != 1:
         raise LedgerError(
             f"this run was suspended for over {waits().lease:g} s, and another run has taken its jobs over",
@@ -94,7 +94,7 @@ def leave(connection: sa.Connection, run_id: str) -> None:
     """Ends a run: what it had reserved is free again."""
     _free(connection, attempts.c.run_id == run_id)
     ours = sa.and_(runs.c.id == run_id, runs.c.ended_at.is_(None))
-    connection.execute(runs.update().where(ours).values(ended_at=datetime.now(UTC)))
+    connection.execute(runs.update().where(ours).values(ended_at=clock.now(connection)))
 
 
 def others(connection: sa.Connection, batch: str, run_id: str) -> list[OtherRun]:
@@ -167,7 +167,7 @@ def free_dead_reservations(connection: sa.Connection) -> None:
 
 def _alive(connection: sa.Connection, batch: str | None = None) -> list[Any]:
     """The runs that are alive, of one batch or of all, the oldest first."""
-    now = datetime.now(UTC)
+    now = clock.now(connection)
     query = sa.select(runs).where(runs.c.ended_at.is_(None)).order_by(runs.c.started_at)
     if batch is not None:
         query = query.where(runs.c.batch == batch)
@@ -188,7 +188,7 @@ def _is_alive(run: Any, now: datetime) -> bool:
 
 def _close_dead_runs(connection: sa.Connection, batch: str, alive: Collection[str]) -> None:
     """Puts in doubt what dead runs of the batch were submitting, and frees what they had reserved."""
-    now = datetime.now(UTC)
+    now = clock.now(connection)
     of_dead_runs = sa.and_(attempts.c.batch == batch, _is_of_dead_run(attempts, alive))
     _free(connection, of_dead_runs)
     connection.execute(

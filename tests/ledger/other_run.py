@@ -56,16 +56,25 @@ class OtherRun:
 
 
 @contextmanager
-def other_run(url: str, *arguments: str, forked: bool = True) -> Iterator[OtherRun]:
-    """Starts the process, which enters its run; it is killed at the end."""
+def other_run(url: str, *arguments: str, forked: bool = True, clock: str = "") -> Iterator[OtherRun]:
+    """Starts the process, which enters its run; it is killed at the end.
+
+    Args:
+        url: the ledger.
+        arguments: the others of the process.
+        forked: whether it is a fork.
+        clock: by how much its clock is wrong, such as `-10m`; empty: it is right.
+    """
     words = ("-m", "tests.ledger.other_run", url, *arguments)
     stdin, to = os.pipe()
     back, stdout = os.pipe()
     process: Process | subprocess.Popen[bytes]
-    if forked:
+    if forked and not clock:
         process = forks().start(*words, cwd=ROOT, stdin=stdin, stdout=stdout)
     else:
-        process = subprocess.Popen([sys.executable, *words], cwd=ROOT, stdin=stdin, stdout=stdout)
+        wrong_clock = ["faketime", "-f", clock] if clock else []
+        command = [*wrong_clock, sys.executable, *words]
+        process = subprocess.Popen(command, cwd=ROOT, stdin=stdin, stdout=stdout)
     for theirs in (stdin, stdout):
         os.close(theirs)
     with open(to, "w") as writing, open(back) as reading:  # noqa: PTH123 - pipes

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import signal
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -259,5 +260,30 @@ def test_the_other_runs_that_are_at_work_can_be_named(url: str) -> None:
                 assert timedelta(0) < datetime.now(UTC) - run.started_at < timedelta(hours=1)
                 other.do("end")
                 assert await ledger.others() == []
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.skipif(shutil.which("faketime") is None, reason="faketime is not installed")
+@pytest.mark.parametrize("clock", ["-10m", "+10m"])
+@pytest.mark.parametrize("url", ["postgresql"], indirect=True)
+def test_machines_whose_clocks_disagree_take_nothing_from_each_other(url: str, clock: str) -> None:
+    """Each seems to be elsewhere to the other, so that only the leases tell who is alive."""
+
+    async def scenario() -> None:
+        with other_run(url, clock=clock) as theirs:
+            theirs.do("reserve theirs", "intend theirs")
+            change(url, host="elsewhere")
+            async with buyer(url) as ours:
+                [(_, attempt)], _ = await reserve(ours, job("ours"))
+                await ours.intend(attempt)
+                change(url, ours.run_id, host="elsewhere too")
+                with other_run(url, clock=clock) as third:
+                    third.do("renew")
+                    assert await state_of(ours, job("ours")) is State.SUBMITTING
+                    assert await state_of(ours, job("theirs")) is State.SUBMITTING
+                await ours.renew()
+                await ours.generated(attempt, generation("ours"), ["ours.png"], "out")
+            theirs.do("renew", "generated theirs")
 
     asyncio.run(scenario())
