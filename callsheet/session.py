@@ -253,6 +253,8 @@ async def open_run(
         OtherService: the batch belongs to another service; nothing was bought.
         CallsheetError: what breaks the run off later ends the command with 3, not 2: it may have bought.
     """
+    if quote:  # whoever approved it may have set another limit
+        settings = settings.model_copy(update={"budget": quote.budget})
     store = Store(settings.storage.url, endpoint_url=settings.storage.endpoint_url)
     if quote and quote.to_buy and not stop and (known := await store.probe()):
         WATCHER.get().note(known)

@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass, field
 from decimal import Decimal
 from typing import Any, Protocol
 
+from callsheet.ledger.approvals import Place, Question
 from callsheet.plain_text import counted, printable
 from callsheet.pricing.estimate import in_words
 from callsheet.pricing.quote import Quote
@@ -160,14 +161,35 @@ class Change:
         }
 
 
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """The one question that a run may ask: whether to buy.
+
+    Attributes:
+        question: whether it is about the quote, or about the rest after the pilot.
+        quote: what is to be bought.
+        reason: why a person must approve it.
+    """
+
+    question: Question
+    quote: Quote
+    reason: str
+
+
 class Watcher(Protocol):
-    """What a run calls; each method is one event."""
+    """What a run calls; each method is one event.
+
+    Attributes:
+        yes: where somebody has said yes before the run began.
+    """
+
+    yes: Place
 
     def quoted(self, quote: Quote) -> None:
         """The batch is priced; nothing is bought yet."""
 
-    def approves(self, quote: Quote) -> bool:
-        """Whether to buy although the quote is above `budget.approve_above`."""
+    def approves(self, asked: Asked) -> bool | None:
+        """Whether to buy what a person must approve first; None where there is nobody to ask."""
 
     def progress(self, progress: Progress) -> None:
         """Called about twice a second while a run is under way."""
@@ -183,7 +205,9 @@ class Watcher(Protocol):
 
 
 class LogWatcher:
-    """Writes events to the log, and answers no."""
+    """Writes events to the log. It has nobody to ask."""
+
+    yes = Place.PYTHON
 
     def quoted(self, quote: Quote) -> None:
         """Logs the quote in one line, and each rate that has changed since the previous plan."""
@@ -191,9 +215,8 @@ class LogWatcher:
         for change in quote.changes():
             logger.warning("rate changed: %s", printable(change))
 
-    def approves(self, quote: Quote) -> bool:
-        """No: there is nobody to ask."""
-        return False
+    def approves(self, asked: Asked) -> bool | None:
+        """There is nobody to ask."""
 
     def progress(self, progress: Progress) -> None:
         """Logs nothing: the progress artifact shows it."""

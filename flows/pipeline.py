@@ -43,7 +43,7 @@ async def generate(settings: Settings, *, approved: bool) -> Summary:
             rows = await read(settings)
             plan = await price(rows, settings, client)
             quote, stop = await approve(plan, settings, client, approved)
-            while await is_outdated(plan, settings, client):
+            while not stop and await is_outdated(plan, settings, client):
                 plan = await price(rows, settings, client)
                 quote, stop = await approve(plan, settings, client, approved)
             async with open_run(settings, client, quote=quote, stop=stop) as run:

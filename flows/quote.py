@@ -10,7 +10,7 @@ from prefect.states import Completed
 
 from callsheet.config.load import load
 from flows.names import run_name
-from tasks.approve import approve
+from tasks.approve import show
 from tasks.connect import connect
 from tasks.price import price
 from tasks.read import read
@@ -28,5 +28,5 @@ async def quote_batch(config: str, overrides: list[str] | None = None) -> Any:
     async with await connect(settings) as client:
         rows = await read(settings)
         plan = await price(rows, settings, client)
-        quote, _ = await approve(plan, settings, client, approved=True)
+        quote = await show(plan, settings, client)
     return Completed(message=quote.line(), data=quote)

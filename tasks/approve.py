@@ -5,38 +5,114 @@ A plain function, not a step: it takes no time, and its quote belongs to the pag
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
 from callsheet.config.settings import Settings
 from callsheet.errors import Stop
-from callsheet.pricing import quote as quotes
+from callsheet.ledger.approvals import Approval, Decision, Place, Question
+from callsheet.ledger.doubts import login
+from callsheet.ledger.ledger import Ledger
+from callsheet.pricing import approval, quoting
+from callsheet.pricing.choice import ALL, Choice
 from callsheet.pricing.plan import Plan
 from callsheet.pricing.quote import Quote
 from callsheet.service.client import Client
-from callsheet.watch import WATCHER
-from tasks import artifacts, events
+from callsheet.watch import WATCHER, Asked
+from tasks import artifacts, events, suspend
+from tasks.step import in_flow_run
+
+
+async def show(plan: Plan, settings: Settings, client: Client, choice: Choice = ALL) -> Quote:
+    """Makes the quote, and shows it.
+
+    Raises:
+        InputError: rows were rejected, and `input.strict` wants none; or a chosen row is not in the batch.
+    """
+    quote = await quoting.quote_plan(plan, settings, client, choice)
+    WATCHER.get().quoted(quote)
+    await artifacts.name_run(settings.batch, quote)
+    await artifacts.show_quote(quote)
+    events.quoted(quote)
+    return quote
 
 
 async def approve(
-    plan: Plan, settings: Settings, client: Client, approved: bool
+    plan: Plan, settings: Settings, client: Client, approved: bool, choice: Choice = ALL
 ) -> tuple[Quote, Stop | None]:
-    """Makes the quote and shows it; returns it with the reason to buy nothing, where there is one.
+    """Shows the quote, and asks a person where one must approve it; the ledger keeps the answer.
 
     Args:
         plan: what the batch would buy.
         settings: the config.
         client: for the balance.
         approved: somebody has said yes already, whatever the price.
+        choice: which jobs of the plan it is about.
+
+    Returns:
+        The quote, and the reason to buy nothing, where there is one.
 
     Raises:
-        InputError: rows were rejected, and `input.strict` wants none.
+        InputError: rows were rejected, and `input.strict` wants none; or a chosen row is not in the batch.
+        Pause: (Prefect's) the run waits for a person; it begins again with the answer.
     """
-    quote = await quotes.quote_plan(plan, settings, client)
-    WATCHER.get().quoted(quote)
-    await artifacts.name_run(settings.batch, quote)
-    await artifacts.show_quote(quote)
-    events.quoted(quote)
-    stop = quote.objection()
-    if stop is None and not approved:
-        needed = quotes.approval_needed(quote, settings)
-        if needed and not WATCHER.get().approves(quote):
-            stop = needed
+    quote = await show(plan, settings, client, choice)
+    answer = await _answer_in_the_ui(quote, settings)
+    if answer and not answer.is_approved:
+        return quote, approval.refused(answer)
+    own = [*_of_this_run(quote), *([answer] if answer else [])]
+    quote = quote.with_limit(next((one.budget_limit for one in reversed(own) if one.budget_limit), None))
+    stop: Stop | None = quote.objection()
+    if stop is None and not approval.is_covered(quote, Question.QUOTE, own):
+        stop = approval.needed(quote, settings.budget)
+        if stop and await _is_approved(Asked(Question.QUOTE, quote, stop.message), settings, approved):
+            stop = None
     return quote, stop
+
+
+def _of_this_run(quote: Quote) -> list[Approval]:
+    """What this flow run has asked; outside of Prefect nothing, because each command asks anew."""
+    flow_run = suspend.flow_run_id()
+    return [one for one in quote.approvals if flow_run and one.flow_run == flow_run]
+
+
+async def _answer_in_the_ui(quote: Quote, settings: Settings) -> Approval | None:
+    """The answer to the question for which this flow run was suspended; from now on it is in the ledger."""
+    asked = [one for one in _of_this_run(quote) if one.decision is None]
+    if not asked or not (answer := await suspend.answer_to(asked[-1], quote)):
+        return None
+    async with _ledger(settings) as ledger:
+        await ledger.answer(answer)
+    return answer
+
+
+async def _is_approved(asked: Asked, settings: Settings, approved: bool) -> bool:
+    """Whether a person says yes, or has said so; the ledger keeps what was asked, and the answer.
+
+    In a run that waits for the UI it does not return.
+    """
+    watcher = WATCHER.get()
+    question = approval.question_about(asked.quote, asked.question, suspend.flow_run_id())
+    waits = not approved and suspend.can_suspend()
+    says: bool | None = True
+    place = Place.PARAMETER if in_flow_run() and watcher.yes is Place.PYTHON else watcher.yes
+    if not approved:
+        says, place = (None if waits else watcher.approves(asked)), Place.TERMINAL
+    if says is not None:
+        decision = Decision.APPROVED if says else Decision.REFUSED
+        question = approval.answered(question, asked.quote, decision, by=login(), place=place)
+    async with _ledger(settings) as ledger:
+        await ledger.ask(question)
+    if waits:
+        within = settings.budget.approve_within
+        await suspend.ask(question, artifacts.question_in_markdown(asked), within)
+    return bool(says)
+
+
+@asynccontextmanager
+async def _ledger(settings: Settings) -> AsyncIterator[Ledger]:
+    ledger = await Ledger.open(settings.ledger.url, settings.batch)
+    try:
+        yield ledger
+    finally:
+        await ledger.close()

@@ -18,12 +18,13 @@ from callsheet.pricing.quote import Quote
 from callsheet.records import State, dollars
 from callsheet.report.books import Reconciliation
 from callsheet.report.summary import Summary
-from callsheet.watch import WATCHER, Progress
+from callsheet.watch import WATCHER, Asked, Progress
 from tasks.step import in_flow_run
 
 T = TypeVar("T")
 PATIENCE = 5.0  # seconds for the server to answer
 _ROWS = 1_000  # of a table, the last ones; more help nobody
+_ASKED_ROWS = 50  # of the quote above the fields in which to approve
 
 
 async def name_run(batch: str, quote: Quote | None = None) -> None:
@@ -47,8 +48,28 @@ async def show_quote(quote: Quote) -> None:
     if in_flow_run():
         from prefect.artifacts import acreate_table_artifact
 
-        facts = "\n".join(f"- **{name}**: {fact}" for name, fact in quote.facts())
-        await acreate_table_artifact(quote.table(), key=_key("quote", quote.plan.batch), description=facts)
+        key = _key("quote", quote.plan.batch)
+        await acreate_table_artifact(quote.table(), key=key, description=_facts(quote))
+
+
+def question_in_markdown(asked: Asked) -> str:
+    """What a person sees above the fields in which to approve: the reason, the quote, and the facts."""
+    quote = asked.quote
+    table = quote.table()[:_ASKED_ROWS]
+    rows = [[_text(value) for value in line.values()] for line in table]
+    more = len(quote.table()) - len(table)
+    parts = [
+        f"**Buy {counted(quote.to_buy, 'job')} of {_text(quote.plan.batch)} for "
+        f"{dollars(quote.quoted)} {quote.plan.currency}?** You are asked because {_text(asked.reason)}.",
+        _table(list(table[0]), rows) if table else "",
+        f"and {counted(more, 'line')} more, in the artifact" if more > 0 else "",
+        _facts(quote),
+    ]
+    return "\n\n".join(filter(None, parts)) + "\n"
+
+
+def _facts(quote: Quote) -> str:
+    return "\n".join(f"- **{name}**: {_text(fact)}" for name, fact in quote.facts())
 
 
 async def start_progress(batch: str) -> UUID | None:

@@ -31,7 +31,7 @@ from callsheet.errors import (
 from callsheet.ledger.claims import Reservation, Wall
 from callsheet.limits.turns import Turn
 from callsheet.pricing import references
-from callsheet.pricing.quote import policy_of
+from callsheet.pricing.quoting import policy_of
 from callsheet.records import Attempt, File, Job, ModelType, State
 from callsheet.service import verdicts
 from callsheet.service.verdicts import Verdict

@@ -110,7 +110,7 @@ def collect(
 def quote(config: Config, set_: Sets = None, json: Json = False) -> None:
     """Price a batch exactly, and list what is wrong with which line. Buys nothing."""
     from callsheet.cli import show
-    from callsheet.pricing.quote import quote_batch
+    from callsheet.pricing.quoting import quote_batch
 
     settings = load_settings(config, set_)
 

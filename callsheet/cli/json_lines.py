@@ -7,9 +7,10 @@ import sys
 from typing import Any
 
 from callsheet.errors import CallsheetError
+from callsheet.ledger.approvals import Place
 from callsheet.pricing.quote import Quote
 from callsheet.report.summary import Summary
-from callsheet.watch import Change, Progress
+from callsheet.watch import Asked, Change, Progress
 
 
 class JsonLines:
@@ -18,6 +19,8 @@ class JsonLines:
     Args:
         verbose: prints a line for each job that comes into another state, too.
     """
+
+    yes = Place.YES
 
     def __init__(self, *, verbose: bool = False) -> None:
         self._verbose = verbose
@@ -34,9 +37,8 @@ class JsonLines:
         """Prints what `quote --json` prints."""
         _print("quoted", quote.as_json())
 
-    def approves(self, quote: Quote) -> bool:
-        """No: `--yes` is for programs."""
-        return False
+    def approves(self, asked: Asked) -> bool | None:
+        """Asks nobody: `--yes` is for programs."""
 
     def progress(self, progress: Progress) -> None:
         """Prints the progress where it has changed."""

@@ -15,11 +15,12 @@ from rich.text import Text
 from callsheet import signals
 from callsheet.cli.output import err, safe
 from callsheet.cli.show import show_quote
+from callsheet.ledger.approvals import Place
 from callsheet.plain_text import counted, row_in_words
 from callsheet.pricing.quote import Quote
 from callsheet.records import State, dollars
 from callsheet.report.summary import Summary
-from callsheet.watch import Change, Progress
+from callsheet.watch import Asked, Change, Progress
 
 PLAIN_EVERY = 5.0  # seconds between two lines of progress where stderr is not a terminal
 _COLOURS = {State.STORED: "green", State.FAILED: "red", State.IN_DOUBT: "yellow", State.LOST: "red"}
@@ -32,6 +33,8 @@ class Terminal:
         quiet: shows no quote and no progress; questions and notes all the same.
         verbose: prints a line for each job that comes into another state.
     """
+
+    yes = Place.YES
 
     def __init__(self, *, quiet: bool = False, verbose: bool = False) -> None:
         self._quiet = quiet
@@ -64,10 +67,11 @@ class Terminal:
         if self._verbose:
             self._lines = quote.plan.lines()
 
-    def approves(self, quote: Quote) -> bool:
+    def approves(self, asked: Asked) -> bool | None:
         """Asks, where there is a terminal to ask on."""
         if not (sys.stdin.isatty() and err.is_terminal):
-            return False
+            return None
+        quote = asked.quote
         termios.tcflush(sys.stdin, termios.TCIFLUSH)  # what was typed before the question is not an answer
         question = rf"Buy {counted(quote.to_buy, 'job')} for [bold]{dollars(quote.quoted)} USD[/]? \[y/N] "
         try:

@@ -170,7 +170,16 @@ class Budget(Section):
     goes on with cheaper ones; `refuse` buys nothing unless all jobs fit."""
 
     approve_above: Dollars | None = None
-    """A person must approve a quote above this amount before anything is bought. Null: never."""
+    """A person must approve, before anything is bought, a quote above this amount, and any quote whose rates
+    are not those that were approved last (or, where nothing was, those of the batch's previous plan). What is
+    refused or not answered is asked again by the next run. Null: nobody is asked."""
+
+    approve_within: Annotated[Seconds, Field(ge=10)] = 86_400.0
+    """Seconds for which a run of a deployment waits in the Prefect UI for a person; then it is cancelled."""
+
+    pilot: Count | None = None
+    """How many jobs to buy first, spread over the models and what sets their prices. Then a person is asked
+    whether to buy the rest. Null: no pilot."""
 
     quote_valid_for: Annotated[Seconds, Field(ge=0)] = 900.0
     """Seconds for which a quote is valid. If nothing was bought by then (say because the approval took long),

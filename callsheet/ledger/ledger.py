@@ -20,7 +20,18 @@ from typing import Any, Self, TypeVar
 import sqlalchemy as sa
 
 from callsheet.errors import LedgerError, LedgerUnavailable
-from callsheet.ledger import claims, databases, journal, leases, queries, services, takeover, transitions
+from callsheet.ledger import (
+    approvals,
+    claims,
+    databases,
+    journal,
+    leases,
+    queries,
+    services,
+    takeover,
+    transitions,
+)
+from callsheet.ledger.approvals import Approval
 from callsheet.ledger.claims import Reservation
 from callsheet.ledger.databases import explained, open_engine
 from callsheet.ledger.group_commit import GroupCommit
@@ -313,6 +324,20 @@ class Ledger:
             "settle",
             lambda connection: transitions.settle(connection, doubts, charged=charged, by=by, why=why),
         )
+
+    async def ask(self, approval: Approval) -> None:
+        """Records that a person was asked whether to buy, with the answer where there is one already."""
+        await self._commits.write_one(
+            "ask", lambda connection: approvals.ask(connection, self.batch, approval)
+        )
+
+    async def answer(self, approval: Approval) -> None:
+        """Records the answer to a question.
+
+        Raises:
+            LedgerError: it was answered before.
+        """
+        await self._commits.write_one("answer", lambda connection: approvals.answer(connection, approval))
 
     # ---- reading, and what was learned of the account
 

@@ -13,7 +13,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.engine import Dialect
 
-SCHEMA_VERSION = 5
+SCHEMA_VERSION = 6
 _MICRO = Decimal(1_000_000)
 
 
@@ -173,6 +173,29 @@ settlements = sa.Table(
     sa.Column("settled_by", sa.Text, nullable=False),
     sa.Column("settled_at", Moment, nullable=False),
     sa.Column("why", sa.Text),
+)
+
+# A row for every time that a run has asked a person whether to buy, with the answer.
+approvals = sa.Table(
+    "approvals",
+    metadata,
+    sa.Column("id", sa.String(32), primary_key=True),
+    sa.Column("batch", sa.Text, nullable=False, index=True),
+    sa.Column("question", sa.String(16), nullable=False),
+    # What the person saw: the sha256 of the plan, the jobs that were to buy, their price, the models' rates.
+    sa.Column("plan", sa.String(64), nullable=False),
+    sa.Column("jobs", sa.BigInteger, nullable=False),
+    sa.Column("quoted", Money, nullable=False),
+    sa.Column("rates", sa.JSON, nullable=False),
+    sa.Column("asked_at", Moment, nullable=False),
+    sa.Column("flow_run", sa.Text),
+    # Empty while nobody has answered.
+    sa.Column("decision", sa.String(16)),
+    sa.Column("decided_at", Moment),
+    sa.Column("decided_by", sa.Text),
+    sa.Column("place", sa.String(16)),
+    sa.Column("budget_limit", Money),
+    sa.Column("note", sa.Text),
 )
 
 # What pace and lanes have learned of an account, to start the next run with.

@@ -33,6 +33,7 @@ _ADDITIONS: dict[int, tuple[str, ...]] = {
     ),
     3: ("CREATE INDEX attempts_reused ON attempts (reused_key) WHERE reused_key IS NOT NULL",),
     4: ("ALTER TABLE runs ADD COLUMN commits INTEGER",),
+    5: (),  # the table `approvals`
 }
 
 

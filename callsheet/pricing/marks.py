@@ -31,6 +31,10 @@ class Marks:
     open: pl.Series
     removed: pl.DataFrame
 
+    def among(self, chosen: pl.Series) -> Marks:
+        """The same with nothing to buy but what is chosen: a Boolean for every job."""
+        return replace(self, to_buy=self.to_buy & chosen, open=self.open & chosen)
+
     def jobs(self, plan: Plan) -> pl.LazyFrame:
         """The columns of the plan with `to_buy` and `bought`."""
         marks = pl.LazyFrame({"to_buy": self.to_buy, "bought": self.bought})

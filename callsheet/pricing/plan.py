@@ -7,6 +7,7 @@ settings and time make the same bytes. `jobs.py` makes the rows; here they are w
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import weakref
@@ -107,6 +108,16 @@ class Plan:
         if keys is not None:
             rows = rows.filter(pl.col("key").is_in(list(keys)))
         return dict(rows.collect().iter_rows())
+
+    def sha256(self) -> str:
+        """A hash of what is bought at which price: of the jobs' keys and prices, in the file's order."""
+        digest = hashlib.sha256()
+        price = pl.col("price").cast(pl.String).fill_null("unpriced")
+        lines = pl.concat_str("key", price, separator=" ").str.join("\n")
+        for start in range(0, self.jobs, _SLICE):
+            part = self.scan().slice(start, _SLICE).select(lines).collect().item()
+            digest.update(f"{part}\n".encode())
+        return digest.hexdigest()
 
     def positions(self) -> Positions:
         """Where each job stands in the file's order, by its key."""

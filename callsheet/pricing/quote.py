@@ -1,39 +1,43 @@
 """The quote: what the rest of a plan costs, by the ledger, the budget and the balance; and whether to buy it.
 
-It reads the catalogue, the balance and the ledger, and writes the plan and the rejects. It buys nothing, and
-changes nothing in the ledger: another run may be at work.
+Here it is what people and programs read of it; `quoting.py` makes it. Nothing here reads the ledger.
 """
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from datetime import UTC, datetime
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Any
 
 import polars as pl
-import sqlalchemy as sa
 
-from callsheet.batches.read import read_batch
-from callsheet.config.settings import Budget, Settings
-from callsheet.errors import ApprovalNeeded, BalanceTooLow, BudgetReached, InputError, Stop
-from callsheet.ledger import leases, queries
-from callsheet.ledger.claims import outlook
-from callsheet.ledger.ledger import Ledger
-from callsheet.ledger.policy import Policy
-from callsheet.plain_text import row_name
+from callsheet.config.settings import Budget
+from callsheet.errors import BalanceTooLow, BudgetReached, Stop
+from callsheet.ledger.approvals import Approval
+from callsheet.plain_text import counted, row_name
 from callsheet.pricing.breakdown import by_price, count_fitting, most_expensive
+from callsheet.pricing.choice import ALL, Choice
 from callsheet.pricing.estimate import submission_time
-from callsheet.pricing.marks import Marks, mark, with_reused
+from callsheet.pricing.marks import Marks
 from callsheet.pricing.plan import Plan
-from callsheet.pricing.planning import price_batch
 from callsheet.pricing.rates import changed_rates
 from callsheet.records import Job, ModelType, Totals, dollars
-from callsheet.rows import rejects_csv
-from callsheet.service.client import Client
-from callsheet.storage.store import Store
+
+
+@dataclass(frozen=True, slots=True)
+class Pilot:
+    """The jobs of a batch that are bought before the rest (`budget.pilot`).
+
+    Attributes:
+        jobs: whether a job is one of them: a Boolean for every job, in the plan's order.
+        to_buy: how many of them are to buy.
+        quoted: the price of these, in dollars.
+    """
+
+    jobs: pl.Series
+    to_buy: int
+    quoted: Decimal
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +56,11 @@ class Quote:
         used_today: what counts against `budget.per_day` already (`leases.used_today`).
         rpm: submissions a minute by model type, where config or ledger know them.
         rejects: the path or URL of rejects.csv.
+        approvals: what persons were asked about the batch, the oldest first.
+        choice: which jobs of the batch it is about.
+        left_out: how many jobs are to buy that are not chosen.
+        pilot: what is bought before the rest; None without a pilot, and where nothing is to buy.
+        is_pilot: it is the part of a quote that is the pilot (`of_pilot`).
     """
 
     plan: Plan
@@ -65,6 +74,11 @@ class Quote:
     used_today: Decimal
     rpm: Mapping[str, int]
     rejects: str
+    approvals: tuple[Approval, ...] = ()
+    choice: Choice = ALL
+    left_out: int = 0
+    pilot: Pilot | None = None
+    is_pilot: bool = False
 
     @property
     def to_buy(self) -> int:
@@ -83,7 +97,7 @@ class Quote:
     @property
     def held(self) -> int:
         """Jobs that failed or are in doubt, and that the config does not buy again."""
-        return self.plan.jobs - self.to_buy - self.already_bought
+        return self.plan.jobs - self.to_buy - self.already_bought - self.left_out
 
     @property
     def quoted(self) -> Decimal:
@@ -106,6 +120,33 @@ class Quote:
     def exposure_limit(self) -> tuple[Decimal, type[Stop]]:
         """The most that the batch may cost, all in all, and the stop that ends the buying there."""
         return _exposure_limit(self.budget, self.totals, self.balance)
+
+    def of_pilot(self) -> Quote:
+        """What is quoted for the pilot alone; the budget and what is spent are the whole batch's."""
+        if self.pilot is None:
+            return self
+        left_out = self.left_out + self.to_buy - self.pilot.to_buy
+        narrowed = replace(self, marks=self.marks.among(self.pilot.jobs), left_out=left_out, is_pilot=True)
+        return narrowed.counted()
+
+    def with_limit(self, limit: Decimal | None) -> Quote:
+        """The same with another `budget.limit`; None changes nothing."""
+        if limit is None:
+            return self
+        return replace(self, budget=self.budget.model_copy(update={"limit": limit})).counted()
+
+    def counted(self) -> Quote:
+        """The same with `lines`, `most_expensive` and `fits` as the marks and the budget are now."""
+        jobs = self.marks.jobs(self.plan)
+        left = self.exposure_limit[0] - _sent(self.totals)
+        if self.budget.per_day is not None:
+            left = min(left, self.budget.per_day - self.used_today)
+        return replace(
+            self,
+            lines=by_price(jobs),
+            most_expensive=most_expensive(jobs),
+            fits=count_fitting(jobs, left, self.budget.on_exceed),
+        )
 
     def jobs_in_order(self, of_type: ModelType | None = None) -> Iterator[Job]:
         """The jobs that a run has to look at when it buys, in the file's order (`Marks.open`)."""
@@ -175,6 +216,7 @@ class Quote:
         facts = [
             ("Rows", f"{plan.rows:,} read, {plan.rejected_rows:,} rejected{unpriced}"),
             ("Jobs", f"{plan.jobs:,}: {self.to_buy:,} to buy, {self.already_bought:,} already bought{held}"),
+            *self._part_in_words(),
             ("To pay", f"{dollars(self.quoted)} {plan.currency}"),
             ("Budget", self._budget_in_words()),
             *self._day_in_words(),
@@ -191,6 +233,13 @@ class Quote:
         if self.lines.height > 1 and rows:
             facts.append(("Costliest", ", ".join(rows)))
         return facts + [("Changed", change) for change in self.changes()]
+
+    def _part_in_words(self) -> Iterator[tuple[str, str]]:
+        if self.choice:
+            yield "Chosen", f"{self.choice.line()}; {self.left_out:,} others are left for later"
+        if self.pilot and self.pilot.to_buy:
+            first = f"{counted(self.pilot.to_buy, 'job')} for {dollars(self.pilot.quoted)} USD"
+            yield "Pilot", f"{first}; then somebody is asked whether to buy the rest"
 
     def _budget_in_words(self) -> str:
         left = self.budget_left
@@ -277,106 +326,3 @@ def _exposure_limit(budget: Budget, totals: Totals, balance: Decimal) -> tuple[D
     if budget.limit is None or budget.limit > affordable:
         return affordable, BalanceTooLow
     return budget.limit, BudgetReached
-
-
-def approval_needed(quote: Quote, settings: Settings) -> ApprovalNeeded | None:
-    """The stop where a person must approve first; None where nobody has to."""
-    above = settings.budget.approve_above
-    if above is None or quote.quoted <= above:
-        return None
-    return ApprovalNeeded(
-        f"the quote of {dollars(quote.quoted)} USD is above budget.approve_above, {dollars(above)} USD",
-        hint="Look at `callsheet quote`, then approve with `callsheet run --yes`.",
-    )
-
-
-async def quote_batch(settings: Settings, client: Client) -> Quote:
-    """Reads and prices a whole batch; writes the plan and rejects.csv, and buys nothing.
-
-    Raises:
-        InputError: the batch file cannot be read, or rows are rejected and `input.strict` is true.
-        ServiceError: the catalogue or the balance cannot be read.
-    """
-    batch = await asyncio.to_thread(read_batch, settings)
-    return await quote_plan(await price_batch(batch, settings, client), settings, client)
-
-
-async def quote_plan(plan: Plan, settings: Settings, client: Client) -> Quote:
-    """Compares a plan with the ledger, the budget and the balance, and writes rejects.csv.
-
-    Raises:
-        InputError: rows are rejected and `input.strict` is true.
-        ServiceError: the balance cannot be read.
-    """
-    report = Store(settings.report.url, endpoint_url=settings.storage.endpoint_url)
-    rejects = await report.write("rejects.csv", rejects_csv(plan.rejects), "text/csv")
-    if settings.input.strict and plan.rejects.height:
-        line, column, _, reason = plan.rejects.row(0)
-        raise InputError(
-            f"{plan.rejected_rows} rows of {settings.input.path} are rejected; the first, on line {line}: "
-            f"{column}: {reason}",
-            hint=f"All are in {rejects}. Nothing was bought, because input.strict is true.",
-        )
-    ledger = await Ledger.open(settings.ledger.url, settings.batch)
-    try:
-        return await make(plan, ledger, await client.balance(), settings, rejects)
-    finally:
-        await ledger.close()
-
-
-async def make(plan: Plan, ledger: Ledger, balance: Decimal, settings: Settings, rejects: str) -> Quote:
-    """Compares a plan with the ledger, the budget and the balance.
-
-    Raises:
-        OtherService: the ledger has bought the batch at another service.
-        LedgerError: the ledger cannot be read.
-    """
-    await ledger.check_service(settings.service.base_url)
-    policy = policy_of(settings)
-
-    def read(connection: sa.Connection, batch: str) -> tuple[Marks, Totals, Decimal]:
-        known, totals = outlook(connection, batch, policy)
-        marks = mark(plan, known)
-        if policy.reuse:
-            marks = with_reused(marks, plan, queries.reusable_requests(connection, batch))
-        return marks, totals, leases.used_today(connection, batch, datetime.now(UTC))
-
-    marks, totals, used_today = await ledger.read(read)
-    jobs = marks.jobs(plan)
-    left = _exposure_limit(settings.budget, totals, balance)[0] - _sent(totals)
-    if settings.budget.per_day is not None:
-        left = min(left, settings.budget.per_day - used_today)
-    return Quote(
-        plan=plan,
-        marks=marks,
-        lines=await asyncio.to_thread(by_price, jobs),
-        most_expensive=await asyncio.to_thread(most_expensive, jobs),
-        fits=await asyncio.to_thread(count_fitting, jobs, left, settings.budget.on_exceed),
-        budget=settings.budget,
-        balance=balance,
-        totals=totals,
-        used_today=used_today,
-        rpm=await _rpm(settings, ledger),
-        rejects=rejects,
-    )
-
-
-def policy_of(settings: Settings) -> Policy:
-    """What a config says about jobs that were tried before."""
-    return Policy(
-        retry_failed=settings.retry_failed,
-        retry_doubt=settings.on_doubt == "retry",
-        attempts=settings.attempts,
-        reuse=settings.reuse == "ledger",
-    )
-
-
-async def _rpm(settings: Settings, ledger: Ledger) -> dict[str, int]:
-    """Submissions a minute by model type: the config's, otherwise what an earlier run has learned."""
-    learned = await ledger.learned(settings.service.base_url) or {"windows": {}}
-    remembered = {model_type: window["limit"] for model_type, window in learned["windows"].items()}
-    given = {
-        ModelType.IMAGE.value: settings.limits.image_rpm,
-        ModelType.VIDEO.value: settings.limits.video_rpm,
-    }
-    return remembered | {model_type: rpm for model_type, rpm in given.items() if rpm}

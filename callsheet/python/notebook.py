@@ -6,10 +6,11 @@ import sys
 from html import escape
 from typing import Any
 
+from callsheet.ledger.approvals import Place
 from callsheet.plain_text import printable
 from callsheet.pricing.quote import Quote
 from callsheet.report.summary import Summary
-from callsheet.watch import Change, Progress
+from callsheet.watch import Asked, Change, Progress
 
 
 def in_notebook() -> bool:
@@ -22,6 +23,8 @@ def in_notebook() -> bool:
 class Notebook:
     """One line of output that follows the run; a `watch.Watcher`. Notes get lines of their own."""
 
+    yes = Place.PYTHON
+
     def __init__(self) -> None:
         self._line: Any = None  # IPython's handle of the output
         self._shown = ""
@@ -30,9 +33,8 @@ class Notebook:
         """Shows the quote in one line."""
         self._show(quote.line())
 
-    def approves(self, quote: Quote) -> bool:
-        """No: a cell that waits for an answer would keep the whole notebook waiting."""
-        return False
+    def approves(self, asked: Asked) -> bool | None:
+        """Asks nobody: a cell that waits for an answer would keep the whole notebook waiting."""
 
     def progress(self, progress: Progress) -> None:
         """Shows a bar, and how many jobs are in each state."""

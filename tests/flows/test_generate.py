@@ -22,7 +22,7 @@ from callsheet.errors import StorageError
 from callsheet.pricing.quote import Quote
 from callsheet.report.summary import Summary
 from callsheet.service.client import Client
-from callsheet.watch import WATCHER, LogWatcher
+from callsheet.watch import WATCHER, Asked, LogWatcher
 from flows import pipeline
 from tests.conftest import Project
 from tests.servers.s3 import Server
@@ -166,13 +166,13 @@ class Slow(LogWatcher):
         self.made = made
         self.quotes: list[Quote] = []
 
-    def approves(self, quote: Quote) -> bool:
+    def approves(self, asked: Asked) -> bool:
         if not self.quotes:
             models = self.made.backlot.service.models
             model = models["sketch-1"]
             dearer = [rate.model_copy(update={"unit_price": rate.unit_price * 2}) for rate in model.rates]
             models["sketch-1"] = model.model_copy(update={"rates": tuple(dearer)})
-        self.quotes.append(quote)
+        self.quotes.append(asked.quote)
         return True
 
 

@@ -15,7 +15,12 @@ from callsheet.ledger.names import other_name
 from callsheet.records import State
 from tests.ledger.buying import buyer, generation, job, reserve, state_of
 
+TO_5 = (
+    "DROP TABLE approvals",
+    "UPDATE about SET schema_version = 5",
+)
 TO_4 = (
+    *TO_5,
     "ALTER TABLE runs DROP COLUMN commits",
     "UPDATE about SET schema_version = 4",
 )
@@ -60,7 +65,7 @@ def execute(url: str, *statements: str) -> None:
     engine.dispose()
 
 
-@pytest.mark.parametrize("downgrade", [TO_1, TO_2, TO_3, TO_4], ids=["1", "2", "3", "4"])
+@pytest.mark.parametrize("downgrade", [TO_1, TO_2, TO_3, TO_4, TO_5], ids=["1", "2", "3", "4", "5"])
 def test_a_ledger_of_an_older_schema_is_upgraded_and_forgets_nothing(
     url: str, downgrade: tuple[str, ...]
 ) -> None:
@@ -73,7 +78,9 @@ def test_a_ledger_of_an_older_schema_is_upgraded_and_forgets_nothing(
             await ledger.end_run()
         case = "UPDATE media SET name = 'X.png', folded_name = NULL WHERE name = 'y.png'"
         execute(
-            url, *downgrade, case if downgrade in (TO_3, TO_4) else case.replace(", folded_name = NULL", "")
+            url,
+            *downgrade,
+            case if downgrade in (TO_3, TO_4, TO_5) else case.replace(", folded_name = NULL", ""),
         )
         async with buyer(url, balance="1.0") as ledger:
             states = [await state_of(ledger, job(name)) for name in "abc"]

@@ -17,7 +17,8 @@ from callsheet.errors import BalanceTooLow, BudgetReached
 from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.policy import Policy
 from callsheet.pricing.plan import Plan, make_plan
-from callsheet.pricing.quote import Quote, make
+from callsheet.pricing.quote import Quote
+from callsheet.pricing.quoting import make
 from callsheet.records import Catalogue, Generation, Media, ModelType, StoredFile, Usage
 from tests.pricing.plans import CATALOGUE, Maker
 

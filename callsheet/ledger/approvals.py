@@ -1,0 +1,142 @@
+"""Approvals: what a person was asked before money was spent, and what they said. Nothing here decides.
+
+Each function is part of a ledger transaction, on the connection it is given.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from decimal import Decimal
+from enum import StrEnum
+from typing import Any
+
+import sqlalchemy as sa
+
+from callsheet.errors import LedgerError
+from callsheet.ledger.tables import approvals
+from callsheet.records import dollars
+
+
+class Question(StrEnum):
+    """What was asked."""
+
+    QUOTE = "quote"
+    """Whether to buy what is quoted."""
+
+    PILOT = "pilot"
+    """Whether to buy the rest, now that the pilot is there to look at."""
+
+
+class Decision(StrEnum):
+    """What was said."""
+
+    APPROVED = "approved"
+    REFUSED = "refused"
+
+
+class Place(StrEnum):
+    """Where it was said."""
+
+    TERMINAL = "terminal"
+    YES = "--yes"
+    PARAMETER = "parameter"
+    UI = "ui"
+    PYTHON = "python"
+
+
+@dataclass(frozen=True, slots=True)
+class Approval:
+    """A question that a run has asked, and its answer. Money is in dollars.
+
+    Attributes:
+        id: its id in the ledger; 32 hex digits.
+        plan: the sha256 of the plan that the person saw (`Plan.sha256`).
+        jobs: how many jobs were to buy.
+        quoted: their price.
+        rates: the catalogue's entry of each model that the plan uses, as JSON objects.
+        asked_at: when it was asked.
+        flow_run: the id of the flow run in Prefect; None outside of Prefect.
+        decision: None where nobody has answered.
+        decided_at: when it was answered.
+        decided_by: who: the user of the system, or the name that was typed into the UI.
+        place: where it was answered.
+        budget_limit: the limit that the person set for the run in place of `budget.limit`, or None.
+        note: what the person wrote.
+    """
+
+    id: str
+    question: Question
+    plan: str
+    jobs: int
+    quoted: Decimal
+    rates: list[dict[str, Any]]
+    asked_at: datetime
+    flow_run: str | None = None
+    decision: Decision | None = None
+    decided_at: datetime | None = None
+    decided_by: str | None = None
+    place: Place | None = None
+    budget_limit: Decimal | None = None
+    note: str | None = None
+
+    @property
+    def is_approved(self) -> bool:
+        """Whether a person has said yes."""
+        return self.decision is Decision.APPROVED
+
+    def line(self) -> str:
+        """The question and its answer in one line."""
+        asked = "the rest after the pilot" if self.question is Question.PILOT else "the quote"
+        what = f"{asked}, {self.jobs:,} jobs for {dollars(self.quoted)} USD"
+        if self.decision is None or self.decided_at is None:
+            return f"{what}: asked {self.asked_at:%Y-%m-%d %H:%M} UTC, not answered"
+        limit = "" if self.budget_limit is None else f", up to {dollars(self.budget_limit)} USD"
+        note = f": {self.note}" if self.note else ""
+        when = f"{self.decided_at:%Y-%m-%d %H:%M} UTC"
+        return f"{what}: {self.decision}{limit} by {self.decided_by} ({self.place}), {when}{note}"
+
+    def as_json(self) -> dict[str, Any]:
+        """The JSON object in the `approvals` of `run --json` and `status --json`; money is a string."""
+        fields = {name: getattr(self, name) for name in self.__slots__ if name not in ("id", "rates")}
+        return fields | {
+            "quoted": dollars(self.quoted),
+            "budget_limit": None if self.budget_limit is None else dollars(self.budget_limit),
+            "asked_at": self.asked_at.isoformat(),
+            "decided_at": self.decided_at.isoformat() if self.decided_at else None,
+        }
+
+
+def of_batch(connection: sa.Connection, batch: str) -> tuple[Approval, ...]:
+    """The batch's questions, the oldest first."""
+    columns = [approvals.c[name] for name in Approval.__slots__]
+    query = (
+        sa.select(*columns).where(approvals.c.batch == batch).order_by(approvals.c.asked_at, approvals.c.id)
+    )
+    return tuple(_approval(row._asdict()) for row in connection.execute(query))
+
+
+def ask(connection: sa.Connection, batch: str, approval: Approval) -> None:
+    """Enters a question, with its answer where it has one already."""
+    values = {name: getattr(approval, name) for name in Approval.__slots__}
+    connection.execute(approvals.insert(), values | {"batch": batch})
+
+
+def answer(connection: sa.Connection, approval: Approval) -> None:
+    """Enters the answer to a question that had none.
+
+    Raises:
+        LedgerError: it has one.
+    """
+    answers = ("decision", "decided_at", "decided_by", "place", "budget_limit", "note")
+    unanswered = sa.and_(approvals.c.id == approval.id, approvals.c.decision.is_(None))
+    update = approvals.update().where(unanswered)
+    if connection.execute(update.values({name: getattr(approval, name) for name in answers})).rowcount != 1:
+        raise LedgerError("the question was answered already", hint="Run the batch again.")
+
+
+def _approval(values: dict[str, Any]) -> Approval:
+    types = {"question": Question, "decision": Decision, "place": Place}
+    return Approval(
+        **values | {name: kind(values[name]) for name, kind in types.items() if values[name] is not None}
+    )

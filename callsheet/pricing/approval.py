@@ -1,0 +1,135 @@
+"""When a person must approve what is quoted, and whether an earlier answer is one to this quote.
+
+Decides by the quote, the config and the ledger's approvals, and asks nobody.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable
+from dataclasses import replace
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import Any
+
+from callsheet.config.settings import Budget
+from callsheet.errors import ApprovalNeeded
+from callsheet.ledger.approvals import Approval, Decision, Place, Question
+from callsheet.plain_text import counted, printable
+from callsheet.pricing.quote import Quote
+from callsheet.pricing.rates import changed_rates
+from callsheet.records import Catalogue, Model, dollars
+
+_HINT = "Look at `callsheet quote`, then approve with `callsheet run --yes`."
+
+
+def needed(quote: Quote, budget: Budget) -> ApprovalNeeded | None:
+    """Why a person must approve the quote first; None where nobody has to (`budget.approve_above`)."""
+    above = budget.approve_above
+    if above is None or not quote.to_buy:
+        return None
+    if quote.quoted > above:
+        return ApprovalNeeded(
+            f"the quote of {dollars(quote.quoted)} USD is above budget.approve_above, {dollars(above)} USD",
+            hint=_HINT,
+        )
+    changes = changed_rates(_approved_rates(quote), quote.plan.catalogue, _models(quote))
+    if not changes:
+        return None
+    more = f", and {len(changes) - 1:,} more" if len(changes) > 1 else ""
+    return ApprovalNeeded(f"a rate has changed: {printable(changes[0])}{more}", hint=_HINT)
+
+
+def pilot_to_look_at(quote: Quote) -> ApprovalNeeded:
+    """Why the rest of the batch is not bought yet: somebody must look at the pilot."""
+    return ApprovalNeeded(
+        f"the pilot is bought, and the other {counted(quote.to_buy, 'job')} for {dollars(quote.quoted)} USD "
+        "must be approved",
+        hint="Look at the pilot, then go on with the same command and `--yes`.",
+    )
+
+
+def refused(approval: Approval) -> ApprovalNeeded:
+    """The stop that a person's no is."""
+    what = "the rest after the pilot" if approval.question is Question.PILOT else "the quote"
+    note = f": {printable(approval.note)}" if approval.note else ""
+    return ApprovalNeeded(
+        f"{printable(approval.decided_by or 'somebody')} has refused {what} of "
+        f"{dollars(approval.quoted)} USD{note}",
+        hint="Run the batch again to be asked again.",
+    )
+
+
+def question_about(quote: Quote, question: Question, flow_run: str | None) -> Approval:
+    """A question to a person, without an answer.
+
+    Args:
+        quote: what is to be bought.
+        question: what is asked.
+        flow_run: the id of the flow run that asks, or None.
+    """
+    return Approval(
+        id=uuid.uuid4().hex,
+        question=question,
+        plan=quote.plan.sha256(),
+        jobs=quote.to_buy,
+        quoted=quote.quoted,
+        rates=_as_json(_approved_rates(quote) or _used(quote)),
+        asked_at=datetime.now(UTC),
+        flow_run=flow_run,
+    )
+
+
+def answered(
+    asked: Approval,
+    quote: Quote,
+    decision: Decision,
+    *,
+    by: str,
+    place: Place,
+    at: datetime | None = None,
+    limit: Decimal | None = None,
+    note: str | None = None,
+) -> Approval:
+    """The question with its answer. A yes to this very plan makes its rates the approved ones."""
+    rates = asked.rates
+    if decision is Decision.APPROVED and asked.plan == quote.plan.sha256():
+        rates = _as_json({**_approved_rates(quote), **_used(quote)})
+    return replace(
+        asked,
+        rates=rates,
+        decision=decision,
+        decided_at=at or datetime.now(UTC),
+        decided_by=by,
+        place=place,
+        budget_limit=limit,
+        note=note or None,
+    )
+
+
+def is_covered(quote: Quote, question: Question, among: Iterable[Approval]) -> bool:
+    """Whether one of these approvals is a yes to this quote: to the same plan, and to no less money."""
+    found = [one for one in among if one.is_approved and one.question is question]
+    found = [one for one in found if one.quoted >= quote.quoted]
+    return bool(found) and quote.plan.sha256() in {one.plan for one in found}
+
+
+def _approved_rates(quote: Quote) -> Catalogue:
+    """The rates that nobody needs to approve: those approved last, otherwise those of the plan before."""
+    if quote.approvals:
+        models = [Model.model_validate(model) for model in quote.approvals[-1].rates]
+        return {model.id: model for model in models}
+    return quote.plan.before[0] if quote.plan.before else {}
+
+
+def _used(quote: Quote) -> Catalogue:
+    catalogue = quote.plan.catalogue
+    return {name: catalogue[name] for name in _models(quote) if name in catalogue}
+
+
+def _models(quote: Quote) -> list[str]:
+    return sorted(set(quote.lines["model"]))
+
+
+def _as_json(catalogue: Catalogue) -> list[dict[str, Any]]:
+    return [model.model_dump(mode="json") for _, model in sorted(catalogue.items())]

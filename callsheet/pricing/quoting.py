@@ -1,0 +1,145 @@
+"""Makes a quote: reads the catalogue, the balance and the ledger, and writes the plan and the rejects.
+
+It buys nothing, and changes nothing in the ledger: another run may be at work.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime
+from decimal import Decimal
+
+import polars as pl
+import sqlalchemy as sa
+
+from callsheet.batches.read import read_batch
+from callsheet.config.settings import Settings
+from callsheet.errors import InputError
+from callsheet.ledger import approvals, leases, queries
+from callsheet.ledger.approvals import Approval
+from callsheet.ledger.claims import outlook
+from callsheet.ledger.ledger import Ledger
+from callsheet.ledger.policy import Policy
+from callsheet.pricing.choice import ALL, Choice, chosen, pilot
+from callsheet.pricing.marks import Marks, mark, with_reused
+from callsheet.pricing.plan import Plan
+from callsheet.pricing.planning import price_batch
+from callsheet.pricing.quote import Pilot, Quote
+from callsheet.records import ModelType, Totals
+from callsheet.rows import rejects_csv
+from callsheet.service.client import Client
+from callsheet.storage.store import Store
+
+
+async def quote_batch(settings: Settings, client: Client, choice: Choice = ALL) -> Quote:
+    """Reads and prices a whole batch; writes the plan and rejects.csv, and buys nothing.
+
+    Raises:
+        InputError: the batch file cannot be read, or rows are rejected and `input.strict` is true; or a
+            chosen row is not in the batch.
+        ServiceError: the catalogue or the balance cannot be read.
+    """
+    batch = await asyncio.to_thread(read_batch, settings)
+    return await quote_plan(await price_batch(batch, settings, client), settings, client, choice)
+
+
+async def quote_plan(plan: Plan, settings: Settings, client: Client, choice: Choice = ALL) -> Quote:
+    """Compares a plan with the ledger, the budget and the balance, and writes rejects.csv.
+
+    Raises:
+        InputError: rows are rejected and `input.strict` is true, or a chosen row is not in the batch.
+        ServiceError: the balance cannot be read.
+    """
+    report = Store(settings.report.url, endpoint_url=settings.storage.endpoint_url)
+    rejects = await report.write("rejects.csv", rejects_csv(plan.rejects), "text/csv")
+    if settings.input.strict and plan.rejects.height:
+        line, column, _, reason = plan.rejects.row(0)
+        raise InputError(
+            f"{plan.rejected_rows} rows of {settings.input.path} are rejected; the first, on line {line}: "
+            f"{column}: {reason}",
+            hint=f"All are in {rejects}. Nothing was bought, because input.strict is true.",
+        )
+    ledger = await Ledger.open(settings.ledger.url, settings.batch)
+    try:
+        return await make(plan, ledger, await client.balance(), settings, rejects, choice=choice)
+    finally:
+        await ledger.close()
+
+
+async def make(
+    plan: Plan,
+    ledger: Ledger,
+    balance: Decimal,
+    settings: Settings,
+    rejects: str,
+    *,
+    choice: Choice = ALL,
+) -> Quote:
+    """Compares a plan with the ledger, the budget and the balance.
+
+    Raises:
+        InputError: a chosen row is not in the plan.
+        OtherService: the ledger has bought the batch at another service.
+        LedgerError: the ledger cannot be read.
+    """
+    await ledger.check_service(settings.service.base_url)
+    policy = policy_of(settings)
+
+    def read(connection: sa.Connection, batch: str) -> tuple[Marks, Totals, Decimal, tuple[Approval, ...]]:
+        known, totals = outlook(connection, batch, policy)
+        marks = mark(plan, known)
+        if policy.reuse:
+            marks = with_reused(marks, plan, queries.reusable_requests(connection, batch))
+        used_today = leases.used_today(connection, batch, datetime.now(UTC))
+        return marks, totals, used_today, approvals.of_batch(connection, batch)
+
+    marks, totals, used_today, asked = await ledger.read(read)
+    to_buy = int(marks.to_buy.sum())
+    if choice:
+        marks = marks.among(await asyncio.to_thread(chosen, choice, plan, marks.to_buy))
+    wanted = settings.budget.pilot if to_buy and not choice else None
+    quote = Quote(
+        plan=plan,
+        marks=marks,
+        lines=pl.DataFrame(),
+        most_expensive=pl.DataFrame(),
+        fits=0,
+        budget=settings.budget,
+        balance=balance,
+        totals=totals,
+        used_today=used_today,
+        rpm=await _rpm(settings, ledger),
+        rejects=rejects,
+        approvals=asked,
+        choice=choice,
+        left_out=to_buy - int(marks.to_buy.sum()),
+        pilot=await asyncio.to_thread(_pilot, plan, marks, wanted) if wanted else None,
+    )
+    return await asyncio.to_thread(quote.counted)
+
+
+def _pilot(plan: Plan, marks: Marks, number: int) -> Pilot:
+    jobs = pilot(plan, number)
+    prices = marks.among(jobs).jobs(plan).filter("to_buy").select("price").collect()["price"]
+    return Pilot(jobs, len(prices), Decimal(prices.sum() or 0))
+
+
+def policy_of(settings: Settings) -> Policy:
+    """What a config says about jobs that were tried before."""
+    return Policy(
+        retry_failed=settings.retry_failed,
+        retry_doubt=settings.on_doubt == "retry",
+        attempts=settings.attempts,
+        reuse=settings.reuse == "ledger",
+    )
+
+
+async def _rpm(settings: Settings, ledger: Ledger) -> dict[str, int]:
+    """Submissions a minute by model type: the config's, otherwise what an earlier run has learned."""
+    learned = await ledger.learned(settings.service.base_url) or {"windows": {}}
+    remembered = {model_type: window["limit"] for model_type, window in learned["windows"].items()}
+    given = {
+        ModelType.IMAGE.value: settings.limits.image_rpm,
+        ModelType.VIDEO.value: settings.limits.video_rpm,
+    }
+    return remembered | {model_type: rpm for model_type, rpm in given.items() if rpm}

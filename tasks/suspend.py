@@ -1,0 +1,139 @@
+"""Suspend: a run of a deployment waits in the Prefect UI until a person has approved or refused.
+
+The run's process ends meanwhile, so that neither the worker nor the deployment's concurrency limit waits with
+it. With the answer, Prefect starts the flow from its beginning. What was asked is in the ledger under the key
+of the suspension, so that a run that begins again finds the answer to what it has asked.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from callsheet.ledger.approvals import Approval, Decision, Place
+from callsheet.pricing.approval import answered
+from callsheet.pricing.quote import Quote
+from callsheet.watch import WATCHER, LogWatcher
+from tasks.step import in_flow_run
+
+if TYPE_CHECKING:
+    from prefect.client.orchestration import PrefectClient
+
+AUTOMATION = "callsheet: cancel a run that nobody approves"
+_GRACE = 60  # seconds after which Prefect itself ends a run that the automation has not cancelled
+
+
+def flow_run_id() -> str | None:
+    """The id of the flow run; None outside of Prefect."""
+    run = _flow_run()
+    return str(run.id) if run else None
+
+
+def can_suspend() -> bool:
+    """Whether a person can be asked in the UI: in a run of a deployment that no command shows."""
+    run = _flow_run()
+    return bool(run and run.deployment_id and isinstance(WATCHER.get(), LogWatcher))
+
+
+async def ask(asked: Approval, description: str, within: float) -> NoReturn:
+    """Suspends the run until a person has answered, and ends this process.
+
+    Args:
+        asked: the question; its id is the key of the suspension.
+        description: what the person sees above the fields, in markdown.
+        within: seconds after which the run is cancelled.
+    """
+    from prefect.flow_runs import asuspend_flow_run
+
+    from tasks.answer import Answer
+
+    await _cancel_after(within)
+    form = Answer.with_initial_data(description=description)
+    await asuspend_flow_run(wait_for_input=form, key=asked.id, timeout=round(within) + _GRACE)
+    raise AssertionError("the key of a suspension is used once")
+
+
+async def answer_to(asked: Approval, quote: Quote) -> Approval | None:
+    """The question with the answer that a person has given in the UI; None where nobody has."""
+    from prefect import get_client
+
+    from tasks.answer import Answer
+
+    run = _flow_run()
+    async with get_client() as client:
+        found = await client.filter_flow_run_input(run.id, f"suspended-{asked.id}-response", 1, set())
+        if not found:
+            return None
+        await _remove_automations(client)
+    answer = Answer.load_from_flow_run_input(found[0])
+    return answered(
+        asked,
+        quote,
+        Decision.APPROVED if answer.decision == "approve" else Decision.REFUSED,
+        by=answer.name,
+        place=Place.UI,
+        at=found[0].created,
+        limit=Decimal(answer.limit) if answer.limit else None,
+        note=answer.note,
+    )
+
+
+def _flow_run() -> Any:
+    if not in_flow_run():
+        return None
+    from prefect.context import FlowRunContext
+
+    context = FlowRunContext.get()
+    return context and context.flow_run
+
+
+async def _cancel_after(seconds: float) -> None:
+    """Has the server cancel this run when it was suspended for so long, and nothing has happened since.
+
+    Where the server takes no automations, Prefect ends the run as Failed a minute later.
+    """
+    import httpx
+    from prefect import get_client
+    from prefect.client.schemas.objects import StateType
+    from prefect.events.actions import ChangeFlowRunState
+    from prefect.events.schemas.automations import AutomationCore, EventTrigger, Posture
+    from prefect.exceptions import PrefectException
+
+    resource = {"prefect.resource.id": _resource()}
+    waited = EventTrigger(
+        match=resource,
+        after={"prefect.flow-run.Suspended"},
+        expect={"prefect.flow-run.*"},
+        for_each={"prefect.resource.id"},
+        posture=Posture.Proactive,
+        threshold=1,
+        within=timedelta(seconds=seconds),
+    )
+    message = f"Nobody has approved it within {timedelta(seconds=round(seconds))}; nothing was bought."
+    cancel = ChangeFlowRunState(state=StateType.CANCELLED, message=message)
+    automation = AutomationCore(name=AUTOMATION, trigger=waited, actions=[cancel])
+    with suppress(httpx.HTTPError, PrefectException):
+        async with get_client() as client:
+            await _remove_automations(client)
+            await client.create_automation(automation)
+
+
+async def _remove_automations(client: PrefectClient) -> None:
+    """Removes this run's automation, and those of runs whose time is over."""
+    import httpx
+    from prefect.exceptions import PrefectException
+
+    now = datetime.now(UTC)
+    with suppress(httpx.HTTPError, PrefectException):
+        for one in await client.read_automations_by_name(AUTOMATION):
+            trigger: Any = one.trigger
+            is_ours = trigger.match.root.get("prefect.resource.id") == _resource()
+            created: Any = getattr(one, "created", None)
+            if is_ours or (created and created + trigger.within + timedelta(seconds=_GRACE) < now):
+                await client.delete_automation(one.id)
+
+
+def _resource() -> str:
+    return f"prefect.flow-run.{flow_run_id()}"
