@@ -9,7 +9,7 @@ The whole tree:
     ├── Stop                      an orderly early end; what is bought is safe
     │   ├── BudgetReached         the next job does not fit the budget
     │   ├── BalanceTooLow         the workspace cannot pay for what is planned
-    │   ├── ApprovalNeeded        the quote is above `budget.approve_above`, and nobody has approved it
+    │   ├── ApprovalNeeded        a person must approve first, and has not, or has refused
     │   ├── KeyRefused            the service does not accept the API key
     │   ├── ServiceDown           the service fails for every job, or cannot be reached
     │   ├── StorageDown           storage refuses every file
@@ -96,7 +96,7 @@ class BalanceTooLow(Stop):
 
 
 class ApprovalNeeded(Stop):
-    """The quote is above `budget.approve_above`, and nobody has approved it."""
+    """A person must approve first (`budget.approve_above`), and nobody has, or one has refused."""
 
     reason = "approval"
 

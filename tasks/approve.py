@@ -83,6 +83,8 @@ async def _answer_in_the_ui(quote: Quote, settings: Settings) -> Approval | None
         return None
     async with _ledger(settings) as ledger:
         await ledger.answer(answer)
+    if answer.is_approved:
+        events.approved(settings.batch, answer)
     return answer
 
 
@@ -103,6 +105,8 @@ async def _is_approved(asked: Asked, settings: Settings, approved: bool) -> bool
         question = approval.answered(question, asked.quote, decision, by=login(), place=place)
     async with _ledger(settings) as ledger:
         await ledger.ask(question)
+    if question.is_approved:
+        events.approved(settings.batch, question)
     if waits:
         within = settings.budget.approve_within
         await suspend.ask(question, artifacts.question_in_markdown(asked), within)

@@ -24,6 +24,7 @@ from tasks.step import in_flow_run
 T = TypeVar("T")
 PATIENCE = 5.0  # seconds for the server to answer
 _ROWS = 1_000  # of a table, the last ones; more help nobody
+_APPROVALS = 20  # the last ones
 _ASKED_ROWS = 50  # of the quote above the fields in which to approve
 
 
@@ -158,8 +159,14 @@ def _markdown(summary: Summary) -> str:
         _by_model(summary),
         _dearest(summary),
         "\n".join(f"- {_text(problem.line())}" for problem in summary.details.problems),
+        _approvals(summary),
     ]
     return "\n\n".join(filter(None, parts)) + "\n"
+
+
+def _approvals(summary: Summary) -> str:
+    lines = "\n".join(f"- {_text(one.line())}" for one in summary.approvals[-_APPROVALS:])
+    return f"## Approvals\n\n{lines}" if lines else ""
 
 
 def _by_model(summary: Summary) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from callsheet.ledger.approvals import Approval
 from callsheet.plain_text import printable
 from callsheet.pricing.quote import Quote
 from callsheet.records import State, dollars
@@ -30,6 +31,22 @@ def quoted(quote: Quote) -> None:
         fits=quote.fits,
         quoted=dollars(quote.quoted),
         balance=dollars(quote.balance),
+    )
+
+
+def approved(batch: str, approval: Approval) -> None:
+    """`callsheet.batch.approved`: a person has said yes, to the quote or to the rest after the pilot."""
+    limit = approval.budget_limit
+    _of_batch(
+        "approved",
+        batch,
+        question=approval.question.value,
+        jobs=approval.jobs,
+        quoted=dollars(approval.quoted),
+        budget_limit=None if limit is None else dollars(limit),
+        decided_by=approval.decided_by,
+        place=approval.place,
+        note=approval.note and _short(approval.note),
     )
 
 

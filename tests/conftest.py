@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import csv
+import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -173,6 +174,10 @@ class Project:
 
     def costs(self) -> pl.DataFrame:
         return pl.read_parquet(self.folder / "out/report/costs.parquet")
+
+    def report(self) -> dict[str, Any]:
+        text = (self.folder / "out/report/report.json").read_text()
+        return dict(json.loads(text))
 
     def rejects(self) -> list[dict[str, str]]:
         with (self.folder / "out/report/rejects.csv").open(newline="") as file:

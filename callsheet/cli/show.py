@@ -24,6 +24,7 @@ from callsheet.report.status import Status
 from callsheet.report.summary import Removed, Summary
 
 _LINES = 30  # of a table
+_APPROVALS = 5  # the last ones
 _REJECTS = 10  # of a quote
 
 
@@ -187,6 +188,7 @@ def show_status(status: Status) -> None:
             ("Spent", f"{dollars(status.spent)} USD"),
             ("In doubt", f"{dollars(status.in_doubt_exposure)} USD at most"),
             *(("At work", run.line()) for run in status.other_runs),
+            *(("Asked", one.line()) for one in status.approvals[-_APPROVALS:]),
         ],
     )
 

@@ -97,7 +97,7 @@ async def make(
     to_buy = int(marks.to_buy.sum())
     if choice:
         marks = marks.among(await asyncio.to_thread(chosen, choice, plan, marks.to_buy))
-    wanted = settings.budget.pilot if to_buy and not choice else None
+    wanted: int | None = None
     quote = Quote(
         plan=plan,
         marks=marks,

@@ -24,7 +24,7 @@ import sqlalchemy as sa
 from callsheet.batches.prefetch import read_ahead
 from callsheet.errors import Stop
 from callsheet.files import temporary_file_errors
-from callsheet.ledger import leases, queries, running_totals
+from callsheet.ledger import approvals, leases, queries, running_totals
 from callsheet.ledger.columns import MONEY, TIME
 from callsheet.ledger.ledger import Ledger
 from callsheet.pricing.plan import Plan
@@ -83,10 +83,11 @@ async def write_report(
     manifest = await ledger.read(
         lambda connection, batch: _read_manifest(connection, batch, positions, ordered=in_storage_order)
     )
-    totals, others = await ledger.read(
+    totals, others, asked = await ledger.read(
         lambda connection, batch: (
             running_totals.of_batch(connection, batch),
             leases.others(connection, batch, ledger.run_id),
+            approvals.of_batch(connection, batch),
         )
     )
     counts = current_states(totals.states, removed)
@@ -119,6 +120,7 @@ async def write_report(
         costs=costs_url,
         report=store.url_of("report.json"),
         other_runs=tuple(other for other in others if other.jobs),
+        approvals=asked,
         details=_details(attempts, plan, stop, removed_costs, store.url_of("rejects.csv")),
     )
 

@@ -9,7 +9,8 @@ from typing import Any
 import sqlalchemy as sa
 
 from callsheet.errors import LedgerError
-from callsheet.ledger import leases, running_totals
+from callsheet.ledger import approvals, leases, running_totals
+from callsheet.ledger.approvals import Approval
 from callsheet.ledger.ledger import Ledger
 from callsheet.records import OtherRun, Record, State, Totals, dollars
 
@@ -18,7 +19,7 @@ from callsheet.records import OtherRun, Record, State, Totals, dollars
 class Status(Record):
     """A batch with the names that `status --json` prints: jobs by state, and money in US dollars.
 
-    `other_runs` are the runs of the batch that are at work.
+    `other_runs` are the runs of the batch that are at work, `approvals` what persons were asked about it.
     """
 
     batch: str
@@ -34,12 +35,14 @@ class Status(Record):
     in_doubt_exposure: Decimal
     currency: str
     other_runs: tuple[OtherRun, ...]
+    approvals: tuple[Approval, ...] = ()
 
     def as_json(self) -> dict[str, Any]:
         """The JSON object; money is a string."""
         fields = {name: getattr(self, name) for name in self.__slots__}
         money = {name: dollars(value) for name, value in fields.items() if isinstance(value, Decimal)}
-        return fields | money | {"other_runs": [run.as_json() for run in self.other_runs]}
+        lists = {name: [one.as_json() for one in getattr(self, name)] for name in ("other_runs", "approvals")}
+        return fields | money | lists
 
 
 async def read_status(ledger: Ledger) -> Status:
@@ -49,12 +52,15 @@ async def read_status(ledger: Ledger) -> Status:
         LedgerError: the ledger cannot be read, or its running totals are wrong.
     """
 
-    def read(connection: sa.Connection, batch: str) -> tuple[list[str], Totals, list[OtherRun]]:
+    def read(
+        connection: sa.Connection, batch: str
+    ) -> tuple[list[str], Totals, list[OtherRun], tuple[Approval, ...]]:
         wrong = running_totals.differences(connection, batch)
         others = leases.others(connection, batch, ledger.run_id)
-        return wrong, running_totals.of_batch(connection, batch), others
+        asked = approvals.of_batch(connection, batch)
+        return wrong, running_totals.of_batch(connection, batch), others, asked
 
-    wrong, totals, others = await ledger.read(read)
+    wrong, totals, others, asked = await ledger.read(read)
     check_totals(wrong)
     fields: dict[str, Any] = {state.value: totals.states.get(state, 0) for state in State}
     return Status(
@@ -64,6 +70,7 @@ async def read_status(ledger: Ledger) -> Status:
         in_doubt_exposure=totals.in_doubt_exposure,
         currency="USD",
         other_runs=tuple(others),
+        approvals=asked,
     )
 
 

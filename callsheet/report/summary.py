@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
+from callsheet.ledger.approvals import Approval
 from callsheet.plain_text import counted
 from callsheet.records import OtherRun, Record, dollars
 from callsheet.report.by_model import ModelLine
@@ -74,7 +75,8 @@ class Summary(Record):
 
     The counts are of jobs of the batch file as it is now. `spent` and `in_doubt_exposure` are of the whole
     batch, also of rows that were removed. `submissions`, `rate_limited` and `seconds` are of this run.
-    `other_runs` are the runs of the batch that are still at work, and have jobs in hand. Money is in dollars.
+    `other_runs` are the runs of the batch that are still at work, and have jobs in hand. `approvals` are what
+    persons were asked about the batch, and what they said, the oldest first. Money is in dollars.
     """
 
     batch: str
@@ -98,6 +100,7 @@ class Summary(Record):
     costs: str
     report: str
     other_runs: tuple[OtherRun, ...] = ()
+    approvals: tuple[Approval, ...] = ()
     details: Details = field(default_factory=Details)
 
     @property
@@ -157,4 +160,5 @@ class Summary(Record):
         """The JSON object; money is a string."""
         fields = {name: getattr(self, name) for name in self.__slots__ if name != "details"}
         money = {name: dollars(value) for name, value in fields.items() if isinstance(value, Decimal)}
-        return fields | money | {"other_runs": [other.as_json() for other in self.other_runs]}
+        lists = {name: [one.as_json() for one in getattr(self, name)] for name in ("other_runs", "approvals")}
+        return fields | money | lists

@@ -20,6 +20,7 @@ from typing import IO, Any
 import polars as pl
 import pytest
 
+from callsheet.ledger.doubts import login
 from tests.conftest import Project
 from tests.servers.forks import forks
 from tests.servers.prefect import PrefectServer
@@ -275,6 +276,13 @@ def test_the_question_is_whole_and_ctrl_d_is_no(project: Make) -> None:
     assert question.endswith(b"? [y/N] ")
     assert process.returncode == 4
     assert made.run().stop_reason == "approval"
+    assert json.loads(callsheet("run", str(made.config), "--yes", "--json").stdout)["stored"] == 1
+    kept = json.loads(callsheet("status", str(made.config), "--json").stdout)["approvals"]
+    assert [(one["decision"], one["place"], one["decided_by"]) for one in kept] == [
+        ("refused", "terminal", login()),
+        (None, None, None),
+        ("approved", "--yes", login()),
+    ]
 
 
 def test_strict_input_refuses_a_batch_with_one_bad_row(project: Make) -> None:

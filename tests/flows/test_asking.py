@@ -1,0 +1,92 @@
+"""When a run asks a person whether to buy, and what the ledger keeps of it: without Prefect."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import callsheet
+from callsheet.pricing.plan import open_plan
+from callsheet.python import calls
+from tests.conftest import Project
+
+Make = Callable[..., Project]
+
+
+def images(count: int) -> list[dict[str, Any]]:
+    return [{"id": f"s{n}", "prompt": f"image {n}", "model": "sketch-1"} for n in range(count)]
+
+
+def dearer(made: Project) -> None:
+    """All rates of the model double."""
+    models = made.backlot.service.models
+    rates = [rate.model_copy(update={"unit_price": rate.unit_price * 2}) for rate in models["sketch-1"].rates]
+    models["sketch-1"] = models["sketch-1"].model_copy(update={"rates": tuple(rates)})
+
+
+def test_every_question_is_kept_with_its_answer(project: Make) -> None:
+    made = project(images(2))
+    made.set(budget={"approve_above": "0.0010"})
+    assert made.run().stop_reason == "approval"
+    assert made.run(approved=True).stored == 2
+    first, second = callsheet.status(made.config).approvals
+    assert (first.decision, first.decided_at) == (None, None)
+    assert (second.decision, second.place, second.jobs, second.quoted) == (
+        "approved",
+        "python",
+        2,
+        Decimal("0.0030"),
+    )
+    assert second.plan == open_plan(made.folder / "out/report/plan.parquet").sha256()
+    assert [one["decision"] for one in made.report()["approvals"]] == [None, "approved"]
+
+
+def test_a_batch_that_asks_nobody_keeps_nothing(project: Make) -> None:
+    made = project(images(2))
+    assert made.run(approved=True).approvals == ()
+    made.set(budget={"approve_above": "1.00"})
+    made.rows(*images(3))
+    assert made.run().approvals == ()
+
+
+def test_changed_rates_must_be_approved_whatever_the_price(project: Make) -> None:
+    """Also by a later run, and by one after a quote, which has made a plan at the new rates."""
+    made = project(images(2))
+    made.set(budget={"approve_above": "1.00"})
+    assert made.run().stored == 2
+    made.rows(*images(3))
+    dearer(made)
+    stopped = made.run()
+    assert (stopped.stop_reason, stopped.stored) == ("approval", 2)
+    assert "a rate has changed: sketch-1" in str(stopped.stop_message)
+    asyncio.run(calls.quote(made.config, None, None))
+    assert made.run().stop_reason == "approval"
+    assert made.run(approved=True).stored == 3
+    made.rows(*images(4))
+    assert made.run().stored == 4, "these rates are approved"
+
+
+def test_nothing_to_buy_needs_nobody(project: Make) -> None:
+    made = project(images(2))
+    made.set(budget={"approve_above": "0"})
+    assert made.run(approved=True).stored == 2
+    dearer(made)
+    assert made.run().outcome == "complete"
+
+
+def test_a_plans_hash_is_that_of_its_jobs_and_prices_in_their_order(project: Make, tmp_path: Path) -> None:
+    def sha256() -> str:
+        asyncio.run(calls.quote(made.config, None, None))
+        return open_plan(tmp_path / "out/report/plan.parquet").sha256()
+
+    made = project(images(3))
+    before = sha256()
+    assert sha256() == before
+    made.rows(*reversed(images(3)))
+    in_another_order = sha256()
+    made.rows(*images(3))
+    dearer(made)
+    assert len({before, in_another_order, sha256()}) == 3
