@@ -261,12 +261,12 @@ async def open_run(
     spool = work_folder(settings) / "spool"
     ledger = await Ledger.open(settings.ledger.url, settings.batch, journal=spool, note=WATCHER.get().note)
     try:
-        await ledger.bind(settings.service.base_url)
+        await ledger.bind(client.base_url)
         await ledger.begin_run(quote.balance if quote else None)
         try:
             for other in await ledger.others():
                 WATCHER.get().note(f"another run of this batch is at work: {other.line()}")
-            limits = await _limits(settings, ledger)
+            limits = await _limits(settings, ledger, client.base_url)
             breaker = Breaker(settings.stop_after, client.balance, WATCHER.get().note)
             run = Run(settings, client, ledger, store, limits, Spool(spool), breaker, quote)
             run.plan = quote.plan if quote else None
@@ -281,7 +281,7 @@ async def open_run(
                     yield run
                 for watch in watches:
                     watch.cancel()
-            await ledger.learn(settings.service.base_url, asdict(limits.learned()))
+            await ledger.learn(client.base_url, asdict(limits.learned()))
         except (CallsheetError, BaseExceptionGroup) as error:
             _may_have_bought(error)
             raise
@@ -318,8 +318,8 @@ def _may_have_bought(error: BaseException) -> None:
         error.exit_code = 3
 
 
-async def _limits(settings: Settings, ledger: Ledger) -> Limits:
-    known = await ledger.learned(settings.service.base_url)
+async def _limits(settings: Settings, ledger: Ledger, service: str) -> Limits:
+    known = await ledger.learned(service)
     return Limits(
         image_rpm=settings.limits.image_rpm,
         video_rpm=settings.limits.video_rpm,

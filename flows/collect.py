@@ -2,25 +2,34 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 from prefect import flow
 
-from callsheet.config.load import load
+from callsheet.config.form import ConfigFile, Overrides, PollForm, ServiceForm, load_form
+from callsheet.errors import CallsheetError
 from flows import pipeline
-from flows.names import final_state, run_name
+from flows.names import failed, final_state, run_name
 from tasks import artifacts
 
 
 @flow(name="collect-media", flow_run_name=run_name, persist_result=False)
-async def collect_media(config: str, overrides: list[str] | None = None) -> Any:
+async def collect_media(
+    config: ConfigFile,
+    overrides: Overrides = (),
+    *,
+    poll: PollForm = PollForm(),
+    service: ServiceForm = ServiceForm(),
+) -> Any:
     """Takes up every accepted generation of a batch that is not stored yet.
 
     Args:
-        config: the config file, from the working directory.
-        overrides: single settings to change, each as `poll.timeout=600`.
+        config: The config file, from the working directory. A field below that is empty leaves what it says.
+        overrides: Other settings to change, each as `poll.interval=10`.
     """
-    settings = load(Path(config), overrides or ())
-    await artifacts.name_run(settings.batch)
-    return final_state(await pipeline.collect(settings))
+    try:
+        settings = load_form(config, overrides, poll=poll, service=service)
+        await artifacts.name_run(settings.batch)
+        return final_state(await pipeline.collect(settings))
+    except CallsheetError as error:
+        return failed(error)

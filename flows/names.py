@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from contextlib import AbstractContextManager
 from pathlib import Path
+from typing import Any
 
 from prefect import tags
 from prefect.client.schemas.objects import State
 from prefect.runtime import flow_run
 from prefect.states import Cancelled, Completed, Failed
 
+from callsheet.errors import CallsheetError, Stop
 from callsheet.report.summary import Summary
 
 
@@ -40,11 +42,22 @@ def final_state(summary: Summary) -> State[Summary]:
     return Failed(name=name, message=summary.line())
 
 
+def failed(error: CallsheetError) -> State[Any]:
+    """The state of a flow run that an error has ended: its own words, and no stack trace."""
+    message = f"{error.message.rstrip('.')}. {error.hint}" if error.hint else error.message
+    name = _STOPPED.get(error.reason, "Stopped") if isinstance(error, Stop) else "Failed"
+    if name == "Cancelled":
+        return Cancelled(message=message, data=error)
+    return Failed(name=name, message=message, data=error)
+
+
+_STOPPED = {"approval": "Cancelled", "interrupted": "BrokenOff", "doubt": "InDoubt"}
+
+
 def _name(summary: Summary) -> str:
     reason = summary.stop_reason if summary.outcome == "stopped" else None
     if reason not in (None, "budget"):
-        names = {"approval": "Cancelled", "interrupted": "BrokenOff", "doubt": "InDoubt"}
-        return names.get(reason, "Stopped")
+        return _STOPPED.get(reason, "Stopped")
     if summary.in_doubt or summary.details.removed.in_doubt:
         return "InDoubt"
     if summary.lost:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 from prefect import flow
 from prefect.states import Completed
 
-from callsheet.config.load import load
-from flows.names import run_name
+from callsheet.config.form import BudgetForm, ConfigFile, InputForm, Overrides, ServiceForm, load_form
+from callsheet.errors import CallsheetError
+from flows.names import failed, run_name
 from tasks.approve import show
 from tasks.connect import connect
 from tasks.price import price
@@ -17,16 +17,26 @@ from tasks.read import read
 
 
 @flow(name="quote-batch", flow_run_name=run_name, persist_result=False)
-async def quote_batch(config: str, overrides: list[str] | None = None) -> Any:
+async def quote_batch(
+    config: ConfigFile,
+    overrides: Overrides = (),
+    *,
+    input: InputForm = InputForm(),  # noqa: A002  # the name of the config's section
+    budget: BudgetForm = BudgetForm(),
+    service: ServiceForm = ServiceForm(),
+) -> Any:
     """Prices a batch exactly and freezes its plan.
 
     Args:
-        config: the config file, from the working directory.
-        overrides: single settings to change, each as `budget.limit=5.00`.
+        config: The config file, from the working directory. A field below that is empty leaves what it says.
+        overrides: Other settings to change, each as `input.strict=true`.
     """
-    settings = load(Path(config), overrides or ())
-    async with await connect(settings) as client:
-        rows = await read(settings)
-        plan = await price(rows, settings, client)
-        quote = await show(plan, settings, client)
-    return Completed(message=quote.line(), data=quote)
+    try:
+        settings = load_form(config, overrides, input=input, budget=budget, service=service)
+        async with await connect(settings) as client:
+            rows = await read(settings)
+            plan = await price(rows, settings, client)
+            quote = await show(plan, settings, client)
+        return Completed(message=quote.line(), data=quote)
+    except CallsheetError as error:
+        return failed(error)

@@ -29,14 +29,18 @@ def service_moved(config: Config, set_: Sets = None, json: Json = False) -> None
     Only for the same service: another one does not know what the batch has bought.
     """
     settings = load_settings(config, set_)
-    asyncio.run(rebind(settings))
+    service = asyncio.run(rebind(settings))
     if json:
-        typer.echo(jsonlib.dumps({"batch": settings.batch, "service": settings.service.base_url}))
+        typer.echo(jsonlib.dumps({"batch": settings.batch, "service": service}))
     else:
-        typer.echo(printable(f"{settings.batch}: the service is at {settings.service.base_url} from now on"))
+        typer.echo(printable(f"{settings.batch}: the service is at {service} from now on"))
 
 
-async def rebind(settings: Settings) -> None:
-    """Binds the config's batch to the config's service."""
+async def rebind(settings: Settings) -> str:
+    """Binds the config's batch to the config's service, and returns its address."""
+    from tasks.connect import address
+
+    service = await address(settings)
     async with open_ledger(settings.ledger.url, settings.batch) as ledger:
-        await ledger.rebind(settings.service.base_url)
+        await ledger.rebind(service)
+    return service

@@ -59,7 +59,7 @@ WithoutPrefect = Annotated[
 def load_settings(config: Path, overrides: list[str] | None) -> Settings:
     """The config file, checked, with the values of `--set`.
 
-    Where the API key is in a Prefect block, it also sets what Prefect does on this terminal.
+    Where the address or the API key is in a Prefect block, it also sets what Prefect does on this terminal.
 
     Raises:
         ConfigError: see `callsheet.config.load.load`.
@@ -68,7 +68,7 @@ def load_settings(config: Path, overrides: list[str] | None) -> Settings:
     from callsheet.config.load import load
 
     settings = load(config, overrides or ())
-    if settings.service.api_key_block:
+    if settings.service.block or settings.service.api_key_block:
         quiet_prefect()
     return settings
 

@@ -19,6 +19,7 @@ from pydantic import (
     StringConstraints,
     ValidationError,
     ValidatorFunctionWrapHandler,
+    WithJsonSchema,
     WrapValidator,
 )
 
@@ -163,10 +164,17 @@ def _not_a_boolean(value: Any) -> Any:
 
 Text = Annotated[str, StringConstraints(min_length=1)]
 Character = Annotated[str, StringConstraints(min_length=1, max_length=1)]
-Count = Annotated[int, BeforeValidator(_not_a_boolean), Field(ge=1)]
-CountFromZero = Annotated[int, BeforeValidator(_not_a_boolean), Field(ge=0)]
+Count = Annotated[int, Field(ge=1), BeforeValidator(_not_a_boolean)]
+CountFromZero = Annotated[int, Field(ge=0), BeforeValidator(_not_a_boolean)]
 Seconds = Annotated[float, BeforeValidator(_not_a_boolean)]
-Dollars = Annotated[Decimal, BeforeValidator(_not_a_float), Field(ge=0, max_digits=18, decimal_places=6)]
+SomeSeconds = Annotated[float, Field(gt=0), BeforeValidator(_not_a_boolean)]
+Dollars = Annotated[
+    Decimal,
+    BeforeValidator(_not_a_float),
+    Field(ge=0, max_digits=18, decimal_places=6),
+    # In JSON it is text: a JSON number would pass through a float.
+    WithJsonSchema({"type": "string", "pattern": r"^[0-9]{1,12}(\.[0-9]{1,6})?$"}),
+]
 
 BatchName = Annotated[str, AfterValidator(_batch_name)]
 HttpAddress = Annotated[str, AfterValidator(_http_address)]

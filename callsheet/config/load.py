@@ -31,6 +31,7 @@ def load(
     overrides: Sequence[str] = (),
     *,
     values: Mapping[str, object] = _NONE,
+    values_from: str = "settings",
     reads_batch: bool = True,
 ) -> Settings:
     """Reads a config file and checks all of it.
@@ -41,13 +42,16 @@ def load(
         overrides: `a.b=value` each, from `--set`. The value is YAML, and for a setting that is text it is the
             text itself.
         values: settings from Python by their dotted names, each a plain value.
+        values_from: what a message calls them.
         reads_batch: whether the batch file is read; otherwise the config need not name one.
 
     Raises:
         ConfigError: unreadable file, bad YAML, unknown or repeated key, unset variable, wrong type or value;
             the message names every wrong key, with its line or its override.
     """
-    return _checked(Settings, path, *_read(path, overrides, values, reads_batch=reads_batch))
+    return _checked(
+        Settings, path, *_read(path, overrides, values, values_from=values_from, reads_batch=reads_batch)
+    )
 
 
 def load_without_service(
@@ -84,6 +88,7 @@ def _read(
     values: Mapping[str, object],
     unread: Collection[str] = (),
     *,
+    values_from: str = "settings",
     reads_batch: bool,
 ) -> tuple[dict[str, Any], dict[Place, str]]:
     """The file's plain values with the overrides, and the place of each one."""
@@ -96,7 +101,9 @@ def _read(
     except UnicodeDecodeError:
         raise ConfigError(f"{path}: is not UTF-8 text") from None
     places: dict[Place, str] = {}
-    config = parse(text, lambda line: f"{path}, line {line}", places, unread=unread)
+    # With a block from elsewhere nothing of the file's section is used, and its variables may not be set.
+    instead = {"service"} if _names_a_block(overrides, values) else set[str]()
+    config = parse(text, lambda line: f"{path}, line {line}", places, unread={*unread, *instead})
     if not isinstance(config, dict):
         raise ConfigError(f"{path}: has no settings", hint="A config begins with 'batch: <name>'.")
     for override in overrides:
@@ -104,10 +111,15 @@ def _read(
             override_with(config, override, places, _is_text)
     for name, value in values.items():
         if str(name).partition(".")[0] not in unread:
-            set_value(config, name, value, places)
+            set_value(config, name, value, places, f"{values_from}[{name!r}]")
     if not reads_batch and isinstance(section := config.get("input") or {}, dict):
         config["input"] = {"path": _NOT_READ} | section
     return config, places
+
+
+def _names_a_block(overrides: Sequence[str], values: Mapping[str, object]) -> bool:
+    given = dict(map(split_override, overrides)) | {(*str(name).split("."),): values[name] for name in values}
+    return given.get(("service", "block"), "null") not in ("null", None)
 
 
 def _checked(

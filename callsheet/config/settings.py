@@ -19,6 +19,7 @@ from pydantic import (
     field_validator,
     model_validator,
 )
+from pydantic_core import PydanticCustomError
 
 from callsheet.config.checks import (
     BatchName,
@@ -31,6 +32,7 @@ from callsheet.config.checks import (
     ReportUrl,
     Seconds,
     ServiceAddress,
+    SomeSeconds,
     StorageKey,
     Template,
     Text,
@@ -74,14 +76,26 @@ class Section(BaseModel):
 class Service(Section):
     """The service to buy from."""
 
-    base_url: ServiceAddress
-    """The service's address without the version: `https://...`, or `http://127.0.0.1:...` for a backlot."""
+    block: Text | None = None
+    """The CallsheetService block of the Prefect server with the address and the API key. They are then not
+    read from anywhere else."""
+
+    base_url: Annotated[ServiceAddress | None, Field(validate_default=True)] = None
+    """The service's address without the version: `https://...`, or `http://127.0.0.1:...` for a backlot.
+    Required where there is no `service.block`."""
 
     api_key_env: Text = "CALLSHEET_API_KEY"
     """The environment variable with the API key. The key itself is never written into a config."""
 
     api_key_block: Text | None = None
     """The Prefect Secret block with the API key. Where it is given, the environment variable is not read."""
+
+    @field_validator("base_url", mode="after")
+    @classmethod
+    def _here_or_in_the_block(cls, value: str | None, info: ValidationInfo) -> str | None:
+        if value is None and info.data.get("block", value) is None:
+            raise PydanticCustomError("missing", "is needed where there is no service.block")
+        return value
 
 
 class Input(Section):
@@ -204,7 +218,7 @@ class Poll(Section):
     interval: Annotated[Seconds, Field(ge=0.1)] = 5.0
     """Seconds between two polls of a video."""
 
-    timeout: Annotated[Seconds, Field(gt=0)] = 300.0
+    timeout: SomeSeconds = 300.0
     """Seconds after which a run stops polling a video. It stays pending for the next run or `collect`."""
 
 

@@ -193,7 +193,9 @@ def override_with(
         section[place[-1]] = parse(value, lambda _: where, places, place)
 
 
-def set_value(config: dict[str, Any], name: object, value: object, places: dict[Place, str]) -> None:
+def set_value(
+    config: dict[str, Any], name: object, value: object, places: dict[Place, str], where: str
+) -> None:
     """Writes one value from Python into plain values, by its dotted name.
 
     Args:
@@ -201,11 +203,11 @@ def set_value(config: dict[str, Any], name: object, value: object, places: dict[
         name: `a.b`.
         value: a plain value, or a path.
         places: receives the value's place.
+        where: names the value for a person.
 
     Raises:
         ConfigError: the name does not look like that, or `a` is a single value.
     """
-    where = f"settings[{name!r}]"
     place = tuple(name.split(".")) if isinstance(name, str) else ()
     if not (place and all(place)):
         raise ConfigError(f"{where}: a setting has a name like 'budget.limit'")

@@ -61,7 +61,8 @@ async def quote_plan(plan: Plan, settings: Settings, client: Client, choice: Cho
         )
     ledger = await Ledger.open(settings.ledger.url, settings.batch)
     try:
-        return await make(plan, ledger, await client.balance(), settings, rejects, choice=choice)
+        balance = await client.balance()
+        return await make(plan, ledger, client.base_url, balance, settings, rejects=rejects, choice=choice)
     finally:
         await ledger.close()
 
@@ -69,10 +70,11 @@ async def quote_plan(plan: Plan, settings: Settings, client: Client, choice: Cho
 async def make(
     plan: Plan,
     ledger: Ledger,
+    service: str,
     balance: Decimal,
     settings: Settings,
-    rejects: str,
     *,
+    rejects: str,
     choice: Choice = ALL,
 ) -> Quote:
     """Compares a plan with the ledger, the budget and the balance.
@@ -82,7 +84,7 @@ async def make(
         OtherService: the ledger has bought the batch at another service.
         LedgerError: the ledger cannot be read.
     """
-    await ledger.check_service(settings.service.base_url)
+    await ledger.check_service(service)
     policy = policy_of(settings)
 
     def read(connection: sa.Connection, batch: str) -> tuple[Marks, Totals, Decimal, tuple[Approval, ...]]:
@@ -108,7 +110,7 @@ async def make(
         balance=balance,
         totals=totals,
         used_today=used_today,
-        rpm=await _rpm(settings, ledger),
+        rpm=await _rpm(settings, ledger, service),
         rejects=rejects,
         approvals=asked,
         choice=choice,
@@ -134,9 +136,9 @@ def policy_of(settings: Settings) -> Policy:
     )
 
 
-async def _rpm(settings: Settings, ledger: Ledger) -> dict[str, int]:
+async def _rpm(settings: Settings, ledger: Ledger, service: str) -> dict[str, int]:
     """Submissions a minute by model type: the config's, otherwise what an earlier run has learned."""
-    learned = await ledger.learned(settings.service.base_url) or {"windows": {}}
+    learned = await ledger.learned(service) or {"windows": {}}
     remembered = {model_type: window["limit"] for model_type, window in learned["windows"].items()}
     given = {
         ModelType.IMAGE.value: settings.limits.image_rpm,

@@ -43,7 +43,7 @@ async def reconcile(
     """
     now = now or datetime.now(UTC)
     check_range(start, end, now.date())
-    service = settings.service.base_url
+    service = client.base_url
     store = Store(settings.report.url, endpoint_url=settings.storage.endpoint_url)
     ledger = await Ledger.open(settings.ledger.url, settings.batch)
     try:

@@ -97,12 +97,13 @@ class Client:
             self._base = parse_url(base_url)
         except ValueError as error:
             raise ConfigError(f"service.base_url is not a URL: {error}") from None
+        self.base_url = base_url.rstrip("/")
         self._path = self._base.path.rstrip("/")
         self._key = api_key
         self._headers = f"{_HEADERS}Authorization: Bearer {api_key}\r\n"
         self._connect, self._reading, self._generating = connect_timeout, read_timeout, generation_timeout
         self._connections = Connections()
-        address = without_secrets(base_url.rstrip("/"))
+        address = without_secrets(self.base_url)
         self._hint = f"Is {address} the service's address? It is service.base_url, or CALLSHEET_BASE_URL."
 
     async def __aenter__(self) -> Self:

@@ -59,10 +59,13 @@ def quote(tmp_path, monkeypatch) -> Quoter:
             ledger = await Ledger.open(f"sqlite:///{tmp_path}/ledger.db", settings.batch)
             try:
                 await enter(ledger, plan, states or {})
+                service = str(settings.service.base_url)
                 if learned:
                     windows = {kind: {"limit": limit} for kind, limit in learned.items()}
-                    await ledger.learn(settings.service.base_url, {"windows": windows})
-                return await make(plan, ledger, Decimal(balance), settings, "out/rejects.csv")
+                    await ledger.learn(service, {"windows": windows})
+                return await make(
+                    plan, ledger, service, Decimal(balance), settings, rejects="out/rejects.csv"
+                )
             finally:
                 await ledger.close()
 

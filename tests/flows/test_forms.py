@@ -1,0 +1,192 @@
+"""The forms of the deployments: what the Prefect server knows of them, refuses, and passes to a run."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import httpx
+import pytest
+from prefect.client.schemas.objects import State
+
+from callsheet.config.settings import Budget
+from flows.generate import generate_batch
+from flows.quote import quote_batch
+from tasks.service_block import CallsheetService, register
+from tests.conftest import Project
+from tests.servers.prefect import PrefectServer
+
+ROWS = [{"id": f"s{n}", "prompt": f"image {n}", "model": "sketch-1"} for n in range(4)]
+PRICE = Decimal("0.0015")
+
+
+def form(server: PrefectServer, deployment: str) -> dict[str, Any]:
+    found = httpx.get(f"{server.api}/deployments/name/{deployment}").raise_for_status().json()
+    return dict(found["parameter_openapi_schema"])
+
+
+def test_the_server_knows_choices_bounds_and_words(crew: PrefectServer) -> None:
+    known = form(crew, "generate-batch/by-hand")
+    listed, other = known["properties"]["config"]["anyOf"]
+    assert listed["enum"] == sorted(file.as_posix() for file in Path("configs").glob("*.yaml"))
+    assert "enum" not in other
+    assert known["properties"]["approved"]["type"] == "boolean"
+    limit = known["definitions"]["BudgetForm"]["properties"]["limit"]
+    assert limit["type"] == "string", "a number would pass through a float"
+    assert str(Budget.model_fields["limit"].description).startswith(limit["description"])
+    for field in known["definitions"]["LimitsForm"]["properties"].values():
+        assert (field["type"], field["minimum"]) == ("integer", 1)
+    assert "default" not in limit, "the UI would send it"
+
+
+@pytest.mark.parametrize(
+    "deployment, groups",
+    [
+        ("generate-batch/by-hand", {"input", "budget", "limits", "service"}),
+        ("generate-batch/nightly", {"input", "budget", "limits", "service"}),
+        ("quote-batch/quote", {"input", "budget", "service"}),
+        ("collect-media/collector", {"poll", "service"}),
+        ("reconcile-costs/reconcile", {"reconcile", "service"}),
+    ],
+)
+def test_each_deployment_asks_for_what_makes_sense_there(
+    crew: PrefectServer, deployment: str, groups: set[str]
+) -> None:
+    properties = form(crew, deployment)["properties"]
+    assert {"config", "overrides"} | groups <= set(properties)
+    assert groups == {name for name, field in properties.items() if "$ref" in field}
+
+
+@pytest.mark.parametrize(
+    "wrong, named",
+    [
+        *(
+            ({"budget": {"limit": value}}, "budget.limit")
+            for value in ("abc", "-1", "1e5", "", 5, 0.1, "NaN")
+        ),
+        ({"budget": {"per_day": "1.0000001"}}, "budget.per_day"),
+        ({"budget": {"limt": "1"}}, "limt"),
+        *(({"limits": {"image_rpm": value}}, "limits.image_rpm") for value in (0, -1, 1.5, "7")),
+        ({"limits": {"concurrency": True}}, "limits.concurrency"),
+        ({"input": {"path": ""}}, "input.path"),
+        ({"service": {"api_key": "sk_1"}}, "api_key"),
+        ({"overrides": "budget.limit=1"}, "overrides"),
+        ({"overrides": ["budget.limit"]}, "overrides"),
+        ({"approved": "yes"}, "approved"),
+        ({"config": 7}, "config"),
+        ({"config": ""}, "config"),
+    ],
+)
+def test_the_server_refuses_wrong_values_and_names_the_field(
+    crew: PrefectServer, wrong: dict[str, Any], named: str
+) -> None:
+    tag = uuid4().hex
+    with pytest.raises(httpx.HTTPStatusError) as caught:
+        crew.start("generate-batch/by-hand", tag=tag, **wrong)
+    assert caught.value.response.status_code == httpx.codes.CONFLICT
+    assert named in caught.value.response.json()["detail"]
+    assert not crew.ask("flow_runs", flow_runs={"tags": {"all_": [tag]}})
+
+
+def test_a_run_buys_within_the_fields_from_the_service_of_a_block(
+    crew: PrefectServer, project: Callable[..., Project], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The worker has neither the service's address nor its key: both are in the block."""
+    made = project(ROWS, api_key="sk_block")
+    made.at_absolute_paths()
+    other = made.folder / "other.csv"
+    (made.folder / "prompts.csv").rename(other)
+    made.set(service={"base_url": "${NO_SUCH_VARIABLE}"})
+    asyncio.run(save_block(made))
+    crew.start(
+        "generate-batch/by-hand",
+        tag=made.folder.name,
+        config=str(made.config),
+        service={"block": "studio"},
+        input={"path": str(other)},
+        budget={"limit": str(PRICE * 2)},
+        limits={"concurrency": 1},
+        overrides=["storage.sidecar=true"],
+    )
+    run = crew.ended(made.folder.name)
+    assert run["state"]["name"] == "StoppedAtBudget", run["state"]["message"]
+    assert sum(made.costs()["cost"]) == PRICE * 2
+    assert len(list(made.folder.glob("out/media/**/*.json"))) == 2
+    assert "sk_block" not in str(run), "a key is no parameter"
+
+
+async def save_block(made: Project, name: str = "studio", **values: str) -> None:
+    await register()
+    given = {"base_url": made.backlot.base_url, "api_key": made.backlot.api_key} | values
+    await CallsheetService.model_construct(**given).asave(name, overwrite=True)  # as the UI does: unchecked
+
+
+def bought(made: Project, **parameters: Any) -> State[Any]:
+    """How a run of the flow in this process ends."""
+    state = generate_batch(str(made.config), **parameters, return_state=True)
+    return asyncio.run(state)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "parameters, message",
+    [
+        (
+            {"service": {"block": "nope"}},
+            "service.block: there is no CallsheetService block named 'nope'. Create it in the Prefect UI",
+        ),
+        (
+            {"budget": {"limit": "2"}, "overrides": ["budget.limit=3"]},
+            "`budget.limit` is given twice: as a parameter, and by the override budget.limit.",
+        ),
+        ({"budget": {"limit": "-2"}}, "budget.limit: Input should be greater than or equal to 0"),
+        ({"overrides": ["budget.wall=3"]}, "--set budget.wall=3: unknown key `budget.wall`"),
+    ],
+)
+def test_what_the_server_cannot_check_ends_the_run_in_words(
+    prefect: PrefectServer, project: Callable[..., Project], parameters: dict[str, Any], message: str
+) -> None:
+    made = project(ROWS)
+    state = bought(made, **parameters)
+    assert state.is_failed()
+    assert message in str(state.message)
+    assert "Traceback" not in str(state.message)
+    assert (
+        not made.backlot.service.workspaces or not next(iter(made.backlot.service.workspaces.values())).spent
+    )
+
+
+def test_a_wrong_block_is_an_error_that_does_not_tell_the_key(
+    prefect: PrefectServer, project: Callable[..., Project]
+) -> None:
+    made = project(ROWS)
+
+    async def quoted() -> State[Any]:
+        await save_block(made, "wrong", base_url="ftp://host", api_key="sk_hidden")
+        return await quote_batch(str(made.config), service={"block": "wrong"}, return_state=True)
+
+    state = asyncio.run(quoted())
+    assert state.is_failed()
+    assert "service.block: base_url of the CallsheetService block 'wrong' must begin with" in str(
+        state.message
+    )
+    assert "sk_hidden" not in str(state.message)
+
+
+def test_the_command_line_uses_the_block_too(
+    prefect: PrefectServer, project: Callable[..., Project], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from tests.cli.test_commands import callsheet
+
+    made = project(ROWS, api_key="sk_block")
+    made.settings["service"] = {"block": "terminal"}
+    made.set()
+    asyncio.run(save_block(made, "terminal"))
+    for name, value in prefect.environment.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.delenv("CALLSHEET_API_KEY")
+    done = callsheet("ledger", "service-moved", str(made.config), "--json")
+    assert made.backlot.base_url in done.stdout
