@@ -1,25 +1,52 @@
-"""`ledger`: what a person may change in the ledger, besides settling doubts (`resolve`)."""
+"""`ledger`: what a person may do with the ledger, besides settling doubts (`resolve`)."""
 
 from __future__ import annotations
 
 import asyncio
 import json as jsonlib
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from callsheet.cli.options import Config, Json, Sets, load_settings, open_ledger
+from callsheet.cli.streams import print_json
 from callsheet.plain_text import printable
 
 if TYPE_CHECKING:
     from callsheet.config.settings import Settings
 
-app = typer.Typer(name="ledger", no_args_is_help=True, help="Change what the ledger knows of a batch.")
+app = typer.Typer(
+    name="ledger", no_args_is_help=True, help="Back up the ledger, or change what it knows of a batch."
+)
 
 
 @app.callback()
 def _ledger() -> None:
-    """Change what the ledger knows of a batch."""
+    """Back up the ledger, or change what it knows of a batch."""
+
+
+@app.command()
+def backup(
+    config: Config,
+    to: Annotated[
+        Path, typer.Option(metavar="FILE", help="The copy: a new SQLite file.", show_default=False)
+    ],
+    set_: Sets = None,
+    json: Json = False,
+) -> None:
+    """Copy the whole ledger, all its batches, into a new file, and compare the copy row for row.
+
+    Runs may be under way: the copy is of one moment, and a ledger like any other (--set ledger.url=...).
+    """
+    from callsheet.config.load import load_without_service
+    from callsheet.ledger.copying import back_up
+
+    counts = back_up(load_without_service(config, set_ or []).ledger.url, to)
+    if json:
+        print_json({"backup": str(to), "rows": counts})
+    else:
+        typer.echo(printable(f"{to}: {counts['attempts']:,} attempts, {counts['media']:,} files, compared"))
 
 
 @app.command("service-moved")

@@ -1,0 +1,117 @@
+"""Copies a whole ledger into an empty database, and compares the copy with it, row for row.
+
+For backups, and to move between SQLite and PostgreSQL. The original is read at one moment: runs may go on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from itertools import zip_longest
+from pathlib import Path
+from typing import Any
+
+import sqlalchemy as sa
+
+from callsheet.errors import LedgerError
+from callsheet.ledger import running_totals
+from callsheet.ledger.databases import check_exists, explained, open_engine
+from callsheet.ledger.tables import metadata, totals
+
+_PAGE = 1_000  # rows that are read and written at once
+_COPIED = [table for table in metadata.sorted_tables if table.name not in ("about", totals.name)]
+"""The schema's version is there already, and triggers keep the totals."""
+
+
+def back_up(url: str, to: Path) -> dict[str, int]:
+    """Copies a ledger as it is at this moment into a new SQLite file; runs may be under way.
+
+    Args:
+        url: the ledger.
+        to: the file. It is there only when the copy is whole.
+
+    Returns:
+        How many rows each table has.
+
+    Raises:
+        LedgerError: there is no such ledger, the file exists, or the copy is not the same.
+    """
+    if to.exists():
+        raise LedgerError(f"{to} exists already; nothing was written", hint="Name a new file.")
+    partial = to.with_name(f".{to.name}.partial")
+    _remove(partial)
+    try:
+        counts = copy(url, f"sqlite:///{partial}")
+        partial.rename(to)
+    finally:
+        _remove(partial)
+    return counts
+
+
+def _remove(database: Path) -> None:
+    for end in ("", "-wal", "-shm"):
+        database.with_name(database.name + end).unlink(missing_ok=True)
+
+
+def copy(url: str, to: str) -> dict[str, int]:
+    """Copies a ledger as it is at this moment into an empty database, and compares them.
+
+    Args:
+        url: the ledger.
+        to: the URL of the database.
+
+    Returns:
+        How many rows each table has.
+
+    Raises:
+        LedgerError: there is no such ledger, the database is not empty, or the copy is not the same.
+    """
+    check_exists(url)
+    original, other = open_engine(url), open_engine(to)
+    try:
+        with original.connect().execution_options(reading=True) as source, other.begin() as target:
+            return explained(lambda: _copied(source, target))
+    finally:
+        original.dispose()
+        other.dispose()
+
+
+def _copied(source: sa.Connection, target: sa.Connection) -> dict[str, int]:
+    if any(target.scalar(sa.select(sa.exists().select_from(table))) for table in _COPIED):
+        raise LedgerError(
+            "the database to copy to has a ledger with rows in it already; nothing was changed",
+            hint="Name an empty database, or a file that does not exist yet.",
+        )
+    for table in _COPIED:
+        for page in _pages(source, table):
+            target.execute(table.insert(), [dict(row._mapping) for row in page])
+    counts = {table.name: _compared(source, target, table) for table in _COPIED}
+    if wrong := running_totals.differences(target):
+        raise LedgerError(f"the copy's running totals are not the sums of its attempts: {wrong}")
+    return counts
+
+
+def _compared(source: sa.Connection, target: sa.Connection, table: sa.Table) -> int:
+    """The number of a table's rows, which are the same in both.
+
+    Raises:
+        LedgerError: they are not.
+    """
+    count = 0
+    for page, other in zip_longest(_pages(source, table), _pages(target, table)):
+        if page != other:
+            raise LedgerError(f"the copy differs from the ledger in {table.name}; it was not kept")
+        count += len(page)
+    return count
+
+
+def _pages(connection: sa.Connection, table: sa.Table) -> Iterator[Sequence[sa.Row[Any]]]:
+    """A table's rows in the order of their primary key, which is the same in both databases."""
+    collation = "C" if connection.dialect.name == "postgresql" else "BINARY"
+    key = [
+        column.collate(collation) if isinstance(column.type, sa.String) else column
+        for column in table.primary_key
+    ]
+    query = sa.select(table).order_by(*key)
+    with closing(connection.execute(query, execution_options={"yield_per": _PAGE})) as result:
+        yield from result.partitions(_PAGE)

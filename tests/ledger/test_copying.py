@@ -1,0 +1,145 @@
+"""A ledger is copied whole, between both databases, while runs may be under way."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+from typer.testing import CliRunner
+
+from callsheet.cli.main import app
+from callsheet.errors import LedgerError
+from callsheet.ledger.copying import back_up, copy
+from callsheet.ledger.databases import open_engine
+from callsheet.ledger.tables import attempts, media, metadata, totals
+from callsheet.records import State
+from tests.conftest import Project
+from tests.ledger.buying import buyer, generation, job, reserve, state_of
+from tests.ledger.other_run import other_run
+
+NAMES = ("a", "B", "ä", "z-1", "z_1")
+
+
+def content(url: str) -> dict[str, list[str]]:
+    """All rows of all tables, as text in no order; running totals of no jobs do not count."""
+    engine = open_engine(url)
+    with engine.connect() as connection:
+        rows = {
+            table.name: sorted(map(str, connection.execute(sa.select(table)).all()))
+            for table in metadata.sorted_tables
+            if table is not totals
+        }
+        rows["totals"] = sorted(
+            map(str, connection.execute(sa.select(totals).where(totals.c.jobs > 0)).all())
+        )
+    engine.dispose()
+    return rows
+
+
+async def bought(url: str, batch: str) -> None:
+    """A run that has bought some jobs, and left one in doubt and one reserved."""
+    async with buyer(url, batch, balance="12.5") as ledger:
+        await ledger.bind("http://127.0.0.1:1")
+        reserved, _ = await reserve(ledger, *(job(f"{batch} {name}") for name in NAMES))
+        for number, (_, attempt) in enumerate(reserved[:-1]):
+            await ledger.intend(attempt)
+            if number:
+                paid = generation(attempt.row_id, cost="0.123456", files=2)
+                await ledger.generated(attempt, paid, [f"{batch}-{number}-{n}.png" for n in range(2)], "out")
+        await ledger.doubt(reserved[0][1], "cut off: naïve ☂")
+        await ledger.learn("http://127.0.0.1:1", {"windows": {}})
+
+
+@pytest.fixture
+def empty(url: str, tmp_path: Path, new_database: Callable[[], str]) -> str:
+    """The URL of an empty database of the other kind."""
+    return new_database() if url.startswith("sqlite") else f"sqlite:///{tmp_path}/copy.db"
+
+
+def test_a_copy_has_every_row_and_a_run_goes_on_from_it(url: str, empty: str) -> None:
+    for batch in ("b", "B", "ö"):
+        asyncio.run(bought(url, batch))
+    counts = copy(url, empty)
+    assert (counts["attempts"], counts["media"], counts["runs"]) == (15, 18, 3)
+    assert content(empty) == content(url)
+
+    async def goes_on() -> None:
+        async with buyer(empty) as ledger:
+            reserved, _ = await reserve(ledger, *(job(f"b {name}") for name in NAMES))
+            assert [one.row_id for one, _ in reserved] == ["b z_1"], "nothing else may be bought again"
+            assert await state_of(ledger, job("b a")) is State.IN_DOUBT
+
+    asyncio.run(goes_on())
+
+
+def test_and_back_again_it_is_the_same(
+    url: str, empty: str, tmp_path: Path, new_database: Callable[[], str]
+) -> None:
+    asyncio.run(bought(url, "b"))
+    copy(url, empty)
+    again = f"sqlite:///{tmp_path}/again.db" if url.startswith("sqlite") else new_database()
+    copy(empty, again)
+    assert content(again) == content(url)
+
+
+def test_a_copy_is_of_one_moment_while_a_run_buys(url: str, empty: str) -> None:
+    with other_run(url) as other:
+        other.do("reserve one two three", "intend one")
+        assert copy(url, empty)["attempts"] == 3
+        other.do("generated one", "intend two", "generated two")
+    engine = open_engine(empty)
+    with engine.connect() as connection:
+        assert connection.scalar(sa.select(sa.func.count()).select_from(media)) == 0
+        states = connection.execute(sa.select(attempts.c.state)).scalars().all()
+    engine.dispose()
+    assert sorted(states) == [State.PLANNED, State.PLANNED, State.SUBMITTING]
+
+
+def test_more_rows_than_a_page_are_copied(url: str, empty: str) -> None:
+    async def reserved() -> None:
+        async with buyer(url) as ledger:
+            await reserve(ledger, *(job(f"{number}") for number in range(2_345)), limit="1000")
+
+    asyncio.run(reserved())
+    assert copy(url, empty)["attempts"] == 2_345
+    assert content(empty) == content(url)
+
+
+def test_a_ledger_with_rows_is_never_written_over(url: str, empty: str) -> None:
+    for database in (url, empty):
+        asyncio.run(bought(database, "b"))
+    before = content(empty)
+    with pytest.raises(LedgerError, match="has a ledger with rows in it already"):
+        copy(url, empty)
+    assert content(empty) == before
+
+
+def test_a_ledger_that_does_not_exist_is_not_made(tmp_path: Path) -> None:
+    with pytest.raises(LedgerError, match="there is no ledger"):
+        copy(f"sqlite:///{tmp_path}/none.db", f"sqlite:///{tmp_path}/copy.db")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_backup_is_one_whole_file(url: str, tmp_path: Path) -> None:
+    asyncio.run(bought(url, "b"))
+    folder = tmp_path / "backups"
+    folder.mkdir()
+    back_up(url, folder / "monday.db")
+    assert [file.name for file in folder.iterdir()] == ["monday.db"]
+    assert content(f"sqlite:///{folder}/monday.db") == content(url)
+    with pytest.raises(LedgerError, match="exists already"):
+        back_up(url, folder / "monday.db")
+
+
+def test_the_command_backs_a_ledger_up(project: Callable[..., Project], tmp_path: Path) -> None:
+    made = project([{"id": "a", "prompt": "x", "model": "sketch-1"}])
+    made.run()
+    words = ["ledger", "backup", str(made.config), "--to", str(tmp_path / "monday.db")]
+    said = CliRunner().invoke(app, words)
+    assert (said.exit_code, said.stdout) == (0, f"{tmp_path}/monday.db: 1 attempts, 1 files, compared\n")
+    made.set(ledger={"url": f"sqlite:///{tmp_path}/monday.db"})
+    assert made.run().submissions == 0, "the copy knows what is bought"
+    assert isinstance(CliRunner().invoke(app, words).exception, LedgerError), "it is not written over"
