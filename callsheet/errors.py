@@ -21,6 +21,7 @@ The whole tree:
     ├── LedgerError               the ledger cannot be opened, read or written
     │   └── LedgerUnavailable     its database fails now, and may work again later
     ├── OutputError               stdout cannot be written
+    ├── ProcessEnded              what `callsheet up` has started ended by itself
     ├── MediaError                a download is not the file that was promised
     └── ServiceError              a request to the service did not succeed
         ├── NotSent               the request never left: nothing happened, try again
@@ -162,6 +163,12 @@ class OutputError(CallsheetError):
     """The result of a command cannot be written to stdout. The command itself has been carried out."""
 
     exit_code = 3
+
+
+class ProcessEnded(CallsheetError):
+    """A server or worker that `callsheet up` has started ended by itself; the hint names its log."""
+
+    exit_code = 4
 
 
 class MediaError(CallsheetError):

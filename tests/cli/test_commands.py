@@ -61,6 +61,7 @@ def test_help_teaches_and_does_not_import_prefect() -> None:
         "models",
         "balance",
         "backlot",
+        "up",
     ):
         assert command in done.stdout
     loaded = "import sys, callsheet.cli.main; sys.exit('prefect' in sys.modules or 'polars' in sys.modules)"

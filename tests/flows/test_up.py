@@ -1,0 +1,297 @@
+"""`callsheet up`: one command to the Prefect UI, which ends what it has started, and nothing else."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import httpx
+import polars as pl
+import psutil
+import pytest
+import yaml
+
+from callsheet.errors import ProcessEnded
+from tests.cli.test_commands import CALLSHEET, callsheet, refused
+from tests.servers.prefect import ROOT
+from tests.waiting import LONGEST, wait_until
+
+READY = "Ctrl-C ends it all."
+
+
+class Up:
+    """A running `callsheet up`, with what it has printed so far."""
+
+    def __init__(self, folder: Path, *options: str, **environment: str) -> None:
+        self.process = subprocess.Popen(
+            [*CALLSHEET, "up", *options],
+            cwd=folder,
+            env=os.environ | {"COLUMNS": "200"} | environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        self.text = ""
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self.process.stdout
+        for line in self.process.stdout:
+            self.text += line
+
+    def until(self, words: str) -> None:
+        wait_until(lambda: words in self.text or self.process.poll() is not None, self.text)
+        assert words in self.text, self.text
+
+    def family(self) -> list[psutil.Process]:
+        """All that it has started, runs too."""
+        return psutil.Process(self.process.pid).children(recursive=True)
+
+    def ended(self) -> int:
+        code = self.process.wait()
+        self._reader.join()
+        return code
+
+
+@contextmanager
+def up(folder: Path, *options: str, **environment: str) -> Iterator[Up]:
+    """Runs it in a project's folder; it is ended in any case."""
+    running = Up(folder, *options, **environment)
+    try:
+        yield running
+    finally:
+        for each in (signal.SIGTERM, signal.SIGTERM):
+            if running.process.poll() is None:
+                running.process.send_signal(each)
+        running.ended()
+
+
+def all_end(processes: list[psutil.Process]) -> None:
+    wait_until(lambda: not psutil.wait_procs(processes, timeout=0.1)[1], f"left behind: {processes}")
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return int(listener.getsockname()[1])
+
+
+@contextmanager
+def other_program() -> Iterator[str]:
+    """A web server that is neither Prefect's nor a backlot; yields its port."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield str(server.server_address[1])
+        server.shutdown()
+
+
+def a_project(folder: Path, *, pool: str = "crew", rows: int = 3) -> Path:
+    """A folder with a batch, and a `prefect.yaml` of one deployment, `mine`, that is switched off."""
+    folder.mkdir()
+    prompts = "".join(f"s{n},image {n},sketch-1\n" for n in range(rows))
+    (folder / "prompts.csv").write_text("id,prompt,model\n" + prompts)
+    report = {"contact_sheet": 0, "plots": False}
+    config = {"batch": folder.name, "service": {"base_url": "${CALLSHEET_BASE_URL}"}, "report": report}
+    (folder / "batch.yaml").write_text(yaml.safe_dump(config | {"input": {"path": "prompts.csv"}}))
+    content = yaml.safe_load((ROOT / "prefect.yaml").read_text())
+    [by_hand] = [each for each in content["deployments"] if each["name"] == "by-hand"]
+    mine = by_hand | {"name": folder.name, "schedules": [{"cron": "0 3 * * *", "active": False}]}
+    mine["work_pool"]["name"] = pool
+    (folder / "prefect.yaml").write_text(yaml.safe_dump(content | {"deployments": [mine]}))
+    return folder
+
+
+def ask(path: str, content: Any = None, of: str = "") -> Any:
+    return httpx.post(f"{of}/{path}", json=content or {}, timeout=LONGEST).raise_for_status().json()
+
+
+def deployment(api: str, name: str) -> Any:
+    return httpx.get(f"{api}/deployments/name/generate-batch/{name}").raise_for_status().json()
+
+
+def start(api: str, name: str) -> str:
+    """Starts a run of a deployment, as the UI does; returns its id."""
+    path = f"deployments/{deployment(api, name)['id']}/create_flow_run"
+    return str(ask(path, {"parameters": {"config": "batch.yaml"}}, of=api)["id"])
+
+
+def state(api: str, run: str) -> str:
+    answer = httpx.get(f"{api}/flow_runs/{run}", timeout=LONGEST).raise_for_status().json()
+    return str(answer["state"]["name"])
+
+
+def stored(folder: Path) -> int:
+    """How many jobs a stopped run has stored; there is none in another state but planned."""
+    costs = pl.read_parquet(folder / f"out/{folder.name}/report/costs.parquet")
+    assert set(costs["state"]) == {"stored"}
+    assert pl.read_parquet(folder / f"out/{folder.name}/report/manifest.parquet").height == costs.height
+    return costs.height
+
+
+@dataclass
+class Studio:
+    """A running `up --backlot`, where it is, and the environment in which it was started."""
+
+    up: Up
+    folder: Path
+    port: int
+    environment: dict[str, str]
+
+    @property
+    def api(self) -> str:
+        return f"http://127.0.0.1:{self.port}/api"
+
+    @property
+    def base_url(self) -> str:
+        return f"http://127.0.0.1:{self.environment['BACKLOT_PORT']}"
+
+
+@pytest.fixture(scope="module")
+def studio(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Studio]:
+    folder = tmp_path_factory.mktemp("up")
+    environment = {
+        "PREFECT_HOME": str(folder / "prefect"),
+        "BACKLOT_PORT": str(free_port()),
+        "BACKLOT_IMAGE_SECONDS": "0.5",
+    }
+    mine = a_project(folder / "mine", rows=400)
+    port = free_port()
+    with up(mine, "--port", str(port), "--backlot", **environment) as running:
+        running.until(READY)
+        yield Studio(running, mine, port, environment)
+
+
+def test_one_command_starts_the_ui_the_deployments_a_worker_and_a_backlot(studio: Studio) -> None:
+    for words in (f"{studio.base_url} with the key sk_backlot", "/deployments  (mine)"):
+        assert words in studio.up.text
+    page = f"http://127.0.0.1:{studio.port}"
+    assert "<div id=" in httpx.get(page, headers={"Accept": "text/html"}, follow_redirects=True).text
+    assert httpx.get(f"{page}/ui-settings").json()["api_url"] == studio.api
+
+
+def test_a_second_one_renews_the_deployments_and_leaves_switches_as_they_are(studio: Studio) -> None:
+    found = deployment(studio.api, "mine")
+    address = f"{studio.api}/deployments/{found['id']}/schedules/{found['schedules'][0]['id']}"
+    httpx.patch(address, json={"active": True}).raise_for_status()
+    with up(studio.folder, "--port", str(studio.port), "--backlot", **studio.environment) as second:
+        assert second.ended() == 0, second.text
+    assert f"callsheet up runs already, as process {studio.up.process.pid}" in second.text
+    [renewed] = deployment(studio.api, "mine")["schedules"]
+    assert renewed["active"]
+    assert renewed["id"] != found["schedules"][0]["id"]
+
+
+@pytest.mark.soak
+def test_a_second_one_for_another_folder_is_refused(studio: Studio, tmp_path: Path) -> None:
+    other = a_project(tmp_path / "mine")
+    with up(other, "--port", str(studio.port), **studio.environment) as refused_one:
+        assert refused_one.ended() == 2
+    assert f"callsheet up runs already for the folder {studio.folder}" in refused_one.text
+
+
+@pytest.mark.soak
+def test_a_server_that_runs_already_is_used_and_lives_on_when_all_else_is_gone(
+    studio: Studio, tmp_path: Path
+) -> None:
+    """Even SIGKILL leaves no process behind; a run at work stops in order."""
+    other = a_project(tmp_path / "other", pool="others", rows=400)
+    service = {"CALLSHEET_BASE_URL": studio.base_url, "CALLSHEET_API_KEY": "sk_backlot"}
+    home = {"PREFECT_HOME": str(tmp_path / "prefect"), "PREFECT_API_URL": studio.api}
+    with up(other, **home, **service) as running:
+        running.until(READY)
+        assert "(the server ran already)" in running.text
+        run = start(studio.api, "other")
+        wait_until(lambda: list(other.glob("out/media/**/*.jpeg")), running.text)
+        processes = running.family()
+        running.process.kill()
+        all_end(processes)
+    assert state(studio.api, run) == "BrokenOff"
+    assert 0 < stored(other) < 400
+
+
+def test_ctrl_c_ends_all_that_it_has_started_after_the_runs_at_work(studio: Studio) -> None:
+    """The last test of the server: the same command would go on from here."""
+    run = start(studio.api, "mine")
+    wait_until(lambda: list(studio.folder.glob("out/media/**/*.jpeg")), studio.up.text)
+    assert state(studio.api, run) == "Running"
+    processes = studio.up.family()
+    assert len(processes) >= 5  # the server, the backlot, the worker, what ends it in order, and the run
+    studio.up.process.send_signal(signal.SIGINT)
+    assert studio.up.ended() == 0, studio.up.text
+    all_end(processes)
+    assert 0 < stored(studio.folder) < 400
+    [log] = Path(studio.environment["PREFECT_HOME"]).glob("callsheet/*/worker.log")
+    assert "Finished in state BrokenOff" in log.read_text()
+    assert "Traceback" not in studio.up.text
+
+
+def test_a_worker_that_dies_is_reported_with_the_errors_of_its_log(tmp_path: Path) -> None:
+    from flows import up as parts
+
+    lines = ("12:00:00.000 | INFO    | worker - fine", "12:00:01.000 | ERROR   | Flow run 'x' - in doubt", "")
+    (tmp_path / parts.WORKER_LOG).write_text("\n".join(lines))
+    shown: list[str] = []
+
+    async def stay() -> None:
+        server, worker = [
+            await asyncio.create_subprocess_exec(
+                sys.executable, "-c", "input(); raise SystemExit(3)", stdin=asyncio.subprocess.PIPE
+            )
+            for _ in range(2)
+        ]
+        staying = asyncio.ensure_future(parts.unless_they_end(server, worker, tmp_path, shown.append))
+        try:
+            while not shown:  # noqa: ASYNC110 - it is told by a file
+                await asyncio.sleep(0.01)
+            assert worker.stdin
+            worker.stdin.write(b"\n")
+            await staying
+        finally:
+            server.kill()
+            await server.wait()
+
+    with pytest.raises(
+        ProcessEnded, match="the Prefect worker has ended by itself, with exit code 3"
+    ) as error:
+        asyncio.run(stay())
+    assert shown == ["12:00:01.000 | ERROR   | Flow run 'x' - in doubt"]
+    assert str(tmp_path) in error.value.hint
+    assert error.value.exit_code == 4
+
+
+def test_without_a_prefect_yaml_it_says_where_to_go_or_what_to_copy(tmp_path: Path) -> None:
+    done = callsheet("up", cwd=tmp_path)
+    refused(done, "there is no prefect.yaml in this folder", "cp ")
+    copied = done.stderr.partition("cp ")[2].split()[0]
+    assert "deployments" in yaml.safe_load(Path(copied).read_text())
+
+
+@pytest.mark.parametrize("content", ["deployments: []", "[1", "name: x", "deployments: [{name: x}]"])
+def test_a_prefect_yaml_without_deployments_is_an_error(tmp_path: Path, content: str) -> None:
+    (tmp_path / "prefect.yaml").write_text(content)
+    refused(callsheet("up", cwd=tmp_path), "prefect.yaml: ")
+
+
+def test_a_port_that_another_program_has_is_an_error(tmp_path: Path) -> None:
+    mine = a_project(tmp_path / "mine")
+    home = {"PREFECT_HOME": str(tmp_path / "prefect")}
+    with other_program() as port:
+        with up(mine, "--port", port, **home) as running:
+            assert running.ended() == 2
+        for words in (f"port {port} of this machine", "Another program has it", "CALLSHEET_BASE_URL"):
+            assert words in running.text
+        with up(mine, "--backlot", **home, BACKLOT_PORT=port) as running:
+            assert running.ended() == 2
+        assert f"another program listens at http://127.0.0.1:{port}" in running.text
+        assert "Traceback" not in running.text
