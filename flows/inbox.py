@@ -6,6 +6,7 @@ to `done/` when nothing of it is open.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,30 +15,37 @@ from prefect.deployments.flow_runs import arun_deployment
 from prefect.states import Completed
 
 from callsheet import inbox as inboxes
+from callsheet.config.checks import Text
+from callsheet.config.form import ConfigFile, Overrides
 from callsheet.config.load import load, load_without_service
+from callsheet.config.settings import Settings
+from callsheet.errors import CallsheetError
 from callsheet.plain_text import counted
 from callsheet.watch import WATCHER
 from flows import pipeline
-from flows.names import final_state, run_name
+from flows.names import failed, final_state, run_name
 
 BUY_FILE = "buy-file/inbox-file"
 
 
 @flow(name="watch-inbox", flow_run_name=run_name, persist_result=False)
-async def watch_inbox(config: str, inbox: str = "inbox", overrides: list[str] | None = None) -> Any:
+async def watch_inbox(config: ConfigFile, inbox: Text = "inbox", overrides: Overrides = ()) -> Any:
     """Starts a run of `buy-file` for each batch file in an inbox, once for each version of the file.
 
     Args:
-        config: the config file, from the working directory. Its `input.path` is not read.
-        inbox: a folder, or `s3://bucket/prefix`.
-        overrides: single settings to change, each as `budget.limit=5.00`.
+        config: The config file, from the working directory. Its `input.path` is not read.
+        inbox: A folder, or `s3://bucket/prefix`.
+        overrides: Settings to change, each as `budget.limit=5.00`.
     """
-    settings = load_without_service(Path(config), overrides or ())
-    files = inboxes.waiting(inbox, settings.storage.endpoint_url)
+    try:
+        settings = load_without_service(Path(config), overrides)
+        files = inboxes.waiting(inbox, settings.storage.endpoint_url)
+    except CallsheetError as error:
+        return failed(error)
     for file in files:
         await arun_deployment(
             BUY_FILE,
-            parameters={"config": config, "file": file.url, "overrides": overrides},
+            parameters={"config": config, "file": file.url, "overrides": list(overrides)},
             idempotency_key=file.key,
             timeout=0,
             as_subflow=False,  # it waits for a person, longer than this run
@@ -46,24 +54,28 @@ async def watch_inbox(config: str, inbox: str = "inbox", overrides: list[str] | 
 
 
 @flow(name="buy-file", flow_run_name=run_name, persist_result=False)
-async def buy_file(config: str, file: str, overrides: list[str] | None = None) -> Any:
+async def buy_file(config: ConfigFile, file: Text, overrides: Overrides = ()) -> Any:
     """Buys a batch file of an inbox as a batch of its own, once a person approves, and moves it to `done/`.
 
     Args:
-        config: the config file, from the working directory. The file takes the place of its `input.path`.
-        file: the batch file: a path, or an `s3://` URL.
-        overrides: single settings to change, each as `budget.limit=5.00`.
+        config: The config file, from the working directory. The file takes the place of its `input.path`.
+        file: The batch file: a path, or an `s3://` URL.
+        overrides: Settings to change, each as `budget.limit=5.00`.
     """
-    prefix = load_without_service(Path(config), overrides or ()).batch
-    own = {
-        "batch": inboxes.batch_name(prefix, Path(file).name),
-        "input.path": file,
-        "budget.approve_above": "0",
-    }
-    settings = load(Path(config), overrides or (), values=own)
-    waiting = inboxes.waiting_file(file, settings.storage.endpoint_url)
-    summary = await pipeline.generate(settings, approved=False)
-    if summary.outcome != "stopped" and not summary.pending and not summary.in_doubt:
-        place = inboxes.move_to_done(waiting, settings.storage.endpoint_url)
-        WATCHER.get().note(f"moved to {place}" if place else f"{file} was written anew, and stays")
-    return final_state(summary)
+    try:
+        settings = _of_file(Path(config), file, overrides)
+        waiting = inboxes.waiting_file(file, settings.storage.endpoint_url)
+        summary = await pipeline.generate(settings, approved=False)
+        if summary.outcome != "stopped" and not summary.pending and not summary.in_doubt:
+            place = inboxes.move_to_done(waiting, settings.storage.endpoint_url)
+            WATCHER.get().note(f"moved to {place}" if place else f"{file} was written anew, and stays")
+        return final_state(summary)
+    except CallsheetError as error:
+        return failed(error)
+
+
+def _of_file(config: Path, file: str, overrides: Sequence[str]) -> Settings:
+    """The config with the file's own batch, any price of which must be approved."""
+    batch = inboxes.batch_name(load_without_service(config, overrides).batch, Path(file).name)
+    own = {"batch": batch, "input.path": file, "budget.approve_above": "0"}
+    return load(config, overrides, values=own)
