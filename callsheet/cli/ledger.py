@@ -17,13 +17,15 @@ if TYPE_CHECKING:
     from callsheet.config.settings import Settings
 
 app = typer.Typer(
-    name="ledger", no_args_is_help=True, help="Back up the ledger, or change what it knows of a batch."
+    name="ledger",
+    no_args_is_help=True,
+    help="Back up or move the ledger, or change what it knows of a batch.",
 )
 
 
 @app.callback()
 def _ledger() -> None:
-    """Back up the ledger, or change what it knows of a batch."""
+    """Back up or move the ledger, or change what it knows of a batch."""
 
 
 @app.command()
@@ -47,6 +49,35 @@ def backup(
         print_json({"backup": str(to), "rows": counts})
     else:
         typer.echo(printable(f"{to}: {counts['attempts']:,} attempts, {counts['media']:,} files, compared"))
+
+
+@app.command()
+def move(
+    config: Config,
+    to: Annotated[
+        str,
+        typer.Option(
+            metavar="URL",
+            help="An empty database: postgresql+psycopg://user:password@host/name, or sqlite:///new.db.",
+            show_default=False,
+        ),
+    ],
+    set_: Sets = None,
+    json: Json = False,
+) -> None:
+    """Move the whole ledger, all its batches, into another database, and compare them row for row.
+
+    No run may be at work. The old ledger cannot be opened any more: two that both go on would buy twice.
+    """
+    from callsheet.config.load import load_without_service
+    from callsheet.ledger import copying
+
+    counts = copying.move(load_without_service(config, set_ or []).ledger.url, to)
+    if json:
+        print_json({"moved": True, "rows": counts})
+    else:
+        moved = f"moved {counts['attempts']:,} attempts and {counts['media']:,} files, compared"
+        typer.echo(printable(f"{moved}. Set ledger.url of every config to the new address."))
 
 
 @app.command("service-moved")

@@ -14,9 +14,10 @@ from typing import Any
 import sqlalchemy as sa
 
 from callsheet.errors import LedgerError
-from callsheet.ledger import running_totals
+from callsheet.ledger import leases, running_totals
 from callsheet.ledger.databases import check_exists, explained, open_engine
 from callsheet.ledger.tables import metadata, totals
+from callsheet.ledger.upgrades import mark_as_moved
 
 _PAGE = 1_000  # rows that are read and written at once
 _COPIED = [table for table in metadata.sorted_tables if table.name not in ("about", totals.name)]
@@ -46,6 +47,37 @@ def back_up(url: str, to: Path) -> dict[str, int]:
     finally:
         _remove(partial)
     return counts
+
+
+def move(url: str, to: str) -> dict[str, int]:
+    """Copies a ledger into an empty database, compares them, and closes the old one for ever.
+
+    Args:
+        url: the ledger. No run may be at work on it.
+        to: the URL of the database.
+
+    Returns:
+        How many rows each table has.
+
+    Raises:
+        LedgerError: as `copy`; or a run is at work. The old ledger is then as it was.
+    """
+    check_exists(url)
+    original, other = open_engine(url), open_engine(to)
+    try:
+        with original.begin() as source:
+            if working := leases.batches_at_work(source):
+                raise LedgerError(
+                    f"a run is at work on {', '.join(working)}; nothing was changed",
+                    hint="Wait until it has ended, or end it; then run the same command again.",
+                )
+            with other.begin() as target:
+                counts = explained(lambda: _copied(source, target))
+            mark_as_moved(source, other.url.render_as_string(hide_password=True))
+        return counts
+    finally:
+        original.dispose()
+        other.dispose()
 
 
 def _remove(database: Path) -> None:

@@ -43,6 +43,7 @@ def open_engine(url: str) -> sa.Engine:
             if upgrades.is_foreign(connection):
                 raise _foreign(name)
             version = upgrades.prepare(connection)
+            moved = upgrades.new_place(connection, version)
     except ModuleNotFoundError as error:
         raise LedgerError(
             f"the ledger {name} needs a database driver that is not installed: {error.name}",
@@ -53,6 +54,11 @@ def open_engine(url: str) -> sa.Engine:
             f"the ledger {name} cannot be opened: {_reason(error)}",
             hint="Check ledger.url, the permissions of its folder, and free disk space.",
         ) from error
+    if moved:
+        raise LedgerError(
+            f"the ledger {name} was moved to {moved}",
+            hint="Set ledger.url to that address; here nobody knows what was bought since.",
+        )
     if version != SCHEMA_VERSION:
         raise LedgerError(
             f"the ledger {name} has schema version {version}; this Callsheet knows {SCHEMA_VERSION}",

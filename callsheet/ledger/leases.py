@@ -118,6 +118,11 @@ def others(connection: sa.Connection, batch: str, run_id: str) -> list[OtherRun]
     ]
 
 
+def batches_at_work(connection: sa.Connection) -> list[str]:
+    """The batches of the ledger that runs are buying now, sorted."""
+    return sorted({run.batch for run in _alive(connection)})
+
+
 def as_if_closed(connection: sa.Connection, batch: str) -> sa.Subquery:
     """The batch's attempts as they will be when the next run has closed the dead ones. Writes nothing."""
     alive = [run.id for run in _alive(connection, batch)]

@@ -56,6 +56,9 @@ metadata = sa.MetaData()
 
 about = sa.Table("about", metadata, sa.Column("schema_version", sa.Integer, primary_key=True))
 
+# Only in a ledger that was moved: where to.
+moved_to = sa.Table("moved_to", sa.MetaData(), sa.Column("url", sa.Text, nullable=False))
+
 runs = sa.Table(
     "runs",
     metadata,

@@ -10,10 +10,11 @@ from collections.abc import Collection
 import sqlalchemy as sa
 
 from callsheet.ledger import running_totals
-from callsheet.ledger.tables import SCHEMA_VERSION, about, media, metadata
+from callsheet.ledger.tables import SCHEMA_VERSION, about, media, metadata, moved_to
 from callsheet.storage.names import folded
 
 _PAGE = 5_000  # rows that are read and updated at once
+_MOVED = 1_000_000  # on top of the schema's version of a moved ledger: an older Callsheet refuses it too
 
 # By version, what the next one added to existing tables.
 _ADDITIONS: dict[int, tuple[str, ...]] = {
@@ -75,6 +76,23 @@ def prepare(connection: sa.Connection) -> int:
             running_totals.keep(connection)
         connection.execute(about.update().values(schema_version=SCHEMA_VERSION))
     return max(version, SCHEMA_VERSION)
+
+
+def mark_as_moved(connection: sa.Connection, to: str) -> None:
+    """From now on nobody can open this ledger: it would not know what is bought elsewhere.
+
+    Args:
+        connection: the transaction.
+        to: where the ledger is now, without a password.
+    """
+    moved_to.create(connection)
+    connection.execute(moved_to.insert().values(url=to))
+    connection.execute(about.update().values(schema_version=about.c.schema_version + _MOVED))
+
+
+def new_place(connection: sa.Connection, version: int) -> str | None:
+    """Where a ledger with this schema version was moved to; None where it was not moved."""
+    return connection.scalar(sa.select(moved_to.c.url)) if version > _MOVED else None
 
 
 def _fold_names(connection: sa.Connection) -> None:

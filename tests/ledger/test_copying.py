@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from callsheet.cli.main import app
 from callsheet.errors import LedgerError
-from callsheet.ledger.copying import back_up, copy
+from callsheet.ledger.copying import back_up, copy, move
 from callsheet.ledger.databases import open_engine
 from callsheet.ledger.tables import attempts, media, metadata, totals
 from callsheet.records import State
@@ -121,6 +121,28 @@ def test_a_ledger_that_does_not_exist_is_not_made(tmp_path: Path) -> None:
     with pytest.raises(LedgerError, match="there is no ledger"):
         copy(f"sqlite:///{tmp_path}/none.db", f"sqlite:///{tmp_path}/copy.db")
     assert not list(tmp_path.iterdir())
+
+
+def test_a_moved_ledger_goes_on_at_its_new_place_and_nowhere_else(url: str, empty: str) -> None:
+    asyncio.run(bought(url, "b"))
+    before = content(url)
+    assert move(url, empty)["attempts"] == 5
+    assert content(empty) == before
+    with pytest.raises(LedgerError, match="was moved to") as moved:
+        open_engine(url)
+    assert "Set ledger.url" in moved.value.hint
+    with pytest.raises(LedgerError, match="was moved to"):
+        copy(url, empty)
+    asyncio.run(bought(empty, "c"))
+
+
+def test_a_ledger_is_not_moved_while_a_run_is_at_work(url: str, empty: str) -> None:
+    with other_run(url) as other:
+        other.do("reserve one")
+        with pytest.raises(LedgerError, match="a run is at work on b; nothing was changed"):
+            move(url, empty)
+        other.do("intend one", "generated one", "end")
+    assert move(url, empty)["media"] == 1
 
 
 def test_a_backup_is_one_whole_file(url: str, tmp_path: Path) -> None:
