@@ -159,6 +159,11 @@ class Run:
     listeners: list[Callable[[Change], None]] = field(default_factory=list)
     _begun: set[anyio.CancelScope] = field(default_factory=set)
 
+    @property
+    def is_pilot(self) -> bool:
+        """Whether it buys the pilot, and nothing stops it: the rest of the batch is asked about next."""
+        return self.quote is not None and self.quote.is_pilot and self.stop is None
+
     def halt(self, stop: CallsheetError) -> None:
         """Buys nothing more, for the first reason given; what is bought is still collected."""
         if self.stop is None:

@@ -7,11 +7,11 @@ answer to the question is no. Nothing here depends on terminals or Prefect.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import asdict, dataclass, field
 from decimal import Decimal
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from callsheet.ledger.approvals import Place, Question
 from callsheet.plain_text import counted, printable
@@ -20,6 +20,9 @@ from callsheet.pricing.quote import Quote
 from callsheet.records import Attempt, ModelType, State, dollars
 from callsheet.report.counts import ENDED
 from callsheet.report.summary import Summary
+
+if TYPE_CHECKING:
+    from callsheet.report.pilot import PilotJob
 
 logger = logging.getLogger("callsheet")
 logger.setLevel(logging.INFO)  # Prefect shows the log of other libraries, but does not set their level
@@ -169,11 +172,15 @@ class Asked:
         question: whether it is about the quote, or about the rest after the pilot.
         quote: what is to be bought.
         reason: why a person must approve it.
+        pilot: the jobs of the pilot, where the question is about the rest.
+        contact_sheet: where the page with all jobs is; None where there is none.
     """
 
     question: Question
     quote: Quote
     reason: str
+    pilot: Sequence[PilotJob] = ()
+    contact_sheet: str | None = None
 
 
 class Watcher(Protocol):

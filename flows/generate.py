@@ -6,16 +6,19 @@ from typing import Any
 
 from prefect import flow
 
+from callsheet.config.checks import Count
 from callsheet.config.form import (
     BudgetForm,
     ConfigFile,
     InputForm,
     LimitsForm,
     Overrides,
+    RowIds,
     ServiceForm,
     load_form,
 )
 from callsheet.errors import CallsheetError
+from callsheet.pricing.choice import Choice
 from flows import pipeline
 from flows.names import failed, final_state, run_name
 
@@ -30,6 +33,8 @@ async def generate_batch(
     budget: BudgetForm = BudgetForm(),
     limits: LimitsForm = LimitsForm(),
     service: ServiceForm = ServiceForm(),
+    first: Count | None = None,
+    only: RowIds = (),
 ) -> Any:
     """Buys every job of a batch that is not bought yet, and stores its media.
 
@@ -38,10 +43,13 @@ async def generate_batch(
     Args:
         config: The config file, from the working directory. A field below that is empty leaves what it says.
         overrides: Other settings to change, each as `storage.sidecar=true`.
-        approved: Buy also when the quote is above `budget.approve_above`.
+        approved: Buy without asking anybody.
+        first: Only so many jobs, the first that are not bought.
+        only: Only the rows with these ids.
     """
     try:
         settings = load_form(config, overrides, input=input, budget=budget, limits=limits, service=service)
-        return final_state(await pipeline.generate(settings, approved=approved))
+        choice = Choice(first, tuple(only))
+        return final_state(await pipeline.generate(settings, approved=approved, choice=choice))
     except CallsheetError as error:
         return failed(error)

@@ -7,8 +7,18 @@ from typing import Any
 from prefect import flow
 from prefect.states import Completed
 
-from callsheet.config.form import BudgetForm, ConfigFile, InputForm, Overrides, ServiceForm, load_form
+from callsheet.config.checks import Count
+from callsheet.config.form import (
+    BudgetForm,
+    ConfigFile,
+    InputForm,
+    Overrides,
+    RowIds,
+    ServiceForm,
+    load_form,
+)
 from callsheet.errors import CallsheetError
+from callsheet.pricing.choice import Choice
 from flows.names import failed, run_name
 from tasks.approve import show
 from tasks.connect import connect
@@ -24,19 +34,23 @@ async def quote_batch(
     input: InputForm = InputForm(),  # noqa: A002  # the name of the config's section
     budget: BudgetForm = BudgetForm(),
     service: ServiceForm = ServiceForm(),
+    first: Count | None = None,
+    only: RowIds = (),
 ) -> Any:
     """Prices a batch exactly and freezes its plan.
 
     Args:
         config: The config file, from the working directory. A field below that is empty leaves what it says.
         overrides: Other settings to change, each as `input.strict=true`.
+        first: Only so many jobs, the first that are not bought.
+        only: Only the rows with these ids.
     """
     try:
         settings = load_form(config, overrides, input=input, budget=budget, service=service)
         async with await connect(settings) as client:
             rows = await read(settings)
             plan = await price(rows, settings, client)
-            quote = await show(plan, settings, client)
+            quote = await show(plan, settings, client, Choice(first, tuple(only)))
         return Completed(message=quote.line(), data=quote)
     except CallsheetError as error:
         return failed(error)

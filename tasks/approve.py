@@ -17,7 +17,11 @@ from callsheet.pricing import approval, quoting
 from callsheet.pricing.choice import ALL, Choice
 from callsheet.pricing.plan import Plan
 from callsheet.pricing.quote import Quote
+from callsheet.report.contact_sheet.page import INDEX
+from callsheet.report.pilot import bought_pilot
+from callsheet.report.summary import Summary
 from callsheet.service.client import Client
+from callsheet.storage.store import Store
 from callsheet.watch import WATCHER, Asked
 from tasks import artifacts, events, suspend
 from tasks.step import in_flow_run
@@ -38,7 +42,13 @@ async def show(plan: Plan, settings: Settings, client: Client, choice: Choice = 
 
 
 async def approve(
-    plan: Plan, settings: Settings, client: Client, approved: bool, choice: Choice = ALL
+    plan: Plan,
+    settings: Settings,
+    client: Client,
+    approved: bool,
+    *,
+    choice: Choice = ALL,
+    pilot: Summary | None = None,
 ) -> tuple[Quote, Stop | None]:
     """Shows the quote, and asks a person where one must approve it; the ledger keeps the answer.
 
@@ -48,9 +58,10 @@ async def approve(
         client: for the balance.
         approved: somebody has said yes already, whatever the price.
         choice: which jobs of the plan it is about.
+        pilot: the summary of the pilot, where this run has bought it.
 
     Returns:
-        The quote, and the reason to buy nothing, where there is one.
+        The quote of what may be bought now (the pilot, or all), and the reason to buy nothing, or None.
 
     Raises:
         InputError: rows were rejected, and `input.strict` wants none; or a chosen row is not in the batch.
@@ -62,12 +73,23 @@ async def approve(
         return quote, approval.refused(answer)
     own = [*_of_this_run(quote), *([answer] if answer else [])]
     quote = quote.with_limit(next((one.budget_limit for one in reversed(own) if one.budget_limit), None))
-    stop: Stop | None = quote.objection()
-    if stop is None and not approval.is_covered(quote, Question.QUOTE, own):
-        stop = approval.needed(quote, settings.budget)
-        if stop and await _is_approved(Asked(Question.QUOTE, quote, stop.message), settings, approved):
-            stop = None
-    return quote, stop
+    if stop := quote.objection():
+        return quote, stop
+    part, question = approval.next_part(quote, [*quote.approvals, *own], piloted=pilot is not None)
+    if question is None or approval.is_covered(part, question, own):
+        return part, None
+    is_rest = question is Question.PILOT
+    stop = approval.pilot_to_look_at(part) if is_rest else approval.needed(part, settings.budget)
+    if stop is None or await _is_approved(await _asked(part, question, stop, settings), settings, approved):
+        return part, None
+    return part, stop
+
+
+async def _asked(quote: Quote, question: Question, needed: Stop, settings: Settings) -> Asked:
+    if question is not Question.PILOT:
+        return Asked(question, quote, needed.message)
+    sheet = Store(settings.report.url).url_of(INDEX) if settings.report.contact_sheet else None
+    return Asked(question, quote, needed.message, await bought_pilot(quote, settings), sheet)
 
 
 def _of_this_run(quote: Quote) -> list[Approval]:

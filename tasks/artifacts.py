@@ -6,8 +6,9 @@ server does not answer, a note says so and the run goes on.
 
 from __future__ import annotations
 
+import base64
 import re
-from collections.abc import Awaitable, Iterable, Sequence
+from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from typing import TypeVar
 from uuid import UUID
 
@@ -17,6 +18,7 @@ from callsheet.plain_text import counted, printable
 from callsheet.pricing.quote import Quote
 from callsheet.records import State, dollars
 from callsheet.report.books import Reconciliation
+from callsheet.report.pilot import PilotJob
 from callsheet.report.summary import Summary
 from callsheet.watch import WATCHER, Asked, Progress
 from tasks.step import in_flow_run
@@ -56,17 +58,35 @@ async def show_quote(quote: Quote) -> None:
 def question_in_markdown(asked: Asked) -> str:
     """What a person sees above the fields in which to approve: the reason, the quote, and the facts."""
     quote = asked.quote
-    table = quote.table()[:_ASKED_ROWS]
-    rows = [[_text(value) for value in line.values()] for line in table]
-    more = len(quote.table()) - len(table)
+    lines = [line for line in quote.table() if line["to buy"] != "0"]
+    rows = [_in_few_columns(line) for line in lines[:_ASKED_ROWS]]
+    more = len(lines) - len(rows)
+    sheet = asked.contact_sheet
     parts = [
         f"**Buy {counted(quote.to_buy, 'job')} of {_text(quote.plan.batch)} for "
         f"{dollars(quote.quoted)} {quote.plan.currency}?** You are asked because {_text(asked.reason)}.",
-        _table(list(table[0]), rows) if table else "",
+        "\n\n".join(map(_pilot_job, asked.pilot)),
+        f"The contact sheet: {_place(sheet)}" if sheet else "",
+        _table(["model", "to buy", "each", "USD"], rows),
         f"and {counted(more, 'line')} more, in the artifact" if more > 0 else "",
         _facts(quote),
     ]
     return "\n\n".join(filter(None, parts)) + "\n"
+
+
+def _in_few_columns(line: Mapping[str, str]) -> list[str]:
+    """A line of a quote's table for the narrow box in which the UI shows it."""
+    sound = "with sound" if line["sound"] == "on" else ""
+    model = ", ".join(filter(None, [line["model"], line["resolution"], line["duration"], sound]))
+    return [_text(text) for text in (model, line["to buy"], line["each"], line["USD"])]
+
+
+def _pilot_job(job: PilotJob) -> str:
+    what = f"{_text(job.row)}, {_text(job.model)}, {job.state.replace('_', ' ')}"
+    if not job.thumbnail:
+        return f"- {what}: {_place(job.place) if job.place else _text(job.reason)}"
+    image = f"data:image/jpeg;base64,{base64.b64encode(job.thumbnail).decode()}"
+    return f"![{what}]({image})\n\n{what}: {_place(job.place)}"
 
 
 def _facts(quote: Quote) -> str:

@@ -44,9 +44,10 @@ async def record(run: Run) -> Summary:
         summary = replace(summary, seconds=round(time.monotonic() - run.began, 3))
         with _nothing_lost():
             await write_summary(store, summary)
-    WATCHER.get().finished(summary)
+    if not run.is_pilot:
+        WATCHER.get().finished(summary)
+        events.ended(summary)
     await artifacts.show_costs(summary)
-    events.ended(summary)
     return summary
 
 
@@ -55,6 +56,7 @@ async def _report(run: Run, store: Store) -> Summary:
         run.ledger,
         store,
         plan=run.plan,
+        chosen=run.quote.chosen if run.quote else None,
         stop=run.stop,
         seconds=time.monotonic() - run.began,
         submissions=run.limits.submissions,

@@ -18,6 +18,7 @@ import yaml
 from backlot.server import Backlot
 from backlot.settings import Settings as BacklotSettings
 from callsheet.config.load import load
+from callsheet.pricing.choice import ALL, Choice
 from callsheet.report.summary import Summary
 from callsheet.service import verdicts
 from flows import pipeline
@@ -161,9 +162,10 @@ class Project:
             report={"url": str(self.folder / "out/report")},
         )
 
-    def run(self, *overrides: str, approved: bool = False) -> Summary:
+    def run(self, *overrides: str, approved: bool = False, choice: Choice = ALL) -> Summary:
         """Runs the batch in this process, without Prefect."""
-        return asyncio.run(pipeline.generate(load(self.config, overrides), approved=approved))
+        settings = load(self.config, overrides)
+        return asyncio.run(pipeline.generate(settings, approved=approved, choice=choice))
 
     def collect(self, *overrides: str) -> Summary:
         """Collects the batch in this process, without Prefect."""

@@ -11,7 +11,10 @@ import typer
 from callsheet import signals
 from callsheet.cli.options import (
     Config,
+    First,
     Json,
+    Only,
+    Pilot,
     ProgressAs,
     Quiet,
     Sets,
@@ -19,6 +22,7 @@ from callsheet.cli.options import (
     Verbose,
     WithoutPrefect,
     Yes,
+    choice_of,
     load_settings,
     open_client,
     open_ledger,
@@ -39,6 +43,9 @@ def run(
     set_: Sets = None,
     *,
     yes: Yes = False,
+    pilot: Pilot = None,
+    first: First = None,
+    only: Only = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Say what would be bought, as `quote` does, and buy nothing.")
     ] = False,
@@ -55,8 +62,10 @@ def run(
     Exit codes: 0 all stored; 2 bad config or input, nothing spent; 3 finished or broken off, and some jobs
     failed, are in doubt, lost or pending; 4 stopped early by budget, balance, key or for want of a yes.
     """
+    set_ = [*(set_ or []), *([f"budget.pilot={pilot}"] if pilot else [])]
+    choice = choice_of(first, only, pilot)
     if dry_run:
-        quote(config, set_, json)
+        quote(config, set_, json, first, only)
         return
     from callsheet.cli.screens import screen_of
 
@@ -65,12 +74,12 @@ def run(
     def plain() -> Awaitable[Summary]:
         from flows.pipeline import generate
 
-        return generate(settings, approved=yes)
+        return generate(settings, approved=yes, choice=choice)
 
     async def flow() -> Any:
         from flows.generate import generate_batch
 
-        return await generate_batch(str(config), set_ or [], yes, return_state=True)
+        return await generate_batch(str(config), set_, yes, first=first, only=only, return_state=True)
 
     screen = screen_of(progress, quiet=quiet, verbose=verbose)
     summary = run_watched(plain, flow, without_prefect=without_prefect, screen=screen)
@@ -107,17 +116,19 @@ def collect(
     _print(summary, settings, config, json)
 
 
-def quote(config: Config, set_: Sets = None, json: Json = False) -> None:
+def quote(
+    config: Config, set_: Sets = None, json: Json = False, first: First = None, only: Only = None
+) -> None:
     """Price a batch exactly, and list what is wrong with which line. Buys nothing."""
     from callsheet.cli import show
     from callsheet.pricing.quoting import quote_batch
 
-    settings = load_settings(config, set_)
+    settings, choice = load_settings(config, set_), choice_of(first, only)
 
     async def price() -> Quote:
         with signals.cancelled_by_signals():
             async with await open_client(settings) as client:
-                return await quote_batch(settings, client)
+                return await quote_batch(settings, client, choice)
 
     made = asyncio.run(price())
     if json:

@@ -16,6 +16,7 @@ from callsheet.errors import ConfigError
 if TYPE_CHECKING:
     from callsheet.config.settings import Settings
     from callsheet.ledger.ledger import Ledger
+    from callsheet.pricing.choice import Choice
     from callsheet.service.client import Client
 
 
@@ -43,6 +44,17 @@ Json = Annotated[
     bool, typer.Option("--json", help="Print one JSON object on stdout, and nothing else there.")
 ]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Buy also above budget.approve_above.")]
+Pilot = Annotated[
+    int | None,
+    typer.Option("--pilot", metavar="N", min=1, help="Buy N jobs of all kinds, then ask about the rest."),
+]
+First = Annotated[
+    int | None,
+    typer.Option("--first", metavar="N", min=1, help="Only the first N jobs that are not bought yet."),
+]
+Only = Annotated[
+    list[str] | None, typer.Option("--only", metavar="ROW", help="Only the row with this id; repeatable.")
+]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no quote and no progress on stderr.")]
 Verbose = Annotated[
     bool, typer.Option("--verbose", "-v", help="Print a line for each job that is bought, stored or fails.")
@@ -71,6 +83,22 @@ def load_settings(config: Path, overrides: list[str] | None) -> Settings:
     if settings.service.block or settings.service.api_key_block:
         quiet_prefect()
     return settings
+
+
+def choice_of(first: int | None, only: list[str] | None, pilot: int | None = None) -> Choice:
+    """The jobs that `--first` and `--only` name.
+
+    Raises:
+        ConfigError: there is a pilot, too.
+    """
+    from callsheet.pricing.choice import Choice
+
+    choice = Choice(first, tuple(only or ()))
+    if choice and pilot:
+        raise ConfigError(
+            "--pilot cannot be combined with --first or --only", hint="A run of chosen jobs has no pilot."
+        )
+    return choice
 
 
 async def open_client(settings: Settings) -> Client:

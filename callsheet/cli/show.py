@@ -22,6 +22,7 @@ from callsheet.report.contact_sheet.links import browser_address
 from callsheet.report.counts import ENDED
 from callsheet.report.status import Status
 from callsheet.report.summary import Removed, Summary
+from callsheet.watch import Asked
 
 _LINES = 30  # of a table
 _APPROVALS = 5  # the last ones
@@ -191,6 +192,19 @@ def show_status(status: Status) -> None:
             *(("Asked", one.line()) for one in status.approvals[-_APPROVALS:]),
         ],
     )
+
+
+def show_pilot(asked: Asked, console: Console) -> None:
+    """Prints where the files of a pilot are, before the question whether to buy the rest."""
+    table = Table("row", "model", "state", "file", box=SIMPLE_HEAD)
+    for job in asked.pilot:
+        table.add_row(
+            safe(job.row), safe(job.model), job.state.replace("_", " "), safe(job.place or job.reason)
+        )
+    console.print("The pilot is bought:")
+    console.print(table)
+    if asked.contact_sheet:
+        console.print(f"All of it on one page: {safe(browser_address(asked.contact_sheet))}")
 
 
 def show_batches(batches: Mapping[str, Totals]) -> None:

@@ -14,8 +14,8 @@ from rich.text import Text
 
 from callsheet import signals
 from callsheet.cli.output import err, safe
-from callsheet.cli.show import show_quote
-from callsheet.ledger.approvals import Place
+from callsheet.cli.show import show_pilot, show_quote
+from callsheet.ledger.approvals import Place, Question
 from callsheet.plain_text import counted, row_in_words
 from callsheet.pricing.quote import Quote
 from callsheet.records import State, dollars
@@ -61,7 +61,7 @@ class Terminal:
 
     def quoted(self, quote: Quote) -> None:
         """Shows the quote."""
-        self._status.stop()
+        self.close()  # the bars of a pilot stay as they are
         if not self._quiet:
             show_quote(quote, err)
         if self._verbose:
@@ -72,8 +72,15 @@ class Terminal:
         if not (sys.stdin.isatty() and err.is_terminal):
             return None
         quote = asked.quote
+        other = ""
+        if asked.question is Question.PILOT:
+            self.close()
+            show_pilot(asked, err)
+            other = "the other "
         termios.tcflush(sys.stdin, termios.TCIFLUSH)  # what was typed before the question is not an answer
-        question = rf"Buy {counted(quote.to_buy, 'job')} for [bold]{dollars(quote.quoted)} USD[/]? \[y/N] "
+        question = (
+            rf"Buy {other}{counted(quote.to_buy, 'job')} for [bold]{dollars(quote.quoted)} USD[/]? \[y/N] "
+        )
         try:
             with signals.raised():
                 return err.input(question).strip().lower() in ("y", "yes")
@@ -116,6 +123,7 @@ class Terminal:
         self._status.stop()
         if self._live:
             self._live.stop()
+            self._live = None
 
 
 def screen(progress: Progress) -> Group:

@@ -55,6 +55,10 @@ Overrides = Annotated[
 """Settings to change, each as `a.b=value`."""
 
 
+RowIds = Annotated[Sequence[str], WithJsonSchema({"type": "array", "items": {"type": "string"}})]
+"""The ids of rows of the batch file."""
+
+
 class Group(Section):
     """Some settings of a section, each of which may be left out: None leaves what the config says."""
 
@@ -106,6 +110,7 @@ class BudgetForm(Group):
 
     limit: Dollars | None = None
     per_day: Dollars | None = None
+    pilot: Count | None = None
 
 
 class LimitsForm(Group):

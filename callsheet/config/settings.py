@@ -191,6 +191,10 @@ class Budget(Section):
     approve_within: Annotated[Seconds, Field(ge=10)] = 86_400.0
     """Seconds for which a run of a deployment waits in the Prefect UI for a person; then it is cancelled."""
 
+    pilot: Count | None = None
+    """How many jobs to buy first, spread over the models and what sets their prices. Then a person is asked
+    whether to buy the rest. Null: no pilot."""
+
     quote_valid_for: Annotated[Seconds, Field(ge=0)] = 900.0
     """Seconds for which a quote is valid. If nothing was bought by then (say because the approval took long),
     the rates are read again, and a changed rate means a new quote and a new approval."""

@@ -108,6 +108,12 @@ def stories(connection: sa.Connection, batch: str, row: str) -> list[Story]:
     return _told(connection, sa.and_(attempts.c.batch == batch, wanted), *order)
 
 
+def of_jobs(connection: sa.Connection, batch: str, keys: Sequence[str]) -> list[Story]:
+    """The newest attempt at each of these few jobs, in the order of the rows' ids."""
+    newest = sa.and_(attempts.c.batch == batch, attempts.c.job_key.in_(keys), ~attempts.c.superseded)
+    return _told(connection, newest, attempts.c.row_id, attempts.c.sample)
+
+
 def failures(connection: sa.Connection, batch: str) -> list[Story]:
     """The newest attempt of every job of the batch that has failed, in order of submission."""
     failed = sa.and_(attempts.c.batch == batch, attempts.c.state == State.FAILED, ~attempts.c.superseded)

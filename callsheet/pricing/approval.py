@@ -40,11 +40,32 @@ def needed(quote: Quote, budget: Budget) -> ApprovalNeeded | None:
     return ApprovalNeeded(f"a rate has changed: {printable(changes[0])}{more}", hint=_HINT)
 
 
+def next_part(quote: Quote, answers: Iterable[Approval], *, piloted: bool) -> tuple[Quote, Question | None]:
+    """What may be bought next, and what is asked about it: first the pilot, then the rest.
+
+    Args:
+        quote: what the whole batch costs.
+        answers: what persons have said about it.
+        piloted: this run has tried every job of the pilot.
+
+    Returns:
+        A part of the quote, or all of it; and the question, or None where a person has said yes already to
+        the rest of this very plan.
+    """
+    if quote.pilot is None:
+        return quote, Question.QUOTE
+    if is_covered(quote, Question.PILOT, answers):
+        return quote, None
+    if quote.pilot.to_buy and not piloted:
+        return quote.of_pilot(), Question.QUOTE
+    return quote, Question.PILOT
+
+
 def pilot_to_look_at(quote: Quote) -> ApprovalNeeded:
     """Why the rest of the batch is not bought yet: somebody must look at the pilot."""
     return ApprovalNeeded(
-        f"the pilot is bought, and the other {counted(quote.to_buy, 'job')} for {dollars(quote.quoted)} USD "
-        "must be approved",
+        f"the pilot is bought; the other {counted(quote.to_buy, 'job')} for {dollars(quote.quoted)} USD must "
+        "be approved",
         hint="Look at the pilot, then go on with the same command and `--yes`.",
     )
 

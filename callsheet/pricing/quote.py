@@ -58,6 +58,7 @@ class Quote:
         rejects: the path or URL of rejects.csv.
         approvals: what persons were asked about the batch, the oldest first.
         choice: which jobs of the batch it is about.
+        chosen: whether a job is chosen, for every job in the plan's order; None where all are.
         left_out: how many jobs are to buy that are not chosen.
         pilot: what is bought before the rest; None without a pilot, and where nothing is to buy.
         is_pilot: it is the part of a quote that is the pilot (`of_pilot`).
@@ -76,6 +77,7 @@ class Quote:
     rejects: str
     approvals: tuple[Approval, ...] = ()
     choice: Choice = ALL
+    chosen: pl.Series | None = None
     left_out: int = 0
     pilot: Pilot | None = None
     is_pilot: bool = False

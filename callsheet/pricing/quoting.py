@@ -97,9 +97,9 @@ async def make(
 
     marks, totals, used_today, asked = await ledger.read(read)
     to_buy = int(marks.to_buy.sum())
-    if choice:
-        marks = marks.among(await asyncio.to_thread(chosen, choice, plan, marks.to_buy))
-    wanted: int | None = None
+    mask = await asyncio.to_thread(chosen, choice, plan, marks.to_buy) if choice else None
+    marks = marks if mask is None else marks.among(mask)
+    wanted = settings.budget.pilot if to_buy and not choice else None
     quote = Quote(
         plan=plan,
         marks=marks,
@@ -114,14 +114,18 @@ async def make(
         rejects=rejects,
         approvals=asked,
         choice=choice,
+        chosen=mask,
         left_out=to_buy - int(marks.to_buy.sum()),
         pilot=await asyncio.to_thread(_pilot, plan, marks, wanted) if wanted else None,
     )
     return await asyncio.to_thread(quote.counted)
 
 
-def _pilot(plan: Plan, marks: Marks, number: int) -> Pilot:
+def _pilot(plan: Plan, marks: Marks, number: int) -> Pilot | None:
+    """The pilot; None where it is all that there is to buy."""
     jobs = pilot(plan, number)
+    if not (marks.to_buy & ~jobs).any():
+        return None
     prices = marks.among(jobs).jobs(plan).filter("to_buy").select("price").collect()["price"]
     return Pilot(jobs, len(prices), Decimal(prices.sum() or 0))
 

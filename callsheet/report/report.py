@@ -12,8 +12,9 @@ import asyncio
 import json
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -60,6 +61,7 @@ async def write_report(
     seconds: float,
     submissions: int,
     rate_limited: int,
+    chosen: pl.Series | None = None,
 ) -> Summary:
     """Writes the report and returns the summary, which `write_summary` writes at the end.
 
@@ -71,6 +73,7 @@ async def write_report(
         seconds: how long the run took.
         submissions: POSTs of this run.
         rate_limited: those of them that were answered 429.
+        chosen: whether the run was for a job, for every job of the plan; None where it was for all.
 
     Raises:
         StorageError: `report.url` cannot be written.
@@ -97,6 +100,10 @@ async def write_report(
     if plan:
         await store.write("rejects.csv", rejects_csv(plan.rejects), "text/csv")
     removed_costs = attempts.removed_costs()
+    details = _details(attempts, plan, stop, removed_costs, store.url_of("rejects.csv"))
+    if chosen is not None and positions is not None:
+        stored = await ledger.read(partial(_stored_among, positions=positions, chosen=chosen))
+        details = replace(details, all_chosen_stored=stored == chosen.sum())
     rejected_rows = plan.rejected_rows if plan else 0
     return Summary(
         batch=ledger.batch,
@@ -121,7 +128,7 @@ async def write_report(
         report=store.url_of("report.json"),
         other_runs=tuple(other for other in others if other.jobs),
         approvals=asked,
-        details=_details(attempts, plan, stop, removed_costs, store.url_of("rejects.csv")),
+        details=details,
     )
 
 
@@ -196,6 +203,15 @@ def _read_manifest(
     for files in read_ahead(queries.stored_files(connection, batch, MANIFEST, ordered=ordered)):
         manifest.add(files)
     return manifest
+
+
+def _stored_among(connection: sa.Connection, batch: str, *, positions: Positions, chosen: pl.Series) -> int:
+    """How many of the chosen jobs are stored."""
+    stored = 0
+    for part in queries.states(connection, batch):
+        places = positions.of(part.filter(pl.col("state") == State.STORED)["job_key"]).drop_nulls()
+        stored += int(chosen.gather(places).sum())
+    return stored
 
 
 def _outcome(

@@ -53,6 +53,7 @@ class Details:
         dearest: row, model and cost of the jobs that cost most, the first most.
         contact_sheet: where the page is; None where there is none.
         figures: what the plots show; None where nothing was submitted.
+        all_chosen_stored: whether all jobs are stored that the run was for; None where it was for all jobs.
     """
 
     stop_message: str | None = None
@@ -67,6 +68,7 @@ class Details:
     dearest: tuple[tuple[str, str, Decimal], ...] = ()
     contact_sheet: str | None = None
     figures: Figures | None = field(default=None, repr=False)
+    all_chosen_stored: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +107,9 @@ class Summary(Record):
 
     @property
     def exit_code(self) -> int:
-        """0 complete, 4 stopped before everything was tried, 3 otherwise."""
+        """0 all stored that the run was for, 4 stopped before everything was tried, 3 otherwise."""
+        if self.outcome == "partial" and self.details.all_chosen_stored:
+            return 0
         return _EXIT_CODES[self.outcome]
 
     @property
@@ -148,6 +152,8 @@ class Summary(Record):
             yield f"Another run is at work ({where}): it finishes its jobs; wait for it, or run again later."
         if self.outcome == "stopped":
             yield f"callsheet run {config} goes on from here."
+        elif self.details.all_chosen_stored is not None and self.not_bought:
+            yield f"callsheet run {config} buys the other jobs."
         elif (self.pending or removed.pending) and not self.other_runs:
             yield f"callsheet collect {config} fetches the pending media, and buys nothing."
         if self.failed:

@@ -1,0 +1,105 @@
+"""The jobs of a pilot, for a person who decides whether to buy the rest: where each file is, and a thumbnail.
+
+It reads the ledger and the storage, and changes nothing. What cannot be shown has no thumbnail.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from callsheet.config.settings import Settings
+from callsheet.errors import StorageError
+from callsheet.ledger import stories
+from callsheet.ledger.ledger import Ledger
+from callsheet.ledger.stories import StoredCopy, Story
+from callsheet.plain_text import row_name
+from callsheet.pricing.quote import Quote
+from callsheet.records import State
+from callsheet.report.contact_sheet.thumbnails import Decoder
+from callsheet.storage.store import Store
+
+_JOBS = 24  # that are shown
+
+
+@dataclass(frozen=True, slots=True)
+class PilotJob:
+    """A job of the pilot.
+
+    Attributes:
+        row: its row, as people know it.
+        place: the path or URL of its first file; empty where none is stored.
+        thumbnail: a small JPEG of that file; empty where there is none.
+        reason: why it has no file.
+    """
+
+    row: str
+    model: str
+    state: State
+    place: str
+    thumbnail: bytes
+    reason: str
+
+
+async def bought_pilot(quote: Quote, settings: Settings) -> tuple[PilotJob, ...]:
+    """The first jobs of the pilot, in the batch file's order.
+
+    Raises:
+        LedgerError: the ledger cannot be read.
+    """
+    if quote.pilot is None:
+        return ()
+    wanted = await asyncio.to_thread(quote.plan.scan().select("key", "line").collect)
+    lines = dict(wanted.filter(quote.pilot.jobs).head(_JOBS).iter_rows())
+    ledger = await Ledger.open(settings.ledger.url, settings.batch)
+    try:
+        told = await ledger.read(lambda connection, batch: stories.of_jobs(connection, batch, [*lines]))
+    finally:
+        await ledger.close()
+    told = sorted(told, key=lambda story: [*lines].index(story.job_key))
+    thumbnails = await _thumbnails([_first_file(story) for story in told], settings)
+    return tuple(
+        PilotJob(
+            row=row_name(story.row_id, story.sample, lines[story.job_key]),
+            model=story.model,
+            state=story.state,
+            place=file.url if (file := _first_file(story)) else "",
+            thumbnail=thumbnail,
+            reason=story.error_message or "",
+        )
+        for story, thumbnail in zip(told, thumbnails, strict=True)
+    )
+
+
+def _first_file(story: Story) -> StoredCopy | None:
+    return next((file for file in story.files if file.stored_at), None)
+
+
+async def _thumbnails(files: Sequence[StoredCopy | None], settings: Settings) -> list[bytes]:
+    store = Store(settings.storage.url, endpoint_url=settings.storage.endpoint_url)
+    decoder = Decoder()
+    made = []
+    try:
+        with TemporaryDirectory(prefix="callsheet-") as folder:
+            for file in files:
+                made.append(await _thumbnail(file, store, decoder, Path(folder, "file")) if file else b"")
+    except OSError:  # there is no place for temporary files
+        made += [b""] * (len(files) - len(made))
+    finally:
+        await asyncio.to_thread(decoder.close)
+    return made
+
+
+async def _thumbnail(file: StoredCopy, store: Store, decoder: Decoder, copy: Path) -> bytes:
+    path = Path(file.url)
+    if "://" in file.url:
+        try:
+            content = await store.read(file.url.removeprefix(store.url_of("")))
+        except StorageError:
+            return b""
+        await asyncio.to_thread(copy.write_bytes, content or b"")
+        path = copy
+    return await asyncio.to_thread(decoder.make, path, file.mime_type)
