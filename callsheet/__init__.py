@@ -97,13 +97,13 @@ def run(
         config: the config file (YAML).
         rows: as in `quote`.
         settings: as in `quote`.
-        yes: buy also when the quote is above `budget.approve_above`.
+        yes: approve what a person must approve (`budget.approve_above`, `budget.pilot`).
 
     Returns:
         The fields of `run --json`, money as Decimal in US dollars.
 
     Raises:
-        ApprovalNeeded: the quote is above `budget.approve_above`, and there is no `yes`. Nothing was bought.
+        ApprovalNeeded: a person must approve, and there is no `yes`. Nothing was bought but a pilot.
         Interrupted: Ctrl-C or another signal. After the first one nothing more is bought, what is on the
             wire is answered and stored, and the report is written; a second one ends the run at once.
         ConfigError: the config or a setting is wrong; nothing was bought.

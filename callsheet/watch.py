@@ -214,7 +214,7 @@ class Watcher(Protocol):
 class LogWatcher:
     """Writes events to the log. It has nobody to ask."""
 
-    yes = Place.PYTHON
+    yes = Place.PARAMETER
 
     def quoted(self, quote: Quote) -> None:
         """Logs the quote in one line, and each rate that has changed since the previous plan."""
@@ -240,6 +240,12 @@ class LogWatcher:
         for problem in summary.details.problems:
             logger.warning("%s", printable(problem.line()))
         logger.info("%s", printable(summary.line()))
+
+
+class ScriptWatcher(LogWatcher):
+    """The same for a call from Python, also from a flow of somebody else, which it must not suspend."""
+
+    yes = Place.PYTHON
 
 
 WATCHER: ContextVar[Watcher] = ContextVar("watcher", default=LogWatcher())  # noqa: B039 - it has no state

@@ -24,7 +24,6 @@ from callsheet.service.client import Client
 from callsheet.storage.store import Store
 from callsheet.watch import WATCHER, Asked
 from tasks import artifacts, events, suspend
-from tasks.step import in_flow_run
 
 
 async def show(plan: Plan, settings: Settings, client: Client, choice: Choice = ALL) -> Quote:
@@ -119,7 +118,7 @@ async def _is_approved(asked: Asked, settings: Settings, approved: bool) -> bool
     question = approval.question_about(asked.quote, asked.question, suspend.flow_run_id())
     waits = not approved and suspend.can_suspend()
     says: bool | None = True
-    place = Place.PARAMETER if in_flow_run() and watcher.yes is Place.PYTHON else watcher.yes
+    place = watcher.yes
     if not approved:
         says, place = (None if waits else watcher.approves(asked)), Place.TERMINAL
     if says is not None:

@@ -14,6 +14,7 @@ from uuid import UUID
 
 import anyio
 
+from callsheet.ledger.approvals import Question
 from callsheet.plain_text import counted, printable
 from callsheet.pricing.quote import Quote
 from callsheet.records import State, dollars
@@ -62,8 +63,9 @@ def question_in_markdown(asked: Asked) -> str:
     rows = [_in_few_columns(line) for line in lines[:_ASKED_ROWS]]
     more = len(lines) - len(rows)
     sheet = asked.contact_sheet
+    other = "the other " if asked.question is Question.PILOT else ""
     parts = [
-        f"**Buy {counted(quote.to_buy, 'job')} of {_text(quote.plan.batch)} for "
+        f"**Buy {other}{counted(quote.to_buy, 'job')} of {_text(quote.plan.batch)} for "
         f"{dollars(quote.quoted)} {quote.plan.currency}?** You are asked because {_text(asked.reason)}.",
         "\n\n".join(map(_pilot_job, asked.pilot)),
         f"The contact sheet: {_place(sheet)}" if sheet else "",

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from callsheet.ledger.approvals import Approval, Decision, Place
 from callsheet.pricing.approval import answered
 from callsheet.pricing.quote import Quote
-from callsheet.watch import WATCHER, LogWatcher
+from callsheet.watch import WATCHER
 from tasks.step import in_flow_run
 
 if TYPE_CHECKING:
@@ -32,9 +32,9 @@ def flow_run_id() -> str | None:
 
 
 def can_suspend() -> bool:
-    """Whether a person can be asked in the UI: in a run of a deployment that no command shows."""
+    """Whether a person can be asked in the UI: in a run of a deployment of ours that no command shows."""
     run = _flow_run()
-    return bool(run and run.deployment_id and isinstance(WATCHER.get(), LogWatcher))
+    return bool(run and run.deployment_id and WATCHER.get().yes is Place.PARAMETER)
 
 
 async def ask(asked: Approval, description: str, within: float) -> NoReturn:

@@ -43,7 +43,7 @@ Sets = Annotated[
 Json = Annotated[
     bool, typer.Option("--json", help="Print one JSON object on stdout, and nothing else there.")
 ]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Buy also above budget.approve_above.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Approve what budget.approve_above or a pilot asks.")]
 Pilot = Annotated[
     int | None,
     typer.Option("--pilot", metavar="N", min=1, help="Buy N jobs of all kinds, then ask about the rest."),

@@ -20,7 +20,7 @@ from callsheet.python.results import QuotedBatch
 from callsheet.python.rows import Rows, batch_file
 from callsheet.report.status import Status, read_status
 from callsheet.report.summary import Summary
-from callsheet.watch import WATCHER
+from callsheet.watch import WATCHER, ScriptWatcher
 from flows import pipeline
 from tasks.connect import connect
 
@@ -88,10 +88,7 @@ def _errors_of_a_command() -> Iterator[None]:
 @contextmanager
 def _shown() -> Iterator[None]:
     """In a notebook, what happens is shown under the cell; elsewhere it goes to the log."""
-    if not in_notebook():
-        yield
-        return
-    before = WATCHER.set(Notebook())
+    before = WATCHER.set(Notebook() if in_notebook() else ScriptWatcher())
     try:
         yield
     finally:

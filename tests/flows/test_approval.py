@@ -69,7 +69,7 @@ def test_a_run_waits_frees_the_worker_and_buys_up_to_the_limit_that_a_person_set
     run = asked(crew, tag)
     assert "Buy 3 jobs of" in run["description"]
     assert "for 0.0045 USD" in run["description"]
-    assert "| sketch-1 |" in run["description"]
+    assert "| sketch-1, 0.25K |" in run["description"]
     limit = httpx.get(f"{crew.api}/v2/concurrency_limits/deployment:{run['deployment_id']}").json()
     assert limit["active_slots"] == 0, "another run of the deployment need not wait"
     assert answer(crew, run) == "REJECT", "there is no answer without a decision"
@@ -123,6 +123,21 @@ def test_a_question_that_nobody_answers_ends_the_run_as_cancelled(
     assert ended["state"]["type"] == "CANCELLED"
     assert "Nobody has approved it within 0:00:10" in ended["state"]["message"]
     assert bought(made) == 0
+
+
+def test_a_pilot_is_bought_shown_and_the_rest_bought_after_a_yes(
+    crew: PrefectServer, waiting: Callable[..., tuple[Project, str]]
+) -> None:
+    made, tag = waiting(approve_above=None, pilot=2)
+    run = asked(crew, tag)
+    assert bought(made) == Decimal("0.0030")
+    assert "Buy the other 1 job of" in run["description"]
+    assert run["description"].count("![s") == run["description"].count("](data:image/jpeg;base64,") == 2
+    assert answer(crew, run, decision="approve") == "ACCEPT"
+    ended = crew.ended(tag)
+    assert (ended["state"]["name"], bought(made)) == ("Complete", Decimal("0.0045"))
+    [approval] = made.report()["approvals"]
+    assert (approval["question"], approval["decision"], approval["jobs"]) == ("pilot", "approved", 1)
 
 
 def key(batch: str) -> str:

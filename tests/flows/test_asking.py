@@ -31,7 +31,7 @@ def test_every_question_is_kept_with_its_answer(project: Make) -> None:
     made = project(images(2))
     made.set(budget={"approve_above": "0.0010"})
     assert made.run().stop_reason == "approval"
-    assert made.run(approved=True).stored == 2
+    assert callsheet.run(made.config, yes=True).stored == 2
     first, second = callsheet.status(made.config).approvals
     assert (first.decision, first.decided_at) == (None, None)
     assert (second.decision, second.place, second.jobs, second.quoted) == (
