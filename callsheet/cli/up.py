@@ -6,7 +6,6 @@ import asyncio
 import fcntl
 import json
 import os
-import shlex
 import socket
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager
@@ -19,7 +18,6 @@ import typer
 from callsheet import signals
 from callsheet.errors import CallsheetError, ConfigError, Interrupted
 
-DEPLOYMENTS = Path("prefect.yaml")
 STATE = "out/backlot"  # of the backlot: pending videos and its account outlive it
 
 
@@ -54,74 +52,31 @@ def up(
     from callsheet.cli.output import err
     from callsheet.cli.running import quiet_prefect
 
-    names, pool = _deployments()
     environment = dict(os.environ)
     quiet_prefect()  # on this terminal: worker and server log to files
     homes = ("HOME", "PREFECT_HOME", "PREFECT_PROFILES_PATH")
     environment |= {name: os.environ[name] for name in homes if name in os.environ}
     stays = asyncio.Event()
     try:
-        asyncio.run(_up(port, names, pool, environment, stays, with_backlot=backlot))
+        asyncio.run(_up(port, environment, stays, with_backlot=backlot))
     except Interrupted:
         if not stays.is_set():
             raise
         err.print("Ended.")
 
 
-def _deployments() -> tuple[list[str], str]:
-    """The names of the deployments in `prefect.yaml`, and the work pool that they run in.
-
-    Raises:
-        ConfigError: there is no such file in this folder, or it has none.
-    """
-    import yaml
-
-    try:
-        content = yaml.safe_load(DEPLOYMENTS.read_text("utf-8"))
-        names = [str(each["name"]) for each in content["deployments"]]
-        pools = {str(each["work_pool"]["name"]) for each in content["deployments"]}
-    except FileNotFoundError:
-        raise ConfigError(
-            f"there is no {DEPLOYMENTS} in this folder, so there is nothing to run from the UI",
-            hint="Go to the folder of your project. To begin one here, copy the file that comes with "
-            f"Callsheet: cp {shlex.quote(str(_own_deployments()))} .",
-        ) from None
-    except OSError as error:
-        raise ConfigError(f"{DEPLOYMENTS}: cannot be read: {error.strerror}") from None
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{DEPLOYMENTS}: {error}") from None
-    except (KeyError, TypeError):
-        pools = set()
-    if len(pools) != 1:
-        raise ConfigError(
-            f"{DEPLOYMENTS}: there is no list of `deployments`, each with a `name` and all in one `work_pool`"
-        )
-    return names, pools.pop()
-
-
-def _own_deployments() -> Path:
-    """The `prefect.yaml` of this installation: in the wheel beside the flows, or in the repository's root."""
-    packages = Path(__file__).parents[2]
-    in_wheel = packages / "flows" / DEPLOYMENTS
-    return in_wheel if in_wheel.exists() else packages / DEPLOYMENTS
-
-
 async def _up(
-    port: int | None,
-    names: list[str],
-    pool: str,
-    environment: dict[str, str],
-    stays: asyncio.Event,
-    *,
-    with_backlot: bool,
+    port: int | None, environment: dict[str, str], stays: asyncio.Event, *, with_backlot: bool
 ) -> None:
     """Starts everything and stays, or renews what another `up` has started.
 
     Args:
         stays: set when everything runs.
     """
+    from flows import deployments
     from flows import up as parts
 
+    names, pool = deployments.in_this_folder()
     api = parts.api_address(port)
     folder = parts.state_folder(api)
     about = {"process": os.getpid(), "folder": str(Path.cwd()), "backlot": with_backlot}
@@ -141,7 +96,7 @@ async def _up(
             _say("UI", ui if server else f"{ui}  (the server ran already)")
             with _waiting("Starting a worker, and making the deployments ..."):
                 worker = await stack.enter_async_context(parts.worker(pool, environment, folder))
-                lost = await parts.deploy(names, environment, folder)
+                lost = await deployments.deploy(names, environment, folder)
             _say_deployments(ui, names, lost)
             _say("Logs", str(folder))
             _say("", "Ctrl-C ends it all.")
@@ -154,6 +109,7 @@ async def _up(
 
 async def _renew(api: str, names: list[str], environment: dict[str, str], folder: Path, process: int) -> None:
     """Makes the deployments anew, on the server of another `up`, whose worker carries out their runs."""
+    from flows import deployments
     from flows import up as parts
 
     if not await parts.answers(api):
@@ -161,7 +117,7 @@ async def _renew(api: str, names: list[str], environment: dict[str, str], folder
     ui = parts.ui_address(api)
     _say("UI", f"{ui}  (callsheet up runs already, as process {process})")
     with _waiting("Renewing the deployments ..."), parts.connected(api):
-        lost = await parts.deploy(names, environment | {"PREFECT_API_URL": api}, folder)
+        lost = await deployments.deploy(names, environment | {"PREFECT_API_URL": api}, folder)
     _say_deployments(ui, names, lost)
 
 

