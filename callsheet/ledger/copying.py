@@ -16,11 +16,11 @@ import sqlalchemy as sa
 from callsheet.errors import LedgerError
 from callsheet.ledger import leases, running_totals
 from callsheet.ledger.databases import check_exists, explained, open_engine
-from callsheet.ledger.tables import metadata, totals
+from callsheet.ledger.tables import about, alembic_version, metadata, totals
 from callsheet.ledger.upgrades import mark_as_moved
 
 _PAGE = 1_000  # rows that are read and written at once
-_COPIED = [table for table in metadata.sorted_tables if table.name not in ("about", totals.name)]
+_COPIED = [table for table in metadata.sorted_tables if table not in (about, alembic_version, totals)]
 """The schema's version is there already, and triggers keep the totals."""
 
 

@@ -56,6 +56,11 @@ metadata = sa.MetaData()
 
 about = sa.Table("about", metadata, sa.Column("schema_version", sa.Integer, primary_key=True))
 
+# The same version where Alembic looks for it.
+alembic_version = sa.Table(
+    "alembic_version", metadata, sa.Column("version_num", sa.String(32), primary_key=True)
+)
+
 # Only in a ledger that was moved: where to.
 moved_to = sa.Table("moved_to", sa.MetaData(), sa.Column("url", sa.Text, nullable=False))
 

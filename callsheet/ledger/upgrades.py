@@ -1,6 +1,7 @@
-"""Creates the ledger's tables in a new database, and upgrades those of an older Callsheet.
+"""Creates the ledger's tables in a new database, and upgrades those of an older Callsheet with Alembic.
 
-An upgrade only adds: an older Callsheet that has the ledger open can go on.
+An upgrade only adds: an older Callsheet that has the ledger open can go on. `migrations/` has the steps. The
+version is in the table `about`, which the first ledgers had already, and in Alembic's own.
 """
 
 from __future__ import annotations
@@ -10,32 +11,9 @@ from collections.abc import Collection
 import sqlalchemy as sa
 
 from callsheet.ledger import running_totals
-from callsheet.ledger.tables import SCHEMA_VERSION, about, media, metadata, moved_to
-from callsheet.storage.names import folded
+from callsheet.ledger.tables import SCHEMA_VERSION, about, alembic_version, metadata, moved_to
 
-_PAGE = 5_000  # rows that are read and updated at once
 _MOVED = 1_000_000  # on top of the schema's version of a moved ledger: an older Callsheet refuses it too
-
-# By version, what the next one added to existing tables.
-_ADDITIONS: dict[int, tuple[str, ...]] = {
-    1: (
-        "ALTER TABLE runs ADD COLUMN balance_at_start BIGINT",
-        "ALTER TABLE runs ADD COLUMN spent_at_start BIGINT",
-        "ALTER TABLE attempts ADD COLUMN request_key VARCHAR(64)",
-        "ALTER TABLE attempts ADD COLUMN reused_key VARCHAR(64)",
-        "ALTER TABLE attempts ADD COLUMN reused_attempt INTEGER",
-        "CREATE INDEX ix_attempts_request_key ON attempts (request_key)",
-    ),
-    2: (
-        "ALTER TABLE runs ADD COLUMN boot TEXT",
-        "ALTER TABLE runs ADD COLUMN process_start TEXT",
-        "ALTER TABLE media ADD COLUMN folded_name TEXT",
-        "CREATE INDEX ix_attempts_submitted_at ON attempts (submitted_at)",
-    ),
-    3: ("CREATE INDEX attempts_reused ON attempts (reused_key) WHERE reused_key IS NOT NULL",),
-    4: ("ALTER TABLE runs ADD COLUMN commits INTEGER",),
-    5: (),  # the table `approvals`
-}
 
 
 def is_ledger(tables: Collection[str], columns_of_about: Collection[str]) -> bool:
@@ -64,18 +42,24 @@ def prepare(connection: sa.Connection) -> int:
         metadata.create_all(connection)
         running_totals.keep(connection)
         connection.execute(about.insert().values(schema_version=SCHEMA_VERSION))
+        connection.execute(alembic_version.insert().values(version_num=str(SCHEMA_VERSION)))
         return SCHEMA_VERSION
     if version < SCHEMA_VERSION:
-        metadata.create_all(connection)
-        for old in range(version, SCHEMA_VERSION):
-            for statement in _ADDITIONS[old]:
-                connection.exec_driver_sql(statement)
-        if version < 3:
-            _fold_names(connection)
-        if version < 4:
-            running_totals.keep(connection)
+        _upgrade(connection, version)
         connection.execute(about.update().values(schema_version=SCHEMA_VERSION))
     return max(version, SCHEMA_VERSION)
+
+
+def _upgrade(connection: sa.Connection, version: int) -> None:
+    """Takes the steps from a version to the newest, in the transaction that is given."""
+    from alembic import command  # 0.1 s that a ledger of this version need not spend
+    from alembic.config import Config
+
+    config = Config(attributes={"connection": connection})
+    config.set_main_option("script_location", "callsheet.ledger:migrations")
+    if not sa.inspect(connection).has_table(alembic_version.name):
+        command.stamp(config, str(version))  # an older Callsheet has made it, without Alembic
+    command.upgrade(config, "head")
 
 
 def mark_as_moved(connection: sa.Connection, to: str) -> None:
@@ -93,23 +77,3 @@ def mark_as_moved(connection: sa.Connection, to: str) -> None:
 def new_place(connection: sa.Connection, version: int) -> str | None:
     """Where a ledger with this schema version was moved to; None where it was not moved."""
     return connection.scalar(sa.select(moved_to.c.url)) if version > _MOVED else None
-
-
-def _fold_names(connection: sa.Connection) -> None:
-    """Fills `folded_name`. Of several files whose names differ only in case, only the first one gets it."""
-    key = (media.c.job_key, media.c.attempt, media.c.index)
-    page = sa.select(*key, media.c.name).order_by(*key).limit(_PAGE)
-    update = media.update().where(*(column == sa.bindparam(f"the_{column.name}") for column in key))
-    rows = connection.execute(page).all()
-    while rows:
-        values = [
-            {"the_job_key": job_key, "the_attempt": attempt, "the_index": index, "folded": folded(name)}
-            for job_key, attempt, index, name in rows
-        ]
-        connection.execute(update.values(folded_name=sa.bindparam("folded")), values)
-        rows = connection.execute(page.where(sa.tuple_(*key) > sa.tuple_(*rows[-1][:3]))).all()
-    position = sa.func.row_number().over(partition_by=(media.c.storage, media.c.folded_name), order_by=key)
-    numbered = sa.select(*key, position.label("position")).subquery()
-    later = sa.select(*(numbered.c[column.name] for column in key)).where(numbered.c.position > 1)
-    connection.execute(media.update().where(sa.tuple_(*key).in_(later)).values(folded_name=None))
-    connection.exec_driver_sql("CREATE UNIQUE INDEX media_by_folded_name ON media (storage, folded_name)")

@@ -7,16 +7,21 @@ from decimal import Decimal
 
 import pytest
 import sqlalchemy as sa
+from alembic.autogenerate import compare_metadata
+from alembic.runtime.migration import MigrationContext
 
 from callsheet.errors import LedgerError
 from callsheet.ledger import running_totals
+from callsheet.ledger.databases import open_engine
 from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.names import other_name
+from callsheet.ledger.tables import SCHEMA_VERSION, alembic_version, metadata
 from callsheet.records import State
 from tests.ledger.buying import buyer, generation, job, reserve, state_of
 
 TO_5 = (
     "DROP TABLE approvals",
+    "DROP TABLE alembic_version",
     "UPDATE about SET schema_version = 5",
 )
 TO_4 = (
@@ -108,4 +113,15 @@ def test_a_ledger_of_a_newer_schema_is_refused_and_left_alone(url: str) -> None:
     asyncio.run(scenario())
     engine = sa.create_engine(url)
     assert not sa.inspect(engine).has_table("learned")
+    engine.dispose()
+
+
+@pytest.mark.parametrize("downgrade", [TO_1, TO_3, TO_5], ids=["1", "3", "5"])
+def test_an_upgraded_ledger_has_the_tables_of_a_new_one(url: str, downgrade: tuple[str, ...]) -> None:
+    open_engine(url).dispose()
+    execute(url, *downgrade)
+    engine = open_engine(url)
+    with engine.connect() as connection:
+        assert compare_metadata(MigrationContext.configure(connection), metadata) == []
+        assert connection.scalar(sa.select(alembic_version.c.version_num)) == str(SCHEMA_VERSION)
     engine.dispose()
