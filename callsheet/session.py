@@ -323,6 +323,21 @@ def _may_have_bought(error: BaseException) -> None:
         error.exit_code = 3
 
 
+@contextmanager
+def after_buying(*, bought: bool) -> Iterator[None]:
+    """What ends a run between its pilot and the rest does not leave as if nothing was bought."""
+    try:
+        yield
+    except Interrupted as error:
+        if bought:
+            error.exit_code = Stop.exit_code
+        raise
+    except CallsheetError as error:
+        if bought:
+            _may_have_bought(error)
+        raise
+
+
 async def _limits(settings: Settings, ledger: Ledger, service: str) -> Limits:
     known = await ledger.learned(service)
     return Limits(

@@ -53,8 +53,8 @@ class Progress:
     """A batch while a run is under way.
 
     Attributes:
-        jobs: jobs of the batch file.
-        states: how many of them are in each state.
+        jobs: jobs of the batch file, without those that the run is not for.
+        states: how many jobs of the batch file are in each state.
         spent: what the whole batch has cost so far, in dollars.
         limit: `budget.limit`, in dollars; None where there is none.
         videos: videos that this run follows, or will follow once they are submitted.

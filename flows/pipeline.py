@@ -17,7 +17,7 @@ from callsheet.pricing.planning import is_outdated, last_plan
 from callsheet.pricing.quote import Quote
 from callsheet.report.summary import Summary
 from callsheet.service.client import Client
-from callsheet.session import open_run
+from callsheet.session import after_buying, open_run
 from callsheet.watch import BEGAN
 from tasks import events
 from tasks.approve import approve
@@ -49,10 +49,11 @@ async def generate(settings: Settings, *, approved: bool, choice: Choice = ALL) 
             plan = await price(rows, settings, client)
             pilot: Summary | None = None
             while True:
-                quote, stop = await approve(plan, settings, client, approved, choice=choice, pilot=pilot)
-                if not stop and await is_outdated(plan, settings, client):
-                    plan = await price(rows, settings, client)
-                    continue
+                with after_buying(bought=pilot is not None):
+                    quote, stop = await approve(plan, settings, client, approved, choice=choice, pilot=pilot)
+                    if not stop and await is_outdated(plan, settings, client):
+                        plan = await price(rows, settings, client)
+                        continue
                 summary = await _buy(settings, client, quote, stop, began=began, pilot=pilot)
                 if summary.stop_reason or not quote.is_pilot:
                     return summary

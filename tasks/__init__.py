@@ -14,5 +14,13 @@ def _plain_words(record: logging.LogRecord) -> bool:
     return True
 
 
+def _waiting_is_no_error(record: logging.LogRecord) -> bool:
+    """Prefect logs each end but Completed as an error; a run that waits for a person is none."""
+    if record.getMessage().startswith("Finished in state Suspended"):
+        record.levelno, record.levelname = logging.INFO, logging.getLevelName(logging.INFO)
+    return True
+
+
+logging.getLogger("prefect.flow_runs").addFilter(_waiting_is_no_error)
 for _name in ("prefect.flow_runs", "prefect.task_runs"):
     logging.getLogger(_name).addFilter(_plain_words)

@@ -19,7 +19,7 @@ class Answer(RunInput):
     limit: str = Field(
         "",
         title="Another limit, in US dollars",
-        description="Takes the place of budget.limit for this run, such as 25.00. Empty: budget.limit.",
+        description="Takes the place of budget.limit for this run, such as 25.00. Empty: no change.",
         pattern=r"^(\d{1,12}(\.\d{1,6})?)?$",
     )
     note: str = Field("", title="Note", description="Kept in the ledger.", max_length=1_000)

@@ -71,7 +71,8 @@ async def approve(
     if answer and not answer.is_approved:
         return quote, approval.refused(answer)
     own = [*_of_this_run(quote), *([answer] if answer else [])]
-    quote = quote.with_limit(next((one.budget_limit for one in reversed(own) if one.budget_limit), None))
+    limits = [one.budget_limit for one in own if one.is_approved and one.budget_limit is not None]
+    quote = quote.with_limit(limits[-1] if limits else None)
     if stop := quote.objection():
         return quote, stop
     part, question = approval.next_part(quote, [*quote.approvals, *own], piloted=pilot is not None)

@@ -109,7 +109,7 @@ def _progress(run: Run, states: Mapping[State, int], spent: Decimal) -> Progress
     now = limits.now()
     submitted = {model_type: pace.last_minute(now) for model_type, pace in limits.paces.items()}
     return Progress(
-        jobs=run.plan.jobs if run.plan else sum(states.values()),
+        jobs=run.plan.jobs - _left_out(run) if run.plan else sum(states.values()),
         states=states,
         spent=spent,
         limit=run.settings.budget.limit,
@@ -121,6 +121,11 @@ def _progress(run: Run, states: Mapping[State, int], spent: Decimal) -> Progress
             if count
         },
     )
+
+
+def _left_out(run: Run) -> int:
+    """Jobs that this run is not for."""
+    return run.quote.left_out if run.quote else 0
 
 
 def _left(run: Run, progress: Progress, ended: int, began: float) -> float | None:

@@ -15,6 +15,7 @@ import sqlalchemy as sa
 
 from callsheet.errors import LedgerError
 from callsheet.ledger.tables import approvals
+from callsheet.plain_text import counted
 from callsheet.records import dollars
 
 
@@ -88,7 +89,7 @@ class Approval:
     def line(self) -> str:
         """The question and its answer in one line."""
         asked = "the rest after the pilot" if self.question is Question.PILOT else "the quote"
-        what = f"{asked}, {self.jobs:,} jobs for {dollars(self.quoted)} USD"
+        what = f"{asked}, {counted(self.jobs, 'job')} for {dollars(self.quoted)} USD"
         if self.decision is None or self.decided_at is None:
             return f"{what}: asked {self.asked_at:%Y-%m-%d %H:%M} UTC, not answered"
         limit = "" if self.budget_limit is None else f", up to {dollars(self.budget_limit)} USD"

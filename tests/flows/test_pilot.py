@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pty
+import signal
 import subprocess
 from collections.abc import Callable
 from contextlib import suppress
@@ -132,7 +133,10 @@ def test_the_price_of_the_pilot_alone_is_held_against_approve_above(project: Mak
     assert (person.asked[0].quote.to_buy, summary.submissions) == (3, 0)
 
 
-def test_on_the_terminal_the_files_are_shown_before_the_question(project: Make) -> None:
+@pytest.mark.parametrize("says, code, stored", [("yes", 0, 4), ("Ctrl-C", 4, 2)])
+def test_on_the_terminal_the_files_are_shown_before_the_question(
+    project: Make, says: str, code: int, stored: int
+) -> None:
     made = project(ROWS[:4])
     terminal, end = pty.openpty()
     command = [*CALLSHEET, "run", str(made.config), "--pilot", "2"]
@@ -142,14 +146,17 @@ def test_on_the_terminal_the_files_are_shown_before_the_question(project: Make) 
         seen = b""
         while not seen.endswith(b"[y/N] "):
             seen += os.read(terminal, 4096)
-        os.write(terminal, b"y\n")
+        if says == "yes":
+            os.write(terminal, b"yes\n")
+        else:
+            process.send_signal(signal.SIGINT)
         with suppress(OSError):  # how a terminal ends
             while os.read(terminal, 4096):
                 pass
     os.close(terminal)
     assert b"out/media/test/s0-1-0.jpeg" in seen
     assert b"Buy the other 2 jobs for " in seen
-    assert (process.returncode, len(rows(made))) == (0, 4)
+    assert (process.returncode, len(rows(made))) == (code, stored)
 
 
 # ---- chosen jobs
