@@ -6,7 +6,7 @@ For backups, and to move between SQLite and PostgreSQL. The original is read at 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import closing
+from contextlib import closing, contextmanager
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
@@ -49,42 +49,6 @@ def back_up(url: str, to: Path) -> dict[str, int]:
     return counts
 
 
-def move(url: str, to: str) -> dict[str, int]:
-    """Copies a ledger into an empty database, compares them, and closes the old one for ever.
-
-    Args:
-        url: the ledger. No run may be at work on it.
-        to: the URL of the database.
-
-    Returns:
-        How many rows each table has.
-
-    Raises:
-        LedgerError: as `copy`; or a run is at work. The old ledger is then as it was.
-    """
-    check_exists(url)
-    original, other = open_engine(url), open_engine(to)
-    try:
-        with original.begin() as source:
-            if working := leases.batches_at_work(source):
-                raise LedgerError(
-                    f"a run is at work on {', '.join(working)}; nothing was changed",
-                    hint="Wait until it has ended, or end it; then run the same command again.",
-                )
-            with other.begin() as target:
-                counts = explained(lambda: _copied(source, target))
-            mark_as_moved(source, other.url.render_as_string(hide_password=True))
-        return counts
-    finally:
-        original.dispose()
-        other.dispose()
-
-
-def _remove(database: Path) -> None:
-    for end in ("", "-wal", "-shm"):
-        database.with_name(database.name + end).unlink(missing_ok=True)
-
-
 def copy(url: str, to: str) -> dict[str, int]:
     """Copies a ledger as it is at this moment into an empty database, and compares them.
 
@@ -98,22 +62,73 @@ def copy(url: str, to: str) -> dict[str, int]:
     Raises:
         LedgerError: there is no such ledger, the database is not empty, or the copy is not the same.
     """
+    with _opened(url, to) as (original, other):
+        return explained(lambda: _copied_now(original, other))
+
+
+def move(url: str, to: str) -> dict[str, int]:
+    """Copies a ledger into an empty database, compares them, and closes the old one for ever.
+
+    Args:
+        url: the ledger. No run may be at work on it.
+        to: the URL of the database.
+
+    Returns:
+        How many rows each table has.
+
+    Raises:
+        LedgerError: as `copy`; or a run is at work. The old ledger is then as it was.
+    """
+    with _opened(url, to) as (original, other):
+        return explained(lambda: _moved(original, other))
+
+
+@contextmanager
+def _opened(url: str, to: str) -> Iterator[tuple[sa.Engine, sa.Engine]]:
+    """A ledger, and the empty database for its copy."""
     check_exists(url)
     original, other = open_engine(url), open_engine(to)
     try:
-        with original.connect().execution_options(reading=True) as source, other.begin() as target:
-            return explained(lambda: _copied(source, target))
+        if explained(lambda: _has_rows(other)):
+            raise LedgerError(
+                "the database to copy to has a ledger with rows in it already; nothing was changed",
+                hint="Name an empty database, or a file that does not exist yet.",
+            )
+        yield original, other
     finally:
         original.dispose()
         other.dispose()
 
 
+def _has_rows(engine: sa.Engine) -> bool:
+    with engine.connect().execution_options(reading=True) as connection:
+        return any(connection.scalar(sa.select(sa.exists().select_from(table))) for table in _COPIED)
+
+
+def _remove(database: Path) -> None:
+    for end in ("", "-wal", "-shm"):
+        database.with_name(database.name + end).unlink(missing_ok=True)
+
+
+def _copied_now(original: sa.Engine, other: sa.Engine) -> dict[str, int]:
+    with original.connect().execution_options(reading=True) as source, other.begin() as target:
+        return _copied(source, target)
+
+
+def _moved(original: sa.Engine, other: sa.Engine) -> dict[str, int]:
+    with original.begin() as source:
+        if working := leases.batches_at_work(source):
+            raise LedgerError(
+                f"a run is at work on {', '.join(working)}; nothing was changed",
+                hint="Wait until it has ended, or end it; then run the same command again.",
+            )
+        with other.begin() as target:
+            counts = _copied(source, target)
+        mark_as_moved(source, other.url.render_as_string(hide_password=True))
+    return counts
+
+
 def _copied(source: sa.Connection, target: sa.Connection) -> dict[str, int]:
-    if any(target.scalar(sa.select(sa.exists().select_from(table))) for table in _COPIED):
-        raise LedgerError(
-            "the database to copy to has a ledger with rows in it already; nothing was changed",
-            hint="Name an empty database, or a file that does not exist yet.",
-        )
     for table in _COPIED:
         for page in _pages(source, table):
             target.execute(table.insert(), [dict(row._mapping) for row in page])

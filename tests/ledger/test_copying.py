@@ -115,6 +115,8 @@ def test_a_ledger_with_rows_is_never_written_over(url: str, empty: str) -> None:
     with pytest.raises(LedgerError, match="has a ledger with rows in it already"):
         copy(url, empty)
     assert content(empty) == before
+    with pytest.raises(LedgerError, match="has a ledger with rows in it already"):
+        move(url, url)
 
 
 def test_a_ledger_that_does_not_exist_is_not_made(tmp_path: Path) -> None:
