@@ -79,6 +79,7 @@ def test_a_run_waits_frees_the_worker_and_buys_up_to_the_limit_that_a_person_set
     ended = crew.ended(tag)
     assert (ended["state"]["type"], ended["state"]["name"]) == ("COMPLETED", "StoppedAtBudget")
     assert bought(made) == Decimal("0.0030")
+    assert not [one for one in crew.ask("automations") if run["id"] in str(one["trigger"])], "none is left"
     [approval] = made.report()["approvals"]
     assert {
         "decision": "approved",
@@ -123,6 +124,22 @@ def test_a_question_that_nobody_answers_ends_the_run_as_cancelled(
     assert ended["state"]["type"] == "CANCELLED"
     assert "Nobody has approved it within 0:00:10" in ended["state"]["message"]
     assert bought(made) == 0
+
+
+@pytest.mark.soak
+def test_a_run_that_nobody_approved_asks_again_when_it_is_retried(
+    crew: PrefectServer, waiting: Callable[..., tuple[Project, str]]
+) -> None:
+    made, tag = waiting(approve_within=10)
+    ended = crew.ended(tag)
+    retry = {"state": {"type": "SCHEDULED", "name": "AwaitingRetry"}, "force": True}  # as the UI's button
+    crew.post(f"flow_runs/{ended['id']}/set_state", retry)
+    wait_until(lambda: crew.run(tag)["state"]["type"] != "CANCELLED", "it is not retried", 0.3)
+    run = asked(crew, tag)
+    assert answer(crew, run, decision="approve") == "ACCEPT"
+    assert crew.ended(tag)["state"]["name"] == "Complete"
+    assert bought(made) == Decimal("0.0045")
+    assert [one["decision"] for one in made.report()["approvals"]] == [None, "approved"]
 
 
 def test_a_pilot_is_bought_shown_and_the_rest_bought_after_a_yes(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import pty
@@ -13,10 +14,12 @@ from decimal import Decimal
 
 import pytest
 
+from callsheet.config.load import load
 from callsheet.errors import InputError
 from callsheet.pricing.choice import Choice
 from callsheet.report.summary import Summary
 from callsheet.watch import WATCHER, Asked, LogWatcher
+from flows import pipeline
 from tests.cli.test_commands import CALLSHEET, callsheet
 from tests.conftest import Project
 
@@ -131,6 +134,19 @@ def test_the_price_of_the_pilot_alone_is_held_against_approve_above(project: Mak
     summary, person = run(other, says=None)
     assert [asked.question for asked in person.asked] == ["quote"]
     assert (person.asked[0].quote.to_buy, summary.submissions) == (3, 0)
+
+
+def test_two_runs_with_a_pilot_beside_each_other_buy_nothing_twice(project: Make) -> None:
+    made = project(ROWS, image_seconds=0.1)
+    settings = load(made.config, PILOT)
+
+    async def both() -> list[Summary]:
+        return await asyncio.gather(*(pipeline.generate(settings, approved=True) for _ in range(2)))
+
+    assert {summary.exit_code for summary in asyncio.run(both())} <= {0, 3}
+    assert made.run(*PILOT).stored == 8, "nobody is asked: the rest is approved"
+    assert made.costs().height == 8
+    assert spent(made) == made.costs()["cost"].sum()
 
 
 @pytest.mark.parametrize("says, code, stored", [("yes", 0, 4), ("Ctrl-C", 4, 2)])
