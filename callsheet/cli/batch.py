@@ -79,7 +79,7 @@ def run(
     async def flow() -> Any:
         from flows.generate import generate_batch
 
-        return await generate_batch(str(config), set_, yes, first=first, only=only, return_state=True)
+        return await generate_batch(str(config), set_, yes, first=first, only=only or (), return_state=True)
 
     screen = screen_of(progress, quiet=quiet, verbose=verbose)
     summary = run_watched(plain, flow, without_prefect=without_prefect, screen=screen)

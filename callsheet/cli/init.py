@@ -45,6 +45,7 @@ input:
 budget:
   limit: "@LIMIT@"    # US dollars: the batch never costs more
   # approve_above: "5.00"    # asks before a quote above this amount is bought
+  # pilot: 6                 # buys 6 jobs of all kinds first, and asks before the rest
 
 # storage:
 #   url: out/media    # or s3://bucket/prefix

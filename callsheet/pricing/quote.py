@@ -284,7 +284,7 @@ class Quote:
         return [f"{change} (since the plan of {read_at:%Y-%m-%d %H:%M} UTC)" for change in changes]
 
     def as_json(self) -> dict[str, Any]:
-        """What `quote --json` prints (docs/commands.md, "JSON"); null where there is no limit."""
+        """What `quote --json` prints (docs/commands.md, "JSON"); null without a limit or a pilot."""
         limit, left = self.budget.limit, self.budget_left
         per_day, day_left = self.budget.per_day, self.day_left
         return {
@@ -301,6 +301,8 @@ class Quote:
             "budget_per_day": None if per_day is None else dollars(per_day),
             "budget_left_today": None if day_left is None else dollars(day_left),
             "fits": self.fits,
+            "pilot_to_buy": self.pilot.to_buy if self.pilot else None,
+            "pilot_quoted": dollars(self.pilot.quoted) if self.pilot else None,
             "balance": dollars(self.balance),
             "currency": self.plan.currency,
             "plan": str(self.plan.path),

@@ -18,6 +18,7 @@ class QuotedBatch(Record):
         quoted: the price of what is to buy.
         budget_limit: null, like the next three, where there is no limit.
         fits: how many of `to_buy` fit into the budget and the balance.
+        pilot_to_buy: the jobs that are bought before the rest; null, like their price, without a pilot.
         plan: the path of `plan.parquet`.
         rejects: the path or URL of `rejects.csv`.
     """
@@ -35,6 +36,8 @@ class QuotedBatch(Record):
     budget_per_day: Decimal | None
     budget_left_today: Decimal | None
     fits: int
+    pilot_to_buy: int | None
+    pilot_quoted: Decimal | None
     balance: Decimal
     currency: str
     plan: str
@@ -49,6 +52,7 @@ class QuotedBatch(Record):
             "budget_left": quote.budget_left,
             "budget_per_day": quote.budget.per_day,
             "budget_left_today": quote.day_left,
+            "pilot_quoted": quote.pilot.quoted if quote.pilot else None,
             "balance": quote.balance,
         }
         return cls(**quote.as_json() | money)

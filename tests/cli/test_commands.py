@@ -89,6 +89,8 @@ def test_quote_prints_one_json_object_with_exact_money(project: Make) -> None:
         "budget_per_day": None,
         "budget_left_today": None,
         "fits": 3,
+        "pilot_to_buy": None,
+        "pilot_quoted": None,
         "balance": "100.0000",
         "currency": "USD",
         "plan": "out/report/plan.parquet",
@@ -137,6 +139,7 @@ def test_run_prints_one_json_object_and_says_with_its_exit_code_how_it_ended(
         "costs",
         "report",
         "other_runs",
+        "approvals",
     }
     assert (answer["outcome"], answer["stored"], answer["failed"], answer["spent"]) == (
         "partial",

@@ -21,11 +21,11 @@ Make = Callable[..., Project]
 def waiting(crew: PrefectServer, project: Make) -> Callable[..., tuple[Project, str]]:
     """Starts a run that must be approved; returns its project and its tag when it waits for a person."""
 
-    def start(**budget: Any) -> tuple[Project, str]:
+    def start(first: int | None = None, **budget: Any) -> tuple[Project, str]:
         made = project(ROWS)
         made.set(batch=made.folder.name, budget={"approve_above": "0.0010"} | budget)
         made.at_absolute_paths()
-        crew.start("generate-batch/nightly", tag=made.folder.name, config=str(made.config))
+        crew.start("generate-batch/nightly", tag=made.folder.name, config=str(made.config), first=first)
         assert asked(crew, made.folder.name)
         return made, made.folder.name
 
@@ -119,7 +119,8 @@ def test_an_answer_counts_for_the_prices_that_were_shown_and_a_refusal_buys_noth
 def test_a_question_that_nobody_answers_ends_the_run_as_cancelled(
     crew: PrefectServer, waiting: Callable[..., tuple[Project, str]]
 ) -> None:
-    made, tag = waiting(approve_within=10)
+    made, tag = waiting(first=2, approve_within=10)
+    assert "Buy 2 jobs of" in asked(crew, tag)["description"]
     ended = crew.ended(tag)
     assert ended["state"]["type"] == "CANCELLED"
     assert "Nobody has approved it within 0:00:10" in ended["state"]["message"]

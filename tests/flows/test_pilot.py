@@ -103,6 +103,12 @@ def test_the_rest_is_asked_about_once_and_anew_when_the_plan_is_another_one(proj
     assert (asked_again.stop_reason, len(person.asked)) == ("approval", 1)
 
 
+def test_the_quote_says_what_the_pilot_costs(project: Make) -> None:
+    made = project(ROWS)
+    quoted = json.loads(callsheet("quote", str(made.config), "--set", "budget.pilot=3", "--json").stdout)
+    assert (quoted["to_buy"], quoted["pilot_to_buy"], quoted["pilot_quoted"]) == (8, 3, "0.0110")
+
+
 def test_a_pilot_that_is_all_there_is_asks_nobody(project: Make) -> None:
     made = project(ROWS[:3])
     done, person = run(made, says=None)

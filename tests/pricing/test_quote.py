@@ -311,6 +311,8 @@ def test_the_json_has_every_figure_and_money_as_text(quote):
         "budget_per_day": None,
         "budget_left_today": None,
         "fits": 1,
+        "pilot_to_buy": None,
+        "pilot_quoted": None,
         "balance": "100.0000",
         "currency": "USD",
         "rejects": "out/rejects.csv",
