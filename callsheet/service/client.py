@@ -104,7 +104,9 @@ class Client:
         self._connect, self._reading, self._generating = connect_timeout, read_timeout, generation_timeout
         self._connections = Connections()
         address = without_secrets(self.base_url)
-        self._hint = f"Is {address} the service's address? It is service.base_url, or CALLSHEET_BASE_URL."
+        self._hint = (
+            f"Is {address} the service's address? It is service.base_url, CALLSHEET_BASE_URL, or in a block."
+        )
 
     async def __aenter__(self) -> Self:
         return self

@@ -50,7 +50,7 @@ _BY_STATUS_AND_CODE: dict[tuple[int, str], type[Refusal]] = {
 _GATEWAY = frozenset({502, 504})
 
 _HINTS: dict[type[Refusal], str] = {
-    InvalidApiKey: "Check CALLSHEET_API_KEY (service.api_key_env).",
+    InvalidApiKey: "Check CALLSHEET_API_KEY (service.api_key_env), or the Prefect block.",
     QuotaExceeded: "Top up the workspace's balance; the same command goes on from here.",
 }
 

@@ -174,6 +174,13 @@ class Page:
 @contextmanager
 def chromium(folder: Path) -> Iterator[Browser]:
     """Starts Chromium with a new profile in `folder`; about a second."""
+    with started(folder) as address, connect(address, max_size=None) as socket:
+        yield Browser(socket)
+
+
+@contextmanager
+def started(folder: Path) -> Iterator[str]:
+    """Starts Chromium with a new profile in `folder`; yields the address at which it is driven."""
     command = [
         *(str(CHROMIUM), "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars"),
         *("--remote-debugging-port=0", f"--user-data-dir={folder}", "about:blank"),
@@ -182,8 +189,7 @@ def chromium(folder: Path) -> Iterator[Browser]:
     with log.open("wb") as file:
         process = subprocess.Popen(command, stdout=file, stderr=file)
     try:
-        with connect(_address(log, process.poll), max_size=None) as socket:
-            yield Browser(socket)
+        yield _address(log, process.poll)
     finally:
         process.terminate()
         process.wait()
