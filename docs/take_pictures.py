@@ -50,10 +50,15 @@ def take(page: Page, file: Path) -> None:
     """A screenshot in a palette of colours."""
     file.parent.mkdir(exist_ok=True)
     page.screenshot(file)
+    shrink(file)
+
+
+def shrink(file: Path, dither: Image.Dither = Image.Dither.FLOYDSTEINBERG) -> None:
+    """Writes a picture anew, in a palette of colours."""
     with Image.open(file) as image:
         full = image.convert("RGB")
     palette = full.quantize(_COLOURS)
-    small = full.quantize(palette=palette, dither=Image.Dither.FLOYDSTEINBERG)
+    small = full.quantize(palette=palette, dither=dither)
     small.save(file, optimize=True)
     sys.stdout.write(f"{file}: {file.stat().st_size:,} bytes\n")
 

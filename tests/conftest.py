@@ -22,6 +22,7 @@ from callsheet.pricing.choice import ALL, Choice
 from callsheet.report.summary import Summary
 from callsheet.service import verdicts
 from flows import pipeline
+from tests.servers import browser as browsers
 from tests.servers import s3 as s3_server
 from tests.servers.backlots import backlots
 from tests.servers.postgres import postgres
@@ -36,12 +37,13 @@ QUICK = ("limits", "service", "pricing", "batches", "config", "docs", "servers",
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Says which tests run in one process, where there are several (`--dist loadgroup`), and in which order.
 
-    All that need the Prefect server do, because one such server is enough; so do the tests of any other file.
+    All that need the Prefect server or the browser do, because one of each is enough; so do the tests of any
+    other file.
     The server's tests come first and quick files last, so that no process is busy when the others have ended.
     """
 
     def place(item: pytest.Item) -> int:
-        if "prefect" in item.fixturenames:
+        if {"prefect", "browser"} & {*item.fixturenames}:
             return 0
         return 1 + (item.path.parent.name in QUICK)
 
@@ -78,6 +80,13 @@ def crew(prefect: PrefectServer) -> Iterator[PrefectServer]:
         )
         prefect.command("--no-prompt", "deploy", "--all")
         yield prefect
+
+
+@pytest.fixture(scope="session")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[browsers.Browser]:
+    """Chromium, in which tests open pages of their own."""
+    with browsers.browser(tmp_path_factory.mktemp("chromium")) as running:
+        yield running
 
 
 @pytest.fixture(scope="session")

@@ -42,8 +42,13 @@ class _FileChoice:
         files = sorted(file.as_posix() for file in FOLDER.glob("*.yaml"))
         if not files:
             return path
-        listed = {"type": "string", "enum": files, "title": f"A file in {FOLDER}/"}
-        return {"anyOf": [listed, path | {"title": "Another path"}]}
+        # The path comes first: the UI shows any text in the first choice that is text, while one types.
+        return {
+            "anyOf": [
+                path | {"title": "Path"},
+                {"type": "string", "enum": files, "title": f"Choose from {FOLDER}/"},
+            ]
+        }
 
 
 ConfigFile = Annotated[Text, _FileChoice()]

@@ -112,9 +112,9 @@ def test_the_choice_of_configs_is_that_of_the_working_directory(tmp_path, monkey
         (form.FOLDER / name).touch()
     (form.FOLDER / "old").mkdir()
     (form.FOLDER / "old" / "c.yaml").touch()
-    listed, other = TypeAdapter(ConfigFile).json_schema()["anyOf"]
+    other, listed = TypeAdapter(ConfigFile).json_schema()["anyOf"]
     assert listed["enum"] == ["configs/a.yaml", "configs/b.yaml"]
-    assert other == {"type": "string", "minLength": 1, "title": "Another path"}
+    assert other == {"type": "string", "minLength": 1, "title": "Path"}
     assert TypeAdapter(ConfigFile).validate_python("elsewhere/c.yaml") == "elsewhere/c.yaml"
 
 

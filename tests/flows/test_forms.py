@@ -31,7 +31,7 @@ def form(server: PrefectServer, deployment: str) -> dict[str, Any]:
 
 def test_the_server_knows_choices_bounds_and_words(crew: PrefectServer) -> None:
     known = form(crew, "generate-batch/by-hand")
-    listed, other = known["properties"]["config"]["anyOf"]
+    other, listed = known["properties"]["config"]["anyOf"]
     assert listed["enum"] == sorted(file.as_posix() for file in Path("configs").glob("*.yaml"))
     assert "enum" not in other
     assert known["properties"]["approved"]["type"] == "boolean"

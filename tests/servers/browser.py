@@ -38,7 +38,7 @@ class Browser:
 
     @contextmanager
     def page(self, *, width: int = 1280, height: int = 900) -> Iterator[Page]:
-        """A page of a window of its own, with no cookies of other ones; it waits for what it is told to use."""
+        """A page of a window of its own, without cookies; it waits for what it is told to use."""
         with sync_playwright() as playwright:
             chromium = playwright.chromium.connect_over_cdp(self.address)
             window = chromium.new_context(

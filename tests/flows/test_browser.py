@@ -1,0 +1,182 @@
+"""The Prefect UI, used with mouse and keyboard: a block, a form, an approval, and what a run leaves to read.
+
+To take the pictures of docs/prefect.md anew: CALLSHEET_DRAW=1 pytest tests/flows/test_browser.py
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+from collections.abc import Callable
+from decimal import Decimal
+
+import pytest
+from httpx import codes
+from PIL import Image
+from playwright.sync_api import Locator, Page, Response, expect
+
+from docs.take_pictures import PICTURES, shrink
+from tasks.service_block import register
+from tests.conftest import Project
+from tests.servers.browser import Browser
+from tests.servers.prefect import PrefectServer
+from tests.waiting import LONGEST
+
+ROWS = [{"id": f"shoe-{n}", "prompt": f"a red shoe, view {n}", "model": "still-1"} for n in range(4)]
+WIDTH, HEIGHT = 1280, 1000
+PRICE = Decimal("0.0400")
+
+
+class Ui:
+    """The pages of the Prefect UI.
+
+    Args:
+        page: where they are opened.
+        url: of the server.
+    """
+
+    def __init__(self, page: Page, url: str) -> None:
+        self.page = page
+        self.url = url
+
+    def click(self, name: str) -> None:
+        """Clicks what is called so: a button, a link or a tab; the last one, after the trail of pages."""
+        named = {"name": name, "exact": True}
+        button, link = self.page.get_by_role("button", **named), self.page.get_by_role("link", **named)
+        button.or_(link).or_(self.page.get_by_text(name, exact=True)).last.click()
+
+    def field(self, label: str) -> Locator:
+        """The box with this label; of several, the last one, which a dialog has."""
+        labels = self.page.locator("label").filter(has_text=re.compile(rf"^\s*{label}( \(Optional\))?\s*$"))
+        around = labels.last.locator(
+            "xpath=ancestor::div[contains(concat(' ', @class, ' '), ' p-label ')][1]"
+        )
+        return around.locator("textarea, input, select").first
+
+    def open_form(self, deployment: str) -> None:
+        self.page.goto(f"{self.url}/deployments")
+        self.click(deployment)
+        self.click("Run")
+        self.click("Custom run")
+        self.page.get_by_text("Validate parameters").wait_for()
+
+    def press(self, button: str, path: str) -> Response:
+        """Presses a button, again where the server says that its database is busy; returns its answer.
+
+        Args:
+            button: what it says.
+            path: how the address ends to which it sends something.
+        """
+        while True:
+            with self.page.expect_response(
+                lambda answer: answer.request.method == "POST" and answer.url.endswith(path)
+            ) as answered:
+                self.click(button)
+            if answered.value.status != codes.SERVICE_UNAVAILABLE:
+                return answered.value
+
+    def until_it_says(self, text: str) -> None:
+        self.page.get_by_text(text, exact=True).first.wait_for()
+
+    def picture(self, name: str, *, height: int = HEIGHT, without: str = "-") -> None:
+        """Takes a picture for the documentation, where that is asked for.
+
+        Args:
+            name: of its file.
+            height: of the window meanwhile.
+            without: a text that is not shown in it.
+        """
+        if os.environ.get("CALLSHEET_DRAW"):
+            file = PICTURES / "prefect" / f"{name}.png"
+            file.parent.mkdir(exist_ok=True)
+            self.page.set_viewport_size({"width": WIDTH, "height": height})
+            shorten = (
+                "(boxes, text) => boxes.forEach(box => box.textContent = box.textContent.replace(text, ''))"
+            )
+            self.page.locator("code").evaluate_all(shorten, without)
+            self.page.wait_for_timeout(1_000)  # what slides in has arrived
+            self.page.screenshot(path=file)
+            shrink(file, dither=Image.Dither.NONE)
+            self.page.set_viewport_size({"width": WIDTH, "height": HEIGHT})
+
+
+@pytest.fixture
+def made(crew: PrefectServer, project: Callable[..., Project]) -> Project:
+    """A batch that must be approved, whose worker knows neither the service's address nor its key."""
+    made = project(ROWS, api_key="sk_studio")
+    made.set(
+        batch="autumn-catalogue",
+        service={"base_url": "${NO_SUCH_VARIABLE}"},
+        budget={"approve_above": "0.10"},
+    )
+    made.at_absolute_paths()
+    asyncio.run(register())
+    return made
+
+
+def test_a_batch_is_bought_and_approved_with_the_mouse(
+    crew: PrefectServer, browser: Browser, made: Project
+) -> None:
+    with browser.page(width=WIDTH, height=HEIGHT) as page:
+        expect.set_options(timeout=LONGEST * 1000)
+        ui = Ui(page, crew.api.removesuffix("/api"))
+        page.goto(f"{ui.url}/blocks/catalog")
+        page.get_by_placeholder("Search blocks").fill("callsheet")
+        ui.click("Create")
+        ui.field("Block Name").fill("studio")
+        ui.field("Base URL").fill(made.backlot.base_url)
+        ui.field("API key").fill(made.backlot.api_key)
+        ui.picture("block")
+        assert ui.press("Create", "/block_documents/").ok
+        page.wait_for_url("**/blocks/block/*")
+        assert made.backlot.api_key not in page.content()
+        browser.outside.clear()  # the logos of that page's other blocks, which it can do without
+
+        ui.open_form("by-hand")
+        ui.field("block").fill("studio")
+        ui.field("limit").fill(str(PRICE * 3))
+        ui.click("Choose from configs/")
+        ui.field("config").select_option("configs/example.yaml")
+        expect(ui.field("config")).to_have_value("configs/example.yaml")
+        page.get_by_text("Run Name").scroll_into_view_if_needed()
+        ui.picture("form", height=1250)
+        ui.field("config").clear()
+        ui.field("config").press_sequentially(str(made.config))
+        expect(ui.field("config")).to_have_value(str(made.config))
+        ui.field("limit").fill("a lot")
+        assert ui.press("Submit", "/create_flow_run").status == codes.CONFLICT
+        page.get_by_text("Validation failed for field 'budget.limit'").first.wait_for()
+        ui.field("limit").fill(str(PRICE * 3))
+        run = ui.press("Submit", "/create_flow_run").json()["id"]
+        page.goto(f"{ui.url}/runs/flow-run/{run}")
+
+        ui.until_it_says("Suspended")
+        assert spent(made) == 0
+        ui.click("Resume")
+        page.get_by_text("Buy 4 jobs of autumn-catalogue for 0.1600 USD?").wait_for()
+        ui.field("Decision").select_option("approve")
+        ui.field("Your name").fill("Ada")
+        ui.field("Note").fill("for the autumn issue")
+        ui.picture("approve")
+        assert ui.press("Submit", "/resume").ok
+
+        ui.until_it_says("StoppedAtBudget")
+        assert spent(made) == PRICE * 3
+        ui.picture("run")
+        ui.click("Artifacts")
+        ui.click("costs-autumn-catalogue")
+        page.get_by_text("3 stored").first.wait_for()
+        page.get_by_text("approved by Ada (ui)").first.wait_for()
+        ui.picture("costs", without=f"{made.folder}/")
+        page.goto(f"{ui.url}/artifacts")
+        for artifact in ("quote-autumn-catalogue", "progress-autumn-catalogue", "costs-autumn-catalogue"):
+            ui.until_it_says(artifact)
+        assert browser.outside == [], "the UI needs nothing from the internet"
+    [ended] = crew.ask("flow_runs", flow_runs={"id": {"any_": [run]}})
+    assert ended["parameters"]["budget"] == {"limit": str(PRICE * 3)}
+    assert made.backlot.api_key not in str(ended)
+
+
+def spent(made: Project) -> Decimal:
+    return sum((each.spent for each in made.backlot.service.workspaces.values()), Decimal(0))
