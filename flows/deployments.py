@@ -26,6 +26,7 @@ from prefect.workers.process import ProcessWorker
 
 from callsheet.errors import CallsheetError, ConfigError
 from flows.children import ending, start
+from tasks import service_block
 
 FILE = Path("prefect.yaml")
 LOG = "deploy.log"
@@ -77,7 +78,7 @@ async def make_pool(name: str) -> None:
 
 
 async def deploy(names: Sequence[str], environment: Mapping[str, str], folder: Path) -> list[str]:
-    """Makes or renews all deployments of `prefect.yaml` in the working directory.
+    """Makes or renews all deployments of `prefect.yaml` in the working directory, and the blocks' type.
 
     A schedule that a person has switched on or off stays so; Prefect would set it as the file has it.
 
@@ -88,6 +89,7 @@ async def deploy(names: Sequence[str], environment: Mapping[str, str], folder: P
         ConfigError: Prefect refuses the file.
     """
     log = folder / LOG
+    await service_block.register()
     before = await _deployed(names)
     command = ["prefect", "--no-prompt", "deploy", "--all"]
     process = await start(command, environment, log)
