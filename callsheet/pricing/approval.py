@@ -95,7 +95,7 @@ def question_about(quote: Quote, question: Question, flow_run: str | None) -> Ap
         plan=quote.plan.sha256(),
         jobs=quote.to_buy,
         quoted=quote.quoted,
-        rates=_as_json(_approved_rates(quote) or _used(quote)),
+        rates=_as_json({**_used(quote), **_approved_rates(quote)}),
         asked_at=datetime.now(UTC),
         flow_run=flow_run,
     )
@@ -137,10 +137,10 @@ def is_covered(quote: Quote, question: Question, among: Iterable[Approval]) -> b
 
 def _approved_rates(quote: Quote) -> Catalogue:
     """The rates that nobody needs to approve: those approved last, otherwise those of the plan before."""
-    if quote.approvals:
-        models = [Model.model_validate(model) for model in quote.approvals[-1].rates]
-        return {model.id: model for model in models}
-    return quote.plan.before[0] if quote.plan.before else {}
+    before = quote.plan.before[0] if quote.plan.before else {}
+    last = [Model.model_validate(model) for model in quote.approvals[-1].rates] if quote.approvals else []
+    used = {name: before[name] for name in _models(quote) if name in before}
+    return used | {model.id: model for model in last}
 
 
 def _used(quote: Quote) -> Catalogue:

@@ -20,11 +20,11 @@ def images(count: int) -> list[dict[str, Any]]:
     return [{"id": f"s{n}", "prompt": f"image {n}", "model": "sketch-1"} for n in range(count)]
 
 
-def dearer(made: Project) -> None:
+def dearer(made: Project, name: str = "sketch-1") -> None:
     """All rates of the model double."""
     models = made.backlot.service.models
-    rates = [rate.model_copy(update={"unit_price": rate.unit_price * 2}) for rate in models["sketch-1"].rates]
-    models["sketch-1"] = models["sketch-1"].model_copy(update={"rates": tuple(rates)})
+    rates = [rate.model_copy(update={"unit_price": rate.unit_price * 2}) for rate in models[name].rates]
+    models[name] = models[name].model_copy(update={"rates": tuple(rates)})
 
 
 def test_every_question_is_kept_with_its_answer(project: Make) -> None:
@@ -67,6 +67,20 @@ def test_changed_rates_must_be_approved_whatever_the_price(project: Make) -> Non
     assert made.run(approved=True).stored == 3
     made.rows(*images(4))
     assert made.run().stored == 4, "these rates are approved"
+
+
+def test_the_rates_of_a_model_that_came_later_must_be_approved_too(project: Make) -> None:
+    made = project(images(1))
+    made.set(budget={"approve_above": "0"})
+    made.run(approved=True)
+    made.set(budget={"approve_above": "1.00"})
+    videos = [{"id": f"v{n}", "prompt": f"video {n}", "model": "dailies-1", "duration": 1} for n in range(2)]
+    made.rows(*images(1), *videos[:1])
+    assert made.run().stored == 2, "a new model has no rates that could have changed"
+    dearer(made, "dailies-1")
+    made.rows(*images(1), *videos)
+    assert made.run().stop_reason == "approval"
+    assert "dailies-1" in str(made.run().stop_message), "also the next time"
 
 
 def test_nothing_to_buy_needs_nobody(project: Make) -> None:
