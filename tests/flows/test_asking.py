@@ -11,6 +11,7 @@ from typing import Any
 import callsheet
 from callsheet.pricing.plan import open_plan
 from callsheet.python import calls
+from callsheet.watch import WATCHER, Asked, LogWatcher
 from tests.conftest import Project
 
 Make = Callable[..., Project]
@@ -67,6 +68,26 @@ def test_changed_rates_must_be_approved_whatever_the_price(project: Make) -> Non
     assert made.run(approved=True).stored == 3
     made.rows(*images(4))
     assert made.run().stored == 4, "these rates are approved"
+
+
+class Refusing(LogWatcher):
+    """Somebody who says no."""
+
+    def approves(self, asked: Asked) -> bool:
+        return False
+
+
+def test_rates_that_were_refused_are_asked_about_again(project: Make) -> None:
+    made = project(images(1))
+    made.set(budget={"approve_above": "1.00"})
+    made.run()
+    made.rows(*images(2))
+    dearer(made)
+    token = WATCHER.set(Refusing())
+    assert [made.run().stop_reason for _ in range(2)] == ["approval", "approval"]
+    WATCHER.reset(token)
+    assert [one["decision"] for one in made.report()["approvals"]] == ["refused", "refused"]
+    assert made.run().stop_reason == "approval"
 
 
 def test_the_rates_of_a_model_that_came_later_must_be_approved_too(project: Make) -> None:
