@@ -92,10 +92,11 @@ class PrefectServer:
 
 
 @contextmanager
-def prefect_server(home: Path) -> Iterator[PrefectServer]:
-    """Starts the server, waits until it is healthy, and stops it."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port = listener.getsockname()[1]
+def prefect_server(home: Path, port: int = 0, **more: str) -> Iterator[PrefectServer]:
+    """Starts the server, on a free port or on a given one, waits until it is healthy, and stops it."""
+    if not port:
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            port = listener.getsockname()[1]
     api = f"http://127.0.0.1:{port}/api"
     environment = os.environ | {
         "PREFECT_HOME": str(home),
@@ -104,6 +105,7 @@ def prefect_server(home: Path) -> Iterator[PrefectServer]:
         "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
         "PREFECT_LOGGING_LEVEL": "WARNING",
         "PREFECT_CLI_COLORS": "false",
+        **more,
     }
     command = [*PREFECT, "server", "start", "--host", "127.0.0.1", "--port", str(port)]
     with _process(command, environment) as process:
