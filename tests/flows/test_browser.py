@@ -79,7 +79,7 @@ class Ui:
     def until_it_says(self, text: str) -> None:
         self.page.get_by_text(text, exact=True).first.wait_for()
 
-    def picture(self, name: str, *, height: int = HEIGHT, without: str = "-") -> None:
+    def picture(self, name: str, *, height: int = HEIGHT, without: str = "") -> None:
         """Takes a picture for the documentation, where that is asked for.
 
         Args:
@@ -91,10 +91,11 @@ class Ui:
             file = PICTURES / "prefect" / f"{name}.png"
             file.parent.mkdir(exist_ok=True)
             self.page.set_viewport_size({"width": WIDTH, "height": height})
-            shorten = (
-                "(boxes, text) => boxes.forEach(box => box.textContent = box.textContent.replace(text, ''))"
-            )
-            self.page.locator("code").evaluate_all(shorten, without)
+            if without:
+                shorten = (
+                    "(all, text) => all.forEach(one => one.textContent = one.textContent.replace(text, ''))"
+                )
+                self.page.locator("code").evaluate_all(shorten, without)
             self.page.wait_for_timeout(1_000)  # what slides in has arrived
             self.page.screenshot(path=file)
             shrink(file, dither=Image.Dither.NONE)
