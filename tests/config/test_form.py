@@ -87,6 +87,7 @@ def test_a_form_has_the_types_and_texts_of_the_configs_sections(group: type[Grou
         setting = group.section.model_fields[name]
         assert field.default is None
         assert drawn["properties"][name]["title"] == name
+        assert not {"default", "anyOf"} & set(drawn["properties"][name]), "the UI would send null"
         meaning = " ".join(setting.description.split())
         assert meaning.startswith(drawn["properties"][name]["description"])
         assert accepted(field.annotation) == accepted(Annotated[setting.annotation, *setting.metadata, None])
