@@ -17,6 +17,7 @@ from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from urllib.parse import urlsplit
 
+import httpx
 from prefect import get_client
 from prefect.settings import PREFECT_API_URL, PREFECT_HOME, PREFECT_UI_URL, temporary_settings
 
@@ -63,9 +64,19 @@ def state_folder(api: str) -> Path:
 
 @contextmanager
 def connected(api: str) -> Iterator[None]:
-    """Within it, Prefect's client in this process uses this server."""
+    """Within it, Prefect's client in this process uses this server.
+
+    Raises:
+        ConfigError: the server fails, or is gone.
+    """
     with temporary_settings({PREFECT_API_URL: api}):
-        yield
+        try:
+            yield
+        except httpx.HTTPError as error:  # what Prefect's client raises
+            raise ConfigError(
+                f"the Prefect server at {masked(api)} fails: {error or type(error).__name__}",
+                hint="What was started has been ended. Run the command again.",
+            ) from None
 
 
 async def answers(api: str) -> bool:

@@ -53,6 +53,7 @@ def up(
     from callsheet.cli.running import quiet_prefect
 
     environment = dict(os.environ)
+    os.environ.setdefault("PREFECT_CLIENT_MAX_RETRIES", "5")  # a server that has just started is busy
     quiet_prefect()  # on this terminal: worker and server log to files
     homes = ("HOME", "PREFECT_HOME", "PREFECT_PROFILES_PATH")
     environment |= {name: os.environ[name] for name in homes if name in os.environ}
