@@ -106,7 +106,7 @@ def test_a_run_buys_within_the_fields_from_the_service_of_a_block(
         "generate-batch/by-hand",
         tag=made.folder.name,
         config=str(made.config),
-        service={"block": "studio"},
+        service={"block": "tried"},
         input={"path": str(other)},
         budget={"limit": str(PRICE * 2)},
         limits={"concurrency": 1},
@@ -119,7 +119,7 @@ def test_a_run_buys_within_the_fields_from_the_service_of_a_block(
     assert "sk_block" not in str(run), "a key is no parameter"
 
 
-async def save_block(made: Project, name: str = "studio", **values: str) -> None:
+async def save_block(made: Project, name: str = "tried", **values: str) -> None:
     await register()
     given = {"base_url": made.backlot.base_url, "api_key": made.backlot.api_key} | values
     await CallsheetService.model_construct(**given).asave(name, overwrite=True)  # as the UI does: unchecked
