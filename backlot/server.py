@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
+from typing import IO, Any
 
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
@@ -135,17 +136,19 @@ def serve(settings: Settings | None = None, clock: Callable[[], float] = time.ti
 
 
 @contextmanager
-def spawn(*flags: str) -> Iterator[tuple[str, subprocess.Popen[str]]]:
+def spawn(*flags: str, stderr: IO[Any] | None = None) -> Iterator[tuple[str, subprocess.Popen[str]]]:
     """Serves from a child process, `python -m backlot --port 0 <flags>`; yields its base URL and the process.
 
     The child ends with this process, even when that is killed, and not before: Ctrl-C does not reach it.
 
     Raises:
-        SettingsError: it did not start; the reason is on stderr.
+        SettingsError: it did not start; the reason is on its `stderr`, by default that of this process.
     """
     command = [sys.executable, "-m", "backlot", "--port", "0", "--until-eof", *flags]
     pipe = subprocess.PIPE
-    with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, start_new_session=True) as process:  # noqa: S603 - our own program
+    with subprocess.Popen(  # noqa: S603 - our own program
+        command, stdin=pipe, stdout=pipe, stderr=stderr, text=True, start_new_session=True
+    ) as process:
         try:
             line = process.stdout.readline() if process.stdout else ""
             if not (url := re.search(r"http://\S+", line)):

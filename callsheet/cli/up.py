@@ -87,7 +87,7 @@ async def _up(
             return
         async with AsyncExitStack() as stack:
             if with_backlot:
-                environment |= await stack.enter_async_context(_backlot())
+                environment |= await stack.enter_async_context(_backlot(folder / "backlot.log"))
             else:
                 _check_service(environment)
             with _waiting("Starting the Prefect server, which takes 10 to 25 seconds ..."):
@@ -164,7 +164,7 @@ def _same(other: dict[str, Any], about: dict[str, Any]) -> int:
 
 
 @asynccontextmanager
-async def _backlot() -> AsyncIterator[dict[str, str]]:
+async def _backlot(log: Path) -> AsyncIterator[dict[str, str]]:
     """A service to buy from, the one that answers at its address or a new one; yields how a worker finds it.
 
     It has the settings that `callsheet backlot` would have, but that it keeps its state.
@@ -183,10 +183,12 @@ async def _backlot() -> AsyncIterator[dict[str, str]]:
             if await _is_backlot(base_url, settings.api_key):
                 how = "it ran already"
             else:
-                base_url, _ = stack.enter_context(spawn("--port", str(settings.port), "--state", state))
+                errors = stack.enter_context(log.open("w"))
+                flags = ("--port", str(settings.port), "--state", state)
+                base_url, _ = stack.enter_context(spawn(*flags, stderr=errors))
                 how = f"its state is kept in {state}"
         except SettingsError as error:
-            raise ConfigError(f"the backlot did not start: {error}") from None
+            raise ConfigError(f"the backlot did not start: {error}", hint=f"Its log: {log}") from None
         _say("Backlot", f"{base_url} with the key {settings.api_key}  ({how})")
         yield {"CALLSHEET_BASE_URL": base_url, "CALLSHEET_API_KEY": settings.api_key}
 
