@@ -195,7 +195,8 @@ def ledger(figures: Figures) -> str:
     return (
         "## The size of a batch\n\nAll but 1,000 rows are done when the run begins. The CPU of a row is from "
         "the first request to the last. No contact sheet is made here: it shows the first 10,000 jobs, "
-        "so that only the small batch would have work with it.\n\n"
+        "so that only the small batch would have work with it. So this is what buying alone costs; a row of "
+        "the table above has its part of contact sheet and plots too.\n\n"
         + table(
             ("rows", "tries", "s until the first request", "ms of CPU a row", "ratio", "CPU s", "MB"), resumed
         )
