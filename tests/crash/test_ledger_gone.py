@@ -57,6 +57,7 @@ def finish(made: KilledBatch) -> None:
     made.compare()
 
 
+@pytest.mark.soak
 def test_a_postgresql_that_dies_and_comes_back_ends_the_run_in_words_and_the_next_one_finishes(
     new_batch: MakeBatch, prefect: PrefectServer
 ) -> None:

@@ -92,6 +92,7 @@ def test_the_server_refuses_wrong_values_and_names_the_field(
     assert not crew.ask("flow_runs", flow_runs={"tags": {"all_": [tag]}})
 
 
+@pytest.mark.soak
 def test_a_run_buys_within_the_fields_from_the_service_of_a_block(
     crew: PrefectServer, project: Callable[..., Project], monkeypatch: pytest.MonkeyPatch
 ) -> None:

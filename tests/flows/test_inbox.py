@@ -10,6 +10,8 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.conftest import Project
 from tests.flows.test_approval import answer, asked
 from tests.servers.prefect import PrefectServer
@@ -40,6 +42,7 @@ def spent(made: Project) -> Decimal:
     return workspace.spent
 
 
+@pytest.mark.soak
 def test_a_file_is_quoted_at_once_bought_when_approved_moved_when_done_and_never_bought_twice(
     crew: PrefectServer, project: Callable[..., Project]
 ) -> None:

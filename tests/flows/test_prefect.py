@@ -87,6 +87,7 @@ def test_a_night_in_doubt_is_red_and_says_why(crew: PrefectServer, project: Call
     assert made.manifest().height == 1
 
 
+@pytest.mark.soak
 def test_a_cancel_in_the_ui_stops_politely(crew: PrefectServer, project: Callable[..., Project]) -> None:
     """What was on the wire is answered and stored; nothing is in doubt."""
     rows = [{"id": f"s{n}", "prompt": f"image {n}", "model": "sketch-1"} for n in range(300)]

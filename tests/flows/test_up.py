@@ -180,6 +180,7 @@ def test_one_command_starts_the_ui_the_deployments_a_worker_and_a_backlot(studio
     assert httpx.get(f"{page}/ui-settings").json()["api_url"] == studio.api
 
 
+@pytest.mark.soak
 def test_a_second_one_renews_the_deployments_and_leaves_switches_as_they_are(studio: Studio) -> None:
     found = deployment(studio.api, "mine")
     address = f"{studio.api}/deployments/{found['id']}/schedules/{found['schedules'][0]['id']}"
@@ -284,6 +285,7 @@ def test_a_prefect_yaml_without_deployments_is_an_error(tmp_path: Path, content:
     refused(callsheet("up", cwd=tmp_path), "prefect.yaml: ")
 
 
+@pytest.mark.soak
 def test_a_port_that_another_program_has_is_an_error(tmp_path: Path) -> None:
     mine = a_project(tmp_path / "mine")
     home = {"PREFECT_HOME": str(tmp_path / "prefect")}

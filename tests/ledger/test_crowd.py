@@ -128,7 +128,7 @@ async def _buy_for_the_day(url: str, number: int, everybody: Barrier) -> None:
         await ledger.end_run()
 
 
-@pytest.mark.parametrize("url", ["postgresql", pytest.param("sqlite", marks=pytest.mark.soak)], indirect=True)
+@pytest.mark.soak
 def test_ten_batches_at_once_never_pass_the_daily_wall(url: str) -> None:
     everybody = FORKS.Barrier(10)
     crowd = [FORKS.Process(target=buy_for_the_day, args=(url, number, everybody)) for number in range(10)]

@@ -123,10 +123,10 @@ def unreachable(shop: Shop) -> Trouble:
 @pytest.mark.parametrize(
     "begin, message, end",
     [
-        (refusing(503, "SlowDown"), "SlowDown", lambda _: None),
+        pytest.param(refusing(503, "SlowDown"), "SlowDown", lambda _: None, marks=pytest.mark.soak),
         (refusing(403, "AccessDenied"), "AccessDenied", lambda _: None),
         # Answered by the proxy: SeaweedFS would make the bucket again.
-        (refusing(404, "NoSuchBucket"), "NoSuchBucket", lambda _: None),
+        pytest.param(refusing(404, "NoSuchBucket"), "NoSuchBucket", lambda _: None, marks=pytest.mark.soak),
         (unreachable, "Could not connect", lambda shop: shop.proxy.start()),
     ],
     ids=["slow-down", "access-denied", "bucket-vanishes", "unreachable"],
