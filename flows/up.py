@@ -163,7 +163,7 @@ async def _heartbeat(pool: str, name: str) -> str:
 
 
 async def _until_a_heartbeat(pool: str, name: str, before: str) -> None:
-    while await _heartbeat(pool, name) == before:  # noqa: ASYNC110 - the same
+    while await _heartbeat(pool, name) == before:  # noqa: ASYNC110 - a worker tells only the server
         await asyncio.sleep(0.3)
 
 
