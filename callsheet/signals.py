@@ -10,6 +10,7 @@ import asyncio
 import atexit
 import contextvars
 import os
+import select
 import signal
 import threading
 from collections.abc import Callable, Iterator
@@ -166,18 +167,33 @@ def done() -> None:
 
 
 @contextmanager
-def raised() -> Iterator[None]:
-    """A signal raises `Interrupted`: for code that waits for a person, and keeps the event loop waiting."""
+def raised() -> Iterator[Callable[[int], None]]:
+    """A signal raises `Interrupted`: for code that waits for a person, and keeps the event loop waiting.
+
+    Yields:
+        A function that waits until there is something to read from a file descriptor. A read alone would miss
+        a signal that comes just before it, and wait on.
+    """
 
     def stop(number: int, _frame: object) -> None:
         raise _interrupted(signal.Signals(number))
 
+    def wait(descriptor: int) -> None:
+        while descriptor not in select.select([descriptor, came], [], [])[0]:
+            os.read(came, 1)  # of a signal that is not ours
+
+    came, write = os.pipe()
+    os.set_blocking(write, False)
+    others = signal.set_wakeup_fd(write, warn_on_full_buffer=False)
     handlers = {number: signal.signal(number, stop) for number in _wanted()}
     try:
-        yield
+        yield wait
     finally:
         for number, handler in handlers.items():
             signal.signal(number, handler)
+        signal.set_wakeup_fd(others)
+        os.close(write)
+        os.close(came)
 
 
 def cancel(task: asyncio.Task[Any], number: signal.Signals) -> None:

@@ -82,8 +82,10 @@ class Terminal:
             rf"Buy {other}{counted(quote.to_buy, 'job')} for [bold]{dollars(quote.quoted)} USD[/]? \[y/N] "
         )
         try:
-            with signals.raised():
-                return err.input(question).strip().lower() in ("y", "yes")
+            with signals.raised() as wait:
+                err.print(question, end="")
+                wait(sys.stdin.fileno())
+                return input().strip().lower() in ("y", "yes")
         except EOFError:
             err.print()
             return False
