@@ -48,7 +48,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         return 1 + (item.path.parent.name in QUICK)
 
     for item in items:
-        group = str(item.path) if place(item) else "prefect"
+        group = item.nodeid.partition("::")[0] if place(item) else "prefect"
         item.add_marker(pytest.mark.xdist_group(group))
     items.sort(key=place)
 
