@@ -191,7 +191,9 @@ def test_a_new_row_adds_its_thumbnail_and_the_others_are_not_made_again(project:
     assert [pack["version"] for pack in summary()["packs"].values()] == [2, 1]
 
 
-@pytest.mark.parametrize("content", [b"", b"\xff\xd8\xff\xe0 no image", b"\x00" * 100_000])
+@pytest.mark.parametrize(
+    "content", [b"", b"\xff\xd8\xff\xe0 no image", b"\x00" * 100_000], ids=["empty", "beginning", "zeros"]
+)
 def test_a_damaged_file_has_a_card_without_a_picture(project: Make, content: bytes) -> None:
     made = project([*images("damaged", "whole"), {"id": "video", "prompt": "a video", **VIDEO}])
     made.run("report.contact_sheet=0")
