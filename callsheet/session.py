@@ -1,4 +1,4 @@
-"""One run's open parts (client, limits, ledger, storage), and the channels between its steps.
+"""One run's open parts: client, limits, ledger, storage, and the channels between its steps.
 
 It opens and closes; what is done with the parts is in `tasks/`, and in what order in `flows/`.
 """
@@ -15,12 +15,11 @@ from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from decimal import Decimal
-from typing import Generic, TypeVar
 
 import anyio
-from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
 from callsheet import signals
+from callsheet.channels import Channel, OpenJobs
 from callsheet.config.settings import Settings
 from callsheet.downloads import Downloads
 from callsheet.errors import CallsheetError, ConfigError, Interrupted, LedgerError, NoLane, Stop, as_stop
@@ -39,7 +38,6 @@ from callsheet.storage.spool import Spool
 from callsheet.storage.store import Store
 from callsheet.watch import WATCHER, Change
 
-T = TypeVar("T")
 GRACE = 25.0  # seconds that an interrupted run has to store what was answered; Prefect kills after 30
 
 
@@ -60,51 +58,6 @@ def set_lanes_wait(seconds: float = 20.0) -> None:
         seconds: the least time; `poll.timeout` counts where it is longer.
     """
     _waits.lanes = seconds
-
-
-class Channel(Generic[T]):
-    """Carries work from some steps to the next; it ends when every step that fills it has left.
-
-    Args:
-        fillers: how many steps fill it.
-    """
-
-    def __init__(self, fillers: int) -> None:
-        streams = anyio.create_memory_object_stream[T](1_000)
-        first: MemoryObjectSendStream[T] = streams[0]
-        self.items: MemoryObjectReceiveStream[T] = streams[1]
-        self._ends = [first, *(first.clone() for _ in range(fillers - 1))]
-
-    def end(self) -> MemoryObjectSendStream[T]:
-        """One filler's end: to be used in a `with`, so that leaving is seen."""
-        return self._ends.pop()
-
-
-class OpenJobs:
-    """Counts the reserved jobs whose cost is not known yet."""
-
-    def __init__(self) -> None:
-        self.count = 0
-        self.ended = 0
-        self._end = asyncio.Event()
-
-    def begin(self, count: int) -> None:
-        """So many jobs are reserved, or were taken over."""
-        self.count += count
-
-    def end(self) -> None:
-        """The cost of one of them is known, or will not be known by this run."""
-        self.count -= 1
-        self.ended += 1
-        self._end.set()
-        self._end = asyncio.Event()
-
-    async def next_end(self) -> bool:
-        """Waits until one of them ends; False where there are none."""
-        if not self.count:
-            return False
-        await self._end.wait()
-        return True
 
 
 @dataclass
@@ -130,6 +83,8 @@ class Run:
         ended: it ends at once: what is not answered yet is left to the next run.
         stop: why nothing more is bought; None while buying goes on.
         listeners: are called with each change of a job, besides the watcher.
+        leads: it is the first run of a crew: it waits for the others, and reports on all that they did.
+        joined: it is one of the others.
     """
 
     settings: Settings
@@ -157,6 +112,8 @@ class Run:
     jitter: random.Random = field(default_factory=random.SystemRandom)
     began: float = field(default_factory=time.monotonic)
     listeners: list[Callable[[Change], None]] = field(default_factory=list)
+    leads: bool = False
+    joined: bool = False
     _begun: set[anyio.CancelScope] = field(default_factory=set)
 
     @property

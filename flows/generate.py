@@ -6,7 +6,7 @@ from typing import Any
 
 from prefect import flow
 
-from callsheet.config.checks import Count
+from callsheet.config.checks import Count, Text
 from callsheet.config.form import (
     BudgetForm,
     ConfigFile,
@@ -18,9 +18,10 @@ from callsheet.config.form import (
     load_form,
 )
 from callsheet.errors import CallsheetError
-from callsheet.pricing.choice import Choice
+from callsheet.pricing.choice import Choice, check_crew
 from flows import pipeline
-from flows.names import failed, final_state, run_name
+from flows.crew import gather
+from flows.names import failed, final_state, joined, run_name
 
 
 @flow(name="generate-batch", flow_run_name=run_name, persist_result=False)
@@ -35,6 +36,8 @@ async def generate_batch(
     service: ServiceForm = ServiceForm(),
     first: Count | None = None,
     only: RowIds = (),
+    crew: Count | None = None,
+    joins: Text | None = None,
 ) -> Any:
     """Buys every job of a batch that is not bought yet, and stores its media.
 
@@ -46,10 +49,16 @@ async def generate_batch(
         approved: Buy without asking anybody.
         first: Only so many jobs, the first that are not bought.
         only: Only the rows with these ids.
+        crew: So many runs buy it side by side: this one starts the others on the work pool.
+        joins: Only for runs that another one starts: the plan that they share.
     """
     try:
         settings = load_form(config, overrides, input=input, budget=budget, limits=limits, service=service)
+        if joins:
+            return joined(await pipeline.join(settings, joins))
         choice = Choice(first, tuple(only))
-        return final_state(await pipeline.generate(settings, approved=approved, choice=choice))
+        check_crew(crew, choice)
+        others = await gather(crew) if crew and crew > 1 else None
+        return final_state(await pipeline.generate(settings, approved=approved, choice=choice, crew=others))
     except CallsheetError as error:
         return failed(error)

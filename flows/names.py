@@ -12,6 +12,7 @@ from prefect.runtime import flow_run
 from prefect.states import Cancelled, Completed, Failed
 
 from callsheet.errors import CallsheetError, Stop
+from callsheet.plain_text import counted
 from callsheet.report.summary import Summary
 
 
@@ -40,6 +41,13 @@ def final_state(summary: Summary) -> State[Summary]:
     if name in ("Complete", "Partial", "StoppedAtBudget"):
         return Completed(name=name, message=summary.line(), data=summary)
     return Failed(name=name, message=summary.line())
+
+
+def joined(summary: Summary) -> State[Summary]:
+    """The state of a run that has joined a crew: what is in doubt or lost is for the first run to say."""
+    if summary.outcome == "stopped":
+        return final_state(summary)
+    return Completed(message=f"Joined: {counted(summary.submissions, 'submission')}", data=summary)
 
 
 def failed(error: CallsheetError) -> State[Any]:

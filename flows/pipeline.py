@@ -8,18 +8,21 @@ from __future__ import annotations
 
 import asyncio
 import time
+from functools import partial
+from typing import TYPE_CHECKING
 
 from callsheet import signals
 from callsheet.config.settings import Settings
 from callsheet.errors import Stop
 from callsheet.pricing.choice import ALL, Choice
-from callsheet.pricing.planning import is_outdated, last_plan
+from callsheet.pricing.planning import is_outdated, last_plan, shared
 from callsheet.pricing.quote import Quote
+from callsheet.pricing.quoting import quote_plan
 from callsheet.report.summary import Summary
 from callsheet.service.client import Client
 from callsheet.session import after_buying, open_run
 from callsheet.watch import BEGAN
-from tasks import events
+from tasks import artifacts, events
 from tasks.approve import approve
 from tasks.connect import connect
 from tasks.download import download
@@ -29,14 +32,20 @@ from tasks.read import read
 from tasks.record import record
 from tasks.submit import submit
 
+if TYPE_CHECKING:
+    from flows.crew import Crew
 
-async def generate(settings: Settings, *, approved: bool, choice: Choice = ALL) -> Summary:
+
+async def generate(
+    settings: Settings, *, approved: bool, choice: Choice = ALL, crew: Crew | None = None
+) -> Summary:
     """Buys every job of a batch that is not bought yet, and stores its media.
 
     Args:
         settings: the config.
         approved: somebody has said yes already to whatever a person must approve.
         choice: which jobs of the batch to buy.
+        crew: starts other runs that buy beside this one; not for a pilot.
 
     Raises:
         CallsheetError: what broke the run off; `exit_code` says whether it may have bought anything.
@@ -54,10 +63,34 @@ async def generate(settings: Settings, *, approved: bool, choice: Choice = ALL) 
                     if not stop and await is_outdated(plan, settings, client):
                         plan = await price(rows, settings, client)
                         continue
-                summary = await _buy(settings, client, quote, stop, began=began, pilot=pilot)
+                buy = partial(_buy, settings, client, quote, stop, began=began, pilot=pilot)
+                if crew and quote.to_buy and not stop and not quote.is_pilot:
+                    summary = await crew.buy(quote, settings, partial(buy, leads=True))
+                else:
+                    summary = await buy()
                 if summary.stop_reason or not quote.is_pilot:
                     return summary
                 pilot = summary
+
+
+async def join(settings: Settings, plan: str) -> Summary:
+    """Buys beside the first run of a crew, from the plan that it has shared; that one writes the report.
+
+    Args:
+        settings: the config, with the budget that was approved.
+        plan: the plan's `sha256`.
+
+    Raises:
+        InputError: the shared plan is not there, or is another one by now.
+        CallsheetError: what broke the run off.
+        Interrupted: a second signal came, or one before the run began.
+    """
+    began = time.monotonic()
+    with signals.cancelled_by_signals():
+        async with await connect(settings) as client:
+            quote = await quote_plan(await shared(settings, plan), settings, client)
+            await artifacts.name_run(settings.batch)
+            return await _buy(settings, client, quote, quote.objection(), began=began, joined=True)
 
 
 async def _buy(
@@ -67,11 +100,13 @@ async def _buy(
     stop: Stop | None,
     *,
     began: float,
-    pilot: Summary | None,
+    pilot: Summary | None = None,
+    leads: bool = False,
+    joined: bool = False,
 ) -> Summary:
     """Carries out the four steps that run side by side, for what is quoted."""
     async with open_run(settings, client, quote=quote, stop=stop) as run:
-        run.began = began
+        run.began, run.leads, run.joined = began, leads, joined
         if pilot:  # of the same run
             run.limits.submissions, run.limits.rate_limited = pilot.submissions, pilot.rate_limited
         run.listeners.append(events.of_jobs(settings.batch))

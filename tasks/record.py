@@ -6,24 +6,25 @@ The steps themselves write the ledger, as things happen; here it is only read.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from decimal import Decimal
 
 import anyio
+import polars as pl
 
 from callsheet.errors import StorageError
 from callsheet.ledger import running_totals
 from callsheet.records import ModelType, State
 from callsheet.report.counts import current_states, refreshed, removed_jobs
-from callsheet.report.report import write_report, write_summary
+from callsheet.report.report import summary_without_report, write_report, write_summary
 from callsheet.report.summary import Summary
 from callsheet.session import Run
 from callsheet.storage.store import Store
 from callsheet.watch import WATCHER, Pacing, Progress
 from tasks import artifacts, events
-from tasks.contact_sheet import Sheet, sheet_of
+from tasks.contact_sheet import sheet_of
 from tasks.plots import plots_of
 from tasks.step import step
 
@@ -34,9 +35,14 @@ ARTIFACT_EVERY = 6  # ticks between two updates of the progress artifact, which 
 
 @step
 async def record(run: Run) -> Summary:
-    """Shows the progress until no file is left to store; then writes report, plots and contact sheet."""
+    """Shows the progress until no file is left to store; then writes report, plots and contact sheet.
+
+    In a crew only the first run writes them, when the others have nothing in hand.
+    """
+    if run.joined:
+        return await _joined(run)
     async with sheet_of(run) as sheet:
-        await _show_progress(run, sheet)
+        await _show_progress(run, sheet.seen)
         store = Store(run.settings.report.url, endpoint_url=run.settings.storage.endpoint_url)
         with _nothing_lost():
             summary = await _report(run, store)
@@ -48,6 +54,24 @@ async def record(run: Run) -> Summary:
         WATCHER.get().finished(summary)
         events.ended(summary)
     await artifacts.show_costs(summary)
+    return summary
+
+
+async def _joined(run: Run) -> Summary:
+    removed = await _show_progress(run, lambda progress: None)
+    assert run.plan is not None  # noqa: S101 - a crew shares one
+    store = Store(run.settings.report.url, endpoint_url=run.settings.storage.endpoint_url)
+    summary = await summary_without_report(
+        run.ledger,
+        store,
+        plan=run.plan,
+        removed=removed,
+        stop=run.stop,
+        seconds=time.monotonic() - run.began,
+        submissions=run.limits.submissions,
+        rate_limited=run.limits.rate_limited,
+    )
+    WATCHER.get().finished(summary)
     return summary
 
 
@@ -75,7 +99,8 @@ def _nothing_lost() -> Iterator[None]:
         raise
 
 
-async def _show_progress(run: Run, sheet: Sheet) -> None:
+async def _show_progress(run: Run, seen: Callable[[Progress], None]) -> pl.DataFrame:
+    """Shows it until this run, and what it waits for, is over; returns the jobs that are not in the plan."""
     artifact = await artifacts.start_progress(run.settings.batch)
     removed = run.quote.marks.removed if run.quote else await removed_jobs(run.ledger, run.plan)
     tick, began = 0, time.monotonic()
@@ -83,7 +108,7 @@ async def _show_progress(run: Run, sheet: Sheet) -> None:
     while True:
         with anyio.move_on_after(TICK):
             await run.collected.wait()
-        over = run.collected.is_set()
+        over = run.collected.is_set() and not await _waits(run)
         removed = await refreshed(run.ledger, removed)  # this run may poll and store them
         totals = await run.ledger.read(running_totals.of_batch)
         states = current_states(totals.states, removed)
@@ -92,7 +117,7 @@ async def _show_progress(run: Run, sheet: Sheet) -> None:
             first, began = progress.done, time.monotonic()
         progress = replace(progress, seconds_left=_left(run, progress, progress.done - first, began))
         WATCHER.get().progress(progress)
-        sheet.seen(progress)
+        seen(progress)
         if (
             artifact
             and (over or tick % ARTIFACT_EVERY == 0)
@@ -100,8 +125,15 @@ async def _show_progress(run: Run, sheet: Sheet) -> None:
         ):
             artifact = None
         if over:
-            return
+            return removed
         tick += 1
+        if run.collected.is_set():  # others are at work
+            await anyio.sleep(TICK)
+
+
+async def _waits(run: Run) -> bool:
+    """Whether it is the first run of a crew, and others have jobs in hand."""
+    return run.leads and not run.interrupted and any(other.jobs for other in await run.ledger.others())
 
 
 def _progress(run: Run, states: Mapping[State, int], spent: Decimal) -> Progress:

@@ -36,10 +36,12 @@ from callsheet.records import Attempt, File, Job, ModelType, State
 from callsheet.service import verdicts
 from callsheet.service.verdicts import Verdict
 from callsheet.session import Run
+from tasks.others import Others
 from tasks.step import step
 
 BLOCK = 50  # jobs that are reserved in one transaction
 AHEAD = 500  # reserved jobs of a type that wait for their turn at once
+AHEAD_IN_CREW = 100  # the same where others could have sent them
 _NO_HEADERS = (None, None, None)  # an answer without X-RateLimit-*
 
 
@@ -47,10 +49,16 @@ _NO_HEADERS = (None, None, None)  # an answer without X-RateLimit-*
 async def submit(run: Run) -> None:
     """Buys the plan's jobs as fast as the limits allow, in the file's order, until the budget's wall."""
     with run.videos.end() as videos, run.files.end() as files, run.buying:
-        buyer = _Buyer(run, videos, files)
-        async with anyio.create_task_group() as group:
-            for jobs in _sequences(run):
-                group.start_soon(buyer.buy_all, jobs)
+        buyer, others = _Buyer(run, videos, files), Others(run, videos, files)
+        more = run.quote is not None
+        while more:
+            async with anyio.create_task_group() as watching:
+                watching.start_soon(others.watch)
+                async with anyio.create_task_group() as group:
+                    for jobs in _sequences(run):
+                        group.start_soon(buyer.buy_all, jobs)
+                watching.cancel_scope.cancel()
+            more = await others.left_more()
 
 
 def _sequences(run: Run) -> list[Callable[[], Iterator[Job]]]:
@@ -59,9 +67,8 @@ def _sequences(run: Run) -> list[Callable[[], Iterator[Job]]]:
     Where the whole plan fits the budget, images and videos are sequences of their own, so that neither waits
     for the other's limits. Where it does not, the file's order says what is bought.
     """
-    if run.quote is None:
-        return []
     quote = run.quote
+    assert quote is not None  # noqa: S101 - nothing is bought without a quote
     if quote.fits < quote.to_buy:
         return [quote.jobs_in_order]
     first = next(quote.jobs_in_order(), None)
@@ -112,7 +119,8 @@ class _Buyer:
         self._run = run
         self._videos = videos
         self._files = files
-        self._room = {model_type: asyncio.Semaphore(AHEAD) for model_type in ModelType}
+        ahead = AHEAD_IN_CREW if run.leads or run.joined else AHEAD
+        self._room = {model_type: asyncio.Semaphore(ahead) for model_type in ModelType}
 
     async def buy_all(self, jobs: Callable[[], Iterator[Job]]) -> None:
         """Buys a sequence of jobs; ends when each is accepted, failed or in doubt, or when buying stops."""

@@ -11,6 +11,7 @@ import typer
 from callsheet import signals
 from callsheet.cli.options import (
     Config,
+    CrewSize,
     First,
     Json,
     Only,
@@ -27,8 +28,9 @@ from callsheet.cli.options import (
     open_client,
     open_ledger,
 )
-from callsheet.cli.running import run_watched
+from callsheet.cli.running import run_watched, server_is_configured
 from callsheet.cli.streams import print_json
+from callsheet.errors import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable
@@ -46,6 +48,7 @@ def run(
     pilot: Pilot = None,
     first: First = None,
     only: Only = None,
+    crew: CrewSize = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Say what would be bought, as `quote` does, and buy nothing.")
     ] = False,
@@ -68,8 +71,15 @@ def run(
         quote(config, set_, json, first, only)
         return
     from callsheet.cli.screens import screen_of
+    from callsheet.pricing.choice import check_crew
 
     settings = load_settings(config, set_)  # a bad config is reported at once
+    check_crew(crew, choice)
+    if crew and (without_prefect or not server_is_configured()):
+        raise ConfigError(
+            "--crew starts runs on a Prefect work pool, and this run is not on a Prefect server",
+            hint="Start one with `callsheet up`, set PREFECT_API_URL to its address, and run again.",
+        )
 
     def plain() -> Awaitable[Summary]:
         from flows.pipeline import generate
@@ -79,7 +89,8 @@ def run(
     async def flow() -> Any:
         from flows.generate import generate_batch
 
-        return await generate_batch(str(config), set_, yes, first=first, only=only or (), return_state=True)
+        chosen: dict[str, Any] = {"first": first, "only": only or (), "crew": crew}
+        return await generate_batch(str(config), set_, yes, **chosen, return_state=True)
 
     screen = screen_of(progress, quiet=quiet, verbose=verbose)
     summary = run_watched(plain, flow, without_prefect=without_prefect, screen=screen)

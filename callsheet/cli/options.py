@@ -55,6 +55,12 @@ First = Annotated[
 Only = Annotated[
     list[str] | None, typer.Option("--only", metavar="ROW", help="Only the row with this id; repeatable.")
 ]
+CrewSize = Annotated[
+    int | None,
+    typer.Option(
+        "--crew", metavar="N", min=1, help="N runs side by side: the others start on Prefect's work pool."
+    ),
+]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no quote and no progress on stderr.")]
 Verbose = Annotated[
     bool, typer.Option("--verbose", "-v", help="Print a line for each job that is bought, stored or fails.")

@@ -21,6 +21,7 @@ from callsheet.ledger.tables import attempts, runs
 from callsheet.ledger.waits import waits
 from callsheet.records import OtherRun, State
 
+_IN_HAND = (State.PLANNED, State.SUBMITTING, State.PENDING, State.GENERATED)
 _open_here: set[str] = set()
 """The runs that are open in this process: of a process that lives on, only these are alive."""
 
@@ -99,11 +100,10 @@ def leave(connection: sa.Connection, run_id: str) -> None:
 
 def others(connection: sa.Connection, batch: str, run_id: str) -> list[OtherRun]:
     """The runs of the batch that are alive besides this one, the oldest first."""
-    working = (State.PLANNED, State.SUBMITTING, State.PENDING, State.GENERATED)
     jobs = (
         sa.select(sa.func.count())
         .where(attempts.c.batch == batch, attempts.c.run_id == sa.bindparam("the_run"))
-        .where(attempts.c.state.in_(working))
+        .where(attempts.c.state.in_(_IN_HAND))
     )
     return [
         OtherRun(
@@ -147,10 +147,18 @@ def as_if_closed(connection: sa.Connection, batch: str) -> sa.Subquery:
 
 def has_dead_work(connection: sa.Connection, batch: str) -> bool:
     """Whether dead runs of the batch were submitting jobs, or had reserved some."""
+    return _have_left(connection, batch, State.PLANNED, State.SUBMITTING)
+
+
+def have_left_work(connection: sa.Connection, batch: str) -> bool:
+    """Whether runs of the batch that are over had jobs in hand, which nobody has taken over."""
+    return _have_left(connection, batch, *_IN_HAND)
+
+
+def _have_left(connection: sa.Connection, batch: str, *states: State) -> bool:
     alive = [run.id for run in _alive(connection, batch)]
-    unfinished = attempts.c.state.in_([State.PLANNED, State.SUBMITTING])
-    theirs = sa.exists().where(attempts.c.batch == batch, unfinished, _is_of_dead_run(attempts, alive))
-    return bool(connection.scalar(sa.select(theirs)))
+    dead = sa.and_(attempts.c.state.in_(states), _is_of_dead_run(attempts, alive))
+    return bool(connection.scalar(sa.select(sa.exists().where(attempts.c.batch == batch, dead))))
 
 
 def used_today(connection: sa.Connection, batch: str, now: datetime) -> Decimal:

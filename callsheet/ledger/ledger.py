@@ -113,12 +113,29 @@ class Ledger:
         """
         lease_until = _lease_from_now()
         journals = await asyncio.to_thread(self._read_journals)
-        recovered, notes = await self._commits.write_one(
+        recovered = await self._commits.write_one(
             "begin_run",
             lambda connection: takeover.begin_run(connection, self.run_id, self.batch, balance, journals),
         )
         self._patience.until = lease_until
-        for left in recovered:
+        await self._recovered(recovered)
+
+    async def take_over(self) -> tuple[list[Attempt], list[File]]:
+        """Takes over what runs of the batch left that have died since this one began.
+
+        Returns:
+            What is new of it: videos to poll, and files to download.
+        """
+        journals = await asyncio.to_thread(self._read_journals)
+        videos, files, recovered = await self._commits.write_one(
+            "take_over", lambda connection: takeover.take_over(connection, self.run_id, self.batch, journals)
+        )
+        await self._recovered(recovered)
+        return videos, files
+
+    async def _recovered(self, recovered: takeover.Recovered) -> None:
+        journals, notes = recovered
+        for left in journals:
             await asyncio.to_thread(journal.remove, left)
         for text in notes:
             self._note(f"an answer of an earlier run could not be written to the ledger: {text}")

@@ -189,6 +189,12 @@ def unfinished(connection: sa.Connection, batch: str, run_id: str) -> tuple[list
     return [_attempt(row) for row in videos], [_file(row) for row in files]
 
 
+def free_jobs(connection: sa.Connection, batch: str) -> int:
+    """How many jobs of the batch runs had reserved, and no run has reserved now: none has sent them."""
+    free = sa.and_(attempts.c.state == State.PLANNED, attempts.c.run_id.is_(None), ~attempts.c.superseded)
+    return connection.scalar(sa.select(sa.func.count()).where(attempts.c.batch == batch, free)) or 0
+
+
 def ended(connection: sa.Connection, batch: str, keys: Sequence[str]) -> list[File]:
     """Every file of these jobs of the batch that is stored or lost."""
     query = sa.select(media, *_others()).join(attempts, _OF_ONE_JOB).where(attempts.c.batch == batch)

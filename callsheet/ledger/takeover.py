@@ -1,6 +1,6 @@
-"""How a run begins: it enters, reads the journals of dead runs, and takes over what these left.
+"""How a run takes over what dead runs of its batch left: when it begins, and from those that die beside it.
 
-The journals come first: an answer in one of them decides what would otherwise be in doubt. All of it is one
+Their journals come first: an answer in one of them decides what would otherwise be in doubt. All of it is one
 transaction, on the connection that is given.
 """
 
@@ -12,14 +12,19 @@ from decimal import Decimal
 import sqlalchemy as sa
 
 from callsheet.errors import CallsheetError
-from callsheet.ledger import leases, transitions
+from callsheet.ledger import leases, queries, transitions
 from callsheet.ledger.group_commit import explain_values
 from callsheet.ledger.journal import Answer, Left
+from callsheet.records import Attempt, File
+
+Recovered = tuple[list[Left], list[str]]
+"""The journals whose answers the ledger has now, to be removed when this is committed; and what a person
+should know of the others, in words."""
 
 
 def begin_run(
     connection: sa.Connection, run_id: str, batch: str, balance: Decimal | None, journals: Sequence[Left]
-) -> tuple[list[Left], list[str]]:
+) -> Recovered:
     """Enters a run, and takes over what dead runs of the batch left.
 
     Args:
@@ -28,12 +33,37 @@ def begin_run(
         batch: the batch that it buys.
         balance: what the workspace had just before, in dollars; None where that is not known.
         journals: what lies in the folder of the batch's journals, of whichever runs.
-
-    Returns:
-        The journals whose answers the ledger has now, to be removed when this is committed; and what a person
-        should know of the others, in words.
     """
     leases.enter(connection, run_id, batch, balance)
+    return _take_over(connection, run_id, batch, journals)
+
+
+def take_over(
+    connection: sa.Connection, run_id: str, batch: str, journals: Sequence[Left]
+) -> tuple[list[Attempt], list[File], Recovered]:
+    """Takes over what runs of the batch left that have died since this one began.
+
+    Args:
+        connection: the transaction.
+        run_id: a run that is at work.
+        batch: the batch that it buys.
+        journals: as for `begin_run`.
+
+    Returns:
+        The videos and the files that are this run's from now on, and were not before.
+    """
+    videos, files = queries.unfinished(connection, batch, run_id)
+    before = {(one.job_key, one.number) for one in (*videos, *(file.attempt for file in files))}
+    recovered = _take_over(connection, run_id, batch, journals)
+    videos, files = queries.unfinished(connection, batch, run_id)
+    return (
+        [video for video in videos if (video.job_key, video.number) not in before],
+        [file for file in files if (file.attempt.job_key, file.attempt.number) not in before],
+        recovered,
+    )
+
+
+def _take_over(connection: sa.Connection, run_id: str, batch: str, journals: Sequence[Left]) -> Recovered:
     recovered, notes = [], []
     for journal in journals:
         if not leases.is_left(connection, batch, journal.run_id):

@@ -208,7 +208,7 @@ def open_plan(path: Path, before: tuple[Catalogue, datetime] | None = None) -> P
             rows=about["rows"],
             rejected_rows=about["rejected_rows"],
             jobs=totals["jobs"][0],
-            rejects=pl.read_parquet(_rejects_path(path)),
+            rejects=pl.read_parquet(rejects_path(path)),
             unpriced=about["unpriced"],
             quoted=totals["quoted"][0] or Decimal(0),
             made_at=datetime.fromisoformat(about["made_at"]),
@@ -244,7 +244,7 @@ def _write(
         with PartialFile(path) as partial:
             table = register_io_source(source, schema=first.schema)
             table.sink_parquet(partial.file, compression="lz4", row_group_size=_SLICE, metadata=metadata)
-            with PartialFile(_rejects_path(path)) as partial_rejects:
+            with PartialFile(rejects_path(path)) as partial_rejects:
                 rejects().write_parquet(partial_rejects.file)
                 partial_rejects.commit()
             partial.commit()
@@ -253,7 +253,8 @@ def _write(
         raise StorageError(f"{path}: the plan cannot be written: {reason}") from None
 
 
-def _rejects_path(path: Path) -> Path:
+def rejects_path(path: Path) -> Path:
+    """Where the rejects of the plan at `path` are."""
     return path.with_suffix(".rejects.parquet")
 
 

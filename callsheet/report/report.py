@@ -30,7 +30,7 @@ from callsheet.ledger.columns import MONEY, TIME
 from callsheet.ledger.ledger import Ledger
 from callsheet.pricing.plan import Plan
 from callsheet.pricing.positions import Positions
-from callsheet.records import State
+from callsheet.records import State, Totals
 from callsheet.report.by_model import ByModel
 from callsheet.report.counts import ENDED, current_states
 from callsheet.report.plots.activity import Activity
@@ -40,6 +40,7 @@ from callsheet.report.tables import COSTS, MANIFEST, Costs, Manifest, with_quote
 from callsheet.rows import rejects_csv
 from callsheet.storage.store import Store
 
+_COSTS, _MANIFEST = "costs.parquet", "manifest.parquet"
 _PARQUET_TYPE = "application/vnd.apache.parquet"
 _SUBMITTED = pl.col("submitted_at").is_not_null() & (pl.col("state") != State.PLANNED)
 _OF_REMOVED: dict[str, Any] = {
@@ -94,20 +95,47 @@ async def write_report(
         )
     )
     counts = current_states(totals.states, removed)
-    jobs = plan.jobs if plan else counts.total()
-    costs_url = await _write(store, "costs.parquet", attempts.costs)
-    manifest_url = await _write(store, "manifest.parquet", manifest)
+    await _write(store, _COSTS, attempts.costs)
+    await _write(store, _MANIFEST, manifest)
     if plan:
         await store.write("rejects.csv", rejects_csv(plan.rejects), "text/csv")
-    removed_costs = attempts.removed_costs()
-    details = _details(attempts, plan, stop, removed_costs, store.url_of("rejects.csv"))
+    details = _details(attempts, plan, stop, attempts.removed_costs(), store.url_of("rejects.csv"))
     if chosen is not None and positions is not None:
         stored = await ledger.read(partial(_stored_among, positions=positions, chosen=chosen))
         details = replace(details, all_chosen_stored=stored == chosen.sum())
+    return _summary(
+        ledger.batch,
+        store,
+        plan,
+        totals,
+        counts=counts,
+        stop=stop,
+        details=details,
+        seconds=seconds,
+        submissions=submissions,
+        rate_limited=rate_limited,
+        other_runs=tuple(other for other in others if other.jobs),
+        approvals=asked,
+    )
+
+
+def _summary(
+    batch: str,
+    store: Store,
+    plan: Plan | None,
+    totals: Totals,
+    *,
+    counts: Counter[State],
+    stop: Stop | None,
+    details: Details,
+    seconds: float,
+    **of_run: Any,
+) -> Summary:
+    jobs = plan.jobs if plan else counts.total()
     rejected_rows = plan.rejected_rows if plan else 0
     return Summary(
-        batch=ledger.batch,
-        outcome=_outcome(counts, jobs, removed_costs, rejected_rows, stop),
+        batch=batch,
+        outcome=_outcome(counts, jobs, details.removed, rejected_rows, stop),
         stop_reason=stop.reason if stop else None,
         jobs=jobs,
         stored=counts[State.STORED],
@@ -121,14 +149,58 @@ async def write_report(
         in_doubt_exposure=totals.in_doubt_exposure,
         currency="USD",
         seconds=round(seconds, 3),
+        manifest=store.url_of(_MANIFEST),
+        costs=store.url_of(_COSTS),
+        report=store.url_of("report.json"),
+        details=details,
+        **of_run,
+    )
+
+
+async def summary_without_report(
+    ledger: Ledger,
+    store: Store,
+    *,
+    plan: Plan,
+    removed: pl.DataFrame,
+    stop: Stop | None,
+    seconds: float,
+    submissions: int,
+    rate_limited: int,
+) -> Summary:
+    """How the batch stands, from the running totals: for a run whose crew's first run writes the report.
+
+    Args:
+        ledger: the ledger, opened for the batch.
+        store: where the report will be.
+        plan: the batch's plan.
+        removed: the state of each job that is not in the plan (`counts.refreshed`).
+        stop: why the run stopped early, if it did.
+        seconds: how long the run took.
+        submissions: POSTs of this run.
+        rate_limited: those of them that were answered 429.
+
+    Raises:
+        LedgerError: the ledger cannot be read.
+    """
+    totals, others = await ledger.read(
+        lambda connection, batch: (
+            running_totals.of_batch(connection, batch),
+            leases.others(connection, batch, ledger.run_id),
+        )
+    )
+    return _summary(
+        ledger.batch,
+        store,
+        plan,
+        totals,
+        counts=current_states(totals.states, removed),
+        stop=stop,
+        details=Details(stop_message=str(stop) if stop else None, stop_hint=stop.hint if stop else ""),
+        seconds=seconds,
         submissions=submissions,
         rate_limited=rate_limited,
-        manifest=manifest_url,
-        costs=costs_url,
-        report=store.url_of("report.json"),
         other_runs=tuple(other for other in others if other.jobs),
-        approvals=asked,
-        details=details,
     )
 
 
@@ -142,11 +214,11 @@ async def write_summary(store: Store, summary: Summary) -> None:
     await store.write("report.json", text.encode(), "application/json")
 
 
-async def _write(store: Store, name: str, table: Costs | Manifest) -> str:
+async def _write(store: Store, name: str, table: Costs | Manifest) -> None:
     with temporary_file_errors(), TemporaryDirectory(prefix="callsheet-") as folder:
         path = Path(folder, name)
         await asyncio.to_thread(table.write, path)
-        return await store.write(name, path, _PARQUET_TYPE)
+        await store.write(name, path, _PARQUET_TYPE)
 
 
 @dataclass(slots=True)
