@@ -12,6 +12,7 @@ from decimal import Decimal
 from typing import Literal
 
 from backlot.errors import Refused
+from backlot.traffic import Traffic
 
 ModelType = Literal["image", "video"]
 
@@ -35,9 +36,16 @@ class Window:
         self.roll(now)
         return {
             "X-RateLimit-Limit": str(self.limit),
-            "X-RateLimit-Remaining": str(self.limit - self.used),
+            "X-RateLimit-Remaining": str(max(self.limit - self.used, 0)),  # the limit may have been lowered
             "X-RateLimit-Reset": str((self.index + 1) * self.seconds),
         }
+
+    def change(self, limit: int, seconds: int, now: float) -> None:
+        """Sets another limit. What was used in this window stays used; another length begins a new window."""
+        self.roll(now)
+        if seconds != self.seconds:
+            self.index, self.used = int(now // seconds), 0
+        self.limit, self.seconds = limit, seconds
 
     def check(self, now: float) -> None:
         """Raises `Refused` 429 with `Retry-After` when the window is full; takes nothing."""
@@ -63,10 +71,11 @@ class Workspace:
     """A workspace's money and limits.
 
     Attributes:
-        opening: the balance in dollars before any charge.
+        opening: the balance in dollars before any charge, with all top-ups.
         spent: the sum of all charges.
         reserved: what the accepted generations in progress will cost.
         busy: accepted generations in progress, images and videos together.
+        traffic: what was asked with the workspace's keys since the server began, and how it was answered.
     """
 
     name: str
@@ -77,6 +86,7 @@ class Workspace:
     spent: Decimal = Decimal(0)
     reserved: Decimal = Decimal(0)
     busy: int = field(default=0)
+    traffic: Traffic = field(default_factory=Traffic)
 
     @property
     def balance(self) -> Decimal:
@@ -117,3 +127,22 @@ class Caller:
 
     workspace: Workspace
     project: str
+
+
+@dataclass(frozen=True, slots=True)
+class ApiKey:
+    """What is known of a key. The key itself is not kept: it is shown once, when it is created.
+
+    Attributes:
+        digest: its SHA-256, in hex.
+        hint: its beginning and its last characters, to tell keys apart.
+        created_at: Unix milliseconds; None for a key of the settings.
+        revoked_at: Unix milliseconds; None while it is valid.
+    """
+
+    digest: str
+    hint: str
+    workspace: str
+    project: str
+    created_at: int | None = None
+    revoked_at: int | None = None

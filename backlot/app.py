@@ -14,13 +14,18 @@ from typing import Any
 from fastapi import FastAPI, Request, Response
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from backlot import openapi, wire
 from backlot.accounts import Caller, Window
+from backlot.dashboard.documentation import add_documentation
+from backlot.dashboard.routes import add_dashboard
+from backlot.dashboard.sign_in import SignIn
 from backlot.errors import Refused, invalid
 from backlot.faults import Dropped, Endpoint, Page, Truncate, WrongType
 from backlot.files import Disconnect, File
 from backlot.service import Service
+from backlot.traffic import Refusal, outcome_of
 
 MAX_BODY_BYTES = 25 * 2**20
 NO_STORE = {"Cache-Control": "no-store"}
@@ -45,13 +50,16 @@ def refusal(refused: Refused) -> Response:
     return answer(body, refused.status, refused.headers)
 
 
-def create_app(service: Service) -> FastAPI:
-    """The whole service as an ASGI application."""
+def create_app(service: Service, sign_in: SignIn | None = None) -> FastAPI:
+    """The whole service as an ASGI application; without `sign_in` nobody may open the dashboard."""
     app = FastAPI(**openapi.ABOUT)
+    app.add_middleware(CountAnswers, service=service)
     add_error_handlers(app)
     add_generations(app, service)
     add_reads(app, service)
     add_downloads(app, service)
+    add_dashboard(app, service, sign_in or SignIn())
+    add_documentation(app)
     openapi.complete(app)
     return app
 
@@ -61,13 +69,15 @@ def add_error_handlers(app: FastAPI) -> None:
 
     @app.exception_handler(Refused)
     async def refused(request: Request, error: Refused) -> Response:
+        request.state.refused = error
         return refusal(error)
 
     @app.exception_handler(HTTPException)
     async def unknown_path_or_method(request: Request, error: HTTPException) -> Response:
         code = "not_found" if error.status_code == 404 else "invalid_parameter"
         message = f"{error.detail}: {request.method} {request.url.path}"
-        return refusal(Refused(code, message, status=error.status_code, headers=error.headers))
+        request.state.refused = Refused(code, message, status=error.status_code, headers=error.headers)
+        return refusal(request.state.refused)
 
     @app.exception_handler(Exception)
     async def failed(request: Request, error: Exception) -> Response:
@@ -83,7 +93,59 @@ def add_error_handlers(app: FastAPI) -> None:
 
     @app.exception_handler(ClientDisconnect)
     async def gone(request: Request, error: ClientDisconnect) -> Response:
-        return Response()  # nobody reads it
+        return Response(status_code=499)  # nobody reads it
+
+
+class CountAnswers:
+    """Counts every answer of the interface in the traffic of the workspace that asked."""
+
+    def __init__(self, app: ASGIApp, service: Service) -> None:
+        self.app = app
+        self.service = service
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Counts an answer just before it is sent; a closed connection when it is closed."""
+        if scope["type"] != "http" or not scope["path"].startswith("/v2/"):
+            await self.app(scope, receive, send)
+            return
+        answered = False
+
+        async def counted(message: Message) -> None:
+            nonlocal answered
+            if message["type"] == "http.response.start":
+                answered = True
+                retry_after = any(name.lower() == b"retry-after" for name, _ in message["headers"])
+                self.count(scope, message["status"], retry_after=retry_after)
+            await send(message)
+
+        try:
+            await self.app(scope, receive, counted)
+        finally:
+            if not answered:
+                self.count(scope, 0, retry_after=False)
+
+    def count(self, scope: Scope, status: int, *, retry_after: bool) -> None:
+        """Counts one answer, and remembers a refusal."""
+        state, now = scope["state"], self.service.clock()
+        caller: Caller | None = state.get("caller")
+        traffic = caller.workspace.traffic if caller else self.service.keyless
+        traffic.count(outcome_of(scope["method"], status, retry_after=retry_after), now)
+        if not 100 <= status < 400:
+            error: Refused | None = state.get("refused")
+            code, message = (error.code, error.message) if error else ("", "")
+            path = scope["path"]
+            traffic.refusals.append(Refusal(now, scope["method"], path, status, code, message))
+
+
+def identify(request: Request, service: Service) -> Caller:
+    """The project and workspace of a request's key, which are remembered for `CountAnswers`.
+
+    Raises:
+        Refused: 401 for a missing or wrong key (INTERFACE 5.2).
+    """
+    caller: Caller = service.keys.caller(request.headers.get("authorization"))
+    request.state.caller = caller
+    return caller
 
 
 @contextmanager
@@ -130,7 +192,7 @@ def add_generations(app: FastAPI, service: Service) -> None:
 
     @app.post("/v2/images/generations", **openapi.CREATE_IMAGE)
     async def create_image(request: Request) -> Response:
-        caller = service.caller(request.headers.get("authorization"))
+        caller = identify(request, service)
         with metered(caller.workspace.windows["image"], service) as headers:
             generation = wire.read_request(wire.ImageRequest, await read_body(request))
             body = await service.create_image(caller, generation, base_url(request))
@@ -138,7 +200,7 @@ def add_generations(app: FastAPI, service: Service) -> None:
 
     @app.post("/v2/videos/generations", **openapi.CREATE_VIDEO)
     async def create_video(request: Request) -> Response:
-        caller = service.caller(request.headers.get("authorization"))
+        caller = identify(request, service)
         with metered(caller.workspace.windows["video"], service) as headers:
             generation = wire.read_request(wire.VideoRequest, await read_body(request))
             body = await service.create_video(caller, generation)
@@ -149,7 +211,7 @@ def add_reads(app: FastAPI, service: Service) -> None:
     """The endpoints that only have the generous limit on reads (INTERFACE 4.2, 4.3, 4.5-4.7, 8)."""
 
     def enter(request: Request) -> Caller:
-        caller = service.caller(request.headers.get("authorization"))
+        caller = identify(request, service)
         now = service.clock()
         try:
             caller.workspace.read(now)

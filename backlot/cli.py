@@ -42,6 +42,7 @@ def backlot(
     config: Annotated[
         Path | None, typer.Option(help="YAML file with any of these settings and more.")
     ] = None,
+    dashboard_host: Annotated[str | None, flag("dashboard_host")] = None,
     until_eof: Annotated[bool, typer.Option("--until-eof", hidden=True)] = False,  # for `server.spawn`
 ) -> None:
     """Run the whole generation service on this machine, with real images and videos, for trials and tests.
@@ -59,9 +60,13 @@ def backlot(
             key for ws in settings.workspaces.values() for project in ws.projects.values() for key in project
         ]
 
-        def announce(address: str) -> None:
+        def announce(address: str, dashboard: str | None) -> None:
             which = ", ".join(keys or [settings.api_key])
-            typer.echo(f"The backlot listens at {address} with the key {which} (Ctrl-C stops it)")
+            # In one write: a program that reads the first line only may be gone before the second.
+            typer.echo(
+                f"The backlot listens at {address} with the key {which} (Ctrl-C stops it)\n"
+                f"{server.DASHBOARD}{dashboard or 'off; --dashboard-host NAME says how browsers may call it'}"
+            )
 
         server.run(settings, announce, until_eof=until_eof)
     except SettingsError as error:

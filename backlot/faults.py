@@ -1,4 +1,4 @@
-"""Faults on demand: which requests a rule matches, and what goes wrong then. None without a faults file.
+"""Faults on demand: which requests a rule matches, and what goes wrong then. None unless someone asks.
 
     seed: 7
     rules:
@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar, cast
@@ -205,28 +206,61 @@ AnyRule = Annotated[
     | NullSize,
     Field(discriminator="do"),
 ]
+RULE: TypeAdapter[Rule] = TypeAdapter(AnyRule)
 RULES = TypeAdapter(tuple[AnyRule, ...])
 R = TypeVar("R", bound=Rule)
 A = TypeVar("A")
 
 
+@dataclass(slots=True)
+class Active:
+    """A rule at work.
+
+    Attributes:
+        number: tells it from other rules of this server.
+        random: draws whether it applies.
+        matched: requests that had every value that the rule names.
+        applied: those of them to which something happened.
+    """
+
+    number: int
+    rule: Rule
+    random: random.Random
+    matched: int = 0
+    applied: int = 0
+
+
 class Faults:
-    """The rules of one server, and how many requests each has matched so far."""
+    """The rules of one server, which can be added and removed while it runs."""
 
     def __init__(self, rules: Iterable[Rule] = (), seed: int = 0) -> None:
-        self.rules = tuple(rules)
-        self.counts = [0] * len(self.rules)
-        self.random = [random.Random(f"{seed}/{n}") for n in range(len(self.rules))]  # noqa: S311 - repeatable on purpose
+        self.seed = seed
+        self.added = 0
+        self.active: list[Active] = []
+        for rule in rules:
+            self.add(rule)
+
+    def add(self, rule: Rule) -> None:
+        """Applies a rule from now on, after all others."""
+        drawing = random.Random(f"{self.seed}/{self.added}")  # noqa: S311 - repeatable on purpose
+        self.active.append(Active(self.added, rule, drawing))
+        self.added += 1
+
+    def remove(self, number: int) -> None:
+        """Applies a rule no longer; without a rule of this number, nothing changes."""
+        self.active = [each for each in self.active if each.number != number]
 
     def match(self, endpoint: Endpoint, model: str = "", prompt: str = "") -> Matched:
         """The faults of this request; every call counts as one request."""
         matched = []
-        for n, rule in enumerate(self.rules):
+        for each in self.active:
+            rule = each.rule
             if not rule.matches(endpoint, model, prompt):
                 continue
-            self.counts[n] += 1
-            drawn = self.random[n].random() < rule.probability
-            if drawn and (rule.nth is None or self.counts[n] in rule.nth):
+            each.matched += 1
+            drawn = each.random.random() < rule.probability
+            if drawn and (rule.nth is None or each.matched in rule.nth):
+                each.applied += 1
                 matched.append(rule)
         return Matched(matched)
 

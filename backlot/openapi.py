@@ -52,6 +52,7 @@ ABOUT: dict[str, Any] = {
         "from signed URLs that expire. Every finished generation reports its cost. All errors look the same."
     ),
     "redoc_url": None,
+    "docs_url": None,  # `dashboard.documentation` has it
     "redirect_slashes": False,
 }
 

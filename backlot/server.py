@@ -21,9 +21,12 @@ import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from backlot.app import create_app
+from backlot.dashboard.sign_in import SignIn
 from backlot.errors import SettingsError
 from backlot.service import Service
 from backlot.settings import Settings
+
+DASHBOARD = "Dashboard: "  # how the second line begins
 
 
 class Connection(H11Protocol):
@@ -37,10 +40,10 @@ class Connection(H11Protocol):
         self.app_state = {**self.app_state, "transport": transport}
 
 
-def configure(service: Service) -> uvicorn.Config:
+def configure(service: Service, sign_in: SignIn | None = None) -> uvicorn.Config:
     """The configuration of uvicorn: it logs warnings and errors only, to stderr."""
     return uvicorn.Config(
-        create_app(service),
+        create_app(service, sign_in),
         http=Connection,
         ws="none",
         lifespan="off",
@@ -75,22 +78,22 @@ def address(listener: socket.socket) -> str:
     return f"http://{host}:{port}"
 
 
-def run(settings: Settings, announce: Callable[[str], None], *, until_eof: bool = False) -> None:
+def run(settings: Settings, announce: Callable[[str, str | None], None], *, until_eof: bool = False) -> None:
     """Serves until Ctrl-C or SIGTERM, or with `until_eof` until stdin ends.
 
-    Calls `announce` with the base URL as soon as it listens.
+    Calls `announce` as soon as it listens, with the base URL and a link that signs in to the dashboard once.
 
     Raises:
         SettingsError: see `Service` and `listen`.
     """
     # uvicorn ends by sending itself the signal that it received: handle SIGTERM like Ctrl-C.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    service = Service(settings)
+    service, sign_in = Service(settings), SignIn.allowed_by(settings)
     with closing(service.store), listen(settings) as listener:
-        server = uvicorn.Server(configure(service))
+        server = uvicorn.Server(configure(service, sign_in))
         if until_eof:
             threading.Thread(target=end_with_stdin, args=[server], daemon=True).start()
-        announce(address(listener))
+        announce(address(listener), sign_in.link(address(listener)))
         try:
             server.run(sockets=[listener])
         except KeyboardInterrupt:
@@ -106,11 +109,17 @@ def end_with_stdin(server: uvicorn.Server) -> None:
 
 @dataclass(frozen=True)
 class Backlot:
-    """A running server of this process: its address, its key and its service."""
+    """A running server of this process: its address, its key, its service, and who may see its dashboard."""
 
     base_url: str
     api_key: str
     service: Service
+    sign_in: SignIn
+
+    @property
+    def dashboard(self) -> str | None:
+        """A new link that signs in to the dashboard once; None where that is off."""
+        return self.sign_in.link(self.base_url)
 
 
 @contextmanager
@@ -121,15 +130,15 @@ def serve(settings: Settings | None = None, clock: Callable[[], float] = time.ti
         SettingsError: see `Service` and `listen`.
     """
     settings = settings or Settings(port=0)
-    service = Service(settings, clock)
+    service, sign_in = Service(settings, clock), SignIn.allowed_by(settings)
     with closing(service.store), listen(settings) as listener:
-        server = uvicorn.Server(configure(service))
+        server = uvicorn.Server(configure(service, sign_in))
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
         thread.start()
         while not server.started and thread.is_alive():
             time.sleep(0.005)
         try:
-            yield Backlot(address(listener), settings.api_key, service)
+            yield Backlot(address(listener), settings.api_key, service, sign_in)
         finally:
             server.should_exit = True
             thread.join()
@@ -156,3 +165,10 @@ def spawn(*flags: str, stderr: IO[Any] | None = None) -> Iterator[tuple[str, sub
             yield url[0], process
         finally:
             process.terminate()
+
+
+def dashboard_of(process: subprocess.Popen[str]) -> str | None:
+    """The link that a spawned server has printed for its dashboard; None where that is off. Ask once."""
+    line = process.stdout.readline() if process.stdout else ""
+    link = line.removeprefix(DASHBOARD).strip()
+    return link if link.startswith("http") else None

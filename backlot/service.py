@@ -23,11 +23,13 @@ from backlot.accounts import Caller, ModelType, Window, Workspace
 from backlot.catalogue import BUILT_IN, read_catalogue
 from backlot.errors import Refused
 from backlot.faults import ExpireUrl, FailVideo, Matched, NeverFinish, read_faults
+from backlot.keys import Keys
 from backlot.media.recipe import FPS, Recipe
 from backlot.media.workers import MediaCache
 from backlot.safety import SafetyCheck
 from backlot.settings import Settings, WorkspaceSettings
 from backlot.store import Generation, Store
+from backlot.traffic import Traffic
 
 UNSAFE_VIDEO = ("content_policy_violation", "The finished video does not pass the safety check.")
 
@@ -49,7 +51,8 @@ class Service:
         self.store = Store(settings.state)
         self.store.forget_references(clock())
         self.workspaces: dict[str, Workspace] = {}
-        self.callers: dict[str, Caller] = {}
+        self.keys = Keys(self.store)
+        self.keyless = Traffic()  # requests without a valid key, and downloads, which need none
         self.due: list[tuple[int, str]] = []
         self.pending: dict[str, Generation] = {}
         default = WorkspaceSettings(balance=settings.balance, projects={"default": (settings.api_key,)})
@@ -77,22 +80,13 @@ class Service:
             concurrency=or_default(workspace.concurrency, self.settings.concurrency),
             spent=spent,
         )
-        for project, keys in workspace.projects.items():
-            self.callers |= dict.fromkeys(keys, Caller(opened, project))
+        opened.opening += self.store.top_ups().get(name, Decimal(0))
+        self.keys.open(opened, workspace.projects.items())
 
-    def caller(self, authorization: str | None) -> Caller:
-        """The project and workspace of a request's key.
-
-        Raises:
-            Refused: 401 for a missing or wrong key (INTERFACE 5.2).
-        """
-        scheme, _, key = (authorization or "").partition(" ")
-        caller = self.callers.get(key.strip())
-        if scheme.lower() != "bearer" or caller is None:
-            raise Refused(
-                "invalid_api_key", "Missing or incorrect API key. Send 'Authorization: Bearer sk_...'."
-            )
-        return caller
+    def top_up(self, workspace: Workspace, amount: Decimal) -> None:
+        """Adds dollars to a workspace's balance; it is kept with the state."""
+        self.store.top_up(workspace.name, amount, int(self.clock() * 1000))
+        workspace.opening += amount
 
     # Pending videos
 
@@ -181,6 +175,7 @@ class Service:
             image.finished_at = int(self.clock() * 1000)
             image.deletes_at = self.deletion(image.finished_at)
             image.state = "completed"
+            image.recorded = image.finished_at * 1000
             self.store.add(image, image.recipe.references)
             charged = image.cost
         finally:
@@ -203,6 +198,7 @@ class Service:
         elif self.safety.video_fails(request.prompt):
             video.error_code, video.error_message = UNSAFE_VIDEO
         workspace.admit("video", video.cost, now)
+        video.recorded = int(now * 1_000_000)
         try:
             self.store.add(video, video.recipe.references)
             self.track(video)
@@ -325,7 +321,11 @@ class Service:
         generation = self.store.get(generation_id)
         if generation is None or generation.state != "completed" or index != "0":
             raise Refused("not_found", "There is no such file.")
-        object.__setattr__(generation.recipe, "references", self.store.references(generation_id))
+        return self.whole_recipe(generation)
+
+    def whole_recipe(self, generation: Generation) -> Recipe:
+        """The recipe of a generation's file, with its reference images."""
+        object.__setattr__(generation.recipe, "references", self.store.references(generation.id))
         return generation.recipe
 
 

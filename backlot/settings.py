@@ -88,6 +88,11 @@ class Settings(Shape):
         default=0, description="With another seed, the same prompts give other images and videos."
     )
     faults: Path | None = Field(default=None, description="YAML file of faults on demand.")
+    dashboard_host: str | None = Field(
+        default=None,
+        pattern=r"^([A-Za-z0-9.-]+|[0-9A-Fa-f]*:[0-9A-Fa-f:]+)$",
+        description="Name by which browsers may open the dashboard; needed unless it listens on loopback.",
+    )
     # In the config file only:
     workspaces: dict[str, WorkspaceSettings] = Field(default={})
     safety: Safety = Safety()

@@ -1,4 +1,4 @@
-"""What a restart keeps: accepted generations and the signing secret, in SQLite.
+"""What a restart keeps: accepted generations, top-ups, created keys and the signing secret, in SQLite.
 
 Money is stored in whole ten-thousandths of a dollar, so that sums in SQL are exact. Times are Unix
 milliseconds. In a state folder the database is in WAL mode: everything that was answered survives a kill.
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
 
-from backlot.accounts import ModelType
+from backlot.accounts import ApiKey, ModelType
 from backlot.errors import SettingsError
 from backlot.media.recipe import Recipe, Reference
 
@@ -36,7 +36,8 @@ CREATE TABLE IF NOT EXISTS generations (
     error_code TEXT,               -- set from the start where a video is going to fail
     error_message TEXT,
     finished_at INTEGER,
-    deletes_at INTEGER             -- Unix seconds
+    deletes_at INTEGER,            -- Unix seconds
+    recorded INTEGER               -- Unix microseconds; no two are equal, so it is the order too
 ) WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS charges ON generations (workspace, project, finished_at, cost)
     WHERE state = 'completed';
@@ -49,12 +50,39 @@ CREATE TABLE IF NOT EXISTS reference_images (
     data BLOB NOT NULL,
     PRIMARY KEY (generation_id, position)
 ) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS top_ups (
+    workspace TEXT NOT NULL,
+    amount INTEGER NOT NULL,       -- ten-thousandths of a dollar
+    made_at INTEGER NOT NULL
+);
+CREATE TABLE IF NOT EXISTS keys (
+    digest TEXT PRIMARY KEY,       -- SHA-256 of the key, which is kept nowhere
+    hint TEXT NOT NULL,
+    workspace TEXT NOT NULL,
+    project TEXT NOT NULL,
+    created_at INTEGER NOT NULL,
+    revoked_at INTEGER
+) WITHOUT ROWID;
 """
+
+# State folders of earlier versions do not have `recorded`: there, the order is that of the ends.
+ADD_RECORDED = """
+ALTER TABLE generations ADD COLUMN recorded INTEGER;
+UPDATE generations SET recorded = earlier.moment FROM (
+    SELECT id, COALESCE(finished_at, due_at, 0) * 1000
+        + ROW_NUMBER() OVER (ORDER BY COALESCE(finished_at, due_at, 0), id) AS moment
+    FROM generations
+) AS earlier WHERE earlier.id = generations.id;
+"""
+NEWEST = "CREATE UNIQUE INDEX IF NOT EXISTS newest ON generations (workspace, recorded)"
 
 
 @dataclass(slots=True)
 class Generation:
-    """An accepted generation. Money in dollars, times in Unix milliseconds (`deletes_at`: seconds)."""
+    """An accepted generation. Money in dollars, times in Unix milliseconds (`deletes_at`: seconds).
+
+    `recorded` is when the store has taken it, in Unix microseconds; no two have the same.
+    """
 
     id: str
     workspace: str
@@ -71,6 +99,7 @@ class Generation:
     error_message: str | None = None
     finished_at: int | None = None
     deletes_at: int | None = None
+    recorded: int = 0
 
 
 FIELDS = tuple(Generation.__dataclass_fields__)
@@ -107,6 +136,9 @@ class Store:
             self.db.execute("PRAGMA journal_mode = WAL")
             self.db.execute("PRAGMA synchronous = NORMAL")
             self.db.executescript(SCHEMA)
+            if "recorded" not in {row[1] for row in self.db.execute("PRAGMA table_info(generations)")}:
+                self.db.executescript(f"BEGIN; {ADD_RECORDED} COMMIT;")
+            self.db.execute(NEWEST)
             self.db.execute(
                 "INSERT INTO secret SELECT ? WHERE NOT EXISTS (SELECT 1 FROM secret)",
                 [secrets.token_bytes(32)],
@@ -115,13 +147,18 @@ class Store:
             self.db.close()
             raise SettingsError(f"{path}: {error}; does another backlot use this folder?") from None
         self.secret: bytes = self.db.execute("SELECT value FROM secret").fetchone()[0]
+        self.last: int = self.db.execute("SELECT COALESCE(MAX(recorded), 0) FROM generations").fetchone()[0]
 
     def close(self) -> None:
         """Closes the database."""
         self.db.close()
 
     def add(self, generation: Generation, references: Iterable[Reference] = ()) -> None:
-        """Records an accepted generation, with its reference images, in one transaction."""
+        """Records an accepted generation, with its reference images, in one transaction.
+
+        Its `recorded`, the present time, is made later than every other.
+        """
+        generation.recorded = self.last = max(generation.recorded, self.last + 1)
         row = [getattr(generation, name) for name in FIELDS]
         for position in (FIELDS.index("unit_price"), FIELDS.index("cost")):
             row[position] = whole(row[position])
@@ -150,7 +187,18 @@ class Store:
         """The videos that are not finished."""
         return self.select("state = 'pending'")
 
-    def select(self, where: str, *values: str) -> Iterator[Generation]:
+    def newest(self, workspace: str, limit: int, before: int | None = None) -> list[Generation]:
+        """At most `limit` generations of a workspace, newest first; those recorded earlier than `before`."""
+        where = "workspace = ? AND recorded < ? ORDER BY recorded DESC LIMIT ?"
+        return list(self.select(where, workspace, before or self.last + 1, limit))
+
+    def recorded_after(self, workspace: str, moment: int) -> int:
+        """How many generations of a workspace were recorded after a moment."""
+        query = "SELECT COUNT(*) FROM generations WHERE workspace = ? AND recorded > ?"
+        count: int = self.db.execute(query, [workspace, moment]).fetchone()[0]
+        return count
+
+    def select(self, where: str, *values: str | int) -> Iterator[Generation]:
         """The generations that match a condition."""
         for row in self.db.execute(f"SELECT {', '.join(COLUMNS)} FROM generations WHERE {where}", values):  # noqa: S608 - our own conditions
             fields = dict(zip(FIELDS, row, strict=True))
@@ -186,3 +234,27 @@ class Store:
         )
         rows = self.db.execute(query, [workspace, project, start_ms, end_ms])
         return {day: units * TEN_THOUSANDTH for day, units in rows}
+
+    def top_up(self, workspace: str, amount: Decimal, made_at: int) -> None:
+        """Records money that was added to a workspace's balance."""
+        self.db.execute("INSERT INTO top_ups VALUES (?, ?, ?)", [workspace, whole(amount), made_at])
+
+    def top_ups(self) -> dict[str, Decimal]:
+        """The sum of the top-ups by workspace, in dollars."""
+        query = "SELECT workspace, SUM(amount) FROM top_ups GROUP BY workspace"
+        return {workspace: units * TEN_THOUSANDTH for workspace, units in self.db.execute(query)}
+
+    def add_key(self, key: ApiKey) -> None:
+        """Records a key that was created while the server runs."""
+        row = [key.digest, key.hint, key.workspace, key.project, key.created_at, key.revoked_at]
+        self.db.execute("INSERT INTO keys VALUES (?, ?, ?, ?, ?, ?)", row)
+
+    def revoke_key(self, digest: str, revoked_at: int) -> None:
+        """Records that a key is no longer valid; one of the settings is not recorded here."""
+        self.db.execute("UPDATE keys SET revoked_at = ? WHERE digest = ?", [revoked_at, digest])
+
+    def created_keys(self) -> list[ApiKey]:
+        """The recorded keys, the oldest first."""
+        columns = "digest, hint, workspace, project, created_at, revoked_at"
+        query = f"SELECT {columns} FROM keys ORDER BY created_at"  # noqa: S608 - our own names
+        return [ApiKey(*row) for row in self.db.execute(query)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Sequence
+from dataclasses import replace
 
 from PIL import Image, ImageOps, ImageStat, UnidentifiedImageError
 
@@ -11,6 +12,7 @@ from backlot.media import places, scenes, titles
 from backlot.media.recipe import Recipe, Reference
 
 FORMATS = {"image/png": "PNG", "image/jpeg": "JPEG", "image/webp": "WEBP"}
+THUMBNAIL = 360  # pixels of the longer side
 SAVE = {
     "jpeg": {"quality": 88},
     "png": {"compress_level": 1},
@@ -38,13 +40,32 @@ def reduce(data: bytes, mime_type: str) -> bytes:
 
 def make_image(recipe: Recipe) -> bytes:
     """The image file of a recipe, without EXIF."""
+    out = io.BytesIO()
+    draw(recipe, label(recipe)).save(out, recipe.format.upper(), **SAVE[recipe.format])
+    return out.getvalue()
+
+
+def make_thumbnail(recipe: Recipe) -> bytes:
+    """A small JPEG of an image or of a video's beginning. Drawing it small is much cheaper than the file."""
+    factor = min(THUMBNAIL / max(recipe.width, recipe.height), 1)
+    width, height = (max(round(side * factor), 16) for side in (recipe.width, recipe.height))
+    given = {reference.role: reference for reference in recipe.references}
+    if first := given.get("first_frame", given.get("last_frame")):
+        image = ImageOps.fit(open_reference(first, THUMBNAIL), (width, height))
+    else:
+        image = draw(replace(recipe, width=width, height=height), label(recipe))
+    out = io.BytesIO()
+    image.save(out, "JPEG", quality=85)
+    return out.getvalue()
+
+
+def draw(recipe: Recipe, small_type: str) -> Image.Image:
+    """The image of a recipe, with its prompt and `small_type` as the title."""
     image = scene(recipe, recipe.width).flatten()
     add_references(image, [open_reference(reference, 320) for reference in recipe.references])
-    light, mask, top = titles.title(recipe.width, recipe.height, recipe.prompt, label(recipe))
+    light, mask, top = titles.title(recipe.width, recipe.height, recipe.prompt, small_type)
     image.paste(Image.merge("RGB", (light, light, light)), (0, top), mask)
-    out = io.BytesIO()
-    image.save(out, recipe.format.upper(), **SAVE[recipe.format])
-    return out.getvalue()
+    return image
 
 
 def scene(recipe: Recipe, width: int) -> scenes.Scene:

@@ -64,6 +64,13 @@ def make(recipe: Recipe) -> bytes:
     return videos.make_video(recipe) if recipe.format == "mp4" else images.make_image(recipe)
 
 
+def make_thumbnail(recipe: Recipe) -> bytes:
+    """A small picture of a recipe. Runs in a worker."""
+    from backlot.media import images
+
+    return images.make_thumbnail(recipe)
+
+
 def reduce(data: bytes, mime_type: str) -> bytes:
     """An inline image, checked and made small enough to store. Runs in a worker.
 
@@ -84,17 +91,17 @@ class MediaCache:
         self.files: OrderedDict[bytes, bytes] = OrderedDict()
         self.making: dict[bytes, asyncio.Task[bytes]] = {}
 
-    async def get(self, recipe: Recipe) -> bytes:
-        """The file of a recipe. Requests for the same recipe wait for the same task."""
-        digest = recipe.digest()
+    async def get(self, recipe: Recipe, task: Callable[[Recipe], bytes] = make) -> bytes:
+        """The file of a recipe, or what another `task` makes of it. Equal requests wait for the same task."""
+        digest = task.__name__.encode() + recipe.digest()
         if (file := self.files.get(digest)) is not None:
             self.files.move_to_end(digest)
             return file
-        task = self.making.get(digest)
-        if task is None:
-            task = self.making[digest] = asyncio.create_task(in_worker(make, recipe))
-            task.add_done_callback(lambda _: self.making.pop(digest))
-        file = await asyncio.shield(task)
+        making = self.making.get(digest)
+        if making is None:
+            making = self.making[digest] = asyncio.create_task(in_worker(task, recipe))
+            making.add_done_callback(lambda _: self.making.pop(digest))
+        file = await asyncio.shield(making)
         self.keep(digest, file)
         return file
 

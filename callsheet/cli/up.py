@@ -173,7 +173,7 @@ async def _backlot(log: Path) -> AsyncIterator[dict[str, str]]:
         ConfigError: it cannot start.
     """
     from backlot.errors import SettingsError
-    from backlot.server import spawn
+    from backlot.server import dashboard_of, spawn
     from backlot.settings import read_settings
 
     with ExitStack() as stack:
@@ -181,15 +181,17 @@ async def _backlot(log: Path) -> AsyncIterator[dict[str, str]]:
             settings = read_settings(None, {}, os.environ)
             base_url, state = f"http://{settings.host}:{settings.port}", str(settings.state or STATE)
             if await _is_backlot(base_url, settings.api_key):
-                how = "it ran already"
+                how, dashboard = "it ran already", None
             else:
                 errors = stack.enter_context(log.open("w"))
                 flags = ("--port", str(settings.port), "--state", state)
-                base_url, _ = stack.enter_context(spawn(*flags, stderr=errors))
-                how = f"its state is kept in {state}"
+                base_url, process = stack.enter_context(spawn(*flags, stderr=errors))
+                how, dashboard = f"its state is kept in {state}", dashboard_of(process)
         except SettingsError as error:
             raise ConfigError(f"the backlot did not start: {error}", hint=f"Its log: {log}") from None
         _say("Backlot", f"{base_url} with the key {settings.api_key}  ({how})")
+        if dashboard:
+            _say("Dashboard", f"{dashboard}  (a link that works once)")
         yield {"CALLSHEET_BASE_URL": base_url, "CALLSHEET_API_KEY": settings.api_key}
 
 

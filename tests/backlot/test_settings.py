@@ -131,7 +131,7 @@ def test_a_wrong_catalogue_is_refused(tmp_path: Path, entry: str, complaint: str
 
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
-def test_the_command_prints_one_line_and_ends_without_an_error(how: signal.Signals) -> None:
+def test_the_command_prints_two_lines_and_ends_without_an_error(how: signal.Signals) -> None:
     command = [sys.executable, "-m", "backlot", "--port", "0", "--api-key", "sk_mine", "--balance", "2"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     line = process.stdout.readline() if process.stdout else ""
@@ -139,6 +139,9 @@ def test_the_command_prints_one_line_and_ends_without_an_error(how: signal.Signa
         r"The backlot listens at (http://127\.0\.0\.1:\d+) with the key sk_mine \(.*\)\n", line
     )
     assert announced
+    dashboard = process.stdout.readline() if process.stdout else ""
+    assert dashboard.startswith(f"Dashboard: {announced[1]}/sign-in?token=")
+    assert httpx.get(dashboard.removeprefix("Dashboard: ").strip()).status_code == 200
     headers = {"Authorization": "Bearer sk_mine"}
     assert httpx.get(f"{announced[1]}/v2/billing/balance", headers=headers).json()["balance"] == "2.0000"
     api = httpx.Client(base_url=announced[1], headers=headers)

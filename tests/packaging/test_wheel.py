@@ -33,6 +33,8 @@ def test_the_wheel_has_every_module_and_data_file_of_the_packages(wheel: Path) -
     }
     assert packed == files | {"flows/prefect.yaml"}
     assert {"callsheet/py.typed", "backlot/py.typed", "backlot/catalogue.yaml"} <= packed
+    dashboard = ("templates/overview.html", "static/htmx.min.js", "static/swagger-ui/swagger-ui-bundle.js")
+    assert {f"backlot/dashboard/{name}" for name in dashboard} <= packed
     assert {f"callsheet/cli/demo/{name}" for name in ("demo.yaml", "prompts.csv", "lamp.png")} <= packed
 
 

@@ -18,6 +18,7 @@ from contextlib import contextmanager
 
 import uvicorn
 
+from backlot.dashboard.sign_in import SignIn
 from backlot.media.workers import MediaCache
 from backlot.server import Backlot, address, configure, listen
 from backlot.service import Service
@@ -35,16 +36,16 @@ class Backlots:
     @contextmanager
     def serve(self, settings: Settings, clock: Callable[[], float] = time.time) -> Iterator[Backlot]:
         """Serves as `backlot.server.serve`."""
-        service = Service(settings, clock)
+        service, sign_in = Service(settings, clock), SignIn.allowed_by(settings)
         service.cache = self._cache
-        server = uvicorn.Server(configure(service))
+        server = uvicorn.Server(configure(service, sign_in))
         listener = listen(settings)
         serving = asyncio.run_coroutine_threadsafe(server.serve([listener]), self._loop)
         while not server.started:
             assert not serving.done(), serving
             time.sleep(0.001)
         try:
-            yield Backlot(address(listener), settings.api_key, service)
+            yield Backlot(address(listener), settings.api_key, service, sign_in)
         finally:
             asyncio.run_coroutine_threadsafe(_close(server), self._loop).result()
 

@@ -26,7 +26,7 @@ PORT = Path("out/demo/port")  # where files of an unfinished demo wait: the port
 def demo() -> None:
     """Run a real batch against a service on this machine: no account, no money, real images and videos."""
     from backlot.errors import SettingsError
-    from backlot.server import spawn
+    from backlot.server import dashboard_of, spawn
     from callsheet.cli import show
     from callsheet.cli.output import err
     from callsheet.cli.terminal import Terminal
@@ -35,10 +35,12 @@ def demo() -> None:
     port = PORT.read_text() if PORT.exists() else "0"
     terminal = Terminal()
     try:
-        with spawn(*BACKLOT, "--port", port) as (base_url, _):
+        with spawn(*BACKLOT, "--port", port) as (base_url, process):
             PORT.write_text(base_url.rpartition(":")[2])
             os.environ |= {"CALLSHEET_BASE_URL": base_url, "CALLSHEET_API_KEY": KEY}
             err.print(f"The backlot, a service on this machine, listens at {base_url}.")
+            if link := dashboard_of(process):
+                err.print(f"What it sees, while the demo runs: {link}", soft_wrap=True, highlight=False)
             asyncio.run(rebind(load_settings(config, None)))  # its backlot may have another port this time
 
             async def flow() -> Any:

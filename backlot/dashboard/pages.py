@@ -1,0 +1,231 @@
+"""Each page, and each part that is fetched again while a page is open. They change nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+from urllib.parse import urlencode
+
+from fastapi import Request, Response
+
+from backlot.accounts import Workspace
+from backlot.dashboard import fault_forms, rendering, views
+from backlot.dashboard.forms import FormError
+from backlot.dashboard.guard import unknown
+from backlot.service import Service
+from backlot.traffic import SECONDS
+
+MENU = {
+    "/": "Overview",
+    "/generations": "Generations",
+    "/costs": "Costs",
+    "/keys": "Keys",
+    "/models": "Models",
+    "/limits": "Limits",
+    "/faults": "Faults",
+}
+DONE = {
+    "topped-up": "The balance is topped up.",
+    "revoked": "The key is revoked: it gets 401 from now on.",
+    "limits": "The limits are changed.",
+    "fault-on": "The fault is on.",
+    "fault-off": "The fault is off.",
+}
+DAYS = (7, 30, 90, 180)
+Show = Callable[[Request, Service], Response]
+
+
+def workspace_of(request: Request, service: Service) -> Workspace:
+    """The workspace that a page is about: the one that its address names, or the first.
+
+    Raises:
+        HTTPException: 404 when there is no such workspace.
+    """
+    name = request.query_params.get("workspace")
+    if name is None:
+        return next(iter(service.workspaces.values()))
+    if name not in service.workspaces:
+        raise unknown()
+    return service.workspaces[name]
+
+
+def address(path: str, workspace: Workspace, service: Service, **parameters: object) -> str:
+    """The address of a page about a workspace."""
+    if len(service.workspaces) > 1:
+        parameters["workspace"] = workspace.name
+    return f"{path}?{urlencode(parameters)}" if parameters else path
+
+
+def show(
+    template: str,
+    request: Request,
+    service: Service,
+    *,
+    path: str,
+    failed: FormError | None = None,
+    **values: Any,
+) -> Response:
+    """A page about a workspace.
+
+    Args:
+        template: its file.
+        request: what was asked for.
+        service: whose page it is.
+        path: its entry in the menu.
+        failed: a form of it that was refused; the page says why, and has what was typed.
+        values: what only this page shows.
+    """
+    workspace = workspace_of(request, service)
+    return rendering.page(
+        template,
+        422 if failed else 200,
+        path=path,
+        menu=MENU,
+        title=MENU[path],
+        workspace=workspace,
+        workspaces=list(service.workspaces.values()),
+        url=lambda to, **parameters: address(to, workspace, service, **parameters),
+        now=service.clock(),
+        done=DONE.get(request.query_params.get("done", "")),
+        errors=failed.errors if failed else {},
+        typed=failed.typed if failed else {},
+        **values,
+    )
+
+
+def overview(
+    request: Request, service: Service, failed: FormError | None = None, link: str | None = None
+) -> Response:
+    """Balance, what is asked now, and the newest generations; `link` is a new one for another browser."""
+    return show(
+        "overview.html",
+        request,
+        service,
+        path="/",
+        failed=failed,
+        link=link,
+        part=False,
+        **live_values(request, service),
+        **latest_values(request, service),
+    )
+
+
+def live_values(request: Request, service: Service) -> dict[str, Any]:
+    """What the live part of the overview shows."""
+    workspace, now = workspace_of(request, service), service.clock()
+    return {
+        "windows": views.windows(workspace, now),
+        "chart": views.traffic_chart(workspace, now),
+        "chart_seconds": SECONDS,
+        "refusals": views.refusals(service, workspace),
+        "keyless": service.keyless,
+    }
+
+
+def live(request: Request, service: Service) -> Response:
+    """The live part of the overview."""
+    return show("live_parts.html", request, service, path="/", part=True, **live_values(request, service))
+
+
+def latest_values(request: Request, service: Service) -> dict[str, Any]:
+    """The newest generations, and a mark that changes when they do."""
+    found = views.listing(service, workspace_of(request, service), limit=views.LATEST)
+    pending = sum(each.state == "pending" for each in found.rows)
+    return {"latest": found, "seen": f"{found.newest}-{pending}"}
+
+
+def latest(request: Request, service: Service) -> Response:
+    """The newest generations, or 204 where the browser has seen them."""
+    values = latest_values(request, service)
+    if request.query_params.get("seen") == values["seen"]:
+        return Response(status_code=204)
+    return show("latest.html", request, service, path="/", **values)
+
+
+def generations(request: Request, service: Service) -> Response:
+    """The generations, newest first; `before` continues the list."""
+    found = views.listing(service, workspace_of(request, service), number(request, "before"))
+    template = "rows.html" if "hx-request" in request.headers else "generations.html"
+    return show(template, request, service, path="/generations", listing=found)
+
+
+def newer(request: Request, service: Service) -> Response:
+    """How many generations there are that an open list does not have; 204 where it says so already."""
+    count = service.store.recorded_after(workspace_of(request, service).name, number(request, "after") or 0)
+    if count == number(request, "said"):
+        return Response(status_code=204)
+    after = number(request, "after") or 0
+    return show("newer.html", request, service, path="/generations", count=count, after=after)
+
+
+def generation(request: Request, service: Service, generation_id: str) -> Response:
+    """One row of the list.
+
+    Raises:
+        HTTPException: 404 when there is no such generation.
+    """
+    found = service.store.get(generation_id)
+    if found is None:
+        raise unknown()
+    each = views.shown(found, service.clock())
+    return show("row.html", request, service, path="/generations", each=each)
+
+
+def costs(request: Request, service: Service) -> Response:
+    """A project's costs by day."""
+    workspace = workspace_of(request, service)
+    projects = views.projects(service, workspace)
+    project = request.query_params.get("project", projects[0] if projects else "")
+    days = number(request, "days")
+    answer = views.costs(service, workspace, project, days if days in DAYS else DAYS[1])
+    return show(
+        "costs.html",
+        request,
+        service,
+        path="/costs",
+        projects=projects,
+        project=project,
+        answer=answer,
+        chart=views.costs_chart(answer),
+        choices=DAYS,
+    )
+
+
+def keys(
+    request: Request, service: Service, failed: FormError | None = None, created: str | None = None
+) -> Response:
+    """The keys by project; `created` is a new one, which is shown here and never again."""
+    projects = service.keys.of(workspace_of(request, service).name)
+    return show(
+        "keys.html", request, service, path="/keys", failed=failed, projects=projects, created=created
+    )
+
+
+def models(request: Request, service: Service) -> Response:
+    """The catalogue with its prices."""
+    return show("models.html", request, service, path="/models", models=list(service.models.values()))
+
+
+def limits(request: Request, service: Service, failed: FormError | None = None) -> Response:
+    """The limits of a workspace, which can be changed."""
+    return show("limits.html", request, service, path="/limits", failed=failed)
+
+
+def faults(request: Request, service: Service, failed: FormError | None = None) -> Response:
+    """The rules at work, and a form for each kind of fault."""
+    active = [(each, fault_forms.text_of(each.rule)) for each in service.faults.active]
+    return show(
+        "faults.html",
+        request,
+        service,
+        path="/faults",
+        failed=failed,
+        active=active,
+        kinds=fault_forms.kinds(),
+    )
+
+
+def number(request: Request, name: str) -> int | None:
+    """A whole number of the query; None for anything else."""
+    text = request.query_params.get(name, "")
+    return int(text) if text.isascii() and text.isdecimal() and len(text) < 19 else None
