@@ -1,26 +1,24 @@
 """How many jobs a second pass through a ledger in PostgreSQL, with 1, 4 and 16 runs of one batch at once.
 
-    python benchmarks/bench_writers.py [--runs N ...] [--jobs N] [--times N] [--budget BATCH|DAY]
+    python benchmarks/bench_writers.py [--runs N ...] [--jobs N] [--times N] [--per-day]
 
-Each run is a process. It buys its own part of the batch's jobs, without HTTP and without files: it reserves in
-blocks of 50, and for each job the intent, the answer and the stored file are durable one after the other, as
-in `tasks/`. `--flight` jobs of a run are under way at once. The server is on the same cores, with its data in
-the temporary folder: set TMPDIR to a real disk. The numbers of runs take turns, each in a database of its own.
+Each run is a process. It buys its own part of the batch's jobs, without HTTP and without files: it reserves
+in blocks of 50, and for each job the intent, the answer and the stored file are durable one after the other,
+as in `tasks/`. `--flight` jobs of a run are under way at once. The server is on the same cores, with its data
+in the temporary folder: set TMPDIR to a real disk. The numbers of runs take turns, each in a new database.
 
-While the runs buy, it is asked every few milliseconds what each run's connection does; the shares say where the
-time goes. "python" is the time in which a run works between two statements or has nothing to write. At the end
-the running totals must be the sums of the attempts.
+While the runs buy, it is asked every few milliseconds what each run's connection does; the shares say where
+the time goes. "the run" is the time in which a run works between two statements or has nothing to write. At
+the end the running totals must be the sums of the attempts.
 """
 
 from __future__ import annotations
 
 import asyncio
 import multiprocessing
-import os
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
@@ -30,7 +28,6 @@ from multiprocessing.synchronize import Barrier, Event
 from statistics import median
 from typing import Any
 
-import psutil
 import sqlalchemy as sa
 
 from benchmarks.figures import options, save
@@ -48,7 +45,7 @@ _ASK = sa.text(
     "SELECT state, wait_event_type, wait_event FROM pg_stat_activity "
     "WHERE datname = current_database() AND backend_type = 'client backend' AND pid <> pg_backend_pid()"
 )
-DOING = ("python", "advisory lock", "row lock", "disk", "database's CPU")
+DOING = ("the run", "advisory lock", "row lock", "disk", "database's CPU")
 """What a connection of a run can be seen to do."""
 
 
@@ -76,16 +73,25 @@ def job(run: int, number: int) -> Job:
     )
 
 
-def buy(url: str, run: int, load: Load, everybody: Barrier, ends: Queue[Any], leave: Event) -> None:
-    """A run: waits for the others, buys, says when it ended and its CPU seconds, and leaves with the others."""
-    asyncio.run(_buy(url, run, load, everybody, ends, leave))
+@dataclass(frozen=True)
+class Together:
+    """What the runs and the process that measures them share: they begin together, and leave together."""
+
+    begin: Barrier
+    ends: Queue[Any]
+    leave: Event
 
 
-async def _buy(url: str, run: int, load: Load, everybody: Barrier, ends: Queue[Any], leave: Event) -> None:
+def buy(url: str, run: int, load: Load, together: Together) -> None:
+    """A run: waits for the others, buys, says when it ended and its CPU seconds, and waits again."""
+    asyncio.run(_buy(url, run, load, together))
+
+
+async def _buy(url: str, run: int, load: Load, together: Together) -> None:
     ledger = await Ledger.open(url, "bench")
     await ledger.begin_run()
     jobs = [job(run, number) for number in range(load.jobs)]
-    everybody.wait()
+    together.begin.wait()
     before = time.process_time()
     reserved: asyncio.Queue[tuple[Job, Attempt] | None] = asyncio.Queue(load.flight)
     async with asyncio.TaskGroup() as group:
@@ -102,8 +108,8 @@ async def _buy(url: str, run: int, load: Load, everybody: Barrier, ends: Queue[A
                 await reserved.put(pair)
         for _ in range(load.flight):
             await reserved.put(None)
-    ends.put((time.monotonic(), time.process_time() - before))
-    await asyncio.to_thread(leave.wait)
+    together.ends.put((time.monotonic(), time.process_time() - before))
+    await asyncio.to_thread(together.leave.wait)
     await ledger.end_run()
     await ledger.close()
 
@@ -131,18 +137,16 @@ def measure(server: PostgresServer, runs: int, load: Load) -> dict[str, Any]:
     """Figures of so many runs at once, in a new database."""
     url = server.new_database()
     engine = sa.create_engine(url)
-    everybody, ends, leave = FORKS.Barrier(runs + 1), FORKS.Queue(), FORKS.Event()
-    processes = [
-        FORKS.Process(target=buy, args=(url, run, load, everybody, ends, leave)) for run in range(runs)
-    ]
+    together = Together(FORKS.Barrier(runs + 1), FORKS.Queue(), FORKS.Event())
+    processes = [FORKS.Process(target=buy, args=(url, run, load, together)) for run in range(runs)]
     for process in processes:
         process.start()
     with engine.connect() as connection:
-        everybody.wait()
+        together.begin.wait()
         began, cpu_before, wal_before = time.monotonic(), server_cpu(server), wal(connection)
-        ended, seen = watched(connection, ends, runs)
+        ended, seen = watched(connection, together.ends, runs)
         cpu, written = server_cpu(server) - cpu_before, wal(connection) - wal_before
-        leave.set()
+        together.leave.set()
         for process in processes:
             process.join()
         if wrong := running_totals.differences(connection):
@@ -176,7 +180,7 @@ def watched(
         looked = [doing(*row) for row in connection.execute(_ASK)]
         connection.rollback()
         seen.update(looked)
-        seen["python"] += max(0, runs - len(looked))
+        seen["the run"] += max(0, runs - len(looked))
         time.sleep(EVERY)
     return ended, seen
 
@@ -184,12 +188,12 @@ def watched(
 def doing(state: str | None, kind: str | None, event: str | None) -> str:
     """What a connection does, by PostgreSQL's names."""
     if state != "active":
-        return "python"
+        return "the run"
     if kind == "Lock":
         return "advisory lock" if event == "advisory" else "row lock"
     if kind in ("IO", "LWLock"):
         return "disk"  # mostly the write-ahead log: syncing it, or waiting for another's sync
-    return "python" if kind == "Client" else "database's CPU"
+    return "the run" if kind == "Client" else "database's CPU"
 
 
 def server_cpu(server: PostgresServer) -> float:
@@ -227,21 +231,13 @@ def combined(runs: Sequence[int], turns: Sequence[dict[int, dict[str, Any]]]) ->
 
 def shown(figures: Sequence[dict[str, Any]]) -> Iterator[str]:
     """The figures as lines."""
-    yield f"{'runs':>5}{'jobs/s':>9}{'ratio':>7}{'run ms':>8}{'server ms':>11}{'cores':>7}{'WAL B':>8}   doing"
+    yield f"{'runs':>5}{'jobs/s':>9}{'ratio':>7}{'run ms':>8}{'server ms':>11}{'cores':>7}{'WAL B':>8}"
     for each in figures:
         parts = ", ".join(f"{name} {share:.0%}" for name, share in each["doing"].items())
         yield (
             f"{each['runs']:5}{each['jobs a second']:9.0f}{each['ratio']:7.2f}{each['run ms']:8.2f}"
-            f"{each['server ms']:11.2f}{each['cores']:7.2f}{each['wal']:8.0f}   {parts}"
+            f"{each['server ms']:11.2f}{each['cores']:7.2f}{each['wal']:8.0f}\n      {parts}"
         )
-
-
-@contextmanager
-def quiet_server() -> Iterator[PostgresServer]:
-    """A server without other work. Its processes are children of one postmaster."""
-    FORKS.set_forkserver_preload([__name__])
-    with postgres() as server:
-        yield server
 
 
 def main() -> None:
@@ -253,7 +249,8 @@ def main() -> None:
     parser.add_argument("--per-day", action="store_true", help="the day has a budget, too")
     chosen = parser.parse_args()
     turns: list[dict[int, dict[str, Any]]] = []
-    with quiet_server() as server:
+    FORKS.set_forkserver_preload([__name__])
+    with postgres() as server:
         for _ in range(chosen.times):
             turns.append({})
             for runs in chosen.runs:

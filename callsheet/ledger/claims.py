@@ -1,7 +1,9 @@
 """Reserves jobs for a run: those that its policy buys, that no run has reserved, and that fit the budget.
 
-Each function is part of a ledger transaction, on the connection it is given. Only one transaction writes at a
-time, so what is read here stays true until it is written.
+Each function is part of a ledger transaction, on the connection it is given. With PostgreSQL, other runs may
+change the states of their jobs meanwhile, which takes no room in a budget; but reservations of a batch are
+made one after the other, and where days have a budget, those of the whole ledger. So what is left of a budget
+stays true until it is written.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from typing import Any
 import polars as pl
 import sqlalchemy as sa
 
-from callsheet.ledger import leases, queries, running_totals
+from callsheet.ledger import databases, leases, queries, running_totals
 from callsheet.ledger.policy import Policy, to_buy
 from callsheet.ledger.tables import attempts
 from callsheet.records import Attempt, Job, State, Totals
@@ -65,6 +67,9 @@ def reserve(
     skip: bool,
 ) -> Reservation:
     """Reserves jobs in their order for a run, as far as the budget allows (`Ledger.reserve`)."""
+    databases.lock(connection, f"reservations of {batch}")
+    if per_day is not None:
+        databases.lock(connection, "reservations")
     remaining = _Remaining(connection, batch, limit, per_day)
     newest = _newest(connection, jobs, policy)
     stored = _stored(connection, batch, jobs) if policy.reuse else {}
@@ -74,7 +79,7 @@ def reserve(
     first_wall: Wall | None = None
     for position, job in enumerate(jobs):
         last = newest.get(job.key)
-        if last is not None and (not last.to_buy or last.reserved):
+        if last is not None and _is_taken(last):
             continue
         if stored and (source := stored.get(job.request_key)):
             entries.reuse(entries.add(job, last), source.popleft())
@@ -90,6 +95,16 @@ def reserve(
     return Reservation(reserved, left, first_wall)
 
 
+def are_taken(connection: sa.Connection, jobs: Sequence[Job], policy: Policy) -> bool:
+    """Whether `reserve` would pass over all of these jobs. Only reads, and waits for nobody."""
+    newest = _newest(connection, jobs, policy)
+    return all(job.key in newest and _is_taken(newest[job.key]) for job in jobs)
+
+
+def _is_taken(last: Any) -> bool:
+    return not last.to_buy or last.reserved
+
+
 class _Remaining:
     """What is left of the budget's limits, in dollars, during one reservation."""
 
@@ -98,7 +113,9 @@ class _Remaining:
     ) -> None:
         self._left = {Wall.BATCH: limit - running_totals.exposure(connection, batch)}
         if per_day is not None:
-            leases.free_dead_reservations(connection)
+            if leases.has_dead_reservations(connection):
+                databases.alone(connection)
+                leases.free_dead_reservations(connection)
             self._left[Wall.DAY] = per_day - running_totals.exposure_of_day(connection, datetime.now(UTC))
 
     def take(self, amount: Decimal) -> Wall | None:
@@ -185,6 +202,8 @@ class _Entries:
 
     def write(self, connection: sa.Connection) -> None:
         """Carries the statements out; an attempt is entered before it is stored."""
+        if self._superseded:  # its run may be about to change it
+            databases.alone(connection)
         for statement, rows in (
             (_THE_ATTEMPT, self._superseded),
             (attempts.insert(), self._new),

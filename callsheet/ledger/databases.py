@@ -1,7 +1,9 @@
 """Opens the ledger's database, SQLite or PostgreSQL, so that both give the same guarantees.
 
-A commit is on the disk when it returns. One transaction writes at a time, so what it reads stays true until
-it commits. Readers see one consistent state and wait for nobody. What the tables mean is not known here.
+A commit is on the disk when it returns. A transaction that writes is alone, so what it reads stays true until
+it commits. With PostgreSQL, one that says so when it begins (`sharing`) writes at the same time as others
+that do: it may change only what belongs to its run, or what it has taken a lock for (`lock`). Readers see one
+consistent state and wait for nobody. What the tables mean is not known here.
 """
 
 from __future__ import annotations
@@ -25,12 +27,21 @@ T = TypeVar("T")
 
 _MOMENT = 0.5  # seconds after which a writer that waits for SQLite's lock notices `hurry`
 _WRITE_LOCK = 0x63616C6C73686565  # the number of PostgreSQL's advisory lock that a writer takes
+_LOCKS = 0x63616C6C  # the first number of those that `lock` takes
+
+
+_LOCK = sa.text("SELECT pg_advisory_xact_lock(:kind, hashtext(:name))")
+
+
+class NotAlone(Exception):
+    """A transaction beside others may make its next change only alone: it is to be begun anew."""
 
 
 def open_engine(url: str) -> sa.Engine:
     """Opens the ledger's database; creates missing tables, and upgrades those of an older Callsheet.
 
-    A transaction that only reads is begun on a connection with the execution option `reading=True`.
+    A transaction that only reads is begun on a connection with the execution option `reading=True`; one that
+    writes beside others, with `sharing=True`.
 
     Raises:
         LedgerError: it cannot be opened, or a later version of Callsheet made it.
@@ -79,6 +90,23 @@ def check_exists(url: str) -> None:
             f"there is no ledger at {address.database}",
             hint="Name a batch's config, or the ledger: --set ledger.url=sqlite:///path.",
         )
+
+
+def alone(connection: sa.Connection) -> None:
+    """To be called before a change that a transaction may only make alone.
+
+    Raises:
+        NotAlone: others write at the same time; the transaction is to be rolled back, and begun anew without
+            `sharing`.
+    """
+    if connection.dialect.name == "postgresql" and connection.get_execution_options().get("sharing", False):
+        raise NotAlone
+
+
+def lock(connection: sa.Connection, name: str) -> None:
+    """Until the transaction ends, no other one passes this line with the same name. It may wait for that."""
+    if connection.dialect.name == "postgresql":
+        connection.execute(_LOCK, {"kind": _LOCKS, "name": name})
 
 
 def hurry(engine: sa.Engine) -> None:
@@ -245,18 +273,21 @@ def _postgresql(address: sa.URL) -> sa.Engine:
             "synchronous_commit = on",
             f"lock_timeout = '{busy}s'",
             f"idle_in_transaction_session_timeout = '{waits().idle}s'",
+            # A writer sees what was committed while it waited for a lock, whatever the server's default is.
+            "default_transaction_isolation = 'read committed'",
         ):
             connection.execute(f"SET {setting}")
         connection.commit()
 
     @sa.event.listens_for(engine, "begin")
     def _begin(connection: sa.Connection) -> None:
-        # As with SQLite: one writer at a time. A reader needs no lock, but one view for all its queries.
-        reading = connection.get_execution_options().get("reading", False)
-        connection.exec_driver_sql(
-            "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY"
-            if reading
-            else f"SELECT pg_advisory_xact_lock({_WRITE_LOCK})"
-        )
+        # As with SQLite: one writer at a time, or several that share the ledger. Who waits to be alone is not
+        # overtaken. A reader needs no lock, but one view for all its queries.
+        chosen = connection.get_execution_options()
+        if chosen.get("reading", False):
+            connection.exec_driver_sql("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+        else:
+            shared = "_shared" if chosen.get("sharing", False) else ""
+            connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock{shared}({_WRITE_LOCK})")
 
     return engine

@@ -173,9 +173,19 @@ def used_today(connection: sa.Connection, batch: str, now: datetime) -> Decimal:
 
 def free_dead_reservations(connection: sa.Connection) -> None:
     """Frees what dead runs of all batches had reserved: a run that only seemed dead can no longer send it."""
-    of_open_runs = attempts.c.batch.in_(sa.select(runs.c.batch).where(runs.c.ended_at.is_(None)))
+    _free(connection, _of_any_dead_run(connection))
+
+
+def has_dead_reservations(connection: sa.Connection) -> bool:
+    """Whether there is something that `free_dead_reservations` would free."""
+    theirs = sa.and_(_of_any_dead_run(connection), attempts.c.state == State.PLANNED)
+    return bool(connection.scalar(sa.select(sa.exists().where(theirs))))
+
+
+def _of_any_dead_run(connection: sa.Connection) -> sa.ColumnElement[bool]:
     alive = [run.id for run in _alive(connection)]
-    _free(connection, sa.and_(of_open_runs, _is_of_dead_run(attempts, alive)))
+    of_open_runs = attempts.c.batch.in_(sa.select(runs.c.batch).where(runs.c.ended_at.is_(None)))
+    return sa.and_(of_open_runs, _is_of_dead_run(attempts, alive))
 
 
 def _alive(connection: sa.Connection, batch: str | None = None) -> list[Any]:

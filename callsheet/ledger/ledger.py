@@ -34,7 +34,7 @@ from callsheet.ledger import (
 from callsheet.ledger.approvals import Approval
 from callsheet.ledger.claims import Reservation
 from callsheet.ledger.databases import explained, open_engine
-from callsheet.ledger.group_commit import GroupCommit
+from callsheet.ledger.group_commit import GroupCommit, Place
 from callsheet.ledger.journal import Answer, Journal
 from callsheet.ledger.patience import Patience
 from callsheet.ledger.policy import Policy
@@ -81,6 +81,7 @@ class Ledger:
         self._journal = Journal(journal, run_id) if journal else None
         self._note = note
         self._journal_failed = False
+        self._passes_over = False
         self.batch = batch
         self.run_id = run_id
 
@@ -181,7 +182,9 @@ class Ledger:
             LedgerError: it had expired, and another run has taken our jobs over: stop at once.
         """
         lease_until = _lease_from_now()
-        await self._commits.write_one("renew", lambda connection: leases.renew(connection, self.run_id))
+        await self._commits.write_one(
+            "renew", lambda connection: leases.renew(connection, self.run_id), Place.LAST
+        )
         self._patience.until = lease_until
 
     def hurry(self) -> None:
@@ -230,12 +233,18 @@ class Ledger:
                 for the day on which it is sent; until then it counts for today.
             skip: pass over a job that does not fit, for later ones that do.
         """
-        return await self._commits.write_one(
+        if self._passes_over and await self.read(lambda it, _: claims.are_taken(it, jobs, policy)):
+            return Reservation([], [], None)
+        result = await self._commits.write_one(
             "reserve",
             lambda connection: claims.reserve(
                 connection, self.batch, self.run_id, jobs, policy, limit=limit, per_day=per_day, skip=skip
             ),
+            Place.LAST,
         )
+        # Others buy this part of the plan, or have bought it: the next jobs are looked at without a commit.
+        self._passes_over = len(result.reserved) + len(result.left) < len(jobs)
+        return result
 
     async def intend(self, attempt: Attempt) -> None:
         """The POST is about to leave."""
@@ -314,7 +323,7 @@ class Ledger:
 
     async def renamed(self, file: File, name: str) -> None:
         """The file's name is taken in storage by other bytes; `name` is used instead."""
-        await self._commits.write("renamed", transitions.renamed, (file, name))
+        await self._commits.write("renamed", transitions.renamed, (file, name), Place.ALONE)
 
     async def stored(self, file: File, copy: StoredFile) -> State | None:
         """A file is verified and in storage. Returns the job's end state when this was its last file."""

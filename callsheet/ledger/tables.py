@@ -13,7 +13,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.engine import Dialect
 
-SCHEMA_VERSION = 6
+SCHEMA_VERSION = 7
 _MICRO = Decimal(1_000_000)
 
 
@@ -148,7 +148,7 @@ media = sa.Table(
     sa.Index("media_by_folded_name", "storage", "folded_name", unique=True),
 )
 
-# Running totals of the attempts, which triggers keep (`running_totals.py`).
+# Running totals of the attempts, which triggers keep (`running_totals.py`): each is the sum over its shards.
 totals = sa.Table(
     "totals",
     metadata,
@@ -157,6 +157,7 @@ totals = sa.Table(
     sa.Column("state", sa.String(16), primary_key=True),
     sa.Column("superseded", sa.Boolean, primary_key=True),
     sa.Column("reserved", sa.Boolean, primary_key=True),
+    sa.Column("shard", sa.Integer, primary_key=True, autoincrement=False),
     sa.Column("jobs", sa.BigInteger, nullable=False),
     sa.Column("quoted", Money, nullable=False),
     sa.Column("cost", Money, nullable=False),

@@ -2,7 +2,8 @@
 
 Each function is part of a ledger transaction, on the connection it is given, and changes many jobs at once,
 all or none (`group_commit.Change`). A change is refused when a job is in another state or belongs to another
-run. What the service and the storage did is decided elsewhere.
+run. So runs can change their jobs at the same time: whose a job is changes only while nobody else writes.
+What the service and the storage did is decided elsewhere.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from decimal import Decimal
 from typing import Any
 
 import sqlalchemy as sa
+from sqlalchemy.dialects import postgresql, sqlite
 
 from callsheet.errors import LedgerError
 from callsheet.ledger.journal import Answer
@@ -64,7 +66,18 @@ _FILE = media.update().where(
     media.c.job_key == sa.bindparam("the_job"),
     media.c.attempt == sa.bindparam("the_attempt"),
     media.c.index == sa.bindparam("the_index"),
+    sa.exists().where(
+        attempts.c.job_key == media.c.job_key,
+        attempts.c.attempt == media.c.attempt,
+        attempts.c.run_id == sa.bindparam("the_run"),
+    ),
 )
+_NEW_FILES = {
+    dialect.dialect.name: dialect.insert(media)
+    .on_conflict_do_nothing(index_elements=[media.c.storage, media.c.folded_name])
+    .execution_options(preserve_rowcount=True)
+    for dialect in (postgresql, sqlite)
+}
 _UNFINISHED = sa.and_(media.c.stored_at.is_(None), media.c.lost_at.is_(None))
 _ENDS = (
     sa.select(
@@ -168,7 +181,10 @@ def _new_files(connection: sa.Connection, answers: Sequence[Answer]) -> list[lis
         )
         rows += [_of_new_file(file, answer.storage) for file in files[-1]]
     if rows:
-        connection.execute(media.insert(), rows)
+        # In one order: who waits for a name that another run is about to take is not waited for by that run.
+        rows.sort(key=lambda row: (row["storage"], row["folded_name"]))
+        if connection.execute(_NEW_FILES[connection.dialect.name], rows).rowcount != len(rows):
+            raise LedgerError("another run has just given one of these names to a file of its own")
     return files
 
 
@@ -204,17 +220,17 @@ def doubt(connection: sa.Connection, run_id: str, doubts: Sequence[tuple[Attempt
 
 
 def refreshed(
-    connection: sa.Connection, _run_id: str, files: Sequence[tuple[File, str, datetime]]
+    connection: sa.Connection, run_id: str, files: Sequence[tuple[File, str, datetime]]
 ) -> Sequence[None]:
     """The service gave new URLs for files, each with its `deletes_at`."""
-    rows = [_the_file(file) | {"source_url": url, "deletes_at": until} for file, url, until in files]
+    rows = [_the_file(file, run_id) | {"source_url": url, "deletes_at": until} for file, url, until in files]
     connection.execute(_FILE, rows)
     return [None] * len(files)
 
 
-def renamed(connection: sa.Connection, _run_id: str, files: Sequence[tuple[File, str]]) -> Sequence[None]:
+def renamed(connection: sa.Connection, run_id: str, files: Sequence[tuple[File, str]]) -> Sequence[None]:
     """The files' names are taken in storage by other bytes; these names are used instead."""
-    rows = [_the_file(file) | {"name": name, "folded_name": folded(name)} for file, name in files]
+    rows = [_the_file(file, run_id) | {"name": name, "folded_name": folded(name)} for file, name in files]
     connection.execute(_FILE, rows)
     return [None] * len(files)
 
@@ -223,7 +239,7 @@ def stored(
     connection: sa.Connection, run_id: str, files: Sequence[tuple[File, StoredFile]]
 ) -> Sequence[State | None]:
     """Files are verified and in storage. Returns the end state of each job whose last file it was."""
-    rows = [_the_file(file) | {name: getattr(copy, name) for name in _COPY} for file, copy in files]
+    rows = [_the_file(file, run_id) | {name: getattr(copy, name) for name in _COPY} for file, copy in files]
     if connection.execute(_FILE, rows).rowcount != len(rows):
         raise _refused(files[0][0].attempt, State.STORED)
     return _end_attempts(connection, run_id, [(file.attempt, {}) for file, _ in files])
@@ -231,7 +247,7 @@ def stored(
 
 def lost(connection: sa.Connection, run_id: str, files: Sequence[tuple[File, str]]) -> Sequence[State | None]:
     """Files can no longer be had: each with a reason. Returns as `stored` does."""
-    rows = [_the_file(file) | {"lost_at": _now()} for file, _ in files]
+    rows = [_the_file(file, run_id) | {"lost_at": _now()} for file, _ in files]
     if connection.execute(_FILE, rows).rowcount != len(rows):
         raise _refused(files[0][0].attempt, State.LOST)
     errors = [(file.attempt, {"error_code": "lost", "error_message": message}) for file, message in files]
@@ -333,8 +349,8 @@ def _the_attempt(attempt: Attempt) -> dict[str, Any]:
     return {"the_job": attempt.job_key, "the_attempt": attempt.number}
 
 
-def _the_file(file: File) -> dict[str, Any]:
-    return _the_attempt(file.attempt) | {"the_index": file.index}
+def _the_file(file: File, run_id: str) -> dict[str, Any]:
+    return _the_attempt(file.attempt) | {"the_index": file.index, "the_run": run_id}
 
 
 def _now() -> datetime:

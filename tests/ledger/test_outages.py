@@ -12,9 +12,10 @@ import sqlalchemy as sa
 
 from callsheet.errors import LedgerError, LedgerUnavailable
 from callsheet.ledger.ledger import Ledger
-from callsheet.ledger.tables import metadata
+from callsheet.ledger.tables import metadata, runs, totals
 from callsheet.ledger.waits import set_waits
 from callsheet.records import Job, ModelType, State, StoredFile
+from tests.ledger import reading
 from tests.ledger.buying import NOW, buyer, generation, job, reserve, state_of
 from tests.ledger.journals import until
 from tests.servers.postgres import postgres
@@ -84,8 +85,9 @@ def content(url: str) -> dict[str, list[Any]]:
                 for row in connection.execute(sa.select(table)).mappings()
             )
             for table in metadata.sorted_tables
-            if table.name != "runs"
+            if table not in (runs, totals)
         }
+        tables["totals"] = reading.totals(connection)
     engine.dispose()
     return tables
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 
 import sqlalchemy as sa
@@ -27,11 +27,17 @@ class PostgresProxy:
         self.url = address.set(host="127.0.0.1", port=port, query={}).render_as_string(hide_password=False)
         self.lost = 0
         self._every = 0
+        self._before: Callable[[], object] | None = None
         self._commits = itertools.count()
 
-    def lose(self, every: int) -> None:
-        """From now on one of so many commits is not confirmed, the next one first; 0 ends it."""
-        self._every, self._commits = every, itertools.count()
+    def lose(self, every: int, before: Callable[[], object] | None = None) -> None:
+        """From now on one of so many commits is not confirmed, the next one first; 0 ends it.
+
+        Args:
+            every: one of how many.
+            before: the client's connection is cut and this is called before the server gets the commit.
+        """
+        self._every, self._commits, self._before = every, itertools.count(), before
 
     def serve(self) -> None:
         """Serves until it is closed."""
@@ -68,6 +74,9 @@ class PostgresProxy:
                 if b"COMMIT\0" in content:
                     if in_use and self._every and next(self._commits) % self._every == 0:
                         losing.set()
+                        if self._before:
+                            client.shutdown(socket.SHUT_RDWR)
+                            self._before()
                     in_use = True
                 server.sendall(content)
 

@@ -1,18 +1,16 @@
-"""Version 4: running totals, which triggers keep."""
+"""Version 4: running totals, which triggers keep. Version 7 makes their table anew, and fills it."""
 
 from __future__ import annotations
 
 import sqlalchemy as sa
 from alembic import op
 
-from callsheet.ledger import running_totals
-
 revision = "4"
 down_revision = "3"
 
 
 def upgrade() -> None:
-    """Adds the table of totals, fills it, and makes its triggers."""
+    """Adds the table of totals, and an index."""
     op.create_table(
         "totals",
         sa.Column("batch", sa.Text, primary_key=True),
@@ -28,4 +26,3 @@ def upgrade() -> None:
     op.create_index(
         "attempts_reused", "attempts", ["reused_key"], sqlite_where=is_reused, postgresql_where=is_reused
     )
-    running_totals.keep(op.get_bind())

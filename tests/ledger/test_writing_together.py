@@ -1,0 +1,407 @@
+"""With PostgreSQL, runs write at the same time: the budget's walls, the totals and the names stay exact.
+
+Runs are real processes here. That no job is sent by two is in `test_crowd.py` too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import multiprocessing
+import os
+import random
+import signal
+from collections import Counter
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from datetime import UTC, datetime
+from decimal import Decimal
+from multiprocessing.process import BaseProcess
+from multiprocessing.synchronize import Barrier
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+
+from callsheet.errors import LedgerError
+from callsheet.ledger import databases, leases, running_totals
+from callsheet.ledger.ledger import Ledger
+from callsheet.ledger.policy import Policy
+from callsheet.ledger.tables import media
+from callsheet.records import Attempt, File, Job, ModelType, State, StoredFile
+from tests.ledger import reading
+from tests.ledger.buying import NOW, buyer, generation, job, reserve
+from tests.ledger.other_run import other_run
+from tests.ledger.test_leases import LONG_AGO, change
+from tests.servers.postgres_proxy import postgres_proxy
+from tests.waiting import LONGEST, wait_until
+
+FORKS = multiprocessing.get_context("forkserver")
+FORKS.set_forkserver_preload([__name__])
+STORED = StoredFile("out/x", "ab" * 32, 7, NOW)
+LIMIT, PER_DAY = Decimal("1.20"), Decimal("2.20")
+WAITERS = "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
+PRICES = ("0.0100", "0.0400", "0.0700")
+
+
+def execute(url: str, statement: str) -> list[sa.Row[tuple[object, ...]]]:
+    engine = sa.create_engine(url, isolation_level="AUTOCOMMIT")
+    with engine.connect() as connection:
+        result = connection.exec_driver_sql(statement)
+        found = list(result.all()) if result.returns_rows else []
+    engine.dispose()
+    return found
+
+
+def deadlocks(url: str) -> int:
+    [[number]] = execute(url, "SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()")
+    assert isinstance(number, int)
+    return number
+
+
+def jobs_of(batch: str) -> list[Job]:
+    """Jobs of three prices; each second one is a video."""
+    types = (ModelType.IMAGE, ModelType.VIDEO)
+    return [job(f"{batch}-{number}", types[number % 2], PRICES[number % 3]) for number in range(60)]
+
+
+# ---- the walls
+
+
+def buy_what_fits(url: str, number: int, everybody: Barrier) -> None:
+    """One process: a run of one of two batches that buys whatever fits into what is left."""
+    asyncio.run(_buy_what_fits(url, number, everybody))
+
+
+async def _buy_what_fits(url: str, number: int, everybody: Barrier) -> None:
+    batch = f"batch {number % 2}"
+    async with buyer(url, batch) as ledger:
+        jobs = jobs_of(batch)
+        everybody.wait(LONGEST)
+        for start in range(0, len(jobs), 3):
+            result = await ledger.reserve(
+                jobs[start : start + 3], Policy(), limit=LIMIT, per_day=PER_DAY, skip=True
+            )
+            await asyncio.gather(*(_bought(ledger, one, attempt) for one, attempt in result.reserved))
+        await ledger.end_run()
+
+
+async def _bought(ledger: Ledger, one: Job, attempt: Attempt) -> None:
+    await ledger.intend(attempt)
+    await ledger.generated(attempt, generation(one.row_id, str(one.quoted)), [one.row_id], "out")
+
+
+def test_eight_runs_of_two_batches_spend_the_budgets_to_the_cent(new_database: Callable[[], str]) -> None:
+    """Whatever isolation the server gives those who do not ask for one."""
+    url = new_database()
+    name = sa.make_url(url).database
+    execute(url, f"ALTER DATABASE {name} SET default_transaction_isolation = 'repeatable read'")
+    everybody = FORKS.Barrier(8)
+    crowd = [
+        FORKS.Process(target=buy_what_fits, args=(url, number, everybody), daemon=True) for number in range(8)
+    ]
+
+    async def watch() -> Decimal:
+        ledger = await Ledger.open(url, "b")
+        for process in crowd:
+            process.start()
+        while any(process.is_alive() for process in crowd):
+            day, batches = await ledger.read(_exposures)
+            assert day <= PER_DAY
+            assert all(exposed <= LIMIT for exposed in batches)
+        day, _ = await ledger.read(_exposures)
+        await ledger.close()
+        return day
+
+    assert asyncio.run(watch()) == PER_DAY
+    assert [process.exitcode for process in crowd] == [0] * 8
+    assert deadlocks(url) == 0
+
+
+def _exposures(connection: sa.Connection, _: str) -> tuple[Decimal, list[Decimal]]:
+    batches = [running_totals.exposure(connection, f"batch {number}") for number in range(2)]
+    return running_totals.exposure_of_day(connection, datetime.now(UTC)), batches
+
+
+def test_a_job_that_is_sent_while_the_day_is_added_up_counts(new_database: Callable[[], str]) -> None:
+    async def scenario() -> None:
+        url = new_database()
+        async with buyer(url) as ledger:
+            reserved, _ = await reserve(ledger, job("a"), job("b"))
+            waiting = [attempt for _, attempt in reserved]
+            engine = databases.open_engine(url)
+            loop = asyncio.get_running_loop()
+
+            def after_each_statement(*_: object) -> None:
+                if waiting:
+                    asyncio.run_coroutine_threadsafe(ledger.intend(waiting.pop()), loop).result(LONGEST)
+
+            def add_up() -> Decimal:
+                with engine.connect().execution_options(sharing=True) as connection, connection.begin():
+                    sa.event.listen(connection, "after_cursor_execute", after_each_statement)
+                    return running_totals.exposure_of_day(connection, datetime.now(UTC))
+
+            assert await asyncio.to_thread(add_up) == Decimal("0.08")
+            engine.dispose()
+
+    asyncio.run(scenario())
+
+
+# ---- everything at once
+
+
+def live(url: str, seed: int, book: Path) -> None:
+    """One process: a run of one of two batches that does all that runs do, and may be killed anywhere."""
+    asyncio.run(_live(url, random.Random(seed), f"batch {seed % 2}", book))
+
+
+async def _live(url: str, chance: random.Random, batch: str, book: Path) -> None:
+    notes: list[str] = []
+    ledger = await Ledger.open(url, batch, note=notes.append)
+    await ledger.begin_run()
+    dies_after = chance.choice([20, 60, 10_000])
+
+    async def step(work: Awaitable[object]) -> None:
+        nonlocal dies_after
+        dies_after -= 1
+        if not dies_after:
+            os.kill(os.getpid(), signal.SIGKILL)
+        await work
+
+    async def fetched(files: Sequence[File]) -> None:
+        for file in files:
+            await step(ledger.lost(file, "gone") if chance.random() < 0.2 else ledger.stored(file, STORED))
+
+    async def answered(attempt: Attempt, *more: str) -> None:
+        outcome = chance.choice(["paid", "paid", "paid", "failed", *more])
+        if outcome == "failed":
+            await step(ledger.failed(attempt, "server_error", "no"))
+        elif outcome == "doubt":
+            await step(ledger.doubt(attempt, "cut off"))
+        else:
+            names = [f"{chance.randrange(6)}.png" for _ in range(2)]
+            await fetched(await ledger.generated(attempt, generation("x", files=2), names, "out"))
+
+    async def sent(attempt: Attempt) -> None:
+        await step(ledger.intend(attempt))
+        if chance.random() < 0.2:
+            await step(ledger.release(attempt))
+            await step(ledger.intend(attempt))
+        with book.open("a") as file:
+            file.write(f"{attempt.job_key}-{attempt.number}\n")
+        if attempt.type is ModelType.VIDEO:
+            await step(ledger.pending(attempt, f"req-{attempt.job_key}"))
+        await answered(attempt, "doubt")
+
+    videos, files = await ledger.adopted()
+    await asyncio.gather(fetched(files), *map(answered, videos))
+    policy = Policy(retry_failed=True, retry_doubt=True, attempts=3)
+    jobs = jobs_of(batch)
+    for start in chance.sample(range(0, len(jobs), 6), 6):
+        per_day = chance.choice([None, Decimal(50)])
+        block = jobs[start : start + 6]
+        result = await ledger.reserve(block, policy, limit=Decimal(6), per_day=per_day, skip=True)
+        await asyncio.gather(ledger.renew(), *(sent(attempt) for _, attempt in result.reserved))
+    await ledger.end_run()
+    await ledger.close()
+    assert notes == [], "nothing had to be tried again"
+
+
+def mixed_load(url: str, book: Path, lives: int) -> None:
+    """Eight runs at a time, until so many have ended or died; each takes over from those that died."""
+    book.touch()
+    seeds = iter(range(lives))
+    crowd: list[BaseProcess] = []
+
+    def start_one() -> None:
+        with suppress(StopIteration):
+            crowd.append(FORKS.Process(target=live, args=(url, next(seeds), book), daemon=True))
+            crowd[-1].start()
+
+    def exact(connection: sa.Connection, _: str) -> bool:
+        return running_totals.differences(connection) == []
+
+    async def watch() -> None:
+        ledger = await Ledger.open(url, "batch 0")
+        for _ in range(8):
+            start_one()
+        ended = 0
+        while any(process.is_alive() for process in crowd):
+            assert await ledger.read(exact), "the totals are the sums at every moment"
+            for process in crowd:
+                assert process.exitcode in (None, 0, -signal.SIGKILL)
+            for _ in range(sum(process.exitcode is not None for process in crowd) - ended):
+                ended += 1
+                start_one()
+        assert await ledger.read(exact)
+        await ledger.close()
+
+    asyncio.run(watch())
+    exits = Counter(process.exitcode for process in crowd)
+    assert min(exits[0], exits[-signal.SIGKILL]) > 0
+    assert exits.total() == lives
+
+
+def check_mixed_load(url: str, book: Path, lives: int) -> None:
+    mixed_load(url, book, lives)
+    sent = Counter(book.read_text().split())
+    assert len(sent) > lives
+    assert max(sent.values()) == 1, "no attempt was sent by two"
+    assert deadlocks(url) == 0
+
+    async def heirs() -> None:
+        for batch in ("batch 0", "batch 1"):
+            async with buyer(url, batch) as heir:
+                states = await heir.read(reading.states)
+                assert State.SUBMITTING not in states.values()
+                totals = await heir.read(running_totals.of_batch)
+                assert totals.states == Counter(states.values())
+                assert totals.exposure <= Decimal(6)
+                await heir.end_run()
+
+    asyncio.run(heirs())
+    assert execute(url, "SELECT * FROM totals WHERE jobs < 0 OR quoted < 0 OR cost < 0") == []
+
+
+def test_whatever_runs_do_and_wherever_they_die_no_update_of_the_totals_is_lost(
+    new_database: Callable[[], str], tmp_path: Path
+) -> None:
+    check_mixed_load(new_database(), tmp_path / "book", lives=20)
+
+
+@pytest.mark.soak
+def test_the_same_at_length(new_database: Callable[[], str], tmp_path: Path) -> None:
+    check_mixed_load(new_database(), tmp_path / "book", lives=200)
+
+
+# ---- names
+
+
+def take_names(url: str, number: int, everybody: Barrier) -> None:
+    """One process: a run that wants the names that all others want, in an order of its own."""
+    asyncio.run(_take_names(url, random.Random(number), f"batch {number}", everybody))
+
+
+async def _take_names(url: str, chance: random.Random, batch: str, everybody: Barrier) -> None:
+    notes: list[str] = []
+    ledger = await Ledger.open(url, batch, note=notes.append)
+    await ledger.begin_run()
+    jobs = [replace(one, key=f"{batch}-{one.row_id}") for one in jobs_of("names")]
+    attempts = [attempt for _, attempt in (await reserve(ledger, *jobs))[0]]
+    await asyncio.gather(*map(ledger.intend, attempts))
+    for start in range(0, len(attempts), 12):
+        names = [chance.choice([f"{start}-{n}.png", f"{start}-{n}.PNG"]) for n in range(12)]
+        chance.shuffle(names)
+        everybody.wait(LONGEST)
+        chosen = attempts[start : start + 12]
+        await asyncio.gather(
+            *(
+                ledger.generated(attempt, generation("x"), [name], "out")
+                for attempt, name in zip(chosen, names, strict=True)
+            )
+        )
+    await ledger.end_run()
+    await ledger.close()
+    assert notes == [], "nothing had to be tried again"
+
+
+def test_no_name_in_storage_is_given_twice(new_database: Callable[[], str]) -> None:
+    url = new_database()
+    everybody = FORKS.Barrier(8)
+    crowd = [
+        FORKS.Process(target=take_names, args=(url, number, everybody), daemon=True) for number in range(8)
+    ]
+    for process in crowd:
+        process.start()
+    for process in crowd:
+        process.join()
+    assert [process.exitcode for process in crowd] == [0] * 8
+    engine = sa.create_engine(url)
+    with engine.connect() as connection:
+        names = Counter(connection.scalars(sa.select(sa.func.lower(media.c.name))))
+    engine.dispose()
+    assert (names.total(), max(names.values())) == (8 * 60, 1)
+    assert deadlocks(url) == 0
+
+
+# ---- whose a job is, and whose commit
+
+
+def test_a_file_is_stored_only_by_the_run_that_has_its_job(url: str) -> None:
+    """Otherwise two runs could each store one of two files, and neither would see that it was the last."""
+
+    async def scenario() -> None:
+        async with buyer(url) as asleep:
+            [(_, attempt)], _ = await reserve(asleep, job("a"))
+            await asleep.intend(attempt)
+            files = await asleep.generated(attempt, generation("a", files=2), ["a.png", "b.png"], "out")
+            change(url, asleep.run_id, host="elsewhere", lease_until=LONG_AGO)
+            async with buyer(url) as heir:
+                assert len((await heir.adopted())[1]) == 2
+                with pytest.raises(LedgerError, match="another run has taken it over"):
+                    await asleep.stored(files[0], STORED)
+                with pytest.raises(LedgerError, match="another run has taken it over"):
+                    await asleep.lost(files[1], "gone")
+                assert len((await heir.adopted())[1]) == 2
+                assert [await heir.stored(file, STORED) for file in files] == [None, State.STORED]
+
+    asyncio.run(scenario())
+
+
+def test_a_commit_that_the_server_makes_only_after_its_connection_is_lost_is_not_made_twice(
+    new_database: Callable[[], str],
+) -> None:
+    """The next try waits until it is known what came of the one before."""
+
+    async def scenario() -> None:
+        url = new_database()
+        with postgres_proxy(url) as proxy:
+            async with buyer(proxy.url) as ledger:
+                [(_, attempt)], _ = await reserve(ledger, job("a"))
+                proxy.lose(
+                    every=2,
+                    before=lambda: wait_until(lambda: execute(url, WAITERS), "the next try has not come"),
+                )
+                await ledger.intend(attempt)
+                assert proxy.lost == 1
+                assert (await ledger.read(reading.states))[job("a").key] is State.SUBMITTING
+
+    asyncio.run(scenario())
+
+
+def test_only_what_touches_other_runs_jobs_waits_for_other_runs_commits(
+    new_database: Callable[[], str],
+) -> None:
+    async def scenario() -> None:
+        url = new_database()
+        engine = databases.open_engine(url)
+        async with buyer(url) as ledger, buyer(url) as waiting:
+            (_, a), (_, b), (_, c) = (await reserve(ledger, *map(job, "abc")))[0]
+            await asyncio.gather(ledger.intend(a), ledger.intend(c))
+            await ledger.failed(c, "server_error", "no")
+            with other_run(url, "another batch") as dead:
+                dead.do("reserve x y")
+            with engine.connect().execution_options(sharing=True) as other:
+                other.begin()  # another run is in the middle of a commit
+                await asyncio.gather(ledger.intend(b), ledger.renew(), reserve(ledger, job("d")))
+                [file] = await ledger.generated(a, generation("a"), ["a.png"], "out")
+                await ledger.stored(file, STORED)
+                for work in (
+                    lambda: waiting.reserve([job("e")], Policy(), limit=LIMIT, per_day=PER_DAY),
+                    lambda: reserve(waiting, job("c"), retry_failed=True),
+                    lambda: waiting.renamed(file, "b.png"),
+                    waiting.end_run,
+                ):
+                    task = asyncio.create_task(work())
+                    await asyncio.to_thread(
+                        wait_until, lambda: execute(url, WAITERS), "it does not wait for the other commit"
+                    )
+                    assert not task.done()
+                    other.rollback()
+                    await task
+                    other.begin()
+            freed = await ledger.read(lambda connection, _: not leases.has_dead_reservations(connection))
+            assert freed
+        engine.dispose()
+
+    asyncio.run(scenario())
