@@ -119,7 +119,7 @@ GOALS = (
 
 def text(figures: Figures) -> str:
     """The page."""
-    parts = [head, goals, rows, ledger, memory, loop, start, reading, limits, backlot]
+    parts = [head, goals, rows, ledger, writers, memory, loop, start, reading, limits, backlot]
     return "\n\n".join(part(figures) for part in parts) + "\n"
 
 
@@ -205,13 +205,60 @@ def ledger(figures: Figures) -> str:
     )
 
 
+def writers(figures: Figures) -> str:
+    found, before = figures["writers"], figures.get("writers before")
+    lines = [
+        (
+            f"{each['runs']}{name}",
+            *(number(each[key]) for key in ("jobs a second", "ratio", "run ms", "server ms", "cores")),
+            *(f"{100 * each['doing'][doing]:.0f} %" for doing in found["runs"][0]["doing"]),
+        )
+        for name, measured in ((", one at a time", before), ("", found))
+        if measured
+        for each in measured["runs"]
+    ]
+    per_row = median(each["wal"] for each in found["runs"])
+    on = f" Measured by itself: {machine_of(found)}." if "machine" in found else ""
+    return (
+        "## Runs that share a ledger in PostgreSQL\n\n"
+        f"{found['jobs']:,} jobs of one batch, divided among runs that are processes, "
+        f"{found['flight']} under way at once in each, without HTTP and files: what the ledger alone allows. "
+        "The server is on the same two cores, so that no more than two cores' worth of both can be reached: "
+        "`cores` says how much of them was used. The last columns say what the runs' connections "
+        "were seen to do. An advisory lock is what a reservation waits for while another one of the batch is "
+        f"made. A job takes {per_row / 1000:.1f} kB of write-ahead log. "
+        + (
+            "`One at a time` is the ledger before runs wrote at the same time; both took turns.\n\n"
+            if before
+            else "\n\n"
+        )
+        + table(
+            (
+                "runs",
+                "jobs a second",
+                "ratio",
+                "ms of CPU a job, runs",
+                "server",
+                "cores",
+                *found["runs"][0]["doing"],
+            ),
+            lines,
+        )
+        + (f"\n\n{on.strip()}" if on else "")
+    )
+
+
+def machine_of(figures: Figures) -> str:
+    """What some figures were measured on, where that was not with the others."""
+    return ", ".join(f"{name} {value}" for name, value in figures["machine"].items())
+
+
 def memory(figures: Figures) -> str:
     runs = [figures["run"]["whole"]]
     note = "`make bench-long` adds a run of a million rows."
     if "long" in figures:
         runs.append(figures["long"]["whole"])
-        on = ", ".join(f"{name} {value}" for name, value in figures["long"]["machine"].items())
-        note = f"The run of a million rows is from `make bench-long`; {on}."
+        note = f"The run of a million rows is from `make bench-long`; {machine_of(figures['long'])}."
     lines = [
         (
             f"{run['rows']:,} of {run['bytes'] / 1000:g} kB",

@@ -1,10 +1,11 @@
 """Runs the benchmarks, and writes docs/benchmarks.md with its plots.
 
-    python -m benchmarks.write_page [--long] [--quick] [--only-write]
+    python -m benchmarks.write_page [--long | --only NAME ...] [--quick] [--only-write]
 
 Each benchmark is a process of its own, one after the other. Their figures go to docs/benchmarks/figures.json,
-from which the page and the plots are made. `--long` runs only the long one, and adds its figures to those
-that are there. `--quick` takes small sizes, to try this file; its page is not worth reading.
+from which the page and the plots are made. `--long` runs only the long one, and `--only` those that are
+named: the other figures stay as they are. `--quick` takes small sizes, to try this file; its page is not
+worth reading.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ BENCHES = {
     "start": ("bench_start.py",),
     "run": ("bench_run.py",),
     "ledger": ("bench_ledger.py",),
+    "writers": ("bench_writers.py",),
     "reading": ("bench_reading.py",),
     "limits": ("bench_limits.py",),
     "backlot": ("bench_backlot.py",),
@@ -42,6 +44,7 @@ QUICK = {
     "start": ("--times", "1"),
     "run": ("--rows", "300", "--whole", "1000", "--times", "1"),
     "ledger": ("--sizes", "2000", "4000", "8000", "--times", "1"),
+    "writers": ("--jobs", "800", "--times", "1"),
     "reading": ("--rows", "20000"),
     "limits": (),
     "backlot": ("--requests", "200"),
@@ -100,21 +103,25 @@ def write(figures: dict[str, Any]) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--long", action="store_true")
+    parser.add_argument("--only", nargs="+", choices=BENCHES, help="only these")
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--only-write", action="store_true", help="from the figures that are there")
     chosen = parser.parse_args()
     kept = DOCS / "benchmarks" / "figures.json"
     kept.parent.mkdir(exist_ok=True)
     figures: dict[str, Any] = json.loads(kept.read_text()) if kept.exists() else {}
-    if not figures and (chosen.long or chosen.only_write):
+    if not figures and (chosen.long or chosen.only or chosen.only_write):
         raise SystemExit("there are no figures yet: run `make bench` first")
     if not chosen.only_write:
         measured_on, began = machine(), time.monotonic()
-        new = measure(LONG if chosen.long else BENCHES, quick=chosen.quick)
+        some = LONG if chosen.long else {name: BENCHES[name] for name in chosen.only or ()}
+        new = measure(some or BENCHES, quick=chosen.quick)
         measured_on["took"] = f"{(time.monotonic() - began) / 60:.0f} minutes"
-        figures |= {"long": {**new["long"], "machine": measured_on}} if chosen.long else new
-        if not chosen.long:
-            figures["machine"] = measured_on
+        if some:
+            new = {name: {**each, "machine": measured_on} for name, each in new.items()}
+        else:
+            new["machine"] = measured_on
+        figures |= new
         kept.write_text(json.dumps(figures) + "\n")
     write(figures)
 
