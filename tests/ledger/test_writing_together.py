@@ -13,7 +13,6 @@ import signal
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from datetime import UTC, datetime
 from decimal import Decimal
 from multiprocessing.process import BaseProcess
@@ -41,6 +40,7 @@ FORKS.set_forkserver_preload([__name__])
 STORED = StoredFile("out/x", "ab" * 32, 7, NOW)
 LIMIT, PER_DAY = Decimal("1.20"), Decimal("2.20")
 WAITERS = "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
+NAMES = 150  # that are wanted at once
 PRICES = ("0.0100", "0.0400", "0.0700")
 
 
@@ -287,14 +287,14 @@ async def _take_names(url: str, chance: random.Random, batch: str, everybody: Ba
     notes: list[str] = []
     ledger = await Ledger.open(url, batch, note=notes.append)
     await ledger.begin_run()
-    jobs = [replace(one, key=f"{batch}-{one.row_id}") for one in jobs_of("names")]
+    jobs = [job(f"{batch}-{number}") for number in range(2 * NAMES)]
     attempts = [attempt for _, attempt in (await reserve(ledger, *jobs))[0]]
     await asyncio.gather(*map(ledger.intend, attempts))
-    for start in range(0, len(attempts), 12):
-        names = [chance.choice([f"{start}-{n}.png", f"{start}-{n}.PNG"]) for n in range(12)]
+    for start in (0, NAMES):
+        names = [chance.choice([f"{start}-{n}.png", f"{start}-{n}.PNG"]) for n in range(NAMES)]
         chance.shuffle(names)
         everybody.wait(LONGEST)
-        chosen = attempts[start : start + 12]
+        chosen = attempts[start : start + NAMES]
         await asyncio.gather(
             *(
                 ledger.generated(attempt, generation("x"), [name], "out")
@@ -321,7 +321,7 @@ def test_no_name_in_storage_is_given_twice(new_database: Callable[[], str]) -> N
     with engine.connect() as connection:
         names = Counter(connection.scalars(sa.select(sa.func.lower(media.c.name))))
     engine.dispose()
-    assert (names.total(), max(names.values())) == (8 * 60, 1)
+    assert (names.total(), max(names.values())) == (8 * 2 * NAMES, 1)
     assert deadlocks(url) == 0
 
 
