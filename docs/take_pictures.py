@@ -1,6 +1,6 @@
-"""Takes the pictures of docs/pictures: the demo's batch in its contact sheet, in Chromium (`make pictures`).
+"""Takes docs/pictures in Chromium: the demo's batch in its contact sheet, and as the backlot saw it.
 
-`python -m docs.take_pictures FOLDER` takes them into another folder.
+`make pictures` runs it; `python -m docs.take_pictures FOLDER` takes them into another folder.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from tempfile import TemporaryDirectory
 
 from PIL import Image
 
-from backlot.server import serve
+from backlot.server import Backlot, serve
 from backlot.settings import Settings
 from callsheet.cli.demo import demo_config
 from callsheet.config.load import load
 from flows import pipeline
 from tasks import plots
-from tests.servers.chromium import Page, chromium
+from tests.servers.chromium import Browser, Page, chromium
 
 PICTURES = Path(__file__).with_name("pictures")
 WIDTH, HEIGHT = 1280, 800
@@ -44,6 +44,23 @@ def main(folder: Path) -> None:
                 page.point("#plots summary", click=True)
                 page.until("[...document.querySelectorAll('#plots img')].every((each) => each.complete)")
                 take(page, folder / "plots.png")
+            take_dashboard(browser, backlot, folder)
+
+
+def take_dashboard(browser: Browser, backlot: Backlot, folder: Path) -> None:
+    """What the backlot saw of the batch: the overview on a light page, the generations on a dark one."""
+    for path, theme, name in (
+        ("/", "light", "dashboard.png"),
+        ("/generations", "dark", "dashboard-generations.png"),
+    ):
+        link = backlot.dashboard or ""
+        with browser.page(link, width=WIDTH, height=1080, prefers_color_scheme=theme) as page:
+            page.until("location.pathname === '/' && document.readyState === 'complete'")
+            page.evaluate(f"location.href = '{path}'")
+            page.until(f"location.pathname === '{path}' && document.readyState === 'complete'")
+            page.until("[...document.images].filter((each) => each.naturalWidth > 100).length > 5")
+            page.evaluate("new Promise((done) => setTimeout(done, 2000))")  # the videos' posters
+            take(page, folder / name)
 
 
 def take(page: Page, file: Path) -> None:

@@ -145,8 +145,9 @@ def latest(request: Request, service: Service) -> Response:
 def generations(request: Request, service: Service) -> Response:
     """The generations, newest first; `before` continues the list."""
     found = views.listing(service, workspace_of(request, service), number(request, "before"))
-    template = "rows.html" if "hx-request" in request.headers else "generations.html"
-    return show(template, request, service, path="/generations", listing=found)
+    part = "hx-request" in request.headers
+    template = "rows.html" if part else "generations.html"
+    return show(template, request, service, path="/generations", listing=found, part=part)
 
 
 def newer(request: Request, service: Service) -> Response:
@@ -168,7 +169,7 @@ def generation(request: Request, service: Service, generation_id: str) -> Respon
     if found is None:
         raise unknown()
     each = views.shown(found, service.clock())
-    return show("row.html", request, service, path="/generations", each=each)
+    return show("row.html", request, service, path="/generations", each=each, takes_focus=False)
 
 
 def costs(request: Request, service: Service) -> Response:
