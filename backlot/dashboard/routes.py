@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from fastapi import APIRouter, Depends, FastAPI, Request, Response
 from fastapi.responses import RedirectResponse
+from fastapi.routing import APIRoute
+from starlette.exceptions import HTTPException
 from starlette.staticfiles import StaticFiles
 
 from backlot.dashboard import guard, pages, rendering
@@ -14,6 +16,7 @@ from backlot.media.recipe import Recipe
 from backlot.media.workers import make_thumbnail
 from backlot.service import Service
 
+METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 READ = (
     ("/", pages.overview),
     ("/live", pages.live),
@@ -51,6 +54,7 @@ def add_dashboard(app: FastAPI, service: Service, sign_in: SignIn) -> None:
     add_pages(inside, service, sign_in)
     add_media(inside, service)
     add_changes(inside, service)
+    add_other_methods(inside)
     app.include_router(door)
     app.include_router(inside)
     app.mount("/assets", StaticFiles(directory=rendering.STATIC))
@@ -107,6 +111,20 @@ def add_pages(router: APIRouter, service: Service, sign_in: SignIn) -> None:
         answer = RedirectResponse("/", 303)
         answer.delete_cookie(guard.cookie_name(request), httponly=True, samesite="strict")
         return answer
+
+
+def add_other_methods(router: APIRouter) -> None:
+    """Asks for a session before a wrong method is said to be one: the path is unknown to a program."""
+    methods: dict[str, set[str]] = {}
+    for route in router.routes:
+        if isinstance(route, APIRoute):
+            methods.setdefault(route.path, set()).update(route.methods or ())
+
+    async def wrong_method(request: Request) -> Response:
+        raise HTTPException(405)
+
+    for path, known in methods.items():
+        router.add_api_route(path, wrong_method, methods=sorted(METHODS - known))
 
 
 def add_media(router: APIRouter, service: Service) -> None:

@@ -80,6 +80,8 @@ def test_without_a_session_a_browser_is_told_and_a_program_finds_nothing(start_b
     for path in (*PAGES, "/live", "/latest", "/newer", "/generations/x", "/media/x", "/media/x/small"):
         told = get(lot.base_url + path, headers=HTML)
         assert (told.status_code, "You are not signed in" in told.text) == (403, True)
+        for method in ("GET", "POST", "HEAD", "DELETE", "OPTIONS"):
+            assert client(lot).request(method, path).status_code == 404, (method, path)
         refused(client(lot).get(path), 404, "not_found")
 
 

@@ -212,8 +212,15 @@ def test_the_keyboard_reaches_the_content_and_pages_fit_in_light_and_dark(
             for width in (400, 1280):
                 page.set_viewport_size({"width": width, "height": 900})
                 assert page.evaluate("document.documentElement.scrollWidth") <= width, path
-            unnamed = "input:not([type=hidden]), select"
-            assert page.locator(unnamed).evaluate_all("all => all.filter((one) => !one.labels.length)") == []
+            unnamed = "input:not([type=hidden]), select, meter"
+            has_no_name = "all => all.filter((one) => !one.labels?.length && !one.ariaLabel)"
+            assert page.locator(unnamed).evaluate_all(has_no_name) == []
+            assert (
+                page.locator("button, a, summary").evaluate_all(
+                    "all => all.filter((one) => !one.textContent.trim() && !one.querySelector('img[alt]'))"
+                )
+                == []
+            )
         page.emulate_media(color_scheme="light")
         assert page.evaluate(brightness) > 200
         page.emulate_media(color_scheme="dark")
