@@ -108,7 +108,7 @@ class CountAnswers:
         if scope["type"] != "http" or not scope["path"].startswith("/v2/"):
             await self.app(scope, receive, send)
             return
-        answered = False
+        answered = failed = False
 
         async def counted(message: Message) -> None:
             nonlocal answered
@@ -120,9 +120,12 @@ class CountAnswers:
 
         try:
             await self.app(scope, receive, counted)
+        except Exception:
+            failed = True  # the application answers it with 500, outside of this
+            raise
         finally:
             if not answered:
-                self.count(scope, 0, retry_after=False)
+                self.count(scope, 500 if failed else 0, retry_after=False)
 
     def count(self, scope: Scope, status: int, *, retry_after: bool) -> None:
         """Counts one answer, and remembers a refusal."""
