@@ -19,7 +19,7 @@ demo: setup  ## a real batch against the backlot: quote, run, media, report
 	@$(BIN)/callsheet demo
 
 test: setup  ## all tests
-	@$(BIN)/python -m pytest -m "not soak" --timeout 900 --numprocesses 2 --dist loadgroup --no-loadscope-reorder
+	@$(BIN)/python -m pytest -m "not soak" --timeout 900 --numprocesses 3 --dist loadgroup --no-loadscope-reorder
 
 soak: setup  ## the long forms of the tests
 	@$(BIN)/python -m pytest -m soak

@@ -56,7 +56,7 @@ def no_prefect_settings(monkeypatch: pytest.MonkeyPatch) -> None:
     [
         pytest.param(None, False, id="no home, alone"),
         pytest.param("/dev/null/home", False, id="cannot be made, alone"),
-        pytest.param(None, True, id="no home, with Prefect"),
+        pytest.param(None, True, id="no home, with Prefect", marks=pytest.mark.soak),
         pytest.param("/dev/null/home", True, id="cannot be made, with Prefect", marks=pytest.mark.soak),
     ],
 )

@@ -33,6 +33,7 @@ def test_a_run_killed_at_a_point_is_finished_by_the_next(on_postgresql: MakeBatc
     killed_at(on_postgresql, point)
 
 
+@pytest.mark.soak
 def test_a_run_killed_at_any_time_again_and_again_is_finished_by_the_next(on_postgresql: MakeBatch) -> None:
     at_random_times(on_postgresql, seed=1, kills=4)
 

@@ -116,6 +116,7 @@ def made(crew: PrefectServer, project: Callable[..., Project]) -> Project:
     return made
 
 
+@pytest.mark.soak
 def test_a_batch_is_bought_and_approved_with_the_mouse(
     crew: PrefectServer, browser: Browser, made: Project
 ) -> None:

@@ -30,6 +30,7 @@ def images(name: str, count: int) -> list[dict[str, Any]]:
     return [{"id": f"{name}{n}", "prompt": f"{name} {n}", "model": "sketch-1"} for n in range(count)]
 
 
+@pytest.mark.soak  # it rests on a machine that does not become much slower in the middle
 def test_no_more_is_bought_than_can_be_downloaded_in_time(project: Callable[..., Project]) -> None:
     """The files live for less time than it takes to download them all, so about 30 would be lost.
 

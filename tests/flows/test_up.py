@@ -222,6 +222,7 @@ def test_a_server_that_runs_already_is_used_and_lives_on_when_all_else_is_gone(
     assert 0 < stored(other) < 400
 
 
+@pytest.mark.soak
 def test_ctrl_c_ends_all_that_it_has_started_after_the_runs_at_work(studio: Studio) -> None:
     """The last test of the server: the same command would go on from here."""
     run = start(studio.api, "mine")
