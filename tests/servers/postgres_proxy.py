@@ -1,4 +1,4 @@
-"""A proxy before PostgreSQL that loses connections: the server has committed, and the client is not told."""
+"""A proxy before PostgreSQL that fails: commits of which the client is not told, or a network that is cut."""
 
 from __future__ import annotations
 
@@ -29,6 +29,19 @@ class PostgresProxy:
         self._every = 0
         self._before: Callable[[], object] | None = None
         self._commits = itertools.count()
+        self._is_cut = False
+        self._open: list[socket.socket] = []
+
+    def cut(self) -> None:
+        """From now on no connection works: those that are open end, and new ones are closed at once."""
+        self._is_cut = True
+        for client in self._open:
+            with suppress(OSError):
+                client.shutdown(socket.SHUT_RDWR)
+
+    def mend(self) -> None:
+        """New connections work again."""
+        self._is_cut = False
 
     def lose(self, every: int, before: Callable[[], object] | None = None) -> None:
         """From now on one of so many commits is not confirmed, the next one first; 0 ends it.
@@ -44,6 +57,10 @@ class PostgresProxy:
         with suppress(OSError):
             while True:
                 client, _ = self._listener.accept()
+                if self._is_cut:
+                    client.close()
+                    continue
+                self._open.append(client)
                 threading.Thread(target=self._serve_one, args=[client], daemon=True).start()
 
     def close(self) -> None:

@@ -37,9 +37,9 @@ class PrefectServer:
         return done.stdout
 
     @contextmanager
-    def worker(self, pool: str, **environment: str) -> Iterator[None]:
+    def worker(self, pool: str, *options: str, **environment: str) -> Iterator[None]:
         """A worker of a process pool, which it makes where there is none; it looks for runs every second."""
-        command = [*PREFECT, "worker", "start", "--type", "process", "--pool", pool]
+        command = [*PREFECT, "worker", "start", "--type", "process", "--pool", pool, *options]
         with _process(command, self.environment | {"PREFECT_WORKER_QUERY_SECONDS": "1"} | environment):
             yield
 
