@@ -2,12 +2,12 @@
 
     python benchmarks/bench_limits.py
 
-Each line is ten minutes of endless demand. The ideal client knows the service's state, and sends at the very
-moment at which a request would be accepted and a round trip has freed a lane; the ratio is of accepted
+Each line is ten minutes of endless demand. The ideal client knows the service's state, and sends at the
+very moment at which a request would be accepted and a round trip has freed a lane; the ratio is of accepted
 submissions. `cold` begins without knowledge, `again` with the limits that the first run learned, half a
 minute after its end; `told` is no run of ours, but a semaphore with fixed pacing that is told the limits
-(`told_limits.py`). Last come two runs that share a workspace. The machine's speed has no influence: the same
-seed gives the same figures everywhere.
+(`told_limits.py`). Last come two runs that share a workspace, and a crew of four of one batch. The
+machine's speed has no influence: the same seed gives the same figures everywhere.
 """
 
 from __future__ import annotations
@@ -130,11 +130,71 @@ def shared(scenario: Scenario) -> tuple[float, Counter[str], list[list[float]]]:
     return run_virtual(main())
 
 
+def crew(scenario: Scenario, runs: int, *, again: bool) -> tuple[int, Counter[str], list[int]]:
+    """Runs of one batch, of which the others begin some seconds after the first, with what it has learned.
+
+    Args:
+        scenario: the service.
+        runs: how many they are.
+        again: whether an earlier run has learned the limits.
+
+    Returns:
+        What the service accepted, what it refused, and what each run got.
+    """
+
+    async def main() -> tuple[int, Counter[str], list[int]]:
+        service = scenario.service()
+        learned = None
+        if again:
+            before = Limits(clock=VirtualClock())
+            await work(scenario, service, [before], 1)
+            learned = before.learned()
+            await asyncio.sleep(30)
+        service.accepted, service.refused = Counter(), Counter()
+        until = asyncio.get_running_loop().time() + scenario.duration
+        first = Limits(remembered=learned, clock=VirtualClock())
+        clients = [Client(scenario, service, first, 1)]
+        works = [asyncio.create_task(clients[0].work(until))]
+        await asyncio.sleep(JOINS)
+        others = [Limits(remembered=first.learned(), clock=VirtualClock()) for _ in range(runs - 1)]
+        clients += [Client(scenario, service, each, 2 + number) for number, each in enumerate(others)]
+        for each in (first, *others):
+            each.share(runs)
+        await asyncio.gather(*works, *(client.work(until) for client in clients[1:]))
+        return service.accepted.total(), service.refused, [len(client.accepted_at) for client in clients]
+
+    return run_virtual(main())
+
+
+def of_crew(shape: str) -> list[dict[str, Any]]:
+    """For one type of window: what a crew gets next to one run, for each limit, cold and again."""
+    lines = []
+    for limit in LIMITS[1:]:
+        scenario = replace(USUAL, shape=shape, rpm={IMAGES: limit})
+        for again in (False, True):
+            one, _, _ = crew(scenario, 1, again=again)
+            accepted, refused, shares = crew(scenario, CREW, again=again)
+            lines.append(
+                {
+                    "window": shape,
+                    "limit": limit,
+                    "again": again,
+                    "ratio": accepted / one,
+                    "refused": refused.total() / accepted,
+                    "least": min(shares) * CREW / accepted,
+                    "most": max(shares) * CREW / accepted,
+                }
+            )
+    return lines
+
+
 IMAGES, VIDEOS = ModelType.IMAGE, ModelType.VIDEO
 QUICK, SLOW = (0.3, 3.0), (5.0, 10.0)  # seconds that a generation takes, at least and at most
 USUAL = Scenario(SHAPES[0], {IMAGES: 600}, 200, SLOW)
 LIMITS = (60, 300, 600, 1500)  # images a minute
 ONE, OTHER = "one of two runs that share", "the other of them"
+CREW = 4
+JOINS = 8.0  # seconds after the first run in which a worker begins the others
 WAYS = ("cold", "again", "told")
 
 
@@ -244,7 +304,12 @@ def measure() -> dict[str, Any]:
             shares = f"{one} and {other}, {figures['refused to two']} refused"
             print(f"  {figures['limit']:5} a minute: {figures['ratios']['two']:.1%}, {shares}", flush=True)
             limits.append(figures)
-    return {"cases": cases, "limits": limits}
+        print(f"a crew of {CREW}, next to one run")
+        crews = [line for lines in processes.map(of_crew, SHAPES) for line in lines]
+        for line in crews:
+            text = "  {window:26}{limit:5}{ratio:9.1%}{refused:8.2%} refused, parts {least:.0%} to {most:.0%}"
+            print(text.format(**line), "again" if line["again"] else "cold", flush=True)
+    return {"cases": cases, "limits": limits, "crews": crews}
 
 
 if __name__ == "__main__":

@@ -329,7 +329,34 @@ def limits(figures: Figures) -> str:
         + "\n\nImages accepted in ten minutes of a fixed window, with 200 at a time that take 5 to 10 s "
         "each; two runs that share it know nothing of each other.\n\n"
         + table(("limit a minute", *names, "429s of these two"), totals)
-        + "\n\n![Submissions a minute against the limit](benchmarks/submissions.png)"
+        + "\n\n![Submissions a minute against the limit](benchmarks/submissions.png)\n\n"
+        + crew(figures["limits"]["crews"])
+    )
+
+
+def crew(lines: list[dict[str, Any]]) -> str:
+    rows = []
+    for limit, again in dict.fromkeys((line["limit"], line["again"]) for line in lines):
+        these = [line for line in lines if (line["limit"], line["again"]) == (limit, again)]
+        ratios, refused = ([100 * line[name] for line in these] for name in ("ratio", "refused"))
+        parts = [100 * line[name] for name in ("least", "most") for line in these]
+        rows.append(
+            (
+                limit,
+                "the limits are known" if again else "a first run",
+                f"{median(ratios):.1f} %",
+                f"{min(ratios):.1f} %",
+                f"{median(refused):.1f} %",
+                f"{max(refused):.1f} %",
+                f"{min(parts):.0f} to {max(parts):.0f} %",
+            )
+        )
+    head = ("limit a minute", "", "of one run, median", "least", "429s, median", "429s, most", "parts")
+    return (
+        "A crew of four, of which three begin 8 s after the first, next to one run, in ten minutes of each "
+        "of the six windows. What it lacks is mostly the first minute, in which one run alone may use a "
+        "whole window at once. A part is what one of the four bought, of a fair quarter; the first has a "
+        "start of 8 s.\n\n" + table(head, rows)
     )
 
 

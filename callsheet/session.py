@@ -155,6 +155,10 @@ class Run:
             finally:
                 self._begun.discard(scope)
 
+    async def remember(self) -> None:
+        """Writes what is learned of the limits into the ledger, for later runs and for others of a crew."""
+        await self.ledger.learn(self.client.base_url, asdict(self.limits.learned()))
+
     async def keep(self, attempt: Attempt, generation: Generation) -> list[File]:
         """Writes a paid generation into the ledger, each of its files under a name in storage."""
         names = [
@@ -243,7 +247,7 @@ async def open_run(
                     yield run
                 for watch in watches:
                     watch.cancel()
-            await ledger.learn(client.base_url, asdict(limits.learned()))
+            await run.remember()
         except (CallsheetError, BaseExceptionGroup) as error:
             _may_have_bought(error)
             raise

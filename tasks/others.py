@@ -1,4 +1,4 @@
-"""The other runs of a batch, while one buys: what they leave when they die is finished here.
+"""The other runs of a batch, while one buys: it shares the limits with them, and finishes what they leave.
 
 Which runs are dead, and whose a job is, is for the ledger to say. Nothing is bought here.
 """
@@ -14,6 +14,7 @@ from callsheet.records import Attempt, File
 from callsheet.session import Run
 
 LOOK = 0.5  # seconds between two looks of a run that waits for the others
+SOON = 2.0  # seconds between two looks of a run that buys in a crew
 _IDLE = 2  # looks in a row without a job in hand: between two attempts at a job there is a moment without
 
 
@@ -30,20 +31,34 @@ class Others:
         self, run: Run, videos: MemoryObjectSendStream[Attempt], files: MemoryObjectSendStream[File]
     ) -> None:
         self._run, self._videos, self._files = run, videos, files
+        self._is_alone = not (run.leads or run.joined)
         self._free = 0  # jobs that were free when all had been tried
 
     async def watch(self) -> None:
         """Takes over what they leave, until it is cancelled."""
         while True:
             await self.look()
-            await anyio.sleep(waits().lease / 8)
+            if self._run.leads:
+                await self._run.remember()  # those that begin soon will know it
+            await anyio.sleep(waits().lease / 8 if self._is_alone else SOON)
 
     async def look(self) -> bool:
-        """Takes over from those that are over; whether any of the others has jobs in hand."""
-        ledger = self._run.ledger
-        if await ledger.read(leases.have_left_work):
+        """Takes over from those that are over, and shares the limits with those that buy.
+
+        Returns:
+            Whether any of them has jobs in hand.
+        """
+        run = self._run
+        left, buying = await run.ledger.read(
+            lambda connection, batch: (
+                leases.have_left_work(connection, batch),
+                leases.others_that_buy(connection, batch, run.ledger.run_id),
+            )
+        )
+        run.limits.share(1 + buying)
+        if left:
             await self._take_over()
-        return any(other.jobs for other in await ledger.others())
+        return any(other.jobs for other in await run.ledger.others())
 
     async def left_more(self) -> bool:
         """Whether others have left jobs that this run can buy, after it has tried all.

@@ -12,6 +12,7 @@ FIRST_LANES = 8
 RAMP = 0.1  # seconds between two steps of the ramp, each of 10 %
 RAMP_MOST = 3  # lanes that a step adds at most: that many may be too many before the first 429 comes back
 PROBE = 60.0  # seconds between two probes of latched lanes
+SETTLING = 15.0  # seconds until runs that share the lanes have no more than their parts of them
 RETRY = (1.0, 10.0)  # seconds between two tries while others have every lane: the first wait, and the longest
 
 
@@ -46,8 +47,18 @@ class Lanes:
     _probe_wait: float = PROBE
     # While this run has no lane and is refused, others have them all:
     _others_since: float = math.inf
+    _settled_at: float = -math.inf
     _retry_at: float = -math.inf
     _retry_wait: float = RETRY[0]
+
+    def share(self, now: float, before: int, after: int) -> None:
+        """So many runs share the service's lanes after this moment, this one too, and so many did before.
+
+        A run that still looks for their number goes on; others have their part of it in a moment.
+        """
+        if self.latched:
+            self.size = max(1, self.size * before // after)
+            self._settled_at = now + SETTLING
 
     def blocked(self, now: float, patience: float) -> bool:
         """Whether this run can free no lane, and others have had every lane for `patience` seconds."""
@@ -88,6 +99,9 @@ class Lanes:
 
     def refused(self, now: float) -> None:
         """429 without `Retry-After` for a submission whose lane is still taken: one lane fewer exists."""
+        if now < self._settled_at:  # others still have lanes that are this run's part
+            self._retry_at = now + RETRY[0]
+            return
         self.size = max(1, min(self.size, self.in_use) - 1)
         self.latched, self._probe_size, self.grows_at = True, 1, now + self._probe_wait
         if self.in_use == 1:  # this run has no other lane that could come free

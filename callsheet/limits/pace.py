@@ -82,6 +82,7 @@ class Pace:
 
     Attributes:
         cap: requests per window that the config allows this run; None for no limit.
+        shared_by: so many runs share the service's limit, this one too; each uses its part of it.
         limit: requests per window that the service allows; None until an answer tells.
         shape: how the window moves.
         margin: seconds after a reset until a request certainly counts in the next window.
@@ -90,6 +91,7 @@ class Pace:
     """
 
     cap: int | None = None
+    shared_by: int = 1
     limit: int | None = None
     shape: Shape = Shape.UNKNOWN
     margin: float = 1.05
@@ -113,7 +115,8 @@ class Pace:
         if limit is None and self.cap is None and not self.answered:
             limit = BEFORE_FIRST_ANSWER
         fits = limit is None or self._used(now, own) < limit or self._may_test_reset(now)
-        if fits and (self.cap is None or own < self.cap):
+        most = self._most()
+        if fits and (most is None or own < most):
             return 0.0
         return self._next_chance(now) - now
 
@@ -129,6 +132,11 @@ class Pace:
     def last_minute(self, now: float) -> int:
         """Requests of the last minute; those that the service refused with a 429 are not counted."""
         return self._sent_after(now - WINDOW)
+
+    def _most(self) -> int | None:
+        """Requests of this run in a window at most."""
+        part = math.ceil(self.limit / self.shared_by) if self.limit and self.shared_by > 1 else None
+        return min((limit for limit in (self.cap, part) if limit is not None), default=None)
 
     def known_limit(self) -> int | None:
         """Requests a minute that config and service allow; None while neither says."""

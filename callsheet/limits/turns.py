@@ -147,6 +147,7 @@ class Limits:
     Attributes:
         submissions: requests that left this machine.
         rate_limited: requests that were answered 429.
+        shared_by: how many runs share the limits, this one too; each uses its part of what is known of them.
     """
 
     def __init__(
@@ -161,6 +162,7 @@ class Limits:
         self._clock = clock
         self._offset: float | None = None  # the service's Unix time minus our monotonic time
         self.submissions = self.rate_limited = 0
+        self.shared_by = 1
         self.lanes = Lanes(cap=concurrency)
         self.paces = {ModelType.IMAGE: Pace(cap=image_rpm), ModelType.VIDEO: Pace(cap=video_rpm)}
         if remembered:
@@ -193,6 +195,15 @@ class Limits:
         self.lanes.size = max(self.lanes.size, self.lanes.in_use)  # the service has accepted that many
         self.lanes.proven = self.lanes.proven or n > 0
 
+    def share(self, runs: int) -> None:
+        """So many runs share the account's limits from now on, this one too."""
+        if runs != self.shared_by:
+            self.lanes.share(self.now(), self.shared_by, runs)
+            self.shared_by = runs
+            for pace in self.paces.values():
+                pace.shared_by = runs
+            self.look()
+
     def release(self) -> None:
         """Frees a kept or adopted lane: its video is finished."""
         if not self.lanes.in_use:
@@ -218,7 +229,7 @@ class Limits:
         now, unix = self.now(), self._clock.time()
         windows = {str(model_type): pace.remember(now, unix) for model_type, pace in self.paces.items()}
         known_windows = {model_type: window for model_type, window in windows.items() if window}
-        return Learned(self.lanes.size, self.lanes.latched, known_windows)
+        return Learned(self.lanes.size * self.shared_by, self.lanes.latched, known_windows)
 
     def now(self) -> float:
         """Monotonic seconds."""

@@ -149,3 +149,33 @@ def test_lanes_in_use_are_those_of_the_callers_and_correct_headers_are_never_exc
     # Only requests before the first answers, and a probe now and then, may be too many.
     assert service.refused["window"] <= 2 * 20
     assert service.refused["lanes"] <= 20
+
+
+@virtual
+async def test_runs_that_share_the_limits_use_their_part_of_them() -> None:
+    limits, times = Limits(clock=VirtualClock()), []
+    limits.lanes.size, limits.lanes.latched = 40, True
+    limits.paces[IMAGE].limit = 12
+    limits.share(4)
+    callers = [start_caller(limits, IMAGE, times) for _ in range(12)]
+    await let_others_run()
+    assert len(times) == 3, "a quarter of the window"
+    assert (limits.lanes.size, limits.learned().lanes) == (10, 40)
+    limits.share(1)
+    await let_others_run()
+    assert len(times) == 12, "the others have ended"
+    await asyncio.gather(*callers)
+
+
+@virtual
+async def test_lanes_that_others_are_about_to_give_back_are_not_lost() -> None:
+    limits = Limits(clock=VirtualClock())
+    limits.lanes.size, limits.lanes.latched = 40, True
+    limits.share(4)
+    async with limits.turn(IMAGE) as turn:
+        turn.lanes_full()
+    assert limits.lanes.size == 10
+    await asyncio.sleep(20)
+    async with limits.turn(IMAGE) as turn:
+        turn.lanes_full()
+    assert limits.lanes.size == 1, "as ever"
