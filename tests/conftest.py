@@ -37,8 +37,8 @@ QUICK = ("limits", "service", "pricing", "batches", "config", "docs", "servers",
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Says which tests run in one process, where there are several (`--dist loadgroup`), and in which order.
 
-    All that need the Prefect server or the browser do, because one of each is enough; so do the tests of any
-    other file.
+    All that need the Prefect server do, because one is enough; so do all that need the browser, and the tests
+    of any other file.
     The server's tests come first and quick files last, so that no process is busy when the others have ended.
     """
 
@@ -48,7 +48,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         return 1 + (item.path.parent.name in QUICK)
 
     for item in items:
-        group = item.nodeid.partition("::")[0] if place(item) else "prefect"
+        servers = [name for name in ("prefect", "browser") if name in item.fixturenames]
+        group = servers[0] if servers else item.nodeid.partition("::")[0]
         item.add_marker(pytest.mark.xdist_group(group))
     items.sort(key=place)
 
