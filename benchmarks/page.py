@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
+from callsheet.plain_text import counted
+
 Figures = dict[str, Any]
 OURS, HTTPX = "callsheet run", "bare loop, httpx"
 
@@ -207,44 +209,51 @@ def ledger(figures: Figures) -> str:
 
 def writers(figures: Figures) -> str:
     found, before = figures["writers"], figures.get("writers before")
+    doing = list(found["runs"][0]["doing"])
     lines = [
         (
             f"{each['runs']}{name}",
+            each["tries"],
             *(number(each[key]) for key in ("jobs a second", "ratio", "run ms", "server ms", "cores")),
-            *(f"{100 * each['doing'][doing]:.0f} %" for doing in found["runs"][0]["doing"]),
+            *(f"{100 * each['doing'][what]:.0f} %" for what in doing),
         )
         for name, measured in ((", one at a time", before), ("", found))
         if measured
         for each in measured["runs"]
     ]
-    per_row = median(each["wal"] for each in found["runs"])
-    on = f" Measured by itself: {machine_of(found)}." if "machine" in found else ""
+    per_job = median(each["wal"] for each in found["runs"])
+    notes = [
+        before and "`One at a time` is the ledger before runs wrote at the same time; both took turns.",
+        under_load(figures.get("writers under load")),
+        "machine" in found and f"Measured by itself: {machine_of(found)}.",
+    ]
+    columns = ("runs", "tries", "jobs a second", "ratio", "ms of CPU a job, runs", "server", "cores")
     return (
         "## Runs that share a ledger in PostgreSQL\n\n"
         f"{found['jobs']:,} jobs of one batch, divided among runs that are processes, "
         f"{found['flight']} under way at once in each, without HTTP and files: what the ledger alone allows. "
-        "The server is on the same two cores, so that no more than two cores' worth of both can be reached: "
-        "`cores` says how much of them was used. The last columns say what the runs' connections "
-        "were seen to do. An advisory lock is what a reservation waits for while another one of the batch is "
-        f"made. A job takes {per_row / 1000:.1f} kB of write-ahead log. "
-        + (
-            "`One at a time` is the ledger before runs wrote at the same time; both took turns.\n\n"
-            if before
-            else "\n\n"
-        )
-        + table(
-            (
-                "runs",
-                "jobs a second",
-                "ratio",
-                "ms of CPU a job, runs",
-                "server",
-                "cores",
-                *found["runs"][0]["doing"],
-            ),
-            lines,
-        )
-        + (f"\n\n{on.strip()}" if on else "")
+        "Runs and server are on the same two cores, and `cores` says how much of them they used. The last "
+        "columns say what the runs' connections were seen to do. For an advisory lock a run waits while "
+        "another one writes alone, or reserves. "
+        f"A job takes {per_job / 1000:.1f} kB of write-ahead log.\n\n"
+        + table((*columns, *doing), lines)
+        + "".join(f"\n\n{note}" for note in notes if note)
+    )
+
+
+def under_load(gains: list[dict[str, Any]] | None) -> str:
+    """The turns in which other programs had most of the two cores."""
+    if not gains:
+        return ""
+    parts = [
+        f"{counted(each['runs'], 'run')} {number(median(each['gains']))} times "
+        f"({number(min(each['gains']))} to {number(max(each['gains']))})"
+        for each in gains
+    ]
+    tries = len(gains[0]["gains"])
+    return (
+        f"In {tries} more turns other programs had most of the cores (a load of 5 to 12), which moves these "
+        f"figures more than anything else. Next to one at a time, in the same turn: {', '.join(parts)}."
     )
 
 

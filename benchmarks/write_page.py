@@ -1,4 +1,4 @@
-"""Runs the benchmarks, and writes docs/benchmarks.md with its plots.
+"""Runs the benchmarks, and writes docs/benchmarks.md with its plots, and docs/many_machines.md.
 
     python -m benchmarks.write_page [--long | --only NAME ...] [--quick] [--only-write]
 
@@ -25,7 +25,7 @@ from typing import Any
 
 import psutil
 
-from benchmarks import page, plots
+from benchmarks import night_page, page, plots
 
 HERE = Path(__file__).parent
 DOCS = HERE.parent / "docs"
@@ -35,6 +35,7 @@ BENCHES = {
     "run": ("bench_run.py",),
     "ledger": ("bench_ledger.py",),
     "writers": ("bench_writers.py",),
+    "constants": ("bench_constants.py",),
     "reading": ("bench_reading.py",),
     "limits": ("bench_limits.py",),
     "backlot": ("bench_backlot.py",),
@@ -45,6 +46,7 @@ QUICK = {
     "run": ("--rows", "300", "--whole", "1000", "--times", "1"),
     "ledger": ("--sizes", "2000", "4000", "8000", "--times", "1"),
     "writers": ("--jobs", "800", "--times", "1"),
+    "constants": ("--rows", "400"),
     "reading": ("--rows", "20000"),
     "limits": (),
     "backlot": ("--requests", "200"),
@@ -91,13 +93,14 @@ def measure(benches: dict[str, tuple[str, ...]], *, quick: bool) -> dict[str, An
 
 
 def write(figures: dict[str, Any]) -> None:
-    """Writes the page and the plots."""
+    """Writes the pages and the plots."""
     folder = DOCS / "benchmarks"
     plots.cost_per_row(figures["run"]["ways"], folder / "cost-per-row.png")
     plots.submissions(figures["limits"]["limits"], folder / "submissions.png")
     runs = [figures["run"]["whole"], *(figures[name]["whole"] for name in ("long",) if name in figures)]
     plots.memory({f"{run['rows']:,} rows": run for run in runs}, folder / "memory.png")
     (DOCS / "benchmarks.md").write_text(page.text(figures), "utf-8")
+    (DOCS / "many_machines.md").write_text(night_page.text(figures), "utf-8")
 
 
 def main() -> None:
