@@ -246,7 +246,7 @@ def mixed_load(url: str, book: Path, lives: int) -> None:
 def check_mixed_load(url: str, book: Path, lives: int) -> None:
     mixed_load(url, book, lives)
     sent = Counter(book.read_text().split())
-    assert len(sent) > lives
+    assert len(sent) >= 60, "at least every second job was sent"
     assert max(sent.values()) == 1, "no attempt was sent by two"
     assert deadlocks(url) == 0
 
