@@ -18,7 +18,7 @@ from typing import Any
 BLOCK = 50  # jobs of a reservation (tasks/submit.py)
 AHEAD = 500  # jobs that a run has reserved and not sent (tasks/submit.py)
 LEASE = 60.0  # seconds (callsheet/ledger/waits.py)
-LOOK = LEASE / 8  # seconds between two looks of a run at the others (tasks/others.py)
+LOOK = 2.0  # seconds between two looks of a run of a crew at the others (tasks/others.py)
 STEP = 30.0  # seconds
 
 
