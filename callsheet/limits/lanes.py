@@ -47,6 +47,8 @@ class Lanes:
     _probe_wait: float = PROBE
     # While this run has no lane and is refused, others have them all:
     _others_since: float = math.inf
+    # Of lanes that are shared, this run's part, which others still have until then:
+    _part: int = 0
     _settled_at: float = -math.inf
     _retry_at: float = -math.inf
     _retry_wait: float = RETRY[0]
@@ -58,7 +60,7 @@ class Lanes:
         """
         if self.latched:
             self.size = max(1, self.size * before // after)
-            self._settled_at = now + SETTLING
+            self._part, self._settled_at = self.size, now + SETTLING
 
     def blocked(self, now: float, patience: float) -> bool:
         """Whether this run can free no lane, and others have had every lane for `patience` seconds."""
@@ -70,6 +72,10 @@ class Lanes:
         """Seconds until one more may be taken: 0 for now, infinity if one must be freed first."""
         if now < self._retry_at:
             return self._retry_at - now
+        if now >= self._settled_at:
+            self.size, self._part = max(self.size, self._part), 0
+        elif self.size <= self.in_use < self._part:
+            return self._settled_at - now
         if self.in_use > self.size or (self.cap is not None and self.in_use + self.given_up >= self.cap):
             return math.inf
         if self.in_use < self.size:
@@ -99,9 +105,6 @@ class Lanes:
 
     def refused(self, now: float) -> None:
         """429 without `Retry-After` for a submission whose lane is still taken: one lane fewer exists."""
-        if now < self._settled_at:  # others still have lanes that are this run's part
-            self._retry_at = now + RETRY[0]
-            return
         self.size = max(1, min(self.size, self.in_use) - 1)
         self.latched, self._probe_size, self.grows_at = True, 1, now + self._probe_wait
         if self.in_use == 1:  # this run has no other lane that could come free

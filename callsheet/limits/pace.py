@@ -82,7 +82,7 @@ class Pace:
 
     Attributes:
         cap: requests per window that the config allows this run; None for no limit.
-        shared_by: so many runs share the service's limit, this one too; each uses its part of it.
+        shared_by: so many runs share the service's limit, this one too.
         limit: requests per window that the service allows; None until an answer tells.
         shape: how the window moves.
         margin: seconds after a reset until a request certainly counts in the next window.
@@ -99,6 +99,7 @@ class Pace:
     answered: bool = False
     _count: Count | None = None  # from the last send that has an answer
     _hold_until: float = -math.inf
+    _filled_by_others: bool = False  # of the runs that share the limit
     _holds: int = 0  # rounds of 429 since the last accepted send
     _resets_early: bool = False  # a reset has moved before it was due: the window is not fixed
     _window_begins: float = -math.inf  # sends after this moment count in the current fixed window
@@ -114,7 +115,7 @@ class Pace:
         limit = self.limit
         if limit is None and self.cap is None and not self.answered:
             limit = BEFORE_FIRST_ANSWER
-        fits = limit is None or self._used(now, own) < limit or self._may_test_reset(now)
+        fits = limit is None or self._used(now, own) + self._unseen() < limit or self._may_test_reset(now)
         most = self._most()
         if fits and (most is None or own < most):
             return 0.0
@@ -132,11 +133,6 @@ class Pace:
     def last_minute(self, now: float) -> int:
         """Requests of the last minute; those that the service refused with a 429 are not counted."""
         return self._sent_after(now - WINDOW)
-
-    def _most(self) -> int | None:
-        """Requests of this run in a window at most."""
-        part = math.ceil(self.limit / self.shared_by) if self.limit and self.shared_by > 1 else None
-        return min((limit for limit in (self.cap, part) if limit is not None), default=None)
 
     def known_limit(self) -> int | None:
         """Requests a minute that config and service allow; None while neither says."""
@@ -203,6 +199,7 @@ class Pace:
             self.margin = min(max(self.margin, now + retry_after - count.ends), WINDOW)
         if send.at >= self._hold_until:
             self._holds += 1
+        self._filled_by_others = self._filled_by_others or self.shared_by > 1
         seconds = max(retry_after, 1.0) * min(2 ** (self._holds - 1), WINDOW)
         self._hold_until = max(self._hold_until, now + seconds)
 
@@ -267,6 +264,15 @@ class Pace:
         if self.shape is Shape.SLIDING:
             used -= max(0, self._sent_after(count.at - WINDOW) - self._sent_after(now - COUNTED_FOR))
         return max(own + self._used_by_others, used)
+
+    def _unseen(self) -> int:
+        """Requests of the others that no answer has counted yet: each has as many on the wire as this run."""
+        return (self.shared_by - 1) * self._unanswered
+
+    def _most(self) -> int | None:
+        """Requests of this run in a window at most: once the others have filled one, its part of it."""
+        part = math.ceil(self.limit / self.shared_by) if self.limit and self._filled_by_others else None
+        return min((limit for limit in (self.cap, part) if limit is not None), default=None)
 
     def _may_test_reset(self, now: float) -> bool:
         """Whether one send may go past a reset alone, to learn the window's shape."""

@@ -147,7 +147,7 @@ class Limits:
     Attributes:
         submissions: requests that left this machine.
         rate_limited: requests that were answered 429.
-        shared_by: how many runs share the limits, this one too; each uses its part of what is known of them.
+        shared_by: how many runs share the limits, this one too.
     """
 
     def __init__(
@@ -196,7 +196,11 @@ class Limits:
         self.lanes.proven = self.lanes.proven or n > 0
 
     def share(self, runs: int) -> None:
-        """So many runs share the account's limits from now on, this one too."""
+        """So many runs share the account's limits from now on, this one too.
+
+        Where its number of lanes is known, each has its part of them. Of a window it leaves room for what the
+        others have on the wire; after a 429 it keeps to its part of that too.
+        """
         if runs != self.shared_by:
             self.lanes.share(self.now(), self.shared_by, runs)
             self.shared_by = runs
