@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 
 from backlot.faults import RULES, Faults, Matched
+from callsheet.downloads import SIDE_BY_SIDE, Downloads
+from callsheet.records import Attempt, File, ModelType
 from tasks import download
 from tests.conftest import Project
+from tests.ledger.buying import generation
 
 
 class Observed(Faults):
@@ -28,6 +33,25 @@ class Observed(Faults):
 
 def images(name: str, count: int) -> list[dict[str, Any]]:
     return [{"id": f"{name}{n}", "prompt": f"{name} {n}", "model": "sketch-1"} for n in range(count)]
+
+
+def test_buying_waits_when_the_files_would_hardly_be_had_in_time() -> None:
+    until = datetime.now(UTC) + timedelta(seconds=100)
+    media = generation("g").media[0].model_copy(update={"deletes_at": until})
+    file = File(Attempt("k", 1, ModelType.IMAGE, "r", 1, "m"), 0, "f", media)
+
+    async def late() -> list[bool]:
+        downloads = Downloads()
+        answers = [downloads.late()]
+        for more in (40, 20):
+            for _ in range(more):
+                await downloads.add(file)
+            await downloads.next()
+            downloads.done(SIDE_BY_SIDE)  # a second for each file, as so many are fetched at once
+            answers.append(downloads.late())
+        return answers
+
+    assert asyncio.run(late()) == [False, False, True], "39 and 58 s of work; half of what is left is 50 s"
 
 
 @pytest.mark.soak  # it rests on a machine that does not become much slower in the middle
