@@ -74,8 +74,9 @@ class Crew:
         runs: list[UUID] = []
         broken_off = True
         try:
-            for number in range(1, self.others + 1):
-                runs.append(await self._start(number, parameters))
+            with suppress(httpx.HTTPError, PrefectException):  # then fewer buy
+                for number in range(1, self.others + 1):
+                    runs.append(await self._start(number, parameters))
             WATCHER.get().note(f"{counted(len(runs), 'more run')} started on the work pool")
             summary = await buy()
             broken_off = summary.stop_reason == Interrupted.reason

@@ -233,7 +233,8 @@ class Limits:
         now, unix = self.now(), self._clock.time()
         windows = {str(model_type): pace.remember(now, unix) for model_type, pace in self.paces.items()}
         known_windows = {model_type: window for model_type, window in windows.items() if window}
-        return Learned(self.lanes.size * self.shared_by, self.lanes.latched, known_windows)
+        parts = self.shared_by if self.lanes.latched else 1  # before that, they are not divided
+        return Learned(self.lanes.size * parts, self.lanes.latched, known_windows)
 
     def now(self) -> float:
         """Monotonic seconds."""
