@@ -139,7 +139,7 @@ def crew(scenario: Scenario, runs: int, *, again: bool) -> tuple[int, Counter[st
         again: whether an earlier run has learned the limits.
 
     Returns:
-        What the service accepted, what it refused, and what each run got.
+        What the service accepted, what it refused, and what each run got from a minute after the last began.
     """
 
     async def main() -> tuple[int, Counter[str], list[int]]:
@@ -161,7 +161,9 @@ def crew(scenario: Scenario, runs: int, *, again: bool) -> tuple[int, Counter[st
         for each in (first, *others):
             each.share(runs)
         await asyncio.gather(*works, *(client.work(until) for client in clients[1:]))
-        return service.accepted.total(), service.refused, [len(client.accepted_at) for client in clients]
+        since = unix() - scenario.duration + JOINS + WINDOW
+        shares = [sum(at >= since for at in client.accepted_at) for client in clients]
+        return service.accepted.total(), service.refused, shares
 
     return run_virtual(main())
 
@@ -181,8 +183,8 @@ def of_crew(shape: str) -> list[dict[str, Any]]:
                     "again": again,
                     "ratio": accepted / one,
                     "refused": refused.total() / accepted,
-                    "least": min(shares) * CREW / accepted,
-                    "most": max(shares) * CREW / accepted,
+                    "least": min(shares) * CREW / sum(shares),
+                    "most": max(shares) * CREW / sum(shares),
                 }
             )
     return lines

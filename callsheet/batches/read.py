@@ -286,8 +286,7 @@ def _as_text(types: Mapping[str, pl.DataType], column: str, name: str, file: str
     text = _cast_to_text(types, column, name, file)
     if column == "prompt":
         return text.alias(column)
-    stripped = text.str.strip_chars()
-    return pl.when(stripped != "").then(stripped).alias(column)
+    return text.str.strip_chars().replace("", None).alias(column)
 
 
 def _cast_to_text(types: Mapping[str, pl.DataType], purpose: str, name: str, file: str) -> pl.Expr:

@@ -47,8 +47,10 @@ class Lanes:
     _probe_wait: float = PROBE
     # While this run has no lane and is refused, others have them all:
     _others_since: float = math.inf
-    # Of lanes that are shared, this run's part, which others still have until then:
+    _shared: bool = False
+    # Of lanes that are shared, this run's part: it has some of it at once, and all of it at `_settled_at`:
     _part: int = 0
+    _at_once: int = 0
     _settled_at: float = -math.inf
     _retry_at: float = -math.inf
     _retry_wait: float = RETRY[0]
@@ -56,11 +58,14 @@ class Lanes:
     def share(self, now: float, before: int, after: int) -> None:
         """So many runs share the service's lanes after this moment, this one too, and so many did before.
 
-        A run that still looks for their number goes on; others have their part of it in a moment.
+        A run that still looks for their number goes on. Another one has its part of it from now on; but what
+        the others give up of theirs comes free little by little, and so it is taken.
         """
+        self._shared = after > 1
         if self.latched:
-            self.size = max(1, self.size * before // after)
-            self._part, self._settled_at = self.size, now + SETTLING
+            self._part = self.size = max(1, self.size * before // after)
+            self._at_once = min(self.in_use, self._part)
+            self._settled_at = now + SETTLING if after > before else now
 
     def blocked(self, now: float, patience: float) -> bool:
         """Whether this run can free no lane, and others have had every lane for `patience` seconds."""
@@ -76,6 +81,10 @@ class Lanes:
             self.size, self._part = max(self.size, self._part), 0
         elif self.size <= self.in_use < self._part:
             return self._settled_at - now
+        elif self._at_once <= self.in_use < self._part:
+            left = (self._part - self.in_use - 1) / (self._part - self._at_once)
+            if now < self._settled_at - left * SETTLING:
+                return self._settled_at - left * SETTLING - now
         if self.in_use > self.size or (self.cap is not None and self.in_use + self.given_up >= self.cap):
             return math.inf
         if self.in_use < self.size:
@@ -96,7 +105,7 @@ class Lanes:
         accepted_before = self._probe_size > 1
         self._probe_wait = PROBE if accepted_before else min(2 * self._probe_wait, 4 * PROBE)
         self.size += self._probe_size
-        self._probe_size *= 2
+        self._probe_size *= 1 if self._shared else 2  # each of them grows
         self.grows_at = now + PROBE
 
     def accepted(self) -> None:

@@ -103,6 +103,8 @@ class Pace:
     _holds: int = 0  # rounds of 429 since the last accepted send
     _resets_early: bool = False  # a reset has moved before it was due: the window is not fixed
     _window_begins: float = -math.inf  # sends after this moment count in the current fixed window
+    _last_before: float = -math.inf  # the last send before so many runs shared the limit as now
+    _shared_before: int = 1  # so many shared it until then
     _used_by_others: int = 0  # requests that count in it for certain and are not this run's
     _sends: list[float] = field(default_factory=list)  # moments of the sends that may count, oldest first
     _unanswered: int = 0
@@ -116,8 +118,7 @@ class Pace:
         if limit is None and self.cap is None and not self.answered:
             limit = BEFORE_FIRST_ANSWER
         fits = limit is None or self._used(now, own) + self._unseen() < limit or self._may_test_reset(now)
-        most = self._most()
-        if fits and (most is None or own < most):
+        if fits and self._has_place(now, own):
             return 0.0
         return self._next_chance(now) - now
 
@@ -137,6 +138,11 @@ class Pace:
     def known_limit(self) -> int | None:
         """Requests a minute that config and service allow; None while neither says."""
         return min((limit for limit in (self.cap, self.limit) if limit is not None), default=None)
+
+    def share(self, runs: int) -> None:
+        """So many runs share the service's limit from now on, this one too."""
+        self._last_before = self._sends[-1] if self._sends else -math.inf
+        self._shared_before, self.shared_by = self.shared_by, runs
 
     # ---- what an answer shows
 
@@ -266,13 +272,26 @@ class Pace:
         return max(own + self._used_by_others, used)
 
     def _unseen(self) -> int:
-        """Requests of the others that no answer has counted yet: each has as many on the wire as this run."""
-        return (self.shared_by - 1) * self._unanswered
+        """Requests of the others that no answer has counted yet: each has as many on the wire as this run.
 
-    def _most(self) -> int | None:
-        """Requests of this run in a window at most: once the others have filled one, its part of it."""
-        part = math.ceil(self.limit / self.shared_by) if self.limit and self._filled_by_others else None
-        return min((limit for limit in (self.cap, part) if limit is not None), default=None)
+        Where each keeps to its part of a window, they need no room of their own.
+        """
+        return (self.shared_by - 1) * self._unanswered if self.shape is Shape.BUCKET else 0
+
+    def _has_place(self, now: float, own: int) -> bool:
+        """Whether this run's own sends leave room for one more: below `cap`, and in its part of the window.
+
+        What was sent before these runs shared it is nobody's part. A bucket has no window to divide: there
+        the parts begin once others have filled it.
+        """
+        if self.cap is not None and own >= self.cap:
+            return False
+        parts = self.shape is not Shape.BUCKET or self._filled_by_others
+        if self.limit is None or self.shared_by == 1 or not parts:
+            return True
+        since = min(own, self._sent_after(self._last_before))
+        before = (own - since) * self._shared_before + (0 if self._over(now) else self._used_by_others)
+        return since < math.ceil((self.limit - before) / self.shared_by)
 
     def _may_test_reset(self, now: float) -> bool:
         """Whether one send may go past a reset alone, to learn the window's shape."""

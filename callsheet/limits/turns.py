@@ -198,14 +198,13 @@ class Limits:
     def share(self, runs: int) -> None:
         """So many runs share the account's limits from now on, this one too.
 
-        Where its number of lanes is known, each has its part of them. Of a window it leaves room for what the
-        others have on the wire; after a 429 it keeps to its part of that too.
+        Each keeps to its part of a window, and of the lanes where their number is known.
         """
         if runs != self.shared_by:
             self.lanes.share(self.now(), self.shared_by, runs)
             self.shared_by = runs
             for pace in self.paces.values():
-                pace.shared_by = runs
+                pace.share(runs)
             self.look()
 
     def release(self) -> None:

@@ -18,6 +18,8 @@ from benchmarks.simulated_service import (
     VirtualClock,
     run_virtual,
 )
+from callsheet.limits.lanes import PROBE, SETTLING
+from callsheet.limits.pace import COUNTED_FOR
 from callsheet.limits.turns import Limits, Turn
 from callsheet.records import ModelType
 from tests.limits.virtual_time import FIXED, IMAGE, VIDEO, let_others_run, now, start_caller, virtual
@@ -159,12 +161,60 @@ async def test_runs_that_share_the_limits_use_their_part_of_them() -> None:
     limits.share(4)
     callers = [start_caller(limits, IMAGE, times, lasts=1) for _ in range(12)]
     await let_others_run()
-    assert len(times) == 3, "a quarter of the window, until an answer says what the others have used"
+    assert len(times) == 0, "of the lanes that others have had until now, none is free yet"
+    await asyncio.sleep(SETTLING)
+    assert len(times) == 3, "a quarter of the window"
     assert (limits.lanes.size, limits.learned().lanes) == (10, 40)
     limits.share(1)
     await let_others_run()
     assert len(times) == 12, "the others have ended"
     await asyncio.gather(*callers)
+
+
+@virtual
+async def test_what_was_sent_before_the_runs_shared_the_window_is_nobodys_part() -> None:
+    limits, times = Limits(clock=VirtualClock()), []
+    limits.paces[IMAGE].limit = 12
+    callers = [start_caller(limits, IMAGE, times, lasts=1) for _ in range(4)]
+    await asyncio.gather(*callers)
+    limits.share(2)
+    callers = [start_caller(limits, IMAGE, times, lasts=1) for _ in range(8)]
+    await let_others_run()
+    assert len(times) == 4 + 4, "half of the eight that are left"
+    limits.share(3)
+    await let_others_run()
+    assert len(times) == 4 + 4, "the other run has sent as many"
+    await asyncio.sleep(2 * COUNTED_FOR)
+    assert len(times) == 4 + 4 + 4, "a third of a new window"
+    for caller in callers:
+        caller.cancel()
+
+
+@virtual
+async def test_lanes_that_others_give_up_are_taken_little_by_little() -> None:
+    limits, times = Limits(clock=VirtualClock()), []
+    limits.lanes.size, limits.lanes.latched = 40, True
+    limits.share(4)
+    callers = [start_caller(limits, IMAGE, times, lasts=100) for _ in range(10)]
+    for lanes in range(1, 11):
+        await asyncio.sleep(SETTLING / 10)
+        await let_others_run()
+        assert len(times) == lanes
+    limits.share(5)
+    await asyncio.gather(*callers)
+    assert len(times) == 10, "those that it has are its own"
+
+
+@virtual
+async def test_runs_that_share_the_lanes_look_for_one_more_at_a_time() -> None:
+    limits, times = Limits(clock=VirtualClock()), []
+    limits.lanes.size, limits.lanes.latched = 4, True
+    limits.share(4)
+    callers = [start_caller(limits, IMAGE, times, lasts=1000) for _ in range(9)]
+    await asyncio.sleep(SETTLING + 3.5 * PROBE)
+    assert limits.lanes.size == 1 + 4
+    for caller in callers:
+        caller.cancel()
 
 
 @virtual
