@@ -82,8 +82,8 @@ def environment(base_url: str, folder: Path) -> dict[str, str]:
     }
 
 
-def measured(command: Sequence[str], folder: Path, base_url: str) -> Cost:
-    """Runs a command in `folder`; it must end with 0.
+def measured(command: Sequence[str], folder: Path, base_url: str, ends: Sequence[int] = (0,)) -> Cost:
+    """Runs a command in `folder`; it must end with one of these exit codes.
 
     This process stays small, because Linux counts its size for the processes that it starts.
     """
@@ -98,7 +98,7 @@ def measured(command: Sequence[str], folder: Path, base_url: str) -> Cost:
         process.returncode = os.waitstatus_to_exitcode(status)
         sampler.join()
     seconds = time.monotonic() - began
-    if process.returncode:
+    if process.returncode not in ends:
         raise SystemExit(f"{command} ended with {process.returncode}:\n{(folder / 'stderr').read_text()}")
     mb = usage.ru_maxrss / (1 << 20 if sys.platform == "darwin" else 1 << 10)
     cpu = usage.ru_utime + usage.ru_stime

@@ -121,7 +121,7 @@ GOALS = (
 
 def text(figures: Figures) -> str:
     """The page."""
-    parts = [head, goals, rows, ledger, writers, memory, loop, start, reading, limits, backlot]
+    parts = [head, goals, rows, ledger, writers, two_runs, memory, loop, start, reading, limits, backlot]
     return "\n\n".join(part(figures) for part in parts) + "\n"
 
 
@@ -238,6 +238,27 @@ def writers(figures: Figures) -> str:
         f"A job takes {per_job / 1000:.1f} kB of write-ahead log.\n\n"
         + table((*columns, *doing), lines)
         + "".join(f"\n\n{note}" for note in notes if note)
+    )
+
+
+def two_runs(figures: Figures) -> str:
+    """A batch that two processes buy, next to one."""
+    found = figures["crew"]
+    lines = [
+        (
+            counted(each["runs"], "run"),
+            f"{each['share']:.0%} of a core each" if each["share"] else "what the servers leave",
+            *(number(each[key]) for key in ("rows a second", "ratio", "ms", "mb")),
+        )
+        for each in found["runs"]
+    ]
+    columns = ("", "CPU", "rows a second", "ratio", "ms of CPU a row", "MB at most")
+    return (
+        f"## Two runs of one batch\n\n{found['rows']:,} images, whole runs with HTTP and files, the ledger "
+        "in PostgreSQL. The service and the database are on the same two cores; where each run has a share "
+        "of a core, the rest is theirs. A run's start is in its CPU, and not in the rows a second.\n\n"
+        + table(columns, lines)
+        + (f"\n\nMeasured by itself: {machine_of(found)}." if "machine" in found else "")
     )
 
 

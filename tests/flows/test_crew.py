@@ -10,9 +10,11 @@ from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import httpx
 import pytest
+from prefect.settings import PREFECT_API_URL, temporary_settings
 
 from callsheet.config.load import load
 from callsheet.config.settings import Settings
@@ -23,6 +25,7 @@ from callsheet.pricing.planning import share
 from callsheet.pricing.quote import Quote
 from callsheet.report.summary import Summary
 from flows import pipeline
+from flows.crew import Crew
 from tests.cli.test_commands import callsheet, refused
 from tests.cli.test_two_runs import run_at_work
 from tests.conftest import Project
@@ -120,6 +123,13 @@ def test_a_plan_on_s3_is_shared_and_another_plan_is_not_bought(
     assert bought(made, Beside(1, before=plan.unlink)).stored == 150
     with pytest.raises(InputError, match="is not the one that this crew buys"):
         asyncio.run(pipeline.join(load(made.config), "another"))
+
+
+def test_the_first_run_buys_all_when_the_prefect_server_cannot_start_others(project: Make) -> None:
+    made = project(images(3))
+    with temporary_settings({PREFECT_API_URL: "http://127.0.0.1:9/api"}):  # nothing listens there
+        summary = bought(made, Crew(uuid4(), uuid4(), {}, others=2))
+    assert (summary.outcome, summary.stored) == ("complete", 3)
 
 
 def test_without_a_prefect_server_there_is_no_crew(project: Make) -> None:
