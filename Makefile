@@ -18,6 +18,9 @@ setup: .venv/.installed  ## make .venv and install everything from the lock
 demo: setup  ## a real batch against the backlot: quote, run, media, report
 	@$(BIN)/callsheet demo
 
+# Tests start many Pythons; what one has compiled the others read, also where the environment forbids to keep it.
+test soak: export PYTHONDONTWRITEBYTECODE =
+
 test: setup  ## all tests
 	@$(BIN)/python -m pytest -m "not soak" --timeout 900 --numprocesses 3 --dist loadgroup --no-loadscope-reorder
 
