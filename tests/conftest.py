@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import csv
 import json
+import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -26,8 +27,8 @@ from tests.servers import browser as browsers
 from tests.servers import s3 as s3_server
 from tests.servers.backlots import backlots
 from tests.servers.postgres import postgres
-from tests.servers.prefect import PrefectServer, prefect_server
-from tests.waiting import wait_until
+from tests.servers.prefect import ROOT, PrefectServer, free_port, prefect_environment
+from tests.servers.up import READY, Up, up
 
 QUICK = ("limits", "service", "pricing", "batches", "config", "docs", "servers", "packaging")
 """Folders whose files take a moment each."""
@@ -55,32 +56,42 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="session")
-def prefect(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PrefectServer]:
-    """A real Prefect server with a database of its own; flows that run in this process use it too."""
+def the_up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
+    """`callsheet up --backlot` in the project's root: a real Prefect server with a database of its own, the
+    deployments of prefect.yaml, and a worker of their pool.
+
+    The worker has the key of a backlot's first workspace, and that of `tests.cli.test_reconcile.STUDIO`.
+    """
+    folder, port = tmp_path_factory.mktemp("up"), free_port()
+    environment = prefect_environment(folder / "prefect", port) | {
+        "PREFECT_WORKER_QUERY_SECONDS": "1",
+        "STUDIO_API_KEY": "sk_first",
+        "BACKLOT_PORT": str(free_port()),
+        "BACKLOT_STATE": str(folder / "backlot"),
+    }
+    with up(ROOT, "--port", str(port), "--backlot", **environment) as running:
+        running.until(READY)
+        yield running
+
+
+@pytest.fixture(scope="session")
+def prefect(the_up: Up) -> Iterator[PrefectServer]:
+    """The Prefect server of `the_up`; flows that run in this process use it too."""
     from prefect.logging.handlers import APILogWorker
     from prefect.settings import PREFECT_API_URL, PREFECT_LOGGING_LEVEL, temporary_settings
 
-    with (
-        prefect_server(tmp_path_factory.mktemp("prefect")) as server,
-        temporary_settings({PREFECT_API_URL: server.api, PREFECT_LOGGING_LEVEL: "CRITICAL"}),
-    ):
+    names = [name for name in the_up.environment if name.startswith("PREFECT_")]
+    environment = os.environ | {name: the_up.environment[name] for name in names}
+    server = PrefectServer(the_up.environment["PREFECT_API_URL"], environment)
+    with temporary_settings({PREFECT_API_URL: server.api, PREFECT_LOGGING_LEVEL: "CRITICAL"}):
         yield server
         APILogWorker.drain_all(timeout=10)  # otherwise it waits for the server that is gone
 
 
 @pytest.fixture(scope="session")
-def crew(prefect: PrefectServer) -> Iterator[PrefectServer]:
-    """The Prefect server with the deployments of prefect.yaml, and a worker of their pool.
-
-    The worker has the key of a backlot's first workspace, and that of `tests.cli.test_reconcile.STUDIO`.
-    """
-    with prefect.worker("crew", CALLSHEET_API_KEY="sk_backlot", STUDIO_API_KEY="sk_first"):
-        pool = {"name": {"any_": ["crew"]}}
-        wait_until(
-            lambda: prefect.ask("work_pools", work_pools=pool), "the worker has not made its pool", 0.3
-        )
-        prefect.command("--no-prompt", "deploy", "--all")
-        yield prefect
+def crew(prefect: PrefectServer) -> PrefectServer:
+    """The same, for tests that use its deployments and its worker."""
+    return prefect
 
 
 @pytest.fixture(scope="session")

@@ -57,7 +57,7 @@ def events(crew: PrefectServer, run: dict[str, Any]) -> dict[str, dict[str, Any]
     return {one["event"]: one for one in crew.post("events/filter", asked)["events"]}
 
 
-def test_a_batch_that_stops_tells_automations_why(
+def test_a_night_that_stops_in_doubt_is_red_says_why_and_tells_automations(
     crew: PrefectServer, project: Callable[..., Project], tmp_path: Path
 ) -> None:
     cut_off = {"endpoint": "images", "prompt": "cut off", "do": "drop", "when": "after_charging"}
@@ -70,9 +70,14 @@ def test_a_batch_that_stops_tells_automations_why(
         file = tmp_path / "stopped-batch.yaml"
         file.write_text((AUTOMATIONS / file.name).read_text().replace("WEBHOOK_BLOCK_ID", str(block)))
         automate(crew, file)
-        crew.start("generate-batch/by-hand", tag=made.folder.name, config=str(made.config))
+        crew.start("generate-batch/nightly", tag=made.folder.name, config=str(made.config))
         run = crew.ended(made.folder.name)
         wait_until(lambda: posted, "the webhook is never called", 0.2)
+    assert (run["state"]["type"], run["state"]["name"]) == ("FAILED", "InDoubt")
+    assert "1 stored, 1 in doubt" in run["state"]["message"]
+    assert "row cut off in doubt: " in crew.log(run, until="3 jobs: 1 stored, 1 in doubt")
+    assert run["run_count"] == 1
+    assert made.manifest().height == 1
     [told] = posted
     assert told["text"].startswith(f"Batch {made.folder.name} has stopped: 3 jobs: 1 stored, 1 in doubt")
     wait_until(lambda: len(events(crew, run)) == 3, "not all events come", 0.2)

@@ -54,6 +54,7 @@ def test_a_deployed_run_buys_a_batch_and_shows_it(
     assert "4 to buy" in logs
 
 
+@pytest.mark.soak
 def test_a_deployed_reconciliation_over_the_threshold_ends_as_failed_with_its_table(
     crew: PrefectServer, project: Callable[..., Project], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -71,20 +72,6 @@ def test_a_deployed_reconciliation_over_the_threshold_ends_as_failed_with_its_ta
     [shown] = crew.ask("artifacts", flow_runs={"id": {"any_": [run["id"]]}})
     assert (shown["key"], shown["type"]) == ("reconcile-test", "table")
     assert "another key's spending 0.0400" in shown["data"]
-
-
-def test_a_night_in_doubt_is_red_and_says_why(crew: PrefectServer, project: Callable[..., Project]) -> None:
-    cut_off = {"endpoint": "images", "prompt": "cut off", "do": "drop", "when": "after_charging"}
-    rows = [{"id": name, "prompt": name, "model": "sketch-1"} for name in ("fine", "cut off")]
-    made = project(rows, faults={"rules": [cut_off]})
-    made.at_absolute_paths()
-    crew.start("generate-batch/nightly", tag=made.folder.name, config=str(made.config))
-    run = crew.ended(made.folder.name)
-    assert (run["state"]["type"], run["state"]["name"]) == ("FAILED", "InDoubt")
-    assert "1 stored, 1 in doubt" in run["state"]["message"]
-    assert "row cut off in doubt: " in crew.log(run, until="2 jobs: 1 stored, 1 in doubt")
-    assert run["run_count"] == 1
-    assert made.manifest().height == 1
 
 
 @pytest.mark.soak

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import signal
-import socket
-import subprocess
 import sys
 import threading
 from collections.abc import Iterator
@@ -22,69 +19,15 @@ import psutil
 import pytest
 import yaml
 
-from callsheet.errors import ProcessEnded
-from tests.cli.test_commands import CALLSHEET, callsheet, refused
-from tests.servers.prefect import ROOT
+from callsheet.errors import ConfigError, ProcessEnded
+from tests.cli.test_commands import callsheet, refused
+from tests.servers.prefect import ROOT, PrefectServer, free_port
+from tests.servers.up import READY, Up, up
 from tests.waiting import LONGEST, wait_until
-
-READY = "Ctrl-C ends it all."
-
-
-class Up:
-    """A running `callsheet up`, with what it has printed so far."""
-
-    def __init__(self, folder: Path, *options: str, **environment: str) -> None:
-        self.process = subprocess.Popen(
-            [*CALLSHEET, "up", *options],
-            cwd=folder,
-            env=os.environ | {"COLUMNS": "200"} | environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
-        self.text = ""
-        self._reader = threading.Thread(target=self._read, daemon=True)
-        self._reader.start()
-
-    def _read(self) -> None:
-        assert self.process.stdout
-        for line in self.process.stdout:
-            self.text += line
-
-    def until(self, words: str) -> None:
-        wait_until(lambda: words in self.text or self.process.poll() is not None, self.text)
-        assert words in self.text, self.text
-
-    def family(self) -> list[psutil.Process]:
-        """All that it has started, runs too."""
-        return psutil.Process(self.process.pid).children(recursive=True)
-
-    def ended(self) -> int:
-        code = self.process.wait()
-        self._reader.join()
-        return code
-
-
-@contextmanager
-def up(folder: Path, *options: str, **environment: str) -> Iterator[Up]:
-    """Runs it in a project's folder; it is ended in any case."""
-    running = Up(folder, *options, **environment)
-    try:
-        yield running
-    finally:
-        for each in (signal.SIGTERM, signal.SIGTERM):
-            if running.process.poll() is None:
-                running.process.send_signal(each)
-        running.ended()
 
 
 def all_end(processes: list[psutil.Process]) -> None:
     wait_until(lambda: not psutil.wait_procs(processes, timeout=0.1)[1], f"left behind: {processes}")
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return int(listener.getsockname()[1])
 
 
 @contextmanager
@@ -172,12 +115,19 @@ def studio(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Studio]:
         yield Studio(running, mine, port, environment)
 
 
-def test_one_command_starts_the_ui_the_deployments_a_worker_and_a_backlot(studio: Studio) -> None:
-    for words in (f"{studio.base_url} with the key sk_backlot", "/deployments  (mine)"):
-        assert words in studio.up.text
-    page = f"http://127.0.0.1:{studio.port}"
+def test_one_command_starts_the_ui_the_deployments_a_worker_and_a_backlot(
+    the_up: Up, crew: PrefectServer
+) -> None:
+    """Here the one that all tests use: its worker carries out the runs of theirs."""
+    backlot = f"http://127.0.0.1:{the_up.environment['BACKLOT_PORT']}"
+    names = [each["name"] for each in yaml.safe_load((ROOT / "prefect.yaml").read_text())["deployments"]]
+    for words in (f"{backlot} with the key sk_backlot", f"/deployments  ({', '.join(names)})"):
+        assert words in the_up.text
+    known = httpx.get(f"{backlot}/v2/models", headers={"Authorization": "Bearer sk_backlot"})
+    assert known.is_success
+    page = crew.api.removesuffix("/api")
     assert "<div id=" in httpx.get(page, headers={"Accept": "text/html"}, follow_redirects=True).text
-    assert httpx.get(f"{page}/ui-settings").json()["api_url"] == studio.api
+    assert httpx.get(f"{page}/ui-settings").json()["api_url"] == crew.api
 
 
 @pytest.mark.soak
@@ -281,9 +231,15 @@ def test_without_a_prefect_yaml_it_says_where_to_go_or_what_to_copy(tmp_path: Pa
 
 
 @pytest.mark.parametrize("content", ["deployments: []", "[1", "name: x", "deployments: [{name: x}]"])
-def test_a_prefect_yaml_without_deployments_is_an_error(tmp_path: Path, content: str) -> None:
+def test_a_prefect_yaml_without_deployments_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: str
+) -> None:
+    from flows.deployments import in_this_folder
+
     (tmp_path / "prefect.yaml").write_text(content)
-    refused(callsheet("up", cwd=tmp_path), "prefect.yaml: ")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ConfigError, match=r"prefect\.yaml: "):
+        in_this_folder()
 
 
 @pytest.mark.soak

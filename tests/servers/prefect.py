@@ -91,22 +91,31 @@ class PrefectServer:
         return text()
 
 
-@contextmanager
-def prefect_server(home: Path, port: int = 0, **more: str) -> Iterator[PrefectServer]:
-    """Starts the server, on a free port or on a given one, waits until it is healthy, and stops it."""
-    if not port:
-        with socket.create_server(("127.0.0.1", 0)) as listener:
-            port = listener.getsockname()[1]
+def free_port() -> int:
+    """A port that nothing listens at."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return int(listener.getsockname()[1])
+
+
+def prefect_environment(home: Path, port: int) -> dict[str, str]:
+    """What a server on this port needs, and what talks to it: variables beside those of this process."""
     api = f"http://127.0.0.1:{port}/api"
-    environment = os.environ | {
+    return {
         "PREFECT_HOME": str(home),
         "PREFECT_API_URL": api,
         "PREFECT_SERVER_UI_API_URL": api,
         "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
         "PREFECT_LOGGING_LEVEL": "WARNING",
         "PREFECT_CLI_COLORS": "false",
-        **more,
     }
+
+
+@contextmanager
+def prefect_server(home: Path, port: int = 0, **more: str) -> Iterator[PrefectServer]:
+    """Starts the server, on a free port or on a given one, waits until it is healthy, and stops it."""
+    port = port or free_port()
+    environment = os.environ | prefect_environment(home, port) | more
+    api = environment["PREFECT_API_URL"]
     command = [*PREFECT, "server", "start", "--host", "127.0.0.1", "--port", str(port)]
     with _process(command, environment) as process:
         deadline = time.monotonic() + LONGEST
