@@ -160,12 +160,22 @@ def crew(scenario: Scenario, runs: int, *, again: bool) -> tuple[int, Counter[st
         clients += [Client(scenario, service, each, 2 + number) for number, each in enumerate(others)]
         for each in (first, *others):
             each.share(runs)
+        hearing = asyncio.create_task(hear(first, others))
         await asyncio.gather(*works, *(client.work(until) for client in clients[1:]))
+        hearing.cancel()
         since = unix() - scenario.duration + JOINS + WINDOW
         shares = [sum(at >= since for at in client.accepted_at) for client in clients]
         return service.accepted.total(), service.refused, shares
 
     return run_virtual(main())
+
+
+async def hear(first: Limits, others: Sequence[Limits]) -> None:
+    """What the first run of a crew learns, the others hear soon, as in `tasks/others.py`."""
+    while True:
+        await asyncio.sleep(SOON)
+        for each in others:
+            each.hear(first.learned())
 
 
 def of_crew(shape: str) -> list[dict[str, Any]]:
@@ -196,6 +206,7 @@ USUAL = Scenario(SHAPES[0], {IMAGES: 600}, 200, SLOW)
 LIMITS = (60, 300, 600, 1500)  # images a minute
 ONE, OTHER = "one of two runs that share", "the other of them"
 CREW = 4
+SOON = 2.0  # seconds between two looks at what the first run has learned
 JOINS = 8.0  # seconds after the first run in which a worker begins the others
 WAYS = ("cold", "again", "told")
 

@@ -159,6 +159,11 @@ class Run:
         """Writes what is learned of the limits into the ledger, for later runs and for others of a crew."""
         await self.ledger.learn(self.client.base_url, asdict(self.limits.learned()))
 
+    async def hear(self) -> None:
+        """Takes in what the first run of a crew has learned since."""
+        if known := await _learned(self.ledger, self.client.base_url):
+            self.limits.hear(known)
+
     async def keep(self, attempt: Attempt, generation: Generation) -> list[File]:
         """Writes a paid generation into the ledger, each of its files under a name in storage."""
         names = [
@@ -299,13 +304,17 @@ def after_buying(*, bought: bool) -> Iterator[None]:
         raise
 
 
-async def _limits(settings: Settings, ledger: Ledger, service: str) -> Limits:
+async def _learned(ledger: Ledger, service: str) -> Learned | None:
     known = await ledger.learned(service)
+    return Learned(**known) if known else None
+
+
+async def _limits(settings: Settings, ledger: Ledger, service: str) -> Limits:
     return Limits(
         image_rpm=settings.limits.image_rpm,
         video_rpm=settings.limits.video_rpm,
         concurrency=settings.limits.concurrency,
-        remembered=Learned(**known) if known else None,
+        remembered=await _learned(ledger, service),
     )
 
 

@@ -39,7 +39,9 @@ class Others:
         while True:
             await self.look()
             if self._run.leads:
-                await self._run.remember()  # those that begin soon will know it
+                await self._run.remember()  # for the others, and those that begin soon
+            elif self._run.joined:
+                await self._run.hear()
             await anyio.sleep(waits().lease / 8 if self._is_alone else SOON)
 
     async def look(self) -> bool:

@@ -207,6 +207,12 @@ class Limits:
                 pace.share(runs)
             self.look()
 
+    def hear(self, learned: Learned) -> None:
+        """Takes in what another run at work has learned: how the windows move."""
+        for model_type, window in learned.windows.items():
+            self.paces[ModelType(model_type)].hear(window)
+        self.look()
+
     def release(self) -> None:
         """Frees a kept or adopted lane: its video is finished."""
         if not self.lanes.in_use:

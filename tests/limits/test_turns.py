@@ -17,9 +17,10 @@ from benchmarks.simulated_service import (
     Service,
     VirtualClock,
     run_virtual,
+    unix,
 )
 from callsheet.limits.lanes import PROBE, SETTLING
-from callsheet.limits.pace import COUNTED_FOR
+from callsheet.limits.pace import COUNTED_FOR, Shape
 from callsheet.limits.turns import Limits, Turn
 from callsheet.records import ModelType
 from tests.limits.virtual_time import FIXED, IMAGE, VIDEO, let_others_run, now, start_caller, virtual
@@ -186,6 +187,25 @@ async def test_what_was_sent_before_the_runs_shared_the_window_is_nobodys_part()
     assert len(times) == 4 + 4, "the other run has sent as many"
     await asyncio.sleep(2 * COUNTED_FOR)
     assert len(times) == 4 + 4 + 4, "a third of a new window"
+    for caller in callers:
+        caller.cancel()
+
+
+@virtual
+async def test_how_a_window_moves_is_heard_from_another_run() -> None:
+    first, other = Limits(clock=VirtualClock()), Limits(clock=VirtualClock())
+    ends, times = int(unix()) + 30, []
+    for limits in (first, other):
+        limits.paces[IMAGE].limit, limits.paces[IMAGE].reset = 4, ends
+    async with other.turn(IMAGE) as turn:
+        turn.answered(4, 3, ends)
+    callers = [start_caller(other, IMAGE, times) for _ in range(8)]
+    await let_others_run()
+    assert len(times) == 3
+    first.paces[IMAGE].shape = Shape.FIXED
+    other.hear(first.learned())
+    await asyncio.sleep(35)
+    assert len(times) == 3 + 4, "a window later, not 60 s after the first four"
     for caller in callers:
         caller.cancel()
 
