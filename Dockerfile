@@ -31,11 +31,16 @@ USER 1000:1000
 WORKDIR /data
 ENV PATH="/opt/seaweedfs/bin:$PATH"
 EXPOSE 8333
-CMD ["weed", "server", "-dir=/data", "-filer", "-s3", "-s3.port=8333", "-master.telemetry=false"]
+# Only S3 is reached from outside: its other parts ask for no key. By 127.0.0.1 they know each other again in a
+# container that has another address than before.
+CMD ["weed", "server", "-dir=/data", "-ip=127.0.0.1", "-ip.bind=127.0.0.1", "-filer", "-s3", "-s3.ip.bind=0.0.0.0", \
+     "-s3.port=8333", "-s3.port.iceberg=0", "-s3.port.lance=0", "-volume.preStopSeconds=1", "-master.telemetry=false"]
 
 FROM python AS callsheet
 COPY --from=build /opt/callsheet /opt/callsheet
-ENV PATH="/opt/callsheet/bin:$PATH"
+# Prefect unpacks its UI when a server starts: into its own installation otherwise, where it may not write.
+ENV PATH="/opt/callsheet/bin:$PATH" \
+    PREFECT_UI_STATIC_DIRECTORY=/tmp/prefect-ui
 USER 1000:1000
 WORKDIR /srv/callsheet
 COPY --chown=1000:1000 prefect.yaml ./

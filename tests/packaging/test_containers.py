@@ -1,4 +1,4 @@
-"""The Dockerfile and compose.yaml, as far as they can be checked without a container engine."""
+"""The Dockerfile and compose.yaml, as far as they can be checked without a container engine: docs/containers.md says what was run."""
 
 from __future__ import annotations
 
@@ -50,6 +50,16 @@ def test_every_part_that_stays_has_a_health_check_and_is_reached_from_this_machi
         if service["restart"] == "unless-stopped":
             assert "healthcheck" in service, name
         assert all(port.startswith("127.0.0.1:") for port in service.get("ports", ())), name
+
+
+def test_the_form_lists_the_configs_that_the_worker_has() -> None:
+    assert SERVICES["deployments"]["volumes"] == SERVICES["worker"]["volumes"]
+
+
+def test_the_prefect_server_unpacks_its_ui_where_it_may_write() -> None:
+    """Into its own installation otherwise, which is root's: then it has no UI, and is healthy."""
+    [folder] = re.findall(r"PREFECT_UI_STATIC_DIRECTORY=(\S+)", (ROOT / "Dockerfile").read_text())
+    assert folder.startswith("/tmp/")
 
 
 def test_the_commands_and_the_config_of_the_parts_exist() -> None:
