@@ -23,6 +23,7 @@ from callsheet.channels import Channel, OpenJobs
 from callsheet.config.settings import Settings
 from callsheet.downloads import Downloads
 from callsheet.errors import CallsheetError, ConfigError, Interrupted, LedgerError, NoLane, Stop, as_stop
+from callsheet.ledger.leases import NO_ANSWER
 from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.waits import waits
 from callsheet.limits.breaker import Breaker
@@ -111,7 +112,7 @@ class Run:
     stop: Stop | None = None
     jitter: random.Random = field(default_factory=random.SystemRandom)
     began: float = field(default_factory=time.monotonic)
-    listeners: list[Callable[[Change], None]] = field(default_factory=list)
+    listeners: Sequence[Callable[[Change], None]] = ()
     leads: bool = False
     joined: bool = False
     _begun: set[anyio.CancelScope] = field(default_factory=set)
@@ -190,6 +191,11 @@ class Run:
         for listener in (WATCHER.get().changed, *self.listeners):
             listener(change)
 
+    def left_in_doubt(self, attempts: Sequence[Attempt]) -> None:
+        """Tells the watcher of what dead runs were submitting."""
+        for attempt in attempts:
+            self.tell(attempt, State.IN_DOUBT, NO_ANSWER)
+
 
 def api_key(name: str) -> str:
     """The API key from the environment variable `name`.
@@ -208,7 +214,12 @@ def api_key(name: str) -> str:
 
 @asynccontextmanager
 async def open_run(
-    settings: Settings, client: Client, *, quote: Quote | None = None, stop: Stop | None = None
+    settings: Settings,
+    client: Client,
+    *,
+    quote: Quote | None = None,
+    stop: Stop | None = None,
+    listeners: Sequence[Callable[[Change], None]] = (),
 ) -> AsyncIterator[Run]:
     """Opens a run and takes over what dead runs left; closes it in any case.
 
@@ -217,6 +228,7 @@ async def open_run(
         client: the open client of the service.
         quote: what to buy; None to only collect.
         stop: a reason to buy nothing, found before.
+        listeners: are called with each change of a job, from what dead runs left in doubt on.
 
     Raises:
         StorageError: the store does not take a real write; nothing was bought.
@@ -233,7 +245,7 @@ async def open_run(
     ledger = await Ledger.open(settings.ledger.url, settings.batch, journal=spool, note=WATCHER.get().note)
     try:
         await ledger.bind(client.base_url)
-        await ledger.begin_run(quote.balance if quote else None)
+        doubts = await ledger.begin_run(quote.balance if quote else None)
         try:
             for other in await ledger.others():
                 WATCHER.get().note(f"another run of this batch is at work: {other.line()}")
@@ -241,6 +253,8 @@ async def open_run(
             breaker = Breaker(settings.stop_after, client.balance, WATCHER.get().note)
             run = Run(settings, client, ledger, store, limits, Spool(spool), breaker, quote)
             run.plan = quote.plan if quote else None
+            run.listeners = listeners
+            run.left_in_doubt(doubts)
             run.adopted_videos, run.adopted_files = await ledger.adopted()
             run.open_jobs.begin(len(run.adopted_videos))
             limits.adopt(len(run.adopted_videos))

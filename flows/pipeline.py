@@ -105,11 +105,11 @@ async def _buy(
     joined: bool = False,
 ) -> Summary:
     """Carries out the four steps that run side by side, for what is quoted."""
-    async with open_run(settings, client, quote=quote, stop=stop) as run:
+    listeners = [events.of_jobs(settings.batch)]
+    async with open_run(settings, client, quote=quote, stop=stop, listeners=listeners) as run:
         run.began, run.leads, run.joined = began, leads, joined
         if pilot:  # of the same run
             run.limits.submissions, run.limits.rate_limited = pilot.submissions, pilot.rate_limited
-        run.listeners.append(events.of_jobs(settings.batch))
         async with asyncio.TaskGroup() as steps:
             for step in (submit, poll, download):
                 steps.create_task(step(run))
@@ -128,9 +128,9 @@ async def collect(settings: Settings) -> Summary:
     """
     began = BEGAN.get() or time.monotonic()
     with signals.cancelled_by_signals():
-        async with await connect(settings) as client, open_run(settings, client) as run:
+        listeners = [events.of_jobs(settings.batch)]
+        async with await connect(settings) as client, open_run(settings, client, listeners=listeners) as run:
             run.began = began
-            run.listeners.append(events.of_jobs(settings.batch))
             run.plan = await asyncio.to_thread(last_plan, settings)  # what the report is about
             run.videos.end().close()  # nobody submits
             run.files.end().close()

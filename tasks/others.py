@@ -81,7 +81,8 @@ class Others:
     async def _take_over(self) -> None:
         run = self._run
         with run.unless_ended():
-            videos, files = await run.ledger.take_over()
+            videos, files, doubts = await run.ledger.take_over()
+            run.left_in_doubt(doubts)
             run.limits.adopt(len(videos))
             run.open_jobs.begin(len(videos))
             for video in videos:

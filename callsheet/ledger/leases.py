@@ -19,9 +19,12 @@ from callsheet.errors import LedgerError
 from callsheet.ledger import clock, processes, queries, running_totals
 from callsheet.ledger.tables import attempts, runs
 from callsheet.ledger.waits import waits
-from callsheet.records import OtherRun, State
+from callsheet.records import Attempt, OtherRun, State
 
 _IN_HAND = (State.PLANNED, State.SUBMITTING, State.PENDING, State.GENERATED)
+NO_ANSWER = "the run ended before the answer came"
+"""Why a job of a dead run is in doubt."""
+
 _open_here: set[str] = set()
 """The runs that are open in this process: of a process that lives on, only these are alive."""
 
@@ -59,16 +62,20 @@ def is_left(connection: sa.Connection, batch: str, run_id: str) -> bool:
     return known is not None and run_id not in [run.id for run in _alive(connection, batch)]
 
 
-def take_over(connection: sa.Connection, run_id: str, batch: str) -> None:
+def take_over(connection: sa.Connection, run_id: str, batch: str) -> list[Attempt]:
     """Closes the dead runs of the batch; what they had accepted belongs to `run_id` from now on.
 
-    What they were submitting is in doubt, and what they had reserved is free.
+    What they had reserved is free.
+
+    Returns:
+        What they were submitting: it is in doubt from now on.
     """
     alive = [run.id for run in _alive(connection, batch)]
-    _close_dead_runs(connection, batch, alive)
+    doubts = _close_dead_runs(connection, batch, alive)
     accepted = sa.or_(queries.IS_POLLED, attempts.c.state == State.GENERATED)
     theirs = sa.and_(attempts.c.batch == batch, attempts.c.run_id.not_in(alive))
     connection.execute(attempts.update().where(theirs, accepted).values(run_id=run_id))
+    return doubts
 
 
 def forget(run_id: str) -> None:
@@ -216,24 +223,27 @@ def _is_alive(run: Any, now: datetime) -> bool:
     return bool(start == run.process_start) if start and run.process_start else leased
 
 
-def _close_dead_runs(connection: sa.Connection, batch: str, alive: Collection[str]) -> None:
-    """Puts in doubt what dead runs of the batch were submitting, and frees what they had reserved."""
+def _close_dead_runs(connection: sa.Connection, batch: str, alive: Collection[str]) -> list[Attempt]:
+    """Puts in doubt, and returns, what dead runs were submitting; frees what they had reserved."""
     now = clock.now(connection)
     of_dead_runs = sa.and_(attempts.c.batch == batch, _is_of_dead_run(attempts, alive))
     _free(connection, of_dead_runs)
+    submitting = sa.and_(of_dead_runs, attempts.c.state == State.SUBMITTING)
+    doubts = [queries.attempt_of(row) for row in connection.execute(sa.select(attempts).where(submitting))]
     connection.execute(
         attempts.update()
-        .where(of_dead_runs, attempts.c.state == State.SUBMITTING)
+        .where(submitting)
         .values(
             state=State.IN_DOUBT,
             run_id=None,
             finished_at=now,
             error_code="in_doubt",
-            error_message="the run ended before the answer came",
+            error_message=NO_ANSWER,
         )
     )
     dead = sa.and_(runs.c.batch == batch, runs.c.ended_at.is_(None), runs.c.id.not_in(alive))
     connection.execute(runs.update().where(dead).values(ended_at=now))
+    return doubts
 
 
 def _is_of_dead_run(table: sa.FromClause, alive: Collection[str]) -> sa.ColumnElement[bool]:

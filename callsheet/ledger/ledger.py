@@ -106,11 +106,14 @@ class Ledger:
         engine = await asyncio.to_thread(open_engine, url)
         return cls(engine, batch, str(uuid.uuid4()), journal=journal, note=note)
 
-    async def begin_run(self, balance: Decimal | None = None) -> None:
+    async def begin_run(self, balance: Decimal | None = None) -> list[Attempt]:
         """Enters this run, and takes over what dead runs of the batch left (`takeover.begin_run`).
 
         Args:
             balance: what the workspace has, in dollars, where that is known: evidence for later doubts.
+
+        Returns:
+            What dead runs were submitting, and is in doubt from now on.
         """
         lease_until = _lease_from_now()
         journals = await asyncio.to_thread(self._read_journals)
@@ -119,27 +122,26 @@ class Ledger:
             lambda connection: takeover.begin_run(connection, self.run_id, self.batch, balance, journals),
         )
         self._patience.until = lease_until
-        await self._recovered(recovered)
+        return await self._recovered(recovered)
 
-    async def take_over(self) -> tuple[list[Attempt], list[File]]:
+    async def take_over(self) -> tuple[list[Attempt], list[File], list[Attempt]]:
         """Takes over what runs of the batch left that have died since this one began.
 
         Returns:
-            What is new of it: videos to poll, and files to download.
+            What is new of it: videos to poll, files to download, and what is in doubt from now on.
         """
         journals = await asyncio.to_thread(self._read_journals)
         videos, files, recovered = await self._commits.write_one(
             "take_over", lambda connection: takeover.take_over(connection, self.run_id, self.batch, journals)
         )
-        await self._recovered(recovered)
-        return videos, files
+        return videos, files, await self._recovered(recovered)
 
-    async def _recovered(self, recovered: takeover.Recovered) -> None:
-        journals, notes = recovered
-        for left in journals:
+    async def _recovered(self, recovered: takeover.Recovered) -> list[Attempt]:
+        for left in recovered.journals:
             await asyncio.to_thread(journal.remove, left)
-        for text in notes:
+        for text in recovered.notes:
             self._note(f"an answer of an earlier run could not be written to the ledger: {text}")
+        return recovered.doubts
 
     def _read_journals(self) -> list[journal.Left]:
         try:

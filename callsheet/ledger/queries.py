@@ -186,7 +186,7 @@ def unfinished(connection: sa.Connection, batch: str, run_id: str) -> tuple[list
         .where(mine, attempts.c.state == State.GENERATED)
         .where(media.c.stored_at.is_(None), media.c.lost_at.is_(None))
     )
-    return [_attempt(row) for row in videos], [_file(row) for row in files]
+    return [attempt_of(row) for row in videos], [_file(row) for row in files]
 
 
 def free_jobs(connection: sa.Connection, batch: str) -> int:
@@ -263,7 +263,8 @@ def _others() -> list[sa.Column[Any]]:
     return [column for column in attempts.c if column.name not in media.c]
 
 
-def _attempt(row: Any) -> Attempt:
+def attempt_of(row: Any) -> Attempt:
+    """A row of `attempts`."""
     return Attempt(
         *(row.job_key, row.attempt, ModelType(row.type), row.row_id, row.sample, row.model),
         generation_id=row.generation_id,
@@ -278,4 +279,4 @@ def file_of(row: Any, attempt: Attempt) -> File:
 
 
 def _file(row: Any) -> File:
-    return file_of(row, _attempt(row))
+    return file_of(row, attempt_of(row))

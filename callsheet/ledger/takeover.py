@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from decimal import Decimal
+from typing import NamedTuple
 
 import sqlalchemy as sa
 
@@ -17,9 +18,19 @@ from callsheet.ledger.group_commit import explain_values
 from callsheet.ledger.journal import Answer, Left
 from callsheet.records import Attempt, File
 
-Recovered = tuple[list[Left], list[str]]
-"""The journals whose answers the ledger has now, to be removed when this is committed; and what a person
-should know of the others, in words."""
+
+class Recovered(NamedTuple):
+    """What dead runs left.
+
+    Attributes:
+        journals: those whose answers the ledger has now, to be removed when this is committed.
+        notes: what a person should know of the other journals, in words.
+        doubts: what was being submitted, and is in doubt from now on.
+    """
+
+    journals: list[Left]
+    notes: list[str]
+    doubts: list[Attempt]
 
 
 def begin_run(
@@ -74,9 +85,9 @@ def _take_over(connection: sa.Connection, run_id: str, batch: str, journals: Seq
             notes += [f"{journal.path}: {problem}" for problem in problems if problem]
         else:
             recovered.append(journal)
-    leases.take_over(connection, run_id, batch)
+    doubts = leases.take_over(connection, run_id, batch)
     running_totals.fold(connection, batch)
-    return recovered, notes
+    return Recovered(recovered, notes, doubts)
 
 
 def _recover(connection: sa.Connection, run_id: str, batch: str, answer: Answer) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import subprocess
@@ -15,6 +16,7 @@ from typing import Any
 import pytest
 from prefect.blocks.webhook import Webhook
 
+from flows.generate import generate_batch
 from tests.cli.test_commands import CALLSHEET
 from tests.conftest import Project
 from tests.servers.prefect import PrefectServer
@@ -52,9 +54,13 @@ def automate(prefect: PrefectServer, file: Path) -> None:
 
 def events(crew: PrefectServer, run: dict[str, Any]) -> dict[str, dict[str, Any]]:
     """The events of Callsheet that are linked to a run, by their names."""
-    related = {"id": [f"prefect.flow-run.{run['id']}"]}
+    return {one["event"]: one for one in every_event(crew, run["id"])}
+
+
+def every_event(crew: PrefectServer, run: str) -> list[dict[str, Any]]:
+    related = {"id": [f"prefect.flow-run.{run}"]}
     asked = {"filter": {"event": {"prefix": ["callsheet."]}, "related": related}}
-    return {one["event"]: one for one in crew.post("events/filter", asked)["events"]}
+    return list(crew.post("events/filter", asked)["events"])
 
 
 def test_a_night_that_stops_in_doubt_is_red_says_why_and_tells_automations(
@@ -91,6 +97,24 @@ def test_a_night_that_stops_in_doubt_is_red_says_why_and_tells_automations(
     stopped = seen["callsheet.batch.stopped"]["payload"]
     assert (stopped["stop_reason"], stopped["stored"], stopped["in_doubt"]) == ("budget", 1, 1)
     assert stopped["in_doubt_exposure"] == "0.0015"
+
+
+def test_what_a_killed_run_left_in_doubt_is_told_by_the_next_run(
+    prefect: PrefectServer, project: Callable[..., Project]
+) -> None:
+    made = project([{"id": name, "prompt": name, "model": "sketch-1"} for name in "ab"], image_seconds=20)
+    [workspace] = made.backlot.service.workspaces.values()
+    with subprocess.Popen([*CALLSHEET, "run", str(made.config)], stderr=subprocess.DEVNULL) as process:
+        wait_until(lambda: workspace.busy == 2, "not both are on the wire")
+        process.kill()
+    state = generate_batch(str(made.config), return_state=True)
+    ended = asyncio.run(state)  # type: ignore[arg-type]
+    assert ended.name == "InDoubt"
+    run = str(ended.state_details.flow_run_id)
+    wait_until(lambda: len(every_event(prefect, run)) == 4, "not all events come", 0.2)
+    doubts = [one for one in every_event(prefect, run) if one["event"] == "callsheet.job.in_doubt"]
+    assert {one["payload"]["row_id"] for one in doubts} == {"a", "b"}
+    assert {one["payload"]["reason"] for one in doubts} == {"the run ended before the answer came"}
 
 
 @pytest.mark.soak

@@ -68,6 +68,27 @@ def test_what_a_dead_run_left_is_taken_over(url: str) -> None:
     asyncio.run(scenario())
 
 
+@pytest.mark.parametrize("beside", [False, True])
+def test_who_takes_over_is_told_once_of_what_was_on_the_wire(url: str, beside: bool) -> None:
+    """By the next run that begins, or by one that was at work beside the dead one."""
+
+    async def scenario() -> None:
+        async with buyer(url) as dead:
+            heir = await Ledger.open(url, "b")
+            told = await heir.begin_run() if beside else []
+            reserved, _ = await reserve(dead, job("reserved"), job("sent"), job("answered"))
+            for _, attempt in reserved[1:]:
+                await dead.intend(attempt)
+            await dead.failed(reserved[2][1], "refused", "no")
+        assert told == []
+        told = (await heir.take_over())[2] if beside else await heir.begin_run()
+        assert [(one.row_id, one.number) for one in told] == [("sent", 1)]
+        assert (await heir.take_over())[2] == []
+        await heir.close()
+
+    asyncio.run(scenario())
+
+
 def test_a_live_runs_jobs_are_left_alone(url: str) -> None:
     async def scenario() -> None:
         async with buyer(url) as first:
