@@ -1,4 +1,4 @@
-"""The Dockerfile and compose.yaml, as far as they can be checked without a container engine: docs/containers.md says what was run."""
+"""The Dockerfile and compose.yaml, as far as they can be checked without a container engine."""
 
 from __future__ import annotations
 
