@@ -40,7 +40,8 @@ FORKS.set_forkserver_preload([__name__])
 STORED = StoredFile("out/x", "ab" * 32, 7, NOW)
 LIMIT, PER_DAY = Decimal("1.20"), Decimal("2.20")
 WAITERS = "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
-NAMES = 150  # that are wanted at once
+NAMES = 60  # that are wanted at once
+LOOKS = 0.05  # seconds between two looks at what others write, who need the processor too
 PRICES = ("0.0100", "0.0400", "0.0700")
 
 
@@ -110,6 +111,7 @@ def test_eight_runs_of_two_batches_spend_the_budgets_to_the_cent(new_database: C
             day, batches = await ledger.read(_exposures)
             assert day <= PER_DAY
             assert all(exposed <= LIMIT for exposed in batches)
+            await asyncio.sleep(LOOKS)
         day, _ = await ledger.read(_exposures)
         await ledger.close()
         return day
@@ -234,6 +236,7 @@ def mixed_load(url: str, book: Path, lives: int) -> None:
             for _ in range(sum(process.exitcode is not None for process in crowd) - ended):
                 ended += 1
                 start_one()
+            await asyncio.sleep(LOOKS)
         assert await ledger.read(exact)
         await ledger.close()
 
