@@ -40,7 +40,7 @@ FORKS.set_forkserver_preload([__name__])
 STORED = StoredFile("out/x", "ab" * 32, 7, NOW)
 LIMIT, PER_DAY = Decimal("1.20"), Decimal("2.20")
 WAITERS = "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
-NAMES = 60  # that are wanted at once
+NAMES = 150  # that are wanted at once
 LOOKS = 0.05  # seconds between two looks at what others write, who need the processor too
 PRICES = ("0.0100", "0.0400", "0.0700")
 
