@@ -295,7 +295,9 @@ class Pace:
         if self.limit is None or self.shared_by == 1 or not parts:
             return True
         since = min(own, self._sent_after(self._last_before))
-        before = (own - since) * self._shared_before + (0 if self._over(now) else self._used_by_others)
+        before: float = (own - since) * self._shared_before + (0 if self._over(now) else self._used_by_others)
+        if self._count:  # the others may have sent less than this run
+            before = min(before, self._used(now, own) - since)
         return since < math.ceil((self.limit - before) / self.shared_by)
 
     def _may_test_reset(self, now: float) -> bool:

@@ -184,9 +184,28 @@ async def test_what_was_sent_before_the_runs_shared_the_window_is_nobodys_part()
     assert len(times) == 4 + 4, "half of the eight that are left"
     limits.share(3)
     await let_others_run()
-    assert len(times) == 4 + 4, "the other run has sent as many"
+    assert len(times) == 4 + 4, "the other run has sent as many, unless an answer says otherwise"
     await asyncio.sleep(2 * COUNTED_FOR)
     assert len(times) == 4 + 4 + 4, "a third of a new window"
+    for caller in callers:
+        caller.cancel()
+
+
+@virtual
+async def test_what_runs_that_have_ended_did_not_use_is_for_the_others() -> None:
+    limits, times = Limits(clock=VirtualClock()), []
+    limits.paces[IMAGE].limit = 12
+    limits.share(3)
+    callers = [start_caller(limits, IMAGE, times, lasts=1) for _ in range(3)]
+    await let_others_run()
+    async with limits.turn(IMAGE) as turn:
+        turn.answered(12, 12 - 6, int(unix()) + 60)
+    callers += [start_caller(limits, IMAGE, times, lasts=1) for _ in range(8)]
+    await let_others_run()
+    assert len(times) == 3, "with the turn, a third of the window"
+    limits.share(2)
+    await let_others_run()
+    assert len(times) == 3 + 3, "half of what is left"
     for caller in callers:
         caller.cancel()
 
