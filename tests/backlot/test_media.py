@@ -14,7 +14,8 @@ from PIL import Image, ImageChops, ImageStat
 
 from backlot.media import images, titles, videos
 from backlot.media.recipe import Recipe, size
-from tests.servers.chromium import CHROMIUM, chromium
+from tests.servers.browser import Browser
+from tests.servers.chromium import driven
 
 from .conftest import Clock, data_url, make_image, make_video, poll
 
@@ -227,14 +228,15 @@ def test_the_same_recipe_gives_the_same_video() -> None:
     assert videos.make_video(recipe) == videos.make_video(recipe)
 
 
-@pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine")
-def test_a_browser_plays_a_video_from_its_signed_url(api: httpx.Client, clock: Clock, tmp_path: Path) -> None:
+def test_a_browser_plays_a_video_from_its_signed_url(
+    api: httpx.Client, clock: Clock, tmp_path: Path, browser: Browser
+) -> None:
     video = make_video(api, model="dailies-1", duration=1, sound=True)
     clock.now += 10
     item = poll(api, video)["data"][0]
     page = tmp_path / "page.html"
     page.write_text(f"<video id=v src='{item['url']}' muted></video><script>v.play()</script>")
-    with chromium(tmp_path) as browser, browser.page(page.as_uri()) as opened:
+    with driven(browser.address) as running, running.page(page.as_uri()) as opened:
         opened.until("v.ended || v.error")
         assert opened.evaluate("v.error?.message") is None
         width, height, duration = opened.evaluate("[v.videoWidth, v.videoHeight, v.duration]")

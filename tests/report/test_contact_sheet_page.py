@@ -15,10 +15,9 @@ import pytest
 from callsheet.records import State
 from tests.conftest import Project
 from tests.report.contact_sheets import BEGAN, card, with_sheet, written
-from tests.servers.chromium import CHROMIUM, Browser, Page, chromium
+from tests.servers.browser import Browser
+from tests.servers.chromium import Page, driven
 from tests.servers.s3 import Server
-
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine")
 
 Make = Callable[..., Project]
 IMAGE = {"model": "sketch-1", "aspect_ratio": "1:1"}
@@ -37,9 +36,10 @@ def project(project: Make) -> Make:
 
 
 @pytest.fixture(scope="module")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
-    with chromium(tmp_path_factory.mktemp("chromium")) as running:
-        yield running
+def tab(browser: Browser) -> Iterator[Page]:
+    """The page in which all tests open theirs: a window for each would cost most of their time."""
+    with driven(browser.address) as running, running.page("about:blank") as opened:
+        yield opened
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +49,7 @@ def bought(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Path]]:
 
 
 @pytest.fixture
-def page(browser: Browser, bought: list[Path], project: Make, tmp_path_factory: Any) -> Iterator[Page]:
+def page(tab: Page, bought: list[Path], project: Make, tmp_path_factory: Any) -> Iterator[Page]:
     """The open page of a batch with images, a video, a refusal, and texts of every kind."""
     if not bought:
         rows = [
@@ -65,11 +65,11 @@ def page(browser: Browser, bought: list[Path], project: Make, tmp_path_factory: 
         folder = tmp_path_factory.mktemp("bought")
         shutil.copytree(made.folder / "out", folder / "out")  # it still works where it is moved to
         bought.append(folder / "out/report/contact-sheet/index.html")
-    with browser.page(bought[0].as_uri()) as opened:
-        opened.until(READY)
-        yield opened
-        assert opened.complaints == []
-        assert opened.failures == []
+    tab.open(bought[0].as_uri())
+    tab.until(READY)
+    yield tab
+    assert tab.complaints == []
+    assert tab.failures == []
 
 
 def rows(page: Page) -> list[str]:
@@ -102,19 +102,17 @@ def test_every_job_is_a_card_with_its_picture_and_nothing_comes_from_elsewhere(p
     assert {request.partition(":")[0] for request in page.requests} <= {"file", "data"}
 
 
-def test_states_have_a_word_a_colour_and_a_shape_of_their_own(browser: Browser, tmp_path: Path) -> None:
+def test_states_have_a_word_a_colour_and_a_shape_of_their_own(tab: Page, tmp_path: Path) -> None:
     path = written(tmp_path, [card(number, state) for number, state in enumerate(State)])
-    with browser.page(path.as_uri()) as page:
-        page.until(READY)
-        for part in ("innerText", "querySelector('.mark').innerHTML"):
-            shown = page.evaluate(
-                f"[...document.querySelectorAll('.card .state')].map((each) => each.{part})"
-            )
-            assert len(set(shown)) == len(State), part
-        colours = page.evaluate(
-            "[...document.querySelectorAll('.card .state')].map((each) => getComputedStyle(each).color)"
-        )
-        assert len(set(colours)) == len(State)
+    tab.open(path.as_uri())
+    tab.until(READY)
+    for part in ("innerText", "querySelector('.mark').innerHTML"):
+        shown = tab.evaluate(f"[...document.querySelectorAll('.card .state')].map((each) => each.{part})")
+        assert len(set(shown)) == len(State), part
+    colours = tab.evaluate(
+        "[...document.querySelectorAll('.card .state')].map((each) => getComputedStyle(each).color)"
+    )
+    assert len(set(colours)) == len(State)
 
 
 def test_filters_search_and_sorting(page: Page) -> None:
@@ -157,7 +155,7 @@ def test_a_video_plays_while_the_pointer_is_on_it_and_in_the_viewer(page: Page) 
     assert page.evaluate("document.querySelector('#viewer video').controls")
 
 
-def test_nothing_moves_where_the_system_asks_for_less_motion(browser: Browser, page: Page) -> None:
+def test_nothing_moves_where_the_system_asks_for_less_motion(page: Page) -> None:
     page.send("Emulation.setEmulatedMedia", features=[{"name": "prefers-reduced-motion", "value": "reduce"}])
     page.evaluate("document.querySelector('[data-row-id=video]').scrollIntoView({block: 'center'})")
     page.point("[data-row-id=video]")
@@ -226,6 +224,7 @@ def test_the_keyboard_reaches_everything_and_the_focus_is_kept(page: Page) -> No
 def test_a_screen_reader_hears_names_states_and_places(page: Page) -> None:
     page.send("Accessibility.enable")
     nodes = page.send("Accessibility.getFullAXTree")["nodes"]
+    page.send("Accessibility.disable")
     named = [
         (node["role"]["value"], node.get("name", {}).get("value", ""))
         for node in nodes
@@ -244,92 +243,88 @@ def test_a_screen_reader_hears_names_states_and_places(page: Page) -> None:
     assert progress == "Jobs by state: 5 stored, 1 failed"
 
 
-@pytest.mark.parametrize("width", [400, 1280, 1920])
-def test_light_and_dark_at_every_width(browser: Browser, page: Page, bought: list[Path], width: int) -> None:
+def test_light_and_dark_at_every_width(page: Page, bought: list[Path]) -> None:
     brightness = "getComputedStyle(document.documentElement).backgroundColor.match(/\\d+/g).map(Number)[0]"
     for theme, is_right in (("light", lambda value: value > 200), ("dark", lambda value: value < 50)):
-        with browser.page(bought[0].as_uri(), width=width, prefers_color_scheme=theme) as opened:
-            opened.until(READY)
-            assert is_right(opened.evaluate(brightness))
-            assert opened.evaluate("document.documentElement.scrollWidth") <= width
-            assert opened.evaluate("document.querySelector('.card').getBoundingClientRect().width") > 120
+        for width in (400, 1280, 1920):
+            page.open(bought[0].as_uri(), width=width, prefers_color_scheme=theme)
+            page.until(READY)
+            assert is_right(page.evaluate(brightness))
+            assert page.evaluate("document.documentElement.scrollWidth") <= width
+            assert page.evaluate("document.querySelector('.card').getBoundingClientRect().width") > 120
 
 
 @pytest.mark.soak
-def test_ten_thousand_cards_are_there_and_few_are_in_the_document(browser: Browser, tmp_path: Path) -> None:
+def test_ten_thousand_cards_are_there_and_few_are_in_the_document(tab: Page, tmp_path: Path) -> None:
     states = [State.STORED] * 99 + [State.FAILED]
     path = written(tmp_path, [card(number, states[number % 100]) for number in range(10_000)])
-    with browser.page(path.as_uri()) as page:
-        page.until(READY)
-        assert page.evaluate("document.getElementById('count').textContent") == "10,000 jobs"
-        assert len(rows(page)) < 200
-        page.evaluate("scrollTo(0, document.documentElement.scrollHeight / 2)")
-        page.until("[...document.querySelectorAll('.frame img')].some((each) => each.naturalWidth)")
-        middle = page.evaluate("document.elementFromPoint(300, 500).closest('article').dataset.rowId")
-        assert 4_900 < int(middle.removeprefix("row-")) < 5_100
-        page.evaluate("document.querySelector('.card').focus()")
-        page.press("End")
-        assert page.evaluate("document.activeElement.dataset.rowId") == "row-09999"
-        assert len(rows(page)) < 200
-        page.point("#states [data-state=failed]", click=True)
-        assert len(rows(page)) == 100
-        assert page.evaluate("document.querySelectorAll('[aria-setsize=\"100\"]').length") == 100
-        assert page.complaints == []
+    tab.open(path.as_uri())
+    tab.until(READY)
+    assert tab.evaluate("document.getElementById('count').textContent") == "10,000 jobs"
+    assert len(rows(tab)) < 200
+    tab.evaluate("scrollTo(0, document.documentElement.scrollHeight / 2)")
+    tab.until("[...document.querySelectorAll('.frame img')].some((each) => each.naturalWidth)")
+    middle = tab.evaluate("document.elementFromPoint(300, 500).closest('article').dataset.rowId")
+    assert 4_900 < int(middle.removeprefix("row-")) < 5_100
+    tab.evaluate("document.querySelector('.card').focus()")
+    tab.press("End")
+    assert tab.evaluate("document.activeElement.dataset.rowId") == "row-09999"
+    assert len(rows(tab)) < 200
+    tab.point("#states [data-state=failed]", click=True)
+    assert len(rows(tab)) == 100
+    assert tab.evaluate("document.querySelectorAll('[aria-setsize=\"100\"]').length") == 100
+    assert tab.complaints == []
 
 
-def test_a_batch_without_jobs_says_so(browser: Browser, project: Make) -> None:
+def test_a_batch_without_jobs_says_so(tab: Page, project: Make) -> None:
     made = project([{"id": "empty", "prompt": "", **IMAGE}])
     made.run()
-    with browser.page((made.folder / "out/report/contact-sheet/index.html").as_uri()) as page:
-        page.until(READY)
-        assert page.evaluate("document.getElementById('empty').textContent") == "This batch has no jobs."
-        assert "1 row of the batch file rejected" in page.evaluate(
-            "document.querySelector('header').innerText"
-        )
-        assert (page.complaints, rows(page)) == ([], [])
+    tab.open((made.folder / "out/report/contact-sheet/index.html").as_uri())
+    tab.until(READY)
+    assert tab.evaluate("document.getElementById('empty').textContent") == "This batch has no jobs."
+    assert "1 row of the batch file rejected" in tab.evaluate("document.querySelector('header').innerText")
+    assert (tab.complaints, rows(tab)) == ([], [])
 
 
-def test_more_than_ten_thousand_are_shown_in_sections(browser: Browser, tmp_path: Path) -> None:
+def test_more_than_ten_thousand_are_shown_in_sections(tab: Page, tmp_path: Path) -> None:
     cards = [card(number, State.PLANNED) for number in range(10_400)]
     cards[10_100] = card(10_100, State.FAILED)
     path = written(tmp_path, cards)
-    with browser.page(path.as_uri()) as page:
-        page.until(READY)
-        assert page.evaluate(
-            "[...document.querySelector('#sections select').options].map((each) => each.text)"
-        ) == [
-            "Jobs 1 to 10,000",
-            "Jobs 10,001 to 10,400: 1 failed",
-        ]
-        page.point("#sections button:last-of-type", click=True)
-        page.until("document.querySelector('article')?.dataset.rowId === 'row-10000'")
-        assert page.evaluate("document.getElementById('count').textContent") == "400 jobs"
-        assert len(rows(page)) == 400
+    tab.open(path.as_uri())
+    tab.until(READY)
+    assert tab.evaluate(
+        "[...document.querySelector('#sections select').options].map((each) => each.text)"
+    ) == [
+        "Jobs 1 to 10,000",
+        "Jobs 10,001 to 10,400: 1 failed",
+    ]
+    tab.point("#sections button:last-of-type", click=True)
+    tab.until("document.querySelector('article')?.dataset.rowId === 'row-10000'")
+    assert tab.evaluate("document.getElementById('count').textContent") == "400 jobs"
+    assert len(rows(tab)) == 400
 
 
-def test_the_page_updates_by_itself_and_keeps_filters_and_focus(browser: Browser, tmp_path: Path) -> None:
+def test_the_page_updates_by_itself_and_keeps_filters_and_focus(tab: Page, tmp_path: Path) -> None:
     cards = [card(number) for number in range(4)] + [card(4, State.PENDING), card(5, State.PLANNED)]
     path = written(tmp_path, cards)
-    with browser.page(path.as_uri()) as page:
-        page.until(READY)
-        assert page.evaluate("document.getElementById('news').textContent").startswith("updates by itself")
-        page.point("#states [data-state=stored]", click=True)
-        page.evaluate("document.querySelector('[data-row-id=row-00002]').focus()")
-        page.evaluate("document.querySelector('[data-row-id=row-00002]').kept = true")
-        cards[4] = replace(card(4), finished_at=BEGAN)
-        written(tmp_path, cards, "complete")
-        page.until(f"{SHOWN}.length === 5")
-        assert rows(page)[-1] == "row-00004"
-        page.until("document.querySelector('[data-row-id=row-00004] img')?.naturalWidth")
-        assert page.evaluate("document.activeElement.dataset.rowId") == "row-00002"
-        assert page.evaluate("document.activeElement.kept")  # it is the same element: nothing flickers
-        assert page.evaluate("document.getElementById('outcome').textContent") == "complete"
-        page.evaluate("performance.clearResourceTimings()")
-        page.evaluate(
-            "new Promise((done) => setTimeout(done, 400))"
-        )  # four times as long as it waited before
-        assert page.evaluate("performance.getEntriesByType('resource').length") == 0
-        assert page.complaints == []
+    tab.open(path.as_uri())
+    tab.until(READY)
+    assert tab.evaluate("document.getElementById('news').textContent").startswith("updates by itself")
+    tab.point("#states [data-state=stored]", click=True)
+    tab.evaluate("document.querySelector('[data-row-id=row-00002]').focus()")
+    tab.evaluate("document.querySelector('[data-row-id=row-00002]').kept = true")
+    cards[4] = replace(card(4), finished_at=BEGAN)
+    written(tmp_path, cards, "complete")
+    tab.until(f"{SHOWN}.length === 5")
+    assert rows(tab)[-1] == "row-00004"
+    tab.until("document.querySelector('[data-row-id=row-00004] img')?.naturalWidth")
+    assert tab.evaluate("document.activeElement.dataset.rowId") == "row-00002"
+    assert tab.evaluate("document.activeElement.kept")  # it is the same element: nothing flickers
+    assert tab.evaluate("document.getElementById('outcome').textContent") == "complete"
+    tab.evaluate("performance.clearResourceTimings()")
+    tab.evaluate("new Promise((done) => setTimeout(done, 400))")  # four times as long as it waited before
+    assert tab.evaluate("performance.getEntriesByType('resource').length") == 0
+    assert tab.complaints == []
 
 
 def open_plots(page: Page) -> list[str]:
@@ -343,7 +338,7 @@ def open_plots(page: Page) -> list[str]:
 
 
 def test_the_plots_are_shown_in_words_too_and_for_a_light_and_a_dark_page(
-    browser: Browser, page: Page, bought: list[Path]
+    page: Page, bought: list[Path]
 ) -> None:
     names = ["spending", "submissions", "latency", "costs"]
     assert [Path(address.partition("?")[0]).name for address in open_plots(page)] == [
@@ -351,16 +346,16 @@ def test_the_plots_are_shown_in_words_too_and_for_a_light_and_a_dark_page(
     ]
     words = page.evaluate("[...document.querySelectorAll('#plots img')].map((each) => each.alt)")
     assert words[0] == "Spending over time: 0.0140 USD"
-    with browser.page(bought[0].as_uri(), prefers_color_scheme="dark") as dark:
-        dark.until(READY)
-        assert [Path(address.partition("?")[0]).name for address in open_plots(dark)] == [
-            f"{name}-dark.png" for name in names
-        ]
-        assert (dark.complaints, dark.failures) == ([], [])
+    page.open(bought[0].as_uri(), prefers_color_scheme="dark")
+    page.until(READY)
+    assert [Path(address.partition("?")[0]).name for address in open_plots(page)] == [
+        f"{name}-dark.png" for name in names
+    ]
+    assert (page.complaints, page.failures) == ([], [])
 
 
 def test_signed_links_open_the_page_and_the_files_of_a_private_bucket(
-    browser: Browser, project: Make, s3: Server, monkeypatch: pytest.MonkeyPatch
+    tab: Page, project: Make, s3: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, value in s3.environment().items():
         monkeypatch.setenv(name, value)
@@ -377,17 +372,15 @@ def test_signed_links_open_the_page_and_the_files_of_a_private_bucket(
     )
     made.run("report.plots=true")
     address = Links(load(made.config, ())).to_own(INDEX)
-    with browser.page(address) as page:
-        page.until(READY)
-        assert rows(page) == ["mug", "video"]
-        page.until(
-            "[...document.querySelectorAll('.frame img')].filter((each) => each.naturalWidth).length === 2"
-        )
-        page.point("[data-row-id=video]")
-        page.until("document.querySelector('[data-row-id=video] video')?.currentTime > 0.1")
-        page.point("[data-row-id=mug]", click=True)
-        page.until("document.querySelector('#viewer img').naturalWidth === 256")
-        page.press("Escape")
-        open_plots(page)
-        assert (page.complaints, page.failures) == ([], [])
-        assert all(request.startswith((s3.endpoint_url, "data:")) for request in page.requests)
+    tab.open(address)
+    tab.until(READY)
+    assert rows(tab) == ["mug", "video"]
+    tab.until("[...document.querySelectorAll('.frame img')].filter((each) => each.naturalWidth).length === 2")
+    tab.point("[data-row-id=video]")
+    tab.until("document.querySelector('[data-row-id=video] video')?.currentTime > 0.1")
+    tab.point("[data-row-id=mug]", click=True)
+    tab.until("document.querySelector('#viewer img').naturalWidth === 256")
+    tab.press("Escape")
+    open_plots(tab)
+    assert (tab.complaints, tab.failures) == ([], [])
+    assert all(request.startswith((s3.endpoint_url, "data:")) for request in tab.requests)

@@ -80,17 +80,7 @@ class Browser:
         try:
             for domain in ("Page", "Runtime", "Log", "Network"):
                 page.send(f"{domain}.enable")
-            page.send(
-                "Emulation.setDeviceMetricsOverride",
-                width=width,
-                height=height,
-                deviceScaleFactor=1,
-                mobile=False,
-            )
-            features = [{"name": name.replace("_", "-"), "value": value} for name, value in media.items()]
-            page.send("Emulation.setEmulatedMedia", features=features)
-            page.send("Page.navigate", url=url)
-            page.until("document.readyState === 'complete'")
+            page.open(url, width=width, height=height, **media)
             yield page
         finally:
             self.pages.pop(session)
@@ -120,6 +110,18 @@ class Page:
     def send(self, method: str, **params: Any) -> dict[str, Any]:
         """Sends a command of the DevTools protocol."""
         return self._browser.send(method, self._session, **params)
+
+    def open(self, url: str, *, width: int = 1280, height: int = 900, **media: str) -> None:
+        """Opens another page in its place, as `Browser.page`, and waits until it is loaded."""
+        self.send("Page.navigate", url="about:blank")  # otherwise the same address is scrolled as it was
+        for kept in (self.complaints, self.requests, self.failures):
+            kept.clear()
+        size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
+        self.send("Emulation.setDeviceMetricsOverride", **size)
+        features = [{"name": name.replace("_", "-"), "value": value} for name, value in media.items()]
+        self.send("Emulation.setEmulatedMedia", features=features)
+        self.send("Page.navigate", url=url)
+        self.until("document.readyState === 'complete'")
 
     def heard(self, method: str, params: dict[str, Any]) -> None:
         """Keeps what an event tells."""
@@ -174,7 +176,14 @@ class Page:
 @contextmanager
 def chromium(folder: Path) -> Iterator[Browser]:
     """Starts Chromium with a new profile in `folder`; about a second."""
-    with started(folder) as address, connect(address, max_size=None) as socket:
+    with started(folder) as address, driven(address) as browser:
+        yield browser
+
+
+@contextmanager
+def driven(address: str) -> Iterator[Browser]:
+    """Drives a Chromium that runs."""
+    with connect(address, max_size=None) as socket:
         yield Browser(socket)
 
 
@@ -183,6 +192,9 @@ def started(folder: Path) -> Iterator[str]:
     """Starts Chromium with a new profile in `folder`; yields the address at which it is driven."""
     command = [
         *(str(CHROMIUM), "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars"),
+        # What only costs time here: asking its makers for news, and renderers for pages that may come.
+        *("--no-first-run", "--disable-background-networking", "--disable-component-update"),
+        "--disable-features=SpareRendererForSitePerProcess",
         *("--remote-debugging-port=0", f"--user-data-dir={folder}", "about:blank"),
     ]
     log = folder / "chromium.log"
