@@ -38,19 +38,22 @@ class Browser:
 
     @contextmanager
     def page(self, *, width: int = 1280, height: int = 900) -> Iterator[Page]:
-        """A page of a window of its own, without cookies; it waits for what it is told to use."""
+        """An empty page without cookies, one at a time; it waits for what it is told to use.
+
+        It is always the same tab: a window for each test would cost more than what most of them do in it.
+        """
         with sync_playwright() as playwright:
-            chromium = playwright.chromium.connect_over_cdp(self.address)
-            window = chromium.new_context(
-                viewport={"width": width, "height": height}, reduced_motion="reduce", color_scheme="light"
-            )
+            [window] = playwright.chromium.connect_over_cdp(self.address).contexts
+            window.set_default_timeout(LONGEST * 1000)
+            window.clear_cookies()
+            [page] = window.pages
+            page.set_viewport_size({"width": width, "height": height})
+            page.emulate_media(reduced_motion="reduce", color_scheme="light")
+            page.on("request", lambda request: self._asked(request.url))
             try:
-                window.set_default_timeout(LONGEST * 1000)
-                page = window.new_page()
-                page.on("request", lambda request: self._asked(request.url))
                 yield page
             finally:
-                window.close()
+                page.goto("about:blank")
 
     def _asked(self, url: str) -> None:
         address = urlsplit(url)
