@@ -1,6 +1,7 @@
 """The deployments of `prefect.yaml`: for `callsheet up`, and as `python -m flows.deployments`.
 
-Unlike `prefect deploy --all` it also makes their work pool, and leaves every schedule switched as it is.
+Unlike `prefect deploy --all` it also makes their work pool, leaves every schedule switched as it is, and has
+the server refuse parameters that a flow does not have.
 """
 
 from __future__ import annotations
@@ -9,19 +10,20 @@ import asyncio
 import os
 import shlex
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from uuid import UUID
 
+import httpx
 import yaml
 from prefect import get_client
-from prefect.client.schemas.actions import WorkPoolCreate
+from prefect.client.schemas.actions import DeploymentUpdate, WorkPoolCreate
 from prefect.client.schemas.filters import DeploymentFilter, DeploymentFilterName
 from prefect.client.schemas.objects import DeploymentSchedule
 from prefect.client.schemas.responses import DeploymentResponse
-from prefect.exceptions import ObjectAlreadyExists
+from prefect.exceptions import ObjectAlreadyExists, PrefectHTTPStatusError
 from prefect.workers.process import ProcessWorker
 
 from callsheet.errors import CallsheetError, ConfigError
@@ -86,7 +88,7 @@ async def deploy(names: Sequence[str], environment: Mapping[str, str], folder: P
         What a person should know: schedules that were switched on and are not in the file any more.
 
     Raises:
-        ConfigError: Prefect refuses the file.
+        ConfigError: Prefect refuses the file, or the file has a parameter that its flow does not have.
     """
     log = folder / LOG
     await service_block.register()
@@ -96,7 +98,28 @@ async def deploy(names: Sequence[str], environment: Mapping[str, str], folder: P
     async with ending(process):
         if await process.wait():
             raise ConfigError(f"prefect.yaml: {_last_words(log)}", hint=f"All that Prefect says is in {log}")
-    return await _switch(before, await _deployed(names))
+    after = await _deployed(names)
+    await _refuse_unknown_parameters(after.values())
+    return await _switch(before, after)
+
+
+async def _refuse_unknown_parameters(deployments: Iterable[DeploymentResponse]) -> None:
+    """Has the server refuse a run with a parameter that is none: it would end as Crashed, without a word.
+
+    Of Callsheet's own flows, none of which takes just any parameter.
+    """
+    async with get_client() as client:
+        for each in deployments:
+            if not (each.entrypoint or "").startswith("flows."):
+                continue
+            schema = (each.parameter_openapi_schema or {}) | {"additionalProperties": False}
+            try:
+                await client.update_deployment(each.id, DeploymentUpdate(parameter_openapi_schema=schema))
+            except PrefectHTTPStatusError as error:
+                if error.response.status_code != httpx.codes.CONFLICT:
+                    raise
+                said = str(error.response.json()["detail"]).partition("Failure reason: ")[2]
+                raise ConfigError(f"{FILE}: the parameters of {each.name}: {said}") from None
 
 
 async def _deployed(names: Sequence[str]) -> dict[UUID, DeploymentResponse]:

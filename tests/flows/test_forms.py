@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
@@ -11,6 +13,7 @@ from uuid import uuid4
 
 import httpx
 import pytest
+import yaml
 from prefect.client.schemas.objects import State
 
 from callsheet.config.settings import Budget
@@ -77,6 +80,7 @@ def test_each_deployment_asks_for_what_makes_sense_there(
         ({"overrides": "budget.limit=1"}, "overrides"),
         ({"overrides": ["budget.limit"]}, "overrides"),
         ({"approved": "yes"}, "approved"),
+        ({"limits": {}, "confg": "x.yaml"}, "confg"),
         ({"config": 7}, "config"),
         ({"config": ""}, "config"),
     ],
@@ -90,6 +94,22 @@ def test_the_server_refuses_wrong_values_and_names_the_field(
     assert caught.value.response.status_code == httpx.codes.CONFLICT
     assert named in caught.value.response.json()["detail"]
     assert not crew.ask("flow_runs", flow_runs={"tags": {"all_": [tag]}})
+
+
+@pytest.mark.soak
+def test_a_parameter_in_prefect_yaml_that_its_flow_does_not_have_is_an_error(
+    crew: PrefectServer, tmp_path: Path
+) -> None:
+    content = yaml.safe_load(Path("prefect.yaml").read_text())
+    [quote] = [each for each in content["deployments"] if each["name"] == "quote"]
+    wrong = quote | {"name": "wrong", "parameters": {"confg": "batch.yaml"}}
+    (tmp_path / "prefect.yaml").write_text(yaml.safe_dump(content | {"deployments": [wrong]}))
+    command = [sys.executable, "-m", "flows.deployments"]
+    environment = crew.environment | {"PREFECT_CLIENT_MAX_RETRIES": "5"}
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "prefect.yaml: the parameters of wrong: Additional properties" in done.stderr
+    assert "'confg'" in done.stderr
 
 
 @pytest.mark.soak
