@@ -6,6 +6,7 @@ import asyncio
 import platform
 import re
 import socket
+import time
 from asyncio.subprocess import Process
 from collections.abc import (
     AsyncIterator,
@@ -14,6 +15,7 @@ from collections.abc import (
     Mapping,
 )
 from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -22,7 +24,7 @@ from prefect import get_client
 from prefect.settings import PREFECT_API_URL, PREFECT_HOME, PREFECT_UI_URL, temporary_settings
 
 from callsheet.config.yaml_lines import masked
-from callsheet.errors import ConfigError
+from callsheet.errors import ConfigError, ProcessEnded
 from flows.children import ending, start, unless_it_ends
 from flows.deployments import make_pool
 from flows.server import configured_server
@@ -34,13 +36,38 @@ _ERROR = re.compile(r"\| (ERROR|CRITICAL) +\|")  # in the lines of Prefect's log
 _LOCAL = ("127.0.0.1", "localhost")
 
 # Offline, the telemetry prints stack traces. Leases in memory are lost when the server ends, and with them
-# the slots of deployments with a concurrency limit.
+# the slots of deployments with a concurrency limit. The second UI sends usage data to its makers.
 _SERVER = {
     "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
     "PREFECT_SERVER_CONCURRENCY_LEASE_STORAGE": "prefect.server.concurrency.lease_storage.filesystem",
     "PREFECT_SERVER_UI_ENABLED": "true",
+    "PREFECT_SERVER_UI_V2_ENABLED": "false",
 }
 _WORKER = {"PREFECT_WORKER_QUERY_SECONDS": "2"}  # a run that somebody starts in the UI begins at once
+
+
+@dataclass
+class _Away:
+    """Seconds between two looks whether a server answers that was there already; and how long it may not.
+
+    After longer, the worker does not hear any more that a run is to be cancelled.
+    """
+
+    look: float = 5.0
+    longest: float = 60.0
+
+
+_away = _Away()
+
+
+def set_away(look: float = 5.0, longest: float = 60.0) -> None:
+    """For tests: changes how long a server may be away; without arguments, resets.
+
+    Args:
+        look: seconds between two looks.
+        longest: seconds without an answer.
+    """
+    _away.look, _away.longest = look, longest
 
 
 def api_address(port: int | None) -> str:
@@ -105,7 +132,10 @@ async def server(api: str, environment: Mapping[str, str], folder: Path) -> Asyn
             yield None
         return
     log = folder / SERVER_LOG
-    own = _SERVER | dict(environment) | {"PREFECT_API_URL": api, "PREFECT_SERVER_UI_API_URL": api}
+    # Otherwise it unpacks its UI into its own installation, which may be another user's.
+    unpacked = {"PREFECT_UI_STATIC_DIRECTORY": str(folder.parent / "ui")}
+    addresses = {"PREFECT_API_URL": api, "PREFECT_SERVER_UI_API_URL": api}
+    own = _SERVER | unpacked | dict(environment) | addresses
     with _listener(api) as listener:
         words = ["flows.own_server", str(listener.fileno())]
         process = await start(words, own, log, pass_fds=[listener.fileno()])
@@ -168,20 +198,54 @@ async def _until_a_heartbeat(pool: str, name: str, before: str) -> None:
 
 
 async def unless_they_end(
-    server: Process | None, worker: Process, folder: Path, show: Callable[[str], None]
+    api: str,
+    server: Process | None,
+    worker: Process,
+    folder: Path,
+    *,
+    show: Callable[[str], None],
+    note: Callable[[str], None],
 ) -> None:
     """Calls `show` with each error in the worker's log, its runs' among them, until a process ends.
 
     The server's log is for those who look for something: when it is busy, it has errors that mean nothing.
 
     Args:
-        server: None where it was not started here: then it is not watched.
+        api: the server's address.
+        server: None where it was not started here: then `note` is called when it goes away and comes back.
 
     Raises:
-        ProcessEnded: one of them has ended.
+        ProcessEnded: one of them has ended, or the server has not answered for `_away.longest` seconds.
     """
     work = unless_it_ends(worker, folder / WORKER_LOG, _show_errors(folder / WORKER_LOG, show))
-    await (unless_it_ends(server, folder / SERVER_LOG, work) if server else work)
+    if server:
+        await unless_it_ends(server, folder / SERVER_LOG, work)
+        return
+    both = [asyncio.ensure_future(each) for each in (work, _while_it_answers(api, note))]
+    try:
+        ended, _ = await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+        for each in ended:
+            each.result()
+    finally:
+        for each in both:
+            each.cancel()
+
+
+async def _while_it_answers(api: str, note: Callable[[str], None]) -> None:
+    since: float | None = None
+    while since is None or time.monotonic() - since < _away.longest:
+        await asyncio.sleep(_away.look)
+        if await answers(api):
+            if since is not None:
+                note(f"the Prefect server at {masked(api)} answers again")
+            since = None
+        elif since is None:
+            since = time.monotonic()
+            note(f"the Prefect server at {masked(api)} does not answer; runs at work go on without it")
+    raise ProcessEnded(
+        f"the Prefect server at {masked(api)}, which ran already, has not answered for {_away.longest:g} s",
+        hint="Start it, and run the command again.",
+    )
 
 
 async def _show_errors(log: Path, show: Callable[[str], None]) -> None:

@@ -103,7 +103,7 @@ async def _up(
             _say("", "Ctrl-C ends it all.")
             stays.set()
             try:
-                await parts.unless_they_end(server, worker, folder, _error)
+                await parts.unless_they_end(api, server, worker, folder, show=_error, note=_note)
             finally:
                 _note("Ending: runs at work stop in order first. A second Ctrl-C ends them at once.")
 

@@ -7,7 +7,7 @@ import signal
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -21,7 +21,7 @@ import yaml
 
 from callsheet.errors import ConfigError, ProcessEnded
 from tests.cli.test_commands import callsheet, refused
-from tests.servers.prefect import ROOT, PrefectServer, free_port
+from tests.servers.prefect import ROOT, PrefectServer, free_port, prefect_server
 from tests.servers.up import READY, Up, up
 from tests.waiting import LONGEST, wait_until
 
@@ -127,7 +127,10 @@ def test_one_command_starts_the_ui_the_deployments_a_worker_and_a_backlot(
     assert known.is_success
     page = crew.api.removesuffix("/api")
     assert "<div id=" in httpx.get(page, headers={"Accept": "text/html"}, follow_redirects=True).text
-    assert httpx.get(f"{page}/ui-settings").json()["api_url"] == crew.api
+    settings = httpx.get(f"{page}/ui-settings").json()
+    assert (settings["api_url"], settings["default_ui"]) == (crew.api, "v1"), "the other one sends usage data"
+    [home] = Path(the_up.environment["PREFECT_HOME"]).glob("callsheet/ui")
+    assert list(home.iterdir()), "its installation may be another user's"
 
 
 @pytest.mark.soak
@@ -203,7 +206,8 @@ def test_a_worker_that_dies_is_reported_with_the_errors_of_its_log(tmp_path: Pat
             )
             for _ in range(2)
         ]
-        staying = asyncio.ensure_future(parts.unless_they_end(server, worker, tmp_path, shown.append))
+        working = parts.unless_they_end("", server, worker, tmp_path, show=shown.append, note=shown.append)
+        staying = asyncio.ensure_future(working)
         try:
             while not shown:  # noqa: ASYNC110 - it is told by a file
                 await asyncio.sleep(0.01)
@@ -221,6 +225,51 @@ def test_a_worker_that_dies_is_reported_with_the_errors_of_its_log(tmp_path: Pat
     assert shown == ["12:00:01.000 | ERROR   | Flow run 'x' - in doubt"]
     assert str(tmp_path) in error.value.hint
     assert error.value.exit_code == 4
+
+
+def test_a_server_that_ran_already_and_goes_away_is_reported_and_ends_it(tmp_path: Path) -> None:
+    from flows import up as parts
+
+    (tmp_path / parts.WORKER_LOG).touch()
+    noted: list[str] = []
+
+    async def stay() -> None:
+        worker = await asyncio.create_subprocess_exec(
+            sys.executable, "-c", "input()", stdin=asyncio.subprocess.PIPE
+        )
+        try:
+            await parts.unless_they_end(api, None, worker, tmp_path, show=noted.append, note=noted.append)
+        finally:
+            worker.kill()
+            await worker.wait()
+
+    api = f"http://127.0.0.1:{free_port()}/api"
+    parts.set_away(look=0.01, longest=0.05)
+    try:
+        with pytest.raises(ProcessEnded, match="which ran already, has not answered for") as error:
+            asyncio.run(stay())
+    finally:
+        parts.set_away()
+    assert noted == [f"the Prefect server at {api} does not answer; runs at work go on without it"]
+    assert error.value.exit_code == 4
+
+
+@pytest.mark.soak
+def test_a_server_that_ran_already_may_be_started_anew(tmp_path: Path) -> None:
+    home, port, mine = tmp_path / "server", free_port(), a_project(tmp_path / "mine")
+    own = {"PREFECT_HOME": str(tmp_path / "prefect"), "PREFECT_API_URL": f"http://127.0.0.1:{port}/api"}
+    servers = ExitStack()
+    servers.enter_context(prefect_server(home, port))
+    with servers, up(mine, **own) as running:
+        running.until(READY)
+        servers.close()
+        running.until("does not answer")
+        servers.enter_context(prefect_server(home, port))
+        running.until("answers again")
+        servers.close()
+        assert running.ended() == 4, running.text
+    for words in ("which ran already, has not answered for 60 s", "Start it, and run the command again"):
+        assert words in running.text
 
 
 def test_without_a_prefect_yaml_it_says_where_to_go_or_what_to_copy(tmp_path: Path) -> None:
