@@ -47,7 +47,7 @@ class Lanes:
     _probe_wait: float = PROBE
     # While this run has no lane and is refused, others have them all:
     _others_since: float = math.inf
-    _shared: bool = False
+    _shared_by: int = 1
     # Of lanes that are shared, this run's part: it has some of it at once, and all of it at `_settled_at`:
     _part: int = 0
     _at_once: int = 0
@@ -61,7 +61,7 @@ class Lanes:
         A run that still looks for their number goes on. Another one has its part of it from now on; but what
         the others give up of theirs comes free little by little, and so it is taken.
         """
-        self._shared = after > 1
+        self._shared_by = after
         if self.latched:
             self._part = self.size = max(1, self.size * before // after)
             self._at_once = min(self.in_use, self._part)
@@ -97,7 +97,7 @@ class Lanes:
             if self.latched:
                 self._grow_by_probe(now)
             else:
-                self.size += max(1, min(self.size // 10, RAMP_MOST))
+                self.size += max(1, min(self.size // 10, RAMP_MOST // self._shared_by))
                 self.grows_at = now + RAMP
         self.in_use += 1
 
@@ -105,8 +105,8 @@ class Lanes:
         accepted_before = self._probe_size > 1
         self._probe_wait = PROBE if accepted_before else min(2 * self._probe_wait, 4 * PROBE)
         self.size += self._probe_size
-        self._probe_size *= 1 if self._shared else 2  # each of them grows
-        self.grows_at = now + PROBE
+        self._probe_size *= 1 if self._shared_by > 1 else 2
+        self.grows_at = now + PROBE * self._shared_by  # together they look as often as one
 
     def accepted(self) -> None:
         """A submission was not refused for its lane: others do not have every lane."""
@@ -115,7 +115,8 @@ class Lanes:
     def refused(self, now: float) -> None:
         """429 without `Retry-After` for a submission whose lane is still taken: one lane fewer exists."""
         self.size = max(1, min(self.size, self.in_use) - 1)
-        self.latched, self._probe_size, self.grows_at = True, 1, now + self._probe_wait
+        self.latched, self._probe_size = True, 1
+        self.grows_at = now + self._probe_wait * self._shared_by
         if self.in_use == 1:  # this run has no other lane that could come free
             self._others_since = min(self._others_since, now)
             self._retry_at = now + self._retry_wait

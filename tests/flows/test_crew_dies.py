@@ -182,7 +182,7 @@ def test_the_limits_are_used_as_by_one_run_and_shared_fairly(studio: Studio) -> 
     refused = workspace.traffic.totals["window"] + workspace.traffic.totals["lanes"]
     print(of_all, accepted, refused)
     assert all(of_all[minute] >= 0.97 * A_MINUTE for minute in minutes[1:-1])
-    for minute in minutes[2:-1]:  # a minute after the last run has begun
+    for minute in minutes[1:-3]:  # at the end some have more jobs in hand than others
         parts = [row["jobs"] for row in accepted if row["minute"] == minute]
         assert len(parts) == CREW
         assert all(0.9 <= part * CREW / of_all[minute] <= 1.1 for part in parts)

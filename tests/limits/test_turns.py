@@ -250,8 +250,8 @@ async def test_runs_that_share_the_lanes_look_for_one_more_at_a_time() -> None:
     limits.lanes.size, limits.lanes.latched = 4, True
     limits.share(4)
     callers = [start_caller(limits, IMAGE, times, lasts=1000) for _ in range(9)]
-    await asyncio.sleep(SETTLING + 3.5 * PROBE)
-    assert limits.lanes.size == 1 + 4
+    await asyncio.sleep(SETTLING + (4 * 3 + 2) * PROBE)
+    assert limits.lanes.size == 1 + 4, "one at once, and one in four minutes"
     for caller in callers:
         caller.cancel()
 
