@@ -17,6 +17,8 @@ It runs `flows.pipeline.generate`, as `callsheet run` does where no Prefect serv
 from __future__ import annotations
 
 import asyncio
+import gc
+import importlib
 import itertools
 import json
 import os
@@ -35,6 +37,7 @@ from callsheet.errors import known_error
 from callsheet.ledger.waits import set_waits
 from callsheet.service import verdicts
 from flows.pipeline import generate
+from tests.servers.forks import IMPORTED_LATER
 
 
 def killer(point: str, nth: int) -> Callable[[str], None]:
@@ -100,6 +103,9 @@ def run_request(request: dict[str, Any]) -> int:
 
 
 def main() -> None:
+    for name in IMPORTED_LATER:
+        importlib.import_module(name)
+    gc.freeze()  # a collection in a fork would copy all that is imported
     for line in sys.stdin:
         request = json.loads(line)
         pid = os.fork()
