@@ -84,7 +84,7 @@ class Demo:
             yield
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.soak)])
 def test_a_signal_ends_a_demo_whose_prefect_server_is_starting(
     tmp_path: Path, number: signal.Signals
 ) -> None:
