@@ -48,7 +48,7 @@ def test_a_run_with_remembered_limits_begins_without_429s(shape: str) -> None:
 @pytest.mark.parametrize("late", [20.0, -20.0])
 @pytest.mark.parametrize("shape", FIXED)
 def test_a_wrong_clock_is_corrected_by_the_services_date(shape: str, late: float) -> None:
-    [run] = simulate(Scenario(shape, {IMAGE: 600}, 100, SLOW, wrong_clock=late), runs=1)
+    [run] = simulate(Scenario(shape, {IMAGE: 600}, 100, SLOW, wrong_clock=late, duration=300), runs=1)
     assert run.ratio >= 0.95
     assert run.refused["window"] <= 1
 
@@ -79,6 +79,6 @@ def test_a_window_of_another_length_is_followed_by_its_reset(
     window: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(METERS, "odd", partial(FixedWindow, window=window))
-    [run] = simulate(Scenario("odd", {IMAGE: 200}, 50, QUICK), runs=1)
+    [run] = simulate(Scenario("odd", {IMAGE: 200}, 50, QUICK, duration=max(150, 2 * window)), runs=1)
     assert run.ratio >= 0.95
     assert run.refused["window"] <= 3
