@@ -39,7 +39,7 @@ docs: setup  ## write docs/configuration.md from the config's schema, and the ou
 
 pictures: setup  ## take the pictures of docs/pictures anew (needs Chromium)
 	@$(BIN)/python -m docs.take_pictures
-	@CALLSHEET_DRAW=1 $(BIN)/python -m pytest -q tests/flows/test_browser.py
+	@CALLSHEET_DRAW=1 $(BIN)/python -m pytest -m soak -q tests/flows/test_browser.py
 
 bench: setup  ## measure speed and memory, and write docs/benchmarks.md (20 minutes)
 	@$(BIN)/python -m benchmarks.write_page

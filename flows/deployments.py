@@ -1,7 +1,7 @@
 """The deployments of `prefect.yaml`: for `callsheet up`, and as `python -m flows.deployments`.
 
-Unlike `prefect deploy --all` it also makes their work pool, leaves every schedule switched as it is, and has
-the server refuse parameters that a flow does not have.
+Unlike `prefect deploy --all` it also makes their work pool, leaves every schedule switched as it is, has the
+server refuse parameters that a flow does not have, and makes the forms of the UI simpler.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 from uuid import UUID
 
 import httpx
@@ -99,20 +100,23 @@ async def deploy(names: Sequence[str], environment: Mapping[str, str], folder: P
         if await process.wait():
             raise ConfigError(f"prefect.yaml: {_last_words(log)}", hint=f"All that Prefect says is in {log}")
     after = await _deployed(names)
-    await _refuse_unknown_parameters(after.values())
+    await _set_schemas(after.values())
     return await _switch(before, after)
 
 
-async def _refuse_unknown_parameters(deployments: Iterable[DeploymentResponse]) -> None:
+async def _set_schemas(deployments: Iterable[DeploymentResponse]) -> None:
     """Has the server refuse a run with a parameter that is none: it would end as Crashed, without a word.
 
-    Of Callsheet's own flows, none of which takes just any parameter.
+    And a parameter that may be left out is an empty field: the UI would ask for a choice between two types.
+    Both for Callsheet's own flows, none of which takes just any parameter.
     """
     async with get_client() as client:
         for each in deployments:
             if not (each.entrypoint or "").startswith("flows."):
                 continue
-            schema = (each.parameter_openapi_schema or {}) | {"additionalProperties": False}
+            schema = each.parameter_openapi_schema or {}
+            fields = {name: _or_absent(field) for name, field in schema.get("properties", {}).items()}
+            schema = schema | {"properties": fields, "additionalProperties": False}
             try:
                 await client.update_deployment(each.id, DeploymentUpdate(parameter_openapi_schema=schema))
             except PrefectHTTPStatusError as error:
@@ -120,6 +124,15 @@ async def _refuse_unknown_parameters(deployments: Iterable[DeploymentResponse]) 
                     raise
                 said = str(error.response.json()["detail"]).partition("Failure reason: ")[2]
                 raise ConfigError(f"{FILE}: the parameters of {each.name}: {said}") from None
+
+
+def _or_absent(field: dict[str, Any]) -> dict[str, Any]:
+    """The JSON schema of a parameter, whose value may be absent where it might be null by default."""
+    choices = [choice for choice in field.get("anyOf", ()) if choice != {"type": "null"}]
+    if len(choices) != 1 or field.get("default", ...) is not None:
+        return field
+    rest = {name: value for name, value in field.items() if name not in ("anyOf", "default")}
+    return rest | dict(choices[0])
 
 
 async def _deployed(names: Sequence[str]) -> dict[UUID, DeploymentResponse]:

@@ -177,7 +177,7 @@ def _markdown(summary: Summary) -> str:
     parts = [
         f"# {_text(summary.batch)}: {summary.outcome}",
         f"Stopped early: {_text(summary.stop_message)}" if summary.stop_message else "",
-        _table(["", ""], rows),
+        _table(rows[0], rows[1:]),  # an empty head would be shown as an empty line
         _by_model(summary),
         _dearest(summary),
         "\n".join(f"- {_text(problem.line())}" for problem in summary.details.problems),

@@ -143,6 +143,8 @@ def test_a_batch_is_bought_and_approved_with_the_mouse(
         expect(ui.field("config")).to_have_value("configs/example.yaml")
         page.get_by_text("Run Name").scroll_into_view_if_needed()
         ui.picture("form", height=1250)
+        page.get_by_text("joins (Optional)").scroll_into_view_if_needed()
+        ui.picture("form-end", height=1250)
         ui.field("config").clear()
         ui.field("config").press_sequentially(str(made.config))
         expect(ui.field("config")).to_have_value(str(made.config))
@@ -165,6 +167,7 @@ def test_a_batch_is_bought_and_approved_with_the_mouse(
 
         ui.until_it_says("StoppedAtBudget")
         assert spent(made) == PRICE * 3
+        page.get_by_text("4 jobs: 3 stored; 0.1200 USD spent").first.wait_for()
         ui.picture("run")
         ui.click("Artifacts")
         ui.click("costs-autumn-catalogue")

@@ -44,6 +44,10 @@ def test_the_server_knows_choices_bounds_and_words(crew: PrefectServer) -> None:
     for field in known["definitions"]["LimitsForm"]["properties"].values():
         assert (field["type"], field["minimum"]) == ("integer", 1)
     assert "default" not in limit, "the UI would send it"
+    for name, kind in (("first", "integer"), ("crew", "integer"), ("joins", "string")):
+        field = known["properties"][name]
+        assert field["type"] == kind
+        assert not {"anyOf", "default"} & field.keys(), "an empty field, not a choice between two types"
 
 
 @pytest.mark.parametrize(
