@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import sqlite3
 from collections.abc import Awaitable, Callable
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
@@ -152,6 +154,16 @@ def of_its_crew(crew: PrefectServer, run: dict[str, Any]) -> list[dict[str, Any]
     return crew.ask("flow_runs", flow_runs={"parent_task_run_id": {"any_": parents}})
 
 
+def runs_of(made: Project) -> int:
+    """How many runs the ledger knows of, once there is one."""
+    file = made.folder / "out/ledger.db"
+    if not file.exists():
+        return 0
+    with closing(sqlite3.connect(file)) as ledger, suppress(sqlite3.OperationalError):  # no table yet
+        return int(ledger.execute("SELECT count(*) FROM runs").fetchone()[0])
+    return 0
+
+
 def test_a_deployed_run_starts_the_others_as_its_sub_runs(crew: PrefectServer, project: Make) -> None:
     made = project(images(2))
     made.at_absolute_paths()
@@ -166,9 +178,12 @@ def test_a_deployed_run_starts_the_others_as_its_sub_runs(crew: PrefectServer, p
 
 @pytest.mark.soak
 def test_deployed_runs_buy_side_by_side(crew: PrefectServer, project: Make) -> None:
-    made = project(images(600), image_seconds=0.5, concurrency=16)
+    made = project(images(600), image_seconds=20, concurrency=16)  # slow until all are there
     made.at_absolute_paths()
+    service = made.backlot.service
     crew.start("generate-batch/by-hand", tag=made.folder.name, config=str(made.config), crew=3)
+    wait_until(lambda: runs_of(made) == 3, "the others never begin", 0.3)
+    service.settings = service.settings.model_copy(update={"image_seconds": 0.1})
     run = crew.ended(made.folder.name)
     assert (run["state"]["type"], run["state"]["name"]) == ("COMPLETED", "Complete"), run["state"]["message"]
     assert made.costs().height == made.manifest().height == 600

@@ -13,6 +13,7 @@ import httpx
 import psutil
 import pytest
 
+from backlot.faults import RULES, Faults
 from tests.conftest import Project
 from tests.servers.prefect import ROOT, PrefectServer, prefect_server
 from tests.waiting import wait_until
@@ -121,12 +122,17 @@ def test_of_two_nightly_runs_of_a_batch_one_leaves_to_the_other_what_that_has_in
     night: Night, project: Make
 ) -> None:
     made = a_batch(project)
+    service = made.backlot.service
     with night.worker():
         first = night.run("generate-batch/nightly", made)
         wait_until(lambda: files(made), "nothing is stored")
+        service.settings = service.settings.model_copy(
+            update={"image_seconds": 20}
+        )  # the first is held at work
         second = night.run("generate-batch/nightly", made)
         wait_until(lambda: night.state(second)["name"] == "Running", "it does not start", 0.3)
         assert night.state(first)["name"] == "Running"
+        service.settings = service.settings.model_copy(update={"image_seconds": 1})
         assert night.ended(first) == "Complete"
         assert night.ended(second) in ("Complete", "Partial")
     paid_once(made, 60)
@@ -140,11 +146,14 @@ def test_a_second_collector_is_cancelled(night: Night, project: Make) -> None:
     )
     made.at_absolute_paths()
     assert made.run("poll.timeout=0.5").pending == 3
+    failing = [{"endpoint": "status", "do": "error", "status": 503}]
+    made.backlot.service.faults = Faults(RULES.validate_python(failing))  # the first is held at work
     with night.worker():
         first = night.run("collect-media/collector", made)
         wait_until(lambda: night.state(first)["name"] == "Running", "it does not start", 0.3)
         second = night.run("collect-media/collector", made)
         assert night.ended(second) == "Cancelled"
+        made.backlot.service.faults = Faults()
         assert night.ended(first) == "Complete"
     paid_once(made, 3)
 
