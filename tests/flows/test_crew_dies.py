@@ -174,6 +174,7 @@ def test_with_nothing_that_dies_all_is_stored_and_one_report_says_so(studio: Stu
 def test_the_limits_are_used_as_by_one_run_and_shared_fairly(studio: Studio) -> None:
     [workspace] = studio.made.backlot.service.workspaces.values()
     workspace.windows["image"].limit = A_MINUTE
+    workspace.concurrency = 200  # to look for their number costs a few refusals, however small the batch is
     studio.start()
     assert studio.prefect.ended("first")["state"]["name"] == "Complete"
     accepted = studio.ask(OF_EACH_MINUTE)
