@@ -39,12 +39,6 @@ AT_WORK = """
     count(*) FILTER (WHERE state = 'stored') AS stored FROM attempts
 """
 
-A_MINUTE = 200  # images
-OF_EACH_MINUTE = """
-    SELECT left(submitted_at, 16) AS minute, run_id, count(*) AS jobs FROM attempts
-    WHERE type = 'image' GROUP BY minute, run_id
-"""
-
 
 @dataclass
 class Studio:
@@ -169,24 +163,6 @@ def test_with_nothing_that_dies_all_is_stored_and_one_report_says_so(studio: Stu
     assert run["state"]["name"] == "Complete", run["state"]["message"]
     assert len(of_its_crew(studio.prefect, run)) == CREW - 1
     assert studio.finished() == {"stored": IMAGES + VIDEOS}
-
-
-def test_the_limits_are_used_as_by_one_run_and_shared_fairly(studio: Studio) -> None:
-    [workspace] = studio.made.backlot.service.workspaces.values()
-    workspace.windows["image"].limit = A_MINUTE
-    workspace.concurrency = 200  # to look for their number costs a few refusals, however small the batch is
-    studio.start()
-    assert studio.prefect.ended("first")["state"]["name"] == "Complete"
-    accepted = studio.ask(OF_EACH_MINUTE)
-    minutes = sorted({row["minute"] for row in accepted})
-    of_all = {minute: sum(row["jobs"] for row in accepted if row["minute"] == minute) for minute in minutes}
-    refused = workspace.traffic.totals["window"] + workspace.traffic.totals["lanes"]
-    third = minutes[2]  # all have begun, and none is near its end
-    assert all(of_all[minute] >= 0.97 * A_MINUTE for minute in minutes[2:-1]), of_all
-    parts = [row["jobs"] for row in accepted if row["minute"] == third]
-    assert len(parts) == CREW
-    assert all(0.9 <= part * CREW / of_all[third] <= 1.1 for part in parts), parts
-    assert refused <= 0.01 * IMAGES, workspace.traffic.totals
 
 
 @pytest.mark.parametrize("which", [0, -1], ids=["the first run", "another run"])
