@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import subprocess
@@ -16,9 +15,9 @@ from typing import Any
 import pytest
 from prefect.blocks.webhook import Webhook
 
-from flows.generate import generate_batch
 from tests.cli.test_commands import CALLSHEET
 from tests.conftest import Project
+from tests.flows.test_forms import bought
 from tests.servers.prefect import PrefectServer
 from tests.waiting import wait_until
 
@@ -107,8 +106,7 @@ def test_what_a_killed_run_left_in_doubt_is_told_by_the_next_run(
     with subprocess.Popen([*CALLSHEET, "run", str(made.config)], stderr=subprocess.DEVNULL) as process:
         wait_until(lambda: workspace.busy == 2, "not both are on the wire")
         process.kill()
-    state = generate_batch(str(made.config), return_state=True)
-    ended = asyncio.run(state)  # type: ignore[arg-type]
+    ended = bought(made)
     assert ended.name == "InDoubt"
     run = str(ended.state_details.flow_run_id)
     wait_until(lambda: len(every_event(prefect, run)) == 4, "not all events come", 0.2)
