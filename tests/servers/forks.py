@@ -237,13 +237,38 @@ def _carry_out(option: str, program: str, *arguments: str) -> None:
         exec(compile(program, "<string>", "exec"), main.__dict__)
 
 
+def _leave(code: int | None) -> None:
+    """Ends the process when Python has done all that it does at its end, but for tearing down modules.
+
+    Nobody sees that, and it would copy the memory of all that is imported, as it changes every object.
+
+    Args:
+        code: the exit code; None where an error has ended the program, which Python sees to.
+    """
+    if code is None:
+        return
+    with suppress(OSError, ValueError):  # Python says so by itself
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+
+
 def main() -> None:
+    code: int | None = 0
+    atexit.register(lambda: _leave(code))  # what is registered first is called last
     for name in (*IMPORTED, *IMPORTED_LATER):
         importlib.import_module(name)
     assert not NEVER_IMPORTED & sys.modules.keys()
     assert threading.active_count() == 1, "a fork has one thread only"
     gc.freeze()  # a collection in a fork would copy all that is imported
-    _carry_out(*_serve(socket.socket(fileno=int(sys.argv[1]))))
+    try:
+        _carry_out(*_serve(socket.socket(fileno=int(sys.argv[1]))))
+    except SystemExit as end:
+        code = end.code if isinstance(end.code, int) else int(end.code is not None)
+        raise
+    except BaseException:
+        code = None
+        raise
 
 
 if __name__ == "__main__":
