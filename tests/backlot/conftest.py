@@ -14,6 +14,7 @@ from PIL import Image
 
 from backlot.server import Backlot, serve
 from backlot.settings import Settings, WorkspaceSettings
+from tests.servers import http
 
 Account = Callable[..., httpx.Client]
 
@@ -55,7 +56,7 @@ def account(backlot: Backlot) -> Iterator[Account]:
         backlot.service.add_workspace(name, workspace)
         key = next(iter(workspace.projects.values()))[0]
         clients.append(
-            httpx.Client(base_url=backlot.base_url, headers={"Authorization": f"Bearer {key}"}, timeout=300)
+            http.Client(base_url=backlot.base_url, headers={"Authorization": f"Bearer {key}"}, timeout=300)
         )
         return clients[-1]
 

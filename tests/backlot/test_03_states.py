@@ -12,6 +12,7 @@ import pytest
 from backlot.errors import SettingsError
 from backlot.server import serve, spawn
 from backlot.settings import SPOILED_WORD, Settings
+from tests.servers import http
 from tests.waiting import wait_until
 
 from .conftest import Account, Clock, balance, data_url, make_image, make_video, poll, refused
@@ -81,7 +82,7 @@ def test_3_a_pending_video_takes_a_concurrent_place_until_it_is_finished(
 
 def test_3_an_image_is_charged_also_when_its_client_has_disconnected() -> None:
     with serve(Settings(port=0, image_seconds=1)) as running:
-        api = httpx.Client(base_url=running.base_url, headers={"Authorization": "Bearer sk_backlot"})
+        api = http.Client(base_url=running.base_url, headers={"Authorization": "Bearer sk_backlot"})
         with pytest.raises(httpx.ReadTimeout):
             api.post("/v2/images/generations", json={"model": "still-1", "prompt": "a"}, timeout=0.1)
         assert balance(api) == "100.0000"
@@ -96,7 +97,7 @@ def test_3_a_restart_loses_no_accepted_generation(tmp_path: Path) -> None:
     headers = {"Authorization": f"Bearer {settings.api_key}"}
     clock = Clock()
     with serve(settings, clock) as first:
-        api = httpx.Client(base_url=first.base_url, headers=headers)
+        api = http.Client(base_url=first.base_url, headers=headers)
         image = make_image(api, images=[{"url": data_url("blue")}]).json()["data"][0]["url"]
         before = api.get(image).content
         finished, spoiled = make_video(api), make_video(api, prompt=SPOILED_WORD)
@@ -105,7 +106,7 @@ def test_3_a_restart_loses_no_accepted_generation(tmp_path: Path) -> None:
         pending = make_video(api)
     clock.now += 5
     with serve(settings, clock) as second:
-        api = httpx.Client(base_url=second.base_url, headers=headers)
+        api = http.Client(base_url=second.base_url, headers=headers)
         assert api.get(image.replace(first.base_url, second.base_url)).content == before
         again = poll(api, finished)
         assert again["usage"] == kept["usage"]
@@ -124,13 +125,13 @@ def test_3_a_killed_server_has_everything_it_accepted_when_it_starts_again(tmp_p
     flags = ("--state", str(tmp_path), "--video-seconds", "0.2", "--image-seconds", "0")
     headers = {"Authorization": "Bearer sk_backlot"}
     with spawn(*flags) as (address, process):
-        api = httpx.Client(base_url=address, headers=headers)
+        api = http.Client(base_url=address, headers=headers)
         videos = [make_video(api) for _ in range(5)]
         images = [make_image(api) for _ in range(5)]
         process.send_signal(signal.SIGKILL)
     time.sleep(0.2)  # the videos' own time, on a real clock
     with spawn(*flags) as (address, _):
-        api = httpx.Client(base_url=address, headers=headers)
+        api = http.Client(base_url=address, headers=headers)
         assert {poll(api, video)["status"] for video in videos} == {"completed"}
         assert balance(api) == "98.5500"  # 5 x 0.25 and 5 x 0.04
         old = images[0].json()["data"][0]["url"]

@@ -10,6 +10,7 @@ import pytest
 
 from backlot.server import serve
 from backlot.settings import Settings
+from tests.servers import http
 
 from .conftest import Account, Clock, balance, make_image, make_video, poll, refused
 
@@ -130,7 +131,7 @@ def test_4_7_a_finished_video_costs_on_the_date_on_which_it_finished(api: httpx.
 def test_4_7_costs_may_lag_behind_charges() -> None:
     clock = Clock()
     with serve(Settings(port=0, image_seconds=0, costs_lag=60), clock) as running:
-        api = httpx.Client(base_url=running.base_url, headers={"Authorization": "Bearer sk_backlot"})
+        api = http.Client(base_url=running.base_url, headers={"Authorization": "Bearer sk_backlot"})
         make_image(api)
         both_days = ("2026-03-10T00:00:00Z", "2026-03-11T00:00:00Z")
         assert (balance(api), costs(api, *both_days).json()["total_cost"]) == ("99.9600", 0)
@@ -169,7 +170,7 @@ def image_url(api: httpx.Client) -> str:
 
 
 def test_4_8_a_signed_url_needs_no_key(api: httpx.Client) -> None:
-    answer = httpx.get(image_url(api))
+    answer = http.get(image_url(api))
     assert (answer.status_code, answer.headers["Content-Type"]) == (200, "image/jpeg")
     assert answer.content.startswith(b"\xff\xd8\xff")
 
@@ -191,20 +192,20 @@ def test_4_8_an_altered_url_is_refused(api: httpx.Client) -> None:
         f"{other.partition('?')[0]}?exp={exp}&sig={sig}",
         url.replace("req-", "req-0"),
     ):
-        refused(httpx.get(altered), 403, "invalid_parameter", "sig")
+        refused(http.get(altered), 403, "invalid_parameter", "sig")
 
 
 def test_4_8_a_url_expires_when_the_file_is_deleted(api: httpx.Client, clock: Clock) -> None:
     url = image_url(api)
     clock.now += 3599
-    assert httpx.get(url).status_code == 200
+    assert http.get(url).status_code == 200
     clock.now += 1
-    refused(httpx.get(url), 410, "not_found", "exp")
+    refused(http.get(url), 410, "not_found", "exp")
 
 
 def test_4_8_ranges_are_served(api: httpx.Client) -> None:
     url = image_url(api)
-    whole = httpx.get(url)
+    whole = http.get(url)
     length = len(whole.content)
     assert whole.headers["Accept-Ranges"] == "bytes"
     for wanted, part in (
@@ -215,23 +216,23 @@ def test_4_8_ranges_are_served(api: httpx.Client) -> None:
         (f"bytes=0-{10**9}", slice(0, None)),
         (f"bytes={'0' * 5000}10-{'9' * 5000}", slice(10, None)),
     ):
-        answer = httpx.get(url, headers={"Range": wanted, "If-Range": whole.headers["ETag"]})
+        answer = http.get(url, headers={"Range": wanted, "If-Range": whole.headers["ETag"]})
         first = range(length)[part][0]
         assert (answer.status_code, answer.content) == (206, whole.content[part]), wanted
         assert answer.headers["Content-Range"] == f"bytes {first}-{first + len(answer.content) - 1}/{length}"
     for unusable in ("bytes=a-b", "bytes=-", "lines=1-2", "bytes=0-1,5-6"):
-        assert httpx.get(url, headers={"Range": unusable}).status_code == 200
-    changed = httpx.get(url, headers={"Range": "bytes=0-0", "If-Range": '"another"'})
+        assert http.get(url, headers={"Range": unusable}).status_code == 200
+    changed = http.get(url, headers={"Range": "bytes=0-0", "If-Range": '"another"'})
     assert (changed.status_code, changed.content) == (200, whole.content)
     for outside in (f"bytes={length}-", f"bytes={'9' * 5000}-", "bytes=5-4", "bytes=-0"):
-        answer = httpx.get(url, headers={"Range": outside})
+        answer = http.get(url, headers={"Range": outside})
         refused(answer, 416, "invalid_parameter", "Range")
         assert answer.headers["Content-Range"] == f"bytes */{length}"
 
 
 def test_4_8_head_has_the_headers_of_get(api: httpx.Client) -> None:
     url = image_url(api)
-    head, get = httpx.head(url), httpx.get(url)
+    head, get = http.head(url), http.get(url)
     assert head.status_code == 200
     assert head.content == b""
     for name in ("Content-Length", "Content-Type", "ETag", "Accept-Ranges"):

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import httpx
 import pytest
 
 from backlot.server import Backlot
+from tests.servers import http
 
 from .conftest import Account, Clock, balance, make_image, make_video, poll, refused
 
@@ -28,7 +28,7 @@ def test_5_2_a_missing_or_wrong_key_gives_401(
     backlot: Backlot, method: str, path: str, authorization: str | None
 ) -> None:
     headers = {} if authorization is None else {"Authorization": authorization}
-    refused(httpx.request(method, backlot.base_url + path, headers=headers), 401, "invalid_api_key")
+    refused(http.request(method, backlot.base_url + path, headers=headers), 401, "invalid_api_key")
 
 
 def test_5_4_balance_and_limits_belong_to_the_workspace_and_costs_to_the_project(
@@ -37,7 +37,7 @@ def test_5_4_balance_and_limits_belong_to_the_workspace_and_costs_to_the_project
     projects = {"ads": ["sk_ads_1", "sk_ads_2"], "shop": ["sk_shop"]}
     first = account(projects=projects, image_rpm=3)
     second, third = (
-        httpx.Client(base_url=first.base_url, headers={"Authorization": f"Bearer {key}"})
+        http.Client(base_url=first.base_url, headers={"Authorization": f"Bearer {key}"})
         for key in ("sk_ads_2", "sk_shop")
     )
     for api in (first, second, third):
@@ -54,7 +54,7 @@ def test_5_4_a_project_sees_its_own_videos_only(account: Account) -> None:
     first = account(projects={"p": ["sk_p1", "sk_p2"], "q": ["sk_q"]})
     video = make_video(first)
     second, other = (
-        httpx.Client(base_url=first.base_url, headers={"Authorization": f"Bearer {key}"})
+        http.Client(base_url=first.base_url, headers={"Authorization": f"Bearer {key}"})
         for key in ("sk_p2", "sk_q")
     )
     assert poll(second, video)["status"] == "pending"

@@ -13,6 +13,7 @@ import pytest
 
 from backlot.server import serve
 from backlot.settings import TEST_WORD, Safety, Settings
+from tests.servers import http
 
 from .conftest import Account, balance, data_url, make_image, make_video, refused
 
@@ -73,7 +74,7 @@ def test_7_422_for_a_reference_image_by_its_hash() -> None:
     digests = tuple(hashlib.sha256(data).hexdigest() for data in (content, url.encode()))
     settings = Settings(port=0, image_seconds=0, safety=Safety(words=("teapot",), images=digests))
     with serve(settings) as running:
-        api = httpx.Client(base_url=running.base_url, headers={"Authorization": "Bearer sk_backlot"})
+        api = http.Client(base_url=running.base_url, headers={"Authorization": "Bearer sk_backlot"})
         for banned in (inline, url):
             images = [{"url": data_url("white")}, {"url": banned}]
             refused(make_image(api, images=images), 422, "content_policy_violation", "images[1].url")

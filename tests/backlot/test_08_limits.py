@@ -13,6 +13,7 @@ from backlot.accounts import Window
 from backlot.errors import Refused
 from backlot.server import Backlot, serve
 from backlot.settings import Settings
+from tests.servers import http
 
 from .conftest import Account, Clock, make_image, make_video, refused
 
@@ -78,7 +79,7 @@ def test_8_parallel_requests_exceed_neither_the_window_nor_the_concurrency() -> 
 
     async def burst(base_url: str) -> list[httpx.Response]:
         headers = {"Authorization": "Bearer sk_backlot"}
-        async with httpx.AsyncClient(base_url=base_url, headers=headers) as api:
+        async with http.AsyncClient(base_url=base_url, headers=headers) as api:
             body = {"model": "reel-1", "prompt": "a fox"}
             return await asyncio.gather(*(api.post("/v2/videos/generations", json=body) for _ in range(60)))
 
@@ -94,7 +95,7 @@ def test_8_parallel_requests_exceed_neither_the_window_nor_the_concurrency() -> 
 
 def test_8_reads_do_not_count_as_generations_and_have_a_generous_limit() -> None:
     with serve(Settings(port=0, read_rpm=5, image_seconds=0)) as running:
-        api = httpx.Client(base_url=running.base_url, headers={"Authorization": "Bearer sk_backlot"})
+        api = http.Client(base_url=running.base_url, headers={"Authorization": "Bearer sk_backlot"})
         while time.time() % 60 > 58:  # do not straddle two windows
             time.sleep(0.1)
         before = rate(make_image(api))[1]
@@ -113,7 +114,7 @@ def test_8_a_server_that_makes_media_answers_other_requests_at_once(
     image = make_image(api, resolution="4K", prompt=f"a mountain {time.time()}").json()["data"][0]["url"]
 
     async def balances_while_making() -> int:
-        async with httpx.AsyncClient(headers=api.headers, timeout=300) as client:
+        async with http.AsyncClient(headers=api.headers, timeout=300) as client:
             making = asyncio.create_task(client.get(image))
             answers = 0
             while not making.done():

@@ -18,6 +18,7 @@ import pytest
 from backlot.dashboard.fault_forms import kinds
 from backlot.server import Backlot, dashboard_of, spawn
 from backlot.settings import Settings, WorkspaceSettings
+from tests.servers import http
 
 from .conftest import balance, data_url, make_image, make_video, refused
 
@@ -48,7 +49,7 @@ class Reader(httpx.Client):
 def client(lot: Backlot, key: str | None = None) -> httpx.Client:
     """A client of the interface."""
     authorization = {"Authorization": f"Bearer {key or lot.api_key}"}
-    return httpx.Client(base_url=lot.base_url, headers=authorization, timeout=300, verify=False)
+    return http.Client(base_url=lot.base_url, headers=authorization, timeout=300)
 
 
 def test_a_link_signs_in_once(start_backlot: Start) -> None:

@@ -7,13 +7,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-import httpx
 from playwright.sync_api import Page, expect
 
 from backlot.server import Backlot
 from tests.backlot.conftest import make_image, make_video
 from tests.backlot.test_dashboard import HOSTILE, client
 from tests.conftest import Project
+from tests.servers import http
 from tests.servers.browser import Browser
 from tests.waiting import LONGEST, wait_until
 
@@ -241,7 +241,7 @@ def test_a_page_that_nobody_sees_asks_for_nothing_and_a_server_that_is_gone_is_s
         until(page, "window.beats > 2")
         assert page.evaluate("performance.getEntriesByType('resource').length") == 0
         page.evaluate("Object.defineProperty(document, 'hidden', {value: false, configurable: true})")
-        httpx.post(
+        http.post(
             f"{lot.base_url}/sign-out",
             headers={"Origin": lot.base_url, "Accept": "text/html"},
             cookies={each["name"]: each["value"] for each in page.context.cookies()},

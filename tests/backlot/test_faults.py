@@ -17,6 +17,7 @@ from backlot.accounts import Window
 from backlot.errors import Refused, SettingsError
 from backlot.faults import read_faults
 from backlot.settings import Settings
+from tests.servers import http
 from tests.servers.backlots import backlots
 
 from .conftest import Clock, balance, make_image, make_video, poll, refused
@@ -34,7 +35,7 @@ def faulty(tmp_path: Path, clock: Clock) -> Iterator[Faulty]:
             path.write_text("rules:\n" + "".join(f"  - {rule}\n" for rule in rules))
             settings = Settings(port=0, image_seconds=0, video_seconds=10, faults=path)
             address = stack.enter_context(backlots().serve(settings, clock)).base_url
-            return httpx.Client(base_url=address, headers={"Authorization": "Bearer sk_backlot"})
+            return http.Client(base_url=address, headers={"Authorization": "Bearer sk_backlot"})
 
         yield start
 

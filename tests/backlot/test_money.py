@@ -24,6 +24,7 @@ from hypothesis.stateful import (
 
 from backlot.server import Backlot, serve
 from backlot.settings import SPOILED_WORD, TEST_WORD, Settings
+from tests.servers import http
 from tests.servers.backlots import backlots
 
 from .conftest import Clock
@@ -63,7 +64,7 @@ class Account(RuleBasedStateMachine):
         )
         running = self.stack.enter_context(backlots().serve(opened, self.clock))
         self.stack.callback(running.service.store.close)  # the next one opens what this one has written
-        self.api = self.stack.enter_context(httpx.Client(base_url=running.base_url, headers=HEADERS))
+        self.api = self.stack.enter_context(http.Client(base_url=running.base_url, headers=HEADERS))
 
     @rule(
         model=strategies.sampled_from(["still-1", "sketch-1", "proof-1", "nobody"]),
@@ -156,7 +157,7 @@ def storm(running: Backlot, bodies: list[tuple[str, dict[str, Any]]]) -> list[ht
     """All requests at once."""
 
     async def send() -> list[httpx.Response]:
-        async with httpx.AsyncClient(base_url=running.base_url, headers=HEADERS, timeout=300) as api:
+        async with http.AsyncClient(base_url=running.base_url, headers=HEADERS, timeout=300) as api:
             return await asyncio.gather(*(api.post(path, json=body) for path, body in bodies))
 
     return asyncio.run(send())
@@ -183,7 +184,7 @@ def test_200_requests_at_once_do_not_spend_more_than_the_balance() -> None:
         spent = images * Decimal("0.04") + videos * Decimal("0.25")
         assert Decimal("10.0100") - Decimal("0.25") < spent <= Decimal("10.0100")
         clock.now += 5
-        api = httpx.Client(base_url=running.base_url, headers=HEADERS)
+        api = http.Client(base_url=running.base_url, headers=HEADERS)
         left = Decimal(api.get("/v2/billing/balance").json()["balance"])
         assert left == Decimal("10.0100") - spent
 

@@ -10,6 +10,7 @@ import pytest
 
 from backlot.server import Backlot
 from backlot.settings import WorkspaceSettings
+from tests.servers import http
 
 
 @pytest.mark.parametrize("examples", [10, pytest.param(300, marks=pytest.mark.soak)])
@@ -38,7 +39,7 @@ def test_every_answer_is_declared(backlot: Backlot, examples: int) -> None:
 
 
 def test_the_document_has_every_path_error_and_example(backlot: Backlot) -> None:
-    document = httpx.get(f"{backlot.base_url}/openapi.json").json()
+    document = http.get(f"{backlot.base_url}/openapi.json").json()
     declared = {
         (method, path): {int(status) for status in operation["responses"]}
         for path, operations in document["paths"].items()
@@ -55,12 +56,12 @@ def test_the_document_has_every_path_error_and_example(backlot: Backlot) -> None
         ("get", "/v2/downloads/{generation_id}/{index}"): {200, 206, 403, 404, 410, 416, 429, 500},
         ("head", "/v2/downloads/{generation_id}/{index}"): {200, 206, 403, 404, 410, 416, 429, 500},
     }
-    assert httpx.get(f"{backlot.base_url}/docs").status_code == 200
+    assert http.get(f"{backlot.base_url}/docs").status_code == 200
 
 
 @pytest.mark.parametrize("media", ["images", "videos"])
 def test_the_examples_of_the_document_work(backlot: Backlot, api: httpx.Client, media: str) -> None:
-    operation = httpx.get(f"{backlot.base_url}/openapi.json").json()["paths"][f"/v2/{media}/generations"][
+    operation = http.get(f"{backlot.base_url}/openapi.json").json()["paths"][f"/v2/{media}/generations"][
         "post"
     ]
     for example in operation["requestBody"]["content"]["application/json"]["examples"].values():

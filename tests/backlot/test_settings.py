@@ -11,7 +11,6 @@ import sys
 from decimal import Decimal
 from pathlib import Path
 
-import httpx
 import pytest
 from typer.testing import CliRunner
 
@@ -19,6 +18,7 @@ from backlot.cli import app
 from backlot.errors import SettingsError
 from backlot.server import serve, spawn
 from backlot.settings import Settings, read_settings
+from tests.servers import http
 from tests.waiting import wait_until
 
 from .conftest import make_image
@@ -99,7 +99,7 @@ def test_a_config_can_have_workspaces_and_a_catalogue(tmp_path: Path) -> None:
     )
     with serve(read_settings(tmp_path / "backlot.yaml", {}, {})) as running:
         one, two = (
-            httpx.Client(base_url=running.base_url, headers={"Authorization": f"Bearer {key}"})
+            http.Client(base_url=running.base_url, headers={"Authorization": f"Bearer {key}"})
             for key in ("sk_1", "sk_2")
         )
         assert make_image(one, model="m").json()["usage"]["total_cost"] == 0.0007
@@ -141,10 +141,10 @@ def test_the_command_prints_two_lines_and_ends_without_an_error(how: signal.Sign
     assert announced
     dashboard = process.stdout.readline() if process.stdout else ""
     assert dashboard.startswith(f"Dashboard: {announced[1]}/sign-in?token=")
-    assert httpx.get(dashboard.removeprefix("Dashboard: ").strip()).status_code == 200
+    assert http.get(dashboard.removeprefix("Dashboard: ").strip()).status_code == 200
     headers = {"Authorization": "Bearer sk_mine"}
-    assert httpx.get(f"{announced[1]}/v2/billing/balance", headers=headers).json()["balance"] == "2.0000"
-    api = httpx.Client(base_url=announced[1], headers=headers)
+    assert http.get(f"{announced[1]}/v2/billing/balance", headers=headers).json()["balance"] == "2.0000"
+    api = http.Client(base_url=announced[1], headers=headers)
     assert api.get(make_image(api, model="sketch-1").json()["data"][0]["url"]).status_code == 200
     host, _, port = announced[1].removeprefix("http://").partition(":")
     with socket.create_connection(
@@ -163,7 +163,7 @@ def test_the_command_prints_two_lines_and_ends_without_an_error(how: signal.Sign
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 def test_workers_end_with_their_server_even_when_it_is_killed() -> None:
     with spawn("--image-seconds", "0") as (address, process):
-        api = httpx.Client(base_url=address, headers={"Authorization": "Bearer sk_backlot"}, timeout=300)
+        api = http.Client(base_url=address, headers={"Authorization": "Bearer sk_backlot"}, timeout=300)
         assert api.get(make_image(api, model="sketch-1").json()["data"][0]["url"]).status_code == 200
         workers = children(process.pid)
         assert workers

@@ -9,7 +9,6 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-import httpx
 import pytest
 from typer.testing import CliRunner
 
@@ -18,6 +17,7 @@ from callsheet.errors import CallsheetError
 from tests.cli.test_commands import callsheet
 from tests.cli.test_output import ESCAPE, OVERRIDE, unsafe
 from tests.conftest import Project
+from tests.servers import http
 from tests.servers.sockets import error_reply, json_reply, serve
 
 Make = Callable[..., Project]
@@ -44,7 +44,7 @@ def spend(made: Project, key: str) -> None:
     body = {"model": "still-1", "prompt": "a fox"}
     headers = {"Authorization": f"Bearer {key}"}
     url = f"{made.backlot.base_url}/v2/images/generations"
-    httpx.post(url, json=body, headers=headers).raise_for_status()
+    http.post(url, json=body, headers=headers).raise_for_status()
 
 
 def backdate(made: Project, days: int) -> None:

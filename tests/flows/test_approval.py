@@ -6,10 +6,10 @@ from collections.abc import Callable
 from decimal import Decimal
 from typing import Any
 
-import httpx
 import pytest
 
 from tests.conftest import Project
+from tests.servers import http
 from tests.servers.prefect import PrefectServer
 from tests.waiting import wait_until
 
@@ -38,7 +38,7 @@ def asked(crew: PrefectServer, tag: str, since: str = "") -> dict[str, Any]:
     run = crew.run(tag)
     keys = run["state"]["state_details"]["run_input_keyset"]
     wait_until(lambda: is_ready(crew, run, keys["schema"]), "the fields do not come", 0.1)
-    shown = httpx.get(f"{crew.api}/flow_runs/{run['id']}/input/{keys['description']}").json()
+    shown = http.get(f"{crew.api}/flow_runs/{run['id']}/input/{keys['description']}").json()
     return run | {"description": shown}
 
 
@@ -48,7 +48,7 @@ def is_asking(run: dict[str, Any], since: str) -> bool:
 
 
 def is_ready(crew: PrefectServer, run: dict[str, Any], key: str) -> bool:
-    return httpx.get(f"{crew.api}/flow_runs/{run['id']}/input/{key}").is_success
+    return http.get(f"{crew.api}/flow_runs/{run['id']}/input/{key}").is_success
 
 
 def answer(crew: PrefectServer, run: dict[str, Any], **fields: str) -> str:

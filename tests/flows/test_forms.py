@@ -21,6 +21,7 @@ from flows.generate import generate_batch
 from flows.quote import quote_batch
 from tasks.service_block import CallsheetService, register
 from tests.conftest import Project
+from tests.servers import http
 from tests.servers.prefect import PrefectServer
 
 ROWS = [{"id": f"s{n}", "prompt": f"image {n}", "model": "sketch-1"} for n in range(4)]
@@ -28,7 +29,7 @@ PRICE = Decimal("0.0015")
 
 
 def form(server: PrefectServer, deployment: str) -> dict[str, Any]:
-    found = httpx.get(f"{server.api}/deployments/name/{deployment}").raise_for_status().json()
+    found = http.get(f"{server.api}/deployments/name/{deployment}").raise_for_status().json()
     return dict(found["parameter_openapi_schema"])
 
 

@@ -8,12 +8,12 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-import httpx
 import pytest
 
 from tests.cli.test_commands import CALLSHEET
 from tests.cli.test_reconcile import STUDIO, spend
 from tests.conftest import Project
+from tests.servers import http
 from tests.servers.prefect import PrefectServer, prefect_server
 from tests.waiting import LONGEST, wait_until
 
@@ -84,7 +84,7 @@ def test_a_cancel_in_the_ui_stops_politely(crew: PrefectServer, project: Callabl
     wait_until(lambda: list(made.folder.glob("out/media/**/*.jpeg")), "nothing is stored")
     run = crew.run(made.folder.name)
     cancelling = {"state": {"type": "CANCELLING"}}
-    httpx.post(f"{crew.api}/flow_runs/{run['id']}/set_state", json=cancelling).raise_for_status()
+    http.post(f"{crew.api}/flow_runs/{run['id']}/set_state", json=cancelling).raise_for_status()
     ended = crew.ended(made.folder.name)
     assert ended["state"]["type"] == "CANCELLED"
     states = made.costs()["state"].value_counts()

@@ -8,11 +8,10 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-import httpx
-
 from flows.reconcile import reconcile_costs
 from tests.cli.test_reconcile import CUT_OFF, STUDIO, doubtful, rows, spend
 from tests.conftest import Project
+from tests.servers import http
 from tests.servers.prefect import PrefectServer
 
 Make = Callable[..., Project]
@@ -26,14 +25,14 @@ def run_flow(made: Project, **parameters: Any) -> Any:
 def artifact(server: PrefectServer, run_id: str) -> dict[str, Any]:
     """The only artifact of a flow run."""
     filters = {"flow_runs": {"id": {"any_": [run_id]}}}
-    [found] = httpx.post(f"{server.api}/artifacts/filter", json=filters).raise_for_status().json()
+    [found] = http.post(f"{server.api}/artifacts/filter", json=filters).raise_for_status().json()
     return dict(found)
 
 
 def flow_run(server: PrefectServer, state: Any) -> dict[str, Any]:
     """What the server has of the run that ended in this state."""
     run_id = str(state.state_details.flow_run_id)
-    return dict(httpx.get(f"{server.api}/flow_runs/{run_id}").raise_for_status().json())
+    return dict(http.get(f"{server.api}/flow_runs/{run_id}").raise_for_status().json())
 
 
 def test_books_that_agree_complete_the_run_with_their_table(prefect: PrefectServer, project: Make) -> None:

@@ -15,6 +15,7 @@ import pytest
 
 from backlot.faults import RULES, Faults
 from tests.conftest import Project
+from tests.servers import http
 from tests.servers.prefect import ROOT, PrefectServer, prefect_server
 from tests.waiting import wait_until
 
@@ -57,7 +58,7 @@ class Night:
 
     def run(self, deployment: str, made: Project, tag: str = "") -> str:
         """Starts a run of a deployment with a project's config; returns its id."""
-        found = httpx.get(f"{self.server.api}/deployments/name/{deployment}").raise_for_status().json()
+        found = http.get(f"{self.server.api}/deployments/name/{deployment}").raise_for_status().json()
         run = {"parameters": {"config": str(made.config)}, "tags": [tag] if tag else []}
         return str(self.server.post(f"deployments/{found['id']}/create_flow_run", run)["id"])
 

@@ -13,7 +13,6 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-import httpx
 import polars as pl
 import psutil
 import pytest
@@ -21,6 +20,7 @@ import yaml
 
 from callsheet.errors import ConfigError, ProcessEnded
 from tests.cli.test_commands import callsheet, refused
+from tests.servers import http
 from tests.servers.prefect import ROOT, PrefectServer, free_port, prefect_server
 from tests.servers.up import READY, Up, up
 from tests.waiting import LONGEST, wait_until
@@ -56,11 +56,11 @@ def a_project(folder: Path, *, pool: str = "crew", rows: int = 3) -> Path:
 
 
 def ask(path: str, content: Any = None, of: str = "") -> Any:
-    return httpx.post(f"{of}/{path}", json=content or {}, timeout=LONGEST).raise_for_status().json()
+    return http.post(f"{of}/{path}", json=content or {}, timeout=LONGEST).raise_for_status().json()
 
 
 def deployment(api: str, name: str) -> Any:
-    return httpx.get(f"{api}/deployments/name/generate-batch/{name}").raise_for_status().json()
+    return http.get(f"{api}/deployments/name/generate-batch/{name}").raise_for_status().json()
 
 
 def start(api: str, name: str) -> str:
@@ -70,7 +70,7 @@ def start(api: str, name: str) -> str:
 
 
 def state(api: str, run: str) -> str:
-    answer = httpx.get(f"{api}/flow_runs/{run}", timeout=LONGEST).raise_for_status().json()
+    answer = http.get(f"{api}/flow_runs/{run}", timeout=LONGEST).raise_for_status().json()
     return str(answer["state"]["name"])
 
 
@@ -123,11 +123,11 @@ def test_one_command_starts_the_ui_the_deployments_a_worker_and_a_backlot(
     names = [each["name"] for each in yaml.safe_load((ROOT / "prefect.yaml").read_text())["deployments"]]
     for words in (f"{backlot} with the key sk_backlot", f"/deployments  ({', '.join(names)})"):
         assert words in the_up.text
-    known = httpx.get(f"{backlot}/v2/models", headers={"Authorization": "Bearer sk_backlot"})
+    known = http.get(f"{backlot}/v2/models", headers={"Authorization": "Bearer sk_backlot"})
     assert known.is_success
     page = crew.api.removesuffix("/api")
-    assert "<div id=" in httpx.get(page, headers={"Accept": "text/html"}, follow_redirects=True).text
-    settings = httpx.get(f"{page}/ui-settings").json()
+    assert "<div id=" in http.get(page, headers={"Accept": "text/html"}, follow_redirects=True).text
+    settings = http.get(f"{page}/ui-settings").json()
     assert (settings["api_url"], settings["default_ui"]) == (crew.api, "v1"), "the other one sends usage data"
     [home] = Path(the_up.environment["PREFECT_HOME"]).glob("callsheet/ui")
     assert list(home.iterdir()), "its installation may be another user's"
@@ -137,7 +137,7 @@ def test_one_command_starts_the_ui_the_deployments_a_worker_and_a_backlot(
 def test_a_second_one_renews_the_deployments_and_leaves_switches_as_they_are(studio: Studio) -> None:
     found = deployment(studio.api, "mine")
     address = f"{studio.api}/deployments/{found['id']}/schedules/{found['schedules'][0]['id']}"
-    switched = lambda: httpx.patch(address, json={"active": True}, timeout=LONGEST).is_success  # noqa: E731
+    switched = lambda: http.patch(address, json={"active": True}, timeout=LONGEST).is_success  # noqa: E731
     wait_until(switched, "the server is always busy", 0.3)  # it answers 503 while its database is locked
     with up(studio.folder, "--port", str(studio.port), "--backlot", **studio.environment) as second:
         assert second.ended() == 0, second.text

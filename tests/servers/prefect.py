@@ -13,8 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import certifi
 import httpx
 
+from tests.servers import http
 from tests.waiting import LONGEST, wait_until
 
 PREFECT = (sys.executable, "-m", "prefect")
@@ -48,7 +50,7 @@ class PrefectServer:
         answers: list[httpx.Response] = []
 
         def answered() -> bool:
-            answers.append(httpx.post(f"{self.api}/{path}", json=content, timeout=LONGEST))
+            answers.append(http.post(f"{self.api}/{path}", json=content, timeout=LONGEST))
             return answers[-1].status_code != httpx.codes.SERVICE_UNAVAILABLE
 
         wait_until(answered, f"{path} is never answered", 0.3)
@@ -60,7 +62,7 @@ class PrefectServer:
 
     def start(self, deployment: str, *, tag: str, **parameters: Any) -> None:
         """Starts a run of a deployment, as the UI does, with a tag by which it is found again."""
-        found = httpx.get(f"{self.api}/deployments/name/{deployment}").raise_for_status().json()
+        found = http.get(f"{self.api}/deployments/name/{deployment}").raise_for_status().json()
         run = {"parameters": parameters, "tags": [tag]}
         self.post(f"deployments/{found['id']}/create_flow_run", run)
 
@@ -100,9 +102,15 @@ def free_port() -> int:
 def prefect_environment(home: Path, port: int) -> dict[str, str]:
     """What a server on this port needs, and what talks to it: variables beside those of this process."""
     api = f"http://127.0.0.1:{port}/api"
+    home.mkdir(parents=True, exist_ok=True)
+    # Each client of Prefect reads all authorities that it would trust, 20 ms, though nobody here speaks TLS.
+    authorities = home / "authority.pem"
+    first, end, _ = Path(certifi.where()).read_text("utf-8").partition("-----END CERTIFICATE-----")
+    authorities.write_text(f"{first}{end}\n", "utf-8")
     return {
         "PREFECT_HOME": str(home),
         "PREFECT_API_URL": api,
+        "PREFECT_API_SSL_CERT_FILE": str(authorities),
         "PREFECT_SERVER_UI_API_URL": api,
         "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
         "PREFECT_LOGGING_LEVEL": "WARNING",
@@ -123,7 +131,7 @@ def prefect_server(home: Path, port: int = 0, **more: str) -> Iterator[PrefectSe
             assert process.poll() is None, "the Prefect server ended before it was healthy"
             assert time.monotonic() < deadline, f"the Prefect server is not healthy after {LONGEST:.0f} s"
             try:
-                if httpx.get(f"{api}/health").is_success:
+                if http.get(f"{api}/health").is_success:
                     break
             except httpx.TransportError:
                 time.sleep(0.2)  # it has no other way of saying that it is there

@@ -8,6 +8,7 @@ import httpx
 import pytest
 
 from backlot.server import Backlot
+from tests.servers import http
 from tests.servers.reverse_proxy import Failure, ReverseProxy, reverse_proxy
 
 IMAGES = "/v2/images/generations"
@@ -23,7 +24,7 @@ def proxy(start_backlot: Callable[..., Backlot]) -> Iterator[ReverseProxy]:
 @pytest.fixture
 def api(proxy: ReverseProxy) -> Iterator[httpx.Client]:
     headers = {"Authorization": "Bearer sk_backlot"}
-    with httpx.Client(base_url=proxy.base_url, headers=headers, timeout=300) as client:
+    with http.Client(base_url=proxy.base_url, headers=headers, timeout=300) as client:
         yield client
 
 
@@ -96,7 +97,7 @@ def test_an_answer_that_the_service_cuts_off_is_cut_off_by_the_proxy(
         {"endpoint": "videos", "do": "drop", "when": "after_charging"},
     ]
     with reverse_proxy(start_backlot(faults={"rules": rules}).base_url) as proxy:
-        api = httpx.Client(
+        api = http.Client(
             base_url=proxy.base_url, headers={"Authorization": "Bearer sk_backlot"}, timeout=300
         )
         url = api.post(IMAGES, json=BODY).json()["data"][0]["url"]

@@ -8,7 +8,6 @@ from decimal import Decimal
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-import httpx
 import pytest
 
 from backlot.server import serve as serve_backlot
@@ -16,6 +15,7 @@ from backlot.settings import Settings
 from callsheet.errors import MaybeSent
 from callsheet.service.billing import daily_costs
 from callsheet.service.client import Client
+from tests.servers import http
 from tests.servers.sockets import json_reply, serve
 from tests.service.asking import ask, run
 
@@ -43,7 +43,7 @@ def test_a_range_of_two_years_is_asked_for_in_pieces_and_no_charge_is_missing_or
         for moment in moments:
             clock.now = moment.timestamp()
             body = {"model": "still-1", "prompt": "a fox"}
-            httpx.post(f"{lot.base_url}/v2/images/generations", json=body, headers=headers).raise_for_status()
+            http.post(f"{lot.base_url}/v2/images/generations", json=body, headers=headers).raise_for_status()
 
         async def read() -> dict[date, Decimal]:
             async with Client(lot.base_url, lot.api_key) as client:
