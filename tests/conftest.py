@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import csv
+import gc
 import json
 import os
 from collections.abc import Callable, Iterator, Sequence
@@ -55,6 +56,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=place)
 
 
+def pytest_collection_finish() -> None:
+    """What is imported and collected lives to the end: the garbage collector need not look at it."""
+    gc.freeze()
+
+
 @pytest.fixture(scope="session")
 def the_up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
     """`callsheet up --backlot` in the project's root: a real Prefect server with a database of its own, the
@@ -78,12 +84,24 @@ def the_up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
 def prefect(the_up: Up) -> Iterator[PrefectServer]:
     """The Prefect server of `the_up`; flows that run in this process use it too."""
     from prefect.logging.handlers import APILogWorker
-    from prefect.settings import PREFECT_API_URL, PREFECT_LOGGING_LEVEL, temporary_settings
+    from prefect.settings import (
+        PREFECT_API_SSL_CERT_FILE,
+        PREFECT_API_URL,
+        PREFECT_LOGGING_LEVEL,
+        temporary_settings,
+    )
 
     names = [name for name in the_up.environment if name.startswith("PREFECT_")]
     environment = os.environ | {name: the_up.environment[name] for name in names}
     server = PrefectServer(the_up.environment["PREFECT_API_URL"], environment)
-    with temporary_settings({PREFECT_API_URL: server.api, PREFECT_LOGGING_LEVEL: "CRITICAL"}):
+    authorities = environment["PREFECT_API_SSL_CERT_FILE"]
+    here = {
+        PREFECT_API_URL: server.api,
+        PREFECT_API_SSL_CERT_FILE: authorities,
+        PREFECT_LOGGING_LEVEL: "CRITICAL",
+    }
+    with pytest.MonkeyPatch.context() as patch, temporary_settings(here):
+        patch.setenv("PREFECT_API_SSL_CERT_FILE", authorities)  # for what tests start
         yield server
         APILogWorker.drain_all(timeout=10)  # otherwise it waits for the server that is gone
 
