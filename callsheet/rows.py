@@ -29,7 +29,7 @@ _LONGEST_VALUE = 80
 
 _FORMULA = r"^[=+\-@\t\r]"
 _NUMBER = r"^[+-]?[0-9]+([.,][0-9]+)?$"
-_INTEGER = r"^[+-]?[0-9]+(\.0*)?$"
+_INTEGER = r"^([+-]?[0-9]+)(?:\.0*)?$"
 _BOOLEANS = dict.fromkeys(["true", "yes", "y", "on", "1", "1.0"], True) | dict.fromkeys(
     ["false", "no", "n", "off", "0", "0.0"], False
 )
@@ -37,9 +37,7 @@ _BOOLEANS = dict.fromkeys(["true", "yes", "y", "on", "1", "1.0"], True) | dict.f
 
 def integer(column: str) -> pl.Expr:
     """Text as a whole number, also as spreadsheets write it (`5.0`); null where it is not one."""
-    text = pl.col(column)
-    digits = pl.when(text.str.contains(_INTEGER)).then(text.str.replace(r"\.0*$", ""))
-    return digits.cast(pl.Int64, strict=False)
+    return pl.col(column).str.extract(_INTEGER).cast(pl.Int64, strict=False)
 
 
 def boolean(column: str) -> pl.Expr:
@@ -71,6 +69,41 @@ def json_value(column: pl.Expr, dtype: pl.DataType | DataTypeClass) -> pl.Expr:
     return column.cast(pl.String) if dtype.is_decimal() else column
 
 
+_TYPED = "typed."
+_SAMPLES = pl.col(_TYPED + "samples")
+
+
+def _with_nul(column: str) -> pl.Expr:
+    """Where text contains a NUL character, which PostgreSQL, and so the ledger, cannot store."""
+    return pl.col(column).str.contains("\0", literal=True)
+
+
+def _unreadable(column: str) -> pl.Expr:
+    """Where a cell has text that could not be converted to its column's type."""
+    return pl.col(column).is_not_null() & pl.col(_TYPED + column).is_null()
+
+
+_CHECKS = (
+    ("prompt", pl.col("prompt").fill_null("").str.strip_chars() == "", "the prompt is empty"),
+    (
+        "prompt",
+        pl.col("prompt").str.len_chars() > LONGEST_PROMPT,
+        f"is longer than {LONGEST_PROMPT:,} characters",
+    ),
+    ("prompt", _with_nul("prompt"), "contains a NUL character"),
+    ("id", _with_nul("id"), "contains a NUL character"),
+    ("model", pl.col("model").is_null(), "no model is named, and input.defaults has none"),
+    ("duration", _unreadable("duration"), "is not a whole number of seconds"),
+    ("sound", _unreadable("sound"), "is not a boolean; expected true, false, yes, no, 1 or 0"),
+    (
+        "samples",
+        _unreadable("samples") | ~_SAMPLES.is_between(1, MOST_SAMPLES),
+        f"is not a whole number from 1 to {MOST_SAMPLES:,}",
+    ),
+)
+"""For each check: the column, where its cell is wrong (null: it is not), and the reason."""
+
+
 def check(cells: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Separates the correct rows from those with a wrong cell.
 
@@ -82,33 +115,19 @@ def check(cells: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
         The correct rows, with `duration` and `samples` as Int64 and `sound` as Boolean; and every wrong cell
         of the others, with the schema `WRONG`.
     """
-    values = cells.with_columns(integer("duration"), integer("samples"), boolean("sound"))
-    prompt, samples = cells["prompt"].fill_null(""), values["samples"]
-    checks = [
-        ("prompt", prompt.str.strip_chars() == "", "the prompt is empty"),
-        ("prompt", prompt.str.len_chars() > LONGEST_PROMPT, f"is longer than {LONGEST_PROMPT:,} characters"),
-        ("prompt", _with_nul(prompt), "contains a NUL character"),
-        ("id", _with_nul(cells["id"]), "contains a NUL character"),
-        ("model", cells["model"].is_null(), "no model is named, and input.defaults has none"),
-        ("duration", _unreadable("duration", cells, values), "is not a whole number of seconds"),
-        (
-            "sound",
-            _unreadable("sound", cells, values),
-            "is not a boolean; expected true, false, yes, no, 1 or 0",
-        ),
-        (
-            "samples",
-            _unreadable("samples", cells, values) | ~samples.is_between(1, MOST_SAMPLES).fill_null(True),
-            f"is not a whole number from 1 to {MOST_SAMPLES:,}",
-        ),
-    ]
-    has_wrong_cell = pl.repeat(False, cells.height, eager=True)
+    typed = cells.select(integer("duration"), integer("samples"), boolean("sound"))
+    both = cells.with_columns(column.alias(_TYPED + column.name) for column in typed)
+    marks = both.select(wrong.fill_null(False).alias(str(at)) for at, (_, wrong, _) in enumerate(_CHECKS))
     all_wrong = [pl.DataFrame(schema=WRONG)]
-    for column, is_wrong, reason in checks:
-        if is_wrong.any():
-            all_wrong.append(wrong_cells(cells.filter(is_wrong), column, reason))
-            has_wrong_cell |= is_wrong
-    return values.filter(~has_wrong_cell), pl.concat(all_wrong)
+    all_wrong += [
+        wrong_cells(cells.filter(is_wrong), column, reason)
+        for is_wrong, (column, _, reason) in zip(marks, _CHECKS, strict=True)
+        if is_wrong.any()
+    ]
+    correct = cells.with_columns(typed.get_columns()).filter(
+        ~marks.select(pl.any_horizontal(pl.all())).to_series()
+    )
+    return correct, pl.concat(all_wrong)
 
 
 Value = str | int | bool | None
@@ -194,13 +213,3 @@ def harmless(text: pl.Expr) -> pl.Expr:
     """Text as a spreadsheet may read it: a cell that it would run as a formula begins with an apostrophe."""
     safe = ~text.str.contains(_FORMULA) | text.str.contains(_NUMBER)
     return pl.when(safe).then(text).otherwise(text.str.replace("^", "'"))
-
-
-def _with_nul(cells: pl.Series) -> pl.Series:
-    """Where text contains a NUL character, which PostgreSQL, and so the ledger, cannot store."""
-    return cells.str.contains("\0", literal=True).fill_null(False)
-
-
-def _unreadable(column: str, cells: pl.DataFrame, values: pl.DataFrame) -> pl.Series:
-    """Where a cell has text that could not be converted to its column's type."""
-    return cells[column].is_not_null() & values[column].is_null()

@@ -54,14 +54,13 @@ async def generate(
     began = BEGAN.get() or time.monotonic()
     with signals.cancelled_by_signals():
         async with await connect(settings) as client:
-            rows = await read(settings)
-            plan = await price(rows, settings, client)
+            plan = await price(await read(settings), settings, client)
             pilot: Summary | None = None
             while True:
                 with after_buying(bought=pilot is not None):
                     quote, stop = await approve(plan, settings, client, approved, choice=choice, pilot=pilot)
                     if not stop and await is_outdated(plan, settings, client):
-                        plan = await price(rows, settings, client)
+                        plan = await price(await read(settings), settings, client)  # rows take memory
                         continue
                 buy = partial(_buy, settings, client, quote, stop, began=began, pilot=pilot)
                 if crew and quote.to_buy and not stop and not quote.is_pilot:

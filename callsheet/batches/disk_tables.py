@@ -17,32 +17,43 @@ from callsheet.files import temporary_file_errors
 class DiskTables:
     """Tables on disk, in the order in which they were added. They are read one at a time.
 
+    Args:
+        in_memory: bytes of tables that are kept in memory instead, the first ones.
+
     Raises:
         StorageError: the temporary file cannot be written.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, in_memory: int = 0) -> None:
         with temporary_file_errors():
             self._file = TemporaryFile(prefix="callsheet-")  # noqa: SIM115  # open as long as this object exists
-        self._ends = [0]
+        self._end = 0
+        self._room = in_memory
+        self._tables: list[pl.DataFrame | slice] = []  # a slice of the file
 
     def add(self, table: pl.DataFrame) -> None:
-        """Writes one more table."""
-        content = io.BytesIO()
-        table.write_ipc(content, compression="lz4")
+        """Adds one more table."""
+        size = int(table.estimated_size())
+        if size <= self._room:
+            self._room -= size
+            self._tables.append(table)
+            return
+        start = self._end
         with temporary_file_errors():
-            self._file.seek(self._ends[-1])
-            self._file.write(content.getbuffer())
-            self._file.flush()
-            self._ends.append(self._file.tell())
+            self._file.seek(start)
+            table.write_ipc(self._file, compression="uncompressed")  # compressing takes longer than writing
+            self._end = self._file.seek(0, io.SEEK_END)
+        self._tables.append(slice(start, self._end))
 
     def __len__(self) -> int:
-        return len(self._ends) - 1
+        return len(self._tables)
 
     def __getitem__(self, number: int) -> pl.DataFrame:
-        start, end = self._ends[number : number + 2]
-        self._file.seek(start)
-        return pl.read_ipc(io.BytesIO(self._file.read(end - start)))
+        table = self._tables[number]
+        if isinstance(table, pl.DataFrame):
+            return table
+        self._file.seek(table.start)
+        return pl.read_ipc(self._file.read(table.stop - table.start))
 
     def __iter__(self) -> Iterator[pl.DataFrame]:
         return map(self.__getitem__, range(len(self)))

@@ -79,7 +79,9 @@ class Contents:
 
     def hashed(self, rows: pl.DataFrame) -> pl.DataFrame:
         """Adds the column `hash`: 16 hex digits, null in a row with an id."""
-        without_id = rows.select(pl.col("id").is_null().arg_true()).to_series()
+        without_id = rows["id"].is_null().arg_true()
+        if without_id.is_empty():
+            return rows.with_columns(hash=pl.lit(None, pl.String))
         text = pl.concat_str(self._cells, separator="\x1f")
         digests = rows[without_id].select(sha256(text).str.head(16)).to_series()
         hashes = pl.repeat(None, rows.height, dtype=pl.String, eager=True).scatter(without_id, digests)

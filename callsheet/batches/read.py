@@ -30,13 +30,16 @@ _PARQUET = (".parquet", ".pq")
 _EXCEL = (".xlsx",)
 _CARRIED = "carried."
 _SLICE = 32_768
+_IN_MEMORY = 128 << 20
+"""Bytes of checked rows that are kept in memory; the others are in a temporary file."""
+
 UNTIL_PRICED = ("output_format", "duration", "sound")
 """Columns that only one type of model takes. Their defaults are applied later, by `pricing`."""
 
 
 @dataclass(frozen=True)
 class Batch:
-    """What was read from the files of a batch: checked, and kept in a temporary file.
+    """What was read from the files of a batch: checked, and kept in memory or in a temporary file.
 
     Attributes:
         rejects: the wrong cells (see `rows.rejects`), sorted by line. A row with two wrong cells has two.
@@ -91,7 +94,7 @@ def read_batch(settings: Settings) -> Batch:
     """
     config = settings.input
     file_columns: dict[str, str] = {column: config.columns.get(column, column) for column in COLUMNS}
-    correct, ids, contents = DiskTables(), Ids(), Contents({*config.matrix})
+    correct, ids, contents = DiskTables(_IN_MEMORY), Ids(), Contents({*config.matrix})
     schemas: dict[str, pl.DataFrame] = {}
     all_rejects: list[pl.DataFrame] = []
     total = 0
@@ -103,7 +106,8 @@ def read_batch(settings: Settings) -> Batch:
         ids.add(checked.ids)
         contents.add(checked.rows["hash"])
         not_empty = [cells.name for cells in checked.rows if cells.null_count() < len(cells)]
-        correct.add(checked.rows.select(not_empty))
+        if checked.rows.height:
+            correct.add(checked.rows.select(not_empty))
         schemas.setdefault(str(checked.rows.schema), checked.rows.clear())
         total += checked.total
         all_rejects += checked.rejects
@@ -356,10 +360,10 @@ def _slices(
     """The correct rows, all in one schema, without those whose id an earlier row has."""
     start = 0
     types = schema.schema
+    blank = {name: pl.lit(None, dtype).alias(name) for name, dtype in types.items()}
     for rows in chain([schema], tables):
-        present = set(rows.columns)
-        absent = [pl.lit(None, dtype).alias(name) for name, dtype in types.items() if name not in present]
-        whole = rows.with_columns(absent).select([*types])
+        present = {name: pl.col(name) for name in rows.columns}
+        whole = rows.select((blank | present).values())
         if whole.schema != types:
             whole = pl.concat([schema, whole], how="diagonal_relaxed")
         identified = _with_ids(whole, occurrences.slice(start, rows.height))
@@ -375,10 +379,11 @@ def _slices(
 def _with_ids(rows: pl.DataFrame, occurrences: pl.Series) -> pl.DataFrame:
     """Gives every row its id and its number of samples, and puts the carried columns into one."""
     from_content = pl.concat_str(pl.col("hash"), pl.lit("-"), occurrences)
-    rows = rows.with_columns(pl.col("samples").fill_null(1), row_id=pl.coalesce("id", from_content))
-    rows = rows.drop("id", "hash")
     carried = [name for name in rows.columns if name.startswith(_CARRIED)]
-    if not carried:
-        return rows
     fields = [pl.col(name).alias(name.removeprefix(_CARRIED)) for name in carried]
-    return rows.with_columns(carried=pl.struct(fields)).drop(carried)
+    return rows.select(
+        pl.exclude("id", "hash", "samples", *carried),
+        pl.col("samples").fill_null(1),
+        pl.coalesce("id", from_content).alias("row_id"),
+        *([pl.struct(fields).alias("carried")] if fields else []),
+    )

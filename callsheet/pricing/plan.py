@@ -243,7 +243,13 @@ def _write(
     try:
         with PartialFile(path) as partial:
             table = register_io_source(source, schema=first.schema)
-            table.sink_parquet(partial.file, compression="lz4", row_group_size=_SLICE, metadata=metadata)
+            table.sink_parquet(
+                partial.file,
+                compression="lz4",
+                statistics=False,
+                row_group_size=_SLICE,
+                metadata=metadata,
+            )
             with PartialFile(rejects_path(path)) as partial_rejects:
                 rejects().write_parquet(partial_rejects.file)
                 partial_rejects.commit()

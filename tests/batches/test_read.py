@@ -396,6 +396,19 @@ def test_rejects_as_csv_contain_no_formula_that_a_spreadsheet_would_run():
     assert [row["line"] for row in found[:2]] == ["0", "1"]
 
 
+def test_rows_that_do_not_fit_into_memory_are_kept_in_a_temporary_file(tmp_path, monkeypatch):
+    for name in ("a", "b", "c"):
+        lines = [f"{name},prompt {number} of {name},{number}" for number in range(100)]
+        (tmp_path / f"{name}.csv").write_text("\n".join(["sku,prompt,duration", *lines]))
+    in_memory = read_batch(settings(tmp_path / "*.csv")).rows
+    assert in_memory.height == 300
+    for room in (0, in_memory.estimated_size() // 2):
+        monkeypatch.setattr("callsheet.batches.read._IN_MEMORY", room)
+        found = read_batch(settings(tmp_path / "*.csv"))
+        assert found.rows.equals(in_memory)
+        assert found.rows.equals(in_memory), "a batch can be read more than once"
+
+
 def test_a_temporary_folder_that_cannot_be_written_is_an_error_that_names_it(batch, tmp_path, monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "none"))
     with pytest.raises(
