@@ -156,7 +156,8 @@ def crew(scenario: Scenario, runs: int, *, again: bool) -> tuple[int, Counter[st
         clients = [Client(scenario, service, first, 1)]
         works = [asyncio.create_task(clients[0].work(until))]
         await asyncio.sleep(JOINS)
-        others = [Limits(remembered=first.learned(), clock=VirtualClock()) for _ in range(runs - 1)]
+        known = first.learned()
+        others = [Limits(remembered=known, clock=VirtualClock(LATER * number)) for number in range(1, runs)]
         clients += [Client(scenario, service, each, 2 + number) for number, each in enumerate(others)]
         for each in (first, *others):
             each.share(runs)
@@ -207,6 +208,7 @@ LIMITS = (60, 300, 600, 1500)  # images a minute
 ONE, OTHER = "one of two runs that share", "the other of them"
 CREW = 4
 SOON = 2.0  # seconds between two looks at what the first run has learned
+LATER = 1.0  # seconds by which the clock of each run is later than that of the one before
 JOINS = 8.0  # seconds after the first run in which a worker begins the others
 WAYS = ("cold", "again", "told")
 

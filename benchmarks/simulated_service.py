@@ -193,7 +193,11 @@ class Service:
     refused: Counter[str] = field(default_factory=Counter)
 
     def submit(self, model_type: ModelType, now: float) -> Answer:
-        """A generation request that arrives at the service's Unix time `now`; if accepted, it is at work."""
+        """A generation request that arrives at the service's Unix time `now`; if accepted, it is at work.
+
+        Returns:
+            The answer, with the count as it is on arrival.
+        """
         meter, retry_after = self.meters[model_type], None
         accepted = True
         if meter.used(now) >= meter.limit:
@@ -207,6 +211,13 @@ class Service:
             self.accepted[model_type] += 1
             self.at_work += 1
             self.most_at_work = max(self.most_at_work, self.at_work)
+        return self.answer(model_type, now, accepted=accepted, retry_after=retry_after)
+
+    def answer(
+        self, model_type: ModelType, now: float, *, accepted: bool, retry_after: int | None = None
+    ) -> Answer:
+        """An answer with the count of this moment."""
+        meter = self.meters[model_type]
         rounded = math.ceil if self.round_up else math.floor
         remaining = max(0, meter.limit - meter.used(now))
         return Answer(accepted, meter.limit, remaining, rounded(meter.resets_at(now)), int(now), retry_after)
@@ -236,6 +247,7 @@ class Scenario:
     round_up: bool = False
     wrong_clock: float = 0.0  # seconds by which the client's clock is late
     dated: bool = True  # the client reads `Date`
+    counted_late: bool = False  # an answer has the count of its own moment, not of the request's
     others: float = 0.0  # requests a minute that others send, of each type
     duration: float = 600.0
 
@@ -290,6 +302,8 @@ class Client:
                 self.accepted_at.append(unix())
             if answer.accepted and model_type is ModelType.IMAGE:
                 await self.finish(seconds)
+                if self.scenario.counted_late:
+                    answer = self.service.answer(model_type, unix(), accepted=True)
             await asyncio.sleep(transit(0.02, 0.08))
             date = answer.date if self.scenario.dated else None
             turn.answered(answer.limit, answer.remaining, answer.reset, date)

@@ -63,7 +63,7 @@ class Lanes:
         """
         self._shared_by = after
         if self.latched:
-            self._part = self.size = max(1, self.size * before // after)
+            self._part = self.size = max(1, max(self.size, self._part) * before // after)
             self._at_once = min(self.in_use, self._part)
             self._settled_at = now + SETTLING if after > before else now
 

@@ -19,11 +19,12 @@ from bisect import bisect_right
 from dataclasses import dataclass, field
 from enum import StrEnum
 from itertools import groupby
-from typing import TypedDict
+from typing import NotRequired, TypedDict
 
 WINDOW = 60.0  # seconds (INTERFACE 8)
 LATE = 0.25  # seconds by which the service may count a request later than it left
 COUNTED_FOR = WINDOW + LATE  # seconds after it left during which a request may count
+UNCOUNTED = 1.0  # seconds before an answer in which requests may have left that it does not count
 SHORTEST_WAIT = 0.001  # seconds, so that rounding never makes a wait of 0
 SAME_RESET = 2  # seconds by which two resets of one window may differ, because of rounding
 EARLY = 3  # seconds: a reset that moves this long before it is due shows that the window is not fixed
@@ -52,6 +53,7 @@ class Window(TypedDict):
     reset: int
     shape: str
     margin: float
+    counted_late: NotRequired[bool | None]
     sent: list[list[int]]
 
 
@@ -69,9 +71,10 @@ class Send:
 
 @dataclass(frozen=True, slots=True)
 class Count:
-    """The service's count, from the answer to the send that left at `at`; its window ends at `ends`."""
+    """The service's count at the moment `seen`, with each send until `at`; its window ends at `ends`."""
 
     at: float
+    seen: float
     used: int
     ends: float
 
@@ -88,6 +91,7 @@ class Pace:
         margin: seconds after a reset until a request certainly counts in the next window.
         reset: the end of the current window, by the service's clock.
         answered: an answer has come, with or without a limit.
+        counted_late: an answer has the count of its own moment, not of its request's; None until it shows.
     """
 
     cap: int | None = None
@@ -97,6 +101,7 @@ class Pace:
     margin: float = 1.05
     reset: int | None = None
     answered: bool = False
+    counted_late: bool | None = None
     _count: Count | None = None  # from the last send that has an answer
     _hold_until: float = -math.inf
     _filled_by_others: bool = False  # of the runs that share the limit
@@ -117,8 +122,9 @@ class Pace:
         limit = self.limit
         if limit is None and self.cap is None and not self.answered:
             limit = BEFORE_FIRST_ANSWER
-        fits = limit is None or self._used(now, own) + self._unseen() < limit or self._may_test_reset(now)
-        if fits and self._has_place(now, own):
+        fits = limit is None or self._used(now, own) + self._unseen() < limit
+        allowed = self.cap is None or own < self.cap
+        if allowed and (self._may_test_reset(now) or (fits and self._has_place(now, own))):
             return 0.0
         return self._next_chance(now) - now
 
@@ -146,11 +152,12 @@ class Pace:
 
     # ---- what an answer shows
 
-    def learn(self, send: Send, limit: int, remaining: int, reset: int, ends: float) -> None:
+    def learn(self, send: Send, *, now: float, limit: int, remaining: int, reset: int, ends: float) -> None:
         """Takes in an answer's headers. Answers may come in any order.
 
         Args:
             send: the request that was answered.
+            now: the moment of the answer.
             limit: requests per window.
             remaining: requests left in it.
             reset: its end by the service's clock.
@@ -161,40 +168,64 @@ class Pace:
         if self._of_earlier_window(reset):
             self._window_begins = max(self._window_begins, send.at)  # so it does not count in this one
             return
-        moved = abs(reset - self.reset) > SAME_RESET
-        if self._outdated(send, moved):
-            return
         used = max(0, limit - remaining)
+        self._see_when_it_counts(send, now, used, ends)
+        at = max(send.at, now - UNCOUNTED) if self.counted_late else send.at
+        moved = abs(reset - self.reset) > SAME_RESET
+        if self._outdated(at, moved):
+            return
         if moved:
-            self._begin_window(send, reset)
-            self._learn_shape(send, used, limit, ends)
-        self.limit, self._count = limit, Count(send.at, used, ends)
+            self._begin_window(now, reset)
+            left = ends - (now if ends > now else send.at)  # one that is over now was counted earlier
+            counted = send.counted
+            if self.counted_late:
+                counted = self._sent_after(now - WINDOW + SAME_RESET) - self._sent_after(at)
+            self._learn_shape(counted, used, limit, left)
+        self.limit, self._count = limit, Count(at, now if self.counted_late else at, used, ends)
+
+    def _see_when_it_counts(self, send: Send, now: float, used: int, ends: float) -> None:
+        """Does an answer have the count of its own moment or of its request's, which may be a minute before?
+
+        Until the answers tell, the request's is assumed: of the two it leaves less room.
+        """
+        begins = ends - WINDOW
+        before = bisect_right(self._sends, begins + UNCOUNTED)
+        by_answer = bisect_right(self._sends, now - UNCOUNTED) - before
+        by_request = max(0, bisect_right(self._sends, send.at) - before)
+        began_since = send.at + SAME_RESET < begins <= now + UNCOUNTED
+        if used < by_answer / 2:  # some may have been refused
+            self.counted_late = False
+        elif self.counted_late is None and (began_since or used >= by_answer > 2 * by_request):
+            self.counted_late = True
 
     def _of_earlier_window(self, reset: int) -> bool:
         """Whether an answer is of a window before the current one. Only a reset that is never early tells."""
         return self.reset is not None and reset < self.reset - SAME_RESET and not self._resets_early
 
-    def _outdated(self, send: Send, moved: bool) -> bool:
-        """Whether a later send of the same window has an answer already."""
-        later = self._count is not None and send.at < self._count.at
+    def _outdated(self, at: float, moved: bool) -> bool:
+        """Whether a later moment of the same window has been counted already."""
+        later = self._count is not None and at < self._count.at
         return later and (self._resets_early or not moved)
 
-    def _begin_window(self, send: Send, reset: int) -> None:
+    def _begin_window(self, now: float, reset: int) -> None:
         """The reset has moved, so another window has begun."""
         ended, last = (self._count.ends, self._count.at) if self._count else (-math.inf, -math.inf)
-        self._resets_early = self._resets_early or send.at < ended - EARLY
+        self._resets_early = self._resets_early or now < ended - EARLY
         self._window_begins = max(ended - SAME_RESET, min(last, ended))
         self._used_by_others = 0
         self.reset = reset
 
-    def _learn_shape(self, send: Send, used: int, limit: int, ends: float) -> None:
-        """Learns from the count after a reset: has the window forgotten all sends, a few, or none?"""
-        if used < send.counted - 1:
-            forgot_most = used - self._sent_after(self._window_begins) < send.counted / 2
-            long_enough = ends - send.at > SHORTEST_WINDOW
-            fixed = forgot_most and long_enough and not self._resets_early
+    def _learn_shape(self, counted: int, used: int, limit: int, left: float) -> None:
+        """Learns from the count after a reset, `left` seconds before the next one.
+
+        Has the window forgotten all sends, a few, or none? Where runs share it, it may count others' anew.
+        """
+        if used < counted - 1:
+            kept = used - self._sent_after(self._window_begins)
+            forgot_most = kept < counted / 2 or self.shared_by > 1
+            fixed = forgot_most and left > SHORTEST_WINDOW and not self._resets_early
             self.shape = Shape.FIXED if fixed else Shape.BUCKET
-        elif self.shape is not Shape.BUCKET and (self._resets_early or send.counted > limit / 4):
+        elif self.shape is not Shape.BUCKET and (self._resets_early or counted > limit / 4):
             self.shape = Shape.SLIDING
 
     def hold(self, send: Send, now: float, retry_after: float) -> None:
@@ -230,6 +261,7 @@ class Pace:
             reset=self.reset,
             shape=self.shape,
             margin=self.margin,
+            counted_late=self.counted_late,
             sent=[[second, len(list(sends))] for second, sends in groupby(seconds)],
         )
 
@@ -237,7 +269,8 @@ class Pace:
         """Begins with the window of an earlier run, whose reset is at the moment `ends`."""
         self.limit, self.reset = window["limit"], window["reset"]
         self.shape, self.margin = Shape(window["shape"]), window["margin"]
-        self._count = Count(now, window["used"], ends)
+        self.counted_late = window.get("counted_late")
+        self._count = Count(now, now, window["used"], ends)
         self._sends = [
             min(second - unix, 0.0) + now for second, count in window["sent"] for _ in range(count)
         ]
@@ -245,9 +278,11 @@ class Pace:
             self._window_begins, self._used_by_others = now, window["used"]
 
     def hear(self, window: Window) -> None:
-        """Takes in how the window moves, which another run at work has found out."""
+        """Takes in how the window moves and is counted, which another run at work has found out."""
         if self.shape is Shape.UNKNOWN:
             self.shape, self.margin = Shape(window["shape"]), window["margin"]
+        if self.counted_late is None:
+            self.counted_late = window.get("counted_late")
 
     # ---- the count at a moment
 
@@ -271,7 +306,7 @@ class Pace:
             return own
         used = count.used + self._sent_after(count.at)
         if self.shape is Shape.BUCKET:
-            return math.ceil(used - max(0.0, now - count.at - LATE) * (self.limit or 0) / WINDOW)
+            return math.ceil(used - max(0.0, now - count.seen - LATE) * (self.limit or 0) / WINDOW)
         if self.shape is Shape.SLIDING:
             used -= max(0, self._sent_after(count.at - WINDOW) - self._sent_after(now - COUNTED_FOR))
         return max(own + self._used_by_others, used)
@@ -284,13 +319,11 @@ class Pace:
         return (self.shared_by - 1) * self._unanswered if self.shape is Shape.BUCKET else 0
 
     def _has_place(self, now: float, own: int) -> bool:
-        """Whether this run's own sends leave room for one more: below `cap`, and in its part of the window.
+        """Whether this run's own sends leave room for one more in its part of the window.
 
         What was sent before these runs shared it is nobody's part. A bucket has no window to divide: there
         the parts begin once others have filled it.
         """
-        if self.cap is not None and own >= self.cap:
-            return False
         parts = self.shape is not Shape.BUCKET or self._filled_by_others
         if self.limit is None or self.shared_by == 1 or not parts:
             return True
@@ -302,8 +335,9 @@ class Pace:
 
     def _may_test_reset(self, now: float) -> bool:
         """Whether one send may go past a reset alone, to learn the window's shape."""
-        ends = self._count.ends if self._count else math.inf
-        return self.shape is Shape.UNKNOWN and self._over(now) and not self._sent_after(ends + self.margin)
+        if self.shape is not Shape.UNKNOWN or not (self._count and self._over(now)):
+            return False
+        return not self._sends or self._sends[-1] < self._count.ends + self.margin
 
     def _next_chance(self, now: float) -> float:
         """The next moment at which the count may fall without an answer."""

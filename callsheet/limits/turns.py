@@ -86,7 +86,8 @@ class Turn:
         self._pace.answered = True
         if limit is not None and remaining is not None and reset is not None:
             self._limits.lanes.proven = True
-            self._pace.learn(self._send, limit, remaining, reset, self._limits.to_monotonic(reset, date))
+            now, ends = self._limits.now(), self._limits.to_monotonic(reset, date)
+            self._pace.learn(self._send, now=now, limit=limit, remaining=remaining, reset=reset, ends=ends)
         self._limits.look()
 
     def window_full(self, retry_after: float) -> None:

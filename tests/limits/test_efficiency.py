@@ -45,6 +45,13 @@ def test_a_run_with_remembered_limits_begins_without_429s(shape: str) -> None:
     assert again.ratio >= 0.95
 
 
+@pytest.mark.parametrize("shape", SHAPES)
+def test_a_count_of_the_answers_moment_is_as_good_as_one_of_the_requests(shape: str) -> None:
+    outcomes = simulate(Scenario(shape, {IMAGE: 600}, 110, SLOW, counted_late=True, duration=240))
+    assert all(run.ratio >= 0.95 for run in outcomes)
+    assert outcomes[-1].refused["window"] <= (120 if shape.startswith("bucket") else 5)  # of 2,400
+
+
 @pytest.mark.parametrize("late", [20.0, -20.0])
 @pytest.mark.parametrize("shape", FIXED)
 def test_a_wrong_clock_is_corrected_by_the_services_date(shape: str, late: float) -> None:

@@ -20,8 +20,8 @@ from benchmarks.simulated_service import (
     unix,
 )
 from callsheet.limits.lanes import PROBE, SETTLING
-from callsheet.limits.pace import COUNTED_FOR, Shape
-from callsheet.limits.turns import Limits, Turn
+from callsheet.limits.pace import COUNTED_FOR, Shape, Window
+from callsheet.limits.turns import Learned, Limits, Turn
 from callsheet.records import ModelType
 from tests.limits.virtual_time import FIXED, IMAGE, VIDEO, let_others_run, now, start_caller, virtual
 
@@ -230,6 +230,30 @@ async def test_how_a_window_moves_is_heard_from_another_run() -> None:
 
 
 @virtual
+async def test_a_run_that_joins_when_the_window_is_full_asks_after_the_reset_and_sees_that_it_restarts() -> (
+    None
+):
+    ends, times = int(unix()) + 20, []
+    full = Window(
+        limit=200, used=200, reset=ends, shape=Shape.UNKNOWN, margin=1.05, sent=[[int(unix()), 200]]
+    )
+    limits = Limits(remembered=Learned(200, latched=True, windows={IMAGE: full}), clock=VirtualClock())
+    limits.share(4)
+    callers = []
+    async with limits.turn(IMAGE) as turn:
+        assert 20 < now() < 25
+        callers += [start_caller(limits, IMAGE, times, lasts=100) for _ in range(5)]
+        await asyncio.sleep(2)
+        assert times == [], "one alone asks"
+        turn.answered(200, 200 - 130, ends + 60)  # the others have been quicker
+    await let_others_run()
+    assert limits.paces[IMAGE].shape is Shape.FIXED
+    assert len(times) == 5
+    for caller in callers:
+        caller.cancel()
+
+
+@virtual
 async def test_lanes_that_others_give_up_are_taken_little_by_little() -> None:
     limits, times = Limits(clock=VirtualClock()), []
     limits.lanes.size, limits.lanes.latched = 40, True
@@ -269,3 +293,18 @@ async def test_lanes_that_others_still_have_are_this_runs_a_little_later() -> No
         async with limits.turn(IMAGE) as turn:
             turn.unsent()
         assert limits.lanes.size == later
+
+
+@virtual
+async def test_a_refusal_before_others_have_given_their_lanes_back_makes_no_part_smaller() -> None:
+    limits = Limits(clock=VirtualClock())
+    limits.lanes.size, limits.lanes.latched = 48, True
+    limits.share(2)
+    async with limits.turn(IMAGE) as turn:
+        turn.lanes_full()
+    assert limits.lanes.size == 1
+    limits.share(4)
+    await asyncio.sleep(SETTLING)
+    async with limits.turn(IMAGE) as turn:
+        turn.unsent()
+    assert limits.lanes.size == 12, "a quarter"
