@@ -126,8 +126,9 @@ def others(connection: sa.Connection, batch: str, run_id: str) -> list[OtherRun]
 
 
 def others_that_buy(connection: sa.Connection, batch: str, run_id: str) -> int:
-    """How many other runs of the batch are alive and have jobs to send."""
-    buying = sa.and_(attempts.c.batch == batch, attempts.c.state == State.PLANNED)
+    """How many other runs of the batch are alive and have jobs to send, or on the wire: these take lanes."""
+    unanswered = attempts.c.state.in_((State.PLANNED, State.SUBMITTING))
+    buying = sa.and_(attempts.c.batch == batch, unanswered)
     whose = set(connection.scalars(sa.select(attempts.c.run_id).where(buying).distinct()))
     return sum(run.id in whose and run.id != run_id for run in _alive(connection, batch))
 
