@@ -35,14 +35,14 @@ class Others:
         self._free = 0  # jobs that were free when all had been tried
 
     async def watch(self) -> None:
-        """Takes over what they leave, until it is cancelled."""
+        """Looks at them again and again, until it is cancelled."""
         while True:
+            await anyio.sleep(waits().lease / 8 if self._is_alone else SOON)
             await self.look()
             if self._run.leads:
                 await self._run.remember()  # for the others, and those that begin soon
             elif self._run.joined:
                 await self._run.hear()
-            await anyio.sleep(waits().lease / 8 if self._is_alone else SOON)
 
     async def look(self) -> bool:
         """Takes over from those that are over, and shares the limits with those that buy.

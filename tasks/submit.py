@@ -52,6 +52,7 @@ async def submit(run: Run) -> None:
         buyer, others = _Buyer(run, videos, files), Others(run, videos, files)
         more = run.quote is not None
         while more:
+            await others.look()  # a run that joins has its part of the limits from its first request
             async with anyio.create_task_group() as watching:
                 watching.start_soon(others.watch)
                 async with anyio.create_task_group() as group:
