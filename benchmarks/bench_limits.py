@@ -232,6 +232,7 @@ def scenarios() -> list[Scenario]:
         replace(USUAL, wrong_clock=20.0, dated=False),
         replace(USUAL, wrong_clock=-20.0, dated=False),
         replace(USUAL, others=200.0),
+        replace(USUAL, counted_late=True),
     ]
     return plain + unusual
 
@@ -242,6 +243,7 @@ def conditions(scenario: Scenario) -> str:
         "reset rounded up": scenario.round_up,
         f"clock {scenario.wrong_clock:+g} s": scenario.wrong_clock,
         "no Date": not scenario.dated,
+        "counted when it answers": scenario.counted_late,
         f"others {scenario.others:g} rpm": scenario.others,
     }
     return ", ".join(name for name, present in names.items() if present)

@@ -21,6 +21,7 @@ import psycopg
 import pytest
 from psycopg.rows import dict_row
 
+from backlot.accounts import Workspace
 from tests.conftest import Project
 from tests.flows.test_crew import of_its_crew
 from tests.servers import s3 as s3_server
@@ -34,9 +35,15 @@ CREW = 4
 IMAGES, VIDEOS = 900, 30
 LANES = 24
 MICRO = Decimal(1_000_000)
+A_MINUTE = 200  # images
 AT_WORK = """
     SELECT count(DISTINCT run_id) FILTER (WHERE state IN ('submitting', 'pending', 'generated')) AS runs,
     count(*) FILTER (WHERE state = 'stored') AS stored FROM attempts
+"""
+
+OF_EACH_MINUTE = """
+    SELECT left(submitted_at, 16) AS minute, run_id, count(*) AS jobs FROM attempts
+    WHERE type = 'image' GROUP BY minute, run_id ORDER BY minute
 """
 
 
@@ -163,6 +170,27 @@ def test_with_nothing_that_dies_all_is_stored_and_one_report_says_so(studio: Stu
     assert run["state"]["name"] == "Complete", run["state"]["message"]
     assert len(of_its_crew(studio.prefect, run)) == CREW - 1
     assert studio.finished() == {"stored": IMAGES + VIDEOS}
+
+
+@pytest.mark.parametrize("lanes", [LANES, 200])
+def test_the_limits_are_used_as_by_one_run_and_shared_fairly(studio: Studio, lanes: int) -> None:
+    [workspace] = studio.made.backlot.service.workspaces.values()
+    workspace.windows["image"].limit, workspace.concurrency = A_MINUTE, lanes
+    studio.start()
+    refused = _refused(workspace)  # by then: the first run has looked for the number of lanes
+    assert studio.prefect.ended("first")["state"]["name"] == "Complete"
+    jobs: dict[str, list[int]] = {}
+    for row in studio.ask(OF_EACH_MINUTE):
+        jobs.setdefault(row["minute"], []).append(row["jobs"])
+    whole = list(jobs.values())[2:-1]  # minutes: all have begun, and there is more to buy
+    assert all(sum(parts) >= 0.97 * A_MINUTE for parts in whole), jobs
+    assert len(whole[0]) == CREW
+    assert all(0.9 <= part * CREW / sum(whole[0]) <= 1.1 for part in whole[0]), jobs
+    assert _refused(workspace) - refused <= 0.01 * IMAGES, workspace.traffic.totals
+
+
+def _refused(workspace: Workspace) -> int:
+    return workspace.traffic.totals["window"] + workspace.traffic.totals["lanes"]
 
 
 @pytest.mark.parametrize("which", [0, -1], ids=["the first run", "another run"])
