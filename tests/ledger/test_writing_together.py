@@ -367,6 +367,8 @@ def test_a_commit_that_the_server_makes_only_after_its_connection_is_lost_is_not
                     before=lambda: wait_until(lambda: execute(url, WAITERS), "the next try has not come"),
                 )
                 await ledger.intend(attempt)
+                # The server frees its locks before it answers the commit: the next try may end before that.
+                await asyncio.to_thread(wait_until, lambda: proxy.lost, "the server has never answered")
                 assert proxy.lost == 1
                 assert (await ledger.read(reading.states))[job("a").key] is State.SUBMITTING
 
