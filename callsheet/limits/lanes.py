@@ -34,6 +34,7 @@ class Lanes:
         in_use: lanes that are taken.
         given_up: lanes of videos that this run no longer polls; not in `in_use`, but they count for `cap`.
         grows_at: the moment of the next step of the ramp, or of the next probe.
+        shared_by: how many runs share the lanes, this one too.
     """
 
     size: int = FIRST_LANES
@@ -43,11 +44,11 @@ class Lanes:
     in_use: int = 0
     given_up: int = 0
     grows_at: float = -math.inf
+    shared_by: int = 1
     _probe_size: int = 1
     _probe_wait: float = PROBE
     # While this run has no lane and is refused, others have them all:
     _others_since: float = math.inf
-    _shared_by: int = 1
     # Of lanes that are shared, this run's part: it has some of it at once, and all of it at `_settled_at`:
     _part: int = 0
     _at_once: int = 0
@@ -55,17 +56,17 @@ class Lanes:
     _retry_at: float = -math.inf
     _retry_wait: float = RETRY[0]
 
-    def share(self, now: float, before: int, after: int) -> None:
-        """So many runs share the service's lanes after this moment, this one too, and so many did before.
+    def share(self, now: float, runs: int) -> None:
+        """So many runs share the service's lanes from now on, this one too.
 
         A run that still looks for their number goes on. Another one has its part of it from now on; but what
         the others give up of theirs comes free little by little, and so it is taken.
         """
-        self._shared_by = after
+        before, self.shared_by = self.shared_by, runs
         if self.latched:
-            self._part = self.size = max(1, max(self.size, self._part) * before // after)
+            self._part = self.size = max(1, max(self.size, self._part) * before // runs)
             self._at_once = min(self.in_use, self._part)
-            self._settled_at = now + SETTLING if after > before else now
+            self._settled_at = now + SETTLING if runs > before else now
 
     def blocked(self, now: float, patience: float) -> bool:
         """Whether this run can free no lane, and others have had every lane for `patience` seconds."""
@@ -97,7 +98,7 @@ class Lanes:
             if self.latched:
                 self._grow_by_probe(now)
             else:
-                self.size += max(1, min(self.size // 10, RAMP_MOST // self._shared_by))
+                self.size += max(1, min(self.size // 10, RAMP_MOST // self.shared_by))
                 self.grows_at = now + RAMP
         self.in_use += 1
 
@@ -105,8 +106,8 @@ class Lanes:
         accepted_before = self._probe_size > 1
         self._probe_wait = PROBE if accepted_before else min(2 * self._probe_wait, 4 * PROBE)
         self.size += self._probe_size
-        self._probe_size *= 1 if self._shared_by > 1 else 2
-        self.grows_at = now + PROBE * self._shared_by  # together they look as often as one
+        self._probe_size *= 1 if self.shared_by > 1 else 2
+        self.grows_at = now + PROBE * self.shared_by  # together they look as often as one
 
     def accepted(self) -> None:
         """A submission was not refused for its lane: others do not have every lane."""
@@ -116,7 +117,7 @@ class Lanes:
         """429 without `Retry-After` for a submission whose lane is still taken: one lane fewer exists."""
         self.size = max(1, min(self.size, self.in_use) - 1)
         self.latched, self._probe_size = True, 1
-        self.grows_at = now + self._probe_wait * self._shared_by
+        self.grows_at = now + self._probe_wait * self.shared_by
         if self.in_use == 1:  # this run has no other lane that could come free
             self._others_since = min(self._others_since, now)
             self._retry_at = now + self._retry_wait

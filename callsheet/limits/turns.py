@@ -148,7 +148,6 @@ class Limits:
     Attributes:
         submissions: requests that left this machine.
         rate_limited: requests that were answered 429.
-        shared_by: how many runs share the limits, this one too.
     """
 
     def __init__(
@@ -163,7 +162,6 @@ class Limits:
         self._clock = clock
         self._offset: float | None = None  # the service's Unix time minus our monotonic time
         self.submissions = self.rate_limited = 0
-        self.shared_by = 1
         self.lanes = Lanes(cap=concurrency)
         self.paces = {ModelType.IMAGE: Pace(cap=image_rpm), ModelType.VIDEO: Pace(cap=video_rpm)}
         if remembered:
@@ -201,9 +199,8 @@ class Limits:
 
         Each keeps to its part of a window, and of the lanes where their number is known.
         """
-        if runs != self.shared_by:
-            self.lanes.share(self.now(), self.shared_by, runs)
-            self.shared_by = runs
+        if runs != self.lanes.shared_by:
+            self.lanes.share(self.now(), runs)
             for pace in self.paces.values():
                 pace.share(runs)
             self.look()
@@ -239,7 +236,7 @@ class Limits:
         now, unix = self.now(), self._clock.time()
         windows = {str(model_type): pace.remember(now, unix) for model_type, pace in self.paces.items()}
         known_windows = {model_type: window for model_type, window in windows.items() if window}
-        parts = self.shared_by if self.lanes.latched else 1  # before that, they are not divided
+        parts = self.lanes.shared_by if self.lanes.latched else 1  # before that, they are not divided
         return Learned(self.lanes.size * parts, self.lanes.latched, known_windows)
 
     def now(self) -> float:
