@@ -384,8 +384,8 @@ def crew(lines: list[dict[str, Any]]) -> str:
     head = ("limit a minute", "", "of one run, median", "least", "429s, median", "429s, most", "parts")
     return (
         "A crew of four, of which three begin 8 s after the first, on machines whose clocks are a second "
-        "apart, next to one run, in ten minutes of each of the six windows. A part is what one of the four bought, of a fair quarter, from a minute after "
-        "the last has begun.\n\n" + table(head, rows)
+        "apart, next to one run, in ten minutes of each of the six windows. A part is what one of the four "
+        "bought, of a fair quarter, from a minute after the last has begun.\n\n" + table(head, rows)
     )
 
 
