@@ -108,7 +108,8 @@ class Pace:
     _holds: int = 0  # rounds of 429 since the last accepted send
     _resets_early: bool = False  # a reset has moved before it was due: the window is not fixed
     _window_begins: float = -math.inf  # sends after this moment count in the current fixed window
-    _last_before: float = -math.inf  # the last send before so many runs shared the limit as now
+    _shared_at: float = -math.inf  # the moment since which so many runs share the limit as now
+    _last_before: float = -math.inf  # the last send until then
     _shared_before: int = 1  # so many shared it until then
     _used_by_others: int = 0  # requests that count in it for certain and are not this run's
     _sends: list[float] = field(default_factory=list)  # moments of the sends that may count, oldest first
@@ -145,8 +146,9 @@ class Pace:
         """Requests a minute that config and service allow; None while neither says."""
         return min((limit for limit in (self.cap, self.limit) if limit is not None), default=None)
 
-    def share(self, runs: int) -> None:
+    def share(self, now: float, runs: int) -> None:
         """So many runs share the service's limit from now on, this one too."""
+        self._shared_at = now
         self._last_before = self._sends[-1] if self._sends else -math.inf
         self._shared_before, self.shared_by = self.shared_by, runs
 
@@ -325,12 +327,15 @@ class Pace:
         the parts begin once others have filled it.
         """
         parts = self.shape is not Shape.BUCKET or self._filled_by_others
-        if self.limit is None or self.shared_by == 1 or not parts:
+        if self.limit is None or self._shared_at == -math.inf or not parts:
             return True
-        since = min(own, self._sent_after(self._last_before))
-        before: float = (own - since) * self._shared_before + (0 if self._over(now) else self._used_by_others)
-        if self._count:  # the others may have sent less than this run
-            before = min(before, self._used(now, own) - since)
+        since, over = min(own, self._sent_after(self._last_before)), self._over(now)
+        before: float = (own - since) * self._shared_before + (0 if over else self._used_by_others)
+        counted = self._used(now, own) - since
+        if self._count and self._count.seen > self._shared_at:  # the others may have sent less than this run
+            before = min(before, counted)
+        elif self._count and not over:  # or more since that count: one request asks
+            before = min(before, max(counted, self.limit - 1))
         return since < math.ceil((self.limit - before) / self.shared_by)
 
     def _may_test_reset(self, now: float) -> bool:

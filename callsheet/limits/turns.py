@@ -200,9 +200,10 @@ class Limits:
         Each keeps to its part of a window, and of the lanes where their number is known.
         """
         if runs != self.lanes.shared_by:
-            self.lanes.share(self.now(), runs)
+            now = self.now()
+            self.lanes.share(now, runs)
             for pace in self.paces.values():
-                pace.share(runs)
+                pace.share(now, runs)
             self.look()
 
     def hear(self, learned: Learned) -> None:

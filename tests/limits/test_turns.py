@@ -158,7 +158,8 @@ def test_lanes_in_use_are_those_of_the_callers_and_correct_headers_are_never_exc
 async def test_runs_that_share_the_limits_use_their_part_of_them() -> None:
     limits, times = Limits(clock=VirtualClock()), []
     limits.lanes.size, limits.lanes.latched = 40, True
-    limits.paces[IMAGE].limit = 12
+    async with limits.turn(IMAGE) as turn:
+        turn.answered(13, 12, int(unix()) + 60)
     limits.share(4)
     callers = [start_caller(limits, IMAGE, times, lasts=1) for _ in range(12)]
     await let_others_run()
@@ -166,10 +167,16 @@ async def test_runs_that_share_the_limits_use_their_part_of_them() -> None:
     await asyncio.sleep(SETTLING)
     assert len(times) == 3, "a quarter of the window"
     assert (limits.lanes.size, limits.learned().lanes) == (10, 40)
+    for caller in callers:
+        caller.cancel()
     limits.share(1)
-    await let_others_run()
-    assert len(times) == 12, "the others have ended"
+    async with limits.turn(IMAGE) as turn:
+        callers = [start_caller(limits, IMAGE, times, lasts=1) for _ in range(8)]
+        await let_others_run()
+        assert len(times) == 3, "the others may have sent theirs: one asks"
+        turn.answered(13, 13 - 5, int(unix()) + 60)
     await asyncio.gather(*callers)
+    assert len(times) == 3 + 8, "the others have ended"
 
 
 @virtual
