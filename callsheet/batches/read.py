@@ -30,7 +30,7 @@ _PARQUET = (".parquet", ".pq")
 _EXCEL = (".xlsx",)
 _CARRIED = "carried."
 _SLICE = 32_768
-_IN_MEMORY = 128 << 20
+_IN_MEMORY = 64 << 20
 """Bytes of checked rows that are kept in memory; the others are in a temporary file."""
 
 UNTIL_PRICED = ("output_format", "duration", "sound")
