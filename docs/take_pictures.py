@@ -11,8 +11,10 @@ import sys
 from contextlib import chdir
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Literal
 
 from PIL import Image
+from playwright.sync_api import Locator, Page, expect
 
 from backlot.server import Backlot, serve
 from backlot.settings import Settings
@@ -20,10 +22,10 @@ from callsheet.cli.demo import demo_config
 from callsheet.config.load import load
 from flows import pipeline
 from tasks import plots
-from tests.servers.chromium import Browser, Page, chromium
+from tests.servers.browser import browser
 
 PICTURES = Path(__file__).with_name("pictures")
-WIDTH, HEIGHT = 1280, 800
+WIDTH = 1280
 _COLOURS = 256  # of a palette: a quarter of the bytes, and it still looks like itself
 
 
@@ -34,39 +36,55 @@ def main(folder: Path) -> None:
         os.environ |= {"CALLSHEET_BASE_URL": backlot.base_url, "CALLSHEET_API_KEY": backlot.api_key}
         summary = asyncio.run(pipeline.generate(load(demo_config()), approved=False))
         address = Path(summary.details.contact_sheet or "").absolute().as_uri()
-        with chromium(Path(work)) as browser:
-            with browser.page(address, width=WIDTH, height=HEIGHT) as page:
-                page.until("document.documentElement.dataset.ready === ''")
-                page.until("[...document.querySelectorAll('.frame img')].filter(i => i.complete).length > 9")
-                take(page, folder / "contact-sheet.png")
-            with browser.page(address, width=WIDTH, height=900, prefers_color_scheme="dark") as page:
-                page.until("document.documentElement.dataset.ready === ''")
-                page.point("#plots summary", click=True)
-                page.until("[...document.querySelectorAll('#plots img')].every((each) => each.complete)")
-                take(page, folder / "plots.png")
-            take_dashboard(browser, backlot, folder)
+        with browser(Path(work)) as chromium, chromium.page() as page:
+            take_sheet(page, address, folder)
+            take_dashboard(page, backlot, folder)
 
 
-def take_dashboard(browser: Browser, backlot: Backlot, folder: Path) -> None:
+def take_sheet(page: Page, address: str, folder: Path) -> None:
+    """The batch's contact sheet: the cards on a light page, the plots on a dark one."""
+    show(page, address, height=800, theme="light")
+    page.locator("html[data-ready]").wait_for()
+    loaded(page.locator(".frame img"), 10)
+    take(page, folder / "contact-sheet.png")
+    show(page, address, height=900, theme="dark")
+    page.get_by_text("Plots: spending, submissions, latency, cost").click()
+    loaded(page.locator("#plots img"), 1)
+    take(page, folder / "plots.png")
+
+
+def take_dashboard(page: Page, backlot: Backlot, folder: Path) -> None:
     """What the backlot saw of the batch: the overview on a light page, the generations on a dark one."""
+    page.goto(backlot.dashboard or "")
+    page.wait_for_url(f"{backlot.base_url}/")
     for path, theme, name in (
         ("/", "light", "dashboard.png"),
         ("/generations", "dark", "dashboard-generations.png"),
     ):
-        link = backlot.dashboard or ""
-        with browser.page(link, width=WIDTH, height=1080, prefers_color_scheme=theme) as page:
-            page.until("location.pathname === '/' && document.readyState === 'complete'")
-            page.evaluate(f"location.href = '{path}'")
-            page.until(f"location.pathname === '{path}' && document.readyState === 'complete'")
-            page.until("[...document.images].filter((each) => each.naturalWidth > 100).length > 5")
-            page.evaluate("new Promise((done) => setTimeout(done, 2000))")  # the videos' posters
-            take(page, folder / name)
+        show(page, backlot.base_url + path, height=1080, theme=theme)
+        loaded(page.locator("img"), 6)
+        page.wait_for_timeout(2_000)  # the videos' posters
+        take(page, folder / name)
+
+
+def show(page: Page, address: str, *, height: int, theme: Literal["light", "dark"]) -> None:
+    """Opens a page in a window of this height."""
+    page.set_viewport_size({"width": WIDTH, "height": height})
+    page.emulate_media(color_scheme=theme)
+    page.goto("about:blank")  # otherwise the same address is scrolled as it was
+    page.goto(address)
+
+
+def loaded(images: Locator, count: int) -> None:
+    """Waits until so many images are there, the first ones of these, and each has its content."""
+    for place in range(count):
+        expect(images.nth(place)).not_to_have_js_property("naturalWidth", 0)
 
 
 def take(page: Page, file: Path) -> None:
     """A screenshot in a palette of colours."""
     file.parent.mkdir(exist_ok=True)
-    page.screenshot(file)
+    page.screenshot(path=file)
     shrink(file)
 
 

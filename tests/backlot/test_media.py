@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import io
-from pathlib import Path
 
 import av
 import httpx
@@ -14,8 +13,6 @@ from PIL import Image, ImageChops, ImageStat
 
 from backlot.media import images, titles, videos
 from backlot.media.recipe import Recipe, size
-from tests.servers.browser import Browser
-from tests.servers.chromium import driven
 
 from .conftest import Clock, data_url, make_image, make_video, poll
 
@@ -226,19 +223,3 @@ def test_a_reference_image_is_visible_in_a_video(api: httpx.Client, clock: Clock
 def test_the_same_recipe_gives_the_same_video() -> None:
     recipe = Recipe("dailies-1", "a hill", *size("16:9", "360p"), "360p", "mp4", 0, duration=1, sound=True)
     assert videos.make_video(recipe) == videos.make_video(recipe)
-
-
-def test_a_browser_plays_a_video_from_its_signed_url(
-    api: httpx.Client, clock: Clock, tmp_path: Path, browser: Browser
-) -> None:
-    video = make_video(api, model="dailies-1", duration=1, sound=True)
-    clock.now += 10
-    item = poll(api, video)["data"][0]
-    page = tmp_path / "page.html"
-    page.write_text(f"<video id=v src='{item['url']}' muted></video><script>v.play()</script>")
-    with driven(browser.address) as running, running.page(page.as_uri()) as opened:
-        opened.until("v.ended || v.error")
-        assert opened.evaluate("v.error?.message") is None
-        width, height, duration = opened.evaluate("[v.videoWidth, v.videoHeight, v.duration]")
-    assert (width, height) == (item["width"], item["height"])
-    assert duration == pytest.approx(1, abs=0.06)

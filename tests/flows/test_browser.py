@@ -21,7 +21,6 @@ from tasks.service_block import register
 from tests.conftest import Project
 from tests.servers.browser import Browser
 from tests.servers.prefect import PrefectServer
-from tests.waiting import LONGEST
 
 ROWS = [{"id": f"shoe-{n}", "prompt": f"a red shoe, view {n}", "model": "still-1"} for n in range(4)]
 WIDTH, HEIGHT = 1280, 1000
@@ -121,7 +120,6 @@ def test_a_batch_is_bought_and_approved_with_the_mouse(
     crew: PrefectServer, browser: Browser, made: Project
 ) -> None:
     with browser.page(width=WIDTH, height=HEIGHT) as page:
-        expect.set_options(timeout=LONGEST * 1000)
         ui = Ui(page, crew.api.removesuffix("/api"))
         page.goto(f"{ui.url}/blocks/catalog")
         page.get_by_placeholder("Search blocks").fill("callsheet")
@@ -133,7 +131,7 @@ def test_a_batch_is_bought_and_approved_with_the_mouse(
         assert ui.press("Create", "/block_documents/").ok
         page.wait_for_url("**/blocks/block/*")
         assert made.backlot.api_key not in page.content()
-        browser.outside.clear()  # the logos of that page's other blocks, which it can do without
+        browser.forget()  # the logos of that page's other blocks, which it can do without
 
         ui.open_form("by-hand")
         ui.field("block").fill("studio")

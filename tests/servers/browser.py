@@ -1,27 +1,38 @@
-"""Chromium without a window, driven by Playwright: for pages that draw themselves while one waits.
+"""Chromium without a window, driven by Playwright: for pages as their readers see and use them.
 
-with browser(folder) as running:
-    with running.page() as page:
-        page.goto("http://127.0.0.1:...")
-        page.get_by_role("button", name="Run").click()   # waits until there is one that can be clicked
+with browser(folder) as running, running.page() as page:
+    page.goto("http://127.0.0.1:...")
+    page.get_by_role("button", name="Run").click()   # waits until there is one that can be clicked
 
-No code of a test may use asyncio while a page is open: Playwright's own event loop runs in that thread.
+While a page is open, Playwright's own event loop runs in that thread, and no other can: `aside` calls code
+that uses asyncio in another thread.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+import re
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TypeVar
 from urllib.parse import urlsplit
 
 import pytest
-from playwright.sync_api import Page, sync_playwright
+from playwright.sync_api import Dialog, Page, Request, expect, sync_playwright
 
-from tests.servers.chromium import CHROMIUM, started
-from tests.waiting import LONGEST
+from tests.waiting import LONGEST, wait_until
+
+Value = TypeVar("Value")
+
+CHROMIUM = next(
+    (p for p in map(Path, ("/usr/bin/chromium", "/usr/bin/chromium-browser")) if p.exists()), None
+)
+"""The browser; None where this machine has none."""
 
 
 @dataclass
@@ -30,35 +41,71 @@ class Browser:
 
     Attributes:
         address: where it is driven.
-        outside: what its pages have asked for from other machines than this one.
+        complaints: what its page has said in the console and in dialogs, and the errors that nothing caught.
+        requests: the addresses of everything that its page asked for, but for `data:`.
+        failures: the requests that failed, with the reason; not those that the page itself gave up.
     """
 
     address: str
-    outside: list[str] = field(default_factory=list)
+    complaints: list[str] = field(default_factory=list)
+    requests: list[str] = field(default_factory=list)
+    failures: list[str] = field(default_factory=list)
 
     @contextmanager
     def page(self, *, width: int = 1280, height: int = 900) -> Iterator[Page]:
-        """An empty page without cookies, one at a time; it waits for what it is told to use.
+        """An empty page, one at a time; it waits for what it is told to use, as `expect` does.
 
         It is always the same tab: a window for each test would cost more than what most of them do in it.
+        So would Playwright's own process, half a second of processor time: the tests of a file share a page,
+        and `empty` it.
         """
+        expect.set_options(timeout=LONGEST * 1000)
         with sync_playwright() as playwright:
             [window] = playwright.chromium.connect_over_cdp(self.address).contexts
             window.set_default_timeout(LONGEST * 1000)
-            window.clear_cookies()
             [page] = window.pages
-            page.set_viewport_size({"width": width, "height": height})
-            page.emulate_media(reduced_motion="reduce", color_scheme="light")
-            page.on("request", lambda request: self._asked(request.url))
+            page.on("console", lambda message: self.complaints.append(message.text))
+            page.on("pageerror", lambda error: self.complaints.append(str(error)))
+            page.on("dialog", self._asked)
+            page.on("request", lambda request: self.requests.append(request.url))
+            page.on("websocket", lambda socket: self.requests.append(socket.url))
+            page.on("requestfailed", self._failed)
+            self.empty(page, width=width, height=height)
             try:
                 yield page
             finally:
                 page.goto("about:blank")
 
-    def _asked(self, url: str) -> None:
-        address = urlsplit(url)
-        if address.scheme in ("http", "https", "ws", "wss") and address.hostname != "127.0.0.1":
-            self.outside.append(url)
+    def empty(self, page: Page, *, width: int = 1280, height: int = 900) -> None:
+        """Leaves a page as a new one is: empty, without cookies, and nothing has been heard of it."""
+        page.goto("about:blank")
+        page.context.clear_cookies()
+        page.set_viewport_size({"width": width, "height": height})
+        page.emulate_media(reduced_motion="reduce", color_scheme="light")
+        self.forget()
+
+    def forget(self) -> None:
+        """Forgets what has been heard until now."""
+        for heard in (self.complaints, self.requests, self.failures):
+            heard.clear()
+
+    @property
+    def outside(self) -> list[str]:
+        """What has been asked for from other machines than this one."""
+        addresses = [(url, urlsplit(url)) for url in self.requests]
+        return [
+            url
+            for url, address in addresses
+            if address.scheme in ("http", "https", "ws", "wss") and address.hostname != "127.0.0.1"
+        ]
+
+    def _asked(self, dialog: Dialog) -> None:
+        self.complaints.append(dialog.message)
+        dialog.dismiss()  # it waits for an answer
+
+    def _failed(self, request: Request) -> None:
+        if request.failure != "net::ERR_ABORTED":
+            self.failures.append(f"{request.url}: {request.failure}")
 
 
 @contextmanager
@@ -67,5 +114,37 @@ def browser(folder: Path) -> Iterator[Browser]:
     if CHROMIUM is None:
         missing = "Chromium is not installed: apt-get install chromium"
         pytest.fail(missing) if os.environ.get("CI") else pytest.skip(missing)
-    with started(folder) as address:
-        yield Browser(address)
+    command = [
+        *(str(CHROMIUM), "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars"),
+        # What only costs time here: asking its makers for news, and renderers for pages that may come.
+        *("--no-first-run", "--disable-background-networking", "--disable-component-update"),
+        "--disable-features=SpareRendererForSitePerProcess",
+        *("--remote-debugging-port=0", f"--user-data-dir={folder}", "about:blank"),
+    ]
+    log = folder / "chromium.log"
+    with log.open("wb") as file:
+        process = subprocess.Popen(command, stdout=file, stderr=file)
+    try:
+        yield Browser(_address(log, process.poll))
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def _address(log: Path, ended: Callable[[], int | None]) -> str:
+    deadline = time.monotonic() + LONGEST
+    while not (found := re.search(r"ws://\S+", log.read_text())):
+        assert ended() is None and time.monotonic() < deadline, log.read_text()
+        time.sleep(0.02)
+    return found[0]
+
+
+def aside(call: Callable[[], Value]) -> Value:
+    """Calls code that uses asyncio while a page is open: in a thread of its own, whose end it waits for."""
+    with ThreadPoolExecutor(1) as threads:
+        return threads.submit(call).result()
+
+
+def until(page: Page, script: str) -> None:
+    """Waits until a script is true. `wait_for_function` would be stopped by the pages' policies."""
+    wait_until(lambda: page.evaluate(script), f"never true: {script}")
