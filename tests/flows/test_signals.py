@@ -123,8 +123,8 @@ for _ in range(10_000):
         os.kill(os.getppid(), signal.SIGINT)
         os._exit(0)
     with signals.raised() as wait:
-        os.write(write, b".")
         try:
+            os.write(write, b".")
             wait(0)
             input()
         except Interrupted:
