@@ -37,7 +37,8 @@ def asked(crew: PrefectServer, tag: str, since: str = "") -> dict[str, Any]:
     wait_until(lambda: is_asking(crew.run(tag), since), f"the run of {tag} does not ask", 0.3)
     run = crew.run(tag)
     keys = run["state"]["state_details"]["run_input_keyset"]
-    wait_until(lambda: is_ready(crew, run, keys["schema"]), "the fields do not come", 0.1)
+    for part in ("schema", "description"):  # the server gets one after the other
+        wait_until(lambda part=part: is_ready(crew, run, keys[part]), f"the {part} does not come", 0.1)
     shown = http.get(f"{crew.api}/flow_runs/{run['id']}/input/{keys['description']}").json()
     return run | {"description": shown}
 
