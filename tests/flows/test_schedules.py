@@ -174,8 +174,9 @@ def test_runs_that_were_missed_without_a_worker_buy_nothing_twice(
     if deployment.startswith("collect"):
         made.run()
     runs = [night.run(deployment, made) for _ in range(4)]
-    late = lambda: all(night.state(run)["name"] == "Late" for run in runs)  # noqa: E731
-    wait_until(late, "the runs are not marked as late", 1)
+    wait_until(
+        lambda: all(night.state(run)["name"] == "Late" for run in runs), "the runs are not marked as late", 1
+    )
     with night.worker():
         assert "Complete" in {night.ended(run) for run in runs} <= ends
     paid_once(made, 12)

@@ -137,8 +137,11 @@ def test_one_command_starts_the_ui_the_deployments_a_worker_and_a_backlot(
 def test_a_second_one_renews_the_deployments_and_leaves_switches_as_they_are(studio: Studio) -> None:
     found = deployment(studio.api, "mine")
     address = f"{studio.api}/deployments/{found['id']}/schedules/{found['schedules'][0]['id']}"
-    switched = lambda: http.patch(address, json={"active": True}, timeout=LONGEST).is_success  # noqa: E731
-    wait_until(switched, "the server is always busy", 0.3)  # it answers 503 while its database is locked
+    wait_until(  # it answers 503 while its database is locked
+        lambda: http.patch(address, json={"active": True}, timeout=LONGEST).is_success,
+        "the server is always busy",
+        0.3,
+    )
     with up(studio.folder, "--port", str(studio.port), "--backlot", **studio.environment) as second:
         assert second.ended() == 0, second.text
     assert f"callsheet up runs already, as process {studio.up.process.pid}" in second.text
