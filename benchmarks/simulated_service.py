@@ -296,6 +296,7 @@ class Client:
         transit = self.random.uniform
         seconds = transit(*self.scenario.seconds)
         async with self.limits.turn(model_type) as turn:
+            turn.leaves()
             await asyncio.sleep(transit(0.02, 0.08))
             answer = self.service.submit(model_type, unix())
             if answer.accepted:

@@ -160,15 +160,13 @@ class _Buyer:
         while run.downloads.late():  # noqa: ASYNC110 - it is the passing of time that ends it, not an event
             await anyio.sleep(1)
         outcome: _Outcome = _Stopped()
-        async with run.limits.turn(job.type) as turn:
-            turn.unsent()  # until it leaves
-            async with run.breaker.passing():
-                if run.breaker.stop:
-                    run.halt(run.breaker.stop)
-                if not run.stop and run.downloads.late():  # the turn may have been long in coming
-                    outcome = _Again(0, failed=False)
-                elif not run.stop:
-                    outcome = await _filled_and_sent(run, job, attempt, turn, tries)
+        async with run.limits.turn(job.type) as turn, run.breaker.passing():
+            if run.breaker.stop:
+                run.halt(run.breaker.stop)
+            if not run.stop and run.downloads.late():  # the turn may have been long in coming
+                outcome = _Again(0, failed=False)
+            elif not run.stop:
+                outcome = await _filled_and_sent(run, job, attempt, turn, tries)
         return outcome
 
     async def _hand_on(self, outcome: _Outcome) -> None:
@@ -301,13 +299,13 @@ async def _not_accepted(
         await run.ledger.failed(attempt, code, str(error))
         run.tell(attempt, State.FAILED, str(error))
         return _Failed()
+    if verdict is Verdict.WINDOW_FULL and isinstance(error, RateLimit) and error.retry_after is not None:
+        turn.window_full(error.retry_after)
+    elif verdict is Verdict.LANES_FULL:
+        turn.lanes_full()  # told before the ledger: until then requests leave that will be refused too
     await run.ledger.release(attempt)
     match verdict:
-        case Verdict.WINDOW_FULL if isinstance(error, RateLimit) and error.retry_after is not None:
-            turn.window_full(error.retry_after)
-            return _Again(0, failed=False)
-        case Verdict.LANES_FULL:
-            turn.lanes_full()
+        case Verdict.WINDOW_FULL | Verdict.LANES_FULL:
             return _Again(0, failed=False)
         case Verdict.STOP_KEY:
             run.halt(KeyRefused(str(error), hint=error.hint))

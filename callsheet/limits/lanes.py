@@ -32,6 +32,7 @@ class Lanes:
         proven: the service has answered a submission. Before that the ramp does not begin: a gateway that
             loses every answer would cost a whole batch.
         in_use: lanes that are taken.
+        unsent: lanes whose request has not left.
         given_up: lanes of videos that this run no longer polls; not in `in_use`, but they count for `cap`.
         grows_at: the moment of the next step of the ramp, or of the next probe.
         shared_by: how many runs share the lanes, this one too.
@@ -42,9 +43,11 @@ class Lanes:
     latched: bool = False
     proven: bool = False
     in_use: int = 0
+    unsent: int = 0
     given_up: int = 0
     grows_at: float = -math.inf
     shared_by: int = 1
+    _leaving: int = 0  # requests that must leave before the ramp's next step
     _probe_size: int = 1
     _probe_wait: float = PROBE
     # While this run has no lane and is refused, others have them all:
@@ -90,7 +93,8 @@ class Lanes:
             return math.inf
         if self.in_use < self.size:
             return 0.0
-        return max(0.0, self.grows_at - now) if self.proven or self.latched else math.inf
+        may_grow = self.latched or (self.proven and not self._leaving)
+        return max(0.0, self.grows_at - now) if may_grow else math.inf
 
     def take(self, now: float) -> None:
         """Takes a lane. Call it only when `wait` returns 0."""
@@ -98,9 +102,17 @@ class Lanes:
             if self.latched:
                 self._grow_by_probe(now)
             else:
-                self.size += max(1, min(self.size // 10, RAMP_MOST // self.shared_by))
+                step = max(1, min(self.size // 10, RAMP_MOST // self.shared_by))
+                self.size += step
                 self.grows_at = now + RAMP
+                self._leaving = self.unsent + step
         self.in_use += 1
+        self.unsent += 1
+
+    def left(self) -> None:
+        """A request leaves, or never will."""
+        self.unsent -= 1
+        self._leaving = max(0, self._leaving - 1)
 
     def _grow_by_probe(self, now: float) -> None:
         accepted_before = self._probe_size > 1

@@ -60,16 +60,23 @@ class Learned:
 class Turn:
     """The permission for one submission: a place in the window of its type, and a lane.
 
-    Report the answer before the turn ends. A turn without a report counts as sent, because it may have been.
+    Report that the request leaves, and the answer before the turn ends. Without an answer it counts in the
+    window, because it may have been carried out.
     """
 
     def __init__(self, limits: Limits, pace: Pace, send: Send) -> None:
         self._limits, self._pace, self._send = limits, pace, send
+        self.sent = self.counts = self.kept = False
+
+    def leaves(self) -> None:
+        """Reports that the request is about to leave."""
         self.sent = self.counts = True
-        self.kept = False
+        self._limits.lanes.left()
+        self._limits.look()
 
     def unsent(self) -> None:
-        """Nothing left this machine: the submission does not count in the window."""
+        """Reports that the request did not leave this machine after all: it does not count in the window."""
+        self._limits.lanes.unsent += self.sent
         self.sent = self.counts = False
 
     def answered(
@@ -100,10 +107,6 @@ class Turn:
         self._refused()
         self._limits.lanes.refused(self._limits.now())
 
-    def leaves(self) -> None:
-        """Reports that the request is about to leave, after an `unsent` for the time before."""
-        self.sent = self.counts = True
-
     def accepted(self) -> None:
         """Reports that the service has carried the request out, whatever headers its answer has."""
         self._limits.lanes.proven = True
@@ -117,6 +120,8 @@ class Turn:
         self._pace.end(self._send, counts=self.counts)
         if self.counts:
             self._limits.lanes.accepted()
+        if not self.sent:
+            self._limits.lanes.left()
         self._limits.lanes.in_use -= not self.kept
         self._limits.submissions += self.sent
         self._limits.look()
@@ -317,7 +322,5 @@ class Limits:
             return await waiter.future
         except asyncio.CancelledError:
             if not waiter.future.cancelled():  # the turn came at the same moment
-                turn = waiter.future.result()
-                turn.unsent()
-                turn.end()
+                waiter.future.result().end()
             raise

@@ -11,7 +11,7 @@ from benchmarks.simulated_service import (
 )
 from callsheet.limits.lanes import FIRST_LANES, PROBE, RAMP_MOST, Lanes
 from callsheet.limits.turns import Limits
-from tests.limits.virtual_time import IMAGE, VIDEO, let_others_run, now, start_caller, virtual
+from tests.limits.virtual_time import IMAGE, VIDEO, let_others_run, now, sent, start_caller, virtual
 
 
 @virtual
@@ -39,6 +39,28 @@ async def test_lanes_ramp_only_while_a_caller_waits_for_one() -> None:
     assert limits.learned().lanes < len(times) + RAMP_MOST
 
 
+@virtual
+async def test_the_ramp_waits_until_what_it_has_added_has_left() -> None:
+    """On a busy machine a request waits for the ledger before it leaves."""
+    limits, left = Limits(clock=VirtualClock()), []
+    limits.lanes.proven = True
+
+    async def caller() -> None:
+        async with limits.turn(IMAGE) as turn:
+            await asyncio.sleep(5)
+            left.append(now())
+            turn.leaves()
+            await asyncio.sleep(100)
+
+    callers = [asyncio.create_task(caller()) for _ in range(50)]
+    await asyncio.sleep(9)
+    assert (len(left), limits.lanes.in_use) == (FIRST_LANES + 1, FIRST_LANES + 2)
+    await asyncio.sleep(20)
+    assert limits.lanes.in_use == FIRST_LANES + 6
+    for each in callers:
+        each.cancel()
+
+
 def test_lanes_latch_at_the_number_that_was_accepted_and_probe_once_a_minute() -> None:
     lanes = Lanes(size=55, in_use=55)  # 50 fit, five more have just been sent
     for _ in range(5):
@@ -61,7 +83,7 @@ def test_lanes_latch_at_the_number_that_was_accepted_and_probe_once_a_minute() -
 async def test_a_video_keeps_its_lane_until_it_is_released() -> None:
     limits, times = Limits(concurrency=3, clock=VirtualClock()), []
     limits.adopt(2)
-    async with limits.turn(VIDEO) as turn:
+    async with sent(limits, VIDEO) as turn:
         turn.keep()
     start_caller(limits, IMAGE, times)
     await asyncio.sleep(300)
@@ -91,7 +113,7 @@ async def test_a_caller_is_blocked_when_others_have_had_every_lane_for_long() ->
 
     async def refused_until(moment: float) -> None:
         while True:
-            async with limits.turn(IMAGE) as turn:
+            async with sent(limits, IMAGE) as turn:
                 tries.append(now())
                 if now() >= moment:
                     return
@@ -126,7 +148,7 @@ async def test_after_a_refusal_the_next_caller_waits_until_one_of_our_videos_is_
     for _ in range(2):
         start_caller(limits, IMAGE, times)
         await asyncio.sleep(1)
-    async with limits.turn(IMAGE) as turn:
+    async with sent(limits, IMAGE) as turn:
         turn.lanes_full()
     start_caller(limits, IMAGE, times)
     await asyncio.sleep(PROBE / 2)
@@ -140,13 +162,13 @@ async def test_after_a_refusal_the_next_caller_waits_until_one_of_our_videos_is_
 async def test_while_others_have_every_lane_one_try_is_made_after_growing_waits() -> None:
     limits, times = Limits(clock=VirtualClock()), []
     for _ in range(4):
-        async with limits.turn(IMAGE) as turn:
+        async with sent(limits, IMAGE) as turn:
             times.append(now())
             turn.lanes_full()
     assert times == pytest.approx([0, 1, 3, 7])
-    async with limits.turn(IMAGE):
+    async with sent(limits, IMAGE):
         assert now() == pytest.approx(15)  # accepted: the waits begin again
-    async with limits.turn(IMAGE) as turn:
+    async with sent(limits, IMAGE) as turn:
         turn.lanes_full()
-    async with limits.turn(IMAGE):
+    async with sent(limits, IMAGE):
         assert now() == pytest.approx(16)

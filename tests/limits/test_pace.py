@@ -19,7 +19,7 @@ from benchmarks.simulated_service import (
 from callsheet.limits.pace import BEFORE_FIRST_ANSWER
 from callsheet.limits.turns import Limits
 from callsheet.records import ModelType
-from tests.limits.virtual_time import IMAGE, VIDEO, let_others_run, now, start_caller, virtual
+from tests.limits.virtual_time import IMAGE, VIDEO, let_others_run, now, sent, start_caller, virtual
 
 
 @virtual
@@ -36,7 +36,7 @@ async def test_only_some_requests_leave_before_the_first_answer_has_the_limit() 
 @virtual
 async def test_the_services_count_is_used_and_restarts_at_the_reset() -> None:
     limits, times = Limits(clock=VirtualClock()), []
-    async with limits.turn(IMAGE) as turn:
+    async with sent(limits, IMAGE) as turn:
         turn.answered(100, 97, int(BEGIN) + 30)  # two of the three are of other clients
     for _ in range(200):
         start_caller(limits, IMAGE, times)
@@ -49,7 +49,7 @@ async def test_the_services_count_is_used_and_restarts_at_the_reset() -> None:
 @virtual
 async def test_of_answers_in_another_order_the_one_to_the_last_send_is_used() -> None:
     limits, times = Limits(clock=VirtualClock()), []
-    async with limits.turn(IMAGE) as first, limits.turn(IMAGE) as second:
+    async with sent(limits, IMAGE) as first, sent(limits, IMAGE) as second:
         second.answered(10, 2, int(BEGIN) + 30)
         first.answered(10, 9, int(BEGIN) + 30)
         for _ in range(5):
@@ -61,10 +61,10 @@ async def test_of_answers_in_another_order_the_one_to_the_last_send_is_used() ->
 @virtual
 async def test_an_unsent_request_does_not_count_and_one_that_was_cut_off_does() -> None:
     limits, times = Limits(image_rpm=2, clock=VirtualClock()), []
-    async with limits.turn(IMAGE) as turn:
+    async with sent(limits, IMAGE) as turn:
         turn.unsent()
     with pytest.raises(ConnectionError):
-        async with limits.turn(IMAGE):
+        async with sent(limits, IMAGE):
             raise ConnectionError
     start_caller(limits, IMAGE, times)
     start_caller(limits, IMAGE, times)
@@ -77,7 +77,7 @@ async def test_an_unsent_request_does_not_count_and_one_that_was_cut_off_does() 
 @virtual
 async def test_a_request_that_turns_out_unsent_after_minutes_does_not_count() -> None:
     limits, times = Limits(clock=VirtualClock()), []
-    async with limits.turn(IMAGE) as turn:
+    async with sent(limits, IMAGE) as turn:
         await asyncio.sleep(500)
         await start_caller(limits, IMAGE, times)
         turn.unsent()
@@ -88,7 +88,7 @@ async def test_a_request_that_turns_out_unsent_after_minutes_does_not_count() ->
 async def test_a_full_window_waits_for_retry_after_and_longer_when_that_was_not_enough() -> None:
     limits, times = Limits(clock=VirtualClock()), []
     for _ in range(2):
-        async with limits.turn(IMAGE) as turn:
+        async with sent(limits, IMAGE) as turn:
             times.append(now())
             turn.window_full(retry_after=7)
     start_caller(limits, IMAGE, times)
@@ -100,7 +100,7 @@ async def test_a_full_window_waits_for_retry_after_and_longer_when_that_was_not_
 @virtual
 async def test_a_type_that_waits_for_its_window_does_not_block_the_other() -> None:
     limits, images, videos = Limits(clock=VirtualClock()), [], []
-    async with limits.turn(VIDEO) as turn:
+    async with sent(limits, VIDEO) as turn:
         turn.window_full(retry_after=40)
     start_caller(limits, VIDEO, videos)
     await let_others_run()
@@ -113,7 +113,7 @@ async def test_a_type_that_waits_for_its_window_does_not_block_the_other() -> No
 async def test_a_type_whose_window_ends_first_goes_first() -> None:
     limits, images, videos = Limits(clock=VirtualClock()), [], []
     for model_type, seconds in ((VIDEO, 40), (IMAGE, 10)):
-        async with limits.turn(model_type) as turn:
+        async with sent(limits, model_type) as turn:
             turn.window_full(retry_after=seconds)
     start_caller(limits, VIDEO, videos)
     await let_others_run()

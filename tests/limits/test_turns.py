@@ -23,7 +23,7 @@ from callsheet.limits.lanes import PROBE, SETTLING
 from callsheet.limits.pace import COUNTED_FOR, Shape, Window
 from callsheet.limits.turns import Learned, Limits, Turn
 from callsheet.records import ModelType
-from tests.limits.virtual_time import FIXED, IMAGE, VIDEO, let_others_run, now, start_caller, virtual
+from tests.limits.virtual_time import FIXED, IMAGE, VIDEO, let_others_run, now, sent, start_caller, virtual
 
 
 @virtual
@@ -31,7 +31,7 @@ async def test_within_a_type_turns_are_first_come_first_served() -> None:
     limits, order = Limits(concurrency=1, clock=VirtualClock()), []
 
     async def caller(number: int) -> None:
-        async with limits.turn(IMAGE):
+        async with sent(limits, IMAGE):
             order.append(number)
             await asyncio.sleep(0.1)
 
@@ -73,7 +73,7 @@ async def test_a_caller_that_is_cancelled_while_it_waits_uses_neither_a_lane_nor
 @virtual
 async def test_a_caller_that_is_cancelled_at_the_moment_of_its_turn_gives_it_back() -> None:
     limits, times = Limits(image_rpm=2, concurrency=1, clock=VirtualClock()), []
-    async with limits.turn(IMAGE):
+    async with sent(limits, IMAGE):
         caller = start_caller(limits, IMAGE, times)
         await let_others_run()
     assert limits.lanes.in_use == 1, "the turn is given, and the caller does not know it yet"
@@ -158,7 +158,7 @@ def test_lanes_in_use_are_those_of_the_callers_and_correct_headers_are_never_exc
 async def test_runs_that_share_the_limits_use_their_part_of_them() -> None:
     limits, times = Limits(clock=VirtualClock()), []
     limits.lanes.size, limits.lanes.latched = 40, True
-    async with limits.turn(IMAGE) as turn:
+    async with sent(limits, IMAGE) as turn:
         turn.answered(13, 12, int(unix()) + 60)
     limits.share(4)
     callers = [start_caller(limits, IMAGE, times, lasts=1) for _ in range(12)]
@@ -170,7 +170,7 @@ async def test_runs_that_share_the_limits_use_their_part_of_them() -> None:
     for caller in callers:
         caller.cancel()
     limits.share(1)
-    async with limits.turn(IMAGE) as turn:
+    async with sent(limits, IMAGE) as turn:
         callers = [start_caller(limits, IMAGE, times, lasts=1) for _ in range(8)]
         await let_others_run()
         assert len(times) == 3, "the others may have sent theirs: one asks"
@@ -205,7 +205,7 @@ async def test_what_runs_that_have_ended_did_not_use_is_for_the_others() -> None
     limits.share(3)
     callers = [start_caller(limits, IMAGE, times, lasts=1) for _ in range(3)]
     await let_others_run()
-    async with limits.turn(IMAGE) as turn:
+    async with sent(limits, IMAGE) as turn:
         turn.answered(12, 12 - 6, int(unix()) + 60)
     callers += [start_caller(limits, IMAGE, times, lasts=1) for _ in range(8)]
     await let_others_run()
@@ -223,7 +223,7 @@ async def test_how_a_window_moves_is_heard_from_another_run() -> None:
     ends, times = int(unix()) + 30, []
     for limits in (first, other):
         limits.paces[IMAGE].limit, limits.paces[IMAGE].reset = 4, ends
-    async with other.turn(IMAGE) as turn:
+    async with sent(other, IMAGE) as turn:
         turn.answered(4, 3, ends)
     callers = [start_caller(other, IMAGE, times) for _ in range(8)]
     await let_others_run()
@@ -247,7 +247,7 @@ async def test_a_run_that_joins_when_the_window_is_full_asks_after_the_reset_and
     limits = Limits(remembered=Learned(200, latched=True, windows={IMAGE: full}), clock=VirtualClock())
     limits.share(4)
     callers = []
-    async with limits.turn(IMAGE) as turn:
+    async with sent(limits, IMAGE) as turn:
         assert 20 < now() < 25
         callers += [start_caller(limits, IMAGE, times, lasts=100) for _ in range(5)]
         await asyncio.sleep(2)
@@ -293,11 +293,11 @@ async def test_lanes_that_others_still_have_are_this_runs_a_little_later() -> No
     limits.lanes.size, limits.lanes.latched = 40, True
     limits.share(4)
     for later in (10, 1):  # the second refusal is long after the others have given them back
-        async with limits.turn(IMAGE) as turn:
+        async with sent(limits, IMAGE) as turn:
             turn.lanes_full()
         assert limits.lanes.size == 1
         await asyncio.sleep(20)
-        async with limits.turn(IMAGE) as turn:
+        async with sent(limits, IMAGE) as turn:
             turn.unsent()
         assert limits.lanes.size == later
 
@@ -307,11 +307,11 @@ async def test_a_refusal_before_others_have_given_their_lanes_back_makes_no_part
     limits = Limits(clock=VirtualClock())
     limits.lanes.size, limits.lanes.latched = 48, True
     limits.share(2)
-    async with limits.turn(IMAGE) as turn:
+    async with sent(limits, IMAGE) as turn:
         turn.lanes_full()
     assert limits.lanes.size == 1
     limits.share(4)
     await asyncio.sleep(SETTLING)
-    async with limits.turn(IMAGE) as turn:
+    async with sent(limits, IMAGE) as turn:
         turn.unsent()
     assert limits.lanes.size == 12, "a quarter"

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncGenerator, Callable, Coroutine
+from contextlib import asynccontextmanager
 from functools import wraps
 from typing import Any
 
 from benchmarks.simulated_service import SHAPES, run_virtual
-from callsheet.limits.turns import Limits
+from callsheet.limits.turns import Limits, Turn
 from callsheet.records import ModelType
 
 IMAGE, VIDEO = ModelType.IMAGE, ModelType.VIDEO
@@ -35,13 +36,21 @@ async def let_others_run() -> None:
         await asyncio.sleep(0)
 
 
+@asynccontextmanager
+async def sent(limits: Limits, model_type: ModelType) -> AsyncGenerator[Turn, None]:
+    """A turn whose request leaves at once."""
+    async with limits.turn(model_type) as turn:
+        turn.leaves()
+        yield turn
+
+
 def start_caller(
     limits: Limits, model_type: ModelType, times: list[float], *, lasts: float = 0.0
 ) -> asyncio.Task[None]:
     """A caller that records the time of its turn."""
 
     async def caller() -> None:
-        async with limits.turn(model_type):
+        async with sent(limits, model_type):
             times.append(now())
             await asyncio.sleep(lasts)
 
