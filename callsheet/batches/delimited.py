@@ -12,6 +12,7 @@ import codecs
 import csv
 import io
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from itertools import chain, islice
 from pathlib import Path
@@ -103,16 +104,26 @@ def _tables(text: TextIO, dialect: Dialect) -> Iterator[Table]:
     line, last_line, cells = first_record
     header = f"{dialect.name}, line {line}"
     layout = _Layout(dialect, column_names(cells, header), header)
-    while block := _next_block(text, dialect):
-        table, last_line = _parse_regular(block, last_line, layout) or _parse_any(
-            block, text, last_line, layout
-        )
-        yield table
+    block = _next_block("", text, dialect)
+    with ThreadPoolExecutor(1, "parse") as parser:
+        while block:
+            following, table = b"", None
+            if structure := _structure(block, layout):
+                parsing = parser.submit(_parse_regular, block, structure, last_line, layout)
+                following = _next_block("", text, dialect)  # is read while polars parses
+                table = parsing.result()
+            if structure and table:
+                last_line += structure.lines
+            else:
+                table, last_line, rest = _parse_any(block, following, text, last_line, layout)
+                following = _next_block(rest, text, dialect)
+            yield table
+            block = following
 
 
-def _next_block(text: TextIO, dialect: Dialect) -> bytes:
+def _next_block(beginning: str, text: TextIO, dialect: Dialect) -> bytes:
     """The next lines as UTF-8, to the end of the last quoted cell if it is not far away; empty at the end."""
-    block = (text.read(_BLOCK) + text.readline()).encode()
+    block = (beginning + text.read(max(0, _BLOCK - len(beginning))) + text.readline()).encode()
     if dialect.quote and block.count(dialect.quote.encode()) % 2:  # a quoted cell goes on
         lines = []
         for line in islice(iter(text.readline, ""), _LINES_BEYOND):
@@ -120,7 +131,7 @@ def _next_block(text: TextIO, dialect: Dialect) -> bytes:
             if line.count(dialect.quote) % 2:
                 break
         block += "".join(lines).encode()
-    return block
+    return block if block.endswith(b"\n") or not block else block + b"\n"
 
 
 # ---- a regular block: polars
@@ -165,7 +176,7 @@ def _structure(block: bytes, layout: _Layout) -> _Structure | None:
     return _Structure(records, structural.count(b"\n"), len(outside), len(pieces) - 1 - doubled)
 
 
-def _parse_regular(block: bytes, lines_above: int, layout: _Layout) -> tuple[Table, int] | None:
+def _parse_regular(block: bytes, structure: _Structure, lines_above: int, layout: _Layout) -> Table | None:
     """Parses a block with polars, and makes sure that the result is what `csv` would give.
 
     That is certain when polars finds as many records as there are line ends outside of quotes, and all bytes
@@ -174,17 +185,13 @@ def _parse_regular(block: bytes, lines_above: int, layout: _Layout) -> tuple[Tab
 
     Args:
         block: whole lines.
+        structure: the block's.
         lines_above: how many lines of the file come before the block.
         layout: the file's.
 
     Returns:
-        The table and the number of the block's last line; None where `csv` has to parse the block.
+        None where `csv` has to parse the block.
     """
-    if not block.endswith(b"\n"):
-        block += b"\n"
-    structure = _structure(block, layout)
-    if structure is None:
-        return None
     cells = _parse_with_polars(block, layout)
     if cells is None or cells.height != structure.records:
         return None
@@ -195,8 +202,7 @@ def _parse_regular(block: bytes, lines_above: int, layout: _Layout) -> tuple[Tab
     content = pl.all() if len(layout.columns) > 1 else pl.all().str.strip_chars()
     not_blank = cells.select(pl.any_horizontal(content != "")).to_series()
     named = [pl.col(str(at)).alias(name) for at, name in enumerate(layout.columns) if name]
-    table = Table(cells.filter(not_blank).select(named), lines.filter(not_blank), layout.header)
-    return table, lines_above + structure.lines
+    return Table(cells.filter(not_blank).select(named), lines.filter(not_blank), layout.header)
 
 
 def _parse_with_polars(block: bytes, layout: _Layout) -> pl.DataFrame | None:
@@ -226,27 +232,37 @@ def _line_numbers(cells: pl.DataFrame, lines_above: int, structure: _Structure) 
 # ---- any block: csv
 
 
-def _parse_any(block: bytes, text: TextIO, lines_above: int, layout: _Layout) -> tuple[Table, int]:
-    """Parses a block with `csv`, and reads on in `text` where its last record goes beyond the block.
+def _parse_any(
+    block: bytes, following: bytes, text: TextIO, lines_above: int, layout: _Layout
+) -> tuple[Table, int, str]:
+    """Parses a block with `csv`, and reads on where its last record goes beyond the block.
+
+    Args:
+        block: whole lines.
+        following: lines after it that have been read.
+        text: the lines after these.
+        lines_above: how many lines of the file come before the block.
+        layout: the file's.
 
     Returns:
-        The table and the number of its last line.
+        The table, the number of its last line, and what is left of `following`.
     """
     characters = block.decode()
-    block_lines = io.StringIO(characters, newline="\n")
+    lines_read = io.StringIO(characters + following.decode(), newline="\n")
     rows: list[tuple[int, list[str]]] = []
     ragged: list[tuple[int, str, str]] = []
     last_line, width = lines_above, len(layout.columns)
-    lines = chain(block_lines, iter(text.readline, ""))
+    lines = chain(lines_read, iter(text.readline, ""))
     for line, last_line, cells in _records(lines, lines_above, layout.dialect):  # noqa: B007  # returned below
         if len(cells) != width:
             reason = f"the line has {len(cells)} cells, and the header has {width}"
             ragged.append((line, " ... ".join(cells), reason))
         elif any(cells):
             rows.append((line, cells))
-        if block_lines.tell() == len(characters):
+        if lines_read.tell() >= len(characters):
             break
-    return Table(*_columns(rows, layout.columns), layout.header, tuple(ragged)), last_line
+    table = Table(*_columns(rows, layout.columns), layout.header, tuple(ragged))
+    return table, last_line, lines_read.read()
 
 
 def _columns(rows: Sequence[tuple[int, list[str]]], names: Sequence[str]) -> tuple[pl.DataFrame, pl.Series]:

@@ -99,6 +99,12 @@ def running(made: Project, *, grace: float = 3000, busy: float = 30) -> Iterator
             process.kill()
 
 
+def passed(made: Project, point: str) -> int:
+    """How often the run of `running` has passed a point."""
+    points = made.folder / "points.log"
+    return points.read_text().count(point) if points.exists() else 0
+
+
 def attempts(made: Project, *states: str) -> int:
     """How many attempts are in one of these states."""
     with (
@@ -134,7 +140,7 @@ def test_a_run_that_is_ended_waits_for_no_answer_and_loses_nothing(project: Make
     made = project([{"id": f"s{n}", **of_kind} for n in range(12)], faults=slow)
     made.set(limits={"concurrency": 4})
     with running(made, grace=0.1 if by == "the end of the grace" else 3000) as process:
-        wait_until(lambda: attempts(made, "submitting") == 4, "nothing is sent")
+        wait_until(lambda: passed(made, "before submit") == 4, "nothing is sent")
         process.send_signal(signal.SIGINT)
         if by == "a second signal":  # of another type, because the system counts equal ones as one
             process.send_signal(signal.SIGTERM)
@@ -153,13 +159,12 @@ def test_a_second_signal_ends_a_run_that_waits_for_its_ledger_and_every_answer_i
     rows = [{"id": f"s{n}", "prompt": f"{n}", "model": "sketch-1"} for n in range(40)]
     made = project(rows, image_seconds=0.5)
     made.set(limits={"concurrency": 4})
-    answered = made.folder / "points.log"
     with running(made, busy=busy) as process:
         wait_until(lambda: attempts(made, "stored") >= 4, "nothing is stored")
         with closing(sqlite3.connect(made.folder / "out/ledger.db", isolation_level=None)) as other:
             other.execute("BEGIN IMMEDIATE")
             sent = attempts(made, "submitting", "generated", "stored")
-            wait_until(lambda: answered.read_text().count("after submit") == sent, "no answer comes")
+            wait_until(lambda: passed(made, "after submit") == sent, "no answer comes")
             process.send_signal(signal.SIGINT)
             process.send_signal(signal.SIGTERM)
             assert_ends(process, made)
