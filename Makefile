@@ -22,7 +22,7 @@ demo: setup  ## a real batch against the backlot: quote, run, media, report
 test soak: export PYTHONDONTWRITEBYTECODE =
 
 test: setup  ## all tests
-	@$(BIN)/python -m pytest -m "not soak" --timeout 900 --numprocesses 3 --dist loadgroup --no-loadscope-reorder
+	@$(BIN)/python -m pytest -m "not soak" --timeout 900 --numprocesses 4 --dist loadgroup --no-loadscope-reorder
 
 soak: setup  ## the long forms of the tests
 	@$(BIN)/python -m pytest -m soak
