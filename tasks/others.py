@@ -5,6 +5,9 @@ Which runs are dead, and whose a job is, is for the ledger to say. Nothing is bo
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
+from functools import partial
+
 import anyio
 from anyio.streams.memory import MemoryObjectSendStream
 
@@ -33,6 +36,12 @@ class Others:
         self._run, self._videos, self._files = run, videos, files
         self._is_alone = not (run.leads or run.joined)
         self._free = 0  # jobs that were free when all had been tried
+
+    async def join(self) -> None:
+        """Takes in what the others have sent of late: what they remember of the limits is seconds old."""
+        minute = datetime.now(UTC) - timedelta(minutes=1)
+        sent = await self._run.ledger.read(partial(queries.sent_since, moment=minute))
+        self._run.limits.found((model_type, at.timestamp()) for model_type, at in sent)
 
     async def watch(self) -> None:
         """Looks at them again and again, until it is cancelled."""

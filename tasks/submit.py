@@ -51,6 +51,8 @@ async def submit(run: Run) -> None:
     with run.videos.end() as videos, run.files.end() as files, run.buying:
         buyer, others = _Buyer(run, videos, files), Others(run, videos, files)
         more = run.quote is not None
+        if run.joined:
+            await others.join()
         while more:
             await others.look()  # a run that joins has its part of the limits from its first request
             async with anyio.create_task_group() as watching:

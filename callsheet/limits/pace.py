@@ -16,7 +16,8 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from dataclasses import dataclass, field
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from itertools import groupby
 from typing import NotRequired, TypedDict
@@ -286,6 +287,12 @@ class Pace:
         if self.counted_late is None:
             self.counted_late = window.get("counted_late")
 
+    def found(self, sent: Iterable[float]) -> None:
+        """Takes in at which moments others have sent: the window may be fuller than an earlier run knew."""
+        if count := self._count:
+            used = sum(at > count.ends - WINDOW for at in sent)
+            self._count = replace(count, used=max(count.used, used))
+
     # ---- the count at a moment
 
     def _sent_after(self, moment: float) -> int:
@@ -334,8 +341,8 @@ class Pace:
         counted = self._used(now, own) - since
         if self._count and self._count.seen > self._shared_at:  # the others may have sent less than this run
             before = min(before, counted)
-        elif self._count and not over:  # or more since that count: one request asks
-            before = min(before, max(counted, self.limit - 1))
+        elif self._count and not over:  # or more; when all seems to be sent, one request asks
+            before = min(max(before, counted), max(counted, self.limit - 1))
         return since < math.ceil((self.limit - before) / self.shared_by)
 
     def _may_test_reset(self, now: float) -> bool:

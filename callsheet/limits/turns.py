@@ -12,7 +12,7 @@ import itertools
 import math
 import time as system
 from collections import deque
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -216,6 +216,14 @@ class Limits:
         for model_type, window in learned.windows.items():
             self.paces[ModelType(model_type)].hear(window)
         self.look()
+
+    def found(self, sent: Iterable[tuple[ModelType, float]]) -> None:
+        """Takes in what others have sent in the last minute: the type and the Unix time of each request."""
+        moments: dict[ModelType, list[float]] = {}
+        for model_type, at in sent:
+            moments.setdefault(model_type, []).append(self.to_monotonic(at))
+        for model_type, some in moments.items():
+            self.paces[model_type].found(some)
 
     def release(self) -> None:
         """Frees a kept or adopted lane: its video is finished."""

@@ -182,7 +182,7 @@ async def test_runs_that_share_the_limits_use_their_part_of_them() -> None:
 @virtual
 async def test_what_was_sent_before_the_runs_shared_the_window_is_nobodys_part() -> None:
     limits, times = Limits(clock=VirtualClock()), []
-    limits.paces[IMAGE].limit = 12
+    limits.paces[IMAGE].limit, limits.paces[IMAGE].answered = 12, True
     callers = [start_caller(limits, IMAGE, times, lasts=1) for _ in range(4)]
     await asyncio.gather(*callers)
     limits.share(2)
@@ -201,7 +201,7 @@ async def test_what_was_sent_before_the_runs_shared_the_window_is_nobodys_part()
 @virtual
 async def test_what_runs_that_have_ended_did_not_use_is_for_the_others() -> None:
     limits, times = Limits(clock=VirtualClock()), []
-    limits.paces[IMAGE].limit = 12
+    limits.paces[IMAGE].limit, limits.paces[IMAGE].answered = 12, True
     limits.share(3)
     callers = [start_caller(limits, IMAGE, times, lasts=1) for _ in range(3)]
     await let_others_run()
@@ -232,6 +232,23 @@ async def test_how_a_window_moves_is_heard_from_another_run() -> None:
     other.hear(first.learned())
     await asyncio.sleep(35)
     assert len(times) == 3 + 4, "a window later, not 60 s after the first four"
+    for caller in callers:
+        caller.cancel()
+
+
+@virtual
+async def test_a_run_that_joins_takes_its_part_of_what_the_others_have_left() -> None:
+    """What the first run remembers is seconds old; the ledger has what all have sent since."""
+    times, minute = [], int(unix())
+    begun = Window(limit=200, used=80, reset=minute + 50, shape=Shape.FIXED, margin=1.05, sent=[[minute, 80]])
+    limits = Limits(remembered=Learned(200, latched=True, windows={IMAGE: begun}), clock=VirtualClock())
+    before, since = [(IMAGE, minute - 10.5)] * 50, [(IMAGE, minute - 1.0)] * 181
+    limits.found(before + since)
+    limits.share(4)
+    limits.lanes.size = 200
+    callers = [start_caller(limits, IMAGE, times, lasts=100) for _ in range(40)]
+    await asyncio.sleep(20)
+    assert len(times) == 5, "a quarter of the 19 that are left"
     for caller in callers:
         caller.cancel()
 
