@@ -35,6 +35,7 @@ from benchmarks.simulated_service import (
     unix,
 )
 from benchmarks.told_limits import ToldLimits
+from callsheet.limits.pace import Shape
 from callsheet.limits.turns import Learned, Limits
 from callsheet.records import ModelType
 
@@ -151,24 +152,42 @@ def crew(scenario: Scenario, runs: int, *, again: bool) -> tuple[int, Counter[st
             learned = before.learned()
             await asyncio.sleep(30)
         service.accepted, service.refused = Counter(), Counter()
-        until = asyncio.get_running_loop().time() + scenario.duration
+        until, begins = asyncio.get_running_loop().time() + scenario.duration, unix()
         first = Limits(remembered=learned, clock=VirtualClock())
         clients = [Client(scenario, service, first, 1)]
         works = [asyncio.create_task(clients[0].work(until))]
-        await asyncio.sleep(JOINS)
-        known = first.learned()
-        others = [Limits(remembered=known, clock=VirtualClock(LATER * number)) for number in range(1, runs)]
-        clients += [Client(scenario, service, each, 2 + number) for number, each in enumerate(others)]
-        for each in (first, *others):
-            each.share(runs)
+        others: list[Limits] = []
         hearing = asyncio.create_task(hear(first, others))
-        await asyncio.gather(*works, *(client.work(until) for client in clients[1:]))
+        await asyncio.sleep(JOINS - SOON)
+        while first.paces[IMAGES].shape is Shape.UNKNOWN and unix() - begins < 75:  # noqa: ASYNC110 - as they do
+            await asyncio.sleep(SOON)
+        for number in range(1, runs):
+            await asyncio.sleep(SOON)
+            joining = Limits(remembered=first.learned(), clock=VirtualClock(LATER * number))
+            joining.share(number + 1)
+            clients.append(Client(scenario, service, joining, 1 + number))
+            works += [asyncio.create_task(clients[-1].work(until)), asyncio.create_task(join(clients))]
+            others.append(joining)
+        since = unix() + WINDOW
+        await asyncio.gather(*works)
         hearing.cancel()
-        since = unix() - scenario.duration + JOINS + WINDOW
         shares = [sum(at >= since for at in client.accepted_at) for client in clients]
         return service.accepted.total(), service.refused, shares
 
     return run_virtual(main())
+
+
+async def join(clients: Sequence[Client]) -> None:
+    """The others see the last one soon, and it knows then what they have sent, as in `tasks/others.py`."""
+    *others, joining = clients
+    runs = len(clients)
+    joining.limits.wait(3 * SOON)
+    await asyncio.sleep(SOON)
+    for client in others:
+        client.limits.share(runs)
+    await asyncio.sleep(SOON / 2)
+    sent = (at for client in others for at in client.accepted_at if at > unix() - WINDOW)
+    joining.limits.found((IMAGES, at) for at in sent)
 
 
 async def hear(first: Limits, others: Sequence[Limits]) -> None:
@@ -209,7 +228,7 @@ ONE, OTHER = "one of two runs that share", "the other of them"
 CREW = 4
 SOON = 2.0  # seconds between two looks at what the first run has learned
 LATER = 1.0  # seconds by which the clock of each run is later than that of the one before
-JOINS = 8.0  # seconds after the first run in which a worker begins the others
+JOINS = 8.0  # seconds after the first run in which a worker begins the second; the others follow soon
 WAYS = ("cold", "again", "told")
 
 

@@ -162,8 +162,12 @@ class Run:
 
     async def hear(self) -> None:
         """Takes in what the first run of a crew has learned since."""
-        if known := await _learned(self.ledger, self.client.base_url):
+        if known := await self.learned():
             self.limits.hear(known)
+
+    async def learned(self) -> Learned | None:
+        """What runs remember of the limits; of a crew, the first one writes it every few seconds."""
+        return await _learned(self.ledger, self.client.base_url)
 
     async def keep(self, attempt: Attempt, generation: Generation) -> list[File]:
         """Writes a paid generation into the ledger, each of its files under a name in storage."""

@@ -5,6 +5,7 @@ Which runs are dead, and whose a job is, is for the ledger to say. Nothing is bo
 
 from __future__ import annotations
 
+from collections import Counter
 from datetime import UTC, datetime, timedelta
 from functools import partial
 
@@ -13,11 +14,16 @@ from anyio.streams.memory import MemoryObjectSendStream
 
 from callsheet.ledger import leases, queries
 from callsheet.ledger.waits import waits
-from callsheet.records import Attempt, File
+from callsheet.limits.pace import WINDOW, Shape
+from callsheet.limits.turns import Learned
+from callsheet.records import Attempt, File, ModelType
 from callsheet.session import Run
 
 LOOK = 0.5  # seconds between two looks of a run that waits for the others
 SOON = 2.0  # seconds between two looks of a run that buys in a crew
+_KNOWN = 3 * SOON  # seconds; within half of it the others have seen a run that joins
+_FINDING_OUT = 75.0  # seconds: a window, whenever it began, and the first answer of the next one
+_LATELY = 10.0  # seconds in which a run shows how fast it goes
 _IDLE = 2  # looks in a row without a job in hand: between two attempts at a job there is a moment without
 
 
@@ -37,14 +43,46 @@ class Others:
         self._is_alone = not (run.leads or run.joined)
         self._free = 0  # jobs that were free when all had been tried
 
-    async def join(self) -> None:
-        """Takes in what the others have sent of late: what they remember of the limits is seconds old."""
-        minute = datetime.now(UTC) - timedelta(minutes=1)
-        sent = await self._run.ledger.read(partial(queries.sent_since, moment=minute))
-        self._run.limits.found((model_type, at.timestamp()) for model_type, at in sent)
+    async def until_limits_are_known(self) -> None:
+        """Waits while the first run finds out limits that it uses up alone: about a minute, and only once.
 
-    async def watch(self) -> None:
+        Runs that look for the number of lanes side by side refuse each other's requests.
+        """
+        known = await self._run.learned()
+        end = anyio.current_time() + _FINDING_OUT
+        while anyio.current_time() < end and not self._run.stop and await self._finds_out(known):
+            await anyio.sleep(SOON)
+            known = await self._run.learned()
+        if known:
+            self._run.limits.recall(known)
+
+    async def _finds_out(self, known: Learned | None) -> bool:
+        if known is None:
+            return True
+        sent = Counter(model_type for model_type, _ in await self._sent(_LATELY))
+        return any(
+            Shape(window["shape"]) is Shape.UNKNOWN
+            and sent[ModelType(model_type)] * WINDOW / _LATELY > window["limit"] / 2
+            for model_type, window in known.windows.items()
+        )
+
+    async def _sent(self, seconds: float) -> list[tuple[ModelType, datetime]]:
+        moment = datetime.now(UTC) - timedelta(seconds=seconds)
+        return await self._run.ledger.read(partial(queries.sent_since, moment=moment))
+
+    async def join(self) -> None:
+        """Waits until the others know of this run, and takes in what they have sent until then.
+
+        Until they know, they use its part of the window too.
+        """
+        self._run.limits.wait(_KNOWN)
+        await anyio.sleep(_KNOWN / 2)
+        self._run.limits.found((kind, at.timestamp()) for kind, at in await self._sent(WINDOW))
+
+    async def watch(self, *, joins: bool) -> None:
         """Looks at them again and again, until it is cancelled."""
+        if joins:
+            await self.join()
         while True:
             await anyio.sleep(waits().lease / 8 if self._is_alone else SOON)
             await self.look()

@@ -50,18 +50,18 @@ async def submit(run: Run) -> None:
     """Buys the plan's jobs as fast as the limits allow, in the file's order, until the budget's wall."""
     with run.videos.end() as videos, run.files.end() as files, run.buying:
         buyer, others = _Buyer(run, videos, files), Others(run, videos, files)
-        more = run.quote is not None
-        if run.joined:
-            await others.join()
+        more, joins = run.quote is not None, run.joined
+        if joins:
+            await others.until_limits_are_known()
         while more:
             await others.look()  # a run that joins has its part of the limits from its first request
             async with anyio.create_task_group() as watching:
-                watching.start_soon(others.watch)
+                watching.start_soon(partial(others.watch, joins=joins))
                 async with anyio.create_task_group() as group:
                     for jobs in _sequences(run):
                         group.start_soon(buyer.buy_all, jobs)
                 watching.cancel_scope.cancel()
-            more = await others.left_more()
+            more, joins = await others.left_more(), False
 
 
 def _sequences(run: Run) -> list[Callable[[], Iterator[Job]]]:

@@ -147,6 +147,10 @@ class Pace:
         """Requests a minute that config and service allow; None while neither says."""
         return min((limit for limit in (self.cap, self.limit) if limit is not None), default=None)
 
+    def wait_until(self, moment: float) -> None:
+        """Sends nothing until then, or until `found` is called."""
+        self._hold_until = moment
+
     def share(self, now: float, runs: int) -> None:
         """So many runs share the service's limit from now on, this one too."""
         self._shared_at = now
@@ -289,6 +293,7 @@ class Pace:
 
     def found(self, sent: Iterable[float]) -> None:
         """Takes in at which moments others have sent: the window may be fuller than an earlier run knew."""
+        self._hold_until = -math.inf
         if count := self._count:
             used = sum(at > count.ends - WINDOW for at in sent)
             self._count = replace(count, used=max(count.used, used))

@@ -17,7 +17,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from callsheet.limits.lanes import PROBE, Lanes
+from callsheet.limits.lanes import FIRST_LANES, PROBE, Lanes
 from callsheet.limits.pace import Pace, Send, Window
 from callsheet.records import ModelType
 
@@ -170,12 +170,13 @@ class Limits:
         self.lanes = Lanes(cap=concurrency)
         self.paces = {ModelType.IMAGE: Pace(cap=image_rpm), ModelType.VIDEO: Pace(cap=video_rpm)}
         if remembered:
-            self._recall(remembered)
+            self.recall(remembered)
         self._queues: dict[ModelType, deque[_Waiter]] = {model_type: deque() for model_type in ModelType}
         self._tickets = itertools.count()
         self._timer: asyncio.TimerHandle | None = None  # for the next look
 
-    def _recall(self, remembered: Learned) -> None:
+    def recall(self, remembered: Learned) -> None:
+        """Begins with what another run has learned; this one has not sent anything yet."""
         now = self.now()
         self.lanes.size, self.lanes.latched = remembered.lanes, remembered.latched
         if self.lanes.latched:
@@ -217,13 +218,21 @@ class Limits:
             self.paces[ModelType(model_type)].hear(window)
         self.look()
 
+    def wait(self, seconds: float) -> None:
+        """Gives no turn for so long, or until `found` is called. For a run that has not sent anything yet."""
+        for pace in self.paces.values():
+            pace.wait_until(self.now() + seconds)
+        if not self.lanes.latched:
+            self.lanes.size = FIRST_LANES
+
     def found(self, sent: Iterable[tuple[ModelType, float]]) -> None:
         """Takes in what others have sent in the last minute: the type and the Unix time of each request."""
-        moments: dict[ModelType, list[float]] = {}
+        moments: dict[ModelType, list[float]] = {model_type: [] for model_type in ModelType}
         for model_type, at in sent:
-            moments.setdefault(model_type, []).append(self.to_monotonic(at))
+            moments[model_type].append(self.to_monotonic(at))
         for model_type, some in moments.items():
             self.paces[model_type].found(some)
+        self.look()
 
     def release(self) -> None:
         """Frees a kept or adopted lane: its video is finished."""
