@@ -383,10 +383,11 @@ def crew(lines: list[dict[str, Any]]) -> str:
         )
     head = ("limit a minute", "", "of one run, median", "least", "429s, median", "429s, most", "parts")
     return (
-        "A crew of four, next to one run, in ten minutes of each of the six windows, on machines whose clocks "
-        "are a second apart. The second run begins 8 s after the first, or when that knows how the window "
-        "moves; the others follow, 2 s apart. Those at work see each of them 2 s later. A part is what one of "
-        "the four bought, of a fair quarter, from a minute after the last has begun.\n\n" + table(head, rows)
+        "A crew of four, next to one run, in ten minutes of each of the six windows, on machines whose "
+        "clocks are a second apart. The second run begins 8 s after the first, or when that knows how the "
+        "window moves; the others follow, 2 s apart. Those at work see each of them 2 s later. A part is "
+        "what one of the four bought, of a fair quarter, from a minute after the last has begun.\n\n"
+        + table(head, rows)
     )
 
 
