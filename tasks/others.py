@@ -18,6 +18,7 @@ from callsheet.limits.pace import WINDOW, Shape
 from callsheet.limits.turns import Learned
 from callsheet.records import Attempt, File, ModelType
 from callsheet.session import Run
+from callsheet.watch import WATCHER
 
 LOOK = 0.5  # seconds between two looks of a run that waits for the others
 SOON = 2.0  # seconds between two looks of a run that buys in a crew
@@ -50,6 +51,8 @@ class Others:
         """
         known = await self._run.learned()
         end = anyio.current_time() + _FINDING_OUT
+        if await self._finds_out(known):
+            WATCHER.get().note("the first run finds out the limits; this one waits for about a minute")
         while anyio.current_time() < end and not self._run.stop and await self._finds_out(known):
             await anyio.sleep(SOON)
             known = await self._run.learned()
