@@ -181,8 +181,12 @@ def test_the_limits_are_used_as_by_one_run_and_shared_fairly(studio: Studio, lan
     for row in studio.ask(OF_EACH_MINUTE):
         jobs.setdefault(row["minute"], []).append(row["jobs"])
     minutes = list(jobs.values())
-    began = next(number for number, parts in enumerate(minutes) if len(parts) == CREW)
-    whole = minutes[began + 1 : -1]  # all have begun, and there is more to buy
+    whole = [
+        parts
+        for before, parts, after in zip(minutes, minutes[1:], minutes[2:], strict=False)
+        if len(before) == len(after) == CREW  # all have begun, and have more to buy
+    ]
+    assert whole, jobs
     assert all(sum(parts) >= 0.97 * A_MINUTE for parts in whole), jobs
     assert all(0.9 <= part * CREW / sum(whole[0]) <= 1.1 for part in whole[0]), jobs
     totals = workspace.traffic.totals
