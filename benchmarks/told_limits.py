@@ -22,6 +22,9 @@ class Turn:
         self.limits, self.model_type = limits, model_type
         self.kept = False
 
+    def leaves(self) -> None:
+        """It was counted before."""
+
     def answered(self, limit: int, remaining: int, reset: int, date: int | None) -> None:
         """Nothing is learned from it."""
 
