@@ -194,7 +194,7 @@ def test_a_deployed_run_starts_the_others_as_its_sub_runs(crew: PrefectServer, p
 
 @pytest.mark.soak
 def test_deployed_runs_buy_side_by_side(crew: PrefectServer, project: Make) -> None:
-    made = project(images(600), image_seconds=20, concurrency=16)  # slow until all are there
+    made = project(images(600), image_seconds=20, concurrency=16, image_rpm=10**6)  # slow until all are there
     made.at_absolute_paths()
     service = made.backlot.service
     crew.start("generate-batch/by-hand", tag=made.folder.name, config=str(made.config), crew=3)
