@@ -152,15 +152,16 @@ def crew(scenario: Scenario, runs: int, *, again: bool) -> tuple[int, Counter[st
             learned = before.learned()
             await asyncio.sleep(30)
         service.accepted, service.refused = Counter(), Counter()
-        until, begins = asyncio.get_running_loop().time() + scenario.duration, unix()
+        until = asyncio.get_running_loop().time() + scenario.duration
         first = Limits(remembered=learned, clock=VirtualClock())
         clients = [Client(scenario, service, first, 1)]
         works = [asyncio.create_task(clients[0].work(until))]
         others: list[Limits] = []
         hearing = asyncio.create_task(hear(first, others))
         await asyncio.sleep(JOINS - SOON)
-        while first.paces[IMAGES].shape is Shape.UNKNOWN and unix() - begins < 75:  # noqa: ASYNC110 - as they do
-            await asyncio.sleep(SOON)
+        for _ in range(LOOKS):
+            if first.paces[IMAGES].shape is Shape.UNKNOWN:
+                await asyncio.sleep(SOON)
         for number in range(1, runs):
             await asyncio.sleep(SOON)
             joining = Limits(remembered=first.learned(), clock=VirtualClock(LATER * number))
@@ -227,6 +228,7 @@ LIMITS = (60, 300, 600, 1500)  # images a minute
 ONE, OTHER = "one of two runs that share", "the other of them"
 CREW = 4
 SOON = 2.0  # seconds between two looks at what the first run has learned
+LOOKS = 34  # that a run takes at most, until the first knows how the window moves
 LATER = 1.0  # seconds by which the clock of each run is later than that of the one before
 JOINS = 8.0  # seconds after the first run in which a worker begins the second; the others follow soon
 WAYS = ("cold", "again", "told")

@@ -22,7 +22,7 @@ from callsheet.watch import WATCHER
 
 LOOK = 0.5  # seconds between two looks of a run that waits for the others
 SOON = 2.0  # seconds between two looks of a run that buys in a crew
-_KNOWN = 3 * SOON  # seconds; within half of it the others have seen a run that joins
+_KNOWN = 1.5 * SOON  # seconds until all others have seen a run that joins
 _FINDING_OUT = 75.0  # seconds: a window, whenever it began, and the first answer of the next one
 _LATELY = 10.0  # seconds in which a run shows how fast it goes
 _IDLE = 2  # looks in a row without a job in hand: between two attempts at a job there is a moment without
@@ -49,13 +49,14 @@ class Others:
 
         Runs that look for the number of lanes side by side refuse each other's requests.
         """
-        known = await self._run.learned()
-        end = anyio.current_time() + _FINDING_OUT
-        if await self._finds_out(known):
-            WATCHER.get().note("the first run finds out the limits; this one waits for about a minute")
-        while anyio.current_time() < end and not self._run.stop and await self._finds_out(known):
+        begin, said = anyio.current_time(), False
+        while await self._finds_out(known := await self._run.learned()):
+            if self._run.stop or anyio.current_time() > begin + _FINDING_OUT:
+                break
+            if not said:
+                WATCHER.get().note("the first run finds out the limits; this one waits for about a minute")
+                said = True
             await anyio.sleep(SOON)
-            known = await self._run.learned()
         if known:
             self._run.limits.recall(known)
 
@@ -78,8 +79,8 @@ class Others:
 
         Until they know, they use its part of the window too.
         """
-        self._run.limits.wait(_KNOWN)
-        await anyio.sleep(_KNOWN / 2)
+        self._run.limits.wait(2 * _KNOWN)  # at most: `found` ends it
+        await anyio.sleep(_KNOWN)
         self._run.limits.found((kind, at.timestamp()) for kind, at in await self._sent(WINDOW))
 
     async def watch(self, *, joins: bool) -> None:

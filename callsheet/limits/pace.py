@@ -346,7 +346,7 @@ class Pace:
         counted = self._used(now, own) - since
         if self._count and self._count.seen > self._shared_at:  # the others may have sent less than this run
             before = min(before, counted)
-        elif self._count and not over:  # or more; when all seems to be sent, one request asks
+        elif self._count and not over:  # or more; if nothing seems to be left, one request asks
             before = min(max(before, counted), max(counted, self.limit - 1))
         return since < math.ceil((self.limit - before) / self.shared_by)
 

@@ -258,6 +258,18 @@ def test_csv_parses_only_the_blocks_that_are_not_regular(tmp_path, monkeypatch):
     assert 0 < sum(slow) < 1000
 
 
+def test_after_a_block_that_only_seems_regular_no_line_is_left_out(tmp_path, monkeypatch):
+    """One line has as many cells too few as another has too many; the next block has been read by then."""
+    lines = [f"{at},study {at},x\n" for at in range(3000)]
+    lines[1500], lines[1501] = "1500,short\n", "1501,long,x,x\n"
+    monkeypatch.setattr(delimited, "_BLOCK", 10_000)
+    path = tmp_path / "x.csv"
+    path.write_text("id,prompt,c\n" + "".join(lines))
+    rows, ragged = tables(path)
+    assert ragged == [1502, 1503]
+    assert [row[0] for row in rows] == [at for at in range(2, 3002) if at not in ragged]
+
+
 @pytest.mark.parametrize("ending", [".gz", ".zst"])
 def test_a_compressed_file_may_have_any_encoding(tmp_path, ending):
     path = tmp_path / f"shots.csv{ending}"

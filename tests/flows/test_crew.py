@@ -86,8 +86,11 @@ def test_others_wait_while_the_first_finds_out_limits_that_it_uses_up_alone(
     project: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tasks.others.SOON", 0.1)
+    monkeypatch.setattr("tasks.others._KNOWN", 0.2)
     monkeypatch.setattr("tasks.others._LATELY", 1.0)
-    made = project(images(40), image_seconds=0.05, concurrency=4, image_rpm=60)
+    monkeypatch.setattr("tasks.submit.BLOCK", 5)  # so that the first leaves jobs to the others
+    monkeypatch.setattr("tasks.submit.AHEAD_IN_CREW", 5)
+    made = project(images(40), image_seconds=0.5, concurrency=4, image_rpm=60)
     crew = Beside(2)
     summary = bought(made, crew)
     assert (summary.stored, summary.submissions) == (40, 40 + summary.rate_limited)
