@@ -15,10 +15,8 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from decimal import Decimal
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
 import sqlalchemy as sa
 
@@ -83,7 +81,7 @@ def _stored(base_url: str, rows: int) -> dict[str, float]:
 
 
 def ledger(server: PostgresServer, jobs: int, others: int) -> dict[str, float]:
-    """What the database keeps of a job, and what reservations and looks at other runs cost."""
+    """What the database keeps of a job, and what looks at other runs cost."""
     begun = set(_databases(server))
     measure(server, 1, Load(jobs, 50, per_day=False))
     [name] = set(_databases(server)) - begun
@@ -100,7 +98,6 @@ async def _ledger(server: PostgresServer, url: str, jobs: int, others: int) -> d
         connection.exec_driver_sql("ANALYZE")
         sizes = {name: _bytes(connection, name) for name in TABLES}
     blocks = [[job(0, n) for n in range(start, start + BLOCK)] for start in range(0, jobs, BLOCK)]
-    new = [[job(1, n) for n in range(start, start + BLOCK)] for start in range(0, 100 * BLOCK, BLOCK)]
     reading = engine.execution_options(isolation_level="REPEATABLE READ")
 
     def pass_over() -> None:
@@ -113,13 +110,8 @@ async def _ledger(server: PostgresServer, url: str, jobs: int, others: int) -> d
             with reading.connect() as connection:
                 assert len(leases.others(connection, BATCH, ledgers[0].run_id)) == others - 1
 
-    def reserve() -> None:
-        for block in new:
-            _reserved(engine, ledgers[0].run_id, block)
-
     here, there = timed(server, pass_over)
     _, looked = timed(server, look)
-    here_too, there_too = timed(server, reserve)
     for each in ledgers:
         await each.end_run()
         await each.close()
@@ -130,19 +122,7 @@ async def _ledger(server: PostgresServer, url: str, jobs: int, others: int) -> d
         "passing over": here / len(blocks),
         "passed over": there / len(blocks),
         "looked": looked / 20 / (others - 1),
-        # By CPU, of the run and of the database: unlike the time, other programs hardly change it.
-        "reservation": (here_too + there_too) / len(new),
     }
-
-
-def _reserved(engine: sa.Engine, run_id: str, block: list[Any]) -> None:
-    with engine.connect().execution_options(sharing=True) as connection, connection.begin():
-        claims.reserve(
-            *(connection, BATCH, run_id, block, Policy()),
-            limit=Decimal(1_000_000),
-            per_day=None,
-            skip=False,
-        )
 
 
 def timed(server: PostgresServer, work: Callable[[], None]) -> tuple[float, float]:

@@ -3,8 +3,8 @@
 It is a fluid model: time goes in steps, and in each the workers that are at work buy at the greatest rate
 that nothing refuses. What they do to each other at the ledger is a closed queueing network
 (`blocks_a_second`): each worker is a customer that carries a block of jobs from its own CPU to the database's
-CPU, to the lock on reservations and to the database's disk. Workers start one after the other, and some die:
-what they had in hand waits for their lease.
+CPU and to its disk. They wait for no lock: far from its wall, a budget is divided into parts. Workers start
+one after the other, and some die: what they had in hand waits for their lease.
 
 `Measured` is what this machine has shown, `Assumed` what a reader may change. Nothing here measures.
 """
@@ -32,7 +32,6 @@ class Measured:
         row_reported: seconds of the first run's CPU for the report, for each row of the batch.
         run: seconds of a worker's CPU for the ledger alone, for each job.
         job: seconds of the database's CPU for a job: reserved, sent, paid for, stored.
-        reservation: seconds for which a reservation of a block holds its lock: by the CPU that it takes.
         passed_over: seconds of the database's CPU for a block that another run has taken.
         passing_over: seconds of the worker's CPU for it.
         looked: seconds of the database's CPU for a look at the other runs, for each of them.
@@ -49,7 +48,6 @@ class Measured:
     row_reported: float
     run: float
     job: float
-    reservation: float
     passed_over: float
     passing_over: float
     looked: float
@@ -71,7 +69,6 @@ class Assumed:
         images_a_minute: what the service accepts, over all workspaces.
         image_bytes: of a stored image.
         night: seconds.
-        batches: how many the rows are divided into: each has a lock of its own.
         database_cores: of the ledger's server; each as fast as one here.
         database_disk: bytes a second that its disk makes durable.
         put_rate: PUTs a second that the bucket's prefixes take.
@@ -87,7 +84,6 @@ class Assumed:
     images_a_minute: float = 200_000
     image_bytes: float = 1_500_000
     night: float = 10 * 3600
-    batches: int = 1
     database_cores: int = 16
     database_disk: float = 500e6
     put_rate: float = 3_500
@@ -155,7 +151,6 @@ def jobs_a_second(runs: int, measured: Measured, assumed: Assumed, *, whole_plan
             (BLOCK * measured.job + others * measured.passed_over) * assumed.database_cores / cores,
             assumed.database_cores,
         ),
-        Station("the lock on reservations", measured.reservation, assumed.batches),
         Station("the database's disk", BLOCK * measured.wal / assumed.database_disk),
     )
     blocks, busy = blocks_a_second(runs, own, stations)

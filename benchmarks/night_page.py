@@ -27,7 +27,6 @@ LIFTS: Mapping[str, tuple[str, Mapping[str, float]]] = {
     SERVICE: ("accepts ten times as much", {"images_a_minute": 10}),
     "the database's CPU": ("four times the cores", {"database_cores": 4}),
     "the database's disk": ("four times as fast", {"database_disk": 4}),
-    "the lock on reservations": ("four batches in place of one", {"batches": 4}),
     "the object storage": ("ten prefixes in place of one", {"put_rate": 10}),
 }
 """How a wall is lifted that more money can lift: assumptions, and by how much they grow."""
@@ -46,7 +45,6 @@ def measured(figures: Figures) -> Measured:
         row_reported=max(0.0, reported["seconds"] / reported["rows"] - looked_at),
         run=runs[0]["run ms"] / 1000,
         job=runs[0]["server ms"] / 1000,
-        reservation=found["reservation"],
         passed_over=found["passed over"],
         passing_over=found["passing over"],
         looked=found["looked"],
@@ -68,14 +66,12 @@ def predicted(figures: Figures) -> list[tuple[int, float, float]]:
     with the cores that other programs left, the network says what four and sixteen runs do.
     """
     runs, constants = figures["writers"]["runs"], measured(figures)
-    lock = Station("the lock on reservations", constants.reservation)
-    work = BLOCK * (constants.run + constants.job) - lock.work  # which is CPU, too
-    cpu = Station("the cores", work * 2 / cores_left(figures), 2)
-    waits = max(0.0, BLOCK / runs[0]["jobs a second"] - cpu.work - lock.work)
+    cpu = Station("the cores", BLOCK * (constants.run + constants.job) * 2 / cores_left(figures), 2)
+    waits = max(0.0, BLOCK / runs[0]["jobs a second"] - cpu.work)
     return [
         (
             each["runs"],
-            BLOCK * blocks_a_second(each["runs"], waits, (cpu, lock))[0],
+            BLOCK * blocks_a_second(each["runs"], waits, [cpu])[0],
             each["jobs a second"],
         )
         for each in runs
@@ -193,7 +189,6 @@ def nights(constants: Measured, given: Assumed) -> str:
 
 
 def growth(constants: Measured) -> str:
-    most = BLOCK / constants.reservation
     lines = [
         ("an image", ms(constants.row), "a worker's CPU"),
         ("an image", ms(constants.job), "the database's CPU"),
@@ -210,11 +205,6 @@ def growth(constants: Measured) -> str:
         ),
         (f"{BLOCK} rows that others took, in each run", ms(constants.passed_over), "the database's CPU"),
         (f"{BLOCK} rows that others took, in each run", ms(constants.passing_over), "the run's CPU"),
-        (
-            f"a reservation of {BLOCK} jobs",
-            ms(constants.reservation),
-            f"time in which no other of its batch is made: at most {most:,.0f} jobs a second",
-        ),
         (
             f"two runs, every {LOOK:g} s",
             ms(2 * constants.looked),

@@ -208,25 +208,18 @@ def ledger(figures: Figures) -> str:
 
 
 def writers(figures: Figures) -> str:
-    found, before = figures["writers"], figures.get("writers before")
+    found = figures["writers"]
     doing = list(found["runs"][0]["doing"])
     lines = [
         (
-            f"{each['runs']}{name}",
+            each["runs"],
             each["tries"],
             *(number(each[key]) for key in ("jobs a second", "ratio", "run ms", "server ms", "cores")),
             *(f"{100 * each['doing'][what]:.0f} %" for what in doing),
         )
-        for name, measured in ((", one at a time", before), ("", found))
-        if measured
-        for each in measured["runs"]
+        for each in found["runs"]
     ]
     per_job = median(each["wal"] for each in found["runs"])
-    notes = [
-        before and "`One at a time` is the ledger before runs wrote at the same time; both took turns.",
-        under_load(figures.get("writers under load")),
-        "machine" in found and f"Measured by itself: {machine_of(found)}.",
-    ]
     columns = ("runs", "tries", "jobs a second", "ratio", "ms of CPU a job, runs", "server", "cores")
     return (
         "## Runs that share a ledger in PostgreSQL\n\n"
@@ -234,10 +227,11 @@ def writers(figures: Figures) -> str:
         f"{found['flight']} under way at once in each, without HTTP and files: what the ledger alone allows. "
         "Runs and server are on the same two cores, and `cores` says how much of them they used. The last "
         "columns say what the runs' connections were seen to do. For an advisory lock a run waits while "
-        "another one writes alone, or reserves. "
+        "another one writes alone, or adds up what is left of the budget, as with the first reservation "
+        "of each run. "
         f"A job takes {per_job / 1000:.1f} kB of write-ahead log.\n\n"
         + table((*columns, *doing), lines)
-        + "".join(f"\n\n{note}" for note in notes if note)
+        + (f"\n\nMeasured by itself: {machine_of(found)}." if "machine" in found else "")
     )
 
 
@@ -259,22 +253,6 @@ def two_runs(figures: Figures) -> str:
         "of a core, the rest is theirs. A run's start is in its CPU, and not in the rows a second.\n\n"
         + table(columns, lines)
         + (f"\n\nMeasured by itself: {machine_of(found)}." if "machine" in found else "")
-    )
-
-
-def under_load(gains: list[dict[str, Any]] | None) -> str:
-    """The turns in which other programs had most of the two cores."""
-    if not gains:
-        return ""
-    parts = [
-        f"{counted(each['runs'], 'run')} {number(median(each['gains']))} times "
-        f"({number(min(each['gains']))} to {number(max(each['gains']))})"
-        for each in gains
-    ]
-    tries = len(gains[0]["gains"])
-    return (
-        f"In {tries} more turns other programs had most of the cores (a load of 5 to 12), which moves these "
-        f"figures more than anything else. Next to one at a time, in the same turn: {', '.join(parts)}."
     )
 
 

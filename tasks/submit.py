@@ -28,7 +28,8 @@ from callsheet.errors import (
     ServiceError,
     Stop,
 )
-from callsheet.ledger.claims import Reservation, Wall
+from callsheet.ledger.budgets import Wall
+from callsheet.ledger.claims import Reservation
 from callsheet.limits.turns import Turn
 from callsheet.pricing import references
 from callsheet.pricing.quoting import policy_of
@@ -42,6 +43,7 @@ from tasks.step import step
 BLOCK = 50  # jobs that are reserved in one transaction
 AHEAD = 500  # reserved jobs of a type that wait for their turn at once
 AHEAD_IN_CREW = 100  # the same where others could have sent them
+SOON = 0.05  # seconds until what other runs were reserving is looked at again, where nothing else is left
 _NO_HEADERS = (None, None, None)  # an answer without X-RateLimit-*
 
 
@@ -192,12 +194,16 @@ async def _reserved(run: Run, jobs: Callable[[], Iterator[Job]]) -> AsyncIterato
     while not run.stop:
         wall: Wall | None = None
         skipped: list[Job] = []  # how many, and the first: not all of them are kept
+        claimed: list[Job] = []  # by another run, at this moment
         passed_over, rest, ended = 0, jobs(), run.open_jobs.ended
-        while not run.stop and (block := list(itertools.islice(rest, BLOCK))):
+        while not run.stop and (block := [*claimed, *itertools.islice(rest, BLOCK)]):
+            if len(block) == len(claimed):
+                await anyio.sleep(SOON)
+            claimed = []
             while block and not run.stop:
                 ended_before = run.open_jobs.ended
                 result = await _reserve(run, block)
-                block = result.left
+                block, claimed = result.left, [*claimed, *result.claimed]
                 for pair in result.reserved:
                     yield pair
                 if block and skip:

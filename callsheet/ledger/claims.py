@@ -1,25 +1,24 @@
 """Reserves jobs for a run: those that its policy buys, that no run has reserved, and that fit the budget.
 
-Each function is part of a ledger transaction, on the connection it is given. With PostgreSQL, other runs may
-change the states of their jobs meanwhile, which takes no room in a budget; but reservations of a batch are
-made one after the other, and where days have a budget, those of the whole ledger. So what is left of a budget
-stays true until it is written.
+Each function is part of a ledger transaction, on the connection it is given. With PostgreSQL, several runs
+reserve at the same time: a run claims jobs first, and passes over those that another run has claimed. What
+the budget allows is decided in `budgets.py`.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict, deque
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from decimal import Decimal
-from enum import StrEnum
 from typing import Any
 
 import polars as pl
 import sqlalchemy as sa
 
-from callsheet.ledger import databases, leases, queries, running_totals
+from callsheet.ledger import budgets, databases, leases, queries, running_totals
+from callsheet.ledger.budgets import Budget, Wall
 from callsheet.ledger.policy import Policy, to_buy
 from callsheet.ledger.tables import attempts
 from callsheet.records import Attempt, Job, State, Totals
@@ -29,30 +28,22 @@ _THE_ATTEMPT = attempts.update().where(
 )
 
 
-class Wall(StrEnum):
-    """A limit of the budget that a job does not fit."""
-
-    BATCH = "batch"
-    """What the batch may spend."""
-
-    DAY = "day"
-    """What the whole ledger may spend in a UTC day."""
-
-
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Reservation:
     """What `Ledger.reserve` did.
 
     Attributes:
         reserved: the jobs that are reserved now, in their order, each with its attempt.
+        claimed: jobs that another run is reserving at this moment, or is looking at: to be tried again.
         left: the jobs that are left: the first that does not fit and all after it; with `skip` all that do
             not fit.
         wall: which limit the first of them does not fit; None where none is left.
     """
 
-    reserved: list[tuple[Job, Attempt]]
-    left: list[Job]
-    wall: Wall | None
+    reserved: list[tuple[Job, Attempt]] = field(default_factory=list)
+    claimed: list[Job] = field(default_factory=list)
+    left: list[Job] = field(default_factory=list)
+    wall: Wall | None = None
 
 
 def reserve(
@@ -62,37 +53,37 @@ def reserve(
     jobs: Sequence[Job],
     policy: Policy,
     *,
-    limit: Decimal,
-    per_day: Decimal | None,
+    budget: Budget,
     skip: bool,
 ) -> Reservation:
     """Reserves jobs in their order for a run, as far as the budget allows (`Ledger.reserve`)."""
-    databases.lock(connection, f"reservations of {batch}")
-    if per_day is not None:
-        databases.lock(connection, "reservations")
-    remaining = _Remaining(connection, batch, limit, per_day)
-    newest = _newest(connection, jobs, policy)
+    # What another batch has stored may be used once: two reservations at a time could use it twice.
+    wanted = sum((job.quoted for job in jobs), Decimal(0))
+    room = budgets.room(connection, run_id, batch, budget, wanted, first=policy.reuse)
+    claimed = databases.claim(connection, [job.key for job in jobs])
+    newest = _newest(connection, jobs, policy)  # now: until the end, nobody else reserves what is claimed
     stored = _stored(connection, batch, jobs) if policy.reuse else {}
     entries = _Entries(batch, run_id)
-    reserved: list[tuple[Job, Attempt]] = []
-    left: list[Job] = []
-    first_wall: Wall | None = None
+    result = Reservation()
     for position, job in enumerate(jobs):
         last = newest.get(job.key)
         if last is not None and _is_taken(last):
             continue
-        if stored and (source := stored.get(job.request_key)):
+        if job.key not in claimed:
+            result.claimed.append(job)
+        elif stored and (source := stored.get(job.request_key)):
             entries.reuse(entries.add(job, last), source.popleft())
-        elif (wall := remaining.take(job.quoted)) is None:
-            reserved.append((job, entries.add(job, last)))
+        elif (wall := room.take(job.quoted)) is None:
+            result.reserved.append((job, entries.add(job, last)))
         else:
-            first_wall = first_wall or wall
+            result.wall = result.wall or wall
             if not skip:
-                left = list(jobs[position:])
+                result.left += jobs[position:]
                 break
-            left.append(job)
+            result.left.append(job)
     entries.write(connection)
-    return Reservation(reserved, left, first_wall)
+    room.close(connection)
+    return result
 
 
 def are_taken(connection: sa.Connection, jobs: Sequence[Job], policy: Policy) -> bool:
@@ -103,28 +94,6 @@ def are_taken(connection: sa.Connection, jobs: Sequence[Job], policy: Policy) ->
 
 def _is_taken(last: Any) -> bool:
     return not last.to_buy or last.reserved
-
-
-class _Remaining:
-    """What is left of the budget's limits, in dollars, during one reservation."""
-
-    def __init__(
-        self, connection: sa.Connection, batch: str, limit: Decimal, per_day: Decimal | None
-    ) -> None:
-        self._left = {Wall.BATCH: limit - running_totals.exposure(connection, batch)}
-        if per_day is not None:
-            if leases.has_dead_reservations(connection):
-                databases.alone(connection)
-                leases.free_dead_reservations(connection)
-            self._left[Wall.DAY] = per_day - running_totals.exposure_of_day(connection, datetime.now(UTC))
-
-    def take(self, amount: Decimal) -> Wall | None:
-        """Takes an amount off every limit; or returns the first limit that it does not fit."""
-        for wall, left in self._left.items():
-            if amount > left:
-                return wall
-        self._left = {wall: left - amount for wall, left in self._left.items()}
-        return None
 
 
 def outlook(connection: sa.Connection, batch: str, policy: Policy) -> tuple[Iterator[pl.DataFrame], Totals]:

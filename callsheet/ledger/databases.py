@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import sqlite3
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any, TypeVar
@@ -33,6 +33,11 @@ _MOST_STATEMENTS = 500  # as many as SQLAlchemy keeps by itself
 _statements: dict[tuple[str, Any], tuple[sa.Dialect, LRUCache[Any, Any]]] = {}
 
 _LOCK = sa.text("SELECT pg_advisory_xact_lock(:kind, hashtext(:name))")
+_LOCK_SHARED = sa.text("SELECT pg_advisory_xact_lock_shared(:kind, hashtext(:name))")
+_CLAIM = sa.text(
+    "SELECT name FROM unnest(CAST(:names AS text[])) AS name "
+    "WHERE pg_try_advisory_xact_lock(hashtextextended(name, :kind))"
+)
 
 
 class NotAlone(Exception):
@@ -102,14 +107,35 @@ def alone(connection: sa.Connection) -> None:
         NotAlone: others write at the same time; the transaction is to be rolled back, and begun anew without
             `sharing`.
     """
-    if connection.dialect.name == "postgresql" and connection.get_execution_options().get("sharing", False):
+    if has_many_writers(connection) and connection.get_execution_options().get("sharing", False):
         raise NotAlone
 
 
-def lock(connection: sa.Connection, name: str) -> None:
-    """Until the transaction ends, no other one passes this line with the same name. It may wait for that."""
-    if connection.dialect.name == "postgresql":
-        connection.execute(_LOCK, {"kind": _LOCKS, "name": name})
+def has_many_writers(connection: sa.Connection) -> bool:
+    """Whether several transactions can write at the same time."""
+    return connection.dialect.name == "postgresql"
+
+
+def lock(connection: sa.Connection, name: str, *, shared: bool = False) -> None:
+    """Until the transaction ends, no other one passes this line with the same name. It may wait for that.
+
+    Args:
+        connection: the transaction.
+        name: what is locked.
+        shared: others that share it too may pass.
+    """
+    if has_many_writers(connection):
+        connection.execute(_LOCK_SHARED if shared else _LOCK, {"kind": _LOCKS, "name": name})
+
+
+def claim(connection: sa.Connection, names: Sequence[str]) -> set[str]:
+    """Those of the names that no other transaction has claimed now; until this one ends, no other one can.
+
+    It waits for nobody, as `FOR UPDATE SKIP LOCKED` does not, and what is named need not exist yet.
+    """
+    if not has_many_writers(connection):
+        return set(names)
+    return set(connection.scalars(_CLAIM, {"names": list(names), "kind": _LOCKS}))
 
 
 def hurry(engine: sa.Engine) -> None:

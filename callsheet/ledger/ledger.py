@@ -32,6 +32,7 @@ from callsheet.ledger import (
     transitions,
 )
 from callsheet.ledger.approvals import Approval
+from callsheet.ledger.budgets import Budget
 from callsheet.ledger.claims import Reservation
 from callsheet.ledger.databases import explained, open_engine
 from callsheet.ledger.group_commit import GroupCommit, Place
@@ -225,7 +226,8 @@ class Ledger:
     ) -> Reservation:
         """Reserves jobs in their order, until one does not fit the budget.
 
-        Jobs that the policy does not buy, and jobs that a run has reserved, are passed over.
+        Jobs that the policy does not buy, and jobs that a run has reserved, are passed over; those that
+        another run is reserving at this moment are to be tried again.
 
         Args:
             jobs: the next jobs of the plan.
@@ -236,11 +238,12 @@ class Ledger:
             skip: pass over a job that does not fit, for later ones that do.
         """
         if self._passes_over and await self.read(lambda it, _: claims.are_taken(it, jobs, policy)):
-            return Reservation([], [], None)
+            return Reservation()
+        budget = Budget(limit, per_day)
         result = await self._commits.write_one(
             "reserve",
             lambda connection: claims.reserve(
-                connection, self.batch, self.run_id, jobs, policy, limit=limit, per_day=per_day, skip=skip
+                connection, self.batch, self.run_id, jobs, policy, budget=budget, skip=skip
             ),
             Place.LAST,
         )

@@ -13,7 +13,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.engine import Dialect
 
-SCHEMA_VERSION = 7
+SCHEMA_VERSION = 8
 _MICRO = Decimal(1_000_000)
 
 
@@ -161,6 +161,15 @@ totals = sa.Table(
     sa.Column("jobs", sa.BigInteger, nullable=False),
     sa.Column("quoted", Money, nullable=False),
     sa.Column("cost", Money, nullable=False),
+)
+
+# What is set aside from the budget for a run, which it has not reserved yet (`budgets.py`).
+allotments = sa.Table(
+    "allotments",
+    metadata,
+    sa.Column("run_id", sa.String(36), primary_key=True),
+    sa.Column("batch", sa.Text, nullable=False),
+    sa.Column("amount", Money, nullable=False),
 )
 
 # The service that a batch belongs to.

@@ -58,9 +58,6 @@ def test_each_wall_can_be_the_one_that_counts(figures: Any) -> None:
         given = replace(NOTHING_REFUSES, **changed)
         workers = 1 if wall == "the workers' CPU" else 60
         assert jobs_a_second(workers, constants, given, whole_plan=False)[1] == wall
-    slow = replace(constants, reservation=1.0)
-    wide = replace(NOTHING_REFUSES, database_cores=1000)
-    assert jobs_a_second(60, slow, wide, whole_plan=False)[1] == "the lock on reservations"
 
 
 def test_a_night_buys_every_row_once_and_no_more_than_it_has_time_for(figures: Any) -> None:

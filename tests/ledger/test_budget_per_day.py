@@ -12,7 +12,8 @@ import sqlalchemy as sa
 
 from callsheet.config.load import load
 from callsheet.ledger import leases
-from callsheet.ledger.claims import Reservation, Wall
+from callsheet.ledger.budgets import Wall
+from callsheet.ledger.claims import Reservation
 from callsheet.ledger.databases import open_engine
 from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.policy import Policy

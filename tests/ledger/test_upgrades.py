@@ -19,7 +19,13 @@ from callsheet.ledger.tables import SCHEMA_VERSION, alembic_version, metadata
 from callsheet.records import State
 from tests.ledger.buying import buyer, generation, job, reserve, state_of
 
+TO_7 = (
+    "DROP TABLE allotments",
+    "UPDATE alembic_version SET version_num = '7'",
+    "UPDATE about SET schema_version = 7",
+)
 TO_6 = (
+    *TO_7,
     "DROP TABLE totals",
     "CREATE TABLE totals (batch TEXT, day VARCHAR(10), state VARCHAR(16), superseded BOOLEAN, "
     "reserved BOOLEAN, jobs BIGINT NOT NULL, quoted BIGINT NOT NULL, cost BIGINT NOT NULL, "
@@ -69,7 +75,7 @@ TO_1 = (
     "UPDATE about SET schema_version = 1",
 )
 
-DOWN = {"1": TO_1, "2": TO_2, "3": TO_3, "4": TO_4, "5": TO_5, "6": TO_6}
+DOWN = {"1": TO_1, "2": TO_2, "3": TO_3, "4": TO_4, "5": TO_5, "6": TO_6, "7": TO_7}
 
 
 def execute(url: str, *statements: str) -> None:

@@ -80,11 +80,13 @@ async def _buy_what_fits(url: str, number: int, everybody: Barrier) -> None:
         jobs = jobs_of(batch)
         jobs = [*jobs[9 * number :], *jobs[: 9 * number]]  # so that it is not a job's key that stops them
         everybody.wait(LONGEST)
-        for start in range(0, len(jobs), 3):
-            result = await ledger.reserve(
-                jobs[start : start + 3], Policy(), limit=LIMIT, per_day=PER_DAY, skip=True
-            )
-            await asyncio.gather(*(_bought(ledger, one, attempt) for one, attempt in result.reserved))
+        size = 1 if number < 4 else 3  # a part of the budget is set aside for those who want little of it
+        for start in range(0, len(jobs), size):
+            block = jobs[start : start + size]
+            while block:
+                result = await ledger.reserve(block, Policy(), limit=LIMIT, per_day=PER_DAY, skip=True)
+                await asyncio.gather(*(_bought(ledger, one, attempt) for one, attempt in result.reserved))
+                block = result.claimed
         await ledger.end_run()
 
 
