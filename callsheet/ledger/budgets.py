@@ -104,7 +104,7 @@ class _SetAside(NamedTuple):
 
 
 def room(
-    connection: sa.Connection, run_id: str, batch: str, budget: Budget, wanted: Decimal, *, first: bool
+    connection: sa.Connection, run_id: str, batch: str, budget: Budget, wanted: Decimal, *, beside: bool
 ) -> Room:
     """What a run may reserve now; until the transaction ends, this stays true.
 
@@ -114,12 +114,12 @@ def room(
         batch: its batch.
         budget: the walls.
         wanted: what it wants to reserve at most, in dollars.
-        first: no other reservation of the batch is made before this one ends.
+        beside: other reservations of the batch may be made meanwhile.
 
     Raises:
         databases.NotAlone: as `databases.alone`.
     """
-    if not first and _set_aside(connection, run_id, batch).run > wanted:
+    if beside and _set_aside(connection, run_id, batch).run > wanted:
         _lock(connection, batch, shared=True, day_shared=True)
         # Before what is left: what others reserve meanwhile then counts twice, and never not at all.
         aside = _set_aside(connection, run_id, batch)

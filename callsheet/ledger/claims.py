@@ -57,9 +57,9 @@ def reserve(
     skip: bool,
 ) -> Reservation:
     """Reserves jobs in their order for a run, as far as the budget allows (`Ledger.reserve`)."""
-    # What another batch has stored may be used once: two reservations at a time could use it twice.
     wanted = sum((job.quoted for job in jobs), Decimal(0))
-    room = budgets.room(connection, run_id, batch, budget, wanted, first=policy.reuse)
+    # Two reservations at once could both use a file that another batch has stored.
+    room = budgets.room(connection, run_id, batch, budget, wanted, beside=not policy.reuse)
     claimed = databases.claim(connection, [job.key for job in jobs])
     newest = _newest(connection, jobs, policy)  # now: until the end, nobody else reserves what is claimed
     stored = _stored(connection, batch, jobs) if policy.reuse else {}
