@@ -21,6 +21,9 @@ demo: setup  ## a real batch against the backlot: quote, run, media, report
 # Tests start many Pythons; what one has compiled the others read, also where the environment forbids to keep it.
 test soak: export PYTHONDONTWRITEBYTECODE =
 
+# Threads of several processes that wait for each other by spinning take the cores from the tests.
+test: export POLARS_MAX_THREADS = 1
+
 test: setup  ## all tests
 	@$(BIN)/python -m pytest -m "not soak" --timeout 900 --numprocesses 4 --dist loadgroup --no-loadscope-reorder
 
