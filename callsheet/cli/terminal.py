@@ -23,6 +23,7 @@ from callsheet.report.summary import Summary
 from callsheet.watch import Asked, Change, Progress
 
 PLAIN_EVERY = 5.0  # seconds between two lines of progress where stderr is not a terminal
+UNCHANGED_EVERY = 60.0  # the same while no job changes
 _COLOURS = {State.STORED: "green", State.FAILED: "red", State.IN_DOUBT: "yellow", State.LOST: "red"}
 
 
@@ -42,7 +43,7 @@ class Terminal:
         self.summary: Summary | None = None
         self._lines: dict[str, int] = {}  # by job, where there is no row id to name it by
         self._live: Live | None = None
-        self._last = time.monotonic()
+        self._last, self._counts = time.monotonic(), ""  # of the last line of progress
         self._status = err.status("Starting Prefect ...")
 
     def unseen(self) -> None:
@@ -99,8 +100,10 @@ class Terminal:
                 self._live = Live(console=err, auto_refresh=False)
                 self._live.start()
             self._live.update(screen(progress), refresh=True)
-        elif time.monotonic() - self._last >= PLAIN_EVERY:
-            self._last = time.monotonic()
+            return
+        every = UNCHANGED_EVERY if progress.counts() == self._counts else PLAIN_EVERY
+        if time.monotonic() - self._last >= every:
+            self._last, self._counts = time.monotonic(), progress.counts()
             err.print(safe(progress.line()))
 
     def changed(self, change: Change) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from callsheet.cli.terminal import Terminal
 from callsheet.pricing.estimate import in_words
 from callsheet.records import ModelType, State
 from callsheet.watch import BEGAN, WATCHER, LogWatcher, Pacing, Progress
@@ -120,6 +121,21 @@ def test_the_time_left_is_known_once_some_jobs_have_ended(project: Make) -> None
     assert any((progress.seconds_left or 0) > 0 for progress in known)
     assert known[-1].seconds_left == 0
     assert recorder.seen[-1].limit == Decimal("1.00")
+
+
+def test_a_line_is_printed_less_often_while_no_job_changes(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As while a run waits for a service that is down."""
+    clock = [0.0]
+    monkeypatch.setattr("callsheet.cli.terminal.time.monotonic", lambda: clock[0])
+    shown = Terminal()
+    for second in range(130):
+        clock[0] = float(second)
+        stored = 1 if second < 12 else 2
+        shown.progress(Progress(3, {State.STORED: stored}, Decimal(0), seconds_left=1000.0 + second))
+    printed = capsys.readouterr().err.splitlines()
+    assert [line.split(" of ")[0] for line in printed] == ["1", "2", "2"], printed
 
 
 def test_a_limit_is_shown_once_it_is_known() -> None:
