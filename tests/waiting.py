@@ -9,7 +9,7 @@ LONGEST = 300.0
 """Seconds after which a test gives up on something that should happen at once."""
 
 
-def wait_until(condition: Callable[[], object], reason: str, every: float = 0.02) -> None:
+def wait_until(condition: Callable[[], object], reason: str, every: float = 0.05) -> None:
     """Waits until `condition()` is true; looks `every` so many seconds.
 
     Raises:

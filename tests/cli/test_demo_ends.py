@@ -90,7 +90,7 @@ def test_a_signal_ends_a_demo_whose_prefect_server_is_starting(
 ) -> None:
     demo = Demo(tmp_path)
     with demo.server_that_never_starts(), demo.running():
-        wait_until(demo.is_starting_its_server, "no server is started")
+        wait_until(demo.is_starting_its_server, "no server is started", 0.3)
         os.killpg(demo.process.pid, number)  # as a terminal sends Ctrl-C
         wait_until(lambda: demo.process.poll() is not None, "the demo goes on")
         said = demo.log.read_text()
@@ -107,6 +107,6 @@ def test_nothing_is_left_of_a_demo_that_is_killed(tmp_path: Path, when: str) -> 
     demo = Demo(tmp_path)
     buys = when == "it buys"
     with nullcontext() if buys else demo.server_that_never_starts(), demo.running():
-        wait_until(demo.has_bought if buys else demo.is_starting_its_server, f"not: {when}")
+        wait_until(demo.has_bought if buys else demo.is_starting_its_server, f"not: {when}", 0.3)
         demo.process.kill()
-        wait_until(lambda: not demo.processes(), "something is left")
+        wait_until(lambda: not demo.processes(), "something is left", 0.3)

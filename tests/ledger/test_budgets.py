@@ -157,7 +157,7 @@ def test_a_run_tries_again_what_another_one_is_reserving(
         assert databases.claim(connection, [pear]) == {pear}
         run = threading.Thread(target=made.run)
         run.start()
-        wait_until(lambda: stored(url) == 2, "the other two were not bought")
+        wait_until(lambda: stored(url) == 2, "the other two were not bought", 0.3)
     run.join()
     assert made.report()["outcome"] == "complete"
     assert stored(url) == 3
