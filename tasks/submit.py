@@ -43,7 +43,7 @@ from tasks.step import step
 BLOCK = 50  # jobs that are reserved in one transaction
 AHEAD = 500  # reserved jobs of a type that wait for their turn at once
 AHEAD_IN_CREW = 100  # the same where others could have sent them
-SOON = 0.05  # seconds until what other runs were reserving is looked at again, where nothing else is left
+CLAIMED = 0.05  # seconds until jobs that other runs were reserving are tried again, where no others are left
 _NO_HEADERS = (None, None, None)  # an answer without X-RateLimit-*
 
 
@@ -198,7 +198,7 @@ async def _reserved(run: Run, jobs: Callable[[], Iterator[Job]]) -> AsyncIterato
         passed_over, rest, ended = 0, jobs(), run.open_jobs.ended
         while not run.stop and (block := [*claimed, *itertools.islice(rest, BLOCK)]):
             if len(block) == len(claimed):
-                await anyio.sleep(SOON)
+                await anyio.sleep(CLAIMED)
             claimed = []
             while block and not run.stop:
                 ended_before = run.open_jobs.ended

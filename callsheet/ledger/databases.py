@@ -131,7 +131,7 @@ def lock(connection: sa.Connection, name: str, *, shared: bool = False) -> None:
 def claim(connection: sa.Connection, names: Sequence[str]) -> set[str]:
     """Those of the names that no other transaction has claimed now; until this one ends, no other one can.
 
-    It waits for nobody, as `FOR UPDATE SKIP LOCKED` does not, and what is named need not exist yet.
+    It waits for nobody, like `FOR UPDATE SKIP LOCKED`. What is named need not have a row yet.
     """
     if not has_many_writers(connection):
         return set(names)
