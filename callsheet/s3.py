@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import os
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING
 from callsheet.errors import InputError, StorageError
 
 if TYPE_CHECKING:
+    from boto3.session import Session
     from types_boto3_s3 import S3Client
 
 THREADS = 16
@@ -37,6 +39,9 @@ _HINTS = {
 }
 _NOT_FOUND = {"NoSuchKey": "object", "404": "object", "NoSuchBucket": "bucket"}
 
+_making = threading.Lock()
+"""Threads may share a client, but not make two of one session at once."""
+
 
 def client(endpoint_url: str | None) -> S3Client:
     """A client that threads may share. Call it inside `errors_as`.
@@ -47,7 +52,8 @@ def client(endpoint_url: str | None) -> S3Client:
         endpoint_url: the address of an S3 server other than Amazon's.
     """
     variables = tuple((name, value) for name, value in os.environ.items() if name.startswith("AWS_"))
-    return _client(endpoint_url, variables, *map(_changed_at, _SETTINGS_FILES.items()))
+    with _making:
+        return _client(endpoint_url, variables, *map(_changed_at, _SETTINGS_FILES.items()))
 
 
 def signed(url: str, endpoint_url: str | None, seconds: float) -> str:
@@ -78,8 +84,7 @@ def _changed_at(settings_file: tuple[str, str]) -> int | None:
 
 
 @functools.lru_cache(maxsize=4)
-def _client(endpoint_url: str | None, *_aws_settings: object) -> S3Client:
-    import boto3  # 0.3 s that a run without S3 need not spend
+def _client(endpoint_url: str | None, *aws_settings: object) -> S3Client:
     from botocore.config import Config
 
     config = Config(
@@ -88,7 +93,15 @@ def _client(endpoint_url: str | None, *_aws_settings: object) -> S3Client:
         max_pool_connections=THREADS,
         s3={"addressing_style": "path"} if endpoint_url else None,  # its buckets seldom have host names
     )
-    return boto3.session.Session().client("s3", endpoint_url=endpoint_url, config=config)
+    return _session(*aws_settings).client("s3", endpoint_url=endpoint_url, config=config)
+
+
+@functools.lru_cache(maxsize=1)
+def _session(*_aws_settings: object) -> Session:
+    """What the clients of all servers share: credentials, and a description of S3 that takes long to read."""
+    import boto3  # 0.3 s that a run without S3 need not spend
+
+    return boto3.session.Session()
 
 
 @contextmanager
