@@ -7,8 +7,10 @@ import csv
 import gc
 import json
 import os
+import shutil
+import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -35,19 +37,34 @@ QUICK = ("limits", "service", "pricing", "batches", "config", "docs", "servers",
 """Folders whose files take a moment each."""
 
 
+IN_MEMORY = Path("/dev/shm")
+ENOUGH = 4 * 2**30
+"""Bytes: several times what all tests together have in temporary files."""
+
+
+def pytest_configure() -> None:
+    """Temporary files are in memory, where there is enough: on a disk, tests mostly wait for commits.
+
+    TMPDIR says another place.
+    """
+    if "TMPDIR" not in os.environ and IN_MEMORY.is_dir() and shutil.disk_usage(IN_MEMORY).free > ENOUGH:
+        os.environ["TMPDIR"] = tempfile.tempdir = str(IN_MEMORY)
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Says which tests run in one process, where there are several (`--dist loadgroup`), and in which order.
 
     All that need the Prefect server do, because one is enough; so do all that need the browser, and the tests
     of any other file.
-    The server's tests come first and quick files last, so that no process is busy when the others have ended.
+    The servers' tests come first and quick files last, so that no process is busy when the others have ended.
     """
 
     def place(item: pytest.Item) -> int:
-        if {"prefect", "browser"} & {*item.fixturenames}:
-            return 0
-        return 1 + (item.path.parent.name in QUICK)
+        for number, server in enumerate(("prefect", "browser")):
+            if server in item.fixturenames:
+                return number
+        return 2 + (item.path.parent.name in QUICK)
 
     for item in items:
         servers = [name for name in ("prefect", "browser") if name in item.fixturenames]
@@ -61,8 +78,25 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
+def pytest_sessionfinish() -> None:
+    """Collects garbage once. Pytest does it five times, to hear of what was not closed."""
+    gc.collect()
+    gc.freeze()
+
+
+PREFECT = pytest.StashKey[ExitStack]()
+"""What ends after the last test that uses the Prefect server, which takes a twentieth of a core when idle."""
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
+    """Ends the Prefect server when no more tests use it."""
+    if PREFECT in item.session.stash and (nextitem is None or "prefect" not in nextitem.fixturenames):
+        item.session.stash[PREFECT].close()
+
+
 @pytest.fixture(scope="session")
-def the_up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
+def the_up(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Up:
     """`callsheet up --backlot` in the project's root: a real Prefect server with a database of its own, the
     deployments of prefect.yaml, and a worker of their pool.
 
@@ -75,14 +109,21 @@ def the_up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
         "BACKLOT_PORT": str(free_port()),
         "BACKLOT_STATE": str(folder / "backlot"),
     }
-    with up(ROOT, "--port", str(port), "--backlot", **environment) as running:
-        running.until(READY)
-        yield running
+    stack = request.session.stash[PREFECT] = ExitStack()
+    request.addfinalizer(stack.close)
+    running = stack.enter_context(up(ROOT, "--port", str(port), "--backlot", **environment))
+    running.until(READY)
+    return running
 
 
 @pytest.fixture(scope="session")
-def prefect(the_up: Up) -> Iterator[PrefectServer]:
+def prefect(request: pytest.FixtureRequest, the_up: Up) -> PrefectServer:
     """The Prefect server of `the_up`; flows that run in this process use it too."""
+    return request.session.stash[PREFECT].enter_context(_connected(the_up))
+
+
+@contextmanager
+def _connected(the_up: Up) -> Iterator[PrefectServer]:
     from prefect.logging.handlers import APILogWorker
     from prefect.settings import (
         PREFECT_API_SSL_CERT_FILE,

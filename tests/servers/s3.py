@@ -99,7 +99,7 @@ def s3(folder: Path, bucket: str = "media") -> Iterator[Server]:
         **{f"{part}.port": port for part, port in ports.items()},
     }
     weed = shutil.which("weed", path=str(Path(sys.executable).parent)) or "weed"
-    command = [weed, "server", *(f"-{name}={value}" for name, value in options.items())]
+    command = [weed, "-logdir=.", "server", *(f"-{name}={value}" for name, value in options.items())]
     with (folder / "weed.log").open("wb") as log:
         process = subprocess.Popen(command, stdout=log, stderr=log, cwd=folder)
     server = Server(f"http://127.0.0.1:{ports['s3']}", bucket)
