@@ -18,6 +18,7 @@ from typing import Any
 import polars as pl
 import pytest
 import yaml
+from _pytest.unraisableexception import gc_collect_iterations_key
 
 from backlot.server import Backlot
 from backlot.settings import Settings as BacklotSettings
@@ -36,17 +37,18 @@ from tests.servers.up import READY, Up, up
 QUICK = ("limits", "service", "pricing", "batches", "config", "docs", "servers", "packaging")
 """Folders whose files take a moment each."""
 
-
 IN_MEMORY = Path("/dev/shm")
 ENOUGH = 4 * 2**30
 """Bytes: several times what all tests together have in temporary files."""
 
 
-def pytest_configure() -> None:
+def pytest_configure(config: pytest.Config) -> None:
     """Temporary files are in memory, where there is enough: on a disk, tests mostly wait for commits.
 
-    TMPDIR says another place.
+    TMPDIR says another place. And at the end garbage is collected once, to hear of what was not closed; Pytest
+    would do it five times.
     """
+    config.stash[gc_collect_iterations_key] = 1
     if "TMPDIR" not in os.environ and IN_MEMORY.is_dir() and shutil.disk_usage(IN_MEMORY).free > ENOUGH:
         os.environ["TMPDIR"] = tempfile.tempdir = str(IN_MEMORY)
 
@@ -75,12 +77,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def pytest_collection_finish() -> None:
     """What is imported and collected lives to the end: the garbage collector need not look at it."""
-    gc.freeze()
-
-
-def pytest_sessionfinish() -> None:
-    """Collects garbage once. Pytest does it five times, to hear of what was not closed."""
-    gc.collect()
     gc.freeze()
 
 
