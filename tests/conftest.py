@@ -45,8 +45,8 @@ ENOUGH = 4 * 2**30
 def pytest_configure(config: pytest.Config) -> None:
     """Temporary files are in memory, where there is enough: on a disk, tests mostly wait for commits.
 
-    TMPDIR says another place. And at the end garbage is collected once, to hear of what was not closed; Pytest
-    would do it five times.
+    TMPDIR says another place. And at the end garbage is collected once, to hear of what was not closed; by
+    itself pytest does it five times.
     """
     config.stash[gc_collect_iterations_key] = 1
     if "TMPDIR" not in os.environ and IN_MEMORY.is_dir() and shutil.disk_usage(IN_MEMORY).free > ENOUGH:
