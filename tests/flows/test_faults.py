@@ -233,7 +233,7 @@ def test_a_video_that_the_service_cannot_be_asked_about_is_left_for_the_next_run
     unasked = {"endpoint": "status", "nth": list(range(2, 100)), "do": "error", "status": 503}
     expired = {"endpoint": "status", "nth": 1, "do": "expire_url"}
     made = faulty(VIDEO, expired, unasked, video_seconds=0, media_ttl=1)
-    made.set(poll={"timeout": 1.5})
+    made.set(poll={"timeout": 2.5})  # the file is deleted up to two seconds after it was made
     first = made.run()
     assert (first.lost, first.pending, first.exit_code, first.stop_reason) == (0, 1, 4, "service")
     made.backlot.service.faults = Faults()
