@@ -71,7 +71,8 @@ def open_engine(url: str) -> sa.Engine:
     except (sa.exc.SQLAlchemyError, sqlite3.Error, OSError) as error:
         raise LedgerError(
             f"the ledger {name} cannot be opened: {_reason(error)}",
-            hint="Check ledger.url, the permissions of its folder, and free disk space.",
+            hint="Check ledger.url, the permissions of its folder, free disk space, "
+            "and whether another program holds it.",
         ) from error
     if moved:
         raise LedgerError(
