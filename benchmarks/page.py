@@ -242,15 +242,18 @@ def two_runs(figures: Figures) -> str:
         (
             counted(each["runs"], "run"),
             f"{each['share']:.0%} of a core each" if each["share"] else "what the servers leave",
-            *(number(each[key]) for key in ("rows a second", "ratio", "ms", "mb")),
+            number(each["rows a second"]),
+            *(number(of(each["ratios"])) for of in (median, min, max)),
+            *(number(each[key]) for key in ("ms", "mb")),
         )
         for each in found["runs"]
     ]
-    columns = ("", "CPU", "rows a second", "ratio", "ms of CPU a row", "MB at most")
+    columns = ("", "CPU", "rows a second", "ratio", "least", "most", "ms of CPU a row", "MB at most")
     return (
         f"## Two runs of one batch\n\n{found['rows']:,} images, whole runs with HTTP and files, the ledger "
         "in PostgreSQL. The service and the database are on the same two cores; where each run has a share "
-        "of a core, the rest is theirs. A run's start is in its CPU, and not in the rows a second.\n\n"
+        "of a core, the rest is theirs. A run's start is in its CPU, and not in the rows a second. `least` "
+        "and `most` are the ratios of single tries.\n\n"
         + table(columns, lines)
         + (f"\n\nMeasured by itself: {machine_of(found)}." if "machine" in found else "")
     )
