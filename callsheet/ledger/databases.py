@@ -58,11 +58,14 @@ def open_engine(url: str) -> sa.Engine:
     try:
         engine = _sqlite(address) if address.drivername == "sqlite" else _postgresql(address)
         _share_statements(engine)
-        with engine.begin() as connection:
+        with engine.connect().execution_options(reading=True) as connection:  # waits for no writer
             if upgrades.is_foreign(connection):
                 raise _foreign(name)
-            version = upgrades.prepare(connection)
+            version = upgrades.version_of(connection)
             moved = upgrades.new_place(connection, version)
+        if version < SCHEMA_VERSION:
+            with engine.begin() as connection:
+                version = upgrades.prepare(connection)
     except ModuleNotFoundError as error:
         raise LedgerError(
             f"the ledger {name} needs a database driver that is not installed: {error.name}",
@@ -196,8 +199,9 @@ def _sqlite(address: sa.URL) -> sa.Engine:
     @sa.event.listens_for(engine, "connect")
     def _settings(connection: Any, _record: Any) -> None:
         connection.isolation_level = None  # otherwise the driver begins transactions by itself
-        for pragma in ("journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON"):
-            connection.execute(f"PRAGMA {pragma}")
+        # The last one reads, and so makes the -wal file where there is none yet (see `_begin`).
+        for pragma in ("journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON", "user_version"):
+            connection.execute(f"PRAGMA {pragma}").fetchall()
 
     @sa.event.listens_for(engine, "begin")
     def _begin(connection: sa.Connection) -> None:

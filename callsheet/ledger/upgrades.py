@@ -31,20 +31,25 @@ def is_foreign(connection: sa.Connection) -> bool:
     return not is_ledger(tables, columns)
 
 
+def version_of(connection: sa.Connection) -> int:
+    """The schema's version; 0 where there are no tables yet."""
+    there = sa.inspect(connection).has_table("about")
+    version: int | None = connection.scalar(sa.select(about.c.schema_version)) if there else None
+    return version or 0
+
+
 def prepare(connection: sa.Connection) -> int:
     """Creates or upgrades the tables; returns the schema's version.
 
     A version that is newer than `SCHEMA_VERSION` is left as it is.
     """
-    there = sa.inspect(connection).has_table("about")
-    version: int | None = connection.scalar(sa.select(about.c.schema_version)) if there else None
-    if version is None:
+    version = version_of(connection)
+    if not version:
         metadata.create_all(connection)
         running_totals.keep(connection)
         connection.execute(about.insert().values(schema_version=SCHEMA_VERSION))
         connection.execute(alembic_version.insert().values(version_num=str(SCHEMA_VERSION)))
-        return SCHEMA_VERSION
-    if version < SCHEMA_VERSION:
+    elif version < SCHEMA_VERSION:
         _upgrade(connection, version)
         connection.execute(about.update().values(schema_version=SCHEMA_VERSION))
     return max(version, SCHEMA_VERSION)

@@ -1,4 +1,4 @@
-"""What cannot be a ledger is refused in words, and never changed."""
+"""A ledger is opened beside a writer. What cannot be one is refused in words, and never changed."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import pytest
 import sqlalchemy as sa
 
 from callsheet.errors import LedgerError
+from callsheet.ledger.databases import open_engine
 from callsheet.ledger.ledger import Ledger
 
 
@@ -20,6 +21,19 @@ def refusal(url: str) -> LedgerError:
         asyncio.run(Ledger.open(url, "b"))
     assert caught.value.hint
     return caught.value
+
+
+async def read(url: str) -> None:
+    ledger = await Ledger.open(url, "b")
+    await ledger.check_service("http://127.0.0.1:1")
+    await ledger.close()
+
+
+def test_a_ledger_is_opened_and_read_while_another_run_is_in_the_middle_of_a_write(url: str) -> None:
+    engine = open_engine(url)
+    with engine.begin():
+        asyncio.run(read(url))
+    engine.dispose()
 
 
 @pytest.mark.parametrize("url", ["sqlite://", "sqlite:///", "sqlite:///:memory:"])
