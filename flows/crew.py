@@ -46,7 +46,7 @@ class Crew:
         deployment: whose runs they are.
         flow_run: the id of the first run.
         parameters: those of the first run.
-        others: how many they are.
+        others: how many they are at most; never more than have a job to buy.
     """
 
     deployment: UUID
@@ -75,7 +75,7 @@ class Crew:
         broken_off = True
         try:
             with suppress(httpx.HTTPError, PrefectException):  # then fewer buy
-                for number in range(1, self.others + 1):
+                for number in range(1, min(self.others + 1, quote.to_buy)):
                     runs.append(await self._start(number, parameters))
             WATCHER.get().note(f"{counted(len(runs), 'more run')} started on the work pool")
             summary = await buy()

@@ -183,10 +183,12 @@ def runs_of(made: Project) -> int:
     return 0
 
 
-def test_a_deployed_run_starts_the_others_as_its_sub_runs(crew: PrefectServer, project: Make) -> None:
+def test_a_deployed_run_starts_the_others_as_its_sub_runs_as_many_as_have_a_job(
+    crew: PrefectServer, project: Make
+) -> None:
     made = project(images(2))
     made.at_absolute_paths()
-    crew.start("generate-batch/by-hand", tag=made.folder.name, config=str(made.config), crew=2)
+    crew.start("generate-batch/by-hand", tag=made.folder.name, config=str(made.config), crew=20)
     run = crew.ended(made.folder.name)
     assert (run["state"]["type"], run["state"]["name"]) == ("COMPLETED", "Complete"), run["state"]["message"]
     assert made.costs().height == made.manifest().height == 2
