@@ -22,6 +22,8 @@ _NO_RIGHTS = {errno.EACCES, errno.EPERM, errno.EROFS}
 NO_HARD_LINKS = frozenset({errno.EPERM, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EMLINK})
 """What `os.link` fails with where a file system cannot give a file a second name."""
 
+_PLACES = "Use a folder, or s3://bucket/prefix."
+
 
 class PartialFile:
     """A file that gets its name only when it is complete.
@@ -96,6 +98,27 @@ def _new_file(path: Path) -> BufferedWriter:
     except FileExistsError:
         path.unlink(missing_ok=True)
     return path.open("xb")
+
+
+def wrong_place(url: str) -> tuple[str, str] | None:
+    """Why files cannot be stored at a URL, and what to do; None where it names a folder or a bucket.
+
+    Args:
+        url: a path, `file:///path` or `s3://bucket/prefix`.
+    """
+    scheme, slashes, rest = url.partition("://")
+    host = rest.partition("/")[0]
+    if not slashes:
+        near = next((name for name in ("s3", "file") if url.startswith(f"{name}:")), None)
+        return (f"begins with {near}: in place of {near}://", _PLACES) if near else None
+    if scheme not in {"s3", "file"}:
+        return f"begins with {scheme}://, which is not supported", _PLACES
+    if scheme == "s3" and not host:
+        return "has no bucket", "It must look like s3://bucket/prefix."
+    if scheme == "file" and host not in {"", "localhost"}:
+        hint = "Write file:/// and an absolute path, or a relative folder without file://."
+        return f"names the host {host}, not a folder of this machine", hint
+    return None
 
 
 def make_folder(folder: Path) -> None:

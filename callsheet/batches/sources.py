@@ -40,6 +40,10 @@ def find_files(path: str, endpoint_url: str | None = None) -> list[str]:
     """
     files = _find_on_s3(path, endpoint_url) if path.startswith("s3://") else _find_on_disk(path)
     if not files:
+        scheme, slashes, _ = path.partition("://")
+        if slashes and scheme != "s3":
+            hint = "Name a file, a glob or s3://bucket/key."
+            raise InputError(f"{path}: {scheme}:// is not supported", hint=hint)
         problem = "no file matches" if _WILDCARD.search(path) else "there is no such file"
         raise InputError(f"{path}: {problem}", hint=_relative_paths())
     return files

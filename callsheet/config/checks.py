@@ -23,6 +23,7 @@ from pydantic import (
     WrapValidator,
 )
 
+from callsheet.files import wrong_place
 from callsheet.service.urls import parse_url
 
 STORAGE_PLACEHOLDERS = ("batch", "row_id", "sample", "index", "ext", "job_key", "model", "generation_id")
@@ -122,9 +123,15 @@ def _check_placeholders(value: str, placeholders: Sequence[str]) -> None:
             raise ValueError(f"{{{name}}} is not a placeholder; expected {expected}")
 
 
+def _storage_url(value: str) -> str:
+    if wrong := wrong_place(value):
+        raise WrongValue(wrong[0], hint=wrong[1])
+    return value
+
+
 def _report_url(value: str) -> str:
     _check_placeholders(value, REPORT_PLACEHOLDERS)
-    return value
+    return _storage_url(value)
 
 
 def _storage_key(value: str) -> str:
@@ -182,6 +189,7 @@ Template = Annotated[Text, AfterValidator(_template)]
 ServiceAddress = Annotated[str, AfterValidator(service_address)]
 TextEncoding = Annotated[str, AfterValidator(_text_encoding)]
 StorageKey = Annotated[Text, AfterValidator(_storage_key)]
+StorageUrl = Annotated[Text, AfterValidator(_storage_url)]
 ReportUrl = Annotated[Text, AfterValidator(_report_url)]
 
 Cell = Annotated[bool | int | Decimal | str | list[dict[str, str]], WrapValidator(_one_reason)]

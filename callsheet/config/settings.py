@@ -34,6 +34,7 @@ from callsheet.config.checks import (
     ServiceAddress,
     SomeSeconds,
     StorageKey,
+    StorageUrl,
     Template,
     Text,
     TextEncoding,
@@ -229,7 +230,7 @@ class Poll(Section):
 class Storage(Section):
     """Where the media are stored."""
 
-    url: Text = "out/media"
+    url: StorageUrl = "out/media"
     """A folder, or `s3://bucket/prefix`."""
 
     endpoint_url: HttpAddress | None = None

@@ -20,7 +20,7 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from callsheet import s3
-from callsheet.errors import ConfigError, StorageConflict, StorageError
+from callsheet.errors import StorageConflict, StorageError
 from callsheet.files import disk_errors
 
 if TYPE_CHECKING:
@@ -59,8 +59,6 @@ class Bucket:
 
     def __init__(self, url: str, endpoint_url: str | None) -> None:
         self._bucket, _, prefix = url.removeprefix("s3://").partition("/")
-        if not self._bucket:
-            raise ConfigError(f"storage: {url} has no bucket", hint="It must look like s3://bucket/prefix.")
         self._prefix = f"{prefix.strip('/')}/" if prefix.strip("/") else ""
         with s3.errors_as(StorageError, url):
             self._client = s3.client(endpoint_url)

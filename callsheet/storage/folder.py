@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import BinaryIO
 from urllib.parse import quote, unquote, urlsplit
 
-from callsheet.errors import ConfigError, StorageConflict, StorageError
+from callsheet.errors import StorageConflict, StorageError
 from callsheet.files import (
     NO_HARD_LINKS,
     PartialFile,
@@ -36,17 +36,7 @@ class Folder:
     """
 
     def __init__(self, url: str) -> None:
-        scheme, _, rest = url.partition("://")
-        if rest and scheme != "file":
-            raise ConfigError(
-                f"storage: {scheme}:// is not supported", hint="Use a folder, or s3://bucket/prefix."
-            )
-        self._is_url = bool(rest)
-        if self._is_url and urlsplit(url).netloc not in ("", "localhost"):
-            raise ConfigError(
-                f"storage: {url} names the host {urlsplit(url).netloc}, not a folder of this machine",
-                hint="Write file:/// and an absolute path, or a relative folder without file://.",
-            )
+        self._is_url = url.startswith("file://")
         self._url = url.rstrip("/") or "/"
         self._root = Path(unquote(urlsplit(url).path) if self._is_url else url)
         self._gives: dict[Path, bool] = {}

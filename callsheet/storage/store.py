@@ -17,6 +17,8 @@ from pathlib import Path
 from typing import ParamSpec, Protocol, TypeVar
 
 from callsheet import failpoints, s3
+from callsheet.errors import ConfigError
+from callsheet.files import wrong_place
 from callsheet.records import StoredFile
 from callsheet.storage.bucket import Bucket
 from callsheet.storage.folder import Folder
@@ -39,6 +41,8 @@ class Store:
     """
 
     def __init__(self, url: str, *, endpoint_url: str | None = None) -> None:
+        if wrong := wrong_place(url):
+            raise ConfigError(f"{url} {wrong[0]}", hint=wrong[1])
         self._place: _Place = Bucket(url, endpoint_url) if url.startswith("s3://") else Folder(url)
         self._threads = ThreadPoolExecutor(s3.THREADS, "storage")
 

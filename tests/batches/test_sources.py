@@ -116,6 +116,12 @@ def test_an_object_that_cannot_be_read_is_named(bucket, monkeypatch):
         read_batch(settings(f"s3://{bucket.bucket}/none.csv"))
 
 
+def test_an_address_that_is_neither_a_path_nor_on_s3_is_not_called_missing() -> None:
+    with pytest.raises(InputError, match="gs:// is not supported") as caught:
+        read_batch(settings("gs://bucket/p.csv"))
+    assert "s3://bucket/key" in caught.value.hint
+
+
 def test_reference_images_are_read_from_s3(bucket):
     content = b"\x89PNG\r\n\x1a\n" + b"p" * 100
     url = put(bucket, "look.png", content)

@@ -217,7 +217,7 @@ def test_a_probe_leaves_nothing_and_fails_where_nothing_can_be_written(tmp_path:
 
 
 def test_a_url_that_is_neither_a_folder_nor_a_bucket_is_a_config_error() -> None:
-    with pytest.raises(ConfigError, match="gs:// is not supported"):
+    with pytest.raises(ConfigError, match="gs://, which is not supported"):
         Store("gs://bucket/prefix")
     with pytest.raises(ConfigError, match="has no bucket"):
         Store("s3:///prefix")
