@@ -186,6 +186,8 @@ def test_the_limits_are_used_as_by_one_run_and_shared_fairly(studio: Studio, lan
     workspace.windows["image"].limit, workspace.concurrency = A_MINUTE, lanes
     studio.made.rows(*mixed(IMAGES_OF_MINUTES))
     studio.start()
+    half = IMAGES_OF_MINUTES // 2  # all of them take six minutes
+    wait_until(lambda: studio.ask(AT_WORK)[0]["stored"] >= half, "half of the images are never stored", 1)
     assert studio.prefect.ended("first")["state"]["name"] == "Complete"
     minutes: dict[str, Counter[str]] = {}
     for row in studio.ask(OF_EACH_MINUTE):
