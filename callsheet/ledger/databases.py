@@ -32,6 +32,12 @@ _LOCKS = 0x63616C6C  # the first number of those that `lock` takes
 _MOST_STATEMENTS = 500  # as many as SQLAlchemy keeps by itself
 _statements: dict[tuple[str, Any], tuple[sa.Dialect, LRUCache[Any, Any]]] = {}
 
+_TO_CHECK = {
+    "sqlite": "Check ledger.url, the permissions of its folder, free disk space, "
+    "and whether another program holds it.",
+    "postgresql": "Check ledger.url, that the server runs, that it has this database, "
+    "and that it lets this user in.",
+}
 _LOCK = sa.text("SELECT pg_advisory_xact_lock(:kind, hashtext(:name))")
 _LOCK_SHARED = sa.text("SELECT pg_advisory_xact_lock_shared(:kind, hashtext(:name))")
 _CLAIM = sa.text(
@@ -74,8 +80,7 @@ def open_engine(url: str) -> sa.Engine:
     except (sa.exc.SQLAlchemyError, sqlite3.Error, OSError) as error:
         raise LedgerError(
             f"the ledger {name} cannot be opened: {_reason(error)}",
-            hint="Check ledger.url, the permissions of its folder, free disk space, "
-            "and whether another program holds it.",
+            hint=_TO_CHECK[address.get_backend_name()],
         ) from error
     if moved:
         raise LedgerError(

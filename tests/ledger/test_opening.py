@@ -36,6 +36,11 @@ def test_a_ledger_is_opened_and_read_while_another_run_is_in_the_middle_of_a_wri
     engine.dispose()
 
 
+def test_a_server_that_does_not_answer_is_not_blamed_on_a_folder() -> None:
+    hint = refusal("postgresql+psycopg://u:p@127.0.0.1:9/x").hint
+    assert "server" in hint and "folder" not in hint
+
+
 @pytest.mark.parametrize("url", ["sqlite://", "sqlite:///", "sqlite:///:memory:"])
 def test_a_ledger_in_memory_would_forget_everything(url: str) -> None:
     assert "in memory" in refusal(url).message
