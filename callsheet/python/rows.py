@@ -68,7 +68,8 @@ def _write(rows: Rows, path: Path) -> None:
             _check_names(schema.names)
             with temporary_file_errors(), parquet.ParquetWriter(path, schema) as file:
                 for batch in batches:
-                    file.write_batch(batch.select(columns).cast(schema))
+                    read = [_decoded(batch.column(number)) for number in columns]
+                    file.write_batch(pa.RecordBatch.from_arrays(read, schema.names).cast(schema))
     except (pa.ArrowException, TypeError, ValueError) as error:
         raise InputError(f"{_NAME}: cannot be read: {_reason(error)}", hint=_HINT) from None
 
@@ -97,11 +98,15 @@ def _stream(rows: Any) -> ArrowStream:
 
 def _readable(field: pa.Field) -> pa.Field:
     """A column as Parquet has it: views of text become text, and categories what they stand for."""
-    if pa.types.is_string_view(field.type):
-        return field.with_type(pa.large_string())
-    if pa.types.is_dictionary(field.type):
-        return field.with_type(field.type.value_type)
-    return field
+    kind = field.type.value_type if pa.types.is_dictionary(field.type) else field.type
+    return field.with_type(pa.large_string() if pa.types.is_string_view(kind) else kind)
+
+
+def _decoded(column: pa.Array) -> pa.Array:
+    """Polars' categories as text, which Arrow cannot make of views of text by itself."""
+    if pa.types.is_dictionary(column.type) and pa.types.is_string_view(column.type.value_type):
+        return column.dictionary.cast(pa.large_string()).take(column.indices)
+    return column
 
 
 def _check_names(names: list[str]) -> None:
