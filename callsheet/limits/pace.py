@@ -286,8 +286,10 @@ class Pace:
 
     def hear(self, window: Window) -> None:
         """Takes in how the window moves and is counted, which another run at work has found out."""
-        if self.shape is Shape.UNKNOWN:
-            self.shape, self.margin = Shape(window["shape"]), window["margin"]
+        shape = Shape(window["shape"])
+        # A bucket that fills can look like the others.
+        if self.shape is Shape.UNKNOWN or (shape is Shape.BUCKET and self.shape is not shape):
+            self.shape, self.margin = shape, window["margin"]
         if self.counted_late is None:
             self.counted_late = window.get("counted_late")
 

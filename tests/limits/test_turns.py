@@ -237,6 +237,24 @@ async def test_how_a_window_moves_is_heard_from_another_run() -> None:
 
 
 @virtual
+async def test_a_run_that_took_a_bucket_for_a_sliding_window_hears_that_it_is_one() -> None:
+    first, other, times = Limits(clock=VirtualClock()), Limits(clock=VirtualClock()), []
+    for limits, shape in ((first, Shape.BUCKET), (other, Shape.SLIDING)):
+        limits.paces[IMAGE].limit, limits.paces[IMAGE].shape = 4, shape
+        limits.paces[IMAGE].reset = int(unix()) + 60
+    async with sent(other, IMAGE) as turn:
+        turn.answered(4, 3, int(unix()) + 60)
+    callers = [start_caller(other, IMAGE, times) for _ in range(8)]
+    await asyncio.sleep(10)
+    assert len(times) == 3
+    other.hear(first.learned())
+    await asyncio.sleep(35)
+    assert len(times) == 3 + 2, "one each 15 s, and not four after a minute"
+    for caller in callers:
+        caller.cancel()
+
+
+@virtual
 async def test_a_run_that_joins_takes_its_part_of_what_the_others_have_left() -> None:
     """What the first run remembers is seconds old; the ledger has what all have sent since."""
     times, minute = [], int(unix())
