@@ -156,6 +156,7 @@ class Pace:
         self._shared_at = now
         self._last_before = self._sends[-1] if self._sends else -math.inf
         self._shared_before, self.shared_by = self.shared_by, runs
+        self._filled_by_others = self._filled_by_others and runs > 1
 
     # ---- what an answer shows
 
@@ -340,9 +341,10 @@ class Pace:
         What was sent before these runs shared it is nobody's part. A bucket has no window to divide: there
         the parts begin once others have filled it.
         """
-        parts = self.shape is not Shape.BUCKET or self._filled_by_others
-        if self.limit is None or self._shared_at == -math.inf or not parts:
+        if self.limit is None or self._shared_at == -math.inf:
             return True
+        if self.shape is Shape.BUCKET:
+            return not self._filled_by_others or now >= self._next_of_part()
         since, over = min(own, self._sent_after(self._last_before)), self._over(now)
         before: float = (own - since) * self._shared_before + (0 if over else self._used_by_others)
         counted = self._used(now, own) - since
@@ -351,6 +353,11 @@ class Pace:
         elif self._count and not over:  # or more; if nothing seems to be left, one request asks
             before = min(max(before, counted), max(counted, self.limit - 1))
         return since < math.ceil((self.limit - before) / self.shared_by)
+
+    def _next_of_part(self) -> float:
+        """When this run's part of a full bucket has its next token."""
+        last = self._sends[-1] if self._sends else -math.inf
+        return last + WINDOW * self.shared_by / self.limit if self.limit else last
 
     def _may_test_reset(self, now: float) -> bool:
         """Whether one send may go past a reset alone, to learn the window's shape."""
@@ -365,6 +372,8 @@ class Pace:
             moments.append(self._count.ends + self.margin)
         if self.shape is Shape.BUCKET and self.limit and (excess := self._used(now, 0) - self.limit + 1) > 0:
             moments.append(now + excess * WINDOW / self.limit)
+        if self.shape is Shape.BUCKET and self._filled_by_others and (part := self._next_of_part()) > now:
+            moments.append(part)
         if self.shape is not Shape.FIXED:
             oldest = bisect_right(self._sends, now - COUNTED_FOR)
             moments += [at + COUNTED_FOR for at in self._sends[oldest : oldest + 1]]
