@@ -192,11 +192,12 @@ async def join(clients: Sequence[Client]) -> None:
 
 
 async def hear(first: Limits, others: Sequence[Limits]) -> None:
-    """What the first run of a crew learns, the others hear soon, as in `tasks/others.py`."""
+    """The first run of a crew and the others hear each other soon, as in `tasks/others.py`."""
     while True:
         await asyncio.sleep(SOON)
         for each in others:
-            each.hear(first.learned())
+            if each.hear(first.learned()):
+                first.hear(each.learned())
 
 
 def of_crew(shape: str) -> list[dict[str, Any]]:

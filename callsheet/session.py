@@ -160,10 +160,14 @@ class Run:
         """Writes what is learned of the limits into the ledger, for later runs and for others of a crew."""
         await self.ledger.learn(self.client.base_url, asdict(self.limits.learned()))
 
-    async def hear(self) -> None:
-        """Takes in what the first run of a crew has learned since."""
-        if known := await self.learned():
-            self.limits.hear(known)
+    async def hear(self) -> bool:
+        """Takes in what other runs of a crew have learned since.
+
+        Returns:
+            Whether this run knows better.
+        """
+        known = await self.learned()
+        return known is not None and self.limits.hear(known)
 
     async def learned(self) -> Learned | None:
         """What runs remember of the limits; of a crew, the first one writes it every few seconds."""

@@ -90,10 +90,10 @@ class Others:
         while True:
             await anyio.sleep(waits().lease / 8 if self._is_alone else SOON)
             await self.look()
-            if self._run.leads:
-                await self._run.remember()  # for the others, and those that begin soon
-            elif self._run.joined:
-                await self._run.hear()
+            if not self._is_alone:
+                knows_better = await self._run.hear()
+                if self._run.leads or knows_better:
+                    await self._run.remember()  # for the others, and those that begin soon
 
     async def look(self) -> bool:
         """Takes over from those that are over, and shares the limits with those that buy.

@@ -285,14 +285,18 @@ class Pace:
         if self.shape is Shape.FIXED:
             self._window_begins, self._used_by_others = now, window["used"]
 
-    def hear(self, window: Window) -> None:
-        """Takes in how the window moves and is counted, which another run at work has found out."""
+    def hear(self, window: Window) -> bool:
+        """Takes in how the window moves and is counted, which another run at work has found out.
+
+        Returns:
+            Whether this run knows better: a bucket that fills can look like the others.
+        """
         shape = Shape(window["shape"])
-        # A bucket that fills can look like the others.
         if self.shape is Shape.UNKNOWN or (shape is Shape.BUCKET and self.shape is not shape):
             self.shape, self.margin = shape, window["margin"]
         if self.counted_late is None:
             self.counted_late = window.get("counted_late")
+        return self.shape is Shape.BUCKET and shape is not self.shape
 
     def found(self, sent: Iterable[float]) -> None:
         """Takes in at which moments others have sent: the window may be fuller than an earlier run knew."""

@@ -212,11 +212,16 @@ class Limits:
                 pace.share(now, runs)
             self.look()
 
-    def hear(self, learned: Learned) -> None:
-        """Takes in what another run at work has learned: how the windows move."""
-        for model_type, window in learned.windows.items():
-            self.paces[ModelType(model_type)].hear(window)
+    def hear(self, learned: Learned) -> bool:
+        """Takes in what another run at work has learned: how the windows move.
+
+        Returns:
+            Whether this run knows better.
+        """
+        paces = [(self.paces[ModelType(name)], window) for name, window in learned.windows.items()]
+        better = [pace.hear(window) for pace, window in paces]
         self.look()
+        return any(better)
 
     def wait(self, seconds: float) -> None:
         """Gives no turn for so long, or until `found` is called. For a run that has not sent anything yet."""

@@ -247,7 +247,8 @@ async def test_a_run_that_took_a_bucket_for_a_sliding_window_hears_that_it_is_on
     callers = [start_caller(other, IMAGE, times) for _ in range(8)]
     await asyncio.sleep(10)
     assert len(times) == 3
-    other.hear(first.learned())
+    assert first.hear(other.learned()), "it knows better"
+    assert not other.hear(first.learned())
     await asyncio.sleep(35)
     assert len(times) == 3 + 2, "one each 15 s, and not four after a minute"
     for caller in callers:
