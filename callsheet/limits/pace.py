@@ -343,7 +343,7 @@ class Pace:
         """Whether this run's own sends leave room for one more in its part of the window.
 
         What was sent before these runs shared it is nobody's part. A bucket has no window to divide: there
-        the parts begin once others have filled it.
+        the parts begin once others have filled it, and come one by one.
         """
         if self.limit is None or self._shared_at == -math.inf:
             return True

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from itertools import pairwise
 
 import pytest
 from hypothesis import given, settings
@@ -251,6 +252,22 @@ async def test_a_run_that_took_a_bucket_for_a_sliding_window_hears_that_it_is_on
     assert not other.hear(first.learned())
     await asyncio.sleep(35)
     assert len(times) == 3 + 2, "one each 15 s, and not four after a minute"
+    for caller in callers:
+        caller.cancel()
+
+
+@virtual
+async def test_a_runs_part_of_a_bucket_that_others_have_filled_comes_one_by_one() -> None:
+    limits, times = Limits(clock=VirtualClock()), []
+    limits.paces[IMAGE].shape = Shape.BUCKET
+    limits.share(2)
+    async with sent(limits, IMAGE) as turn:
+        turn.answered(60, 0, int(unix()) + 60)
+        turn.window_full(1)
+    callers = [start_caller(limits, IMAGE, times) for _ in range(30)]
+    await asyncio.sleep(20)
+    assert len(times) > 8
+    assert min(later - earlier for earlier, later in pairwise(times)) >= 2, "half of one a second"
     for caller in callers:
         caller.cancel()
 
