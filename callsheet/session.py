@@ -170,7 +170,9 @@ class Run:
         return known is not None and self.limits.hear(known)
 
     async def learned(self) -> Learned | None:
-        """What runs remember of the limits; of a crew, the first one writes it every few seconds."""
+        """What runs remember of the limits; a crew's first run writes it every few seconds, or one that knows
+        better.
+        """
         return await _learned(self.ledger, self.client.base_url)
 
     async def keep(self, attempt: Attempt, generation: Generation) -> list[File]:

@@ -348,7 +348,7 @@ class Pace:
         if self.limit is None or self._shared_at == -math.inf:
             return True
         if self.shape is Shape.BUCKET:
-            return not self._filled_by_others or now >= self._next_of_part()
+            return now >= self._next_of_part()
         since, over = min(own, self._sent_after(self._last_before)), self._over(now)
         before: float = (own - since) * self._shared_before + (0 if over else self._used_by_others)
         counted = self._used(now, own) - since
@@ -359,9 +359,10 @@ class Pace:
         return since < math.ceil((self.limit - before) / self.shared_by)
 
     def _next_of_part(self) -> float:
-        """When this run's part of a full bucket has its next token."""
-        last = self._sends[-1] if self._sends else -math.inf
-        return last + WINDOW * self.shared_by / self.limit if self.limit else last
+        """When this run's part of a bucket has room for one more, once others have filled the bucket."""
+        if not (self._filled_by_others and self._sends and self.limit):
+            return -math.inf
+        return self._sends[-1] + WINDOW * self.shared_by / self.limit
 
     def _may_test_reset(self, now: float) -> bool:
         """Whether one send may go past a reset alone, to learn the window's shape."""
@@ -376,7 +377,7 @@ class Pace:
             moments.append(self._count.ends + self.margin)
         if self.shape is Shape.BUCKET and self.limit and (excess := self._used(now, 0) - self.limit + 1) > 0:
             moments.append(now + excess * WINDOW / self.limit)
-        if self.shape is Shape.BUCKET and self._filled_by_others and (part := self._next_of_part()) > now:
+        if self.shape is Shape.BUCKET and (part := self._next_of_part()) > now:
             moments.append(part)
         if self.shape is not Shape.FIXED:
             oldest = bisect_right(self._sends, now - COUNTED_FOR)
