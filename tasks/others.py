@@ -63,10 +63,13 @@ class Others:
     async def _finds_out(self, known: Learned | None) -> bool:
         if known is None:
             return True
-        sent = Counter(model_type for model_type, _ in await self._sent(_LATELY))
+        sent = await self._sent(_LATELY)
+        began = min((at for _, at in sent), default=datetime.now(UTC))
+        seconds = max(SOON, (datetime.now(UTC) - began).total_seconds())  # the first run may have just begun
+        counts = Counter(model_type for model_type, _ in sent)
         return any(
             Shape(window["shape"]) is Shape.UNKNOWN
-            and sent[ModelType(model_type)] * WINDOW / _LATELY > window["limit"] / 2
+            and counts[ModelType(model_type)] * WINDOW / seconds > window["limit"] / 2
             for model_type, window in known.windows.items()
         )
 

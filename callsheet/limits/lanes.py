@@ -63,10 +63,12 @@ class Lanes:
         """So many runs share the service's lanes from now on, this one too.
 
         A run that still looks for their number goes on. Another one has its part of it from now on; but what
-        the others give up of theirs comes free little by little, and so it is taken.
+        the others give up of theirs comes free little by little, and so it is taken. Together they look for
+        one more as often as one run does.
         """
         before, self.shared_by = self.shared_by, runs
         if self.latched:
+            self.grows_at = now + (self.grows_at - now) * runs / before
             self._part = self.size = max(1, max(self.size, self._part) * before // runs)
             self._at_once = min(self.in_use, self._part)
             self._settled_at = now + SETTLING if runs > before else now

@@ -87,7 +87,7 @@ def test_others_wait_while_the_first_finds_out_limits_that_it_uses_up_alone(
 ) -> None:
     monkeypatch.setattr("tasks.others.SOON", 0.1)
     monkeypatch.setattr("tasks.others._KNOWN", 0.2)
-    monkeypatch.setattr("tasks.others._LATELY", 3.0)  # longer than a busy machine stands still
+    monkeypatch.setattr("tasks.others._LATELY", 60.0)  # the first has begun within it
     monkeypatch.setattr("tasks.submit.BLOCK", 5)  # so that the first leaves jobs to the others
     monkeypatch.setattr("tasks.submit.AHEAD_IN_CREW", 5)
     made = project(images(40), image_seconds=0.5, concurrency=4, image_rpm=60)

@@ -9,7 +9,7 @@ import pytest
 from benchmarks.simulated_service import (
     VirtualClock,
 )
-from callsheet.limits.lanes import FIRST_LANES, PROBE, RAMP_MOST, Lanes
+from callsheet.limits.lanes import FIRST_LANES, PROBE, RAMP_MOST, SETTLING, Lanes
 from callsheet.limits.turns import Limits
 from tests.limits.virtual_time import IMAGE, VIDEO, let_others_run, now, sent, start_caller, virtual
 
@@ -77,6 +77,16 @@ def test_lanes_latch_at_the_number_that_was_accepted_and_probe_once_a_minute() -
     assert lanes.wait(3 * PROBE) == PROBE  # accepted: the next one is larger
     lanes.take(4 * PROBE)
     assert lanes.size == 53
+
+
+def test_runs_that_share_the_lanes_probe_together_once_a_minute() -> None:
+    lanes = Lanes(size=8, in_use=2, latched=True, grows_at=PROBE)  # of an earlier run
+    lanes.share(PROBE / 2, 4)  # a quarter of them is in use
+    settled = PROBE / 2 + SETTLING
+    assert settled + lanes.wait(settled) == PROBE / 2 + 4 * PROBE / 2
+    lanes.share(PROBE, 2)
+    lanes.in_use = 4
+    assert lanes.wait(PROBE) == 3 * PROBE / 4
 
 
 @virtual
