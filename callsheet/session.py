@@ -170,8 +170,8 @@ class Run:
         return known is not None and self.limits.hear(known)
 
     async def learned(self) -> Learned | None:
-        """What runs remember of the limits; a crew's first run writes it every few seconds, or one that knows
-        better.
+        """What runs remember of the limits. A crew's first run writes it every few seconds, and so does one
+        that knows better.
         """
         return await _learned(self.ledger, self.client.base_url)
 

@@ -64,8 +64,9 @@ class Others:
         if known is None:
             return True
         sent = await self._sent(_LATELY)
-        began = min((at for _, at in sent), default=datetime.now(UTC))
-        seconds = max(SOON, (datetime.now(UTC) - began).total_seconds())  # the first run may have just begun
+        now = datetime.now(UTC)
+        began = min((at for _, at in sent), default=now)  # not _LATELY ago where the first run has just begun
+        seconds = max(SOON, (now - began).total_seconds())
         counts = Counter(model_type for model_type, _ in sent)
         return any(
             Shape(window["shape"]) is Shape.UNKNOWN

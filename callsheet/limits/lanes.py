@@ -63,8 +63,8 @@ class Lanes:
         """So many runs share the service's lanes from now on, this one too.
 
         A run that still looks for their number goes on. Another one has its part of it from now on; but what
-        the others give up of theirs comes free little by little, and so it is taken. Together they look for
-        one more as often as one run does.
+        the others give up of theirs comes free little by little, and so it is taken. Together they
+        probe as often as one run does.
         """
         before, self.shared_by = self.shared_by, runs
         if self.latched:
