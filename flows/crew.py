@@ -124,6 +124,23 @@ async def gather(crew: int) -> Crew:
     return Crew(deployment, run.id, run.parameters, crew - 1)
 
 
+async def first_has_ended() -> bool:
+    """Whether the run that started this one has ended, not by a crash: nobody reports on what this one buys.
+
+    Prefect begins a cancelled run where a worker had started its process already.
+    """
+    context = FlowRunContext.get()
+    task = context.flow_run.parent_task_run_id if context and context.flow_run else None
+    if task is None:
+        return False
+    with suppress(httpx.HTTPError, PrefectException):
+        async with get_client() as client:
+            first = (await client.read_task_run(task)).flow_run_id
+            state = (await client.read_flow_run(first)).state if first else None
+            return state is not None and state.is_final() and not state.is_crashed()
+    return False
+
+
 async def _end(run: UUID, *, at_work: bool) -> None:
     """Cancels a run that has not begun, and with `at_work` one that has: it then stops politely."""
     with suppress(httpx.HTTPError, PrefectException):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from prefect import flow
+from prefect.states import Cancelled
 
 from callsheet.config.checks import Count, Text
 from callsheet.config.form import (
@@ -20,7 +21,7 @@ from callsheet.config.form import (
 from callsheet.errors import CallsheetError
 from callsheet.pricing.choice import Choice, check_crew
 from flows import pipeline
-from flows.crew import gather
+from flows.crew import first_has_ended, gather
 from flows.names import failed, final_state, joined, run_name
 
 
@@ -55,6 +56,8 @@ async def generate_batch(
     try:
         settings = load_form(config, overrides, input=input, budget=budget, limits=limits, service=service)
         if joins:
+            if await first_has_ended():
+                return Cancelled(message="The crew's first run has ended, so this one buys nothing.")
             return joined(await pipeline.join(settings, joins))
         choice = Choice(first, tuple(only))
         check_crew(crew, choice)

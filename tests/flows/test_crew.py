@@ -183,7 +183,7 @@ def runs_of(made: Project) -> int:
     return 0
 
 
-def test_a_deployed_run_starts_the_others_as_its_sub_runs_as_many_as_have_a_job(
+def test_a_deployed_run_starts_as_many_sub_runs_as_have_a_job_and_those_that_come_too_late_buy_nothing(
     crew: PrefectServer, project: Make
 ) -> None:
     made = project(images(2))
@@ -195,6 +195,15 @@ def test_a_deployed_run_starts_the_others_as_its_sub_runs_as_many_as_have_a_job(
     [other] = of_its_crew(crew, run)
     assert other["parameters"]["joins"]
     assert other["state"]["type"] == "CANCELLED", "no worker had begun it when all was bought"
+    late = f"late-{made.folder.name}"
+    same = {name: other[name] for name in ("parameters", "parent_task_run_id")}
+    crew.post(f"deployments/{other['deployment_id']}/create_flow_run", same | {"tags": [late]})
+    run = crew.ended(late)
+    assert (run["state"]["type"], run["state"]["message"]) == (
+        "CANCELLED",
+        "The crew's first run has ended, so this one buys nothing.",
+    )
+    assert runs_of(made) == 1, "neither has joined it"
 
 
 @pytest.mark.soak
