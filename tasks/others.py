@@ -61,7 +61,7 @@ class Others:
             self._run.limits.recall(known)
 
     async def _finds_out(self, known: Learned | None) -> bool:
-        if known is None:
+        if known is None or not known.windows:  # no answer has come yet
             return True
         sent = await self._sent(_LATELY)
         now = datetime.now(UTC)

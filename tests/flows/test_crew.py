@@ -87,10 +87,12 @@ def test_others_wait_while_the_first_finds_out_limits_that_it_uses_up_alone(
 ) -> None:
     monkeypatch.setattr("tasks.others.SOON", 0.1)
     monkeypatch.setattr("tasks.others._KNOWN", 0.2)
-    monkeypatch.setattr("tasks.others._LATELY", 60.0)  # the first has begun within it
+    monkeypatch.setattr("tasks.others._LATELY", 20.0)  # the first has begun within it
     monkeypatch.setattr("tasks.submit.BLOCK", 5)  # so that the first leaves jobs to the others
     monkeypatch.setattr("tasks.submit.AHEAD_IN_CREW", 5)
-    made = project(images(40), image_seconds=0.5, concurrency=4, image_rpm=60)
+    # The first answer comes when the first run has written several times what it knows. A window that ended
+    # meanwhile would tell it all.
+    made = project(images(40), image_seconds=1, concurrency=16, image_rpm=60, window=3600)
     crew = Beside(2)
     summary = bought(made, crew)
     assert (summary.stored, summary.submissions) == (40, 40 + summary.rate_limited)
