@@ -12,7 +12,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from callsheet import s3
-from callsheet.batches.read import is_batch_file
+from callsheet.batches.tables import is_batch_file
 from callsheet.errors import ConfigError, InputError, StorageError
 from callsheet.files import disk_errors
 

@@ -7,7 +7,8 @@ from collections.abc import Collection, Iterator
 
 import polars as pl
 
-from callsheet.batches.read import read_batch, read_tables
+from callsheet.batches.read import read_batch
+from callsheet.batches.tables import read_tables
 from callsheet.config.settings import Settings
 from callsheet.errors import InputError
 

@@ -1,7 +1,7 @@
 """Batch files -> prompt rows, and the rejects with their line numbers.
 
-CSV, TSV, Parquet and Excel; one file, a glob or S3. Applies the config's columns, defaults and template, one
-table at a time, so that a batch of any size takes little memory. Knows what a request may contain, but not
+Applies the config's columns, defaults and template, one table at a time, so that a batch of any size takes
+little memory. Knows what a request may contain, but not
 the catalogue. `input.matrix` is multiplied out in the plan, not here.
 """
 
@@ -12,24 +12,18 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
-from pathlib import Path
 
 import polars as pl
 
-from callsheet.batches import delimited, excel, sources
-from callsheet.batches.delimited import Table
 from callsheet.batches.disk_tables import DiskTables
 from callsheet.batches.identities import Contents, Ids
 from callsheet.batches.prefetch import parallel_map, read_ahead
+from callsheet.batches.tables import FileTable, read_tables, template_columns
 from callsheet.config.settings import COLUMNS, Input, Settings
 from callsheet.errors import InputError
 from callsheet.rows import WRONG, as_text, check, fixed_values, json_value, rejects, wrong_cells
 
-_TEXT = (".csv", ".tsv", ".txt")
-_PARQUET = (".parquet", ".pq")
-_EXCEL = (".xlsx",)
 _CARRIED = "carried."
-_SLICE = 32_768
 _IN_MEMORY = 64 << 20
 """Bytes of checked rows that are kept in memory; the others are in a temporary file."""
 
@@ -63,15 +57,6 @@ class Batch:
     def rows(self) -> pl.DataFrame:
         """All slices in one table, for a batch that fits into memory."""
         return pl.concat(self.slices())
-
-
-@dataclass(frozen=True, slots=True)
-class FileTable:
-    """A table and the file that it is from; `shown` is the file's name where the batch has several."""
-
-    table: Table
-    file: str
-    shown: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,63 +105,6 @@ def read_batch(settings: Settings) -> Batch:
         columns=file_columns,
         slices=partial(_slices, correct, schema, contents.occurrences(), repeated),
     )
-
-
-# ---- the files
-
-
-def read_tables(config: Input, endpoint_url: str | None) -> Iterator[FileTable]:
-    """The tables of the batch's files as they are, in order, nothing checked; raises as `read_batch` does."""
-    files = sources.find_files(config.path, endpoint_url)
-    for file in files:
-        empty = True
-        with sources.local_copy(file, endpoint_url) as path:
-            for table in _read_file(path, file, config):
-                empty = empty and not table.cells.height and not table.ragged
-                yield FileTable(table, file, file if len(files) > 1 else None)
-        if empty:
-            raise InputError(f"{file}: has no rows")
-
-
-def is_batch_file(name: str) -> bool:
-    """Whether a file is of a known type, by its name."""
-    return _is_text(name.lower()) or name.lower().endswith((*_PARQUET, *_EXCEL))
-
-
-def _is_text(name: str) -> bool:
-    return name.removesuffix(".gz").removesuffix(".zst").endswith(_TEXT)
-
-
-def _read_file(path: Path, name: str, config: Input) -> Iterator[Table]:
-    lower = name.lower()
-    if _is_text(lower):
-        return delimited.read_tables(
-            path,
-            name,
-            delimiter=config.delimiter,
-            quote=config.quote,
-            encoding=config.encoding,
-            expected={*config.columns.values(), *_template_columns(config), *COLUMNS},
-        )
-    if lower.endswith(_PARQUET):
-        return _read_parquet(path, name)
-    if lower.endswith(_EXCEL):
-        return iter([excel.read_sheet(path, name)])
-    types = ", ".join([*_TEXT, *_PARQUET, *_EXCEL])
-    raise InputError(f"{name}: is not of a known type; expected {types}, or text as .gz or .zst")
-
-
-def _read_parquet(path: Path, name: str) -> Iterator[Table]:
-    line = 1
-    try:
-        for cells in pl.scan_parquet(path).collect_batches(chunk_size=_SLICE, maintain_order=True):
-            lines = pl.int_range(line, line + cells.height, eager=True)
-            line += cells.height
-            yield Table(cells, lines, name)
-    except FileNotFoundError:
-        raise InputError(f"{name}: there is no such file") from None
-    except (pl.exceptions.PolarsError, OSError) as error:
-        raise InputError(f"{name}: cannot be read as Parquet: {error}") from None
 
 
 # ---- one table: columns and template, defaults, checks
@@ -248,7 +176,7 @@ def _our_columns(source: FileTable, file_columns: Mapping[str, str], config: Inp
 
 def _check_columns(header: str, names: Sequence[str], file_columns: Mapping[str, str], config: Input) -> None:
     """Makes sure that the file has the columns that the config names, and a prompt and a model."""
-    needed = [*config.columns.values(), *_template_columns(config)]
+    needed = [*config.columns.values(), *template_columns(config)]
     filled = {*config.defaults, *config.matrix} | ({"prompt"} if config.template else set())
     needed += [file_columns[column] for column in ("prompt", "model") if column not in filled]
     present = set(names)
@@ -302,13 +230,6 @@ def _cast_to_text(types: Mapping[str, pl.DataType], purpose: str, name: str, fil
     return pl.col(name).cast(pl.String)
 
 
-def _template_columns(config: Input) -> list[str]:
-    """The columns that `input.template` names, in its order."""
-    if config.template is None:
-        return []
-    return [name for _, name, _, _ in string.Formatter().parse(config.template) if name is not None]
-
-
 def _apply_template(
     rows: pl.DataFrame, source: FileTable, config: Input
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
@@ -325,7 +246,7 @@ def _apply_template(
             parts.append(_cast_to_text(cells.schema, "input.template", name, source.file))
     rows = rows.with_columns(cells.with_columns(prompt=pl.concat_str(parts))["prompt"])
     wrong, complete = [pl.DataFrame(schema=WRONG)], pl.repeat(True, rows.height, eager=True)
-    for name in dict.fromkeys(_template_columns(config)):
+    for name in dict.fromkeys(template_columns(config)):
         empty = cells[name].cast(pl.String).fill_null("").str.strip_chars() == ""
         empty_cells = rows.filter(empty).with_columns(pl.lit("").alias(name))
         wrong.append(wrong_cells(empty_cells, name, "is empty, and input.template needs it"))
