@@ -35,9 +35,13 @@ _BOOLEANS = dict.fromkeys(["true", "yes", "y", "on", "1", "1.0"], True) | dict.f
 )
 
 
-def integer(column: str) -> pl.Expr:
-    """Text as a whole number, also as spreadsheets write it (`5.0`); null where it is not one."""
-    return pl.col(column).str.extract(_INTEGER).cast(pl.Int64, strict=False)
+def integers(cells: pl.DataFrame, column: str) -> pl.Series:
+    """Text as whole numbers, also as spreadsheets write them (`5.0`); null where it is not one."""
+    text = cells[column]
+    plain = text.cast(pl.Int64, strict=False)  # several times as fast as the pattern, and mostly enough
+    if plain.null_count() == text.null_count():
+        return plain
+    return text.str.extract(_INTEGER).cast(pl.Int64, strict=False)
 
 
 def boolean(column: str) -> pl.Expr:
@@ -115,7 +119,7 @@ def check(cells: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
         The correct rows, with `duration` and `samples` as Int64 and `sound` as Boolean; and every wrong cell
         of the others, with the schema `WRONG`.
     """
-    typed = cells.select(integer("duration"), integer("samples"), boolean("sound"))
+    typed = cells.select(integers(cells, "duration"), integers(cells, "samples"), boolean("sound"))
     both = cells.with_columns(column.alias(_TYPED + column.name) for column in typed)
     marks = both.select(wrong.fill_null(False).alias(str(at)) for at, (_, wrong, _) in enumerate(_CHECKS))
     all_wrong = [pl.DataFrame(schema=WRONG)]

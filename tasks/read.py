@@ -11,5 +11,5 @@ from tasks.step import step
 
 @step
 async def read(settings: Settings) -> Batch:
-    """Reads the config's batch (`batches.read.read_batch`), off the event loop."""
+    """Begins to read the config's batch (`batches.read.read_batch`), off the event loop."""
     return await asyncio.to_thread(read_batch, settings)

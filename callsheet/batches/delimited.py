@@ -24,7 +24,7 @@ from callsheet.batches import dialects
 from callsheet.batches.dialects import Dialect
 from callsheet.errors import InputError
 
-_BLOCK = 1 << 22
+_BLOCK = 5 << 20
 """Characters in a block. With the tables made from it, a block takes some ten megabytes of memory."""
 
 _LINES_BEYOND = 1_000

@@ -1,6 +1,7 @@
 """What tells a row from all others: its own id, or its content's hash and that content's occurrence number.
 
-Gets a batch one table at a time and keeps eight bytes a row in memory; the ids themselves are on disk.
+Gets a batch one table at a time and keeps eight bytes a row in memory. Only the end of a batch shows what is
+repeated in it; so a batch in which something is has to be read twice.
 """
 
 from __future__ import annotations
@@ -10,7 +11,6 @@ from collections.abc import Collection
 import polars as pl
 from polars_hash import CryptographicHashingNameSpace
 
-from callsheet.batches.disk_tables import DiskTables
 from callsheet.config.settings import COLUMNS
 from callsheet.rows import WRONG
 
@@ -21,35 +21,37 @@ def sha256(text: pl.Expr) -> pl.Expr:
 
 
 class Ids:
-    """The ids of all rows, to find those that an earlier row has."""
+    """The ids of all rows, to find those that an earlier row has.
 
-    def __init__(self) -> None:
+    Args:
+        repeated: hashes of ids that several rows have, as `repeated()` gave them.
+    """
+
+    def __init__(self, repeated: pl.Series) -> None:
+        self._repeated = repeated.implode()
         self._hashes: list[pl.Series] = []
-        self._tables = DiskTables()
+        self._first: pl.DataFrame | None = None
 
-    def add(self, cells: pl.DataFrame) -> None:
-        """Adds rows: `file`, `line` and `id`, null where a row has no id."""
+    def next(self, cells: pl.DataFrame) -> pl.DataFrame:
+        """Adds rows: `file`, `line` and `id`, null where a row has no id.
+
+        Returns:
+            The ids of those for which an earlier row has the same, as far as `repeated` has it: wrong cells
+            with the schema `rows.WRONG`.
+        """
         with_id = cells.filter(pl.col("id").is_not_null())
-        self._hashes.append(with_id["id"].hash())
-        self._tables.add(with_id)
-
-    def repeated(self) -> pl.DataFrame:
-        """The ids of rows that an earlier row has, as wrong cells with the schema `rows.WRONG`."""
-        twice = _more_than_once(pl.concat(self._hashes))
-        if not twice.any():
+        hashes = with_id["id"].hash()
+        self._hashes.append(hashes)
+        suspects = with_id.filter(hashes.is_in(self._repeated))
+        if not suspects.height:
             return pl.DataFrame(schema=WRONG)
-        start, suspects = 0, []
-        for table in self._tables:
-            suspects.append(table.filter(twice.slice(start, table.height)))
-            start += table.height
-        rows = pl.concat(suspects)
-        first = rows.unique("id", keep="first", maintain_order=True)
-        later = rows.filter(~pl.col("id").is_first_distinct())
-        later = later.join(first, on="id", suffix="_first", maintain_order="left")
+        seen = suspects if self._first is None else pl.concat([self._first, suspects])
+        self._first = seen.unique("id", keep="first", maintain_order=True)
+        both = suspects.join(self._first, on="id", suffix="_first", maintain_order="left")
+        same_file = pl.col("file").eq_missing(pl.col("file_first"))
         in_this_file = pl.format("line {} has this id already", "line_first")
         in_another = pl.format("line {} of {} has this id already", "line_first", "file_first")
-        same_file = pl.col("file").eq_missing(pl.col("file_first"))
-        return later.select(
+        return both.filter(~same_file | (pl.col("line") != pl.col("line_first"))).select(
             "line",
             "file",
             pl.lit("id").alias("column"),
@@ -57,9 +59,13 @@ class Ids:
             pl.when(same_file).then(in_this_file).otherwise(in_another).alias("reason"),
         )
 
+    def repeated(self) -> pl.Series:
+        """Hashes of the ids that several of the added rows have."""
+        return _repeated(pl.concat(self._hashes))
+
 
 class Contents:
-    """The contents of rows without an id, to number the rows that have the same content.
+    """The contents of rows without an id.
 
     The number of samples is not part of the content, and a matrix's column counts as empty. So one more
     sample, a longer matrix, or a first matrix over an empty column changes no row's identity, and nothing is
@@ -75,7 +81,6 @@ class Contents:
             for column in COLUMNS
             if column not in {"id", "samples"}
         ]
-        self._hashes: list[pl.Series] = []
 
     def hashed(self, rows: pl.DataFrame) -> pl.DataFrame:
         """Adds the column `hash`: 16 hex digits, null in a row with an id."""
@@ -87,23 +92,44 @@ class Contents:
         hashes = pl.repeat(None, rows.height, dtype=pl.String, eager=True).scatter(without_id, digests)
         return rows.with_columns(hash=hashes)
 
-    def add(self, hashes: pl.Series) -> None:
-        """Adds the hashes of the next rows."""
-        self._hashes.append(hashes.str.to_integer(base=16, dtype=pl.UInt64))
 
-    def occurrences(self) -> pl.Series:
-        """For each row that was added, how many rows with its content there are up to it, from 1.
+class Occurrences:
+    """For each row, how many rows with its content there are up to it, from 1.
 
-        Not meaningful for a row with an id.
+    Args:
+        known: of all rows, as `all()` gave them.
+    """
+
+    def __init__(self, known: pl.Series) -> None:
+        self._known = known
+        self._hashes: list[pl.Series] = []
+        self._rows = 0
+
+    def next(self, hashes: pl.Series) -> pl.Series:
+        """Adds rows: the hashes of their contents, null where a row has an id.
+
+        Returns:
+            Their numbers, as far as they are known, otherwise 1. Not meaningful for a row with an id.
         """
+        self._hashes.append(hashes.str.to_integer(base=16, dtype=pl.UInt64))
+        start, self._rows = self._rows, self._rows + len(hashes)
+        if len(self._known) < self._rows:
+            return pl.repeat(1, len(hashes), dtype=pl.UInt32, eager=True)
+        return self._known.slice(start, len(hashes))
+
+    def all(self) -> pl.Series:
+        """The numbers of all rows that were added; none where each content is there once."""
         hashes = pl.concat(self._hashes)
-        repeated = hashes.to_frame("hash").with_row_index("row").filter(_more_than_once(hashes))
-        repeated = repeated.with_columns(number=pl.int_range(1, pl.len() + 1, dtype=pl.UInt32).over("hash"))
-        numbers = pl.repeat(1, len(hashes), dtype=pl.UInt32, eager=True)
-        return numbers.scatter(repeated["row"], repeated["number"])
+        twice = (
+            hashes.to_frame("hash").with_row_index("row").filter(hashes.is_in(_repeated(hashes).implode()))
+        )
+        if not twice.height:
+            return pl.Series(dtype=pl.UInt32)
+        twice = twice.with_columns(number=pl.int_range(1, pl.len() + 1, dtype=pl.UInt32).over("hash"))
+        return pl.repeat(1, len(hashes), dtype=pl.UInt32, eager=True).scatter(twice["row"], twice["number"])
 
 
-def _more_than_once(hashes: pl.Series) -> pl.Series:
-    """Whether each hash occurs more than once. Sorting takes less memory than grouping."""
+def _repeated(hashes: pl.Series) -> pl.Series:
+    """The hashes that occur more than once, sorted. Sorting takes less memory than grouping."""
     ordered = hashes.sort()
-    return hashes.is_in(ordered.filter(ordered == ordered.shift(1)).unique().implode())
+    return ordered.filter(ordered == ordered.shift(1)).unique(maintain_order=True)

@@ -23,8 +23,9 @@ def original_rows(settings: Settings, row_ids: Collection[str]) -> pl.DataFrame:
         StorageError: a temporary file cannot be written.
     """
     wanted = pl.col("row_id").is_in(list(row_ids))
-    slices = read_batch(settings).slices()
-    places = pl.concat(rows.filter(wanted).select("file", "line") for rows in slices)
+    places = read_batch(settings).use(
+        lambda slices: pl.concat(rows.filter(wanted).select("file", "line") for rows in slices)
+    )
     if places.is_empty():
         raise InputError(
             f"{settings.input.path}: has none of these rows any more",

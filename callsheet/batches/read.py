@@ -1,22 +1,23 @@
 """Batch files -> prompt rows, and the rejects with their line numbers.
 
 Applies the config's columns, defaults and template, one table at a time, so that a batch of any size takes
-little memory. Knows what a request may contain, but not
-the catalogue. `input.matrix` is multiplied out in the plan, not here.
+little memory: no row is kept. Knows what a request may contain, but not the catalogue. `input.matrix` is
+multiplied out in the plan, not here.
 """
 
 from __future__ import annotations
 
 import string
+from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
+from typing import TypeVar
 
 import polars as pl
 
-from callsheet.batches.disk_tables import DiskTables
-from callsheet.batches.identities import Contents, Ids
+from callsheet.batches.identities import Contents, Ids, Occurrences
 from callsheet.batches.prefetch import parallel_map, read_ahead
 from callsheet.batches.tables import FileTable, read_tables, template_columns
 from callsheet.config.settings import COLUMNS, Input, Settings
@@ -24,39 +25,11 @@ from callsheet.errors import InputError
 from callsheet.rows import WRONG, as_text, check, fixed_values, json_value, rejects, wrong_cells
 
 _CARRIED = "carried."
-_IN_MEMORY = 64 << 20
-"""Bytes of checked rows that are kept in memory; the others are in a temporary file."""
+_MOST_PASSES = 5
+_Result = TypeVar("_Result")
 
 UNTIL_PRICED = ("output_format", "duration", "sound")
 """Columns that only one type of model takes. Their defaults are applied later, by `pricing`."""
-
-
-@dataclass(frozen=True)
-class Batch:
-    """What was read from the files of a batch: checked, and kept in memory or in a temporary file.
-
-    Attributes:
-        rejects: the wrong cells (see `rows.rejects`), sorted by line. A row with two wrong cells has two.
-        total: the number of rows, rejected ones included.
-        columns: the file's name of each of our columns.
-        slices: iterates over the correct rows in the file's order, some ten thousand at a time; the first
-            slice is empty. Matrix and samples are not multiplied out yet. Columns: `line` (Int64); `file`
-            (where the batch has several, otherwise null); `row_id`; as text, null where empty, `model`,
-            `prompt`, `aspect_ratio`, `resolution`, `output_format`, `images`, `first_frame`, `last_frame`,
-            `reference_image`; `duration` and `samples` (Int64), `sound` (Boolean); and, if there are any,
-            all other columns as a struct `carried` (see `rows.json_value`). Defaults are applied, except
-            those of UNTIL_PRICED; a matrix's column has its first value.
-    """
-
-    rejects: pl.DataFrame
-    total: int
-    columns: Mapping[str, str]
-    slices: Callable[[], Iterator[pl.DataFrame]]
-
-    @property
-    def rows(self) -> pl.DataFrame:
-        """All slices in one table, for a batch that fits into memory."""
-        return pl.concat(self.slices())
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,42 +42,154 @@ class _Checked:
     total: int
 
 
+@dataclass(frozen=True)
+class _Known:
+    """What each row needs, and only the whole batch tells.
+
+    Attributes:
+        schema: a table without rows, with the columns of all tables; None: those of the first one.
+        repeated: hashes of the ids that several rows have (see `Ids`).
+        occurrences: of the correct rows (see `Occurrences`).
+    """
+
+    schema: pl.DataFrame | None
+    repeated: pl.Series
+    occurrences: pl.Series
+
+
+class _ReadAgain(Exception):
+    """The end of the batch shows that what was known of it was not right."""
+
+
+class Batch:
+    """The prompt rows of a batch. Its files are read while the rows are used, and no row is kept.
+
+    Attributes:
+        columns: the file's name of each of our columns.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        config = settings.input
+        self.columns: dict[str, str] = {column: config.columns.get(column, column) for column in COLUMNS}
+        self._settings = settings
+        self._rejects, self._total = rejects(pl.DataFrame(schema=WRONG), self.columns), 0
+        self._is_complete = False
+        self._known = _Known(None, pl.Series(dtype=pl.UInt64), pl.Series(dtype=pl.UInt32))
+        tables = self._tables()
+        self._begun: Iterator[_Checked] | None = chain([next(tables)], tables)
+
+    @property
+    def rejects(self) -> pl.DataFrame:
+        """The wrong cells (see `rows.rejects`), sorted by line. A row with two wrong cells has two.
+
+        Where no rows were used yet, asking for them reads the files. Raises as `use`.
+        """
+        self._complete()
+        return self._rejects
+
+    @property
+    def total(self) -> int:
+        """The number of rows, rejected ones included. Reads and raises as `rejects`."""
+        self._complete()
+        return self._total
+
+    def _complete(self) -> None:
+        if not self._is_complete:
+            self.use(lambda slices: deque(slices, maxlen=0))
+
+    def use(self, function: Callable[[Iterator[pl.DataFrame]], _Result]) -> _Result:
+        """Reads the files, and gives the correct rows to a function. It blocks: call it in a thread.
+
+        Where the end of the batch shows that several rows have the same id or content, or that its files have
+        different columns, the files are read again, and the function gets the rows again.
+
+        Args:
+            function: takes all rows, in the files' order, some ten thousand at a time, and lets errors that
+                they raise pass. The first slice is empty. Matrix and samples are not multiplied out yet.
+                Columns: `line` (Int64); `file` (where the batch has several, otherwise null); `row_id`; as
+                text, null where empty, `model`, `prompt`, `aspect_ratio`, `resolution`, `output_format`,
+                `images`, `first_frame`, `last_frame`, `reference_image`; `duration` and `samples` (Int64),
+                `sound` (Boolean); and, if there are any, all other columns as a struct `carried` (see
+                `rows.json_value`). Defaults are applied, except those of UNTIL_PRICED; a matrix's column has
+                its first value.
+
+        Returns:
+            What the function returns.
+
+        Raises:
+            InputError: as `read_batch`, for all files; or they change while they are read.
+            StorageError: as `read_batch`.
+        """
+        for _ in range(_MOST_PASSES):
+            try:
+                return function(self._slices())
+            except _ReadAgain:
+                continue
+        raise InputError(f"{self._settings.input.path}: changes while it is read")
+
+    def _tables(self) -> Iterator[_Checked]:
+        config = self._settings.input
+        check_table = partial(
+            _check_table,
+            config=config,
+            file_columns=self.columns,
+            fills=_fills(config),
+            contents=Contents({*config.matrix}),
+        )
+        tables = read_ahead(read_tables(config, self._settings.storage.endpoint_url))
+        return parallel_map(check_table, tables, threads=1)
+
+    def _slices(self) -> Iterator[pl.DataFrame]:
+        """The correct rows, by what is known of the batch; at its end all is known.
+
+        Raises:
+            _ReadAgain: at the end, where that is something else.
+        """
+        known, ids, occurrences = self._known, Ids(self._known.repeated), Occurrences(self._known.occurrences)
+        tables, self._begun = self._begun or self._tables(), None
+        first = next(tables)
+        schema = first.rows.clear() if known.schema is None else known.schema
+        yield _with_ids(schema, pl.Series(dtype=pl.UInt32))
+        schemas: dict[str, pl.DataFrame] = {}
+        wrong: list[pl.DataFrame] = []
+        repeated: list[pl.DataFrame] = []
+        total, right = 0, True
+        for checked in chain([first], tables):
+            total += checked.total
+            wrong += checked.rejects
+            repeated.append(ids.next(checked.ids))
+            rows, numbers = checked.rows, occurrences.next(checked.rows["hash"])
+            schemas.setdefault(str(rows.schema), rows.clear())
+            if known.schema is None and rows.schema != schema.schema:
+                right = False
+            else:
+                yield _without(_with_ids(_in_schema(rows, schema), numbers), repeated[-1])
+        common = _common_schema(schemas.values(), self._settings.input.path)
+        learned = _Known(common, ids.repeated(), occurrences.all())
+        wrong.append(rejects(pl.concat(repeated), self.columns))
+        self._known = learned
+        if not (
+            right
+            and schema.schema == common.schema
+            and known.repeated.equals(learned.repeated)
+            and known.occurrences.equals(learned.occurrences)
+        ):
+            raise _ReadAgain
+        self._rejects, self._total = pl.concat(wrong).sort("line", maintain_order=True), total
+        self._is_complete = True
+
+
 def read_batch(settings: Settings) -> Batch:
-    """Reads the batch of `settings.input`. It blocks: call it in a thread.
+    """Begins to read the batch of `settings.input`: finds its files, and checks the first rows.
+
+    It blocks: call it in a thread.
 
     Raises:
         InputError: a file is missing, empty, of an unknown type, in another encoding or broken, or has not
             all columns.
-        StorageError: the temporary file cannot be written.
+        StorageError: the temporary copy of a file on S3 cannot be written.
     """
-    config = settings.input
-    file_columns: dict[str, str] = {column: config.columns.get(column, column) for column in COLUMNS}
-    correct, ids, contents = DiskTables(_IN_MEMORY), Ids(), Contents({*config.matrix})
-    schemas: dict[str, pl.DataFrame] = {}
-    all_rejects: list[pl.DataFrame] = []
-    total = 0
-    check_table = partial(
-        _check_table, config=config, file_columns=file_columns, fills=_fills(config), contents=contents
-    )
-    tables = read_ahead(read_tables(config, settings.storage.endpoint_url))
-    for checked in parallel_map(check_table, tables, threads=1):
-        ids.add(checked.ids)
-        contents.add(checked.rows["hash"])
-        not_empty = [cells.name for cells in checked.rows if cells.null_count() < len(cells)]
-        if checked.rows.height:
-            correct.add(checked.rows.select(not_empty))
-        schemas.setdefault(str(checked.rows.schema), checked.rows.clear())
-        total += checked.total
-        all_rejects += checked.rejects
-    repeated = ids.repeated()
-    all_rejects.append(rejects(repeated, file_columns))
-    schema = _common_schema(schemas.values(), config.path)
-    return Batch(
-        rejects=pl.concat(all_rejects).sort("line", maintain_order=True),
-        total=total,
-        columns=file_columns,
-        slices=partial(_slices, correct, schema, contents.occurrences(), repeated),
-    )
+    return Batch(settings)
 
 
 # ---- one table: columns and template, defaults, checks
@@ -275,26 +360,20 @@ def _common_schema(schemas: Collection[pl.DataFrame], path: str) -> pl.DataFrame
     return common
 
 
-def _slices(
-    tables: DiskTables, schema: pl.DataFrame, occurrences: pl.Series, repeated: pl.DataFrame
-) -> Iterator[pl.DataFrame]:
-    """The correct rows, all in one schema, without those whose id an earlier row has."""
-    start = 0
-    types = schema.schema
-    blank = {name: pl.lit(None, dtype).alias(name) for name, dtype in types.items()}
-    for rows in chain([schema], tables):
-        present = {name: pl.col(name) for name in rows.columns}
-        whole = rows.select((blank | present).values())
-        if whole.schema != types:
-            whole = pl.concat([schema, whole], how="diagonal_relaxed")
-        identified = _with_ids(whole, occurrences.slice(start, rows.height))
-        start += rows.height
-        if repeated.height:
-            place = ["file", "line"]
-            identified = identified.join(
-                repeated, on=place, how="anti", nulls_equal=True, maintain_order="left"
-            )
-        yield identified
+def _in_schema(rows: pl.DataFrame, schema: pl.DataFrame) -> pl.DataFrame:
+    """Rows of one table with the columns and types of all tables."""
+    if rows.schema == schema.schema:
+        return rows
+    blank = {name: pl.lit(None, dtype).alias(name) for name, dtype in schema.schema.items()}
+    whole = rows.select((blank | {name: pl.col(name) for name in rows.columns}).values())
+    return whole if whole.schema == schema.schema else pl.concat([schema, whole], how="diagonal_relaxed")
+
+
+def _without(rows: pl.DataFrame, repeated: pl.DataFrame) -> pl.DataFrame:
+    """Rows without those whose id an earlier row has."""
+    if not repeated.height:
+        return rows
+    return rows.join(repeated, on=["file", "line"], how="anti", nulls_equal=True, maintain_order="left")
 
 
 def _with_ids(rows: pl.DataFrame, occurrences: pl.Series) -> pl.DataFrame:

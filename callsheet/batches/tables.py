@@ -20,7 +20,7 @@ from callsheet.errors import InputError
 _TEXT = (".csv", ".tsv", ".txt")
 _PARQUET = (".parquet", ".pq")
 _EXCEL = (".xlsx",)
-_SLICE = 32_768
+_SLICE = 49_152
 
 
 @dataclass(frozen=True, slots=True)

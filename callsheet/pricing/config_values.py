@@ -46,7 +46,9 @@ def _problems(settings: Settings, catalogue: Catalogue, batch: Batch) -> Iterato
         unknown = default is not None and _unknown(default, catalogue)
         if not matrix and not unknown:
             return  # without reading the rows
-        models = sorted({model for rows in batch.slices() for model in rows["model"].unique()})
+        models = sorted(
+            batch.use(lambda slices: {model for rows in slices for model in rows["model"].unique()})
+        )
         if unknown and default in models:
             yield ("input", "defaults", "model"), unknown
     usable = [str(model) for model in models if not _unknown(model, catalogue)]

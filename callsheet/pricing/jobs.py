@@ -386,13 +386,6 @@ def _keyed(jobs: pl.DataFrame, batch: str) -> pl.DataFrame:
 
     The key is the sha256 of {"batch", "request", "row_id", "sample"} as canonical JSON, in hex.
     """
-    address = pl.concat_str(
-        pl.lit(f'{{"batch":{canonical(batch)},"request":'),
-        "request",
-        pl.lit(","),
-        _json_pair("row_id"),
-        pl.lit(',"sample":'),
-        "sample",
-        pl.lit("}"),
-    )
+    row = pl.struct("row_id", "sample").struct.json_encode().str.strip_prefix("{")
+    address = pl.concat_str(pl.lit(f'{{"batch":{canonical(batch)},"request":'), "request", pl.lit(","), row)
     return jobs.select(sha256(address).alias("key"), pl.all())

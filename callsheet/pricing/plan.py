@@ -34,7 +34,7 @@ from callsheet.pricing.positions import Positions
 from callsheet.records import Catalogue, Job, Model, ModelType, Price, canonical
 from callsheet.rows import rejects
 
-_SLICE = 32_768
+_SLICE = 49_152
 _READERS = max(4, os.cpu_count() or 1)  # of images, at most 10 MiB each; S3 answers slowly, so never only one
 _UNREADABLE = (KeyError, ValueError, OSError, pl.exceptions.PolarsError)
 _JOB_COLUMNS = ["key", "row_id", "sample", "type", "model", "request", "inlined", "inlined_bytes", "carried"]
@@ -136,34 +136,40 @@ def make_plan(batch: Batch, catalogue: Catalogue, settings: Settings, path: Path
 
     Raises:
         ConfigError: a value of `input.matrix` or `input.defaults.model` is wrong for the catalogue.
+        InputError: the batch file cannot be read to its end.
         StorageError: the plan cannot be written.
     """
     check_config_values(settings, catalogue, batch)
-    reject_tables = [batch.rejects]
-    counts = Counter(rows=batch.total, rejected_rows=batch.total, unpriced=0)
-
-    def all_rejects() -> pl.DataFrame:
-        return pl.concat(reject_tables).sort("line", maintain_order=True)
-
+    before = _before(path, settings.batch)
     readers = ThreadPoolExecutor(_READERS, "images")
     maker = JobMaker(catalogue, settings, readers)
 
-    def parts() -> Iterator[pl.DataFrame]:
-        for rows in batch.slices():
-            counts["rejected_rows"] -= rows.height
-            yield from maker.split(rows)
+    def freeze(slices: Iterator[pl.DataFrame]) -> None:
+        counts = Counter(rejected_rows=0, unpriced=0)
+        wrong: list[pl.DataFrame] = []
 
-    def tables() -> Iterator[pl.DataFrame]:
-        for made in parallel_map(maker.make_jobs, parts(), threads=2):
-            counts["rejected_rows"] += made.rejected
-            counts["unpriced"] += made.unpriced
-            reject_tables.append(rejects(made.wrong, batch.columns).unique(maintain_order=True))
-            yield made.jobs
+        def parts() -> Iterator[pl.DataFrame]:
+            for rows in slices:
+                counts["rejected_rows"] -= rows.height
+                yield from maker.split(rows)
 
-    about = {"batch": settings.batch, "made_at": now.astimezone(UTC).isoformat()}
-    before = _before(path, settings.batch)
-    try:
+        def tables() -> Iterator[pl.DataFrame]:
+            for made in parallel_map(maker.make_jobs, parts(), threads=3):
+                counts["rejected_rows"] += made.rejected
+                counts["unpriced"] += made.unpriced
+                wrong.append(rejects(made.wrong, batch.columns).unique(maintain_order=True))
+                yield made.jobs
+            counts["rows"] = batch.total
+            counts["rejected_rows"] += batch.total
+
+        def all_rejects() -> pl.DataFrame:
+            return pl.concat([batch.rejects, *wrong]).sort("line", maintain_order=True)
+
+        about = {"batch": settings.batch, "made_at": now.astimezone(UTC).isoformat()}
         _write(path, tables(), all_rejects, lambda: about | counts, catalogue)
+
+    try:
+        batch.use(freeze)
     finally:
         readers.shutdown(cancel_futures=True)
     return open_plan(path, before)
@@ -232,10 +238,15 @@ def _write(
     """Writes both files, each in one step, the rejects first. They are complete once the last job is made."""
     models = [catalogue[name].model_dump(mode="json") for name in sorted(catalogue)]
     first = next(jobs)
+    errors: list[Exception] = []  # of the jobs; polars makes others of them
 
     def source(*_: object) -> Iterator[pl.DataFrame]:
-        yield first
-        yield from jobs
+        try:
+            yield first
+            yield from jobs
+        except Exception as error:
+            errors.append(error)
+            raise
 
     def metadata(_: object) -> dict[str, str]:
         return {"callsheet.plan": canonical(about()), "callsheet.catalogue": canonical(models)}
@@ -255,6 +266,8 @@ def _write(
                 partial_rejects.commit()
             partial.commit()
     except (OSError, pl.exceptions.ComputeError) as error:  # polars wraps the errors of the disk
+        if errors:
+            raise errors[0] from None
         reason = getattr(error, "strerror", None) or error
         raise StorageError(f"{path}: the plan cannot be written: {reason}") from None
 

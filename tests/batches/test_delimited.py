@@ -16,9 +16,8 @@ from hypothesis import settings as quick
 from hypothesis import strategies as st
 
 from callsheet.batches import delimited
-from callsheet.batches.read import read_batch
 from callsheet.errors import InputError
-from tests.batches.conftest import packed, places, prompts, settings
+from tests.batches.conftest import packed, places, prompts, settings, whole
 
 
 def test_a_line_is_the_file_s_line_also_after_quoted_newlines_and_blank_lines(batch):
@@ -76,7 +75,7 @@ FILES = json.loads((GOLDEN / "dialects.json").read_text())
 @pytest.mark.parametrize("name", FILES)
 def test_files_of_all_dialects_are_read_as_the_same_rows(name):
     """The same three rows, as spreadsheets, databases and people save them."""
-    found = read_batch(settings(GOLDEN / "dialects" / name, **FILES[name]["input"]))
+    found = whole(settings(GOLDEN / "dialects" / name, **FILES[name]["input"]))
     cells = found.rows.with_columns(note=pl.col("carried").struct.field("note").fill_null(""))
     assert cells.select("row_id", "prompt", "duration", "sound", "note").rows() == [
         ("a", 'She said, "hi"; then | left', 5, True, "x"),
@@ -128,7 +127,7 @@ def test_compressed_files_are_read_like_uncompressed_ones(tmp_path, ending):
     text = 'prompt,id\r\n"one\r\ntwo",1\r\n\r\nthree,2\r\nfour,2\r\n'
     path = tmp_path / f"shots{ending}"
     path.write_bytes(packed(text.encode(), ending))
-    packed_batch = read_batch(settings(path))
+    packed_batch = whole(settings(path))
     assert prompts(packed_batch) == [(2, "one\ntwo"), (5, "three")]
     assert places(packed_batch) == [(6, "id", "line 5 has this id already")]
 
@@ -274,12 +273,12 @@ def test_after_a_block_that_only_seems_regular_no_line_is_left_out(tmp_path, mon
 def test_a_compressed_file_may_have_any_encoding(tmp_path, ending):
     path = tmp_path / f"shots.csv{ending}"
     path.write_bytes(packed("id,prompt\n1,café\n2,thé\n".encode("cp1252"), ending))
-    assert prompts(read_batch(settings(path, encoding="cp1252"))) == [(2, "café"), (3, "thé")]
+    assert prompts(whole(settings(path, encoding="cp1252"))) == [(2, "café"), (3, "thé")]
     with pytest.raises(InputError, match=re.escape(f"{path}, line 2: is not UTF-8 (byte 0xE9)")):
-        read_batch(settings(path))
+        whole(settings(path))
     path.write_bytes(path.read_bytes()[:-3])
     with pytest.raises(InputError, match="cannot be decompressed"):
-        read_batch(settings(path, encoding="cp1252"))
+        whole(settings(path, encoding="cp1252"))
 
 
 def test_an_encoding_that_does_not_fit_is_named(error_of):

@@ -7,7 +7,6 @@ import gzip
 import io
 import json
 import sys
-import tempfile
 import threading
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
@@ -19,9 +18,9 @@ import pytest
 
 from callsheet.batches import delimited
 from callsheet.batches.read import read_batch
-from callsheet.errors import InputError, StorageError
+from callsheet.errors import InputError
 from callsheet.rows import rejects_csv
-from tests.batches.conftest import places, prompts, settings
+from tests.batches.conftest import places, prompts, settings, whole
 
 PARTI = Path(__file__).parents[3] / "shared/data/PartiPrompts.tsv"
 
@@ -71,7 +70,7 @@ def test_the_hint_for_a_missing_column_names_that_column(tmp_path):
     def hint(header: str, **given: Any) -> str:
         (tmp_path / "x.csv").write_text(f"{header}\n1,2\n")
         with pytest.raises(InputError) as caught:
-            read_batch(settings(tmp_path / "x.csv", **given))
+            whole(settings(tmp_path / "x.csv", **given))
         return caught.value.hint
 
     assert "{prompt: text}" in hint("id,text")
@@ -85,7 +84,7 @@ def test_the_hint_for_a_missing_column_names_that_column(tmp_path):
 def test_a_workbook_without_the_extra_is_an_error_that_names_it(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "fastexcel", None)
     with pytest.raises(InputError) as caught:
-        read_batch(settings(Path(__file__).parents[1] / "data/dialects/workbook.xlsx"))
+        whole(settings(Path(__file__).parents[1] / "data/dialects/workbook.xlsx"))
     assert "callsheet[xlsx]" in caught.value.hint
 
 
@@ -217,7 +216,7 @@ def test_a_template_without_columns_is_every_row_s_prompt(batch):
 def test_a_template_column_must_be_text_or_numbers(tmp_path, dtype):
     pl.DataFrame({"a": [None]}, schema={"a": dtype}).write_parquet(tmp_path / "shots.parquet")
     with pytest.raises(InputError, match=r"'a' has the type .*; expected text or numbers for input.template"):
-        read_batch(settings(tmp_path / "shots.parquet", template="a {a}"))
+        whole(settings(tmp_path / "shots.parquet", template="a {a}"))
 
 
 def test_a_template_with_a_missing_column_lists_the_columns_of_the_file(error_of):
@@ -261,16 +260,16 @@ def test_the_error_of_the_first_file_is_raised_although_files_are_read_ahead(tmp
     (tmp_path / "a.csv").write_text("text,id\nx,1\n")
     (tmp_path / "b.csv").write_bytes(b"prompt,id\ncaf\xe9,1\n")
     with pytest.raises(InputError, match=r"a\.csv, line 1: there is no column 'prompt'"):
-        read_batch(settings(tmp_path / "*.csv"))
+        whole(settings(tmp_path / "*.csv"))
     with pytest.raises(InputError, match=r"b\.csv, line 2: is not UTF-8"):
-        read_batch(settings(tmp_path / "*.csv", columns={"prompt": "id"}))
+        whole(settings(tmp_path / "*.csv", columns={"prompt": "id"}))
 
 
 def test_files_with_incompatible_column_types_are_an_error(tmp_path):
     for at, value in enumerate(["x", [1]]):
         pl.DataFrame({"prompt": ["p"], "note": [value]}).write_parquet(tmp_path / f"{at}.parquet")
     with pytest.raises(InputError, match="a column has different types in different files"):
-        read_batch(settings(tmp_path / "*.parquet"))
+        whole(settings(tmp_path / "*.parquet"))
 
 
 def test_parquet_is_read_with_its_types(tmp_path):
@@ -286,7 +285,7 @@ def test_parquet_is_read_with_its_types(tmp_path):
         }
     )
     table.write_parquet(tmp_path / "shots.parquet", compression="gzip")
-    found = read_batch(settings(tmp_path / "shots.parquet"))
+    found = whole(settings(tmp_path / "shots.parquet"))
     assert found.rows.select("line", "row_id", "prompt", "duration", "sound").rows() == [
         (1, "1", "a", 5, True),
         (2, "2", "b", None, False),
@@ -323,7 +322,7 @@ def test_a_carried_value_of_any_type_can_be_stored_in_the_ledger(tmp_path):
     table = pl.DataFrame([row | {"prompt": "x"}, dict.fromkeys(row) | {"prompt": "y"}])
     pair = pl.Series("pair", [[1.0, float("inf")], None], dtype=pl.Array(pl.Float64, 2))
     table.with_columns(pair).write_parquet(tmp_path / "shots.parquet")
-    first, second = read_batch(settings(tmp_path / "shots.parquet")).rows["carried"].to_list()
+    first, second = whole(settings(tmp_path / "shots.parquet")).rows["carried"].to_list()
     assert first == {name: kept for name, (_, kept) in carried.items()} | {"pair": [1.0, None]}
     assert set(second.values()) == {None}
     assert json.loads(json.dumps(first, allow_nan=False)) == first
@@ -333,12 +332,12 @@ def test_a_nested_column_as_prompt_is_an_error(tmp_path):
     for cell in (["a"], timedelta(1)):
         pl.DataFrame({"prompt": [cell]}).write_parquet(tmp_path / "shots.parquet")
         with pytest.raises(InputError, match="the column 'prompt' has the type"):
-            read_batch(settings(tmp_path / "shots.parquet"))
+            whole(settings(tmp_path / "shots.parquet"))
 
 
 @pytest.mark.skipif(not PARTI.exists(), reason="PartiPrompts.tsv is not part of the project")
 def test_a_real_batch_file_is_read_whole():
-    found = read_batch(settings(PARTI, columns={"prompt": "Prompt"}))
+    found = whole(settings(PARTI, columns={"prompt": "Prompt"}))
     assert (found.total, found.rows.height, found.rejects.height) == (1632, 1632, 0)
     assert found.rows["row_id"].n_unique() == 1632
     assert '"G I G G L E" painted in thick' in found.rows["prompt"].str.join("\n").item()
@@ -362,7 +361,7 @@ def calls_to_read(path: Path, columns: int) -> int:
     threading.setprofile(count)
     sys.setprofile(count)
     try:
-        assert read_batch(settings(path)).rows.height == 1
+        assert whole(settings(path)).rows.height == 1
     finally:
         sys.setprofile(None)
         threading.setprofile(None)
@@ -396,23 +395,41 @@ def test_rejects_as_csv_contain_no_formula_that_a_spreadsheet_would_run():
     assert [row["line"] for row in found[:2]] == ["0", "1"]
 
 
-def test_rows_that_do_not_fit_into_memory_are_kept_in_a_temporary_file(tmp_path, monkeypatch):
-    for name in ("a", "b", "c"):
-        lines = [f"{name},prompt {number} of {name},{number}" for number in range(100)]
-        (tmp_path / f"{name}.csv").write_text("\n".join(["sku,prompt,duration", *lines]))
-    in_memory = read_batch(settings(tmp_path / "*.csv")).rows
-    assert in_memory.height == 300
-    for room in (0, in_memory.estimated_size() // 2):
-        monkeypatch.setattr("callsheet.batches.read._IN_MEMORY", room)
-        found = read_batch(settings(tmp_path / "*.csv"))
-        assert found.rows.equals(in_memory)
-        assert found.rows.equals(in_memory), "a batch can be read more than once"
+def test_rejects_are_known_before_the_rows_are_used_and_a_batch_is_used_more_than_once(tmp_path):
+    for name in ("a", "b"):
+        (tmp_path / f"{name}.csv").write_text(
+            f"id,prompt,{name}\nsame,x,1\n,x,2\n,x,3\n,y,4\n{name},z,5\n,,6\n"
+        )
+    found = read_batch(settings(tmp_path / "*.csv"))
+    later = found.rejects["line", "column", "reason"].rows()
+    assert [(line, column) for line, column, _ in later] == [(2, "id"), (7, "prompt"), (7, "prompt")]
+    assert "line 2 of" in later[0][2]
+    assert found.total == 12
+    rows, again = found.use(pl.concat), found.use(pl.concat)
+    assert rows.equals(again)
+    assert rows.height == 9
+    of_x = rows.filter(pl.col("prompt") == "x", pl.col("row_id") != "same")["row_id"].to_list()
+    assert [row_id.partition("-")[2] for row_id in of_x] == ["1", "2", "3", "4"]
+    assert rows["carried"].to_list()[0] == {"a": "1", "b": None}
 
 
-def test_a_temporary_folder_that_cannot_be_written_is_an_error_that_names_it(batch, tmp_path, monkeypatch):
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "none"))
-    with pytest.raises(
-        StorageError, match="none: a temporary file cannot be written: No such file"
-    ) as caught:
-        batch("prompt\nx\n")
-    assert "TMPDIR" in caught.value.hint
+def test_a_file_with_fewer_columns_or_narrower_types_than_the_first_has_its_rows(tmp_path):
+    for name, cells in {"a": {"sku": ["x"], "n": [1.5]}, "b": {"sku": ["y"]}, "c": {"n": [2]}}.items():
+        pl.DataFrame({"prompt": ["p"], **cells}).write_parquet(tmp_path / f"{name}.parquet")
+    carried = whole(settings(tmp_path / "*.parquet")).rows["carried"].to_list()
+    assert carried == [{"sku": "x", "n": 1.5}, {"sku": "y", "n": None}, {"sku": None, "n": 2.0}]
+    (tmp_path / "c.parquet").unlink()
+    carried = whole(settings(tmp_path / "*.parquet")).rows["carried"].to_list()
+    assert carried == [{"sku": "x", "n": 1.5}, {"sku": "y", "n": None}]
+
+
+def test_a_file_that_changes_while_it_is_read_is_an_error(tmp_path):
+    path, rows = tmp_path / "shots.csv", iter(range(1_000))
+
+    def other_rows(slices):
+        for _ in slices:
+            path.write_text("prompt\n" + "x\n" * next(rows))
+
+    path.write_text("prompt\nx\nx\n")
+    with pytest.raises(InputError, match="changes while it is read"):
+        read_batch(settings(path)).use(other_rows)

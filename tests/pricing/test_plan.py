@@ -55,7 +55,8 @@ def test_rows_of_many_samples_are_split(plan, monkeypatch):
         "make_jobs",
         lambda *given: heights.append((planned := real(*given)).jobs.height) or planned,
     )
-    planned = plan("prompt,samples\n" + "x,40\n" * 10 + "y,1000\nz,1\n")
+    rows = "".join(f"x{number},40\n" for number in range(10))
+    planned = plan(f"prompt,samples\n{rows}y,1000\nz,1\n")
     assert planned.jobs == 1401
     assert sorted(heights) == [0, 1, 80, 80, 80, 80, 80, 1000]  # planned side by side
 
@@ -121,13 +122,19 @@ def full_disk() -> Iterator[None]:
 def test_a_full_disk_is_an_error_and_leaves_the_last_plan(plan, tmp_path):
     last = plan(MIXED)
     settings = plan.settings(tmp_path / "shots.csv")
-    batch = read_batch(settings)
-    with full_disk():
-        with pytest.raises(StorageError, match="a temporary file cannot be written") as no_room:
-            read_batch(settings)
-        with pytest.raises(StorageError, match="the plan cannot be written"):
-            make_plan(batch, CATALOGUE, settings, tmp_path / "plan.parquet", now=NOW)
-    assert "TMPDIR" in no_room.value.hint
+    with full_disk(), pytest.raises(StorageError, match="the plan cannot be written"):
+        make_plan(read_batch(settings), CATALOGUE, settings, tmp_path / "plan.parquet", now=NOW)
+    assert jobs(open_plan(last.path)) == jobs(last)
+    assert len(list(tmp_path.iterdir())) == 3
+
+
+def test_a_file_that_is_broken_at_its_end_is_an_error_and_leaves_the_last_plan(plan, tmp_path, monkeypatch):
+    last = plan(MIXED)
+    monkeypatch.setattr("callsheet.batches.delimited._BLOCK", 100)
+    path = tmp_path / "shots.csv"
+    path.write_bytes(b"prompt\n" + b"a cat\n" * 500 + b"caf\xe9\n")
+    with pytest.raises(InputError, match=r"shots\.csv, line 502: is not UTF-8"):
+        make_plan(read_batch(plan.settings(path)), CATALOGUE, plan.settings(path), last.path, now=NOW)
     assert jobs(open_plan(last.path)) == jobs(last)
     assert len(list(tmp_path.iterdir())) == 3
 

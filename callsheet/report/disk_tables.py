@@ -17,27 +17,18 @@ from callsheet.files import temporary_file_errors
 class DiskTables:
     """Tables on disk, in the order in which they were added. They are read one at a time.
 
-    Args:
-        in_memory: bytes of tables that are kept in memory instead, the first ones.
-
     Raises:
         StorageError: the temporary file cannot be written.
     """
 
-    def __init__(self, in_memory: int = 0) -> None:
+    def __init__(self) -> None:
         with temporary_file_errors():
             self._file = TemporaryFile(prefix="callsheet-")  # noqa: SIM115  # open as long as this object exists
         self._end = 0
-        self._room = in_memory
-        self._tables: list[pl.DataFrame | slice] = []  # a slice of the file
+        self._tables: list[slice] = []  # of the file
 
     def add(self, table: pl.DataFrame) -> None:
         """Adds one more table."""
-        size = int(table.estimated_size())
-        if size <= self._room:
-            self._room -= size
-            self._tables.append(table)
-            return
         start = self._end
         with temporary_file_errors():
             self._file.seek(start)
@@ -49,11 +40,9 @@ class DiskTables:
         return len(self._tables)
 
     def __getitem__(self, number: int) -> pl.DataFrame:
-        table = self._tables[number]
-        if isinstance(table, pl.DataFrame):
-            return table
-        self._file.seek(table.start)
-        return pl.read_ipc(self._file.read(table.stop - table.start))
+        place = self._tables[number]
+        self._file.seek(place.start)
+        return pl.read_ipc(self._file.read(place.stop - place.start))
 
     def __iter__(self) -> Iterator[pl.DataFrame]:
         return map(self.__getitem__, range(len(self)))
