@@ -1,4 +1,4 @@
-"""Read: the batch file becomes checked rows, and rejects with their line numbers."""
+"""Read: the batch file becomes checked rows, the first ones now and the others while they are priced."""
 
 from __future__ import annotations
 
