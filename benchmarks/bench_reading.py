@@ -29,7 +29,7 @@ import polars as pl
 
 from benchmarks.figures import options, save
 from callsheet.batches.identities import sha256
-from callsheet.batches.read import read_batch
+from callsheet.batches.read import Batch
 from callsheet.config.settings import Settings
 from callsheet.pricing import plan
 from callsheet.records import Model
@@ -128,7 +128,7 @@ def planned(path: str) -> Decimal:
     service = {"base_url": "http://127.0.0.1:1"}
     settings = Settings.model_validate({"batch": "bench", "service": service, "input": {"path": path}})
     target = Path(path).with_suffix(".plan.parquet")
-    priced = plan.make_plan(read_batch(settings), catalogue, settings, target, now=datetime.now(UTC))
+    priced = plan.make_plan(Batch(settings), catalogue, settings, target, now=datetime.now(UTC))
     if priced.rejects.height:
         raise SystemExit(f"{priced.rejects}")
     return priced.quoted

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator
 
 import polars as pl
 
-from callsheet.batches.read import read_batch
+from callsheet.batches.read import Batch
 from callsheet.batches.tables import read_tables
 from callsheet.config.settings import Settings
 from callsheet.errors import InputError
@@ -23,7 +23,7 @@ def original_rows(settings: Settings, row_ids: Collection[str]) -> pl.DataFrame:
         StorageError: a temporary file cannot be written.
     """
     wanted = pl.col("row_id").is_in(list(row_ids))
-    places = read_batch(settings).use(
+    places = Batch(settings).use(
         lambda slices: pl.concat(rows.filter(wanted).select("file", "line") for rows in slices)
     )
     if places.is_empty():

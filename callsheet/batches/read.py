@@ -62,10 +62,17 @@ class _ReadAgain(Exception):
 
 
 class Batch:
-    """The prompt rows of a batch. Its files are read while the rows are used, and no row is kept.
+    """The prompt rows of `settings.input`. Files are read while the rows are used, and no row is kept.
+
+    Making one finds the files and checks the first rows. It blocks: do it in a thread.
 
     Attributes:
         columns: the file's name of each of our columns.
+
+    Raises:
+        InputError: a file is missing, empty, of an unknown type, in another encoding or broken, or has not
+            all columns.
+        StorageError: the temporary copy of a file on S3 cannot be written.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -117,8 +124,8 @@ class Batch:
             What the function returns.
 
         Raises:
-            InputError: as `read_batch`, for all files; or they change while they are read.
-            StorageError: as `read_batch`.
+            InputError: as above, for all files; or they change while they are read.
+            StorageError: as above.
         """
         for _ in range(_MOST_PASSES):
             try:
@@ -153,43 +160,28 @@ class Batch:
         schemas: dict[str, pl.DataFrame] = {}
         wrong: list[pl.DataFrame] = []
         repeated: list[pl.DataFrame] = []
-        total, right = 0, True
+        total = 0
         for checked in chain([first], tables):
             total += checked.total
             wrong += checked.rejects
             repeated.append(ids.next(checked.ids))
             rows, numbers = checked.rows, occurrences.next(checked.rows["hash"])
             schemas.setdefault(str(rows.schema), rows.clear())
-            if known.schema is None and rows.schema != schema.schema:
-                right = False
-            else:
+            if known.schema is not None or rows.schema == schema.schema:
                 yield _without(_with_ids(_in_schema(rows, schema), numbers), repeated[-1])
         common = _common_schema(schemas.values(), self._settings.input.path)
         learned = _Known(common, ids.repeated(), occurrences.all())
         wrong.append(rejects(pl.concat(repeated), self.columns))
         self._known = learned
         if not (
-            right
-            and schema.schema == common.schema
+            schema.schema == common.schema
+            and (known.schema is not None or len(schemas) == 1)
             and known.repeated.equals(learned.repeated)
             and known.occurrences.equals(learned.occurrences)
         ):
             raise _ReadAgain
         self._rejects, self._total = pl.concat(wrong).sort("line", maintain_order=True), total
         self._is_complete = True
-
-
-def read_batch(settings: Settings) -> Batch:
-    """Begins to read the batch of `settings.input`: finds its files, and checks the first rows.
-
-    It blocks: call it in a thread.
-
-    Raises:
-        InputError: a file is missing, empty, of an unknown type, in another encoding or broken, or has not
-            all columns.
-        StorageError: the temporary copy of a file on S3 cannot be written.
-    """
-    return Batch(settings)
 
 
 # ---- one table: columns and template, defaults, checks

@@ -238,15 +238,10 @@ def _write(
     """Writes both files, each in one step, the rejects first. They are complete once the last job is made."""
     models = [catalogue[name].model_dump(mode="json") for name in sorted(catalogue)]
     first = next(jobs)
-    errors: list[Exception] = []  # of the jobs; polars makes others of them
 
     def source(*_: object) -> Iterator[pl.DataFrame]:
-        try:
-            yield first
-            yield from jobs
-        except Exception as error:
-            errors.append(error)
-            raise
+        yield first
+        yield from jobs
 
     def metadata(_: object) -> dict[str, str]:
         return {"callsheet.plan": canonical(about()), "callsheet.catalogue": canonical(models)}
@@ -266,8 +261,6 @@ def _write(
                 partial_rejects.commit()
             partial.commit()
     except (OSError, pl.exceptions.ComputeError) as error:  # polars wraps the errors of the disk
-        if errors:
-            raise errors[0] from None
         reason = getattr(error, "strerror", None) or error
         raise StorageError(f"{path}: the plan cannot be written: {reason}") from None
 

@@ -12,7 +12,7 @@ from decimal import Decimal
 import polars as pl
 import sqlalchemy as sa
 
-from callsheet.batches.read import read_batch
+from callsheet.batches.read import Batch
 from callsheet.config.settings import Settings
 from callsheet.errors import InputError
 from callsheet.ledger import approvals, leases, queries
@@ -39,7 +39,7 @@ async def quote_batch(settings: Settings, client: Client, choice: Choice = ALL) 
             chosen row is not in the batch.
         ServiceError: the catalogue or the balance cannot be read.
     """
-    batch = await asyncio.to_thread(read_batch, settings)
+    batch = await asyncio.to_thread(Batch, settings)
     return await quote_plan(await price_batch(batch, settings, client), settings, client, choice)
 
 

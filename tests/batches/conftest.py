@@ -10,7 +10,7 @@ import polars as pl
 import pytest
 
 from callsheet.batches.dialects import zstd
-from callsheet.batches.read import read_batch
+from callsheet.batches.read import Batch
 from callsheet.config.settings import Settings
 from callsheet.errors import CallsheetError, ConfigError, InputError
 
@@ -34,7 +34,7 @@ class Whole(NamedTuple):
 
 def whole(settings: Settings) -> Whole:
     """Everything that is read from the files of a batch."""
-    batch = read_batch(settings)
+    batch = Batch(settings)
     return Whole(batch.use(pl.concat), batch.rejects, batch.total, batch.columns)
 
 

@@ -16,8 +16,6 @@ from typing import Any
 import polars as pl
 import pytest
 
-from callsheet.batches import delimited
-from callsheet.batches.read import read_batch
 from callsheet.errors import InputError
 from callsheet.rows import rejects_csv
 from tests.batches.conftest import places, prompts, settings, whole
@@ -156,39 +154,6 @@ def test_a_nul_character_is_rejected_because_postgresql_cannot_store_it(batch):
         (3, "id", "contains a NUL character"),
         (5, "prompt", "the prompt is empty"),
     ]
-
-
-def test_a_repeated_id_is_rejected_and_its_first_line_named(batch):
-    read = batch("id,prompt\nA,x\nB,y\n A ,z\na,w\nA,v\n")
-    assert read.rows["row_id"].to_list() == ["A", "B", "a"]
-    assert places(read) == [(4, "id", "line 2 has this id already"), (6, "id", "line 2 has this id already")]
-
-
-def test_an_id_made_from_content_does_not_depend_on_order_carried_columns_and_samples(batch):
-    before = batch("prompt,note,samples\nx,1,1\ny,2,1\nx,3,1\n").rows.select("prompt", "row_id")
-    after = batch("samples,note,prompt\n2,c,x\n5,b,y\n2,a,x\n9,d,z\n").rows.select("prompt", "row_id")
-    assert after.rows()[:3] == [before.row(0), before.row(1), before.row(2)]
-    assert before["row_id"].n_unique() == 3
-    assert before["row_id"][0].rsplit("-", 1)[0] == before["row_id"][2].rsplit("-", 1)[0]
-
-
-def test_an_id_made_from_content_counts_the_occurrences_of_that_content(batch, monkeypatch):
-    monkeypatch.setattr(delimited, "_BLOCK", 20)
-    ids = batch("id,prompt\n,x\n,y\nown,x\n,x\n,y\n,x\n").rows["row_id"]
-    contents = [row_id.rsplit("-", 1)[0] for row_id in ids]
-    assert [row_id.rsplit("-", 1)[-1] for row_id in ids] == ["1", "1", "own", "2", "2", "3"]
-    assert contents[0] == contents[3] == contents[5] != contents[1] == contents[4]
-
-
-def test_an_id_made_from_content_does_not_depend_on_the_matrix(batch):
-    text = "prompt,model\nx,still-1\n"
-    one = batch(text, matrix={"aspect_ratio": ["1:1"]}).rows["row_id"].to_list()
-    assert batch(text, matrix={"aspect_ratio": ["16:9", "1:1"]}).rows["row_id"].to_list() == one
-    assert batch(text).rows["row_id"].to_list() == one, "a first matrix over an empty column"
-    two = {"aspect_ratio": ["1:1"], "sound": [True], "duration": [5]}
-    assert batch(text, matrix=two).rows["row_id"].to_list() == one
-    other = batch("prompt,model,aspect_ratio\nx,still-1,1:1\n")
-    assert other.rows["row_id"].to_list() != one, "a value of the row is part of its content"
 
 
 def test_a_template_makes_the_prompt(batch):
@@ -393,43 +358,3 @@ def test_rejects_as_csv_contain_no_formula_that_a_spreadsheet_would_run():
     ]
     assert [row["column"] for row in found[:2]] == ["'=c", "duration"]
     assert [row["line"] for row in found[:2]] == ["0", "1"]
-
-
-def test_rejects_are_known_before_the_rows_are_used_and_a_batch_is_used_more_than_once(tmp_path):
-    for name in ("a", "b"):
-        (tmp_path / f"{name}.csv").write_text(
-            f"id,prompt,{name}\nsame,x,1\n,x,2\n,x,3\n,y,4\n{name},z,5\n,,6\n"
-        )
-    found = read_batch(settings(tmp_path / "*.csv"))
-    later = found.rejects["line", "column", "reason"].rows()
-    assert [(line, column) for line, column, _ in later] == [(2, "id"), (7, "prompt"), (7, "prompt")]
-    assert "line 2 of" in later[0][2]
-    assert found.total == 12
-    rows, again = found.use(pl.concat), found.use(pl.concat)
-    assert rows.equals(again)
-    assert rows.height == 9
-    of_x = rows.filter(pl.col("prompt") == "x", pl.col("row_id") != "same")["row_id"].to_list()
-    assert [row_id.partition("-")[2] for row_id in of_x] == ["1", "2", "3", "4"]
-    assert rows["carried"].to_list()[0] == {"a": "1", "b": None}
-
-
-def test_a_file_with_fewer_columns_or_narrower_types_than_the_first_has_its_rows(tmp_path):
-    for name, cells in {"a": {"sku": ["x"], "n": [1.5]}, "b": {"sku": ["y"]}, "c": {"n": [2]}}.items():
-        pl.DataFrame({"prompt": ["p"], **cells}).write_parquet(tmp_path / f"{name}.parquet")
-    carried = whole(settings(tmp_path / "*.parquet")).rows["carried"].to_list()
-    assert carried == [{"sku": "x", "n": 1.5}, {"sku": "y", "n": None}, {"sku": None, "n": 2.0}]
-    (tmp_path / "c.parquet").unlink()
-    carried = whole(settings(tmp_path / "*.parquet")).rows["carried"].to_list()
-    assert carried == [{"sku": "x", "n": 1.5}, {"sku": "y", "n": None}]
-
-
-def test_a_file_that_changes_while_it_is_read_is_an_error(tmp_path):
-    path, rows = tmp_path / "shots.csv", iter(range(1_000))
-
-    def other_rows(slices):
-        for _ in slices:
-            path.write_text("prompt\n" + "x\n" * next(rows))
-
-    path.write_text("prompt\nx\nx\n")
-    with pytest.raises(InputError, match="changes while it is read"):
-        read_batch(settings(path)).use(other_rows)

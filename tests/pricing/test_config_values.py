@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from callsheet.batches.read import read_batch
+from callsheet.batches.read import Batch
 from callsheet.config.load import load
 from callsheet.errors import ConfigError
 from callsheet.pricing.plan import Plan, make_plan
@@ -27,7 +27,7 @@ def plan(tmp_path, monkeypatch):
             f"batch: shots\nservice: {{base_url: http://127.0.0.1:1}}\ninput:\n  path: shots.csv\n{lines}"
         )
         settings = load(Path("run.yaml"), overrides)
-        return make_plan(read_batch(settings), CATALOGUE, settings, Path("plan.parquet"), now=NOW)
+        return make_plan(Batch(settings), CATALOGUE, settings, Path("plan.parquet"), now=NOW)
 
     return plan
 

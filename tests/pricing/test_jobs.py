@@ -18,7 +18,7 @@ from hypothesis import given
 from hypothesis import settings as quick
 from hypothesis import strategies as st
 
-from callsheet.batches.read import read_batch
+from callsheet.batches.read import Batch
 from callsheet.pricing import references
 from callsheet.pricing.plan import make_plan
 from callsheet.records import ModelType, canonical
@@ -80,7 +80,7 @@ def test_a_rejected_row_is_counted_once_in_each_file(plan, tmp_path):
         text = "prompt,duration,sound\n,x,maybe\nok,,\nshort\nlong,5,yes\n"
         (tmp_path / f"{name}.csv").write_text(text)
     settings = plan.settings(tmp_path / "?.csv", matrix={"resolution": ["1K", "2K"]})
-    planned = make_plan(read_batch(settings), CATALOGUE, settings, tmp_path / "plan.parquet", now=NOW)
+    planned = make_plan(Batch(settings), CATALOGUE, settings, tmp_path / "plan.parquet", now=NOW)
     assert (planned.rows, planned.rejected_rows, planned.jobs) == (8, 6, 4)
     assert len(planned.rejects) == 2 * (3 + 1 + 1)
 
@@ -115,7 +115,7 @@ def test_a_request_has_any_prompt_unchanged(tmp_path_factory, prompt):
     folder = tmp_path_factory.mktemp("prompt")
     pl.DataFrame({"prompt": [prompt]}).write_parquet(folder / "shots.parquet")
     settings = Maker(folder).settings(folder / "shots.parquet")
-    planned = make_plan(read_batch(settings), CATALOGUE, settings, folder / "plan.parquet", now=NOW)
+    planned = make_plan(Batch(settings), CATALOGUE, settings, folder / "plan.parquet", now=NOW)
     [only] = jobs(planned)
     assert only.request["prompt"] == prompt
     pair = canonical([only.request, only.sample])
@@ -270,7 +270,7 @@ def test_carried_values_are_in_the_plan_as_json_values(plan, tmp_path):
     )
     table.write_parquet(tmp_path / "in.parquet")
     settings = plan.settings(tmp_path / "in.parquet")
-    planned = make_plan(read_batch(settings), CATALOGUE, settings, tmp_path / "plan.parquet", now=NOW)
+    planned = make_plan(Batch(settings), CATALOGUE, settings, tmp_path / "plan.parquet", now=NOW)
     assert jobs(planned)[0].carried == {"day": "2026-01-02", "cost": "1.10", "tags": ["a"], "key": 1}
 
 
@@ -316,7 +316,7 @@ def test_the_quote_is_the_sum_of_a_slow_reference(tmp_path_factory, rows):
     )
     table.with_columns(prompt=pl.lit("x")).write_csv(folder / "shots.csv")
     settings = Maker(folder).settings(folder / "shots.csv")
-    planned = make_plan(read_batch(settings), CATALOGUE, settings, folder / "plan.parquet", now=NOW)
+    planned = make_plan(Batch(settings), CATALOGUE, settings, folder / "plan.parquet", now=NOW)
     assert planned.rejects.is_empty()
     assert planned.quoted == slow_total(rows) == sum((each.quoted for each in jobs(planned)), Decimal(0))
 
@@ -325,7 +325,7 @@ def test_the_quote_is_the_sum_of_a_slow_reference(tmp_path_factory, rows):
 def test_a_real_batch_is_priced_with_a_matrix_over_models_and_ratios(plan, tmp_path):
     matrix = {"model": ["still-1", "reel-1"], "aspect_ratio": ["1:1", "16:9", "9:16"]}
     settings = plan.settings(PARTI, columns={"prompt": "Prompt"}, matrix=matrix)
-    planned = make_plan(read_batch(settings), CATALOGUE, settings, tmp_path / "plan.parquet", now=NOW)
+    planned = make_plan(Batch(settings), CATALOGUE, settings, tmp_path / "plan.parquet", now=NOW)
     total = Decimal(0)
     prompts = [line.split("\t")[0] for line in PARTI.read_text(encoding="utf-8").splitlines()[1:]]
     for prompt in prompts:
@@ -344,9 +344,7 @@ def test_a_job_keeps_its_key_when_its_price_changes(plan):
     model = CATALOGUE["still-1"]
     rates = tuple(rate.model_copy(update={"unit_price": rate.unit_price * 2}) for rate in model.pricing.rates)
     dearer = model.model_copy(update={"pricing": model.pricing.model_copy(update={"rates": rates})})
-    again = make_plan(
-        read_batch(settings), {"still-1": dearer}, settings, plan.folder / "again.parquet", now=NOW
-    )
+    again = make_plan(Batch(settings), {"still-1": dearer}, settings, plan.folder / "again.parquet", now=NOW)
     (before,), (after,) = jobs(planned), jobs(again)
     assert after == replace(before, price=after.price)
     assert after.quoted == 2 * before.quoted

@@ -11,7 +11,7 @@ import duckdb
 import polars as pl
 import pytest
 
-from callsheet.batches.read import read_batch
+from callsheet.batches.read import Batch
 from callsheet.errors import InputError, StorageError
 from callsheet.pricing import jobs as jobs_module
 from callsheet.pricing.plan import make_plan, open_plan
@@ -123,7 +123,7 @@ def test_a_full_disk_is_an_error_and_leaves_the_last_plan(plan, tmp_path):
     last = plan(MIXED)
     settings = plan.settings(tmp_path / "shots.csv")
     with full_disk(), pytest.raises(StorageError, match="the plan cannot be written"):
-        make_plan(read_batch(settings), CATALOGUE, settings, tmp_path / "plan.parquet", now=NOW)
+        make_plan(Batch(settings), CATALOGUE, settings, tmp_path / "plan.parquet", now=NOW)
     assert jobs(open_plan(last.path)) == jobs(last)
     assert len(list(tmp_path.iterdir())) == 3
 
@@ -134,7 +134,7 @@ def test_a_file_that_is_broken_at_its_end_is_an_error_and_leaves_the_last_plan(p
     path = tmp_path / "shots.csv"
     path.write_bytes(b"prompt\n" + b"a cat\n" * 500 + b"caf\xe9\n")
     with pytest.raises(InputError, match=r"shots\.csv, line 502: is not UTF-8"):
-        make_plan(read_batch(plan.settings(path)), CATALOGUE, plan.settings(path), last.path, now=NOW)
+        make_plan(Batch(plan.settings(path)), CATALOGUE, plan.settings(path), last.path, now=NOW)
     assert jobs(open_plan(last.path)) == jobs(last)
     assert len(list(tmp_path.iterdir())) == 3
 
