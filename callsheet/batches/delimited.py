@@ -16,7 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from itertools import chain, islice
 from pathlib import Path
-from typing import Literal, TextIO
+from typing import BinaryIO, Literal
 
 import polars as pl
 
@@ -25,7 +25,7 @@ from callsheet.batches.dialects import Dialect
 from callsheet.errors import InputError
 
 _BLOCK = 5 << 20
-"""Characters in a block. With the tables made from it, a block takes some ten megabytes of memory."""
+"""Bytes in a block. With the tables made from it, a block takes some ten megabytes of memory."""
 
 _LINES_BEYOND = 1_000
 """Lines that are read beyond a block to find the end of its last quoted cell."""
@@ -92,45 +92,46 @@ def read_tables(
         )
         if dialect.delimiter == "\t" and quote is None and _quotes_are_text(path, dialect):
             dialect = replace(dialect, quote=None)
-        with dialects.open_text(path, name, dialect.encoding) as text:
-            yield from _tables(text, dialect)
+        with dialects.open_lines(path, name, dialect.encoding) as file:
+            yield from _tables(file, dialect)
 
 
-def _tables(text: TextIO, dialect: Dialect) -> Iterator[Table]:
-    lines_above = len(list(islice(text, dialect.lines_above)))
-    first_record = next(_records(iter(text.readline, ""), lines_above, dialect), None)
+def _tables(file: BinaryIO, dialect: Dialect) -> Iterator[Table]:
+    lines_above = len(list(islice(file, dialect.lines_above)))
+    first_record = next(_records(file, lines_above, dialect), None)
     if first_record is None:
         raise InputError(f"{dialect.name}: is empty")
     line, last_line, cells = first_record
     header = f"{dialect.name}, line {line}"
     layout = _Layout(dialect, column_names(cells, header), header)
-    block = _next_block("", text, dialect)
+    block = _next_block(b"", file, dialect)
     with ThreadPoolExecutor(1, "parse") as parser:
         while block:
             following, table = b"", None
             if structure := _structure(block, layout):
                 parsing = parser.submit(_parse_regular, block, structure, last_line, layout)
-                following = _next_block("", text, dialect)  # is read while polars parses
+                following = _next_block(b"", file, dialect)  # is read while polars parses
                 table = parsing.result()
             if structure and table:
                 last_line += structure.lines
             else:
-                table, last_line, rest = _parse_any(block, following, text, last_line, layout)
-                following = _next_block(rest, text, dialect)
+                table, last_line, rest = _parse_any(block, following, file, last_line, layout)
+                following = _next_block(rest, file, dialect)
             yield table
             block = following
 
 
-def _next_block(beginning: str, text: TextIO, dialect: Dialect) -> bytes:
-    """The next lines as UTF-8, to the end of the last quoted cell if it is not far away; empty at the end."""
-    block = (beginning + text.read(max(0, _BLOCK - len(beginning))) + text.readline()).encode()
-    if dialect.quote and block.count(dialect.quote.encode()) % 2:  # a quoted cell goes on
+def _next_block(beginning: bytes, file: BinaryIO, dialect: Dialect) -> bytes:
+    """The next lines, to the end of the last quoted cell if it is not far away; empty at the end."""
+    block = beginning + file.read(max(0, _BLOCK - len(beginning))) + file.readline()
+    quote = (dialect.quote or "").encode()
+    if quote and block.count(quote) % 2:  # a quoted cell goes on
         lines = []
-        for line in islice(iter(text.readline, ""), _LINES_BEYOND):
+        for line in islice(file, _LINES_BEYOND):
             lines.append(line)
-            if line.count(dialect.quote) % 2:
+            if line.count(quote) % 2:
                 break
-        block += "".join(lines).encode()
+        block += b"".join(lines)
     return block if block.endswith(b"\n") or not block else block + b"\n"
 
 
@@ -233,33 +234,32 @@ def _line_numbers(cells: pl.DataFrame, lines_above: int, structure: _Structure) 
 
 
 def _parse_any(
-    block: bytes, following: bytes, text: TextIO, lines_above: int, layout: _Layout
-) -> tuple[Table, int, str]:
+    block: bytes, following: bytes, file: BinaryIO, lines_above: int, layout: _Layout
+) -> tuple[Table, int, bytes]:
     """Parses a block with `csv`, and reads on where its last record goes beyond the block.
 
     Args:
         block: whole lines.
         following: lines after it that have been read.
-        text: the lines after these.
+        file: the lines after these.
         lines_above: how many lines of the file come before the block.
         layout: the file's.
 
     Returns:
         The table, the number of its last line, and what is left of `following`.
     """
-    characters = block.decode()
-    lines_read = io.StringIO(characters + following.decode(), newline="\n")
+    lines_read = io.BytesIO(block + following)
     rows: list[tuple[int, list[str]]] = []
     ragged: list[tuple[int, str, str]] = []
     last_line, width = lines_above, len(layout.columns)
-    lines = chain(lines_read, iter(text.readline, ""))
-    for line, last_line, cells in _records(lines, lines_above, layout.dialect):  # noqa: B007  # returned below
+    records = _records(chain(lines_read, file), lines_above, layout.dialect)
+    for line, last_line, cells in records:  # noqa: B007  # returned below
         if len(cells) != width:
             reason = f"the line has {len(cells)} cells, and the header has {width}"
             ragged.append((line, " ... ".join(cells), reason))
         elif any(cells):
             rows.append((line, cells))
-        if lines_read.tell() >= len(characters):
+        if lines_read.tell() >= len(block):
             break
     table = Table(*_columns(rows, layout.columns), layout.header, tuple(ragged))
     return table, last_line, lines_read.read()
@@ -275,7 +275,7 @@ def _columns(rows: Sequence[tuple[int, list[str]]], names: Sequence[str]) -> tup
 
 
 def _records(
-    lines: Iterable[str], lines_above: int, dialect: Dialect
+    lines: Iterable[bytes], lines_above: int, dialect: Dialect
 ) -> Iterator[tuple[int, int, list[str]]]:
     """Each record's first line, last line and cells. Blank lines are left out.
 
@@ -286,10 +286,12 @@ def _records(
 
     Raises:
         InputError: a quoted cell has no end, or goes on behind it.
+        UnicodeError: a line is not UTF-8.
     """
     quoting: Literal[0, 3] = csv.QUOTE_MINIMAL if dialect.quote else csv.QUOTE_NONE
+    text = map(bytes.decode, lines)
     reader = csv.reader(
-        lines, delimiter=dialect.delimiter, quotechar=dialect.quote, quoting=quoting, strict=True
+        text, delimiter=dialect.delimiter, quotechar=dialect.quote, quoting=quoting, strict=True
     )
     first_line = lines_above + 1
     try:
@@ -328,20 +330,21 @@ def _quotes_are_text(path: Path, dialect: Dialect) -> bool:
 
 
 def _a_cell_begins_with_a_quote(path: Path, dialect: Dialect) -> bool:
-    with dialects.open_text(path, dialect.name, dialect.encoding) as text:
-        quote, before = str(dialect.quote), "\n"
-        while block := text.read(_BLOCK):
-            if f"\n{quote}" in before + block or f"\t{quote}" in before + block:
+    quote = str(dialect.quote).encode()
+    with dialects.open_lines(path, dialect.name, dialect.encoding) as file:
+        before = b"\n"
+        while block := file.read(_BLOCK):
+            if b"\n" + quote in before + block or b"\t" + quote in before + block:
                 return True
-            before = block[-1]
+            before = block[-1:]
     return False
 
 
 def _count_records(path: Path, dialect: Dialect) -> tuple[int, int, int]:
     """The header's cells, the rows with as many cells that are not blank, and the ragged lines."""
     rows = ragged = 0
-    with dialects.open_text(path, dialect.name, dialect.encoding) as text:
-        records = (cells for _, _, cells in _records(islice(text, dialect.lines_above, None), 0, dialect))
+    with dialects.open_lines(path, dialect.name, dialect.encoding) as file:
+        records = (cells for _, _, cells in _records(islice(file, dialect.lines_above, None), 0, dialect))
         columns = len(next(records, []))
         for cells in records:
             rows += len(cells) == columns and any(cells)

@@ -1,7 +1,7 @@
-"""How a text file is written (compression, encoding, delimiter, quote), and its text.
+"""How a text file is written (compression, encoding, delimiter, quote), and its lines.
 
-Detects from the beginning of a file what the config does not give. Does not know rows. All line ends are read
-as `\\n`.
+Detects from the beginning of a file what the config does not give. Does not know rows. Lines are read as
+UTF-8 with `\\n` at the end of each, whatever the file has.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ import io
 import re
 import sys
 import zlib
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO, TextIO, cast
+from typing import BinaryIO, cast
 
 from callsheet.errors import InputError
 
@@ -35,6 +35,7 @@ _BYTE_ORDER_MARKS = {  # UTF-32's begin with UTF-16's, so they come first
     codecs.BOM_UTF16_LE: "utf-16",
     codecs.BOM_UTF16_BE: "utf-16",
 }
+_LONGEST_CHARACTER = 4  # bytes of UTF-8
 _SEP_LINE = re.compile(r"sep=(.)", re.IGNORECASE)  # Excel names the delimiter in a first line like this
 
 
@@ -77,14 +78,15 @@ def detect(
         expected: columns that the header should have.
 
     Raises:
-        UnicodeError, OSError: see `open_text`.
+        UnicodeError, OSError: see `open_lines`.
     """
     encoding = _encoding(path, name, encoding)
-    with open_text(path, name, encoding) as text:
-        lines_above, header = next(((at, line) for at, line in enumerate(text) if line.strip()), (0, ""))
+    with open_lines(path, name, encoding) as file:
+        lines = map(bytes.decode, file)
+        lines_above, header = next(((at, line) for at, line in enumerate(lines) if line.strip()), (0, ""))
         sep_line = _SEP_LINE.fullmatch(header.rstrip("\n"))
         if sep_line:
-            lines_above, header = lines_above + 1, next(text, "")
+            lines_above, header = lines_above + 1, next(lines, "")
     delimiter = delimiter or (sep_line[1] if sep_line else None)
     delimiter, quote = _delimiter_and_quote(header, name, expected, delimiter, quote)
     return Dialect(name, encoding, delimiter, quote, lines_above if sep_line else 0)
@@ -126,14 +128,48 @@ def _open(path: Path, name: str) -> BinaryIO:
 
 
 @contextmanager
-def open_text(path: Path, name: str, encoding: str) -> Iterator[TextIO]:
-    """The file decompressed and decoded, with `\\n` for every line end.
+def open_lines(path: Path, name: str, encoding: str) -> Iterator[BinaryIO]:
+    """The file decompressed, as UTF-8 with `\\n` for every line end.
+
+    A file that is declared as UTF-8 is given as it is: who decodes its lines finds what is not.
 
     Raises:
         UnicodeError, OSError, EOFError, zlib.error, ZstdError: while it is read; see `reading_errors`.
     """
-    with _open(path, name) as file, io.TextIOWrapper(file, encoding=encoding) as text:
-        yield text
+    with _open(path, name) as file:
+        if encoding == "utf-8-sig":
+            lines = io.BufferedReader(_Lines(file.read))
+            if lines.peek(len(codecs.BOM_UTF8)).startswith(codecs.BOM_UTF8):
+                lines.read(len(codecs.BOM_UTF8))
+            yield lines
+        else:
+            text = io.TextIOWrapper(file, encoding=encoding, newline="")
+            yield io.BufferedReader(_Lines(lambda size: text.read(size // _LONGEST_CHARACTER).encode()))
+
+
+class _Lines(io.RawIOBase):
+    """Bytes in which each line ends with `\\n`.
+
+    Args:
+        read: gives at most so many bytes, in which a line may end with `\\r`, `\\n` or both; none at the end.
+    """
+
+    def __init__(self, read: Callable[[int], bytes]) -> None:
+        self._read = read
+        self._after_return = False
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]  # BufferedReader gives this type
+        block = self._read(len(buffer))
+        if self._after_return and block.startswith(b"\n"):
+            block = block[1:] or self._read(len(buffer))
+        self._after_return = block.endswith(b"\r")
+        if b"\r" in block:
+            block = block.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+        buffer[: len(block)] = block
+        return len(block)
 
 
 @contextmanager
