@@ -128,10 +128,19 @@ def check(cells: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
         for is_wrong, (column, _, reason) in zip(marks, _CHECKS, strict=True)
         if is_wrong.any()
     ]
-    correct = cells.with_columns(typed.get_columns()).filter(
-        ~marks.select(pl.any_horizontal(pl.all())).to_series()
-    )
+    correct, _ = separate(cells.with_columns(typed.get_columns()), marks.select(pl.any_horizontal(pl.all())))
     return correct, pl.concat(all_wrong)
+
+
+def separate(rows: pl.DataFrame, wrong: pl.Expr | pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """The rows for which `wrong` is not true, and the others. Where it is true for none, nothing is copied.
+
+    Args:
+        rows: some or none.
+        wrong: never null; a table has it as its only column.
+    """
+    mask = (rows.select(wrong) if isinstance(wrong, pl.Expr) else wrong).to_series()
+    return (rows.filter(~mask), rows.filter(mask)) if mask.any() else (rows, rows.clear())
 
 
 Value = str | int | bool | None

@@ -23,7 +23,7 @@ from callsheet.pricing import references
 from callsheet.pricing.rates import REFERENCE, Combination, Defaults, Offer, Reject, offer
 from callsheet.pricing.references import Reference, RequestImage
 from callsheet.records import Catalogue, canonical
-from callsheet.rows import IMAGE_COLUMNS, fixed_values
+from callsheet.rows import IMAGE_COLUMNS, fixed_values, separate
 
 MONEY = pl.Decimal(18, 6)
 _MOST_JOBS = 65_536
@@ -96,11 +96,11 @@ class JobMaker:
         rows = _multiplied(rows, self._combinations)
         rows, bad_images = _with_images(rows, self._images)
         rows, not_offered = _priced(rows, self._catalogue, self._defaults)
-        unpriced = rows.filter(pl.col("price").is_null())
+        with_price, unpriced = separate(rows, pl.col("price").is_null())
         wrong = [bad_images, not_offered]
         if not self._settings.budget.allow_unpriced:
             wrong.append(unpriced.with_columns(reason="unpriced"))
-            rows = rows.filter(pl.col("price").is_not_null())
+            rows = with_price
         rows, too_large = _with_request(rows)
         wrong.append(too_large)
         if self._combinations is not None:
@@ -217,9 +217,8 @@ def _with_images(rows: pl.DataFrame, images: _Images) -> tuple[pl.DataFrame, pl.
     resolved = _resolve_distinct(
         rows, IMAGE_COLUMNS, resolve, schema | {"inlined": _INLINED, "inlined_bytes": pl.Int64}
     )
-    wrong = resolved.filter(pl.col("reason").is_not_null())
-    good = resolved.filter(pl.col("reason").is_null()).drop(*IMAGE_COLUMNS, "column", "value", "reason")
-    return good, wrong
+    good, wrong = separate(resolved, pl.col("reason").is_not_null())
+    return good.drop(*IMAGE_COLUMNS, "column", "value", "reason"), wrong
 
 
 def _image_set(listed: list[Reference], examined: Mapping[str, RequestImage | str]) -> Cells:
@@ -256,8 +255,7 @@ def _priced(
         return [_offered(cells, catalogue, defaults) for cells in combinations]
 
     resolved = _resolve_distinct(rows, [*_PARAMETERS, "roles"], resolve, _OFFERED)
-    rejected = pl.col("reason").is_not_null()
-    return resolved.filter(~rejected), resolved.filter(rejected)
+    return separate(resolved, pl.col("reason").is_not_null())
 
 
 _OFFERED: dict[str, Any] = {
@@ -327,24 +325,20 @@ def _with_request(rows: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
     rows = rows.with_columns(request=pl.concat_str("head", images, "middle", _json_pair("prompt"), "tail"))
     limit = references.LARGEST_REQUEST
     size = pl.col("request").str.len_bytes() + pl.col("inlined_bytes")
-    too_large = rows.filter(size > limit).with_columns(
-        column=pl.lit("images"),
-        value=pl.lit(""),
-        reason=pl.format(f"the request has {{}} bytes with its images; at most {limit:,} are allowed", size),
-    )
-    return rows.filter(size <= limit), too_large
+    good, too_large = separate(rows, size > limit)
+    reason = pl.format(f"the request has {{}} bytes with its images; at most {limit:,} are allowed", size)
+    return good, too_large.with_columns(column=pl.lit("images"), value=pl.lit(""), reason=reason)
 
 
 def _each_request_once(rows: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
     """The rows without those that a matrix makes twice, and these."""
-    again = ~pl.struct("row", "request").is_first_distinct()
-    repeated = rows.filter(again).with_columns(reason=pl.lit("input.matrix asks for the same request twice"))
-    return rows.filter(~again), repeated
+    good, repeated = separate(rows, ~pl.struct("row", "request").is_first_distinct())
+    return good, repeated.with_columns(reason=pl.lit("input.matrix asks for the same request twice"))
 
 
 def _json_pair(column: str) -> pl.Expr:
     """`"name":"text"` as `canonical` writes it; polars has the same escapes, and writes a whole column."""
-    return pl.struct(column).struct.json_encode().str.strip_chars("{}")
+    return pl.struct(column).struct.json_encode().str.slice(1).str.head(-1)
 
 
 def _per_sample(rows: pl.DataFrame) -> pl.DataFrame:
@@ -386,6 +380,6 @@ def _keyed(jobs: pl.DataFrame, batch: str) -> pl.DataFrame:
 
     The key is the sha256 of {"batch", "request", "row_id", "sample"} as canonical JSON, in hex.
     """
-    row = pl.struct("row_id", "sample").struct.json_encode().str.strip_prefix("{")
+    row = pl.struct("row_id", "sample").struct.json_encode().str.slice(1)
     address = pl.concat_str(pl.lit(f'{{"batch":{canonical(batch)},"request":'), "request", pl.lit(","), row)
     return jobs.select(sha256(address).alias("key"), pl.all())
