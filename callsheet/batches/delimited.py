@@ -60,6 +60,19 @@ class _Layout:
     header: str
 
 
+@dataclass(frozen=True, slots=True)
+class _Block:
+    """Whole lines of a file.
+
+    Attributes:
+        text: the lines; empty at the file's end.
+        structural: the delimiters, quotes and line ends among their bytes.
+    """
+
+    text: bytes
+    structural: bytes
+
+
 def read_tables(
     path: Path,
     name: str,
@@ -106,33 +119,42 @@ def _tables(file: BinaryIO, dialect: Dialect) -> Iterator[Table]:
     layout = _Layout(dialect, column_names(cells, header), header)
     block = _next_block(b"", file, dialect)
     with ThreadPoolExecutor(1, "parse") as parser:
-        while block:
-            following, table = b"", None
+        while block.text:
+            following, table = _Block(b"", b""), None
             if structure := _structure(block, layout):
-                parsing = parser.submit(_parse_regular, block, structure, last_line, layout)
+                parsing = parser.submit(_parse_regular, block.text, structure, last_line, layout)
                 following = _next_block(b"", file, dialect)  # is read while polars parses
                 table = parsing.result()
             if structure and table:
                 last_line += structure.lines
             else:
-                table, last_line, rest = _parse_any(block, following, file, last_line, layout)
+                table, last_line, rest = _parse_any(block.text, following.text, file, last_line, layout)
                 following = _next_block(rest, file, dialect)
             yield table
             block = following
 
 
-def _next_block(beginning: bytes, file: BinaryIO, dialect: Dialect) -> bytes:
-    """The next lines, to the end of the last quoted cell if it is not far away; empty at the end."""
-    block = beginning + file.read(max(0, _BLOCK - len(beginning))) + file.readline()
+def _next_block(beginning: bytes, file: BinaryIO, dialect: Dialect) -> _Block:
+    """The next lines, to the end of the last quoted cell if it is not far away."""
+    text = beginning + file.read(max(0, _BLOCK - len(beginning))) + file.readline()
+    structural = _structural(text, dialect)
     quote = (dialect.quote or "").encode()
-    if quote and block.count(quote) % 2:  # a quoted cell goes on
+    if quote and structural.count(quote) % 2:  # a quoted cell goes on
         lines = []
         for line in islice(file, _LINES_BEYOND):
             lines.append(line)
             if line.count(quote) % 2:
                 break
-        block += b"".join(lines)
-    return block if block.endswith(b"\n") or not block else block + b"\n"
+        beyond = b"".join(lines)
+        text, structural = text + beyond, structural + _structural(beyond, dialect)
+    if text and not text.endswith(b"\n"):
+        text, structural = text + b"\n", structural + b"\n"
+    return _Block(text, structural)
+
+
+def _structural(text: bytes, dialect: Dialect) -> bytes:
+    kept = f"{dialect.delimiter}{dialect.quote or ''}\n".encode()
+    return text.translate(None, bytes({*range(256)} - {*kept}))
 
 
 # ---- a regular block: polars
@@ -155,7 +177,7 @@ class _Structure:
     quotes: int
 
 
-def _structure(block: bytes, layout: _Layout) -> _Structure | None:
+def _structure(block: _Block, layout: _Layout) -> _Structure | None:
     """Counts the structural bytes of a block.
 
     Returns:
@@ -163,18 +185,19 @@ def _structure(block: bytes, layout: _Layout) -> _Structure | None:
         outside of quotes than the records need, or polars would not see the bytes that `csv` sees.
     """
     delimiter, quote = layout.dialect.delimiter.encode(), (layout.dialect.quote or "").encode()
-    if len(delimiter) > 1 or len(quote) > 1 or block.startswith(codecs.BOM_UTF8):
+    if len(delimiter) > 1 or len(quote) > 1 or block.text.startswith(codecs.BOM_UTF8):
         return None  # polars takes single bytes only, and leaves out a byte order mark
-    structural = block.translate(None, bytes({*range(256)} - {*delimiter, *quote, *b"\n"}))
-    pieces = structural.split(quote) if quote else [structural]
+    pieces = block.structural.split(quote) if quote else [block.structural]
     if len(pieces) % 2 == 0:
         return None
     outside = b"".join(pieces[::2])  # every other piece is inside quotes
     records = outside.count(b"\n")
-    if outside.count(delimiter) != records * (len(layout.columns) - 1):
+    if len(outside) != records * len(
+        layout.columns
+    ):  # a record has a line end, and the others are delimiters
         return None
     doubled = pieces[2:-1:2].count(b"")  # nothing is between the two quotes
-    return _Structure(records, structural.count(b"\n"), len(outside), len(pieces) - 1 - doubled)
+    return _Structure(records, block.structural.count(b"\n"), len(outside), len(pieces) - 1 - doubled)
 
 
 def _parse_regular(block: bytes, structure: _Structure, lines_above: int, layout: _Layout) -> Table | None:
@@ -201,9 +224,11 @@ def _parse_regular(block: bytes, structure: _Structure, lines_above: int, layout
         return None
     lines = _line_numbers(cells, lines_above, structure)
     content = pl.all() if len(layout.columns) > 1 else pl.all().str.strip_chars()
-    not_blank = cells.select(pl.any_horizontal(content != "")).to_series()
+    blank = cells.select(pl.all_horizontal(content == "")).to_series()
+    if blank.any():
+        cells, lines = cells.filter(~blank), lines.filter(~blank)
     named = [pl.col(str(at)).alias(name) for at, name in enumerate(layout.columns) if name]
-    return Table(cells.filter(not_blank).select(named), lines.filter(not_blank), layout.header)
+    return Table(cells.select(named), lines, layout.header)
 
 
 def _parse_with_polars(block: bytes, layout: _Layout) -> pl.DataFrame | None:

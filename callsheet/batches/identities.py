@@ -120,11 +120,10 @@ class Occurrences:
     def all(self) -> pl.Series:
         """The numbers of all rows that were added; none where each content is there once."""
         hashes = pl.concat(self._hashes)
-        twice = (
-            hashes.to_frame("hash").with_row_index("row").filter(hashes.is_in(_repeated(hashes).implode()))
-        )
-        if not twice.height:
+        repeated = _repeated(hashes)
+        if repeated.is_empty():
             return pl.Series(dtype=pl.UInt32)
+        twice = hashes.to_frame("hash").with_row_index("row").filter(hashes.is_in(repeated.implode()))
         twice = twice.with_columns(number=pl.int_range(1, pl.len() + 1, dtype=pl.UInt32).over("hash"))
         return pl.repeat(1, len(hashes), dtype=pl.UInt32, eager=True).scatter(twice["row"], twice["number"])
 

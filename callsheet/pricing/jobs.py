@@ -180,8 +180,9 @@ def _resolve_distinct(
             is left out is null.
         schema: the columns that are added.
     """
-    used = [column for column in columns if rows[column].null_count() < rows.height] or columns[:1]
-    distinct = rows.select(used).unique(maintain_order=True)
+    used = [column for column in columns if rows[column].null_count() < rows.height]
+    # Without any of them, all rows are alike.
+    distinct = rows.select(used).unique(maintain_order=True) if used else rows.select(columns[:1]).head(1)
     blank: Cells = dict.fromkeys(columns)
     resolved = resolve([blank | cells for cells in distinct.iter_rows(named=True)])
     # Money comes as text: for a Decimal, polars imports numpy, which takes as long as 50,000 rows.
