@@ -370,12 +370,14 @@ def _without(rows: pl.DataFrame, repeated: pl.DataFrame) -> pl.DataFrame:
 
 def _with_ids(rows: pl.DataFrame, occurrences: pl.Series) -> pl.DataFrame:
     """Gives every row its id and its number of samples, and puts the carried columns into one."""
-    from_content = pl.concat_str(pl.col("hash"), pl.lit("-"), occurrences)
+    row_id = pl.col("id")
+    if rows["id"].null_count():
+        row_id = pl.coalesce(row_id, pl.concat_str(pl.col("hash"), pl.lit("-"), occurrences))
     carried = [name for name in rows.columns if name.startswith(_CARRIED)]
     fields = [pl.col(name).alias(name.removeprefix(_CARRIED)) for name in carried]
     return rows.select(
         pl.exclude("id", "hash", "samples", *carried),
         pl.col("samples").fill_null(1),
-        pl.coalesce("id", from_content).alias("row_id"),
+        row_id.alias("row_id"),
         *([pl.struct(fields).alias("carried")] if fields else []),
     )
