@@ -17,6 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from decimal import Decimal
+from itertools import chain
 from pathlib import Path
 from typing import Any, BinaryIO, Literal
 
@@ -239,16 +240,13 @@ def _write(
     models = [catalogue[name].model_dump(mode="json") for name in sorted(catalogue)]
     first = next(jobs)
 
-    def source(*_: object) -> Iterator[pl.DataFrame]:
-        yield first
-        yield from jobs
-
     def metadata(_: object) -> dict[str, str]:
         return {"callsheet.plan": canonical(about()), "callsheet.catalogue": canonical(models)}
 
     try:
         with PartialFile(path) as partial:
-            table = register_io_source(source, schema=first.schema)
+            tables = _synced(chain([first], jobs), partial.file)
+            table = register_io_source(lambda *_: tables, schema=first.schema)
             table.sink_parquet(
                 partial.file,
                 compression="lz4",
@@ -263,6 +261,18 @@ def _write(
     except (OSError, pl.exceptions.ComputeError) as error:  # polars wraps the errors of the disk
         reason = getattr(error, "strerror", None) or error
         raise StorageError(f"{path}: the plan cannot be written: {reason}") from None
+
+
+def _synced(tables: Iterator[pl.DataFrame], file: BinaryIO) -> Iterator[pl.DataFrame]:
+    """The tables; a thread has the disk keep what the file has of them, so that little is left for its end."""
+    with ThreadPoolExecutor(1, "sync") as pool:
+        syncing = pool.submit(os.fsync, file.fileno())
+        for table in tables:
+            yield table
+            if syncing.done():
+                syncing.result()
+                syncing = pool.submit(os.fsync, file.fileno())
+    syncing.result()
 
 
 def rejects_path(path: Path) -> Path:
