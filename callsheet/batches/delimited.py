@@ -192,9 +192,7 @@ def _structure(block: _Block, layout: _Layout) -> _Structure | None:
         return None
     outside = b"".join(pieces[::2])  # every other piece is inside quotes
     records = outside.count(b"\n")
-    if len(outside) != records * len(
-        layout.columns
-    ):  # a record has a line end, and the others are delimiters
+    if len(outside) != records * len(layout.columns):  # the others are delimiters, one fewer than columns
         return None
     doubled = pieces[2:-1:2].count(b"")  # nothing is between the two quotes
     return _Structure(records, block.structural.count(b"\n"), len(outside), len(pieces) - 1 - doubled)

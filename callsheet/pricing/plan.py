@@ -264,7 +264,7 @@ def _write(
 
 
 def _synced(tables: Iterator[pl.DataFrame], file: BinaryIO) -> Iterator[pl.DataFrame]:
-    """The tables; a thread has the disk keep what the file has of them, so that little is left for its end."""
+    """The tables. Meanwhile, a thread syncs what the file has of them: little is left for its end."""
     with ThreadPoolExecutor(1, "sync") as pool:
         syncing = pool.submit(os.fsync, file.fileno())
         for table in tables:

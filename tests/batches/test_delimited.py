@@ -132,6 +132,28 @@ def test_compressed_files_are_read_like_uncompressed_ones(tmp_path, ending):
     assert places(packed_batch) == [(6, "id", "line 5 has this id already")]
 
 
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "cp1252", "utf-16"])
+@pytest.mark.parametrize("ends", ["\n", "\r", "\r\n"])
+def test_a_line_end_may_lie_on_both_sides_of_where_a_file_is_read_in_parts(
+    tmp_path, monkeypatch, ends, encoding
+):
+    monkeypatch.setattr(delimited, "_BLOCK", 10_000)
+    path = tmp_path / "x.csv"
+    path.write_bytes((f"head{ends}" + f"é{ends}x{ends}" * 10_000).encode(encoding))
+    rows, ragged = tables(path, encoding=encoding)
+    assert rows == list(enumerate(["é", "x"] * 10_000, start=2))
+    assert ragged == []
+
+
+def test_lines_of_one_file_may_end_differently(batch):
+    assert prompts(batch("prompt\rone\r\ntwo\n\r\r\nthree\n\rfour\r")) == [
+        (2, "one"),
+        (3, "two"),
+        (6, "three"),
+        (8, "four"),
+    ]
+
+
 def tables(path: Path, **given: Any) -> tuple[list[tuple[Any, ...]], list[int]]:
     """Lines and cells of the rows, and the lines of the ragged ones."""
     declared = {"delimiter": None, "encoding": None, "expected": ()} | given
