@@ -17,7 +17,7 @@ from callsheet.records import File
 MOST = 1_000
 """Files that wait at once; the steps that bring more wait with them."""
 
-SIDE_BY_SIDE = 16
+SIDE_BY_SIDE = 24
 """Downloads at once: enough to use the network, few enough for the order by deadline to matter."""
 
 

@@ -13,7 +13,7 @@ import base64
 import hashlib
 import io
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
@@ -56,6 +56,8 @@ class Bucket:
         url: `s3://bucket/prefix`.
         endpoint_url: the address of an S3 server other than Amazon's.
     """
+
+    together = 1
 
     def __init__(self, url: str, endpoint_url: str | None) -> None:
         self._bucket, _, prefix = url.removeprefix("s3://").partition("/")
@@ -121,6 +123,9 @@ class Bucket:
                 if answer:
                     raise StorageError(f"{url}: the server has other bytes than were sent")
                 raise StorageConflict(f"{url}: another object has this name")
+
+    def sync(self, names: Iterable[str]) -> None:
+        """See `Place.sync`. An object that S3 has taken is durable."""
 
     def write(self, name: str, data: bytes | Path, mime_type: str) -> None:
         """See `Store.write`."""

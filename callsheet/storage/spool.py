@@ -1,8 +1,8 @@
 """The spool: a folder in which downloads are checked before they go to storage.
 
-A file has its own name in the spool only when it is complete and of the promised type; until then it is in
-memory, or its name ends in `.part`. A file that storage did not take stays in the spool for the next run; its
-name ends in its SHA-256, so that the run knows whether it is still the same. Nothing is decoded.
+A file is in memory, or its name ends in `.part`, until all of it has come, and is of the promised type. Then
+its name ends in its SHA-256. A file that storage did not take stays in the spool for the next run, which sees
+by that name whether all of it is there and whether it is still the same. Nothing is decoded.
 """
 
 from __future__ import annotations
@@ -69,12 +69,14 @@ class Spool:
         return await asyncio.to_thread(self._verified, name, paths) if paths else None
 
     def _verified(self, name: str, paths: list[Path]) -> Spooled | None:
-        """The one that has the bytes that it was left with."""
+        """The one that has the bytes that its name tells; those that do not are removed."""
         for path in paths:
-            with suppress(OSError), path.open("rb") as file:  # what cannot be read is downloaded again
-                sha256 = hashlib.file_digest(file, "sha256").hexdigest()
-                if path.name == f"{name}.{sha256}":
-                    return Spooled.settled(path, sha256, file.tell())
+            with suppress(OSError):  # what cannot be read is downloaded again
+                with path.open("rb") as file:
+                    sha256 = hashlib.file_digest(file, "sha256").hexdigest()
+                    if path.name == f"{name}.{sha256}":
+                        return Spooled.settled(path, sha256, file.tell())
+                path.unlink()
         return None
 
     async def receive(self, download: Download, mime_type: str, name: str, *, patience: float) -> Spooled:
@@ -131,24 +133,27 @@ class Spooled:
         first_bytes: what it begins with, by which its type is recognised.
         held: bytes in memory that are not written yet.
         sha256: in hex; empty until it is settled.
-        path: its complete file, once it is settled.
+        path: its file; complete once it is settled.
     """
+
+    path: Path
 
     def __init__(self, spool: Spool, name: str) -> None:
         self.bytes = self.held = 0
         self.first_bytes = b""
         self.sha256 = ""
-        self.path = spool.folder / name
         self._spool = spool
+        self._name = name
         self._blocks: list[bytes] = []
         self._digest = hashlib.sha256()
         self._partial: PartialFile | None = None
+        self._begun = False
 
     @classmethod
     def settled(cls, path: Path, sha256: str, size: int) -> Self:
         """A file that is complete already."""
         spooled = cls(Spool(path.parent), path.name)
-        spooled.sha256, spooled.bytes = sha256, size
+        spooled.path, spooled.sha256, spooled.bytes = path, sha256, size
         return spooled
 
     def hold(self, block: bytes) -> None:
@@ -165,14 +170,24 @@ class Spooled:
         Raises:
             StorageError: the spool cannot be written.
         """
-        with disk_errors(self.path, _SETTING):
-            if self._partial is None:
-                self._partial = PartialFile(self.path, self.path.with_name(f"{self.path.name}.{_PARTIAL}"))
-            for block in self._blocks:
-                self._partial.file.write(block)
-                self._digest.update(block)
-        self._blocks.clear()
-        self.held = 0
+        self._write(last=False)
+
+    def begin_settling(self) -> None:
+        """Writes all of it, and waits for no disk; for a thread. `settle` does the rest.
+
+        The disk writes several files that are begun in this way together.
+
+        Raises:
+            StorageError: the spool cannot be written. Nothing of the file is kept.
+        """
+        if self.sha256 or self._begun:
+            return
+        self._begun = True
+        try:
+            self._write(last=True)
+        except BaseException:
+            self.discard()
+            raise
 
     def settle(self) -> None:
         """Completes the file in the spool, unless it is complete; for a thread.
@@ -183,17 +198,35 @@ class Spooled:
         if self.sha256:
             return
         self._spool.clear()
+        self.begin_settling()
+        assert self._partial is not None  # noqa: S101 - it is written
         try:
-            self.write()
-            assert self._partial is not None  # noqa: S101 - `write` has opened it
-            sha256 = self._digest.hexdigest()
-            path = self.path.with_name(f"{self.path.name}.{sha256}")
-            with disk_errors(path, _SETTING):
-                self._partial.commit(path=path)
+            with disk_errors(self.path, _SETTING):
+                self._partial.commit(path=self.path)
         finally:
             self.discard()
-        self.path, self.sha256 = path, sha256
+        self.sha256 = self._digest.hexdigest()
         failpoints.passed("after spool")
+
+    def _write(self, *, last: bool) -> None:
+        """Writes what is held. Where nothing follows, `path` has the file's own name from now on."""
+        with disk_errors(self._spool.folder, _SETTING):
+            for block in self._blocks:
+                self._digest.update(block)
+            if last:
+                self.path = self._named(self._digest.hexdigest())
+            if self._partial is None:  # a file that is written at once has its own name from the beginning
+                partial = self.path if last else self._named(_PARTIAL)
+                self._partial = PartialFile(partial, partial)
+            for block in self._blocks:
+                self._partial.file.write(block)
+            if last:
+                self._partial.start_sync()
+        self._blocks.clear()
+        self.held = 0
+
+    def _named(self, ending: str) -> Path:
+        return self._spool.folder / f"{self._name}.{ending}"
 
     def discard(self) -> None:
         """Removes what is not complete."""

@@ -2,7 +2,7 @@
 
 The URL decides which: a path or `file://` is a folder, `s3://bucket/prefix` is a bucket. Everything runs
 in the store's own threads, so that a slow bucket does not hold up the rest of a run. The caller gives the
-names: the ledger makes sure that no two files have the same one.
+names: the ledger makes sure that no two files have the same one. Media go in groups (`group_put.py`).
 """
 
 from __future__ import annotations
@@ -16,12 +16,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import ParamSpec, Protocol, TypeVar
 
-from callsheet import failpoints, s3
+from callsheet import s3
 from callsheet.errors import ConfigError
 from callsheet.files import wrong_place
 from callsheet.records import StoredFile
 from callsheet.storage.bucket import Bucket
 from callsheet.storage.folder import Folder
+from callsheet.storage.group_put import GroupPut, Place
 from callsheet.storage.spool import Spooled
 
 P = ParamSpec("P")
@@ -45,6 +46,7 @@ class Store:
             raise ConfigError(f"{url} {wrong[0]}", hint=wrong[1])
         self._place: _Place = Bucket(url, endpoint_url) if url.startswith("s3://") else Folder(url)
         self._threads = ThreadPoolExecutor(s3.THREADS, "storage")
+        self._group = GroupPut(self._place, self._threads, s3.THREADS)
 
     def url_of(self, name: str) -> str:
         """The URL of a stored file; in a folder, a path that begins as the store's URL does."""
@@ -65,7 +67,6 @@ class Store:
         """Stores a verified file, once it is settled in the spool. Nothing that is stored is overwritten.
 
         A file of that name with the same bytes is taken for the file itself, stored by an earlier attempt.
-        All of it is done in one thread: passing a file on costs more than a small file itself.
 
         Returns:
             Where the file is. Once this returns, it survives a power cut.
@@ -74,14 +75,8 @@ class Store:
             StorageConflict: something else has this name.
             StorageError: the store refused it, and the file is in the spool; or the spool did, and it is not.
         """
-        await self._in_thread(self._settle_and_put, spooled, name, mime_type)
+        await self._group.put(spooled, name, mime_type)
         return StoredFile(self.url_of(name), spooled.sha256, spooled.bytes, datetime.now(UTC))
-
-    def _settle_and_put(self, spooled: Spooled, name: str, mime_type: str) -> None:
-        spooled.settle()
-        failpoints.passed("before store.put")
-        self._place.put(spooled.path, name, spooled.sha256, mime_type)
-        failpoints.passed("after store.put")
 
     async def add(self, name: str, data: bytes, mime_type: str) -> None:
         """Stores a small file, as `put` does. Nothing that is stored is overwritten.
@@ -90,8 +85,11 @@ class Store:
             StorageConflict: something else has this name.
             StorageError: the store refused it.
         """
-        sha256 = hashlib.sha256(data).hexdigest()
-        await self._in_thread(self._place.put, data, name, sha256, mime_type)
+        await self._in_thread(self._add, name, data, mime_type)
+
+    def _add(self, name: str, data: bytes, mime_type: str) -> None:
+        self._place.put(data, name, hashlib.sha256(data).hexdigest(), mime_type)
+        self._place.sync([name])
 
     async def write(self, name: str, data: bytes | Path, mime_type: str) -> str:
         """Writes a report file, and replaces an older one in one step.
@@ -141,12 +139,11 @@ class Store:
         return await asyncio.get_running_loop().run_in_executor(self._threads, call)
 
 
-class _Place(Protocol):
+class _Place(Place, Protocol):
     """What `Folder` and `Bucket` have in common; `Store` documents it."""
 
     def url_of(self, name: str) -> str: ...
     def probe(self) -> str: ...
-    def put(self, content: Path | bytes, name: str, sha256: str, mime_type: str) -> None: ...
     def write(self, name: str, data: bytes | Path, mime_type: str) -> None: ...
     def read(self, name: str) -> bytes | None: ...
     def listing(self) -> Iterator[list[tuple[str, int]]]: ...

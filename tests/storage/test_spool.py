@@ -136,11 +136,21 @@ def test_a_download_that_is_too_slow_ends_after_the_patience(
     assert fetch(trickle(content[:30]), "image/png", tmp_path, patience=0.2).bytes == 30
 
 
-def test_a_download_replaces_what_a_killed_run_left(tmp_path: Path) -> None:
-    (tmp_path / "job-1-0.part").write_bytes(b"longer than what comes next" * 20_000)
-    spooled = fetch(reply(200, FILES["image/png"], {"Content-Type": "image/png"}), "image/png", tmp_path)
-    assert spooled.path.read_bytes() == FILES["image/png"]
-    assert list(tmp_path.iterdir()) == [spooled.path]
+@pytest.mark.parametrize("mime_type", ["image/png", "video/mp4"])
+@pytest.mark.parametrize("ending", ["part", "the SHA-256"])
+def test_what_a_killed_run_has_begun_to_write_is_removed_and_downloaded_anew(
+    mime_type: str, ending: str, tmp_path: Path
+) -> None:
+    """A small file has its SHA-256 in its name before all of it is on the disk."""
+    content = FILES[mime_type]
+    ending = ending.replace("the SHA-256", hashlib.sha256(content).hexdigest())
+    (tmp_path / f"job-1-0.{ending}").write_bytes(content[:-1])
+    assert left(tmp_path) is None
+    assert list(tmp_path.iterdir()) == []
+    (tmp_path / f"job-1-0.{ending}").write_bytes(content[:-1])
+    spooled = fetch(reply(200, content, {"Content-Type": mime_type}), mime_type, tmp_path)
+    assert spooled.path.read_bytes() == content
+    assert left(tmp_path)
 
 
 def test_a_file_that_was_changed_since_it_was_left_is_not_used(tmp_path: Path) -> None:
