@@ -27,7 +27,8 @@ from tests.servers.s3 import Server
 from tests.waiting import LONGEST, wait_until
 
 Make = Callable[..., Project]
-IMAGE = {"model": "sketch-1", "aspect_ratio": "1:1"}
+SMALL = {"model": "sketch-1", "aspect_ratio": "1:1"}
+IMAGE = SMALL | {"resolution": "0.5K", "output_format": "png"}  # larger than a thumbnail
 VIDEO = {"model": "dailies-1", "duration": 1}
 SHEET = Path("out/report/contact-sheet")
 
@@ -114,8 +115,8 @@ def test_every_job_is_a_card_whatever_its_state(project: Make) -> None:
     assert states == {"stored": "stored", "refused": "failed", "doubt": "in_doubt", "video": "stored"}
     stored, refused = shown["stored"], shown["refused"]
     assert (stored["cost"], stored["asked"], stored["carried"]) == (
-        "0.0015",
-        "1:1 · 0.25K",
+        "0.0035",
+        "1:1 · 0.5K",
         [["shot", "hero"]],
     )
     assert (refused["code"], refused["files"]) == ("content_policy_violation", [])
@@ -129,7 +130,18 @@ def test_every_job_is_a_card_whatever_its_state(project: Make) -> None:
     about = summary()
     assert about["states"] == {"stored": 2, "failed": 1, "in_doubt": 1}
     assert (about["outcome"], about["jobs"], about["rejected"]) == ("partial", 4, 1)
-    assert (about["spent"], about["inDoubt"]) == (dollars(run.spent), "0.0015")
+    assert (about["spent"], about["inDoubt"]) == (dollars(run.spent), "0.0035")
+
+
+def test_a_small_image_beside_the_page_is_shown_itself(project: Make) -> None:
+    """A thumbnail of it would be hardly smaller."""
+    made = project([{"id": "small", "prompt": "a small image", **SMALL}, *images("large")])
+    made.run()
+    small, large = (card["files"][0] for card in cards())
+    assert (small["itself"], small["thumb"]) == (True, None)
+    assert (SHEET / small["href"]).resolve().stat().st_size == small["bytes"] < 32_768
+    assert not large["itself"]
+    assert have_pictures() == {"small": False, "large": True}
 
 
 def test_index_html_has_the_cards_also_without_javascript_and_escaped(project: Make) -> None:
@@ -154,7 +166,7 @@ def test_links_are_relative_so_that_report_and_media_move_together(project: Make
     (card,) = written((moved / "data/jobs-0000.js").read_text())
     href = card["files"][0]["href"]
     assert "://" not in href
-    assert (moved / unquote(href)).resolve().read_bytes().startswith(b"\xff\xd8")
+    assert (moved / unquote(href)).resolve().read_bytes().startswith(b"\x89PNG")
 
 
 def test_a_second_run_of_a_finished_batch_writes_only_the_header_again(project: Make) -> None:
@@ -382,7 +394,7 @@ def test_on_s3_the_page_has_thumbnails_and_the_addresses_as_text(
 ) -> None:
     for name, value in s3.environment().items():
         monkeypatch.setenv(name, value)
-    made = project(images("one"))
+    made = project([{"id": "one", "prompt": "a small image", **SMALL}])
     on_s3(made, s3, "unsigned")
     run = made.run()
     assert run.details.contact_sheet == f"s3://{s3.bucket}/unsigned/report/contact-sheet/index.html"

@@ -296,6 +296,20 @@ def test_ten_thousand_cards_are_there_and_few_are_in_the_document(page: Page, tm
     expect(page.locator("[aria-setsize='100']")).to_have_count(100)
 
 
+def test_a_small_image_that_is_not_there_any_more_is_a_card_without_a_picture(
+    page: Page, browser: Browser, project: Make
+) -> None:
+    """The page shows it itself, and has no thumbnail of it."""
+    made = project([{"id": name, "prompt": name, **IMAGE} for name in ("there", "gone")])
+    aside(made.run)
+    next((made.folder / "out/media").rglob("gone-*")).unlink()
+    visit(page, (made.folder / "out/report/contact-sheet/index.html").as_uri())
+    expect(card_of(page, "gone")).to_contain_text("No preview")
+    expect(card_of(page, "gone").locator("img")).to_have_count(0)
+    expect(card_of(page, "there").locator("img")).to_be_visible()
+    browser.forget()  # of the file that is missing
+
+
 def test_a_batch_without_jobs_says_so(page: Page, project: Make) -> None:
     made = project([{"id": "empty", "prompt": "", **IMAGE}])
     aside(made.run)

@@ -6,6 +6,7 @@ It reads the plan and the ledger, some jobs at a time, and writes nothing.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -30,6 +31,9 @@ _ATTEMPT = [
 ]
 _FILE = ["index", "url", "mime_type", "width", "height", "duration", "fps", "has_sound", "sha256", "bytes"]
 _SETTLED = (State.STORED, State.LOST)
+_SHOWN = ("image/jpeg", "image/png", "image/webp")
+_SMALL = 32_768  # bytes: a thumbnail in its pack is hardly smaller
+_FEW_PIXELS = 512 * 512
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +50,12 @@ class MediaFile:
     has_sound: bool | None
     sha256: str
     bytes: int
+
+    @property
+    def is_small(self) -> bool:
+        """Whether it is an image that is hardly larger than its thumbnail would be."""
+        pixels = (self.width or math.inf) * (self.height or math.inf)
+        return self.mime_type in _SHOWN and self.bytes <= _SMALL and pixels <= _FEW_PIXELS
 
 
 @dataclass(frozen=True, slots=True)

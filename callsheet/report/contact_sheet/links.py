@@ -30,6 +30,7 @@ class Links:
         report = local_path(settings.report.url)
         self._folder = (report / FOLDER).absolute() if report else None
         self._signed: dict[str, str] = {}
+        self._to_folders: dict[str, str] = {}  # with media
 
     @property
     def on_disk(self) -> bool:
@@ -41,6 +42,10 @@ class Links:
         """Whether the page reaches its own files by signed addresses."""
         return self._folder is None and self._seconds is not None
 
+    def is_beside(self, url: str) -> bool:
+        """Whether a media file and the page are on this machine."""
+        return self.on_disk and not url.startswith("s3://")
+
     def to_media(self, url: str) -> str | None:
         """The address of a media file in the page; None where a browser cannot open it.
 
@@ -49,12 +54,18 @@ class Links:
         Raises:
             StorageError: the AWS settings of this machine cannot sign it.
         """
-        path = local_path(url)
-        if path is None:
+        if url.startswith("s3://"):
             return self._sign(url) if self._seconds else None
         if self._folder is None:
             return None
-        return quote(os.path.relpath(path.absolute(), self._folder).replace(os.sep, "/"))
+        before, slash, name = url.rpartition("/")
+        folder = before + slash
+        if folder not in self._to_folders:
+            path = local_path(folder)
+            assert path is not None  # noqa: S101 - it is not on S3
+            way = os.path.relpath(path.absolute(), self._folder).replace(os.sep, "/")
+            self._to_folders[folder] = quote(way)
+        return f"{self._to_folders[folder]}/{quote(unquote(name) if url.startswith('file://') else name)}"
 
     def to_own(self, name: str) -> str:
         """The address of one of the page's own files, whose name inside `report.url` is `name`.

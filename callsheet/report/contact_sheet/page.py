@@ -216,6 +216,7 @@ def _file(file: MediaFile, thumbnails: Thumbnails, links: Links) -> dict[str, An
         "href": links.to_media(file.url),
         "url": file.url,
         "thumb": thumbnails.place(file.sha256),
+        "itself": shows_itself(file, links),
         "type": file.mime_type,
         "width": file.width,
         "height": file.height,
@@ -224,6 +225,11 @@ def _file(file: MediaFile, thumbnails: Thumbnails, links: Links) -> dict[str, An
         "sound": file.has_sound,
         "bytes": file.bytes,
     }
+
+
+def shows_itself(file: MediaFile, links: Links) -> bool:
+    """Whether the page shows a file in its card as it is: a thumbnail of it would be hardly smaller."""
+    return file.is_small and links.is_beside(file.url)
 
 
 def index(settings: BatchSettings, cards: Sequence[Card], links: Links) -> bytes:

@@ -33,7 +33,7 @@ from callsheet.report.contact_sheet.thumbnails import Decoder, Thumbnails
 from callsheet.storage.store import Store
 
 _STATE = f"{FOLDER}/data/state.json"
-_FORMAT = 2
+_FORMAT = 3
 _MAKING = 8.0  # seconds of a round in which thumbnails are made at most
 _TENTH = 0.1  # of a run's time, in which thumbnails are made at most, all in all
 _SHARE = 20  # a round takes at most one part in so many of the time
@@ -244,7 +244,12 @@ class ContactSheet:
         self, thumbnails: Thumbnails, of: Sequence[Card], deadline: float | None
     ) -> bool:
         """Makes the thumbnails that are missing, until the deadline; whether none is missing."""
-        files = {file.sha256: file for card in of for file in card.files if file.sha256 not in thumbnails}
+        files = {
+            file.sha256: file
+            for card in of
+            for file in card.files
+            if file.sha256 not in thumbnails and not page.shows_itself(file, self._links)
+        }
         missing = [file for sha256, file in files.items() if sha256 not in self._unreadable]
         for start in range(0, len(missing), _AT_ONCE):
             late = deadline is not None and time.monotonic() > deadline

@@ -91,12 +91,17 @@ const cards = (() => {
     return card;
   }
 
-  // Puts the picture into the frame, once its thumbnail is loaded; until then, or without one, words.
+  // The address of what shows a file in its card, or null: a small image itself, or a thumbnail, once it is loaded.
+  function picture(file) {
+    return file.itself ? file.href : callsheet.thumbnail(file.thumb);
+  }
+
+  // Puts the picture into the frame, once it can be shown; until then, or without one, words.
   function fill(card) {
     const { job } = card;
     const frame = card.querySelector(".frame");
-    const file = job.files.find((each) => each.thumb) ?? job.files[0];
-    const src = file && callsheet.thumbnail(file.thumb);
+    const file = job.files.find((each) => each.itself || each.thumb) ?? job.files[0];
+    const src = file && !card.unshown && picture(file);
     if (frame.firstChild && (!src || frame.querySelector("img"))) return;
     if (src) {
       const image = element("img", "picture");
@@ -104,6 +109,11 @@ const cards = (() => {
       image.decoding = "async";
       image.draggable = false;
       image.src = src;
+      image.addEventListener("error", () => {
+        card.unshown = true; // the file is not there any more
+        frame.replaceChildren();
+        fill(card);
+      }, { once: true });
       frame.replaceChildren(image);
     } else {
       const waits = file?.thumb;
