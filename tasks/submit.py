@@ -12,7 +12,7 @@ import itertools
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import anyio
 from anyio.streams.memory import MemoryObjectSendStream
@@ -39,6 +39,8 @@ from callsheet.service.verdicts import Verdict
 from callsheet.session import Run
 from tasks.others import Others
 from tasks.step import step
+
+T = TypeVar("T")
 
 BLOCK = 50  # jobs that are reserved in one transaction
 AHEAD = 500  # reserved jobs of a type that wait for their turn at once
@@ -177,11 +179,17 @@ class _Buyer:
         """Gives what is bought to the next step, also when buying has just stopped."""
         if not isinstance(outcome, _Bought):
             return
-        with self._run.unless_ended():
-            if outcome.video:
-                await self._videos.send(outcome.video)
-            for file in outcome.files:
-                await self._files.send(file)
+        if outcome.video:
+            await self._send_on(self._videos, outcome.video)
+        for file in outcome.files:
+            await self._send_on(self._files, file)
+
+    async def _send_on(self, channel: MemoryObjectSendStream[T], item: T) -> None:
+        try:
+            channel.send_nowait(item)
+        except anyio.WouldBlock:
+            with self._run.unless_ended():
+                await channel.send(item)
 
 
 async def _reserved(run: Run, jobs: Callable[[], Iterator[Job]]) -> AsyncIterator[tuple[Job, Attempt]]:

@@ -111,6 +111,8 @@ class GroupCommit:
     async def write(self, name: str, change: Change[A, T], item: A, place: Place = Place.BESIDE) -> T:
         """Writes an item in the next commit; returns its result when the commit is durable.
 
+        It is written also where the caller is cancelled while it waits.
+
         Args:
             name: what the change is called at the failpoints.
             change: writes this item, and others that come at the same time.
@@ -128,8 +130,7 @@ class GroupCommit:
         group.futures.append(future)
         if self._committer is None:
             self._committer = asyncio.create_task(self._commit_all())
-        # Cancelling one caller must not cancel the commit of the others.
-        return await asyncio.shield(future)
+        return await future
 
     async def write_one(self, name: str, operation: Operation[T], place: Place = Place.ALONE) -> T:
         """Runs an operation that has no items in the next commit; raises as `write` does."""
@@ -156,6 +157,8 @@ class GroupCommit:
                 self.failing = False
                 futures = (future for group in groups for future in group.futures)
                 for future, result in zip(futures, results, strict=True):
+                    if future.done():  # its caller was cancelled
+                        continue
                     if isinstance(result, Exception):
                         future.set_exception(result)
                     else:

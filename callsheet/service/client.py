@@ -57,6 +57,7 @@ _MOST_REDIRECTS = 20  # of one download
 # The bytes of a file must be those that Content-Length counts, and compressing them again helps nobody.
 _HEADERS = "User-Agent: callsheet\r\nAccept: */*\r\nAccept-Encoding: identity\r\n"
 _jitter = random.SystemRandom()
+_encoder = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False)
 _video: TypeAdapter[Any] = TypeAdapter(VideoAnswer)
 
 
@@ -220,7 +221,7 @@ class Client:
 
     async def _post(self, path: str, body: Mapping[str, Any]) -> Response:
         url = Url(self._base.address, self._path + path, "")
-        content = json.dumps(body, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode()
+        content = _encoder.encode(body).encode()
         headers = f"{self._headers}Content-Type: application/json\r\n"
         return await self._answer(Request("POST", url, headers, content), self._generating)
 

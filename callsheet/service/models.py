@@ -146,6 +146,9 @@ class Costs(ServiceObject):
     total_cost: SignedAmount
 
 
+_decoder = json.JSONDecoder(parse_float=Decimal)
+
+
 def parse(body: bytes) -> Any:
     """A JSON body, with numbers as `Decimal` or `int`, and text that can be stored in any database or file.
 
@@ -153,9 +156,9 @@ def parse(body: bytes) -> Any:
         ValueError: it is not JSON.
     """
     try:
-        content = json.loads(body, parse_float=Decimal)
-        plain = body.isascii() and b"\\" not in body and b"\0" not in body  # then it cannot have them
-        return content if plain else _storable(content)
+        if body.isascii() and b"\\" not in body and b"\0" not in body:  # then all its text can be stored
+            return _decoder.decode(body.decode())
+        return _storable(json.loads(body, parse_float=Decimal))
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
     except ArithmeticError:

@@ -6,6 +6,7 @@ Pure: does not look at what is stored.
 from __future__ import annotations
 
 import hashlib
+import re
 import unicodedata
 from urllib.parse import quote
 
@@ -14,12 +15,25 @@ _LONGEST_SEGMENT = 200
 """Characters, all ASCII. File systems allow 255 bytes, and the name of a partial file is a little longer."""
 
 
+_SAFE = re.compile(rf"[A-Za-z0-9_-][A-Za-z0-9._-]{{0,{_LONGEST_FIELD - 1}}}")
+"""What `safe_name` leaves as it is."""
+
+
+class _SafeFields(dict[str, object]):
+    """The values for a template's braces, each as a part of a file name."""
+
+    def __getitem__(self, key: str) -> str:
+        return safe_name(str(super().__getitem__(key)))
+
+
 def safe_name(text: str) -> str:
     """A field's value (a row id, for example) as part of a file name; different values have different names.
 
     ASCII letters, digits, `-`, `_` and `.` stay. Everything else, and a leading dot, is percent-encoded. A
     result of more than 100 characters is cut, and ends in `~` and a hash.
     """
+    if _SAFE.fullmatch(text):
+        return text
     name = quote(text, safe="").replace("~", "%7E")
     if name.startswith("."):
         name = f"%2E{name[1:]}"
@@ -37,7 +51,7 @@ def name(template: str, **fields: object) -> str:
         template: for example `{batch}/{row_id}-{sample}-{index}.{ext}`.
         fields: the values for its braces.
     """
-    filled = template.format(**{key: safe_name(str(value)) for key, value in fields.items()})
+    filled = template.format_map(_SafeFields(fields))
     return "/".join(_segment(segment) for segment in filled.split("/") if segment) or "%"
 
 
