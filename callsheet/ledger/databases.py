@@ -212,6 +212,7 @@ def _sqlite(address: sa.URL) -> sa.Engine:
     def _begin(connection: sa.Connection) -> None:
         # A writer takes the write lock at once: what its transaction reads stays true until it commits.
         if connection.get_execution_options().get("reading", False):
+            _wait_for_others(connection, busy)
             connection.exec_driver_sql("BEGIN")
         else:
             _begin_writing(connection, busy)
@@ -232,15 +233,17 @@ def _sqlite(address: sa.URL) -> sa.Engine:
 def _begin_writing(connection: sa.Connection, busy: float) -> None:
     """Takes SQLite's write lock. It waits for it in short parts, because nothing can end a wait of SQLite's.
 
+    Who has it waits for nobody any more.
+
     Args:
         connection: the connection.
-        busy: seconds to wait in all, and for anything else afterwards.
+        busy: seconds to wait in all.
 
     Raises:
         sa.exc.OperationalError: another process held the lock all the time, or until `hurry`.
     """
     until = time.monotonic() + busy
-    connection.exec_driver_sql(f"PRAGMA busy_timeout={round(1000 * min(busy, _MOMENT))}")
+    _wait_for_others(connection, min(busy, _MOMENT))
     while True:
         try:
             connection.exec_driver_sql("BEGIN IMMEDIATE")
@@ -250,7 +253,13 @@ def _begin_writing(connection: sa.Connection, busy: float) -> None:
             hurried = connection.engine.get_execution_options().get("hurry", False)
             if not locked or hurried or time.monotonic() >= until:
                 raise
-    connection.exec_driver_sql(f"PRAGMA busy_timeout={round(1000 * busy)}")
+
+
+def _wait_for_others(connection: sa.Connection, seconds: float) -> None:
+    """From now on the connection waits so long for what another one holds (SQLite)."""
+    if connection.info.get("waits") != seconds:
+        connection.exec_driver_sql(f"PRAGMA busy_timeout={round(1000 * seconds)}")
+        connection.info["waits"] = seconds
 
 
 def _sqlite_path(address: sa.URL) -> Path:

@@ -45,7 +45,9 @@ class Moment(sa.types.TypeDecorator[datetime]):
 
     def process_bind_param(self, value: datetime | None, dialect: Dialect) -> str | None:
         """To UTC text of one fixed width."""
-        return None if value is None else value.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+        if value is None:
+            return None
+        return f"{value.astimezone(UTC).isoformat(timespec='microseconds').removesuffix('+00:00')}Z"
 
     def process_result_value(self, value: Any, dialect: Dialect) -> datetime | None:
         """Back to an aware datetime."""

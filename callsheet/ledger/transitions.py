@@ -78,6 +78,11 @@ _NEW_FILES = {
     .execution_options(preserve_rowcount=True)
     for dialect in (postgresql, sqlite)
 }
+_NO_FILES = media.delete().where(
+    media.c.job_key == sa.bindparam("the_job"), media.c.attempt == sa.bindparam("the_attempt")
+)
+_OF_ATTEMPT = sa.and_(media.c.job_key == attempts.c.job_key, media.c.attempt == attempts.c.attempt)
+_STORED = _MOVES[State.STORED].where(~sa.exists().where(_OF_ATTEMPT, media.c.stored_at.is_(None)))
 _UNFINISHED = sa.and_(media.c.stored_at.is_(None), media.c.lost_at.is_(None))
 _ENDS = (
     sa.select(
@@ -168,24 +173,35 @@ def _of_answer(answer: Answer) -> dict[str, Any]:
 
 
 def _new_files(connection: sa.Connection, answers: Sequence[Answer]) -> list[list[File]]:
-    """Enters the files of answers, each under a free name."""
-    names = FreeNames(connection, [(answer.storage, name) for answer in answers for name in answer.names])
-    rows, files = [], []
-    for answer in answers:
-        made = answer.generation.media if answer.generation else ()
-        files.append(
-            [
-                File(answer.attempt, index, names.take(answer.storage, wanted, answer.attempt, index), item)
-                for index, (item, wanted) in enumerate(zip(made, answer.names, strict=True))
-            ]
-        )
-        rows += [_of_new_file(file, answer.storage) for file in files[-1]]
-    if rows:
-        # In one order: who waits for a name that another run is about to take is not waited for by that run.
-        rows.sort(key=lambda row: (row["storage"], row["folded_name"]))
-        if connection.execute(_NEW_FILES[connection.dialect.name], rows).rowcount != len(rows):
+    """Enters the files of answers, each under a free name: the wanted one, unless that is taken."""
+    files = [_files(answer, answer.names) for answer in answers]
+    if not _entered(connection, answers, files):
+        connection.execute(_NO_FILES, [_the_attempt(answer.attempt) for answer in answers])
+        free = FreeNames(connection, [(answer.storage, name) for answer in answers for name in answer.names])
+        files = [
+            _files(answer, [free.take(answer.storage, file.name, file.attempt, file.index) for file in of_it])
+            for answer, of_it in zip(answers, files, strict=True)
+        ]
+        if not _entered(connection, answers, files):
             raise LedgerError("another run has just given one of these names to a file of its own")
     return files
+
+
+def _files(answer: Answer, names: Sequence[str]) -> list[File]:
+    media_ = answer.generation.media if answer.generation else ()
+    named = zip(media_, names, strict=True)
+    return [File(answer.attempt, index, name, item) for index, (item, name) in enumerate(named)]
+
+
+def _entered(connection: sa.Connection, answers: Sequence[Answer], files: Sequence[Sequence[File]]) -> bool:
+    """Enters the files of answers; whether all of their names were free."""
+    of_answers = zip(answers, files, strict=True)
+    rows = [_of_new_file(file, answer.storage) for answer, its_files in of_answers for file in its_files]
+    if not rows:
+        return True
+    # In one order: who waits for a name that another run is about to take is not waited for by that run.
+    rows.sort(key=lambda row: (row["storage"], row["folded_name"]))
+    return connection.execute(_NEW_FILES[connection.dialect.name], rows).rowcount == len(rows)
 
 
 def _of_new_file(file: File, storage: str) -> dict[str, Any]:
@@ -242,7 +258,11 @@ def stored(
     rows = [_the_file(file, run_id) | {name: getattr(copy, name) for name in _COPY} for file, copy in files]
     if connection.execute(_FILE, rows).rowcount != len(rows):
         raise _refused(files[0][0].attempt, State.STORED)
-    return _end_attempts(connection, run_id, [(file.attempt, {}) for file, _ in files])
+    ended = [_the_attempt(file.attempt) | {"finished_at": _now()} for file, _ in files]
+    moved = _moved(connection, run_id, State.STORED, ended, _STORED)
+    if moved == len(files):  # each job had one file, as most have
+        return [State.STORED] * moved
+    return _end_attempts(connection, run_id, [(file.attempt, {}) for file, _ in files], stored=moved)
 
 
 def lost(connection: sa.Connection, run_id: str, files: Sequence[tuple[File, str]]) -> Sequence[State | None]:
@@ -251,13 +271,16 @@ def lost(connection: sa.Connection, run_id: str, files: Sequence[tuple[File, str
     if connection.execute(_FILE, rows).rowcount != len(rows):
         raise _refused(files[0][0].attempt, State.LOST)
     errors = [(file.attempt, {"error_code": "lost", "error_message": message}) for file, message in files]
-    return _end_attempts(connection, run_id, errors)
+    return _end_attempts(connection, run_id, errors, stored=0)
 
 
 def _end_attempts(
-    connection: sa.Connection, run_id: str, ended: Sequence[tuple[Attempt, dict[str, Any]]]
+    connection: sa.Connection, run_id: str, ended: Sequence[tuple[Attempt, dict[str, Any]]], *, stored: int
 ) -> list[State | None]:
-    """Ends the attempts of which every file has ended; an attempt may come once for each of its files."""
+    """The ends of the attempts of which every file has ended; an attempt may come once for each of its files.
+
+    Those with a lost file are lost from now on. The others are stored already: so many.
+    """
     keys = {attempt.job_key for attempt, _ in ended}
     ends = {
         (row.job_key, row.attempt): State.LOST if row.lost else State.STORED
@@ -265,11 +288,12 @@ def _end_attempts(
         if not row.unfinished
     }
     results = [ends.pop((attempt.job_key, attempt.number), None) for attempt, _ in reversed(ended)][::-1]
+    if results.count(State.STORED) != stored:
+        raise _refused(ended[0][0], State.STORED)
     now = _now()
-    for state in (State.STORED, State.LOST):
-        chosen = [pair for pair, end in zip(ended, results, strict=True) if end is state]
-        rows = [_the_attempt(attempt) | {"finished_at": now} | error for attempt, error in chosen]
-        _move_rows(connection, run_id, state, rows, [attempt for attempt, _ in chosen])
+    lost = [pair for pair, end in zip(ended, results, strict=True) if end is State.LOST]
+    rows = [_the_attempt(attempt) | {"finished_at": now} | error for attempt, error in lost]
+    _move_rows(connection, run_id, State.LOST, rows, [attempt for attempt, _ in lost])
     return results
 
 
@@ -332,10 +356,16 @@ def _move_rows(
     return [None] * len(rows)
 
 
-def _moved(connection: sa.Connection, run_id: str, to: State, rows: Sequence[dict[str, Any]]) -> int:
-    """How many of the attempts could be moved."""
-    moved = connection.execute(_MOVES[to], [row | {"the_run": run_id, "state": to} for row in rows])
-    return moved.rowcount
+def _moved(
+    connection: sa.Connection,
+    run_id: str,
+    to: State,
+    rows: Sequence[dict[str, Any]],
+    statement: sa.Update | None = None,
+) -> int:
+    """How many of the attempts could be moved; by the statement, if one is given."""
+    rows = [row | {"the_run": run_id, "state": to} for row in rows]
+    return connection.execute(_MOVES[to] if statement is None else statement, rows).rowcount
 
 
 def _refused(attempt: Attempt, to: State) -> LedgerError:
