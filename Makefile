@@ -7,10 +7,12 @@ BIN := .venv/bin
 help:  ## list these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
+# Compiled here, because where PYTHONDONTWRITEBYTECODE is set each start would compile all of it again, for 0.2 s.
 .venv/.installed: pyproject.toml constraints.txt
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	@echo "Installing into .venv (the first time takes a minute or two) ..."
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	@$(BIN)/python -m compileall -q callsheet tasks flows backlot
 	@touch $@
 
 setup: .venv/.installed  ## make .venv and install everything from the lock

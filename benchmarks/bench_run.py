@@ -2,7 +2,7 @@
 
     python benchmarks/bench_run.py [--only ways|whole|loop] [--rows N] [--times N]
 
-ways   a bare loop on the connections of a run, one on httpx, `callsheet run`, and the script that most people
+ways   a bare loop on the connections of a run, two on httpx, `callsheet run`, and the script that most people
        would write, for some sizes of the batch up to `--rows`
 whole  one run of `--whole` rows from its start to its end: its time, and its memory as it goes on
 loop   for how long the run's event loop was blocked
@@ -21,7 +21,9 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Callable
+from contextlib import ExitStack
 from functools import partial
+from pathlib import Path
 from statistics import median
 from typing import Any
 
@@ -33,29 +35,31 @@ FEW = 10  # rows of the run that is subtracted
 POINTS = 200  # samples of a run's memory that are kept, about
 WAYS = {
     "bare loop, a run's connections": ("bare_loop.py", "callsheet"),
+    "bare loop, httpx on aiohttp": ("bare_loop.py", "httpx-aiohttp"),
     "bare loop, httpx": ("bare_loop.py", "httpx"),
     "callsheet run": (),
     "requests, threads and pandas": ("naive_script.py",),
 }
 
 
-def buy(way: tuple[str, ...], base_url: str, rows: int) -> Cost:
+def buy(way: tuple[str, ...], base_url: str, rows: int, folder: Path) -> Cost:
     """Buys a batch of so many rows in one of the `WAYS`."""
-    with project(rows) as folder:
-        if not way:
-            return run(folder, base_url, rows)
-        script, *arguments = way
-        command = [sys.executable, str(HERE / script), base_url, "rows.csv", "files", *arguments]
-        return measured(command, folder, base_url)
+    if not way:
+        return run(folder, base_url, rows)
+    script, *arguments = way
+    command = [sys.executable, str(HERE / script), base_url, "rows.csv", "files", *arguments]
+    return measured(command, folder, base_url)
 
 
 def measure_ways(base_url: str, rows: int, times: int) -> dict[str, Any]:
     """What a row costs in each way to buy it."""
     sizes = [FEW, *(size for size in (100, 1_000) if size < rows), rows]
     costs: dict[tuple[str, int], list[Cost]] = {(name, size): [] for name in WAYS for size in sizes}
-    for _ in range(times):
-        for (name, size), tries in costs.items():
-            tries.append(buy(WAYS[name], base_url, size))
+    # All files stay until the end: where many were removed, ext4 makes new ones at twice the CPU for minutes.
+    with ExitStack() as kept:
+        for _ in range(times):
+            for (name, size), tries in costs.items():
+                tries.append(buy(WAYS[name], base_url, size, kept.enter_context(project(size))))
     print(f"{rows:,} images of {sink.SIZE // 1000} kB, {times} times")
     head = f"{'ms of CPU a row':>16}{'ratio':>8}{'rows/s':>8}{'MB':>6}"
     print(f"{'':32}{head}  CPU s of {', '.join(f'{size:,}' for size in sizes)}")
