@@ -15,8 +15,10 @@ from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from decimal import Decimal
+from typing import TypeVar
 
 import anyio
+from anyio.streams.memory import MemoryObjectSendStream
 
 from callsheet import signals
 from callsheet.channels import Channel, OpenJobs
@@ -38,6 +40,8 @@ from callsheet.storage.names import name as name_in_store
 from callsheet.storage.spool import Spool
 from callsheet.storage.store import Store
 from callsheet.watch import WATCHER, Change
+
+T = TypeVar("T")
 
 GRACE = 25.0  # seconds that an interrupted run has to store what was answered; Prefect kills after 30
 
@@ -155,6 +159,14 @@ class Run:
                 yield scope
             finally:
                 self._begun.discard(scope)
+
+    async def hand_on(self, channel: MemoryObjectSendStream[T], item: T) -> None:
+        """Gives what is bought to the next step, also when buying has just stopped."""
+        try:
+            channel.send_nowait(item)
+        except anyio.WouldBlock:
+            with self.unless_ended():
+                await channel.send(item)
 
     async def remember(self) -> None:
         """Writes what is learned of the limits into the ledger, for later runs and for others of a crew."""

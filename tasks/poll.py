@@ -71,9 +71,8 @@ class _Polls:
                     await self._doubt(video, end.why)
                 case Generation():
                     paid = await run.keep(video, end)
-                    with run.unless_ended():
-                        for file in paid:
-                            await files.send(file)
+                    for file in paid:
+                        await run.hand_on(files, file)
         run.open_jobs.end()
 
     async def _doubt(self, video: Attempt, why: str) -> None:

@@ -12,7 +12,7 @@ import itertools
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 import anyio
 from anyio.streams.memory import MemoryObjectSendStream
@@ -39,8 +39,6 @@ from callsheet.service.verdicts import Verdict
 from callsheet.session import Run
 from tasks.others import Others
 from tasks.step import step
-
-T = TypeVar("T")
 
 BLOCK = 50  # jobs that are reserved in one transaction
 AHEAD = 500  # reserved jobs of a type that wait for their turn at once
@@ -176,20 +174,13 @@ class _Buyer:
         return outcome
 
     async def _hand_on(self, outcome: _Outcome) -> None:
-        """Gives what is bought to the next step, also when buying has just stopped."""
+        """Gives what is bought to the next step."""
         if not isinstance(outcome, _Bought):
             return
         if outcome.video:
-            await self._send_on(self._videos, outcome.video)
+            await self._run.hand_on(self._videos, outcome.video)
         for file in outcome.files:
-            await self._send_on(self._files, file)
-
-    async def _send_on(self, channel: MemoryObjectSendStream[T], item: T) -> None:
-        try:
-            channel.send_nowait(item)
-        except anyio.WouldBlock:
-            with self._run.unless_ended():
-                await channel.send(item)
+            await self._run.hand_on(self._files, file)
 
 
 async def _reserved(run: Run, jobs: Callable[[], Iterator[Job]]) -> AsyncIterator[tuple[Job, Attempt]]:

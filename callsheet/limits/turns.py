@@ -174,6 +174,7 @@ class Limits:
         self._queues: dict[ModelType, deque[_Waiter]] = {model_type: deque() for model_type in ModelType}
         self._tickets = itertools.count()
         self._timer: asyncio.TimerHandle | None = None  # for the next look
+        self._looks_at = 0.0  # in the loop's seconds; uvloop's timers do not always tell
 
     def recall(self, remembered: Learned) -> None:
         """Begins with what another run has learned; this one has not sent anything yet."""
@@ -293,10 +294,10 @@ class Limits:
             return
         loop = asyncio.get_running_loop()
         at = loop.time() + seconds
-        if self._timer is None or at < self._timer.when():  # one that is too early does no harm
+        if self._timer is None or at < self._looks_at:  # one that is too early does no harm
             if self._timer:
                 self._timer.cancel()
-            self._timer = loop.call_at(at, self._look_again)
+            self._timer, self._looks_at = loop.call_at(at, self._look_again), at
 
     def _look_again(self) -> None:
         self._timer = None
