@@ -2,8 +2,9 @@
 
     python benchmarks/bench_ledger.py [--sizes N ...] [--times N] [--enough SECONDS]
 
-resume  all but 1,000 rows are done: the time until the first request, and the CPU of a row from the first
-        request to the last
+resume  all but 1,000 rows are done: the time until the first request
+row     all but 4,000 rows are done: the CPU of a row, after the first quarter of them, when nothing of the
+        start is left
 rerun   nothing is left to do
 
 The service is `sink.py`. The finished rows are put into the ledger by `filled_ledger.py`; their files do not
@@ -23,9 +24,10 @@ from typing import Any
 
 from benchmarks import sink
 from benchmarks.figures import options, save
-from benchmarks.measuring import CONFIG, finished, run, write_rows
+from benchmarks.measuring import CONFIG, Cost, finished, run, write_rows
 
 LEFT = 1_000  # rows that a resumed batch still has to buy
+MORE = 4_000  # the same where the CPU of a row is measured
 
 
 def in_turns(measure: Callable[[int], Any], sizes: list[int], times: int, enough: float) -> list[list[Any]]:
@@ -51,35 +53,46 @@ def measure(base_url: str, sizes: list[int], times: int, enough: float) -> dict[
             )
         rows = dict.fromkeys(sizes, 0)
 
-        def resume(size: int) -> dict[str, float]:
-            rows[size] = max(size, rows[size] + LEFT)
+        def buy(size: int, left: int) -> tuple[Cost, dict[str, float]]:
+            """So many rows more than are done: what the run cost, and what the sink saw."""
+            rows[size] = max(size, rows[size] + left)
             write_rows(folders[size], rows[size])
             (folders[size] / "batch.yaml").write_text(f"{CONFIG}report: {{contact_sheet: 0}}\n")
             sink.count(base_url)  # from here on
-            cost = run(folders[size], base_url, rows[size])
-            seen, began = sink.count(base_url), cost.samples[0][0]
-            ms = (cost.cpu_at(seen["last"]) - cost.cpu_at(seen["first"])) * 1000 / LEFT
-            return {"first": seen["first"] - began, "ms": ms, "cpu": cost.cpu, "mb": cost.mb}
+            return run(folders[size], base_url, rows[size]), sink.count(base_url)
+
+        def resume(size: int) -> dict[str, float]:
+            cost, seen = buy(size, LEFT)
+            return {"first": seen["first"] - cost.samples[0][0], "cpu": cost.cpu, "mb": cost.mb}
+
+        def row(size: int) -> dict[str, float]:
+            cost, seen = buy(size, MORE)
+            seconds = cost.cpu_at(seen["last"]) - cost.cpu_at(seen["quarter"])
+            return {"ms": seconds * 1000 / (MORE * 3 / 4)}
 
         def rerun(size: int) -> dict[str, float]:
             (folders[size] / "batch.yaml").write_text(CONFIG)
             cost = run(folders[size], base_url, rows[size])
             return {"seconds": cost.seconds, "cpu": cost.cpu, "mb": cost.mb}
 
-        resumed = shown_resumes(sizes, in_turns(resume, sizes, times, enough))
+        turns = in_turns(resume, sizes, times, enough), in_turns(row, sizes, times, enough)
+        resumed = shown_resumes(sizes, *turns)
         return {"resume": resumed, "rerun": shown_reruns(sizes, in_turns(rerun, sizes, times, enough))}
 
 
-def shown_resumes(sizes: list[int], turns: list[list[dict[str, float]]]) -> list[dict[str, float]]:
+def shown_resumes(
+    sizes: list[int], resumes: list[list[dict[str, float]]], rows: list[list[dict[str, float]]]
+) -> list[dict[str, float]]:
     """Prints the figures of each size, and returns them."""
-    print(f"a batch in which {LEFT:,} rows are left")
+    print(f"a batch in which {LEFT:,} rows are left, and the CPU of a row where {MORE:,} are")
     head = f"{'s to the first POST':>22}{'ms a row':>10}{'ratio':>7}{'CPU s':>8}{'MB':>6}"
     print(f"{'rows':>12}{'tries':>7}{head}")
     figures = []
     for at, size in enumerate(sizes):
-        medians = {name: median(turn[at][name] for turn in turns) for name in turns[0][at]}
-        ratio = median(turn[at]["ms"] / turn[0]["ms"] for turn in turns)
-        figures.append({"rows": size, "tries": len(turns), "ratio": ratio, **medians})
+        medians = {name: median(turn[at][name] for turn in resumes) for name in resumes[0][at]}
+        ms = median(turn[at]["ms"] for turn in rows)
+        ratio = median(turn[at]["ms"] / turn[0]["ms"] for turn in rows)
+        figures.append({"rows": size, "tries": len(rows), "ms": ms, "ratio": ratio, **medians})
         print(
             "{rows:12,}{tries:7}{first:22.2f}{ms:10.2f}{ratio:7.2f}{cpu:8.2f}{mb:6.0f}".format(**figures[-1])
         )
@@ -102,7 +115,7 @@ def main() -> None:
     parser = options(__doc__)
     parser.add_argument("--sizes", type=int, nargs="+", default=[10_000, 100_000, 1_000_000])
     parser.add_argument("--times", type=int, default=3, help="tries; medians count")
-    parser.add_argument("--enough", type=float, default=300, help="seconds for each part")
+    parser.add_argument("--enough", type=float, default=200, help="seconds for each part")
     chosen = parser.parse_args()
     with sink.running() as base_url:
         save(chosen, measure(base_url, chosen.sizes, chosen.times, chosen.enough))

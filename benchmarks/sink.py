@@ -72,12 +72,13 @@ def jpeg(size: int) -> tuple[int, bytes]:
 
 
 class Sink:
-    """What all connections share: the count of submissions, and when the first and the last request came."""
+    """What all connections share: how many submissions came, and when; and when the last request came."""
 
     def __init__(self, size: int) -> None:
         self.base_url, self.size = "", size
         self.side, self.jpeg = jpeg(size)
-        self.posts, self.first, self.last = 0, 0.0, 0.0
+        self.posts, self.last = 0, 0.0
+        self.moments: list[float] = []  # of the submissions
         self.reset, self.used = 0, 0
 
     def answer(self, method: str, path: str) -> tuple[bytes, str, bytes]:
@@ -88,15 +89,16 @@ class Sink:
         headers = "Content-Type: application/json\r\n"
         if method == "POST" and path == "/v2/images/generations":
             self.last = time.time()
-            self.first = self.first or self.last
+            self.moments.append(self.last)
             self.posts += 1
             headers += self.rate_headers(int(self.last))
             image = {"number": self.posts, "base_url": self.base_url, "side": self.side}
             return b"200 OK", headers, (IMAGE_ANSWER % image).encode()
         if path == "/count":  # since the last time that somebody asked
-            body = json.dumps({"posts": self.posts, "first": self.first, "last": self.last}).encode()
-            self.first = 0.0
-            return b"200 OK", headers, body
+            moments, self.moments = self.moments or [0.0], []
+            quarter = moments[len(moments) // 4]
+            seen = {"posts": self.posts, "first": moments[0], "quarter": quarter, "last": self.last}
+            return b"200 OK", headers, json.dumps(seen).encode()
         body = ANSWERS.get(path.partition("?")[0], b"")
         return (b"200 OK" if body else b"404 Not Found"), headers, body
 
@@ -163,7 +165,9 @@ def running(size: int = SIZE) -> Iterator[str]:
 
 
 def count(base_url: str) -> dict[str, float]:
-    """`posts` so far; Unix times of the `first` since the last call, and of the `last` POST or download."""
+    """`posts` so far; Unix times of the `first` since the last call and of the one after a `quarter` of them,
+    and of the `last` POST or download.
+    """
     with urllib.request.urlopen(f"{base_url}/count") as answer:
         return dict(json.load(answer))
 
