@@ -51,11 +51,11 @@ class PartialFile:
     def start_sync(self) -> None:
         """Has the system begin to write the file to the disk, where it can be told so.
 
-        Of several files that are begun before the first is committed, the disk writes many at once.
+        Several files that are begun before the first is committed are written together.
         """
         self.file.flush()
         if hasattr(os, "posix_fadvise"):
-            with suppress(OSError):  # it is advice: `commit` waits for the disk in any case
+            with suppress(OSError):  # Linux writes what it is told to forget; `commit` waits in any case
                 os.posix_fadvise(self.file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
     def commit(self, *, path: Path | None = None, overwrite: bool = True) -> None:

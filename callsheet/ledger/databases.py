@@ -28,8 +28,8 @@ T = TypeVar("T")
 
 _MOMENT = 0.5  # seconds after which a writer that waits for SQLite's lock notices `hurry`
 _CHECKPOINT = "wal_autocheckpoint=4000"
-"""Pages, 16 MB, after which SQLite takes them over from the -wal file. Its own 1,000 come four times as often;
-each row of a large ledger pays for that, because the rows are on pages far apart.
+"""Pages, 16 MB, after which SQLite takes them over from the -wal file. It does so at 1,000 by itself, and a
+row of a large ledger pays for that: its pages are far apart.
 """
 _WRITE_LOCK = 0x63616C6C73686565  # the number of PostgreSQL's advisory lock that a writer takes
 _LOCKS = 0x63616C6C  # the first number of those that `lock` takes

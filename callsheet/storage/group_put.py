@@ -24,7 +24,7 @@ class Place(Protocol):
     """Where files are put.
 
     Attributes:
-        together: so many files are better put together than at the same time.
+        together: how many files a group has at most; the others wait for it, or are a group beside it.
     """
 
     together: int
@@ -69,12 +69,10 @@ class GroupPut:
         await file.stored
 
     def _begin(self) -> None:
-        """Another group begins where none is at work, and where so many files wait that the disk is slow."""
-        enough = self._place.together
-        while (
-            self._waiting and self._groups < self._most and (not self._groups or len(self._waiting) >= enough)
-        ):
-            files = [self._waiting.popleft() for _ in range(min(enough, len(self._waiting)))]
+        """Begins a group where none is at work, and others where whole groups wait: then the disk is slow."""
+        whole = self._place.together
+        while self._waiting and self._groups < (self._most if len(self._waiting) >= whole else 1):
+            files = [self._waiting.popleft() for _ in range(min(whole, len(self._waiting)))]
             self._groups += 1
             work = asyncio.get_running_loop().run_in_executor(self._threads, _put, self._place, files)
             work.add_done_callback(partial(self._end, files))

@@ -1,8 +1,8 @@
 """The spool: a folder in which downloads are checked before they go to storage.
 
-A file is in memory, or its name ends in `.part`, until all of it has come, and is of the promised type. Then
-its name ends in its SHA-256. A file that storage did not take stays in the spool for the next run, which sees
-by that name whether all of it is there and whether it is still the same. Nothing is decoded.
+A file that has not come to its end is in memory, or its name ends in `.part`. Once it has, and is of the
+promised type, its name ends in its SHA-256. If storage does not take it, it stays in the spool for the next
+run, which sees by its name whether all of it is there and whether it is still the same. Nothing is decoded.
 """
 
 from __future__ import annotations

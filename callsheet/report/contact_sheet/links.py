@@ -30,7 +30,7 @@ class Links:
         report = local_path(settings.report.url)
         self._folder = (report / FOLDER).absolute() if report else None
         self._signed: dict[str, str] = {}
-        self._to_folders: dict[str, str] = {}  # with media
+        self._to_folders: dict[str, str] = {}  # the path from the page to each folder with media
 
     @property
     def on_disk(self) -> bool:
