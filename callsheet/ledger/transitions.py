@@ -82,6 +82,7 @@ _NO_FILES = media.delete().where(
     media.c.job_key == sa.bindparam("the_job"), media.c.attempt == sa.bindparam("the_attempt")
 )
 _OF_ATTEMPT = sa.and_(media.c.job_key == attempts.c.job_key, media.c.attempt == attempts.c.attempt)
+# Where every file is stored.
 _STORED = _MOVES[State.STORED].where(~sa.exists().where(_OF_ATTEMPT, media.c.stored_at.is_(None)))
 _UNFINISHED = sa.and_(media.c.stored_at.is_(None), media.c.lost_at.is_(None))
 _ENDS = (
@@ -259,7 +260,7 @@ def stored(
     if connection.execute(_FILE, rows).rowcount != len(rows):
         raise _refused(files[0][0].attempt, State.STORED)
     ended = [_the_attempt(file.attempt) | {"finished_at": _now()} for file, _ in files]
-    moved = _moved(connection, run_id, State.STORED, ended, _STORED)
+    moved = _moved(connection, run_id, _STORED, State.STORED, ended)
     if moved == len(files):  # each job had one file, as most have
         return [State.STORED] * moved
     return _end_attempts(connection, run_id, [(file.attempt, {}) for file, _ in files], stored=moved)
@@ -351,21 +352,16 @@ def _move_rows(
     Raises:
         LedgerError: one of them may not move there. Of several it is not known which one.
     """
-    if rows and _moved(connection, run_id, to, rows) != len(rows):
+    if rows and _moved(connection, run_id, _MOVES[to], to, rows) != len(rows):
         raise _refused(attempts_[0], to)
     return [None] * len(rows)
 
 
 def _moved(
-    connection: sa.Connection,
-    run_id: str,
-    to: State,
-    rows: Sequence[dict[str, Any]],
-    statement: sa.Update | None = None,
+    connection: sa.Connection, run_id: str, statement: sa.Update, to: State, rows: Sequence[dict[str, Any]]
 ) -> int:
-    """How many of the attempts could be moved; by the statement, if one is given."""
-    rows = [row | {"the_run": run_id, "state": to} for row in rows]
-    return connection.execute(_MOVES[to] if statement is None else statement, rows).rowcount
+    """How many of the attempts could be moved."""
+    return connection.execute(statement, [row | {"the_run": run_id, "state": to} for row in rows]).rowcount
 
 
 def _refused(attempt: Attempt, to: State) -> LedgerError:

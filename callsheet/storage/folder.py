@@ -75,7 +75,7 @@ class Folder:
 
     def sync(self, names: Iterable[str]) -> None:
         """See `Place.sync`."""
-        for folder in {os.path.dirname(name) for name in names}:  # noqa: PTH120 - a fifth of `Path.parent`
+        for folder in {name.rpartition("/")[0] for name in names}:
             with disk_errors(self._root / folder, _SETTING):
                 sync_folder(self._root / folder)
 

@@ -37,7 +37,7 @@ class Place(Protocol):
 
 
 @dataclass(slots=True)
-class _File:
+class _ToPut:
     spooled: Spooled
     name: str
     mime_type: str
@@ -58,12 +58,12 @@ class GroupPut:
         self._place = place
         self._threads = threads
         self._most = most
-        self._waiting: deque[_File] = deque()
+        self._waiting: deque[_ToPut] = deque()
         self._groups = 0  # at work
 
     async def put(self, spooled: Spooled, name: str, mime_type: str) -> None:
         """Settles a file in the spool, and puts it; raises what either does."""
-        file = _File(spooled, name, mime_type)
+        file = _ToPut(spooled, name, mime_type)
         self._waiting.append(file)
         self._begin()
         await file.stored
@@ -77,7 +77,7 @@ class GroupPut:
             work = asyncio.get_running_loop().run_in_executor(self._threads, _put, self._place, files)
             work.add_done_callback(partial(self._end, files))
 
-    def _end(self, files: Sequence[_File], work: asyncio.Future[None]) -> None:
+    def _end(self, files: Sequence[_ToPut], work: asyncio.Future[None]) -> None:
         self._groups -= 1
         for file in files:
             if file.stored.done():  # who waited for it was cancelled
@@ -89,7 +89,7 @@ class GroupPut:
         self._begin()
 
 
-def _put(place: Place, files: Sequence[_File]) -> None:
+def _put(place: Place, files: Sequence[_ToPut]) -> None:
     """Puts files together; for a thread."""
     _each(files, lambda file: file.spooled.begin_settling())
     _each(files, lambda file: file.spooled.settle())
@@ -103,12 +103,12 @@ def _put(place: Place, files: Sequence[_File]) -> None:
     _each(put, lambda _: failpoints.passed("after store.put"))
 
 
-def _put_one(place: Place, file: _File) -> None:
+def _put_one(place: Place, file: _ToPut) -> None:
     failpoints.passed("before store.put")
     place.put(file.spooled.path, file.name, file.spooled.sha256, file.mime_type)
 
 
-def _each(files: Iterable[_File], step: Callable[[_File], None]) -> None:
+def _each(files: Iterable[_ToPut], step: Callable[[_ToPut], None]) -> None:
     """Does a step with each file that is well so far."""
     for file in files:
         if file.error is None:

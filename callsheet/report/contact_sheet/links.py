@@ -54,15 +54,14 @@ class Links:
         Raises:
             StorageError: the AWS settings of this machine cannot sign it.
         """
-        if url.startswith("s3://"):
-            return self._sign(url) if self._seconds else None
-        if self._folder is None:
-            return None
         before, slash, name = url.rpartition("/")
         folder = before + slash
         if folder not in self._to_folders:
             path = local_path(folder)
-            assert path is not None  # noqa: S101 - it is not on S3
+            if path is None:
+                return self._sign(url) if self._seconds else None
+            if self._folder is None:
+                return None
             way = os.path.relpath(path.absolute(), self._folder).replace(os.sep, "/")
             self._to_folders[folder] = quote(way)
         return f"{self._to_folders[folder]}/{quote(unquote(name) if url.startswith('file://') else name)}"
