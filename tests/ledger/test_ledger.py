@@ -52,6 +52,38 @@ def test_a_generation_of_several_files_is_stored_with_the_last_one(url: str) -> 
     asyncio.run(scenario())
 
 
+def test_all_files_of_a_generation_can_be_stored_in_one_commit_beside_those_of_others(url: str) -> None:
+    async def scenario() -> None:
+        async with buyer(url) as ledger:
+            reserved, _ = await reserve(ledger, *map(job, "ab"))
+            files = []
+            for (one, attempt), count in zip(reserved, (2, 1), strict=True):
+                await ledger.intend(attempt)
+                names = [f"{one.row_id}{number}.png" for number in range(count)]
+                files += await ledger.generated(attempt, generation(one.row_id, files=count), names, "out")
+            stored = StoredFile("u", "ab" * 32, 7, NOW)
+            ends = await asyncio.gather(*(ledger.stored(file, stored) for file in files))
+            assert ends == [None, State.STORED, State.STORED]
+            assert (await ledger.read(running_totals.of_batch)).states == {State.STORED: 2}
+
+    asyncio.run(scenario())
+
+
+def test_a_write_whose_caller_is_cancelled_is_made_with_those_of_the_others(url: str) -> None:
+    async def scenario() -> None:
+        async with buyer(url) as ledger:
+            jobs = [*map(job, "abc")]
+            reserved, _ = await reserve(ledger, *jobs)
+            writes = [asyncio.create_task(ledger.intend(attempt)) for _, attempt in reserved]
+            await asyncio.sleep(0)  # they wait for the commit
+            writes[1].cancel()
+            await asyncio.wait(writes)
+            assert [write.cancelled() for write in writes] == [False, True, False]
+            assert [await state_of(ledger, one) for one in jobs] == [State.SUBMITTING] * 3
+
+    asyncio.run(scenario())
+
+
 @pytest.mark.parametrize("limit, fit", [("0.0799", 1), ("0.0800", 2), ("0.1200", 3), ("0.0300", 0)])
 def test_the_wall_lets_jobs_through_in_order_until_one_does_not_fit(url: str, limit: str, fit: int) -> None:
     async def scenario() -> None:
