@@ -27,6 +27,9 @@ from callsheet.errors import InputError
 _BLOCK = 5 << 20
 """Bytes in a block. With the tables made from it, a block takes some ten megabytes of memory."""
 
+_FIRST_BLOCK = 1 << 19
+"""Bytes in a file's first block: nothing else can be done while it is read."""
+
 _LINES_BEYOND = 1_000
 """Lines that are read beyond a block to find the end of its last quoted cell."""
 
@@ -117,7 +120,7 @@ def _tables(file: BinaryIO, dialect: Dialect) -> Iterator[Table]:
     line, last_line, cells = first_record
     header = f"{dialect.name}, line {line}"
     layout = _Layout(dialect, column_names(cells, header), header)
-    block = _next_block(b"", file, dialect)
+    block = _next_block(b"", file, dialect, min(_FIRST_BLOCK, _BLOCK))
     with ThreadPoolExecutor(1, "parse") as parser:
         while block.text:
             following, table = _Block(b"", b""), None
@@ -134,9 +137,9 @@ def _tables(file: BinaryIO, dialect: Dialect) -> Iterator[Table]:
             block = following
 
 
-def _next_block(beginning: bytes, file: BinaryIO, dialect: Dialect) -> _Block:
+def _next_block(beginning: bytes, file: BinaryIO, dialect: Dialect, size: int | None = None) -> _Block:
     """The next lines, to the end of the last quoted cell if it is not far away."""
-    text = beginning + file.read(max(0, _BLOCK - len(beginning))) + file.readline()
+    text = beginning + file.read(max(0, (size or _BLOCK) - len(beginning))) + file.readline()
     structural = _structural(text, dialect)
     quote = (dialect.quote or "").encode()
     if quote and structural.count(quote) % 2:  # a quoted cell goes on
@@ -222,8 +225,8 @@ def _parse_regular(block: bytes, structure: _Structure, lines_above: int, layout
         return None
     lines = _line_numbers(cells, lines_above, structure)
     content = pl.all() if len(layout.columns) > 1 else pl.all().str.strip_chars()
-    blank = cells.select(pl.all_horizontal(content == "")).to_series()
-    if blank.any():
+    if (cells.select(content).to_series() == "").any():  # the first cell of a row
+        blank = cells.select(pl.all_horizontal(content == "")).to_series()
         cells, lines = cells.filter(~blank), lines.filter(~blank)
     named = [pl.col(str(at)).alias(name) for at, name in enumerate(layout.columns) if name]
     return Table(cells.select(named), lines, layout.header)
@@ -239,7 +242,7 @@ def _parse_with_polars(block: bytes, layout: _Layout) -> pl.DataFrame | None:
             separator=layout.dialect.delimiter,
             quote_char=layout.dialect.quote,
             empty_string_is_null=False,
-        )
+        ).rechunk()
     except pl.exceptions.PolarsError:
         return None
 
