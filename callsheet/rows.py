@@ -44,9 +44,12 @@ def integers(cells: pl.DataFrame, column: str) -> pl.Series:
     return text.str.extract(_INTEGER).cast(pl.Int64, strict=False)
 
 
-def boolean(column: str) -> pl.Expr:
-    """Text as a boolean, also as spreadsheets write it (`TRUE`, `yes`, `1`); null where it is not one."""
-    return pl.col(column).str.to_lowercase().replace_strict(_BOOLEANS, default=None, return_dtype=pl.Boolean)
+def booleans(cells: pl.DataFrame, column: str) -> pl.Series:
+    """Text as booleans, also as spreadsheets write them (`TRUE`, `yes`, `1`); null where it is not one."""
+    text = cells[column]
+    if text.null_count() == len(text):
+        return text.cast(pl.Boolean)
+    return text.str.to_lowercase().replace_strict(_BOOLEANS, default=None, return_dtype=pl.Boolean)
 
 
 def json_value(column: pl.Expr, dtype: pl.DataType | DataTypeClass) -> pl.Expr:
@@ -91,7 +94,9 @@ _CHECKS = (
     ("prompt", pl.col("prompt").fill_null("").str.strip_chars() == "", "the prompt is empty"),
     (
         "prompt",
-        pl.col("prompt").str.len_chars() > LONGEST_PROMPT,
+        # Characters are counted in few of them: most have not that many bytes.
+        pl.when(pl.col("prompt").str.len_bytes() > LONGEST_PROMPT).then("prompt").str.len_chars()
+        > LONGEST_PROMPT,
         f"is longer than {LONGEST_PROMPT:,} characters",
     ),
     ("prompt", _with_nul("prompt"), "contains a NUL character"),
@@ -119,7 +124,7 @@ def check(cells: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
         The correct rows, with `duration` and `samples` as Int64 and `sound` as Boolean; and every wrong cell
         of the others, with the schema `WRONG`.
     """
-    typed = cells.select(integers(cells, "duration"), integers(cells, "samples"), boolean("sound"))
+    typed = [integers(cells, "duration"), integers(cells, "samples"), booleans(cells, "sound")]
     both = cells.with_columns(column.alias(_TYPED + column.name) for column in typed)
     marks = both.select(wrong.fill_null(False).alias(str(at)) for at, (_, wrong, _) in enumerate(_CHECKS))
     all_wrong = [pl.DataFrame(schema=WRONG)]
@@ -128,7 +133,7 @@ def check(cells: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
         for is_wrong, (column, _, reason) in zip(marks, _CHECKS, strict=True)
         if is_wrong.any()
     ]
-    correct, _ = separate(cells.with_columns(typed.get_columns()), marks.select(pl.any_horizontal(pl.all())))
+    correct, _ = separate(cells.with_columns(typed), marks.select(pl.any_horizontal(pl.all())))
     return correct, pl.concat(all_wrong)
 
 

@@ -111,7 +111,9 @@ class Occurrences:
         Returns:
             Their numbers, as far as they are known, otherwise 1. Not meaningful for a row with an id.
         """
-        self._hashes.append(hashes.str.to_integer(base=16, dtype=pl.UInt64))
+        none_has_one = hashes.null_count() == len(hashes)
+        numbers = hashes.cast(pl.UInt64) if none_has_one else hashes.str.to_integer(base=16, dtype=pl.UInt64)
+        self._hashes.append(numbers)
         start, self._rows = self._rows, self._rows + len(hashes)
         if len(self._known) < self._rows:
             return pl.repeat(1, len(hashes), dtype=pl.UInt32, eager=True)
