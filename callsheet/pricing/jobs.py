@@ -7,7 +7,7 @@ image source is read once, and a combination of parameters is checked and priced
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future
 from dataclasses import asdict, dataclass
 from itertools import product
@@ -20,19 +20,19 @@ from callsheet.batches.identities import sha256
 from callsheet.batches.read import UNTIL_PRICED
 from callsheet.config.settings import Settings
 from callsheet.pricing import references
+from callsheet.pricing.distinct import Cells, Resolver
 from callsheet.pricing.rates import REFERENCE, Combination, Defaults, Offer, Reject, offer
 from callsheet.pricing.references import Reference, RequestImage
-from callsheet.records import Catalogue, canonical
-from callsheet.rows import IMAGE_COLUMNS, fixed_values, separate
+from callsheet.records import Catalogue, ModelType, canonical
+from callsheet.rows import IMAGE_COLUMNS, WRONG, fixed_values, separate
 
 MONEY = pl.Decimal(18, 6)
 _MOST_JOBS = 65_536
 _PARAMETERS = ("model", "aspect_ratio", "resolution", "output_format", "duration", "sound")
 _NOT_READ = ("https://", "data:")
 _INLINED = pl.List(pl.Struct({"sha256": pl.String, "source": pl.String}))
-
-Cells = dict[str, Any]
-"""Values of one row by column."""
+_WRONG_IN_ROW = {"row": pl.UInt32} | WRONG
+_UNITS = ("image", "video_second")
 
 
 @dataclass(frozen=True)
@@ -64,11 +64,11 @@ class JobMaker:
     def __init__(self, catalogue: Catalogue, settings: Settings, readers: Executor) -> None:
         defaults = settings.input.defaults
         late = fixed_values({column: defaults[column] for column in UNTIL_PRICED if column in defaults})
-        self._catalogue = catalogue
         self._settings = settings
-        self._defaults = Defaults(**late)  # type: ignore[arg-type]  # typed by fixed_values
         self._combinations = _combinations(settings)
-        self._images = _Images(settings.storage.endpoint_url, readers)
+        self._images = _image_resolver(_Images(settings.storage.endpoint_url, readers))
+        late_defaults = Defaults(**late)  # type: ignore[arg-type]  # typed by fixed_values
+        self._offers = _offer_resolver(catalogue, late_defaults)
 
     def split(self, rows: pl.DataFrame) -> Iterator[pl.DataFrame]:
         """Splits the rows of a batch, so that each part makes some ten thousand jobs.
@@ -94,20 +94,22 @@ class JobMaker:
             rows: of a batch.
         """
         rows = _multiplied(rows, self._combinations)
-        rows, bad_images = _with_images(rows, self._images)
-        rows, not_offered = _priced(rows, self._catalogue, self._defaults)
+        is_wrong = pl.col("reason").is_not_null()
+        rows, bad_images = separate(self._images.add_to(rows), is_wrong)
+        rows = rows.drop(*IMAGE_COLUMNS, "column", "value", "reason")
+        rows, not_offered = separate(self._offers.add_to(rows), is_wrong)
         with_price, unpriced = separate(rows, pl.col("price").is_null())
         wrong = [bad_images, not_offered]
         if not self._settings.budget.allow_unpriced:
-            wrong.append(unpriced.with_columns(reason="unpriced"))
+            wrong.append(unpriced.with_columns(column=pl.lit("model"), value="model", reason="unpriced"))
             rows = with_price
         rows, too_large = _with_request(rows)
         wrong.append(too_large)
         if self._combinations is not None:
             rows, repeated = _each_request_once(rows)
             wrong.append(repeated)
-        columns = ["row", "line", "file", "column", "value", "reason"]
-        wrong_cells = pl.concat([table.select(columns) for table in wrong])
+        tables = [table.select(*_WRONG_IN_ROW) for table in wrong if table.height]
+        wrong_cells = pl.concat([pl.DataFrame(schema=_WRONG_IN_ROW), *tables])
         return JobTable(
             jobs=_keyed(_per_sample(rows), self._settings.batch),
             wrong=wrong_cells.drop("row"),
@@ -165,45 +167,9 @@ def _multiplied(rows: pl.DataFrame, combinations: pl.DataFrame | None) -> pl.Dat
     )
 
 
-def _resolve_distinct(
-    rows: pl.DataFrame,
-    columns: Sequence[str],
-    resolve: Callable[[list[Cells]], list[Cells]],
-    schema: Mapping[str, Any],
-) -> pl.DataFrame:
-    """Adds columns that follow from others: resolves each distinct combination once, and joins it back.
-
-    Args:
-        rows: some or none.
-        columns: the columns on which the new ones depend.
-        resolve: from combinations of all `columns` to the new cells of each, in the same order; a cell that
-            is left out is null.
-        schema: the columns that are added.
-    """
-    used = [column for column in columns if rows[column].null_count() < rows.height]
-    # Without any of them, all rows are alike.
-    distinct = rows.select(used).unique(maintain_order=True) if used else rows.select(columns[:1]).head(1)
-    blank: Cells = dict.fromkeys(columns)
-    resolved = resolve([blank | cells for cells in distinct.iter_rows(named=True)])
-    # Money comes as text: for a Decimal, polars imports numpy, which takes as long as 50,000 rows.
-    read_as = {column: pl.String if dtype == MONEY else dtype for column, dtype in schema.items()}
-    table = pl.DataFrame(resolved, schema=read_as).cast(pl.Schema(schema))
-    differing = [
-        column for column in schema if any(cells.get(column) != resolved[0].get(column) for cells in resolved)
-    ]
-    # A column with the same value everywhere is a literal, which takes no memory for each row.
-    rows = rows.with_columns(pl.lit(column).first().alias(column.name) for column in table.drop(differing))
-    if not differing:
-        return rows
-    table = distinct.hstack(table.select(differing))
-    return rows.join(table, on=used, how="left", nulls_equal=True, maintain_order="left")
-
-
-def _with_images(rows: pl.DataFrame, images: _Images) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Adds `images_json` (of the request), `inlined`, `inlined_bytes` and `roles` (role and column, as JSON).
-
-    Returns:
-        The rows whose images can be sent, and the others.
+def _image_resolver(images: _Images) -> Resolver:
+    """Adds `images_json` (of the request), `inlined`, `inlined_bytes`, and `roles` (role and column, as JSON)
+    or why the images cannot be sent.
     """
 
     def resolve(combinations: list[Cells]) -> list[Cells]:
@@ -215,11 +181,7 @@ def _with_images(rows: pl.DataFrame, images: _Images) -> tuple[pl.DataFrame, pl.
         return [asdict(each) if isinstance(each, Reject) else _image_set(each, examined) for each in parsed]
 
     schema = dict.fromkeys(["images_json", "roles", "column", "value", "reason"], pl.String)
-    resolved = _resolve_distinct(
-        rows, IMAGE_COLUMNS, resolve, schema | {"inlined": _INLINED, "inlined_bytes": pl.Int64}
-    )
-    good, wrong = separate(resolved, pl.col("reason").is_not_null())
-    return good.drop(*IMAGE_COLUMNS, "column", "value", "reason"), wrong
+    return Resolver(IMAGE_COLUMNS, resolve, schema | {"inlined": _INLINED, "inlined_bytes": pl.Int64})
 
 
 def _image_set(listed: list[Reference], examined: Mapping[str, RequestImage | str]) -> Cells:
@@ -238,38 +200,34 @@ def _image_set(listed: list[Reference], examined: Mapping[str, RequestImage | st
     return {
         "images_json": canonical(images) if images else None,
         "roles": json.dumps(roles) if roles else None,
-        "inlined": [{"sha256": sha256, "source": source} for sha256, source in inlined.items()],
+        "inlined": [{"sha256": sha256, "source": source} for sha256, source in inlined.items()] or None,
         "inlined_bytes": inlined_bytes,
     }
 
 
-def _priced(
-    rows: pl.DataFrame, catalogue: Catalogue, defaults: Defaults
-) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Resolves and prices the parameters of every row.
-
-    Returns:
-        The rows that the catalogue offers, with or without a price, and the others.
-    """
+def _offer_resolver(catalogue: Catalogue, defaults: Defaults) -> Resolver:
+    """Adds what the catalogue offers for a row, with or without a price, or why the row cannot be bought."""
 
     def resolve(combinations: list[Cells]) -> list[Cells]:
         return [_offered(cells, catalogue, defaults) for cells in combinations]
 
-    resolved = _resolve_distinct(rows, [*_PARAMETERS, "roles"], resolve, _OFFERED)
-    return separate(resolved, pl.col("reason").is_not_null())
+    return Resolver([*_PARAMETERS, "roles"], resolve, _offered_schema(catalogue))
 
 
-_OFFERED: dict[str, Any] = {
-    **dict.fromkeys(
-        ["column", "value", "reason", "unpriced", "type", "billable_unit", "currency"], pl.String
-    ),
-    **dict.fromkeys(["head", "middle", "tail", "sent_resolution"], pl.String),
-    "sent_duration": pl.Int64,
-    "sent_sound": pl.Boolean,
-    "quantity": pl.Int64,
-    "unit_price": MONEY,
-    "price": MONEY,
-}
+def _offered_schema(catalogue: Catalogue) -> dict[str, Any]:
+    """The columns that an offer gives. A text that many jobs share is a number in memory, which is faster."""
+    models = catalogue.values()
+    resolutions = {resolution for model in models for resolution in model.supported_resolutions}
+    shared = pl.Enum(sorted({*catalogue, *resolutions, *ModelType, *_UNITS, "USD"}))
+    return {
+        **dict.fromkeys(["column", "value", "reason", "unpriced", "head", "middle", "tail"], pl.String),
+        **dict.fromkeys(["type", "sent_model", "sent_resolution", "billable_unit", "currency"], shared),
+        "sent_duration": pl.Int64,
+        "sent_sound": pl.Boolean,
+        "quantity": pl.Int64,
+        "unit_price": MONEY,
+        "price": MONEY,
+    }
 
 
 def _offered(cells: Cells, catalogue: Catalogue, defaults: Defaults) -> Cells:
@@ -279,14 +237,16 @@ def _offered(cells: Cells, catalogue: Catalogue, defaults: Defaults) -> Cells:
     offered = offer(wanted, catalogue, defaults)
     if isinstance(offered, Reject):
         return asdict(offered)
-    return _request_parts(offered) | _price_cells(offered)
+    return _request_parts(offered, has_images=bool(images)) | _price_cells(offered)
 
 
-def _request_parts(offered: Offer) -> Cells:
+def _request_parts(offered: Offer, *, has_images: bool) -> Cells:
     pairs = {name: f'"{name}":{canonical(value)}' for name, value in sorted(offered.parameters.items())}
     before_images = [f"{pairs[name]}," for name in pairs if name < "images"]
     before_prompt = [f"{pairs[name]}," for name in pairs if "images" < name < "prompt"]
     after_prompt = [f",{pairs[name]}" for name in pairs if name > "prompt"]
+    if not has_images:  # fewer parts are put together faster
+        before_images, before_prompt = before_images + before_prompt, []
     return {
         "head": "".join(["{", *before_images]),
         "middle": "".join(before_prompt),
@@ -298,11 +258,10 @@ def _price_cells(offered: Offer) -> Cells:
     price = offered.price
     cells = {
         "type": offered.type.value,
+        "sent_model": offered.parameters["model"],
         "sent_resolution": offered.parameters.get("resolution"),
         "sent_duration": offered.parameters.get("duration"),
         "sent_sound": offered.parameters.get("sound"),
-        "column": "model",
-        "value": offered.parameters["model"],
         "unpriced": offered.unpriced,
     }
     if price is None:
@@ -322,8 +281,10 @@ def _with_request(rows: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
     Returns:
         The rows whose request is not too large, and the others.
     """
-    images = pl.format('"images":{},', "images_json").fill_null("")
-    rows = rows.with_columns(request=pl.concat_str("head", images, "middle", _json_pair("prompt"), "tail"))
+    images = [pl.format('"images":{},', "images_json").fill_null(""), pl.col("middle")]
+    if rows["images_json"].null_count() == rows.height:
+        images = []  # the middle is empty, too
+    rows = rows.with_columns(request=pl.concat_str("head", *images, _json_pair("prompt"), "tail"))
     limit = references.LARGEST_REQUEST
     size = pl.col("request").str.len_bytes() + pl.col("inlined_bytes")
     good, too_large = separate(rows, size > limit)
@@ -334,7 +295,8 @@ def _with_request(rows: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
 def _each_request_once(rows: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
     """The rows without those that a matrix makes twice, and these."""
     good, repeated = separate(rows, ~pl.struct("row", "request").is_first_distinct())
-    return good, repeated.with_columns(reason=pl.lit("input.matrix asks for the same request twice"))
+    reason = pl.lit("input.matrix asks for the same request twice")
+    return good, repeated.with_columns(column=pl.lit("model"), value="model", reason=reason)
 
 
 def _json_pair(column: str) -> pl.Expr:
@@ -354,7 +316,7 @@ def _per_sample(rows: pl.DataFrame) -> pl.DataFrame:
         "sample",
         "line",
         "type",
-        "model",
+        pl.col("sent_model").alias("model"),
         pl.col("sent_resolution").alias("resolution"),
         pl.col("sent_duration").alias("duration"),
         pl.col("sent_sound").alias("sound"),

@@ -8,6 +8,7 @@ settings and time make the same bytes. `jobs.py` makes the rows; here they are w
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import os
 import weakref
@@ -158,7 +159,8 @@ def make_plan(batch: Batch, catalogue: Catalogue, settings: Settings, path: Path
             for made in parallel_map(maker.make_jobs, parts(), threads=3):
                 counts["rejected_rows"] += made.rejected
                 counts["unpriced"] += made.unpriced
-                wrong.append(rejects(made.wrong, batch.columns).unique(maintain_order=True))
+                if made.rejected:
+                    wrong.append(rejects(made.wrong, batch.columns).unique(maintain_order=True))
                 yield made.jobs
             counts["rows"] = batch.total
             counts["rejected_rows"] += batch.total
@@ -241,7 +243,8 @@ def _write(
     first = next(jobs)
 
     def metadata(_: object) -> dict[str, str]:
-        return {"callsheet.plan": canonical(about()), "callsheet.catalogue": canonical(models)}
+        ours = {"callsheet.plan": canonical(about()), "callsheet.catalogue": canonical(models)}
+        return _plain_text(first.schema) | ours
 
     try:
         with PartialFile(path) as partial:
@@ -261,6 +264,14 @@ def _write(
     except (OSError, pl.exceptions.ComputeError) as error:  # polars wraps the errors of the disk
         reason = getattr(error, "strerror", None) or error
         raise StorageError(f"{path}: the plan cannot be written: {reason}") from None
+
+
+def _plain_text(schema: pl.Schema) -> dict[str, str]:
+    """The metadata by which readers take a plan's enums for what they are in the file: plain text."""
+    plain = {name: pl.String if dtype == pl.Enum else dtype for name, dtype in schema.items()}
+    file = io.BytesIO()
+    pl.DataFrame(schema=plain).write_parquet(file)
+    return {"ARROW:schema": pl.read_parquet_metadata(file.getvalue())["ARROW:schema"]}
 
 
 def _synced(tables: Iterator[pl.DataFrame], file: BinaryIO) -> Iterator[pl.DataFrame]:
@@ -293,7 +304,7 @@ def _job(row: dict[str, Any]) -> Job:
         request=json.loads(row["request"]),
         price=price,
         request_key=row["request_key"],
-        inlined={image["sha256"]: image["source"] for image in row["inlined"]},
+        inlined={image["sha256"]: image["source"] for image in row["inlined"] or ()},
         carried=row["carried"] or {},
         inlined_bytes=row["inlined_bytes"],
     )

@@ -174,7 +174,8 @@ def test_a_combination_that_cannot_be_bought_leaves_the_others(plan):
 def test_a_matrix_that_makes_the_same_request_twice_buys_it_once(plan):
     planned = plan("prompt\nx\n", matrix={"resolution": ["", "1K", "2K"]})
     assert [each.request["resolution"] for each in jobs(planned)] == ["1K", "2K"]
-    assert planned.rejects["reason"].to_list() == ["input.matrix asks for the same request twice"]
+    reason = "input.matrix asks for the same request twice"
+    assert planned.rejects.rows() == [(2, "model", "still-1", reason)]
 
 
 def test_local_images_are_hashes_in_the_plan_and_bytes_in_the_request(plan, tmp_path):

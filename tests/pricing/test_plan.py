@@ -9,7 +9,9 @@ from decimal import Decimal
 
 import duckdb
 import polars as pl
+import pyarrow as pa
 import pytest
+from pyarrow import parquet
 
 from callsheet.batches.read import Batch
 from callsheet.errors import InputError, StorageError
@@ -160,6 +162,20 @@ def test_a_plan_can_be_read_by_other_tools(plan):
         "key", "row_id", "sample", "line", "type", "model", "resolution", "duration", "sound", "request",
         "inlined", "inlined_bytes", "carried", "billable_unit", "unit_price", "quantity", "price", "currency",
     ]  # fmt: skip
+
+
+def test_texts_in_the_plan_are_plain_text_for_other_tools(plan):
+    """In memory they are enums; so pandas would have categories, and polars types that fit no other table."""
+    planned = plan(MIXED)
+    texts = ["key", "row_id", "type", "model", "resolution", "request", "billable_unit", "currency"]
+    assert {pl.read_parquet_schema(planned.path)[name] for name in texts} == {pl.String}
+    assert {parquet.read_schema(planned.path).field(name).type for name in texts} == {pa.large_string()}
+    rows = (
+        pl.read_parquet(planned.path)
+        .select("type", "model", "resolution", "billable_unit", "currency")
+        .rows()
+    )
+    assert rows[2] == ("video", "reel-1", "720p", "video_second", "USD")
 
 
 def test_jobs_are_found_in_the_plan_by_their_keys(plan):
