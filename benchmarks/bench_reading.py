@@ -4,10 +4,10 @@
 
 The same rows are measured as CSV (quoted prompts with commas) and as Parquet. Polars does the same columns:
 it reads them all, joins the rates, prices each row and writes the table; it checks and keys nothing. Bare
-polars only scans the columns that the price needs, and sums. Each measurement runs in its own process, three
-times; the median counts. A lower bound is measured too: reading every column, the SHA-256 of the requests,
-and writing the plan, each alone; every frozen plan with keys needs these. Last comes `callsheet quote` of
-1,000 rows from the shell, start-up included, against a backlot.
+polars only scans the columns that the price needs, and sums. Each measurement runs in its own process, five
+times, in turns with those it is compared with; the median counts. A lower bound is measured too: reading
+every column, the SHA-256 of the requests, and writing the plan, each alone; every frozen plan with keys needs
+these. Last comes `callsheet quote` of 1,000 rows from the shell, start-up included, against a backlot.
 """
 
 from __future__ import annotations
@@ -20,10 +20,12 @@ import subprocess
 import sys
 import tempfile
 import time
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 import polars as pl
 
@@ -170,6 +172,7 @@ def generated(path: str) -> Decimal:
 PARTS = {
     function.__name__: function for function in (generated, bare, same, planned, columns, hashed, written)
 }
+BOUNDS = ("columns", "hashed", "written")
 
 
 def part(name: str, path: str) -> None:
@@ -182,15 +185,33 @@ def part(name: str, path: str) -> None:
     print(json.dumps({"answer": str(answer), "seconds": seconds, "mb": megabytes}))
 
 
-def measured(name: str, path: Path, times: int = 3) -> tuple[float, float, list[Decimal]]:
-    """The median seconds, the most megabytes, and the answers of some processes.
+@dataclass
+class Measured:
+    """The median seconds, the most megabytes, and the answers of some processes."""
+
+    seconds: float
+    mb: float
+    answers: list[Decimal]
+
+
+def measured(*names: str, path: Path, times: int = 5) -> list[Measured]:
+    """Measures some parts in turns.
 
     This process stays small, because Linux counts its size for the processes that it starts.
     """
-    command = [sys.executable, __file__, "--part", name, str(path)]
-    runs = [json.loads(subprocess.run(command, check=True, capture_output=True).stdout) for _ in range(times)]
-    answers = [Decimal(run["answer"]) for run in runs]
-    return median(run["seconds"] for run in runs), max(run["mb"] for run in runs), answers
+    runs: list[list[dict[str, Any]]] = [[] for _ in names]
+    for _ in range(times):
+        for name, tries in zip(names, runs, strict=True):
+            command = [sys.executable, __file__, "--part", name, str(path)]
+            tries.append(json.loads(subprocess.run(command, check=True, capture_output=True).stdout))
+    return [
+        Measured(
+            seconds=median(run["seconds"] for run in tries),
+            mb=max(run["mb"] for run in tries),
+            answers=[Decimal(run["answer"]) for run in tries],
+        )
+        for tries in runs
+    ]
 
 
 def from_the_shell(folder: Path) -> float:
@@ -219,34 +240,35 @@ def report(folder: Path, count: int, ending: str, right: Decimal) -> dict[str, f
     """Measures one file format; prints the figures, and returns them."""
     path, tenth = folder / f"{count}.{ending}", folder / f"{count // 10}.{ending}"
     for file in (path, tenth):
-        measured("generated", file, times=1)
-    bare_seconds, bare_mb, bare_total = measured("bare", path)
-    same_seconds, same_mb, _ = measured("same", path)
-    seconds, mb, quoted = measured("planned", path)
-    _, tenth_mb, _ = measured("planned", tenth)
-    if {*quoted, *bare_total} != {right}:
-        raise SystemExit(f"quoted {quoted}, polars has {bare_total}, and the right price is {right}")
+        measured("generated", path=file, times=1)
+    bare, same, planned = measured("bare", "same", "planned", path=path)
+    [planned_tenth] = measured("planned", path=tenth)
+    if {*planned.answers, *bare.answers} != {right}:
+        raise SystemExit(f"quoted {planned.answers}, polars has {bare.answers}, and the price is {right}")
+    ratio = planned.seconds / same.seconds
     print(f"{count:,} rows of {ending}, {path.stat().st_size / 1e6:.0f} MB; quoted {right} USD, exactly")
-    print(f"  bare polars scan, join, sum    {bare_seconds:6.2f} s {bare_mb:6.0f} MB")
-    print(f"  polars, the same columns       {same_seconds:6.2f} s {same_mb:6.0f} MB")
+    print(f"  bare polars scan, join, sum    {bare.seconds:6.2f} s {bare.mb:6.0f} MB")
+    print(f"  polars, the same columns       {same.seconds:6.2f} s {same.mb:6.0f} MB")
     print(
-        f"  read, check, key, price, write {seconds:6.2f} s {mb:6.0f} MB {seconds / same_seconds:7.1f} x,"
-        f" {seconds / bare_seconds:.1f} x bare"
+        f"  read, check, key, price, write {planned.seconds:6.2f} s {planned.mb:6.0f} MB {ratio:7.1f} x,"
+        f" {planned.seconds / bare.seconds:.1f} x bare"
     )
-    bounds = {part.__name__: median(measured(part.__name__, path)[2]) for part in (columns, hashed, written)}
-    floor = float(sum(bounds.values()))
-    alone = ", ".join(f"{name} {part:.2f} s" for name, part in bounds.items())
-    print(f"  lower bound: {alone} {floor / same_seconds:14.1f} x")
-    print(f"  ten times the rows take        {mb / tenth_mb:6.2f} x the memory of {tenth_mb:.0f} MB")
+    bounds = zip(BOUNDS, measured(*BOUNDS, path=path), strict=True)
+    alone = {name: median(bound.answers) for name, bound in bounds}
+    floor = float(sum(alone.values())) / same.seconds
+    parts = ", ".join(f"{name} {seconds:.2f} s" for name, seconds in alone.items())
+    print(f"  lower bound: {parts} {floor:14.1f} x")
+    growth = planned.mb / planned_tenth.mb
+    print(f"  ten times the rows take        {growth:6.2f} x the memory of {planned_tenth.mb:.0f} MB")
     return {
-        "bare": bare_seconds,
-        "planned": seconds,
-        "same": same_seconds,
-        "ratio": seconds / same_seconds,
-        "lower bound": floor / same_seconds,
-        "mb": mb,
-        "same mb": same_mb,
-        "tenth mb": tenth_mb,
+        "bare": bare.seconds,
+        "planned": planned.seconds,
+        "same": same.seconds,
+        "ratio": ratio,
+        "lower bound": floor,
+        "mb": planned.mb,
+        "same mb": same.mb,
+        "tenth mb": planned_tenth.mb,
     }
 
 
