@@ -82,7 +82,7 @@ def measure(ledger: str, base_url: str, rows: int, runs: int, share: float | Non
 
 def main() -> None:
     parser = options(__doc__)
-    parser.add_argument("--rows", type=int, default=6_000)
+    parser.add_argument("--rows", type=int, default=5_000)
     parser.add_argument("--times", type=int, default=3, help="tries; medians count")
     parser.add_argument("--share", type=float, default=0.4, help="of a core, that each run has")
     chosen = parser.parse_args()

@@ -10,7 +10,8 @@ rerun   nothing is left to do
 The service is `sink.py`. The finished rows are put into the ledger by `filled_ledger.py`; their files do not
 exist. While rows are bought no contact sheet is made: it shows the first 10,000 jobs, so that only the small
 batches would have work with it. The sizes take turns. Each has `--times` tries, fewer where a part would take
-longer than `--enough`: then fewer turns are made, but at least one.
+longer than `--enough`: then fewer turns are made, but at least one. `resume` has one try, as its goal is
+far away.
 """
 
 from __future__ import annotations
@@ -75,7 +76,7 @@ def measure(base_url: str, sizes: list[int], times: int, enough: float) -> dict[
             cost = run(folders[size], base_url, rows[size])
             return {"seconds": cost.seconds, "cpu": cost.cpu, "mb": cost.mb}
 
-        turns = in_turns(resume, sizes, times, enough), in_turns(row, sizes, times, enough)
+        turns = in_turns(resume, sizes, 1, enough), in_turns(row, sizes, times, enough)
         resumed = shown_resumes(sizes, *turns)
         return {"resume": resumed, "rerun": shown_reruns(sizes, in_turns(rerun, sizes, times, enough))}
 

@@ -242,7 +242,7 @@ def report(folder: Path, count: int, ending: str, right: Decimal) -> dict[str, f
     for file in (path, tenth):
         measured("generated", path=file, times=1)
     bare, same, planned = measured("bare", "same", "planned", path=path)
-    [planned_tenth] = measured("planned", path=tenth)
+    [planned_tenth] = measured("planned", path=tenth, times=3)
     if {*planned.answers, *bare.answers} != {right}:
         raise SystemExit(f"quoted {planned.answers}, polars has {bare.answers}, and the price is {right}")
     ratio = planned.seconds / same.seconds
@@ -253,7 +253,7 @@ def report(folder: Path, count: int, ending: str, right: Decimal) -> dict[str, f
         f"  read, check, key, price, write {planned.seconds:6.2f} s {planned.mb:6.0f} MB {ratio:7.1f} x,"
         f" {planned.seconds / bare.seconds:.1f} x bare"
     )
-    bounds = zip(BOUNDS, measured(*BOUNDS, path=path), strict=True)
+    bounds = zip(BOUNDS, measured(*BOUNDS, path=path, times=3), strict=True)
     alone = {name: median(bound.answers) for name, bound in bounds}
     floor = float(sum(alone.values())) / same.seconds
     parts = ", ".join(f"{name} {seconds:.2f} s" for name, seconds in alone.items())

@@ -243,7 +243,7 @@ def shown(figures: Sequence[dict[str, Any]]) -> Iterator[str]:
 def main() -> None:
     parser = options(__doc__)
     parser.add_argument("--runs", type=int, nargs="+", default=[1, 4, 16])
-    parser.add_argument("--jobs", type=int, default=8_000, help="of all runs together")
+    parser.add_argument("--jobs", type=int, default=6_000, help="of all runs together")
     parser.add_argument("--flight", type=int, default=50, help="jobs of a run under way at once")
     parser.add_argument("--times", type=int, default=3, help="tries; medians count")
     parser.add_argument("--per-day", action="store_true", help="the day has a budget, too")

@@ -175,7 +175,7 @@ def rows(figures: Figures) -> str:
         "(`benchmarks/sink.py`), 32 requests at a time. CPU is that of the whole process. The bare loops "
         "keep none of the promises: a POST, a GET, a file. The one on a run's connections is the floor, and "
         "what ratios are to; the one on httpx is what most would write who know asyncio, and with aiohttp's "
-        "connections it costs less; the script has requests, a pool of threads and pandas.\n\n"
+        "connections it costs less; the script has requests, a pool of threads and pandas (1,000 rows).\n\n"
         + table(("", "ms of CPU a row", "ratio", "rows a second", "MB at most"), lines)
         + "\n\n![CPU of a row against the size of its batch](benchmarks/cost-per-row.png)"
     )
@@ -196,9 +196,10 @@ def ledger(figures: Figures) -> str:
     ]
     return (
         "## The size of a batch\n\nAll but 1,000 rows are done when the run begins. For the CPU of a row "
-        "4,000 are left, and it is that of the last three quarters of them. No contact sheet is made here: "
-        "it shows the first 10,000 jobs, so that only the small batch would have work with it. So this is "
-        "what buying alone costs; a row of the table above has its part of the contact sheet, too.\n\n"
+        "4,000 are left, and it is that of the last three quarters of them; the tries are its, and the other "
+        "columns are of one run. No contact sheet is made here: it shows the first 10,000 jobs, so that only "
+        "the small batch would have work with it. So this is what buying alone costs; a row of the table "
+        "above has its part of the contact sheet, too.\n\n"
         + table(
             ("rows", "tries", "s until the first request", "ms of CPU a row", "ratio", "CPU s", "MB"), resumed
         )
