@@ -215,6 +215,7 @@ def _keep(request: dict[str, Any], descriptors: list[int]) -> list[str]:
 
 
 def _become(request: dict[str, Any], streams: list[int]) -> list[str]:
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)  # `nohup make test` ignores it for all that it starts
     os.chdir(request["cwd"])
     os.environ.clear()
     os.environ.update(request["env"])
