@@ -27,9 +27,6 @@ from callsheet.errors import InputError
 _BLOCK = 5 << 20
 """Bytes in a block. With the tables made from it, a block takes some ten megabytes of memory."""
 
-_FIRST_BLOCK = 1 << 19
-"""Bytes in a file's first block: nothing else can be done while it is read."""
-
 _LINES_BEYOND = 1_000
 """Lines that are read beyond a block to find the end of its last quoted cell."""
 
@@ -120,26 +117,26 @@ def _tables(file: BinaryIO, dialect: Dialect) -> Iterator[Table]:
     line, last_line, cells = first_record
     header = f"{dialect.name}, line {line}"
     layout = _Layout(dialect, column_names(cells, header), header)
-    block = _next_block(b"", file, dialect, min(_FIRST_BLOCK, _BLOCK))
+    block = _next_block(b"", file, dialect, _BLOCK // 10)  # small: until it is read nothing else can be done
     with ThreadPoolExecutor(1, "parse") as parser:
         while block.text:
             following, table = _Block(b"", b""), None
             if structure := _structure(block, layout):
                 parsing = parser.submit(_parse_regular, block.text, structure, last_line, layout)
-                following = _next_block(b"", file, dialect)  # is read while polars parses
+                following = _next_block(b"", file, dialect, _BLOCK)  # is read while polars parses
                 table = parsing.result()
             if structure and table:
                 last_line += structure.lines
             else:
                 table, last_line, rest = _parse_any(block.text, following.text, file, last_line, layout)
-                following = _next_block(rest, file, dialect)
+                following = _next_block(rest, file, dialect, _BLOCK)
             yield table
             block = following
 
 
-def _next_block(beginning: bytes, file: BinaryIO, dialect: Dialect, size: int | None = None) -> _Block:
-    """The next lines, to the end of the last quoted cell if it is not far away."""
-    text = beginning + file.read(max(0, (size or _BLOCK) - len(beginning))) + file.readline()
+def _next_block(beginning: bytes, file: BinaryIO, dialect: Dialect, size: int) -> _Block:
+    """The next lines, about `size` bytes, to the end of the last quoted cell if it is not far away."""
+    text = beginning + file.read(max(0, size - len(beginning))) + file.readline()
     structural = _structural(text, dialect)
     quote = (dialect.quote or "").encode()
     if quote and structural.count(quote) % 2:  # a quoted cell goes on
@@ -184,8 +181,9 @@ def _structure(block: _Block, layout: _Layout) -> _Structure | None:
     """Counts the structural bytes of a block.
 
     Returns:
-        None where the block is not regular: a quoted cell has no end, there are more or fewer delimiters
-        outside of quotes than the records need, or polars would not see the bytes that `csv` sees.
+        None where the block is not regular: a quoted cell has no end, or goes on behind it; there are more or
+        fewer delimiters outside of quotes than the records need; or polars would not see the bytes that `csv`
+        sees.
     """
     delimiter, quote = layout.dialect.delimiter.encode(), (layout.dialect.quote or "").encode()
     if len(delimiter) > 1 or len(quote) > 1 or block.text.startswith(codecs.BOM_UTF8):
@@ -198,6 +196,8 @@ def _structure(block: _Block, layout: _Layout) -> _Structure | None:
     if len(outside) != records * len(layout.columns):  # the others are delimiters, one fewer than columns
         return None
     doubled = pieces[2:-1:2].count(b"")  # nothing is between the two quotes
+    if doubled and block.text.split(quote)[2:-1:2].count(b"") != doubled:
+        return None  # there is text between two of them, behind the end of a cell: polars drops such quotes
     return _Structure(records, block.structural.count(b"\n"), len(outside), len(pieces) - 1 - doubled)
 
 
