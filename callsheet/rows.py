@@ -94,7 +94,7 @@ _CHECKS = (
     ("prompt", pl.col("prompt").fill_null("").str.strip_chars() == "", "the prompt is empty"),
     (
         "prompt",
-        # Characters are counted in few of them: most have not that many bytes.
+        # Characters are counted only where there are more bytes: this is faster.
         pl.when(pl.col("prompt").str.len_bytes() > LONGEST_PROMPT).then("prompt").str.len_chars()
         > LONGEST_PROMPT,
         f"is longer than {LONGEST_PROMPT:,} characters",

@@ -20,13 +20,11 @@ class _Resolved:
     """What was worked out for some combinations.
 
     Attributes:
-        used: the columns in which they have a value.
-        combinations: a row each, in the columns `used`.
+        combinations: a row each, in the columns in which one of them has a value.
         alike: the new columns with the same value everywhere; as literals they take no memory for each row.
-        differing: a row for each combination: the columns `used`, and the other new ones.
+        differing: a row for each combination: those columns, and the other new ones.
     """
 
-    used: list[str]
     combinations: pl.DataFrame
     alike: list[pl.Expr]
     differing: pl.DataFrame
@@ -61,21 +59,19 @@ class Resolver:
         alike = pl.DataFrame(height=min(1, rows.height))  # without any of them, all rows are alike
         combinations = rows.select(used).unique(maintain_order=True) if used else alike
         last = self._last
-        if last is None or last.used != used or not last.combinations.equals(combinations):
-            self._last = last = self._resolved(used, combinations)
+        if last is None or not last.combinations.equals(combinations):
+            self._last = last = self._resolved(combinations)
         rows = rows.with_columns(last.alike)
         if last.differing.width == len(used):
             return rows
         return rows.join(last.differing, on=used, how="left", nulls_equal=True, maintain_order="left")
 
-    def _resolved(self, used: list[str], combinations: pl.DataFrame) -> _Resolved:
+    def _resolved(self, combinations: pl.DataFrame) -> _Resolved:
         blank: Cells = dict.fromkeys(self._columns)
-        cells = [blank | given for given in combinations.iter_rows(named=True)]
-        resolved = self._resolve(cells)
+        resolved = self._resolve([blank | cells for cells in combinations.iter_rows(named=True)])
         # Money comes as text: for a Decimal, polars imports numpy, which takes as long as 50,000 rows.
         read_as = {
-            column: pl.String if dtype in (pl.Decimal, pl.Enum) else dtype
-            for column, dtype in self._schema.items()
+            column: pl.String if dtype == pl.Decimal else dtype for column, dtype in self._schema.items()
         }
         table = pl.DataFrame(resolved, schema=read_as).cast(pl.Schema(self._schema))
         differing = [
@@ -84,4 +80,4 @@ class Resolver:
             if any(each.get(column) != resolved[0].get(column) for each in resolved)
         ]
         alike = [pl.lit(column).first().alias(column.name) for column in table.drop(differing)]
-        return _Resolved(used, combinations, alike, combinations.hstack(table.select(differing)))
+        return _Resolved(combinations, alike, combinations.hstack(table.select(differing)))

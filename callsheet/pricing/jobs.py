@@ -32,7 +32,6 @@ _PARAMETERS = ("model", "aspect_ratio", "resolution", "output_format", "duration
 _NOT_READ = ("https://", "data:")
 _INLINED = pl.List(pl.Struct({"sha256": pl.String, "source": pl.String}))
 _WRONG_IN_ROW = {"row": pl.UInt32} | WRONG
-_UNITS = ("image", "video_second")
 
 
 @dataclass(frozen=True)
@@ -40,7 +39,7 @@ class JobTable:
     """The jobs of a slice of a batch.
 
     Attributes:
-        jobs: a row per job, in the file's order; the columns of `plan.parquet`.
+        jobs: a row per job, in the file's order; the columns of `plan.parquet`, some of its texts as enums.
         wrong: what cannot be bought: `line`, `file`, `column`, `value`, `reason`.
         rejected: how many prompt rows have at least one entry in `wrong`.
         unpriced: how many prompt rows have a request without a price in the catalogue.
@@ -63,12 +62,13 @@ class JobMaker:
 
     def __init__(self, catalogue: Catalogue, settings: Settings, readers: Executor) -> None:
         defaults = settings.input.defaults
-        late = fixed_values({column: defaults[column] for column in UNTIL_PRICED if column in defaults})
+        late: Cells = fixed_values(
+            {column: defaults[column] for column in UNTIL_PRICED if column in defaults}
+        )
         self._settings = settings
         self._combinations = _combinations(settings)
         self._images = _image_resolver(_Images(settings.storage.endpoint_url, readers))
-        late_defaults = Defaults(**late)  # type: ignore[arg-type]  # typed by fixed_values
-        self._offers = _offer_resolver(catalogue, late_defaults)
+        self._offers = _offer_resolver(catalogue, Defaults(**late))
 
     def split(self, rows: pl.DataFrame) -> Iterator[pl.DataFrame]:
         """Splits the rows of a batch, so that each part makes some ten thousand jobs.
@@ -216,9 +216,11 @@ def _offer_resolver(catalogue: Catalogue, defaults: Defaults) -> Resolver:
 
 def _offered_schema(catalogue: Catalogue) -> dict[str, Any]:
     """The columns that an offer gives. A text that many jobs share is a number in memory, which is faster."""
-    models = catalogue.values()
-    resolutions = {resolution for model in models for resolution in model.supported_resolutions}
-    shared = pl.Enum(sorted({*catalogue, *resolutions, *ModelType, *_UNITS, "USD"}))
+    texts = {*ModelType, *catalogue}
+    for model in catalogue.values():
+        texts |= {model.pricing.currency, *model.supported_resolutions}
+        texts |= {rate.billable_unit for rate in model.pricing.rates}
+    shared = pl.Enum(sorted(map(str, texts)))
     return {
         **dict.fromkeys(["column", "value", "reason", "unpriced", "head", "middle", "tail"], pl.String),
         **dict.fromkeys(["type", "sent_model", "sent_resolution", "billable_unit", "currency"], shared),
