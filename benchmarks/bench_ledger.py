@@ -9,9 +9,9 @@ rerun   nothing is left to do
 
 The service is `sink.py`. The finished rows are put into the ledger by `filled_ledger.py`; their files do not
 exist. While rows are bought no contact sheet is made: it shows the first 10,000 jobs, so that only the small
-batches would have work with it. The sizes take turns. Each has `--times` tries, fewer where a part would take
-longer than `--enough`: then fewer turns are made, but at least one. `resume` has one try, as its goal is
-far away.
+batches would have work with it. The sizes take turns. `rerun` has `--times` tries, `row` two more, as
+single tries differ by as much as its goal of 10 %, and `resume` one, as its goal is far away. Where a part
+would take longer than `--enough`, fewer turns are made, but at least one.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def measure(base_url: str, sizes: list[int], times: int, enough: float) -> dict[
             cost = run(folders[size], base_url, rows[size])
             return {"seconds": cost.seconds, "cpu": cost.cpu, "mb": cost.mb}
 
-        turns = in_turns(resume, sizes, 1, enough), in_turns(row, sizes, times, enough)
+        turns = in_turns(resume, sizes, 1, enough), in_turns(row, sizes, times + 2, enough)
         resumed = shown_resumes(sizes, *turns)
         return {"resume": resumed, "rerun": shown_reruns(sizes, in_turns(rerun, sizes, times, enough))}
 
@@ -116,7 +116,7 @@ def main() -> None:
     parser = options(__doc__)
     parser.add_argument("--sizes", type=int, nargs="+", default=[10_000, 100_000, 1_000_000])
     parser.add_argument("--times", type=int, default=3, help="tries; medians count")
-    parser.add_argument("--enough", type=float, default=200, help="seconds for each part")
+    parser.add_argument("--enough", type=float, default=300, help="seconds for each part")
     chosen = parser.parse_args()
     with sink.running() as base_url:
         save(chosen, measure(base_url, chosen.sizes, chosen.times, chosen.enough))
