@@ -7,7 +7,8 @@ it reads them all, joins the rates, prices each row and writes the table; it che
 polars only scans the columns that the price needs, and sums. Each measurement runs in its own process, five
 times, in turns with those it is compared with; the median counts. A lower bound is measured too: reading
 every column, the SHA-256 of the requests, and writing the plan, each alone; every frozen plan with keys needs
-these. Last comes `callsheet quote` of 1,000 rows from the shell, start-up included, against a backlot.
+these. The memory of a batch in which every row is wrong is measured once. Last comes `callsheet quote` of
+1,000 rows from the shell, start-up included, against a backlot.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ import polars as pl
 from benchmarks.figures import options, save
 from callsheet.batches.identities import sha256
 from callsheet.batches.read import Batch
+from callsheet.batches.rejects import write_csv
 from callsheet.config.settings import Settings
 from callsheet.pricing import plan
 from callsheet.records import Model
@@ -111,6 +113,21 @@ def same(path: str) -> Decimal:
 
 def planned(path: str) -> Decimal:
     """Read, check, key, price, write the plan."""
+    priced = make_plan(path)
+    if priced.rejected_rows:
+        raise SystemExit(f"{priced.rejects.collect()}")
+    return priced.quoted
+
+
+def rejected(path: str) -> Decimal:
+    """The same where each row is wrong, and rejects.csv."""
+    priced = make_plan(path, columns={"duration": "sku"})
+    write_csv(priced.rejects, Path(path).with_suffix(".rejects.csv"))
+    return Decimal(priced.rejected_rows)
+
+
+def make_plan(path: str, **of_input: Any) -> plan.Plan:
+    """The batch file's plan."""
     catalogue = {}
     for name, resolutions in RESOLUTIONS.items():
         video = name == "reel-1"
@@ -128,12 +145,11 @@ def planned(path: str) -> Decimal:
             }
         )
     service = {"base_url": "http://127.0.0.1:1"}
-    settings = Settings.model_validate({"batch": "bench", "service": service, "input": {"path": path}})
+    settings = Settings.model_validate(
+        {"batch": "bench", "service": service, "input": {"path": path, **of_input}}
+    )
     target = Path(path).with_suffix(".plan.parquet")
-    priced = plan.make_plan(Batch(settings), catalogue, settings, target, now=datetime.now(UTC))
-    if priced.rejects.height:
-        raise SystemExit(f"{priced.rejects}")
-    return priced.quoted
+    return plan.make_plan(Batch(settings), catalogue, settings, target, now=datetime.now(UTC))
 
 
 def columns(path: str) -> Decimal:
@@ -170,7 +186,8 @@ def generated(path: str) -> Decimal:
 
 
 PARTS = {
-    function.__name__: function for function in (generated, bare, same, planned, columns, hashed, written)
+    function.__name__: function
+    for function in (generated, bare, same, planned, columns, hashed, written, rejected)
 }
 BOUNDS = ("columns", "hashed", "written")
 
@@ -260,6 +277,10 @@ def report(folder: Path, count: int, ending: str, right: Decimal) -> dict[str, f
     print(f"  lower bound: {parts} {floor:14.1f} x")
     growth = planned.mb / planned_tenth.mb
     print(f"  ten times the rows take        {growth:6.2f} x the memory of {planned_tenth.mb:.0f} MB")
+    [wrong] = measured("rejected", path=path, times=1)
+    if wrong.answers != [count]:
+        raise SystemExit(f"{wrong.answers} of {count} rows are rejected")
+    print(f"  every row wrong                {wrong.seconds:6.2f} s {wrong.mb:6.0f} MB")
     return {
         "bare": bare.seconds,
         "planned": planned.seconds,
@@ -269,6 +290,7 @@ def report(folder: Path, count: int, ending: str, right: Decimal) -> dict[str, f
         "mb": planned.mb,
         "same mb": same.mb,
         "tenth mb": planned_tenth.mb,
+        "rejected mb": wrong.mb,
     }
 
 

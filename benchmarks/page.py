@@ -304,9 +304,19 @@ def start(figures: Figures) -> str:
 
 def reading(figures: Figures) -> str:
     found = figures["reading"]
-    keys = ("bare", "same", "planned", "ratio", "lower bound", "same mb", "mb")
+    keys = ("bare", "same", "planned", "ratio", "lower bound", "same mb", "mb", "rejected mb")
     lines = [(ending, *(number(each[key]) for key in keys)) for ending, each in found["formats"].items()]
-    columns = ("", "bare, s", "polars, s", "ours, s", "ratio", "lower bound", "polars, MB", "ours, MB")
+    columns = (
+        "",
+        "bare, s",
+        "polars, s",
+        "ours, s",
+        "ratio",
+        "lower bound",
+        "polars, MB",
+        "ours, MB",
+        "every row wrong, MB",
+    )
     return (
         f"## Reading and pricing\n\n{found['rows']:,} rows. Bare polars scans the columns that the price "
         "needs, and sums. Polars, doing the same columns, reads all, prices each row and writes the table. "

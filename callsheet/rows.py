@@ -24,7 +24,9 @@ WRONG = {"line": pl.Int64} | dict.fromkeys(["file", "column", "value", "reason"]
 """Schema of wrong cells: the row's line, its file (null where the batch has one file), the column by our
 name, the cell's text, and why it is wrong."""
 
-_REJECTS = {"line": pl.Int64} | dict.fromkeys(["column", "value", "reason"], pl.String)
+REJECTS = {"line": pl.Int64} | dict.fromkeys(["column", "value", "reason"], pl.String)
+"""Schema of rejects (see `rejects`)."""
+
 _LONGEST_VALUE = 80
 
 _FORMULA = r"^[=+\-@\t\r]"
@@ -207,7 +209,7 @@ def rejects(wrong: pl.DataFrame, file_columns: Mapping[str, str]) -> pl.DataFram
         which names the file where the batch has several.
     """
     if not wrong.height:
-        return pl.DataFrame(schema=_REJECTS)
+        return pl.DataFrame(schema=REJECTS)
     flat = pl.col("value").fill_null("").str.replace_all(r"\s+", " ").str.strip_chars()
     cut = pl.format("{}…", flat.str.head(_LONGEST_VALUE - 1))
     reason_and_file = pl.format("{} (in {})", "reason", "file")
@@ -217,14 +219,6 @@ def rejects(wrong: pl.DataFrame, file_columns: Mapping[str, str]) -> pl.DataFram
         pl.when(flat.str.len_chars() > _LONGEST_VALUE).then(cut).otherwise(flat).alias("value"),
         pl.when(pl.col("file").is_null()).then("reason").otherwise(reason_and_file).alias("reason"),
     )
-
-
-def rejects_csv(rejects: pl.DataFrame) -> bytes:
-    """Rejects as the content of `rejects.csv`.
-
-    A cell that a spreadsheet would run as a formula begins with an apostrophe; numbers are left as they are.
-    """
-    return rejects.with_columns(harmless(pl.col(pl.String))).write_csv().encode()
 
 
 def harmless(text: pl.Expr) -> pl.Expr:

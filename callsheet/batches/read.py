@@ -19,6 +19,7 @@ import polars as pl
 
 from callsheet.batches.identities import Contents, Ids, Occurrences
 from callsheet.batches.prefetch import parallel_map, read_ahead
+from callsheet.batches.rejects import Rejects
 from callsheet.batches.tables import FileTable, read_tables, template_columns
 from callsheet.config.settings import COLUMNS, Input, Settings
 from callsheet.errors import InputError
@@ -79,15 +80,15 @@ class Batch:
         config = settings.input
         self.columns: dict[str, str] = {column: config.columns.get(column, column) for column in COLUMNS}
         self._settings = settings
-        self._rejects, self._total = rejects(pl.DataFrame(schema=WRONG), self.columns), 0
+        self._rejects, self._total = Rejects(), 0
         self._is_complete = False
         self._known = _Known(None, pl.Series(dtype=pl.UInt64), pl.Series(dtype=pl.UInt32))
         tables = self._tables()
         self._begun: Iterator[_Checked] | None = chain([next(tables)], tables)
 
     @property
-    def rejects(self) -> pl.DataFrame:
-        """The wrong cells (see `rows.rejects`), sorted by line. A row with two wrong cells has two.
+    def rejects(self) -> Rejects:
+        """The wrong cells. A row with two wrong cells has two.
 
         Where no rows were used yet, asking for them reads the files. Raises as `use`.
         """
@@ -158,20 +159,19 @@ class Batch:
         schema = first.rows.clear() if known.schema is None else known.schema
         yield _with_ids(schema, pl.Series(dtype=pl.UInt32))
         schemas: dict[str, pl.DataFrame] = {}
-        wrong: list[pl.DataFrame] = []
-        repeated: list[pl.DataFrame] = []
+        found = Rejects()
         total = 0
         for checked in chain([first], tables):
             total += checked.total
-            wrong += checked.rejects
-            repeated.append(ids.next(checked.ids))
+            repeated = ids.next(checked.ids)
+            for some in (*checked.rejects, rejects(repeated, self.columns)):
+                found.add(some)
             rows, numbers = checked.rows, occurrences.next(checked.rows["hash"])
             schemas.setdefault(str(rows.schema), rows.clear())
             if known.schema is not None or rows.schema == schema.schema:
-                yield _without(_with_ids(_in_schema(rows, schema), numbers), repeated[-1])
+                yield _without(_with_ids(_in_schema(rows, schema), numbers), repeated)
         common = _common_schema(schemas.values(), self._settings.input.path)
         learned = _Known(common, ids.repeated(), occurrences.all())
-        wrong.append(rejects(pl.concat(repeated), self.columns))
         self._known = learned
         if not (
             schema.schema == common.schema
@@ -180,7 +180,7 @@ class Batch:
             and known.occurrences.equals(learned.occurrences)
         ):
             raise _ReadAgain
-        self._rejects, self._total = pl.concat(wrong).sort("line", maintain_order=True), total
+        self._rejects, self._total = found, total
         self._is_complete = True
 
 

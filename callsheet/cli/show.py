@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
 from pathlib import Path
 
+import polars as pl
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
@@ -55,11 +56,12 @@ def show_quote(quote: Quote, console: Console = out) -> None:
         console.print(f"  and {len(lines) - _LINES} more prices")
     print_facts(console, quote.facts())
     rejects = quote.plan.rejects
-    for line, column, _, reason in rejects.head(_REJECTS).iter_rows():
+    for line, column, _, reason in rejects.head(_REJECTS).collect().iter_rows():
         where = ", ".join(filter(None, (f"line {line}", column)))
         console.print(f"  [yellow]{safe(where)}: {safe(reason)}[/]")
-    if rejects.height > _REJECTS:
-        console.print(f"  and {rejects.height - _REJECTS:,} more in rejects.csv")
+    more = rejects.select(pl.len()).collect().item() - _REJECTS
+    if more > 0:
+        console.print(f"  and {more:,} more in rejects.csv")
     if not quote.plan.jobs:
         console.print("[yellow]Nothing to buy: every row is rejected.[/]")
     elif not quote.to_buy and not quote.held:

@@ -27,6 +27,7 @@ from polars.io.plugins import register_io_source
 
 from callsheet.batches.prefetch import parallel_map
 from callsheet.batches.read import Batch
+from callsheet.batches.rejects import Rejects, in_order
 from callsheet.config.settings import Settings
 from callsheet.errors import InputError, StorageError
 from callsheet.files import PartialFile
@@ -54,7 +55,7 @@ class Plan:
         rejected_rows: rows with at least one reject. With a matrix, a row may be rejected in part.
         jobs: what can be bought; the rows of `plan.parquet`.
         rejects: what is wrong with the rejected rows (`rows.rejects`), sorted by line; rows without a price
-            too, unless the config allows them.
+            too, unless the config allows them. Read when they are asked for.
         unpriced: prompt rows for which the catalogue has no price (bought or not).
         quoted: the sum of all prices, in `currency`.
         made_at: when the catalogue was read.
@@ -68,7 +69,7 @@ class Plan:
     rows: int
     rejected_rows: int
     jobs: int
-    rejects: pl.DataFrame = field(compare=False)
+    rejects: pl.LazyFrame = field(compare=False)
     unpriced: int
     quoted: Decimal
     made_at: datetime
@@ -148,7 +149,7 @@ def make_plan(batch: Batch, catalogue: Catalogue, settings: Settings, path: Path
 
     def freeze(slices: Iterator[pl.DataFrame]) -> None:
         counts = Counter(rejected_rows=0, unpriced=0)
-        wrong: list[pl.DataFrame] = []
+        wrong = Rejects()
 
         def parts() -> Iterator[pl.DataFrame]:
             for rows in slices:
@@ -160,13 +161,13 @@ def make_plan(batch: Batch, catalogue: Catalogue, settings: Settings, path: Path
                 counts["rejected_rows"] += made.rejected
                 counts["unpriced"] += made.unpriced
                 if made.rejected:
-                    wrong.append(rejects(made.wrong, batch.columns).unique(maintain_order=True))
+                    wrong.add(rejects(made.wrong, batch.columns).unique(maintain_order=True))
                 yield made.jobs
             counts["rows"] = batch.total
             counts["rejected_rows"] += batch.total
 
-        def all_rejects() -> pl.DataFrame:
-            return pl.concat([batch.rejects, *wrong]).sort("line", maintain_order=True)
+        def all_rejects() -> Iterator[pl.DataFrame]:
+            return in_order(batch.rejects, wrong)
 
         about = {"batch": settings.batch, "made_at": now.astimezone(UTC).isoformat()}
         _write(path, tables(), all_rejects, lambda: about | counts, catalogue)
@@ -204,12 +205,14 @@ def open_plan(path: Path, before: tuple[Catalogue, datetime] | None = None) -> P
         InputError: there is no plan, or it cannot be read.
     """
     try:
-        file = path.open("rb")
+        file, rejects_file = path.open("rb"), rejects_path(path).open("rb")
         about, catalogue = _metadata(file)
         file.seek(0)
         table = pl.scan_parquet(file)
         if missing := {*_JOB_COLUMNS} - {*table.collect_schema()}:
             raise ValueError(f"it has no column {', '.join(sorted(missing))}")
+        rejects = pl.scan_parquet(rejects_file)
+        rejects.collect_schema()
         totals = table.select(jobs=pl.len(), quoted=pl.col("price").sum()).collect()
         plan = Plan(
             path=path,
@@ -217,7 +220,7 @@ def open_plan(path: Path, before: tuple[Catalogue, datetime] | None = None) -> P
             rows=about["rows"],
             rejected_rows=about["rejected_rows"],
             jobs=totals["jobs"][0],
-            rejects=pl.read_parquet(rejects_path(path)),
+            rejects=rejects,
             unpriced=about["unpriced"],
             quoted=totals["quoted"][0] or Decimal(0),
             made_at=datetime.fromisoformat(about["made_at"]),
@@ -227,14 +230,15 @@ def open_plan(path: Path, before: tuple[Catalogue, datetime] | None = None) -> P
         )
     except _UNREADABLE as error:
         raise InputError(f"{path}: is not a plan that can be read: {error}") from None
-    weakref.finalize(plan, file.close)
+    for each in (file, rejects_file):
+        weakref.finalize(plan, each.close)
     return plan
 
 
 def _write(
     path: Path,
     jobs: Iterator[pl.DataFrame],
-    rejects: Callable[[], pl.DataFrame],
+    rejects: Callable[[], Iterator[pl.DataFrame]],
     about: Callable[[], dict[str, Any]],
     catalogue: Catalogue,
 ) -> None:
@@ -258,7 +262,9 @@ def _write(
                 metadata=metadata,
             )
             with PartialFile(rejects_path(path)) as partial_rejects:
-                rejects().write_parquet(partial_rejects.file)
+                some = rejects()
+                source = register_io_source(lambda *_: some, schema=next(some).schema)
+                source.sink_parquet(partial_rejects.file)
                 partial_rejects.commit()
             partial.commit()
     except (OSError, pl.exceptions.ComputeError) as error:  # polars wraps the errors of the disk

@@ -8,11 +8,13 @@ from __future__ import annotations
 import asyncio
 from datetime import UTC, datetime
 from decimal import Decimal
+from functools import partial
 
 import polars as pl
 import sqlalchemy as sa
 
 from callsheet.batches.read import Batch
+from callsheet.batches.rejects import write_csv
 from callsheet.config.settings import Settings
 from callsheet.errors import InputError
 from callsheet.ledger import approvals, leases, queries
@@ -26,7 +28,6 @@ from callsheet.pricing.plan import Plan
 from callsheet.pricing.planning import price_batch
 from callsheet.pricing.quote import Pilot, Quote
 from callsheet.records import ModelType, Totals
-from callsheet.rows import rejects_csv
 from callsheet.service.client import Client
 from callsheet.storage.store import Store
 
@@ -51,9 +52,9 @@ async def quote_plan(plan: Plan, settings: Settings, client: Client, choice: Cho
         ServiceError: the balance cannot be read.
     """
     report = Store(settings.report.url, endpoint_url=settings.storage.endpoint_url)
-    rejects = await report.write("rejects.csv", rejects_csv(plan.rejects), "text/csv")
-    if settings.input.strict and plan.rejects.height:
-        line, column, _, reason = plan.rejects.row(0)
+    rejects = await report.write_made("rejects.csv", partial(write_csv, plan.rejects), "text/csv")
+    if settings.input.strict and plan.rejected_rows:
+        line, column, _, reason = plan.rejects.head(1).collect().row(0)
         raise InputError(
             f"{plan.rejected_rows} rows of {settings.input.path} are rejected; the first, on line {line}: "
             f"{column}: {reason}",

@@ -15,16 +15,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from functools import partial
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import polars as pl
 import sqlalchemy as sa
 
 from callsheet.batches.prefetch import read_ahead
+from callsheet.batches.rejects import write_csv
 from callsheet.errors import Stop
-from callsheet.files import temporary_file_errors
 from callsheet.ledger import approvals, leases, queries, running_totals
 from callsheet.ledger.columns import MONEY, TIME
 from callsheet.ledger.ledger import Ledger
@@ -37,7 +35,6 @@ from callsheet.report.plots.activity import Activity
 from callsheet.report.problems import Findings
 from callsheet.report.summary import Details, Removed, Summary
 from callsheet.report.tables import COSTS, MANIFEST, Costs, Manifest, with_quotes
-from callsheet.rows import rejects_csv
 from callsheet.storage.store import Store
 
 _COSTS, _MANIFEST = "costs.parquet", "manifest.parquet"
@@ -95,10 +92,10 @@ async def write_report(
         )
     )
     counts = current_states(totals.states, removed)
-    await _write(store, _COSTS, attempts.costs)
-    await _write(store, _MANIFEST, manifest)
+    await store.write_made(_COSTS, attempts.costs.write, _PARQUET_TYPE)
+    await store.write_made(_MANIFEST, manifest.write, _PARQUET_TYPE)
     if plan:
-        await store.write("rejects.csv", rejects_csv(plan.rejects), "text/csv")
+        await store.write_made("rejects.csv", partial(write_csv, plan.rejects), "text/csv")
     details = _details(attempts, plan, stop, attempts.removed_costs(), store.url_of("rejects.csv"))
     if chosen is not None and positions is not None:
         stored = await ledger.read(partial(_stored_among, positions=positions, chosen=chosen))
@@ -212,13 +209,6 @@ async def write_summary(store: Store, summary: Summary) -> None:
     """
     text = json.dumps(summary.as_json(), indent=2, ensure_ascii=False) + "\n"
     await store.write("report.json", text.encode(), "application/json")
-
-
-async def _write(store: Store, name: str, table: Costs | Manifest) -> None:
-    with temporary_file_errors(), TemporaryDirectory(prefix="callsheet-") as folder:
-        path = Path(folder, name)
-        await asyncio.to_thread(table.write, path)
-        await store.write(name, path, _PARQUET_TYPE)
 
 
 @dataclass(slots=True)

@@ -15,10 +15,10 @@ from typing import Any
 import polars as pl
 from polars.io.plugins import register_io_source
 
+from callsheet.disk_tables import DiskTables
 from callsheet.files import temporary_file_errors
 from callsheet.ledger.columns import MONEY, TIME
 from callsheet.pricing.positions import Positions
-from callsheet.report.disk_tables import DiskTables
 
 _MANIFEST: dict[str, Any] = {
     "job_key": pl.String,

@@ -14,11 +14,12 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import ParamSpec, Protocol, TypeVar
 
 from callsheet import s3
 from callsheet.errors import ConfigError
-from callsheet.files import wrong_place
+from callsheet.files import temporary_file_errors, wrong_place
 from callsheet.records import StoredFile
 from callsheet.storage.bucket import Bucket
 from callsheet.storage.folder import Folder
@@ -107,6 +108,25 @@ class Store:
         """
         await self._in_thread(self._place.write, name, data, mime_type)
         return self.url_of(name)
+
+    async def write_made(self, name: str, make: Callable[[Path], None], mime_type: str) -> str:
+        """Writes a report file of any size, as `write` does, that is made on this machine first.
+
+        Args:
+            name: its name.
+            make: writes it to a path in a temporary folder; called in a thread.
+            mime_type: its type.
+
+        Returns:
+            The file's URL.
+
+        Raises:
+            StorageError: the temporary file cannot be written, or the store refused it.
+        """
+        with temporary_file_errors(), TemporaryDirectory(prefix="callsheet-") as folder:
+            path = Path(folder, name)
+            await self._in_thread(make, path)
+            return await self.write(name, path, mime_type)
 
     async def read(self, name: str) -> bytes | None:
         """The bytes of a report file; None where there is no such file.

@@ -11,6 +11,7 @@ import pytest
 
 from callsheet.batches.dialects import zstd
 from callsheet.batches.read import Batch
+from callsheet.batches.rejects import in_order
 from callsheet.config.settings import Settings
 from callsheet.errors import CallsheetError, ConfigError, InputError
 
@@ -35,7 +36,7 @@ class Whole(NamedTuple):
 def whole(settings: Settings) -> Whole:
     """Everything that is read from the files of a batch."""
     batch = Batch(settings)
-    return Whole(batch.use(pl.concat), batch.rejects, batch.total, batch.columns)
+    return Whole(batch.use(pl.concat), pl.concat(in_order(batch.rejects)), batch.total, batch.columns)
 
 
 @pytest.fixture

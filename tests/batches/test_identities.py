@@ -7,6 +7,7 @@ import pytest
 
 from callsheet.batches import delimited
 from callsheet.batches.read import Batch
+from callsheet.batches.rejects import in_order
 from callsheet.errors import InputError
 from tests.batches.conftest import places, settings, whole
 
@@ -50,7 +51,7 @@ def test_rejects_are_known_before_the_rows_are_used_and_a_batch_is_used_more_tha
             f"id,prompt,{name}\nsame,x,1\n,x,2\n,x,3\n,y,4\n{name},z,5\n,,6\n"
         )
     found = Batch(settings(tmp_path / "*.csv"))
-    later = found.rejects["line", "column", "reason"].rows()
+    later = pl.concat(in_order(found.rejects)).select("line", "column", "reason").rows()
     assert [(line, column) for line, column, _ in later] == [(2, "id"), (7, "prompt"), (7, "prompt")]
     assert "line 2 of" in later[0][2]
     assert found.total == 12

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import csv
 import gzip
-import io
 import json
 import sys
 import threading
@@ -17,7 +15,6 @@ import polars as pl
 import pytest
 
 from callsheet.errors import InputError
-from callsheet.rows import rejects_csv
 from tests.batches.conftest import places, prompts, settings, whole
 
 PARTI = Path(__file__).parents[3] / "shared/data/PartiPrompts.tsv"
@@ -337,24 +334,3 @@ def test_the_work_to_read_a_file_grows_with_its_columns_and_not_with_their_squar
     path = tmp_path / "wide.csv"
     calls_to_read(path, 10)  # imports, and caches
     assert calls_to_read(path, 1600) < 5 * calls_to_read(path, 400)
-
-
-def test_rejects_as_csv_contain_no_formula_that_a_spreadsheet_would_run():
-    formulas = ['=HYPERLINK("http://x","y")', "+1+1", "-2+3", "@SUM(A1)", "\t=1", "\r=1"]
-    texts = ["a=b", "-1", "+5", "-1.5", "+", "", "'=1"]
-    table = pl.DataFrame(
-        {"line": range(13), "column": ["=c", *["duration"] * 12], "value": formulas + texts}
-    ).with_columns(reason=pl.lit("is wrong"))
-    found = list(csv.DictReader(io.StringIO(rejects_csv(table).decode(), newline="")))
-    assert [row["value"] for row in found] == [
-        *(f"'{formula}" for formula in formulas),
-        "a=b",
-        "-1",
-        "+5",
-        "-1.5",
-        "'+",
-        "",
-        "'=1",
-    ]
-    assert [row["column"] for row in found[:2]] == ["'=c", "duration"]
-    assert [row["line"] for row in found[:2]] == ["0", "1"]

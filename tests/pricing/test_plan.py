@@ -41,7 +41,7 @@ def test_the_plan_does_not_depend_on_the_size_of_the_slices(plan, tmp_path, monk
     sliced = plan(rows, to="sliced.parquet", matrix=matrix)
     assert jobs(sliced) == jobs(whole)
     assert len({each.key for each in jobs(whole)}) == whole.jobs > 1000
-    assert sliced.rejects.equals(whole.rejects)
+    assert sliced.rejects.collect().equals(whole.rejects.collect())
     assert (sliced.rows, sliced.rejected_rows) == (whole.rows, whole.rejected_rows) == (308, 308)
     for ending in (".parquet", ".rejects.parquet"):
         one, other = (tmp_path / f"{name}{ending}" for name in ("whole", "sliced"))
@@ -73,7 +73,12 @@ def test_a_plan_is_read_back_as_it_was(plan):
 
 def test_a_plan_may_have_no_jobs(plan):
     planned = plan("prompt,model\nx,none\n")
-    assert (planned.jobs, planned.quoted, planned.rows, len(planned.rejects)) == (0, Decimal(0), 1, 1)
+    assert (planned.jobs, planned.quoted, planned.rows, len(planned.rejects.collect())) == (
+        0,
+        Decimal(0),
+        1,
+        1,
+    )
     assert jobs(planned) == []
 
 
@@ -121,10 +126,19 @@ def full_disk() -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
-def test_a_full_disk_is_an_error_and_leaves_the_last_plan(plan, tmp_path):
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [
+        ("prompt\na cat\n", "the plan cannot be written"),
+        ("prompt,model\na cat,no-model\n", "a temporary file cannot be written"),
+        ("prompt,samples\na cat,many\n", "a temporary file cannot be written"),
+    ],
+)
+def test_a_full_disk_is_an_error_and_leaves_the_last_plan(plan, tmp_path, text, what):
     last = plan(MIXED)
     settings = plan.settings(tmp_path / "shots.csv")
-    with full_disk(), pytest.raises(StorageError, match="the plan cannot be written"):
+    (tmp_path / "shots.csv").write_text(text)
+    with full_disk(), pytest.raises(StorageError, match=what):
         make_plan(Batch(settings), CATALOGUE, settings, tmp_path / "plan.parquet", now=NOW)
     assert jobs(open_plan(last.path)) == jobs(last)
     assert len(list(tmp_path.iterdir())) == 3

@@ -89,7 +89,7 @@ def test_without_any_price_the_quote_rejects_the_one_row_and_says_why(
     made = starter(catalogue)
     plan = quoted(made, catalogue, tmp_path)
     assert (plan.jobs, plan.rejected_rows, made.quoted) == (0, 1, 0)
-    assert reason in plan.rejects["reason"][0]
+    assert reason in plan.rejects.collect()["reason"][0]
     assert made.without == tuple(ModelType)
 
 
