@@ -15,6 +15,9 @@ from callsheet.plain_text import printable
 out = Console(highlight=False, soft_wrap=True)
 err = Console(stderr=True, highlight=False, soft_wrap=True)
 
+MOST_LISTED = 1_000
+"""Rows of a table that lists jobs. More are not read, and printing them takes minutes."""
+
 
 def safe(text: str) -> str:
     """Text from users or the service, for `Console.print`: no control characters, no markup, one line."""
@@ -25,6 +28,12 @@ def print_facts(console: Console, facts: Iterable[tuple[str, str]], indent: str 
     """Prints facts, a line each: the name, and what is to say."""
     for name, value in facts:
         console.print(f"{indent}[bold]{name:<10}[/] {safe(value)}")
+
+
+def print_more(jobs: int) -> None:
+    """Prints how many jobs a table does not list, of so many."""
+    if jobs > MOST_LISTED:
+        out.print(f"  and {jobs - MOST_LISTED:,} more: --json and costs.parquet have all\n")
 
 
 def print_steps(steps: Iterable[str]) -> None:

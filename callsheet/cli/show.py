@@ -12,7 +12,7 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from callsheet.cli.output import err, out, print_facts, print_steps, safe
+from callsheet.cli.output import MOST_LISTED, err, out, print_facts, print_more, print_steps, safe
 from callsheet.errors import CallsheetError
 from callsheet.ledger.doubts import Evidence
 from callsheet.plain_text import counted, row_name
@@ -245,10 +245,12 @@ def show_doubts(
         row = row_name(doubt.row_id, doubt.sample, lines.get(doubt.job_key))
         price = "unpriced" if doubt.price is None else dollars(doubt.price)
         when = f"{doubt.submitted_at:%Y-%m-%d %H:%M:%S}"
-        table.add_row(doubt.job_key[:12], safe(row), safe(doubt.model), when, price)
+        if table.row_count < MOST_LISTED:
+            table.add_row(doubt.job_key[:12], safe(row), safe(doubt.model), when, price)
         rows_by_event.setdefault(doubt.what, []).append(row)
-    out.print(f"[bold]{safe(batch)}[/]: {len(doubts)} in doubt")
+    out.print(f"[bold]{safe(batch)}[/]: {len(doubts):,} in doubt")
     out.print(table)
+    print_more(len(doubts))
     for what, rows in rows_by_event.items():
         out.print(f"  [bold]{safe(_some(rows))}[/]: {safe(what)}")
     out.print()

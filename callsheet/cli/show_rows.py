@@ -9,7 +9,7 @@ from itertools import groupby
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
-from callsheet.cli.output import out, print_facts, print_steps, safe
+from callsheet.cli.output import MOST_LISTED, out, print_facts, print_more, print_steps, safe
 from callsheet.ledger.stories import StoredCopy, Story
 from callsheet.plain_text import counted, row_name
 from callsheet.records import dollars
@@ -94,7 +94,7 @@ def show_failed(batch: str, stories: Sequence[Story], lines: Mapping[str, int], 
         out.print(f"[green]{safe(batch)}: no job has failed.[/]")
         return
     table = Table("row", "model", "attempts", "when (UTC)", "reason", box=SIMPLE_HEAD)
-    for story in stories:
+    for story in stories[:MOST_LISTED]:
         when = f"{story.submitted_at:%Y-%m-%d %H:%M:%S}" if story.submitted_at else ""
         reason = f"{story.error_code}: {story.error_message}"
         table.add_row(
@@ -106,6 +106,7 @@ def show_failed(batch: str, stories: Sequence[Story], lines: Mapping[str, int], 
         )
     out.print(f"[bold]{safe(batch)}[/]: {counted(len(stories), 'job')} failed, at no cost")
     out.print(table)
+    print_more(len(stories))
     print_steps(
         [
             f"callsheet show {config} ROW tells all about one of them.",

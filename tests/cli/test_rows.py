@@ -16,6 +16,7 @@ from tests.conftest import Project
 
 Make = Callable[..., Project]
 CUT_OFF = {"endpoint": "images", "prompt": "cut off", "nth": 1, "do": "drop", "when": "after_charging"}
+THREE_CUT_OFF = {"rules": [CUT_OFF | {"nth": nth} for nth in (1, 2, 3)]}
 ROWS = [
     {"id": "good", "prompt": "an apple", "model": "sketch-1", "shelf": "7"},
     {"id": "bad", "prompt": "=forbidden-test-word", "model": "sketch-1", "shelf": "8"},
@@ -136,3 +137,18 @@ def test_version_and_short_help() -> None:
     assert printed("--version").startswith("callsheet 0.")
     assert "quote" in printed("-h")
     assert "--dry-run" in printed("run", "-h")
+
+
+def test_of_a_great_many_jobs_the_first_are_listed_and_the_others_counted(project: Make, monkeypatch) -> None:
+    made = project([row | {"id": f"{row['id']}-{n}"} for row in ROWS for n in range(3)], faults=THREE_CUT_OFF)
+    made.run()
+    for module in ("output", "show", "show_rows"):
+        monkeypatch.setattr(f"callsheet.cli.{module}.MOST_LISTED", 2)
+    failed = printed("failed", str(made.config))
+    assert "3 jobs failed" in failed
+    assert failed.count("bad-") == 2
+    assert "and 1 more" in failed
+    doubts = CliRunner().invoke(app, ["resolve", str(made.config)]).stdout
+    assert "3 in doubt" in doubts
+    assert "and 1 more" in doubts
+    assert len(json.loads(printed("failed", str(made.config), "--json"))["failed"]) == 3
