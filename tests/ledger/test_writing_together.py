@@ -54,10 +54,11 @@ def execute(url: str, statement: str) -> list[sa.Row[tuple[object, ...]]]:
     return found
 
 
-def deadlocks(url: str) -> int:
-    [[number]] = execute(url, "SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()")
-    assert isinstance(number, int)
-    return number
+def check_no_deadlock(url: str) -> None:
+    """Where there was one, the server's log says who waited for what."""
+    query = "SELECT deadlocks, pg_read_file('log') FROM pg_stat_database WHERE datname = current_database()"
+    [[number, log]] = execute(url, query)
+    assert number == 0, str(log).partition("deadlock detected")[2][:4000]
 
 
 def jobs_of(batch: str) -> list[Job]:
@@ -120,7 +121,7 @@ def test_eight_runs_of_two_batches_spend_the_budgets_to_the_cent(new_database: C
 
     assert asyncio.run(watch()) == PER_DAY
     assert [process.exitcode for process in crowd] == [0] * 8
-    assert deadlocks(url) == 0
+    check_no_deadlock(url)
 
 
 def _exposures(connection: sa.Connection, _: str) -> tuple[Decimal, list[Decimal]]:
@@ -253,7 +254,7 @@ def check_mixed_load(url: str, book: Path, lives: int) -> None:
     sent = Counter(book.read_text().split())
     assert len(sent) >= 60, "at least every second job was sent"
     assert max(sent.values()) == 1, "no attempt was sent by two"
-    assert deadlocks(url) == 0
+    check_no_deadlock(url)
 
     async def heirs() -> None:
         for batch in ("batch 0", "batch 1"):
@@ -327,7 +328,7 @@ def test_no_name_in_storage_is_given_twice(new_database: Callable[[], str]) -> N
         names = Counter(connection.scalars(sa.select(sa.func.lower(media.c.name))))
     engine.dispose()
     assert (names.total(), max(names.values())) == (8 * 2 * NAMES, 1)
-    assert deadlocks(url) == 0
+    check_no_deadlock(url)
 
 
 # ---- whose a job is, and whose commit
