@@ -1,4 +1,4 @@
-"""The rejects of a batch, in the memory of a part of them: every row of a million may be wrong.
+"""The rejects of a batch. All rows of a large file may be wrong, so they are kept on disk.
 
 Does not know what is wrong with a row.
 """
@@ -15,9 +15,8 @@ import polars as pl
 from callsheet.disk_tables import DiskTables
 from callsheet.rows import REJECTS, harmless
 
-_SLICE = (
-    32_768  # lines of a batch file whose rejects are sorted at once, and rejects that are written at once
-)
+_SLICE = 32_768  # lines of a batch file whose rejects are sorted at once
+_ROWS = 32_768  # rejects that are written at once
 
 
 class Rejects:
@@ -49,9 +48,9 @@ class Rejects:
 
 
 def in_order(*collections: Rejects) -> Iterator[pl.DataFrame]:
-    """All rejects of some collections, sorted by line, a slice at a time; on the same line, in their order.
+    """All rejects of some collections, sorted by line, a table for each slice of the batch file.
 
-    The first table is empty.
+    On the same line, those of the first collection come first. The first table is empty: it has the schema.
     """
     yield pl.DataFrame(schema=REJECTS)
     for number in sorted(set().union(*(each.slices() for each in collections))):
@@ -70,5 +69,5 @@ def write_csv(rejects: pl.LazyFrame, path: Path) -> None:
     total = rejects.select(pl.len()).collect().item()
     rejects = rejects.with_columns(harmless(pl.col(pl.String)))
     with path.open("wb") as file:
-        for start in range(0, total or 1, _SLICE):  # `sink_csv` takes twice the memory
-            rejects.slice(start, _SLICE).collect().write_csv(file, include_header=start == 0)
+        for start in range(0, total or 1, _ROWS):  # `sink_csv` takes twice the memory
+            rejects.slice(start, _ROWS).collect().write_csv(file, include_header=start == 0)

@@ -16,7 +16,7 @@ out = Console(highlight=False, soft_wrap=True)
 err = Console(stderr=True, highlight=False, soft_wrap=True)
 
 MOST_LISTED = 1_000
-"""Rows of a table that lists jobs. More are not read, and printing them takes minutes."""
+"""Rows of a table that lists jobs. Nobody reads more, and printing half a million takes minutes."""
 
 
 def safe(text: str) -> str:
@@ -31,7 +31,11 @@ def print_facts(console: Console, facts: Iterable[tuple[str, str]], indent: str 
 
 
 def print_more(jobs: int) -> None:
-    """Prints how many jobs a table does not list, of so many."""
+    """Prints how many jobs a table leaves out.
+
+    Args:
+        jobs: how many there are in all.
+    """
     if jobs > MOST_LISTED:
         out.print(f"  and {jobs - MOST_LISTED:,} more: --json and costs.parquet have all\n")
 

@@ -73,12 +73,8 @@ def test_a_plan_is_read_back_as_it_was(plan):
 
 def test_a_plan_may_have_no_jobs(plan):
     planned = plan("prompt,model\nx,none\n")
-    assert (planned.jobs, planned.quoted, planned.rows, len(planned.rejects.collect())) == (
-        0,
-        Decimal(0),
-        1,
-        1,
-    )
+    rejects = planned.rejects.collect()
+    assert (planned.jobs, planned.quoted, planned.rows, len(rejects)) == (0, Decimal(0), 1, 1)
     assert jobs(planned) == []
 
 
