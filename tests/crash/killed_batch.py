@@ -109,6 +109,7 @@ def starter() -> Iterator[Forks]:
         command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as process:
         yield Forks(process)
+        process.kill()  # it has answered for all that it forked
 
 
 @dataclass

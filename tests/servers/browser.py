@@ -127,7 +127,7 @@ def browser(folder: Path) -> Iterator[Browser]:
     try:
         yield Browser(_address(log, process.poll))
     finally:
-        process.terminate()
+        process.kill()  # asked to end, it can wait for ever; and its profile is not needed
         process.wait()
 
 
