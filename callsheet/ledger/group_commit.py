@@ -45,13 +45,18 @@ _LAST_NUMBER = sa.select(runs.c.commits).where(runs.c.id == sa.bindparam("the_ru
 class Place(IntEnum):
     """Where in a commit a change is made, and beside which others."""
 
-    BESIDE = 0
-    """Beside the commits of other runs."""
+    FIRST = 0
+    """Beside the commits of other runs, before the other changes. It may wait for any of theirs, but where
+    that is first too, only in one order of all runs.
+    """
 
-    LAST = 1
-    """The same, after the others: it may wait for another run's change, which waits for nothing."""
+    BESIDE = 1
+    """Beside the commits of other runs. It waits for none."""
 
-    ALONE = 2
+    LAST = 2
+    """The same, after the others. It may wait for another run's that is last, and that waits for none."""
+
+    ALONE = 3
     """The whole commit waits until no other run writes."""
 
 

@@ -296,7 +296,7 @@ class Ledger:
         if self._commits.failing:
             await self._keep(answer)
         try:
-            files = await self._commits.write(state, transitions.answered, answer)
+            files = await self._commits.write(state, transitions.answered, answer, Place.FIRST)
         except LedgerError:
             await self._keep(answer)
             raise

@@ -201,6 +201,8 @@ def _entered(connection: sa.Connection, answers: Sequence[Answer], files: Sequen
     if not rows:
         return True
     # In one order: who waits for a name that another run is about to take is not waited for by that run.
+    # And before the transaction changes other files (`Place.FIRST`): in PostgreSQL, who wants a name also
+    # waits for a change of the file that has it.
     rows.sort(key=lambda row: (row["storage"], row["folded_name"]))
     return connection.execute(_NEW_FILES[connection.dialect.name], rows).rowcount == len(rows)
 
