@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from callsheet.cli.options import Config, Json, Sets, load_settings, open_ledger
-from callsheet.cli.output import err, safe
+from callsheet.cli.output import MOST_LISTED, err, safe
 from callsheet.cli.streams import print_json
 from callsheet.errors import CallsheetError
 from callsheet.plain_text import counted
 
 if TYPE_CHECKING:
+    from sqlalchemy import Connection
+
     from callsheet.config.settings import BatchSettings
     from callsheet.ledger.stories import Story
     from callsheet.report.summary import Summary
@@ -90,17 +92,23 @@ def failed(
     """
     from callsheet.cli.show_rows import show_failed
     from callsheet.config.load import load_without_service
-    from callsheet.ledger import stories
+    from callsheet.ledger import running_totals, stories
+    from callsheet.records import State
 
     settings = load_without_service(config, set_ or ())
     if csv and json:
         raise CallsheetError("--csv and --json exclude each other", hint="Choose one of them.")
+    most = None if csv or json else MOST_LISTED
 
-    async def read() -> list[Story]:
+    def query(connection: Connection, batch: str) -> tuple[list[Story], int]:
+        states = running_totals.of_batch(connection, batch).states
+        return stories.failures(connection, batch, most), states.get(State.FAILED, 0)
+
+    async def read() -> tuple[list[Story], int]:
         async with open_ledger(settings.ledger.url, settings.batch) as ledger:
-            return await ledger.read(stories.failures)
+            return await ledger.read(query)
 
-    found = asyncio.run(read())
+    found, jobs = asyncio.run(read())
     if csv:
         from callsheet.batches.originals import original_rows
 
@@ -115,7 +123,7 @@ def failed(
         from callsheet.pricing.planning import lines_of_last_plan
 
         lines = lines_of_last_plan(settings, [story.job_key for story in found])
-        show_failed(settings.batch, found, lines, shlex.quote(str(config)))
+        show_failed(settings.batch, found, jobs, lines, shlex.quote(str(config)))
 
 
 def report(config: Config, set_: Sets = None, json: Json = False) -> None:

@@ -9,7 +9,7 @@ from itertools import groupby
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
-from callsheet.cli.output import MOST_LISTED, out, print_facts, print_more, print_steps, safe
+from callsheet.cli.output import out, print_facts, print_more, print_steps, safe
 from callsheet.ledger.stories import StoredCopy, Story
 from callsheet.plain_text import counted, row_name
 from callsheet.records import dollars
@@ -81,12 +81,15 @@ def _file(file: StoredCopy) -> str:
     return f"{what}, {file.bytes:,} bytes, stored {_moment(file.stored_at)}, sha256 {file.sha256}"
 
 
-def show_failed(batch: str, stories: Sequence[Story], lines: Mapping[str, int], config: str) -> None:
+def show_failed(
+    batch: str, stories: Sequence[Story], jobs: int, lines: Mapping[str, int], config: str
+) -> None:
     """Prints a table of the jobs that failed.
 
     Args:
         batch: its name.
-        stories: the last attempt at each.
+        stories: the last attempt at each of the first.
+        jobs: how many there are in all.
         lines: the line of each job in the batch file, by key, where the last plan has it.
         config: the config file, as it is typed in a command.
     """
@@ -94,7 +97,7 @@ def show_failed(batch: str, stories: Sequence[Story], lines: Mapping[str, int], 
         out.print(f"[green]{safe(batch)}: no job has failed.[/]")
         return
     table = Table("row", "model", "attempts", "when (UTC)", "reason", box=SIMPLE_HEAD)
-    for story in stories[:MOST_LISTED]:
+    for story in stories:
         when = f"{story.submitted_at:%Y-%m-%d %H:%M:%S}" if story.submitted_at else ""
         reason = f"{story.error_code}: {story.error_message}"
         table.add_row(
@@ -104,9 +107,9 @@ def show_failed(batch: str, stories: Sequence[Story], lines: Mapping[str, int], 
             when,
             safe(reason),
         )
-    out.print(f"[bold]{safe(batch)}[/]: {counted(len(stories), 'job')} failed, at no cost")
+    out.print(f"[bold]{safe(batch)}[/]: {counted(jobs, 'job')} failed, at no cost")
     out.print(table)
-    print_more(len(stories))
+    print_more(jobs)
     print_steps(
         [
             f"callsheet show {config} ROW tells all about one of them.",

@@ -114,10 +114,20 @@ def of_jobs(connection: sa.Connection, batch: str, keys: Sequence[str]) -> list[
     return _told(connection, newest, attempts.c.row_id, attempts.c.sample)
 
 
-def failures(connection: sa.Connection, batch: str) -> list[Story]:
-    """The newest attempt of every job of the batch that has failed, in order of submission."""
+def failures(connection: sa.Connection, batch: str, most: int | None = None) -> list[Story]:
+    """The newest attempt of every job of the batch that has failed, or of the first, in order of submission.
+
+    Args:
+        connection: the transaction.
+        batch: the batch.
+        most: how many at most; None for all.
+    """
     failed = sa.and_(attempts.c.batch == batch, attempts.c.state == State.FAILED, ~attempts.c.superseded)
-    return _told(connection, failed, attempts.c.submitted_at, attempts.c.job_key)
+    order = (attempts.c.submitted_at, attempts.c.job_key)
+    if most is not None:
+        first = sa.select(attempts.c.job_key).where(failed).order_by(*order).limit(most)
+        failed = sa.and_(failed, attempts.c.job_key.in_(first))
+    return _told(connection, failed, *order)
 
 
 def _told(connection: sa.Connection, which: sa.ColumnElement[bool], *order: sa.Column[Any]) -> list[Story]:
