@@ -7,7 +7,7 @@ from datetime import datetime
 from itertools import groupby
 
 from rich.box import SIMPLE_HEAD
-from rich.table import Table
+from rich.table import Column, Table
 
 from callsheet.cli.output import out, print_facts, print_more, print_steps, safe
 from callsheet.ledger.stories import StoredCopy, Story
@@ -96,7 +96,8 @@ def show_failed(
     if not stories:
         out.print(f"[green]{safe(batch)}: no job has failed.[/]")
         return
-    table = Table("row", "model", "attempts", "when (UTC)", "reason", box=SIMPLE_HEAD)
+    names = ("row", "model", "attempts", "when (UTC)", "reason")
+    table = Table(*(Column(name, overflow="fold") for name in names), box=SIMPLE_HEAD)
     for story in stories:
         when = f"{story.submitted_at:%Y-%m-%d %H:%M:%S}" if story.submitted_at else ""
         reason = f"{story.error_code}: {story.error_message}"

@@ -11,6 +11,7 @@ import polars as pl
 from typer.testing import CliRunner
 
 from callsheet.cli.main import app
+from callsheet.cli.output import out
 from tests.cli.test_commands import callsheet, refused
 from tests.conftest import Project
 
@@ -137,6 +138,12 @@ def test_version_and_short_help() -> None:
     assert printed("--version").startswith("callsheet 0.")
     assert "quote" in printed("-h")
     assert "--dry-run" in printed("run", "-h")
+
+
+def test_a_narrow_terminal_hides_nothing_of_a_reason(project: Make, monkeypatch) -> None:
+    made = bought(project)
+    monkeypatch.setattr(out, "width", 50)
+    assert "…" not in printed("failed", str(made.config))
 
 
 def test_of_a_great_many_jobs_the_first_are_listed_and_the_others_counted(project: Make, monkeypatch) -> None:
