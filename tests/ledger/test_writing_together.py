@@ -1,4 +1,4 @@
-"""With PostgreSQL, runs write at the same time: the budget's walls, the totals and the names stay exact.
+"""With PostgreSQL, runs write at the same time: the budget's walls and the totals stay exact.
 
 Runs are real processes here. That no job is sent by two is in `test_crowd.py` too.
 """
@@ -6,7 +6,6 @@ Runs are real processes here. That no job is sent by two is in `test_crowd.py` t
 from __future__ import annotations
 
 import asyncio
-import multiprocessing
 import os
 import random
 import signal
@@ -15,52 +14,29 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from decimal import Decimal
-from functools import partial
 from multiprocessing.process import BaseProcess
 from multiprocessing.synchronize import Barrier
 from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
-from sqlalchemy.dialects import postgresql
 
 from callsheet.errors import LedgerError
 from callsheet.ledger import databases, leases, running_totals
 from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.policy import Policy
-from callsheet.ledger.tables import media
-from callsheet.records import Attempt, File, Job, ModelType, State, StoredFile
+from callsheet.records import Attempt, File, Job, ModelType, State
 from tests.ledger import reading
-from tests.ledger.buying import NOW, buyer, generation, job, reserve
+from tests.ledger.buying import buyer, generation, job, reserve
 from tests.ledger.other_run import other_run
 from tests.ledger.test_leases import LONG_AGO, change
+from tests.ledger.together import FORKS, STORED, WAITERS, check_no_deadlock, execute
 from tests.servers.postgres_proxy import postgres_proxy
 from tests.waiting import LONGEST, wait_until
 
-FORKS = multiprocessing.get_context("forkserver")
-FORKS.set_forkserver_preload([__name__])
-STORED = StoredFile("out/x", "ab" * 32, 7, NOW)
 LIMIT, PER_DAY = Decimal("1.20"), Decimal("2.20")
-WAITERS = "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
-NAMES = 150  # that are wanted at once
 LOOKS = 0.05  # seconds between two looks at what others write, who need the processor too
 PRICES = ("0.0100", "0.0400", "0.0700")
-
-
-def execute(url: str, statement: str) -> list[sa.Row[tuple[object, ...]]]:
-    engine = sa.create_engine(url, isolation_level="AUTOCOMMIT")
-    with engine.connect() as connection:
-        result = connection.exec_driver_sql(statement)
-        found = list(result.all()) if result.returns_rows else []
-    engine.dispose()
-    return found
-
-
-def check_no_deadlock(url: str) -> None:
-    """Where there was one, the server's log says who waited for what."""
-    query = "SELECT deadlocks, pg_read_file('log') FROM pg_stat_database WHERE datname = current_database()"
-    [[number, log]] = execute(url, query)
-    assert number == 0, str(log).partition("deadlock detected")[2][:4000]
 
 
 def jobs_of(batch: str) -> list[Job]:
@@ -281,93 +257,6 @@ def test_whatever_runs_do_and_wherever_they_die_no_update_of_the_totals_is_lost(
 @pytest.mark.soak
 def test_the_same_at_length(new_database: Callable[[], str], tmp_path: Path) -> None:
     check_mixed_load(new_database(), tmp_path / "book", lives=200)
-
-
-# ---- names
-
-
-def take_names(url: str, number: int, everybody: Barrier) -> None:
-    """One process: a run that wants the names that all others want, in an order of its own."""
-    asyncio.run(_take_names(url, random.Random(number), f"batch {number}", everybody))
-
-
-async def _take_names(url: str, chance: random.Random, batch: str, everybody: Barrier) -> None:
-    notes: list[str] = []
-    ledger = await Ledger.open(url, batch, note=notes.append)
-    await ledger.begin_run()
-    jobs = [job(f"{batch}-{number}") for number in range(2 * NAMES)]
-    attempts = [attempt for _, attempt in (await reserve(ledger, *jobs))[0]]
-    await asyncio.gather(*map(ledger.intend, attempts))
-    for start in (0, NAMES):
-        names = [chance.choice([f"{start}-{n}.png", f"{start}-{n}.PNG"]) for n in range(NAMES)]
-        chance.shuffle(names)
-        everybody.wait(LONGEST)
-        chosen = attempts[start : start + NAMES]
-        await asyncio.gather(
-            *(
-                ledger.generated(attempt, generation("x"), [name], "out")
-                for attempt, name in zip(chosen, names, strict=True)
-            )
-        )
-    await ledger.end_run()
-    await ledger.close()
-    assert notes == [], "nothing had to be tried again"
-
-
-def test_no_name_in_storage_is_given_twice(new_database: Callable[[], str]) -> None:
-    url = new_database()
-    everybody = FORKS.Barrier(8)
-    crowd = [
-        FORKS.Process(target=take_names, args=(url, number, everybody), daemon=True) for number in range(8)
-    ]
-    for process in crowd:
-        process.start()
-    for process in crowd:
-        process.join()
-    assert [process.exitcode for process in crowd] == [0] * 8
-    engine = sa.create_engine(url)
-    with engine.connect() as connection:
-        names = Counter(connection.scalars(sa.select(sa.func.lower(media.c.name))))
-    engine.dispose()
-    assert (names.total(), max(names.values())) == (8 * 2 * NAMES, 1)
-    check_no_deadlock(url)
-
-
-def test_runs_that_want_names_do_not_wait_for_each_other_in_a_circle(new_database: Callable[[], str]) -> None:
-    """Who wants a name waits also for a change of the file that has it (PostgreSQL)."""
-
-    async def scenario() -> None:
-        url = new_database()
-        notes: list[str] = []
-        engine = databases.open_engine(url)
-        ledger = await Ledger.open(url, "b", note=notes.append)
-        await ledger.begin_run()
-        (_, a), (_, b) = (await reserve(ledger, job("a"), job("b")))[0]
-        await asyncio.gather(ledger.intend(a), ledger.intend(b))
-        [file] = await ledger.generated(b, generation("b"), ["b.png"], "out")
-        with engine.connect().execution_options(sharing=True) as other, other.begin():
-            _enter(other, "a.png")
-            both = asyncio.gather(
-                ledger.stored(file, STORED), ledger.generated(a, generation("a"), ["a.png"], "out")
-            )
-            waits = partial(execute, url, WAITERS)
-            await asyncio.to_thread(wait_until, waits, "it does not wait for the name")
-            await asyncio.to_thread(_enter, other, "b.png")
-        await both
-        assert notes == [], "nothing had to be tried again"
-        await ledger.close()
-        engine.dispose()
-        check_no_deadlock(url)
-
-    asyncio.run(scenario())
-
-
-def _enter(connection: sa.Connection, name: str) -> None:
-    """Enters a file of another batch, if its name is free."""
-    row = {"job_key": f"of {name}", "attempt": 1, "index": 0, "storage": "out", "name": name}
-    of_service = {"source_url": "http://x/1", "mime_type": "image/png", "deletes_at": NOW}
-    free = postgresql.insert(media).on_conflict_do_nothing()
-    connection.execute(free, row | of_service | {"folded_name": name})
 
 
 # ---- whose a job is, and whose commit
