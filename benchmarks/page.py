@@ -203,8 +203,8 @@ def ledger(figures: Figures) -> str:
         + table(
             ("rows", "tries", "s until the first request", "ms of CPU a row", "ratio", "CPU s", "MB"), resumed
         )
-        + "\n\nEverything is done when the run begins. The first try finds no plots and no contact sheet, and "
-        "makes them: it takes about twice as long, which a median of three leaves out.\n\n"
+        + "\n\nEverything is done when the run begins. The first try finds no plots and no contact sheet, "
+        "and makes them: it takes about twice as long, which a median of three leaves out.\n\n"
         + table(("rows", "tries", "seconds", "CPU s", "MB"), done)
     )
 
