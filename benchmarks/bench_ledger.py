@@ -5,7 +5,7 @@
 resume  all but 1,000 rows are done: the time until the first request
 row     all but 4,000 rows are done: the CPU of a row, after the first quarter of them, when nothing of the
         start is left
-rerun   nothing is left to do
+rerun   nothing is left to do; the first of these also makes the plots and the contact sheet
 
 The service is `sink.py`. The finished rows are put into the ledger by `filled_ledger.py`; their files do not
 exist. While rows are bought no contact sheet is made: it shows the first 10,000 jobs, so that only the small
@@ -103,12 +103,13 @@ def shown_resumes(
 def shown_reruns(sizes: list[int], turns: list[list[dict[str, float]]]) -> list[dict[str, float]]:
     """Prints the figures of each size, and returns them."""
     print("a batch in which everything is done")
-    print(f"{'rows':>12}{'tries':>7}{'seconds':>10}{'CPU s':>8}{'MB':>6}")
+    print(f"{'rows':>12}{'tries':>7}{'seconds':>10}{'longest':>10}{'CPU s':>8}{'MB':>6}")
     figures = []
     for at, size in enumerate(sizes):
         medians = {name: median(turn[at][name] for turn in turns) for name in turns[0][at]}
-        figures.append({"rows": size, "tries": len(turns), **medians})
-        print("{rows:12,}{tries:7}{seconds:10.2f}{cpu:8.2f}{mb:6.0f}".format(**figures[-1]))
+        longest = max(turn[at]["seconds"] for turn in turns)
+        figures.append({"rows": size, "tries": len(turns), "longest": longest, **medians})
+        print("{rows:12,}{tries:7}{seconds:10.2f}{longest:10.2f}{cpu:8.2f}{mb:6.0f}".format(**figures[-1]))
     return figures
 
 

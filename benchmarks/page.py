@@ -58,8 +58,8 @@ GOALS = (
         "No work of a row grows with the ledger; what is left is by how much single tries differ.",
     ),
     Goal(
-        "a run of the largest batch when all is done: seconds",
-        lambda all_: [all_["ledger"]["rerun"][-1]["seconds"]],
+        "a run of the largest batch when all is done: seconds of the longest try",
+        lambda all_: [all_["ledger"]["rerun"][-1]["longest"]],
         30,
         "s",
         "The whole plan is read and compared with the ledger, and manifest and costs are written anew for "
@@ -191,7 +191,11 @@ def ledger(figures: Figures) -> str:
         for each in figures["ledger"]["resume"]
     ]
     done = [
-        (f"{each['rows']:,}", each["tries"], *(number(each[key]) for key in ("seconds", "cpu", "mb")))
+        (
+            f"{each['rows']:,}",
+            each["tries"],
+            *(number(each[key]) for key in ("seconds", "longest", "cpu", "mb")),
+        )
         for each in figures["ledger"]["rerun"]
     ]
     return (
@@ -204,8 +208,7 @@ def ledger(figures: Figures) -> str:
             ("rows", "tries", "s until the first request", "ms of CPU a row", "ratio", "CPU s", "MB"), resumed
         )
         + "\n\nEverything is done when the run begins. The first try finds no plots and no contact sheet, "
-        "and makes them: it takes about twice as long, which a median of three leaves out.\n\n"
-        + table(("rows", "tries", "seconds", "CPU s", "MB"), done)
+        "and makes them.\n\n" + table(("rows", "tries", "seconds", "the longest", "CPU s", "MB"), done)
     )
 
 

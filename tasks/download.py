@@ -71,7 +71,7 @@ async def _sweep(run: Run) -> None:
     """Clears the spool of what a killed run had already stored, or lost, and not yet removed."""
     if left := await asyncio.to_thread(run.spool.look):
         keys = [name.partition("-")[0] for name in left]  # see _spool_name
-        files = await run.ledger.read(lambda connection, batch: queries.ended(connection, batch, keys))
+        files = await run.ledger.read(lambda connection, _: queries.ended(connection, keys))
         await asyncio.to_thread(run.spool.remove, left & {_spool_name(file) for file in files})
 
 

@@ -33,6 +33,15 @@ FILES_OF = sa.and_(
 )
 
 
+def of_jobs(keys: Sequence[str]) -> Iterator[sa.ColumnElement[bool]]:
+    """Conditions for the attempts at these jobs, each for as many as a statement takes.
+
+    A key is of one batch only. With a condition on the batch besides, SQLite would read all of the batch.
+    """
+    for start in range(0, len(keys), _KEYS):
+        yield attempts.c.job_key.in_(keys[start : start + _KEYS])
+
+
 def states(
     connection: sa.Connection, batch: str, keys: Sequence[str] | None = None
 ) -> Iterator[pl.DataFrame]:
@@ -43,11 +52,10 @@ def states(
         batch: the batch.
         keys: reads only these jobs.
     """
-    of_batch = sa.and_(attempts.c.batch == batch, ~attempts.c.superseded)
-    query = sa.select(attempts.c.job_key, attempts.c.state).where(of_batch)
+    query = sa.select(attempts.c.job_key, attempts.c.state).where(~attempts.c.superseded)
     if keys is None:
-        yield from columns.parts(connection, query)
-    for these in _some(keys or ()):
+        yield from columns.parts(connection, query.where(attempts.c.batch == batch))
+    for these in of_jobs(keys or ()):
         yield from columns.parts(connection, query.where(these))
 
 
@@ -202,17 +210,11 @@ def sent_since(connection: sa.Connection, batch: str, moment: datetime) -> list[
     return [(ModelType(row.type), row.submitted_at) for row in connection.execute(query)]
 
 
-def ended(connection: sa.Connection, batch: str, keys: Sequence[str]) -> list[File]:
-    """Every file of these jobs of the batch that is stored or lost."""
-    query = sa.select(media, *_others()).join(attempts, _OF_ONE_JOB).where(attempts.c.batch == batch)
+def ended(connection: sa.Connection, keys: Sequence[str]) -> list[File]:
+    """Every file of these jobs that is stored or lost."""
+    query = sa.select(media, *_others()).join(attempts, _OF_ONE_JOB)
     query = query.where(sa.or_(media.c.stored_at.is_not(None), media.c.lost_at.is_not(None)))
-    return [_file(row) for these in _some(keys) for row in connection.execute(query.where(these))]
-
-
-def _some(keys: Sequence[str]) -> Iterator[sa.ColumnElement[bool]]:
-    """Conditions for attempts at these jobs, each for as many as a statement takes."""
-    for start in range(0, len(keys), _KEYS):
-        yield attempts.c.job_key.in_(keys[start : start + _KEYS])
+    return [_file(row) for these in of_jobs(keys) for row in connection.execute(query.where(these))]
 
 
 def every_attempt(connection: sa.Connection, batch: str, names: Collection[str]) -> Iterator[pl.DataFrame]:

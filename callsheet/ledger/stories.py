@@ -108,9 +108,9 @@ def stories(connection: sa.Connection, batch: str, row: str) -> list[Story]:
     return _told(connection, sa.and_(attempts.c.batch == batch, wanted), *order)
 
 
-def of_jobs(connection: sa.Connection, batch: str, keys: Sequence[str]) -> list[Story]:
+def of_jobs(connection: sa.Connection, keys: Sequence[str]) -> list[Story]:
     """The newest attempt at each of these few jobs, in the order of the rows' ids."""
-    newest = sa.and_(attempts.c.batch == batch, attempts.c.job_key.in_(keys), ~attempts.c.superseded)
+    newest = sa.and_(attempts.c.job_key.in_(keys), ~attempts.c.superseded)
     return _told(connection, newest, attempts.c.row_id, attempts.c.sample)
 
 
@@ -126,7 +126,7 @@ def failures(connection: sa.Connection, batch: str, most: int | None = None) -> 
     order = (attempts.c.submitted_at, attempts.c.job_key)
     if most is not None:
         first = sa.select(attempts.c.job_key).where(failed).order_by(*order).limit(most)
-        failed = sa.and_(failed, attempts.c.job_key.in_(first))
+        failed = sa.and_(attempts.c.job_key.in_(first), ~attempts.c.superseded)
     return _told(connection, failed, *order)
 
 

@@ -56,7 +56,7 @@ async def bought_pilot(quote: Quote, settings: Settings) -> tuple[PilotJob, ...]
     lines = dict(wanted.filter(quote.pilot.jobs).head(_JOBS).iter_rows())
     ledger = await Ledger.open(settings.ledger.url, settings.batch)
     try:
-        told = await ledger.read(lambda connection, batch: stories.of_jobs(connection, batch, [*lines]))
+        told = await ledger.read(lambda connection, _: stories.of_jobs(connection, [*lines]))
     finally:
         await ledger.close()
     told = sorted(told, key=lambda story: [*lines].index(story.job_key))

@@ -21,7 +21,6 @@ from callsheet.ledger.tables import attempts, media
 from callsheet.pricing.plan import Plan
 from callsheet.records import State, dollars
 
-_AT_ONCE = 5_000  # keys that a statement names
 _LONGEST = 1_000  # characters of a carried value and of a reason that the page shows
 _ASKED = ("aspect_ratio", "resolution", "duration", "sound")
 _JOB = ("row_id", "sample", "type", "model", "prompt", "quoted")
@@ -131,18 +130,17 @@ def ledger_jobs(connection: sa.Connection, batch: str, most: int) -> pl.DataFram
     return rows.with_columns(asked=pl.lit(""))
 
 
-def cards(connection: sa.Connection, batch: str, jobs: pl.DataFrame) -> list[Card]:
+def cards(connection: sa.Connection, jobs: pl.DataFrame) -> list[Card]:
     """The cards of some jobs, in their order.
 
     Args:
         connection: the transaction.
-        batch: the batch.
         jobs: from `planned_jobs` or `ledger_jobs`.
     """
     keys = jobs["job_key"].to_list()
-    attempt_of = {row["job_key"]: row for row in _attempts(connection, batch, keys)}
+    attempt_of = {row["job_key"]: row for row in _attempts(connection, keys)}
     files_of: dict[str, list[MediaFile]] = {}
-    for key, *file in _files(connection, batch, keys):
+    for key, *file in _files(connection, keys):
         files_of.setdefault(key, []).append(MediaFile(*file))
     return [
         _card(job, attempt_of.get(job["job_key"], {}), files_of.get(job["job_key"], []))
@@ -150,30 +148,23 @@ def cards(connection: sa.Connection, batch: str, jobs: pl.DataFrame) -> list[Car
     ]
 
 
-def _attempts(connection: sa.Connection, batch: str, keys: Sequence[str]) -> Iterator[dict[str, Any]]:
-    query = sa.select(*(attempts.c[name] for name in _ATTEMPT)).where(
-        attempts.c.batch == batch, ~attempts.c.superseded
-    )
-    for some in _some(keys):
-        for part in columns.parts(connection, query.where(some)):
+def _attempts(connection: sa.Connection, keys: Sequence[str]) -> Iterator[dict[str, Any]]:
+    query = sa.select(*(attempts.c[name] for name in _ATTEMPT)).where(~attempts.c.superseded)
+    for these in queries.of_jobs(keys):
+        for part in columns.parts(connection, query.where(these)):
             yield from part.iter_rows(named=True)
 
 
-def _files(connection: sa.Connection, batch: str, keys: Sequence[str]) -> Iterator[tuple[Any, ...]]:
+def _files(connection: sa.Connection, keys: Sequence[str]) -> Iterator[tuple[Any, ...]]:
     query = (
         sa.select(attempts.c.job_key, *(media.c[name] for name in _FILE))
         .join_from(attempts, media, queries.FILES_OF)
-        .where(attempts.c.batch == batch, ~attempts.c.superseded, media.c.stored_at.is_not(None))
+        .where(~attempts.c.superseded, media.c.stored_at.is_not(None))
         .order_by(attempts.c.job_key, media.c.index)
     )
-    for some in _some(keys):
-        for part in columns.parts(connection, query.where(some)):
+    for these in queries.of_jobs(keys):
+        for part in columns.parts(connection, query.where(these)):
             yield from part.iter_rows()
-
-
-def _some(keys: Sequence[str]) -> Iterator[sa.ColumnElement[bool]]:
-    for start in range(0, len(keys), _AT_ONCE):
-        yield attempts.c.job_key.in_(keys[start : start + _AT_ONCE])
 
 
 def _card(job: dict[str, Any], attempt: dict[str, Any], files: list[MediaFile]) -> Card:

@@ -14,7 +14,6 @@ import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import ExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -170,8 +169,7 @@ class ContactSheet:
         for number, part in enumerate(self._parts):
             if part.settled:
                 continue
-            jobs = await asyncio.to_thread(self._jobs, number)
-            read = await self._ledger.read(partial(cards, jobs=jobs))
+            read = await self._cards(number)
             began = time.monotonic()
             complete = await self._make_thumbnails(thumbnails, read, deadline)
             self._making += time.monotonic() - began
@@ -228,6 +226,11 @@ class ContactSheet:
         signed = self._settings.report.links_valid_for is not None
         places = f"{self._settings.report.url}\n{self._settings.storage.url}\n{signed}\n{PER_PART}"
         return hashlib.sha256(content.getbuffer().tobytes() + places.encode()).hexdigest()
+
+    async def _cards(self, number: int) -> list[Card]:
+        """The cards of a part, as they are now."""
+        jobs = await asyncio.to_thread(self._jobs, number)
+        return await self._ledger.read(lambda connection, _: cards(connection, jobs))
 
     def _jobs(self, number: int) -> pl.DataFrame:
         """The jobs of a part."""
