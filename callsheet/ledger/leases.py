@@ -72,9 +72,9 @@ def take_over(connection: sa.Connection, run_id: str, batch: str) -> list[Attemp
     """
     alive = [run.id for run in _alive(connection, batch)]
     doubts = _close_dead_runs(connection, batch, alive)
-    accepted = sa.or_(queries.IS_POLLED, attempts.c.state == State.GENERATED)
     theirs = sa.and_(attempts.c.batch == batch, attempts.c.run_id.not_in(alive))
-    connection.execute(attempts.update().where(theirs, accepted).values(run_id=run_id))
+    for accepted in (queries.IS_POLLED, attempts.c.state == State.GENERATED):  # an index finds each
+        connection.execute(attempts.update().where(theirs, accepted).values(run_id=run_id))
     return doubts
 
 
@@ -98,9 +98,9 @@ def renew(connection: sa.Connection, run_id: str) -> None:
         )
 
 
-def leave(connection: sa.Connection, run_id: str) -> None:
-    """Ends a run: what it had reserved is free again."""
-    _free(connection, attempts.c.run_id == run_id)
+def leave(connection: sa.Connection, run_id: str, batch: str) -> None:
+    """Ends a run of the batch: what it had reserved is free again."""
+    _free(connection, sa.and_(attempts.c.batch == batch, attempts.c.run_id == run_id))
     connection.execute(allotments.delete().where(allotments.c.run_id == run_id))
     ours = sa.and_(runs.c.id == run_id, runs.c.ended_at.is_(None))
     connection.execute(runs.update().where(ours).values(ended_at=clock.now(connection)))

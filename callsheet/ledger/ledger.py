@@ -204,7 +204,9 @@ class Ledger:
         From now on nothing waits for a database that fails.
         """
         self._patience.end()
-        await self._commits.write_one("end_run", lambda connection: leases.leave(connection, self.run_id))
+        await self._commits.write_one(
+            "end_run", lambda connection: leases.leave(connection, self.run_id, self.batch)
+        )
 
     async def close(self) -> None:
         """Waits for the writes that are under way, and closes the database."""

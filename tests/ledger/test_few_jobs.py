@@ -1,9 +1,10 @@
-"""What is read of some jobs costs the same in a small batch and in a large one."""
+"""What is done with some jobs costs the same in a small ledger and in a large one."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +13,13 @@ import pytest
 import sqlalchemy as sa
 
 from callsheet.ledger import queries, stories
-from callsheet.ledger.ledger import Ledger
 from callsheet.records import Job
 from callsheet.report.contact_sheet.cards import cards
 from tests.ledger.buying import buyer, job, reserve
 
 FEW = [job(f"few {number}") for number in range(10)]
 KEYS = [one.key for one in FEW]
+OTHERS = [job(f"other {number}") for number in range(5_000)]
 
 Read = Callable[[sa.Connection, str], Any]
 
@@ -31,23 +32,43 @@ def planned(one: Job) -> dict[str, Any]:
 PLANNED = pl.DataFrame([planned(one) for one in FEW])
 
 
-async def steps(ledger: Ledger, read: Read) -> int:
-    """The steps of SQLite that a read takes, in hundreds."""
-    counted = 0
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    return f"sqlite:///{tmp_path}/ledger.db"
 
-    def count() -> int:
-        nonlocal counted
-        counted += 1
+
+class Steps:
+    """Counts the steps of SQLite, in hundreds, on the connections that are opened from now on."""
+
+    def __init__(self) -> None:
+        self._counted = 0
+
+    @contextmanager
+    def watching(self) -> Iterator[None]:
+        sa.event.listen(sa.Engine, "connect", self._watch)
+        try:
+            yield
+        finally:
+            sa.event.remove(sa.Engine, "connect", self._watch)
+
+    async def of(self, work: Awaitable[object]) -> int:
+        before = self._counted
+        await work
+        return self._counted - before
+
+    def _watch(self, connection: Any, _: object) -> None:
+        connection.set_progress_handler(self._count, 100)
+
+    def _count(self) -> int:
+        self._counted += 1
         return 0
 
-    def counting(connection: sa.Connection, batch: str) -> int:
-        database: Any = connection.connection.driver_connection
-        database.set_progress_handler(count, 100)
-        list(read(connection, batch))
-        database.set_progress_handler(None, 0)
-        return counted
 
-    return await ledger.read(counting)
+@pytest.fixture
+def steps() -> Iterator[Steps]:
+    counted = Steps()
+    with counted.watching():
+        yield counted
 
 
 @pytest.mark.parametrize(
@@ -59,12 +80,27 @@ async def steps(ledger: Ledger, read: Read) -> int:
         pytest.param(lambda connection, _: queries.ended(connection, KEYS), id="spool"),
     ],
 )
-def test_reading_some_jobs_costs_the_same_in_a_batch_of_any_size(tmp_path: Path, read: Read) -> None:
+def test_reading_some_jobs_costs_the_same_in_a_batch_of_any_size(url: str, steps: Steps, read: Read) -> None:
     async def scenario() -> None:
-        async with buyer(f"sqlite:///{tmp_path}/ledger.db") as ledger:
+        async with buyer(url) as ledger:
             await reserve(ledger, *FEW, limit="1000")
-            small = await steps(ledger, read)
-            await reserve(ledger, *(job(f"other {number}") for number in range(5_000)), limit="1000")
-            assert await steps(ledger, read) <= 1.5 * small + 1
+            small = await steps.of(ledger.read(lambda *where: list(read(*where))))
+            await reserve(ledger, *OTHERS, limit="1000")
+            assert await steps.of(ledger.read(lambda *where: list(read(*where)))) <= 1.5 * small + 1
+
+    asyncio.run(scenario())
+
+
+def test_ending_a_run_costs_the_same_however_many_jobs_other_batches_have(url: str, steps: Steps) -> None:
+    async def end_of_a_run() -> int:
+        async with buyer(url) as ledger:
+            await reserve(ledger, *FEW, limit="1000")
+            return await steps.of(ledger.end_run())
+
+    async def scenario() -> None:
+        alone = await end_of_a_run()
+        async with buyer(url, "another") as ledger:
+            await reserve(ledger, *OTHERS, limit="1000")
+            assert await end_of_a_run() <= 1.5 * alone + 1
 
     asyncio.run(scenario())
