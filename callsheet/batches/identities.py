@@ -45,8 +45,10 @@ class Ids:
         suspects = with_id.filter(hashes.is_in(self._repeated))
         if not suspects.height:
             return pl.DataFrame(schema=WRONG)
-        seen = suspects if self._first is None else pl.concat([self._first, suspects])
-        self._first = seen.unique("id", keep="first", maintain_order=True)
+        first = suspects.unique("id", keep="first", maintain_order=True)
+        if self._first is not None:
+            first = pl.concat([self._first, first.join(self._first, on="id", how="anti")])
+        self._first = first
         both = suspects.join(self._first, on="id", suffix="_first", maintain_order="left")
         same_file = pl.col("file").eq_missing(pl.col("file_first"))
         in_this_file = pl.format("line {} has this id already", "line_first")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import shlex
 import sys
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
@@ -16,11 +16,15 @@ from callsheet.errors import CallsheetError
 from callsheet.plain_text import counted
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from sqlalchemy import Connection
 
-    from callsheet.config.settings import BatchSettings
+    from callsheet.config.settings import BatchSettings, Settings
     from callsheet.ledger.stories import Story
     from callsheet.report.summary import Summary
+
+T = TypeVar("T")
 
 
 def show(
@@ -43,11 +47,7 @@ def show(
 
     settings = load_without_service(config, set_ or ())
 
-    async def read() -> list[Story]:
-        async with open_ledger(settings.ledger.url, settings.batch) as ledger:
-            return await ledger.read(lambda connection, batch: stories.stories(connection, batch, row))
-
-    found = asyncio.run(read())
+    found = _read(settings, lambda connection, batch: stories.stories(connection, batch, row))
     requests = _requests(settings, row, found)
     if not found and not requests:
         raise CallsheetError(
@@ -98,32 +98,40 @@ def failed(
     settings = load_without_service(config, set_ or ())
     if csv and json:
         raise CallsheetError("--csv and --json exclude each other", hint="Choose one of them.")
-    most = None if csv or json else MOST_LISTED
-
-    def query(connection: Connection, batch: str) -> tuple[list[Story], int]:
-        states = running_totals.of_batch(connection, batch).states
-        return stories.failures(connection, batch, most), states.get(State.FAILED, 0)
-
-    async def read() -> tuple[list[Story], int]:
-        async with open_ledger(settings.ledger.url, settings.batch) as ledger:
-            return await ledger.read(query)
-
-    found, jobs = asyncio.run(read())
     if csv:
-        from callsheet.batches.originals import original_rows
-
-        if not found:
-            raise CallsheetError(f"{settings.batch}: no job has failed", hint="So there is no row to print.")
-        rows = original_rows(load_settings(config, set_), {story.row_id for story in found})
-        sys.stdout.write(rows.write_csv())
-        err.print(f"{counted(rows.height, 'row')} to correct, and to run with --set input.path=FILE")
+        _print_rows(load_settings(config, set_), _read(settings, stories.rows_that_failed))
     elif json:
+        found = _read(settings, stories.failures)
         print_json({"batch": settings.batch, "failed": [story.as_json() for story in found]})
     else:
         from callsheet.pricing.planning import lines_of_last_plan
 
+        def first(connection: Connection, batch: str) -> tuple[list[Story], int]:
+            states = running_totals.of_batch(connection, batch).states
+            return stories.failures(connection, batch, MOST_LISTED), states.get(State.FAILED, 0)
+
+        found, jobs = _read(settings, first)
         lines = lines_of_last_plan(settings, [story.job_key for story in found])
         show_failed(settings.batch, found, jobs, lines, shlex.quote(str(config)))
+
+
+def _print_rows(settings: Settings, row_ids: set[str]) -> None:
+    """Prints these rows as a batch file."""
+    from callsheet.batches.originals import original_rows
+
+    if not row_ids:
+        raise CallsheetError(f"{settings.batch}: no job has failed", hint="So there is no row to print.")
+    rows = original_rows(settings, row_ids)
+    sys.stdout.write(rows.write_csv())
+    err.print(f"{counted(rows.height, 'row')} to correct, and to run with --set input.path=FILE")
+
+
+def _read(settings: BatchSettings, query: Callable[[Connection, str], T]) -> T:
+    async def read() -> T:
+        async with open_ledger(settings.ledger.url, settings.batch) as ledger:
+            return await ledger.read(query)
+
+    return asyncio.run(read())
 
 
 def report(config: Config, set_: Sets = None, json: Json = False) -> None:

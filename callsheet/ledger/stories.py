@@ -122,12 +122,21 @@ def failures(connection: sa.Connection, batch: str, most: int | None = None) -> 
         batch: the batch.
         most: how many at most; None for all.
     """
-    failed = sa.and_(attempts.c.batch == batch, attempts.c.state == State.FAILED, ~attempts.c.superseded)
+    failed = _has_failed(batch)
     order = (attempts.c.submitted_at, attempts.c.job_key)
     if most is not None:
         first = sa.select(attempts.c.job_key).where(failed).order_by(*order).limit(most)
         failed = sa.and_(attempts.c.job_key.in_(first), ~attempts.c.superseded)
     return _told(connection, failed, *order)
+
+
+def rows_that_failed(connection: sa.Connection, batch: str) -> set[str]:
+    """The ids of the rows with a job that has failed."""
+    return set(connection.scalars(sa.select(attempts.c.row_id).where(_has_failed(batch)).distinct()))
+
+
+def _has_failed(batch: str) -> sa.ColumnElement[bool]:
+    return sa.and_(attempts.c.batch == batch, attempts.c.state == State.FAILED, ~attempts.c.superseded)
 
 
 def _told(connection: sa.Connection, which: sa.ColumnElement[bool], *order: sa.Column[Any]) -> list[Story]:
