@@ -16,6 +16,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from statistics import median
 from tempfile import TemporaryDirectory
 
 import sqlalchemy as sa
@@ -32,6 +33,8 @@ from tests.servers.s3 import s3
 from tests.servers.s3_proxy import Answer, Proxy, _Handler
 
 BATCH = "bench"  # of bench_writers.py
+TIMES = 5  # tries of what a look at other runs costs
+LOOKS = 500  # of a try: the server's CPU is known to 10 ms
 TABLES = ("attempts", "media", "totals", "runs")
 
 
@@ -106,7 +109,7 @@ async def _ledger(server: PostgresServer, url: str, jobs: int, others: int) -> d
                 assert claims.are_taken(connection, block, Policy())
 
     def look() -> None:
-        for _ in range(20):
+        for _ in range(LOOKS):
             with reading.connect() as connection:
                 assert len(leases.others(connection, BATCH, ledgers[0].run_id)) == others - 1
 
@@ -121,15 +124,19 @@ async def _ledger(server: PostgresServer, url: str, jobs: int, others: int) -> d
         "disk": sum(sizes.values()) / jobs,
         "passing over": here / len(blocks),
         "passed over": there / len(blocks),
-        "looked": looked / 20 / (others - 1),
+        "looked": looked / LOOKS / (others - 1),
     }
 
 
 def timed(server: PostgresServer, work: Callable[[], None]) -> tuple[float, float]:
-    """CPU seconds of this process and of the server's."""
-    before, theirs = time.process_time(), server_cpu(server)
-    work()
-    return time.process_time() - before, server_cpu(server) - theirs
+    """CPU seconds of this process and of the server's; medians, as single tries differ by a factor of two."""
+    here, there = [], []
+    for _ in range(TIMES):
+        before, theirs = time.process_time(), server_cpu(server)
+        work()
+        here.append(time.process_time() - before)
+        there.append(server_cpu(server) - theirs)
+    return median(here), median(there)
 
 
 def _bytes(connection: sa.Connection, table: str) -> float:
