@@ -99,7 +99,10 @@ def failed(
     if csv and json:
         raise CallsheetError("--csv and --json exclude each other", hint="Choose one of them.")
     if csv:
-        _print_rows(load_settings(config, set_), _read(settings, stories.rows_that_failed))
+        row_ids = _read(settings, stories.rows_that_failed)
+        if not row_ids:
+            raise CallsheetError(f"{settings.batch}: no job has failed", hint="So there is no row to print.")
+        _print_rows(load_settings(config, set_), row_ids)
     elif json:
         found = _read(settings, stories.failures)
         print_json({"batch": settings.batch, "failed": [story.as_json() for story in found]})
@@ -119,8 +122,6 @@ def _print_rows(settings: Settings, row_ids: set[str]) -> None:
     """Prints these rows as a batch file."""
     from callsheet.batches.originals import original_rows
 
-    if not row_ids:
-        raise CallsheetError(f"{settings.batch}: no job has failed", hint="So there is no row to print.")
     rows = original_rows(settings, row_ids)
     sys.stdout.write(rows.write_csv())
     err.print(f"{counted(rows.height, 'row')} to correct, and to run with --set input.path=FILE")
