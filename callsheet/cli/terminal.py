@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import termios
 import time
+from collections.abc import Callable
 
 from rich.console import Group
 from rich.live import Live
@@ -33,17 +34,21 @@ class Terminal:
     Args:
         quiet: shows no quote and no progress; questions and notes all the same.
         verbose: prints a line for each job that comes into another state.
+        clock: seconds that pass, from any moment on.
     """
 
     yes = Place.YES
 
-    def __init__(self, *, quiet: bool = False, verbose: bool = False) -> None:
+    def __init__(
+        self, *, quiet: bool = False, verbose: bool = False, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self._quiet = quiet
         self._verbose = verbose
+        self._clock = clock
         self.summary: Summary | None = None
         self._lines: dict[str, int] = {}  # by job, where there is no row id to name it by
         self._live: Live | None = None
-        self._last, self._counts = time.monotonic(), ""  # of the last line of progress
+        self._last, self._counts = clock(), ""  # of the last line of progress
         self._status = err.status("Starting Prefect ...")
 
     def unseen(self) -> None:
@@ -102,8 +107,8 @@ class Terminal:
             self._live.update(screen(progress), refresh=True)
             return
         every = UNCHANGED_EVERY if progress.counts() == self._counts else PLAIN_EVERY
-        if time.monotonic() - self._last >= every:
-            self._last, self._counts = time.monotonic(), progress.counts()
+        if self._clock() - self._last >= every:
+            self._last, self._counts = self._clock(), progress.counts()
             err.print(safe(progress.line()))
 
     def changed(self, change: Change) -> None:

@@ -123,15 +123,12 @@ def test_the_time_left_is_known_once_some_jobs_have_ended(project: Make) -> None
     assert recorder.seen[-1].limit == Decimal("1.00")
 
 
-def test_a_line_is_printed_less_often_while_no_job_changes(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_line_is_printed_less_often_while_no_job_changes(capsys: pytest.CaptureFixture[str]) -> None:
     """As while a run waits for a service that is down."""
-    clock = [0.0]
-    monkeypatch.setattr("callsheet.cli.terminal.time.monotonic", lambda: clock[0])
-    shown = Terminal()
+    now = 0.0
+    shown = Terminal(clock=lambda: now)
     for second in range(130):
-        clock[0] = float(second)
+        now = float(second)
         stored = 1 if second < 12 else 2
         shown.progress(Progress(3, {State.STORED: stored}, Decimal(0), seconds_left=1000.0 + second))
     printed = capsys.readouterr().err.splitlines()
