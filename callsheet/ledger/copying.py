@@ -16,11 +16,11 @@ import sqlalchemy as sa
 from callsheet.errors import LedgerError
 from callsheet.ledger import leases, running_totals
 from callsheet.ledger.databases import check_exists, explained, open_engine
-from callsheet.ledger.tables import about, alembic_version, metadata, totals
-from callsheet.ledger.upgrades import mark_as_moved
+from callsheet.ledger.schema import mark_as_moved
+from callsheet.ledger.tables import about, metadata, totals
 
 _PAGE = 1_000  # rows that are read and written at once
-_COPIED = [table for table in metadata.sorted_tables if table not in (about, alembic_version, totals)]
+_COPIED = [table for table in metadata.sorted_tables if table not in (about, totals)]
 """The schema's version is there already, and triggers keep the totals."""
 
 

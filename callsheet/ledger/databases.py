@@ -20,7 +20,7 @@ from sqlalchemy.util import LRUCache
 
 from callsheet.errors import LedgerError, LedgerUnavailable
 from callsheet.files import make_folder
-from callsheet.ledger import upgrades
+from callsheet.ledger import schema
 from callsheet.ledger.tables import SCHEMA_VERSION
 from callsheet.ledger.waits import waits
 
@@ -55,13 +55,13 @@ class NotAlone(Exception):
 
 
 def open_engine(url: str) -> sa.Engine:
-    """Opens the ledger's database; creates missing tables, and upgrades those of an older Callsheet.
+    """Opens the ledger's database; creates the tables in a new one.
 
     A transaction that only reads is begun on a connection with the execution option `reading=True`; one that
     writes beside others, with `sharing=True`.
 
     Raises:
-        LedgerError: it cannot be opened, or a later version of Callsheet made it.
+        LedgerError: it cannot be opened, or has another schema.
     """
     address = _address(url)
     name = address.render_as_string(hide_password=True)
@@ -69,13 +69,13 @@ def open_engine(url: str) -> sa.Engine:
         engine = _sqlite(address) if address.drivername == "sqlite" else _postgresql(address)
         _share_statements(engine)
         with engine.connect().execution_options(reading=True) as connection:  # waits for no writer
-            if upgrades.is_foreign(connection):
+            if schema.is_foreign(connection):
                 raise _foreign(name)
-            version = upgrades.version_of(connection)
-            moved = upgrades.new_place(connection, version)
-        if version < SCHEMA_VERSION:
+            version = schema.version_of(connection)
+            moved = schema.new_place(connection, version)
+        if not version:
             with engine.begin() as connection:
-                version = upgrades.prepare(connection)
+                version = schema.create(connection)
     except ModuleNotFoundError as error:
         raise LedgerError(
             f"the ledger {name} needs a database driver that is not installed: {error.name}",
@@ -94,7 +94,7 @@ def open_engine(url: str) -> sa.Engine:
     if version != SCHEMA_VERSION:
         raise LedgerError(
             f"the ledger {name} has schema version {version}; this Callsheet knows {SCHEMA_VERSION}",
-            hint="Use the Callsheet that made it, or another ledger.url.",
+            hint="Finish its batches with the Callsheet that made it; for new ones, set another ledger.url.",
         )
     return engine
 
@@ -295,7 +295,7 @@ def _check_file(path: Path) -> None:
         names = connection.execute("SELECT name FROM sqlite_master WHERE type IN ('table', 'view')")
         tables = {name for (name,) in names if not name.startswith("sqlite_")}
         columns = {name for (name,) in connection.execute("SELECT name FROM pragma_table_info('about')")}
-    if tables and not upgrades.is_ledger(tables, columns):
+    if tables and not schema.is_ledger(tables, columns):
         raise _foreign(str(path))
 
 

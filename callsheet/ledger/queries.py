@@ -120,7 +120,7 @@ def _is_reusable(batch: str) -> sa.ColumnElement[bool]:
         reused.c.reused_attempt == attempts.c.attempt,
     )
     stored = sa.and_(attempts.c.batch != batch, attempts.c.state == State.STORED)
-    return sa.and_(stored, attempts.c.request_key.is_not(None), attempts.c.reused_key.is_(None), ~taken)
+    return sa.and_(stored, attempts.c.reused_key.is_(None), ~taken)
 
 
 def doubts(connection: sa.Connection, batch: str) -> list[Doubt]:

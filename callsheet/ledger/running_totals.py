@@ -75,8 +75,7 @@ _POSTGRESQL = (
 
 
 def keep(connection: sa.Connection) -> None:
-    """Fills the new table `totals`, and makes the triggers that keep it."""
-    connection.exec_driver_sql(_grouped("attempts"))
+    """Makes the triggers that keep the new table `totals`."""
     for statement in _SQLITE if connection.dialect.name == "sqlite" else _POSTGRESQL:
         connection.exec_driver_sql(statement)
 

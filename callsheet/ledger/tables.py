@@ -13,7 +13,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.engine import Dialect
 
-SCHEMA_VERSION = 8
+SCHEMA_VERSION = 9
 _MICRO = Decimal(1_000_000)
 
 
@@ -57,11 +57,6 @@ class Moment(sa.types.TypeDecorator[datetime]):
 metadata = sa.MetaData()
 
 about = sa.Table("about", metadata, sa.Column("schema_version", sa.Integer, primary_key=True))
-
-# The same version where Alembic looks for it.
-alembic_version = sa.Table(
-    "alembic_version", metadata, sa.Column("version_num", sa.String(32), primary_key=True)
-)
 
 # Only in a ledger that was moved: where to.
 moved_to = sa.Table("moved_to", sa.MetaData(), sa.Column("url", sa.Text, nullable=False))
@@ -115,7 +110,7 @@ attempts = sa.Table(
     sa.Column("submitted_at", Moment, index=True),
     sa.Column("finished_at", Moment),
     # The sha256 of the request as sent and the sample's number: what other batches find it by.
-    sa.Column("request_key", sa.String(64), index=True),
+    sa.Column("request_key", sa.String(64), nullable=False, index=True),
     # The attempt of another batch whose files stand for this one's, where `reuse` is `ledger`.
     sa.Column("reused_key", sa.String(64)),
     sa.Column("reused_attempt", sa.Integer),
@@ -132,8 +127,8 @@ media = sa.Table(
     sa.Column("index", sa.Integer, primary_key=True),
     sa.Column("storage", sa.Text, nullable=False),
     sa.Column("name", sa.Text, nullable=False),
-    # `name` as file systems compare it that ignore case. Empty for an older file that shares it with another.
-    sa.Column("folded_name", sa.Text),
+    # `name` as file systems compare it that ignore case.
+    sa.Column("folded_name", sa.Text, nullable=False),
     sa.Column("source_url", sa.Text, nullable=False),
     sa.Column("mime_type", sa.Text, nullable=False),
     sa.Column("width", sa.Integer),

@@ -16,8 +16,7 @@ from callsheet.config.load import load
 from callsheet.errors import OtherService
 from flows import pipeline
 from tests.conftest import Project
-from tests.ledger.buying import buyer, job, reserve
-from tests.ledger.test_upgrades import TO_2, execute
+from tests.ledger.buying import buyer
 
 MakeProject = Callable[..., Project]
 ROW = {"id": "a", "prompt": "a vase", "model": "sketch-1", "aspect_ratio": "1:1"}
@@ -55,19 +54,6 @@ def test_a_service_that_has_moved_keeps_its_batch(url: str) -> None:
             await ledger.bind("https://b.example")
             with pytest.raises(OtherService):
                 await ledger.bind("https://a.example")
-
-    asyncio.run(scenario())
-
-
-def test_a_batch_of_an_older_schema_is_bound_when_it_is_next_used(url: str) -> None:
-    async def scenario() -> None:
-        async with buyer(url) as ledger:
-            await reserve(ledger, job("a"))
-        execute(url, *TO_2)
-        async with buyer(url) as ledger:
-            await ledger.bind("https://a.example")
-            with pytest.raises(OtherService):
-                await ledger.bind("https://b.example")
 
     asyncio.run(scenario())
 

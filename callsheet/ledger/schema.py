@@ -1,7 +1,6 @@
-"""Creates the ledger's tables in a new database, and upgrades those of an older Callsheet with Alembic.
+"""Creates the ledger's tables in a new database, and tells which schema an old one has.
 
-An upgrade only adds: an older Callsheet that has the ledger open can go on. `migrations/` has the steps. The
-version is in the table `about`, which the first ledgers had already, and in Alembic's own.
+There is one schema. A ledger of another one is refused, and left as it is (`databases.open_engine`).
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ from collections.abc import Collection
 import sqlalchemy as sa
 
 from callsheet.ledger import running_totals
-from callsheet.ledger.tables import SCHEMA_VERSION, about, alembic_version, metadata, moved_to
+from callsheet.ledger.tables import SCHEMA_VERSION, about, metadata, moved_to
 
 _MOVED = 1_000_000  # on top of the schema's version of a moved ledger: an older Callsheet refuses it too
 
@@ -38,33 +37,14 @@ def version_of(connection: sa.Connection) -> int:
     return version or 0
 
 
-def prepare(connection: sa.Connection) -> int:
-    """Creates or upgrades the tables; returns the schema's version.
-
-    A version that is newer than `SCHEMA_VERSION` is left as it is.
-    """
-    version = version_of(connection)
-    if not version:
-        metadata.create_all(connection)
-        running_totals.keep(connection)
-        connection.execute(about.insert().values(schema_version=SCHEMA_VERSION))
-        connection.execute(alembic_version.insert().values(version_num=str(SCHEMA_VERSION)))
-    elif version < SCHEMA_VERSION:
-        _upgrade(connection, version)
-        connection.execute(about.update().values(schema_version=SCHEMA_VERSION))
-    return max(version, SCHEMA_VERSION)
-
-
-def _upgrade(connection: sa.Connection, version: int) -> None:
-    """Takes the steps from a version to the newest, in the transaction that is given."""
-    from alembic import command  # 0.1 s that a ledger of this version need not spend
-    from alembic.config import Config
-
-    config = Config(attributes={"connection": connection})
-    config.set_main_option("script_location", "callsheet.ledger:migrations")
-    if not sa.inspect(connection).has_table(alembic_version.name):
-        command.stamp(config, str(version))  # an older Callsheet has made it, without Alembic
-    command.upgrade(config, "head")
+def create(connection: sa.Connection) -> int:
+    """Creates the tables, unless another process has just done so; returns the schema's version."""
+    if version := version_of(connection):
+        return version
+    metadata.create_all(connection)
+    running_totals.keep(connection)
+    connection.execute(about.insert().values(schema_version=SCHEMA_VERSION))
+    return SCHEMA_VERSION
 
 
 def mark_as_moved(connection: sa.Connection, to: str) -> None:
