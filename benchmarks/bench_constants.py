@@ -25,9 +25,8 @@ from benchmarks import sink
 from benchmarks.bench_writers import BLOCK, FORKS, Load, job, measure, server_cpu
 from benchmarks.figures import options, save
 from benchmarks.measuring import CONFIG, project, run
-from callsheet.ledger import claims, leases
+from callsheet.ledger import leases, queries
 from callsheet.ledger.ledger import Ledger
-from callsheet.ledger.policy import Policy
 from tests.servers.postgres import PostgresServer, postgres
 from tests.servers.s3 import s3
 from tests.servers.s3_proxy import Answer, Proxy, _Handler
@@ -106,7 +105,7 @@ async def _ledger(server: PostgresServer, url: str, jobs: int, others: int) -> d
     def pass_over() -> None:
         for block in blocks:
             with reading.connect() as connection:
-                assert claims.are_taken(connection, block, Policy())
+                assert list(queries.states(connection, BATCH, [one.key for one in block]))
 
     def look() -> None:
         for _ in range(LOOKS):

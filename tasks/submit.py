@@ -43,7 +43,6 @@ from tasks.step import step
 BLOCK = 50  # jobs that are reserved in one transaction
 AHEAD = 500  # reserved jobs of a type that wait for their turn at once
 AHEAD_IN_CREW = 100  # the same where others could have sent them
-CLAIMED = 0.05  # seconds until jobs that other runs were reserving are tried again, where no others are left
 _NO_HEADERS = (None, None, None)  # an answer without X-RateLimit-*
 
 
@@ -193,16 +192,12 @@ async def _reserved(run: Run, jobs: Callable[[], Iterator[Job]]) -> AsyncIterato
     while not run.stop:
         wall: Wall | None = None
         skipped: list[Job] = []  # how many, and the first: not all of them are kept
-        claimed: list[Job] = []  # by another run, at this moment
         passed_over, rest, ended = 0, jobs(), run.open_jobs.ended
-        while not run.stop and (block := [*claimed, *itertools.islice(rest, BLOCK)]):
-            if len(block) == len(claimed):
-                await anyio.sleep(CLAIMED)
-            claimed = []
+        while not run.stop and (block := list(itertools.islice(rest, BLOCK))):
             while block and not run.stop:
                 ended_before = run.open_jobs.ended
                 result = await _reserve(run, block)
-                block, claimed = result.left, [*claimed, *result.claimed]
+                block = result.left
                 for pair in result.reserved:
                     yield pair
                 if block and skip:

@@ -1,8 +1,7 @@
 """Reserves jobs for a run: those that its policy buys, that no run has reserved, and that fit the budget.
 
-Each function is part of a ledger transaction, on the connection it is given. With PostgreSQL, several runs
-reserve at the same time: a run claims jobs first, and passes over those that another run has claimed. What
-the budget allows is decided in `budgets.py`.
+Each function is part of a ledger transaction, on the connection it is given. What the budget allows is
+decided in `budgets.py`.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from typing import Any
 import polars as pl
 import sqlalchemy as sa
 
-from callsheet.ledger import budgets, databases, leases, queries, running_totals
+from callsheet.ledger import budgets, leases, queries, running_totals
 from callsheet.ledger.budgets import Budget, Wall
 from callsheet.ledger.policy import Policy, to_buy
 from callsheet.ledger.tables import attempts
@@ -34,14 +33,12 @@ class Reservation:
 
     Attributes:
         reserved: the jobs that are reserved now, in their order, each with its attempt.
-        claimed: jobs that another run is reserving at this moment, or is looking at: to be tried again.
         left: the jobs that are left: the first that does not fit and all after it; with `skip` all that do
             not fit.
         wall: which limit the first of them does not fit; None where none is left.
     """
 
     reserved: list[tuple[Job, Attempt]] = field(default_factory=list)
-    claimed: list[Job] = field(default_factory=list)
     left: list[Job] = field(default_factory=list)
     wall: Wall | None = None
 
@@ -57,11 +54,8 @@ def reserve(
     skip: bool,
 ) -> Reservation:
     """Reserves jobs in their order for a run, as far as the budget allows (`Ledger.reserve`)."""
-    wanted = sum((job.quoted for job in jobs), Decimal(0))
-    # Two reservations at once could both use a file that another batch has stored.
-    room = budgets.room(connection, run_id, batch, budget, wanted, beside=not policy.reuse)
-    claimed = databases.claim(connection, [job.key for job in jobs])
-    newest = _newest(connection, jobs, policy)  # now: until the end, nobody else reserves what is claimed
+    room = budgets.room(connection, batch, budget)
+    newest = _newest(connection, jobs, policy)
     stored = _stored(connection, batch, jobs) if policy.reuse else {}
     entries = _Entries(batch, run_id)
     result = Reservation()
@@ -69,9 +63,7 @@ def reserve(
         last = newest.get(job.key)
         if last is not None and _is_taken(last):
             continue
-        if job.key not in claimed:
-            result.claimed.append(job)
-        elif stored and (source := stored.get(job.request_key)):
+        if stored and (source := stored.get(job.request_key)):
             entries.reuse(entries.add(job, last), source.popleft())
         elif (wall := room.take(job.quoted)) is None:
             result.reserved.append((job, entries.add(job, last)))
@@ -82,14 +74,7 @@ def reserve(
                 break
             result.left.append(job)
     entries.write(connection)
-    room.close(connection)
     return result
-
-
-def are_taken(connection: sa.Connection, jobs: Sequence[Job], policy: Policy) -> bool:
-    """Whether `reserve` would pass over all of these jobs. Only reads, and waits for nobody."""
-    newest = _newest(connection, jobs, policy)
-    return all(job.key in newest and _is_taken(newest[job.key]) for job in jobs)
 
 
 def _is_taken(last: Any) -> bool:
@@ -171,8 +156,6 @@ class _Entries:
 
     def write(self, connection: sa.Connection) -> None:
         """Carries the statements out; an attempt is entered before it is stored."""
-        if self._superseded:  # its run may be about to change it
-            databases.alone(connection)
         for statement, rows in (
             (_THE_ATTEMPT, self._superseded),
             (attempts.insert(), self._new),

@@ -1,16 +1,14 @@
 """Opens the ledger's database, SQLite or PostgreSQL, so that both give the same guarantees.
 
-A commit is on the disk when it returns. A transaction that writes is alone, so what it reads stays true until
-it commits. With PostgreSQL, one that says so when it begins (`sharing`) writes at the same time as others
-that do: it may change only what belongs to its run, or what it has taken a lock for (`lock`). Readers see one
-consistent state and wait for nobody. What the tables mean is not known here.
+A commit is on the disk when it returns. One transaction writes at a time, so what it reads stays true until
+it commits. Readers see one consistent state and wait for nobody. What the tables mean is not known here.
 """
 
 from __future__ import annotations
 
 import sqlite3
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from typing import Any, TypeVar
@@ -32,7 +30,6 @@ _CHECKPOINT = "wal_autocheckpoint=4000"
 row of a large ledger pays for that: its pages are far apart.
 """
 _WRITE_LOCK = 0x63616C6C73686565  # the number of PostgreSQL's advisory lock that a writer takes
-_LOCKS = 0x63616C6C  # the first number of those that `lock` takes
 _MOST_STATEMENTS = 500  # as many as SQLAlchemy keeps by itself
 _statements: dict[tuple[str, Any], tuple[sa.Dialect, LRUCache[Any, Any]]] = {}
 
@@ -42,23 +39,12 @@ _TO_CHECK = {
     "postgresql": "Check ledger.url, that the server runs, that it has this database, "
     "and that it lets this user in.",
 }
-_LOCK = sa.text("SELECT pg_advisory_xact_lock(:kind, hashtext(:name))")
-_LOCK_SHARED = sa.text("SELECT pg_advisory_xact_lock_shared(:kind, hashtext(:name))")
-_CLAIM = sa.text(
-    "SELECT name FROM unnest(CAST(:names AS text[])) AS name "
-    "WHERE pg_try_advisory_xact_lock(hashtextextended(name, :kind))"
-)
-
-
-class NotAlone(Exception):
-    """A transaction beside others may make its next change only alone: it is to be begun anew."""
 
 
 def open_engine(url: str) -> sa.Engine:
     """Opens the ledger's database; creates the tables in a new one.
 
-    A transaction that only reads is begun on a connection with the execution option `reading=True`; one that
-    writes beside others, with `sharing=True`.
+    A transaction that only reads is begun on a connection with the execution option `reading=True`.
 
     Raises:
         LedgerError: it cannot be opened, or has another schema.
@@ -111,44 +97,6 @@ def check_exists(url: str) -> None:
             f"there is no ledger at {address.database}",
             hint="Name a batch's config, or the ledger: --set ledger.url=sqlite:///path.",
         )
-
-
-def alone(connection: sa.Connection) -> None:
-    """To be called before a change that a transaction may only make alone.
-
-    Raises:
-        NotAlone: others write at the same time; the transaction is to be rolled back, and begun anew without
-            `sharing`.
-    """
-    if has_many_writers(connection) and connection.get_execution_options().get("sharing", False):
-        raise NotAlone
-
-
-def has_many_writers(connection: sa.Connection) -> bool:
-    """Whether several transactions can write at the same time."""
-    return connection.dialect.name == "postgresql"
-
-
-def lock(connection: sa.Connection, name: str, *, shared: bool = False) -> None:
-    """Until the transaction ends, no other one passes this line with the same name. It may wait for that.
-
-    Args:
-        connection: the transaction.
-        name: what is locked.
-        shared: others that share it too may pass.
-    """
-    if has_many_writers(connection):
-        connection.execute(_LOCK_SHARED if shared else _LOCK, {"kind": _LOCKS, "name": name})
-
-
-def claim(connection: sa.Connection, names: Sequence[str]) -> set[str]:
-    """Those of the names that no other transaction has claimed now; until this one ends, no other one can.
-
-    It waits for nobody, like `FOR UPDATE SKIP LOCKED`. What is named need not have a row yet.
-    """
-    if not has_many_writers(connection):
-        return set(names)
-    return set(connection.scalars(_CLAIM, {"names": list(names), "kind": _LOCKS}))
 
 
 def hurry(engine: sa.Engine) -> None:
@@ -346,13 +294,10 @@ def _postgresql(address: sa.URL) -> sa.Engine:
 
     @sa.event.listens_for(engine, "begin")
     def _begin(connection: sa.Connection) -> None:
-        # As with SQLite: one writer at a time, or several that share the ledger. Who waits to be alone is not
-        # overtaken. A reader needs no lock, but one view for all its queries.
-        chosen = connection.get_execution_options()
-        if chosen.get("reading", False):
+        # As with SQLite: one writer at a time. A reader needs no lock, but one view for all its queries.
+        if connection.get_execution_options().get("reading", False):
             connection.exec_driver_sql("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
         else:
-            shared = "_shared" if chosen.get("sharing", False) else ""
-            connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock{shared}({_WRITE_LOCK})")
+            connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_WRITE_LOCK})")
 
     return engine

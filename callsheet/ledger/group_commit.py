@@ -4,9 +4,6 @@ A commit that fails is tried again as a whole, while the run's lease lives; the 
 wait for it. Its connection may be lost when it has succeeded: so each commit has a number, which it writes
 into its run's row, and a commit whose number is there is not made twice.
 
-The commits of several runs are made at the same time, where the database can (`databases.py`). So a change
-may touch only what belongs to its run; one that touches more is written alone.
-
 It knows no table but `runs`. A change is a function that writes many items at once, all or none: those of one
 commit are given to it together. Where it refuses, each item is tried alone, so that one that is refused
 leaves the others alone.
@@ -19,14 +16,13 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from enum import IntEnum
 from typing import Any, TypeVar
 
 import sqlalchemy as sa
 
 from callsheet import failpoints
 from callsheet.errors import CallsheetError, LedgerError, LedgerUnavailable
-from callsheet.ledger.databases import NotAlone, explained
+from callsheet.ledger.databases import explained
 from callsheet.ledger.patience import Patience
 from callsheet.ledger.tables import runs
 
@@ -42,31 +38,12 @@ _NUMBER = runs.update().where(runs.c.id == sa.bindparam("the_run"))
 _LAST_NUMBER = sa.select(runs.c.commits).where(runs.c.id == sa.bindparam("the_run"))
 
 
-class Place(IntEnum):
-    """Where in a commit a change is made, and beside which others."""
-
-    FIRST = 0
-    """Beside the commits of other runs, before the other changes. It may wait for any of theirs, but where
-    that is first too, only in one order of all runs.
-    """
-
-    BESIDE = 1
-    """Beside the commits of other runs. It waits for none."""
-
-    LAST = 2
-    """The same, after the others. It may wait for another run's that is last, and that waits for none."""
-
-    ALONE = 3
-    """The whole commit waits until no other run writes."""
-
-
 @dataclass(slots=True)
 class _Group:
     """Items of one change that wait for the next commit."""
 
     name: str
     change: Change[Any, Any]
-    place: Place
     items: list[Any] = field(default_factory=list)
     futures: list[asyncio.Future[Any]] = field(default_factory=list)
 
@@ -113,7 +90,7 @@ class GroupCommit:
         self._waiting: dict[tuple[str, Any], _Group] = {}
         self._committer: asyncio.Task[None] | None = None
 
-    async def write(self, name: str, change: Change[A, T], item: A, place: Place = Place.BESIDE) -> T:
+    async def write(self, name: str, change: Change[A, T], item: A) -> T:
         """Writes an item in the next commit; returns its result when the commit is durable.
 
         It is written also where the caller is cancelled while it waits.
@@ -122,7 +99,6 @@ class GroupCommit:
             name: what the change is called at the failpoints.
             change: writes this item, and others that come at the same time.
             item: what it writes.
-            place: where in the commit.
 
         Raises:
             LedgerError: the item's values cannot be stored.
@@ -130,18 +106,16 @@ class GroupCommit:
             CallsheetError: the change refused the item.
         """
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-        group = self._waiting.setdefault((name, change), _Group(name, change, place))
+        group = self._waiting.setdefault((name, change), _Group(name, change))
         group.items.append(item)
         group.futures.append(future)
         if self._committer is None:
             self._committer = asyncio.create_task(self._commit_all())
         return await future
 
-    async def write_one(self, name: str, operation: Operation[T], place: Place = Place.ALONE) -> T:
+    async def write_one(self, name: str, operation: Operation[T]) -> T:
         """Runs an operation that has no items in the next commit; raises as `write` does."""
-        return await self.write(
-            name, lambda connection, _run_id, _items: [operation(connection)], None, place
-        )
+        return await self.write(name, lambda connection, _run_id, _items: [operation(connection)], None)
 
     async def drain(self) -> None:
         """Waits until nothing is left to write."""
@@ -151,7 +125,7 @@ class GroupCommit:
     async def _commit_all(self) -> None:
         try:
             while self._waiting:
-                groups = sorted(self._waiting.values(), key=lambda group: group.place)
+                groups = list(self._waiting.values())
                 self._waiting = {}
                 self._number += 1
                 results: list[Any]
@@ -190,20 +164,15 @@ class GroupCommit:
 
     def _commit(self, commit: _Commit) -> list[Any]:
         """Writes the groups in one transaction."""
-        # What the last try's connection began may go on at the server: alone, it has ended.
-        sharing = commit.results is None and commit.groups[-1].place is not Place.ALONE
         try:
-            try:
-                results = self._together(commit, sharing=sharing)
-            except NotAlone:
-                results = self._together(commit, sharing=False)
+            results = self._together(commit)
         except CallsheetError:  # of one of them
             results = self._one_by_one(commit)
         _passed("after", commit.groups)
         return results
 
-    def _together(self, commit: _Commit, *, sharing: bool) -> list[Any]:
-        with self._transaction(sharing=sharing) as connection, explain_values():
+    def _together(self, commit: _Commit) -> list[Any]:
+        with self._engine.begin() as connection, explain_values():
             if commit.results is not None and self._succeeded(connection, commit):
                 return commit.results
             results: list[Any] = []
@@ -213,9 +182,8 @@ class GroupCommit:
         return results
 
     def _one_by_one(self, commit: _Commit) -> list[Any]:
-        """Alone: what was refused because of what another run was writing is not refused again."""
         results: list[Any] = []
-        with self._transaction(sharing=False) as connection:
+        with self._engine.begin() as connection:
             for group in commit.groups:
                 for item in group.items:
                     try:
@@ -226,18 +194,13 @@ class GroupCommit:
             self._about_to_commit(connection, commit, results)
         return results
 
-    @contextmanager
-    def _transaction(self, *, sharing: bool) -> Iterator[sa.Connection]:
-        with self._engine.connect().execution_options(sharing=sharing) as connection, connection.begin():
-            yield connection
-
     def _about_to_commit(self, connection: sa.Connection, commit: _Commit, results: list[Any]) -> None:
         connection.execute(_NUMBER, {"the_run": self._run_id, "commits": commit.number})
         commit.results = results
         _passed("before", commit.groups)
 
     def _succeeded(self, connection: sa.Connection, commit: _Commit) -> bool:
-        """Whether the last try has succeeded. Since this transaction is alone, that one has ended."""
+        """Whether the last try has succeeded. Since one transaction writes at a time, that one has ended."""
         return connection.scalar(_LAST_NUMBER, {"the_run": self._run_id}) == commit.number
 
 

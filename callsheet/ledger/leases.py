@@ -17,7 +17,7 @@ import sqlalchemy as sa
 
 from callsheet.errors import LedgerError
 from callsheet.ledger import clock, processes, queries, running_totals
-from callsheet.ledger.tables import allotments, attempts, runs
+from callsheet.ledger.tables import attempts, runs
 from callsheet.ledger.waits import waits
 from callsheet.records import Attempt, OtherRun, State
 
@@ -101,7 +101,6 @@ def renew(connection: sa.Connection, run_id: str) -> None:
 def leave(connection: sa.Connection, run_id: str, batch: str) -> None:
     """Ends a run of the batch: what it had reserved is free again."""
     _free(connection, sa.and_(attempts.c.batch == batch, attempts.c.run_id == run_id))
-    connection.execute(allotments.delete().where(allotments.c.run_id == run_id))
     ours = sa.and_(runs.c.id == run_id, runs.c.ended_at.is_(None))
     connection.execute(runs.update().where(ours).values(ended_at=clock.now(connection)))
 
@@ -245,8 +244,6 @@ def _close_dead_runs(connection: sa.Connection, batch: str, alive: Collection[st
     )
     dead = sa.and_(runs.c.batch == batch, runs.c.ended_at.is_(None), runs.c.id.not_in(alive))
     connection.execute(runs.update().where(dead).values(ended_at=now))
-    set_aside = sa.and_(allotments.c.batch == batch, allotments.c.run_id.not_in(alive))
-    connection.execute(allotments.delete().where(set_aside))
     return doubts
 
 

@@ -35,7 +35,7 @@ from callsheet.ledger.approvals import Approval
 from callsheet.ledger.budgets import Budget
 from callsheet.ledger.claims import Reservation
 from callsheet.ledger.databases import explained, open_engine
-from callsheet.ledger.group_commit import GroupCommit, Place
+from callsheet.ledger.group_commit import GroupCommit
 from callsheet.ledger.journal import Answer, Journal
 from callsheet.ledger.patience import Patience
 from callsheet.ledger.policy import Policy
@@ -82,7 +82,6 @@ class Ledger:
         self._journal = Journal(journal, run_id) if journal else None
         self._note = note
         self._journal_failed = False
-        self._passes_over = False
         self.batch = batch
         self.run_id = run_id
 
@@ -185,9 +184,7 @@ class Ledger:
             LedgerError: it had expired, and another run has taken our jobs over: stop at once.
         """
         lease_until = _lease_from_now()
-        await self._commits.write_one(
-            "renew", lambda connection: leases.renew(connection, self.run_id), Place.LAST
-        )
+        await self._commits.write_one("renew", lambda connection: leases.renew(connection, self.run_id))
         self._patience.until = lease_until
 
     def hurry(self) -> None:
@@ -228,8 +225,7 @@ class Ledger:
     ) -> Reservation:
         """Reserves jobs in their order, until one does not fit the budget.
 
-        Jobs that the policy does not buy, and jobs that a run has reserved, are passed over; those that
-        another run is reserving at this moment are to be tried again.
+        Jobs that the policy does not buy, and jobs that a run has reserved, are passed over.
 
         Args:
             jobs: the next jobs of the plan.
@@ -239,19 +235,13 @@ class Ledger:
                 for the day on which it is sent; until then it counts for today.
             skip: pass over a job that does not fit, for later ones that do.
         """
-        if self._passes_over and await self.read(lambda it, _: claims.are_taken(it, jobs, policy)):
-            return Reservation()
         budget = Budget(limit, per_day)
-        result = await self._commits.write_one(
+        return await self._commits.write_one(
             "reserve",
             lambda connection: claims.reserve(
                 connection, self.batch, self.run_id, jobs, policy, budget=budget, skip=skip
             ),
-            Place.LAST,
         )
-        # Others buy this part of the plan, or have bought it: the next jobs are looked at without a commit.
-        self._passes_over = len(result.reserved) + len(result.left) < len(jobs)
-        return result
 
     async def intend(self, attempt: Attempt) -> None:
         """The POST is about to leave."""
@@ -298,7 +288,7 @@ class Ledger:
         if self._commits.failing:
             await self._keep(answer)
         try:
-            files = await self._commits.write(state, transitions.answered, answer, Place.FIRST)
+            files = await self._commits.write(state, transitions.answered, answer)
         except LedgerError:
             await self._keep(answer)
             raise
@@ -330,7 +320,7 @@ class Ledger:
 
     async def renamed(self, file: File, name: str) -> None:
         """The file's name is taken in storage by other bytes; `name` is used instead."""
-        await self._commits.write("renamed", transitions.renamed, (file, name), Place.ALONE)
+        await self._commits.write("renamed", transitions.renamed, (file, name))
 
     async def stored(self, file: File, copy: StoredFile) -> State | None:
         """A file is verified and in storage. Returns the job's end state when this was its last file."""

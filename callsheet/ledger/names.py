@@ -1,8 +1,7 @@
 """The names of files in storage: no two files of the ledger have the same. It does not look into storage.
 
 Names that differ only in case, or in how an accent is encoded, are the same name: on many disks they are one
-file. Two runs may choose a name at the same moment: one of them is then refused, and chooses anew when it is
-alone (`transitions.py`, `group_commit.py`).
+file.
 """
 
 from __future__ import annotations

@@ -4,10 +4,6 @@ Triggers on `attempts` change the table `totals` in the transaction of each chan
 them, and reading them costs the same for ten jobs and for a million. A total counts the attempts of one
 batch, day, state and kind.
 
-With PostgreSQL each connection that writes has rows of its own, its shard, so that none waits for another's
-row. A total is the sum over the shards; a single row of it may be negative. `fold` makes one row of them
-again. SQLite, where one writes at a time, has only the shard 0.
-
 `summed` adds the attempts up anew: for a view of them that is not in a table, and to check the totals
 (`differences`).
 """
@@ -25,10 +21,9 @@ import sqlalchemy as sa
 from callsheet.ledger.tables import Money, attempts, runs, totals
 from callsheet.records import State, Totals
 
-_AMOUNTS = ("jobs", "quoted", "cost")
 _UNDECIDED = (State.SUBMITTING, State.PENDING, State.IN_DOUBT)
 
-_KEY = "batch, day, state, superseded, reserved, shard"
+_KEY = "batch, day, state, superseded, reserved"
 _ADD = f"""
     ON CONFLICT ({_KEY}) DO UPDATE SET jobs = totals.jobs + excluded.jobs,
     quoted = totals.quoted + excluded.quoted, cost = totals.cost + excluded.cost"""
@@ -43,12 +38,12 @@ def _columns(row: str) -> str:
 
 
 def _sqlite_add(row: str, sign: str) -> str:
-    amounts = f"0, {sign}1, {sign}{row}.quoted, {sign}COALESCE({row}.cost, 0)"
+    amounts = f"{sign}1, {sign}{row}.quoted, {sign}COALESCE({row}.cost, 0)"
     return f"INSERT INTO totals VALUES ({_columns(f'{row}.')}, {amounts}) {_ADD};"  # noqa: S608 - constants
 
 
-def _grouped(table: str, sign: str = "", shard: str = "0") -> str:
-    amounts = f"{shard}, {sign}COUNT(*), {sign}SUM(quoted), {sign}SUM(COALESCE(cost, 0))"
+def _grouped(table: str, sign: str) -> str:
+    amounts = f"{sign}COUNT(*), {sign}SUM(quoted), {sign}SUM(COALESCE(cost, 0))"
     rows = f"SELECT {_columns('')}, {amounts} FROM {table} GROUP BY 1, 2, 3, 4, 5"  # noqa: S608 - constants
     return f"INSERT INTO totals {rows}"
 
@@ -62,8 +57,8 @@ _SQLITE = (
 )
 _POSTGRESQL = (
     f"""CREATE OR REPLACE FUNCTION callsheet_totals() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
-    IF TG_OP <> 'INSERT' THEN {_grouped("old_attempts", "-", "pg_backend_pid()")} {_ADD}; END IF;
-    IF TG_OP <> 'DELETE' THEN {_grouped("new_attempts", "", "pg_backend_pid()")} {_ADD}; END IF;
+    IF TG_OP <> 'INSERT' THEN {_grouped("old_attempts", "-")} {_ADD}; END IF;
+    IF TG_OP <> 'DELETE' THEN {_grouped("new_attempts", "")} {_ADD}; END IF;
     RETURN NULL; END $$""",
     "CREATE TRIGGER totals_insert AFTER INSERT ON attempts REFERENCING NEW TABLE AS new_attempts "
     "FOR EACH STATEMENT EXECUTE FUNCTION callsheet_totals()",
@@ -80,16 +75,6 @@ def keep(connection: sa.Connection) -> None:
         connection.exec_driver_sql(statement)
 
 
-def fold(connection: sa.Connection, batch: str) -> None:
-    """Makes one row of the shards of each of the batch's totals. To be called while nobody else writes."""
-    of_batch = totals.c.batch == batch
-    if connection.scalar(sa.select(sa.exists().where(of_batch, totals.c.shard != 0))):
-        rows = connection.execute(_summed_up(of_batch)).mappings().all()
-        connection.execute(totals.delete().where(of_batch))
-        if rows:
-            connection.execute(totals.insert(), [dict(row) | {"shard": 0} for row in rows])
-
-
 def of_batch(connection: sa.Connection, batch: str) -> Totals:
     """The batch so far: jobs by state, and money."""
     return _totals(connection.execute(sa.select(totals).where(totals.c.batch == batch)).all())
@@ -98,7 +83,7 @@ def of_batch(connection: sa.Connection, batch: str) -> Totals:
 def of_ledger(connection: sa.Connection) -> dict[str, Totals]:
     """Every batch of the ledger so far, by name."""
     rows: dict[str, list[Any]] = {}
-    for row in connection.execute(_summed_up().order_by(totals.c.batch)):
+    for row in connection.execute(_kept().order_by(totals.c.batch)):
         rows.setdefault(row.batch, []).append(row)
     return {batch: _totals(of_it) for batch, of_it in rows.items()}
 
@@ -123,7 +108,6 @@ def exposure_of_day(
     """
     sent = sa.and_(totals.c.day >= f"{day.astimezone(UTC):%Y-%m-%d}", totals.c.state != State.PLANNED)
     if reserved_by is None:
-        # One statement, which sees one moment: a job that is sent meanwhile is either reserved or sent.
         sent, reserved = sa.or_(sent, totals.c.reserved), Decimal(0)
     else:
         reserved = _reserved(connection, reserved_by)
@@ -160,20 +144,16 @@ def differences(connection: sa.Connection, batch: str | None = None) -> list[str
         connection: the transaction.
         batch: checks this batch only.
     """
-    kept, summed_up = _summed_up(), _sums(attempts)
+    kept, summed_up = _kept(), _sums(attempts)
     if batch is not None:
         kept, summed_up = kept.where(totals.c.batch == batch), summed_up.where(attempts.c.batch == batch)
     rows = [{tuple(row) for row in connection.execute(query)} for query in (kept, summed_up)]
     return sorted({row[0] for row in rows[0] ^ rows[1]})
 
 
-def _summed_up(*which: sa.ColumnElement[bool]) -> sa.Select[Any]:
-    """The totals that are not zero, each the sum over its shards."""
-    key = [column for column in totals.primary_key if column is not totals.c.shard]
-    amounts = [sa.func.sum(totals.c[name], type_=totals.c[name].type) for name in _AMOUNTS]
-    named = [amount.label(name) for name, amount in zip(_AMOUNTS, amounts, strict=True)]
-    not_zero = sa.or_(*(amount != 0 for amount in amounts))
-    return sa.select(*key, *named).where(*which).group_by(*key).having(not_zero)
+def _kept() -> sa.Select[Any]:
+    """The totals that are not zero."""
+    return sa.select(totals).where(sa.or_(*(totals.c[name] != 0 for name in ("jobs", "quoted", "cost"))))
 
 
 def _sums(table: sa.FromClause) -> sa.Select[Any]:

@@ -145,7 +145,7 @@ media = sa.Table(
     sa.Index("media_by_folded_name", "storage", "folded_name", unique=True),
 )
 
-# Running totals of the attempts, which triggers keep (`running_totals.py`): each is the sum over its shards.
+# Running totals of the attempts, which triggers keep (`running_totals.py`).
 totals = sa.Table(
     "totals",
     metadata,
@@ -154,19 +154,9 @@ totals = sa.Table(
     sa.Column("state", sa.String(16), primary_key=True),
     sa.Column("superseded", sa.Boolean, primary_key=True),
     sa.Column("reserved", sa.Boolean, primary_key=True),
-    sa.Column("shard", sa.Integer, primary_key=True, autoincrement=False),
     sa.Column("jobs", sa.BigInteger, nullable=False),
     sa.Column("quoted", Money, nullable=False),
     sa.Column("cost", Money, nullable=False),
-)
-
-# What is set aside from the budget for a run, which it has not reserved yet (`budgets.py`).
-allotments = sa.Table(
-    "allotments",
-    metadata,
-    sa.Column("run_id", sa.String(36), primary_key=True),
-    sa.Column("batch", sa.Text, nullable=False),
-    sa.Column("amount", Money, nullable=False),
 )
 
 # The service that a batch belongs to.

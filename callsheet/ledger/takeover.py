@@ -13,7 +13,7 @@ from typing import NamedTuple
 import sqlalchemy as sa
 
 from callsheet.errors import CallsheetError
-from callsheet.ledger import leases, queries, running_totals, transitions
+from callsheet.ledger import leases, queries, transitions
 from callsheet.ledger.group_commit import explain_values
 from callsheet.ledger.journal import Answer, Left
 from callsheet.records import Attempt, File
@@ -86,7 +86,6 @@ def _take_over(connection: sa.Connection, run_id: str, batch: str, journals: Seq
         else:
             recovered.append(journal)
     doubts = leases.take_over(connection, run_id, batch)
-    running_totals.fold(connection, batch)
     return Recovered(recovered, notes, doubts)
 
 

@@ -2,8 +2,7 @@
 
 Each function is part of a ledger transaction, on the connection it is given, and changes many jobs at once,
 all or none (`group_commit.Change`). A change is refused when a job is in another state or belongs to another
-run. So runs can change their jobs at the same time: whose a job is changes only while nobody else writes.
-What the service and the storage did is decided elsewhere.
+run. What the service and the storage did is decided elsewhere.
 """
 
 from __future__ import annotations
@@ -183,8 +182,7 @@ def _new_files(connection: sa.Connection, answers: Sequence[Answer]) -> list[lis
             _files(answer, [free.take(answer.storage, file.name, file.attempt, file.index) for file in of_it])
             for answer, of_it in zip(answers, files, strict=True)
         ]
-        if not _entered(connection, answers, files):
-            raise LedgerError("another run has just given one of these names to a file of its own")
+        _entered(connection, answers, files)
     return files
 
 
@@ -200,10 +198,6 @@ def _entered(connection: sa.Connection, answers: Sequence[Answer], files: Sequen
     rows = [_of_new_file(file, answer.storage) for answer, its_files in of_answers for file in its_files]
     if not rows:
         return True
-    # In one order: who waits for a name that another run is about to take is not waited for by that run.
-    # And before the transaction changes other files (`Place.FIRST`): in PostgreSQL, who wants a name also
-    # waits for a change of the file that has it.
-    rows.sort(key=lambda row: (row["storage"], row["folded_name"]))
     return connection.execute(_NEW_FILES[connection.dialect.name], rows).rowcount == len(rows)
 
 

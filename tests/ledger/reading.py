@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from decimal import Decimal
 from typing import Any
 
 import polars as pl
@@ -50,12 +49,9 @@ def outlook(policy: Policy) -> Callable[[sa.Connection, str], tuple[dict[str, Ro
 
 
 def totals(connection: sa.Connection) -> list[str]:
-    """Every row of the running totals, the sum over its shards, as text in order."""
-    table = tables.totals
-    key = [column for column in table.primary_key if column is not table.c.shard]
-    jobs, *money = (sa.func.sum(table.c[name], type_=sa.Integer) for name in ("jobs", "quoted", "cost"))
-    rows_ = connection.execute(sa.select(*key, jobs, *money).group_by(*key).having(jobs > 0))
-    return sorted(" ".join(str(int(x) if isinstance(x, int | Decimal) else x) for x in row) for row in rows_)
+    """Every row of the running totals, as text in order."""
+    rows_ = connection.execute(sa.select(tables.totals).where(tables.totals.c.jobs > 0))
+    return sorted(" ".join(map(str, row)) for row in rows_)
 
 
 def _by_key(parts: Iterable[pl.DataFrame]) -> dict[str, Row]:

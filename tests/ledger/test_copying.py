@@ -25,7 +25,7 @@ NAMES = ("a", "B", "ä", "z-1", "z_1")
 
 
 def content(url: str) -> dict[str, list[str]]:
-    """All rows of all tables, as text in no order; of the running totals the sums over their shards."""
+    """All rows of all tables, as text in no order."""
     engine = open_engine(url)
     with engine.connect() as connection:
         rows = {

@@ -1,4 +1,4 @@
-"""With PostgreSQL, runs write at the same time: the budget's walls and the totals stay exact.
+"""With PostgreSQL, many runs write to one ledger: the budget's walls and the totals stay exact.
 
 Runs are real processes here. That no job is sent by two is in `test_crowd.py` too.
 """
@@ -22,13 +22,12 @@ import pytest
 import sqlalchemy as sa
 
 from callsheet.errors import LedgerError
-from callsheet.ledger import databases, leases, running_totals
+from callsheet.ledger import running_totals
 from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.policy import Policy
 from callsheet.records import Attempt, File, Job, ModelType, State
 from tests.ledger import reading
 from tests.ledger.buying import buyer, generation, job, reserve
-from tests.ledger.other_run import other_run
 from tests.ledger.test_leases import LONG_AGO, change
 from tests.ledger.together import FORKS, STORED, WAITERS, check_no_deadlock, execute
 from tests.servers.postgres_proxy import postgres_proxy
@@ -59,13 +58,11 @@ async def _buy_what_fits(url: str, number: int, everybody: Barrier) -> None:
         jobs = jobs_of(batch)
         jobs = [*jobs[9 * number :], *jobs[: 9 * number]]  # so that it is not a job's key that stops them
         everybody.wait(LONGEST)
-        size = 1 if number < 4 else 3  # a part of the budget is set aside for those who want little of it
+        size = 1 if number < 4 else 3
         for start in range(0, len(jobs), size):
             block = jobs[start : start + size]
-            while block:
-                result = await ledger.reserve(block, Policy(), limit=LIMIT, per_day=PER_DAY, skip=True)
-                await asyncio.gather(*(_bought(ledger, one, attempt) for one, attempt in result.reserved))
-                block = result.claimed
+            result = await ledger.reserve(block, Policy(), limit=LIMIT, per_day=PER_DAY, skip=True)
+            await asyncio.gather(*(_bought(ledger, one, attempt) for one, attempt in result.reserved))
         await ledger.end_run()
 
 
@@ -105,30 +102,6 @@ def test_eight_runs_of_two_batches_spend_the_budgets_to_the_cent(new_database: C
 def _exposures(connection: sa.Connection, _: str) -> tuple[Decimal, list[Decimal]]:
     batches = [running_totals.exposure(connection, f"batch {number}") for number in range(2)]
     return running_totals.exposure_of_day(connection, datetime.now(UTC)), batches
-
-
-def test_a_job_that_is_sent_while_the_day_is_added_up_counts(new_database: Callable[[], str]) -> None:
-    async def scenario() -> None:
-        url = new_database()
-        async with buyer(url) as ledger:
-            reserved, _ = await reserve(ledger, job("a"), job("b"))
-            waiting = [attempt for _, attempt in reserved]
-            engine = databases.open_engine(url)
-            loop = asyncio.get_running_loop()
-
-            def after_each_statement(*_: object) -> None:
-                if waiting:
-                    asyncio.run_coroutine_threadsafe(ledger.intend(waiting.pop()), loop).result(LONGEST)
-
-            def add_up() -> Decimal:
-                with engine.connect().execution_options(sharing=True) as connection, connection.begin():
-                    sa.event.listen(connection, "after_cursor_execute", after_each_statement)
-                    return running_totals.exposure_of_day(connection, datetime.now(UTC))
-
-            assert await asyncio.to_thread(add_up) == Decimal("0.08")
-            engine.dispose()
-
-    asyncio.run(scenario())
 
 
 # ---- everything at once
@@ -302,43 +275,5 @@ def test_a_commit_that_the_server_makes_only_after_its_connection_is_lost_is_not
                 await asyncio.to_thread(wait_until, lambda: proxy.lost, "the server has never answered")
                 assert proxy.lost == 1
                 assert (await ledger.read(reading.states))[job("a").key] is State.SUBMITTING
-
-    asyncio.run(scenario())
-
-
-def test_only_what_touches_other_runs_jobs_waits_for_other_runs_commits(
-    new_database: Callable[[], str],
-) -> None:
-    async def scenario() -> None:
-        url = new_database()
-        engine = databases.open_engine(url)
-        async with buyer(url) as ledger, buyer(url) as waiting:
-            (_, a), (_, b), (_, c) = (await reserve(ledger, *map(job, "abc")))[0]
-            await asyncio.gather(ledger.intend(a), ledger.intend(c))
-            await ledger.failed(c, "server_error", "no")
-            with other_run(url, "another batch") as dead:
-                dead.do("reserve x y")
-            with engine.connect().execution_options(sharing=True) as other:
-                other.begin()  # another run is in the middle of a commit
-                await asyncio.gather(ledger.intend(b), ledger.renew(), reserve(ledger, job("d")))
-                [file] = await ledger.generated(a, generation("a"), ["a.png"], "out")
-                await ledger.stored(file, STORED)
-                for work in (
-                    lambda: waiting.reserve([job("e")], Policy(), limit=LIMIT, per_day=PER_DAY),
-                    lambda: reserve(waiting, job("c"), retry_failed=True),
-                    lambda: waiting.renamed(file, "b.png"),
-                    waiting.end_run,
-                ):
-                    task = asyncio.create_task(work())
-                    await asyncio.to_thread(
-                        wait_until, lambda: execute(url, WAITERS), "it does not wait for the other commit"
-                    )
-                    assert not task.done()
-                    other.rollback()
-                    await task
-                    other.begin()
-            freed = await ledger.read(lambda connection, _: not leases.has_dead_reservations(connection))
-            assert freed
-        engine.dispose()
 
     asyncio.run(scenario())
