@@ -261,6 +261,7 @@ class Failed:
 class Attempt:
     """One attempt at a job, by this run. `number` counts a job's attempts from 1, over all runs.
 
+    `quoted`: its price by the catalogue, in dollars; None where it has none.
     `in_doubt`: it was accepted, and the service did not know its id when an earlier run asked.
     """
 
@@ -270,6 +271,7 @@ class Attempt:
     row_id: str
     sample: int
     model: str
+    quoted: Decimal | None = None
     generation_id: str | None = None
     in_doubt: bool = False
 

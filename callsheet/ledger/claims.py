@@ -136,7 +136,8 @@ class _Entries:
                 self._superseded.append(the_last | {"superseded": True})
                 number += 1
             self._new.append(_row(job) | self._owner | {"attempt": number})
-        return Attempt(job.key, number, job.type, job.row_id, job.sample, job.model)
+        quoted = job.price.total if job.price else None
+        return Attempt(job.key, number, job.type, job.row_id, job.sample, job.model, quoted)
 
     def reuse(self, attempt: Attempt, source: Any) -> None:
         """Stores a job with the files of another batch's attempt, at no cost."""
@@ -176,7 +177,7 @@ def _row(job: Job) -> dict[str, Any]:
         "prompt": job.request["prompt"],
         "carried": dict(job.carried),
         "request_key": job.request_key,
-        "quoted": job.quoted,
+        "quoted": job.price.total if job.price else None,
         "currency": job.price.currency if job.price else "USD",
         "billable_unit": job.price.billable_unit if job.price else None,
         "unit_price": job.price.unit_price if job.price else None,

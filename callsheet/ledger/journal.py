@@ -14,6 +14,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -52,7 +53,7 @@ class Answer:
             "names": self.names,
             "storage": self.storage,
         }
-        return json.dumps(value)
+        return json.dumps(value, default=str)
 
     @classmethod
     def from_line(cls, line: str) -> Answer:
@@ -63,7 +64,7 @@ class Answer:
         """
         try:
             value: dict[str, Any] = json.loads(line)
-            attempt = Attempt(**value["attempt"] | {"type": ModelType(value["attempt"]["type"])})
+            attempt = _attempt(**value["attempt"])
             generation = None
             if value["usage"]:
                 media = tuple(Media.model_validate(item) for item in value["media"])
@@ -157,6 +158,11 @@ def remove(left: Left) -> None:
         fcntl.flock(file, fcntl.LOCK_EX)
         if os.fstat(file.fileno()).st_size == left.bytes:
             left.path.unlink()
+
+
+def _attempt(**fields: Any) -> Attempt:
+    quoted = None if fields["quoted"] is None else Decimal(fields["quoted"])
+    return Attempt(**fields | {"type": ModelType(fields["type"]), "quoted": quoted})
 
 
 def _read(path: Path) -> Left:

@@ -142,7 +142,7 @@ def doubt_of(row: Any) -> Doubt:
         sample=row.sample,
         type=ModelType(row.type),
         model=row.model,
-        price=None if row.unit_price is None else row.quoted,
+        price=row.quoted,
         submitted_at=row.submitted_at,
         what=row.error_message,
     )
@@ -276,6 +276,7 @@ def attempt_of(row: Any) -> Attempt:
     """A row of `attempts`."""
     return Attempt(
         *(row.job_key, row.attempt, ModelType(row.type), row.row_id, row.sample, row.model),
+        quoted=row.quoted,
         generation_id=row.generation_id,
         in_doubt=row.state == State.IN_DOUBT,
     )

@@ -38,12 +38,12 @@ def _columns(row: str) -> str:
 
 
 def _sqlite_add(row: str, sign: str) -> str:
-    amounts = f"{sign}1, {sign}{row}.quoted, {sign}COALESCE({row}.cost, 0)"
+    amounts = f"{sign}1, {sign}COALESCE({row}.quoted, 0), {sign}COALESCE({row}.cost, 0)"
     return f"INSERT INTO totals VALUES ({_columns(f'{row}.')}, {amounts}) {_ADD};"  # noqa: S608 - constants
 
 
 def _grouped(table: str, sign: str) -> str:
-    amounts = f"{sign}COUNT(*), {sign}SUM(quoted), {sign}SUM(COALESCE(cost, 0))"
+    amounts = f"{sign}COUNT(*), {sign}SUM(COALESCE(quoted, 0)), {sign}SUM(COALESCE(cost, 0))"
     rows = f"SELECT {_columns('')}, {amounts} FROM {table} GROUP BY 1, 2, 3, 4, 5"  # noqa: S608 - constants
     return f"INSERT INTO totals {rows}"
 
@@ -164,7 +164,7 @@ def _sums(table: sa.FromClause) -> sa.Select[Any]:
     return sa.select(
         *key,
         sa.func.count().label("jobs"),
-        sa.func.sum(table.c.quoted, type_=Money).label("quoted"),
+        sa.func.sum(sa.func.coalesce(table.c.quoted, 0), type_=Money).label("quoted"),
         sa.func.sum(sa.func.coalesce(table.c.cost, 0), type_=Money).label("cost"),
     ).group_by(*(sa.literal_column(str(number)) for number in range(1, 6)))
 

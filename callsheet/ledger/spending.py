@@ -85,13 +85,11 @@ def days(
     quoted, cost = attempts.c.quoted, attempts.c.cost
     day, minutes = sa.func.substr(sent, 1, 10), sa.func.substr(sent, 12, 4)
     ended_later = sa.or_(finished.is_(None), sa.func.substr(finished, 1, 10) > day, minutes == _LAST_MINUTES)
-    # A quote of zero is a price only where the price of a unit is zero (`report.tables.with_quotes`).
-    has_quote = sa.or_(quoted != 0, attempts.c.unit_price == 0)
     sums: dict[str, Any] = {
         "quoted": _sum(quoted, attempts.c.state.in_([*DELIVERED, *_IN_FLIGHT, State.IN_DOUBT])),
         "usage": _sum(cost),
         "other_batches": _sum(cost, attempts.c.batch != batch),
-        "surcharge": _sum(cost - quoted, cost > quoted, has_quote),
+        "surcharge": _sum(cost - quoted, cost > quoted),
         "in_flight": _sum(quoted, attempts.c.state.in_(_IN_FLIGHT)),
         "late": _sum(cost, ended_later),
         "early": _sum(cost, minutes == _FIRST_MINUTES),

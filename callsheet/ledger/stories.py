@@ -161,13 +161,11 @@ def _told(connection: sa.Connection, which: sa.ColumnElement[bool], *order: sa.C
 
 def _story(row: sa.Row[Any], decision: Decision | None, files: Sequence[StoredCopy]) -> Story:
     same = {name: getattr(row, name) for name in Story.__slots__ if name in attempts.c}
-    unpriced = row.quoted == 0 and row.unit_price != 0  # the ledger has 0 where there was no price
     return Story(
         **same
         | {
             "state": State(row.state),
             "newest": not row.superseded,
-            "quoted": None if unpriced else row.quoted,
             "reused_from": row.reused_key,
             "decision": decision,
             "files": tuple(files),

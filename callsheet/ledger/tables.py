@@ -98,7 +98,7 @@ attempts = sa.Table(
     sa.Column("model", sa.Text, nullable=False),
     sa.Column("prompt", sa.Text, nullable=False),
     sa.Column("carried", sa.JSON, nullable=False),
-    sa.Column("quoted", Money, nullable=False),
+    sa.Column("quoted", Money),  # by the catalogue; empty where it has no price
     sa.Column("cost", Money),
     sa.Column("currency", sa.String(8), nullable=False),
     sa.Column("billable_unit", sa.Text),

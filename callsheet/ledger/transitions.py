@@ -302,10 +302,8 @@ def settle(
     Raises:
         LedgerError: one of them is no longer in doubt.
     """
-    # The cost of an unpriced job is not known, so it stays empty.
-    quoted = sa.case((attempts.c.unit_price.is_not(None), attempts.c.quoted))
     decision: dict[str, Any] = (
-        {"state": State.LOST, "cost": quoted, "error_code": CHARGED}
+        {"state": State.LOST, "cost": attempts.c.quoted, "error_code": CHARGED}
         if charged
         else {"state": State.FAILED, "cost": Decimal(0), "error_code": NOT_CHARGED}
     )

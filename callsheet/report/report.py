@@ -34,7 +34,7 @@ from callsheet.report.counts import ENDED, current_states
 from callsheet.report.plots.activity import Activity
 from callsheet.report.problems import Findings
 from callsheet.report.summary import Details, Removed, Summary
-from callsheet.report.tables import COSTS, MANIFEST, Costs, Manifest, with_quotes
+from callsheet.report.tables import COSTS, MANIFEST, Costs, Manifest
 from callsheet.storage.store import Store
 
 _COSTS, _MANIFEST = "costs.parquet", "manifest.parquet"
@@ -242,8 +242,7 @@ class _Attempts:
 def read_attempts(connection: sa.Connection, batch: str, positions: Positions | None) -> _Attempts:
     """All attempts of the batch; without `positions`, nothing counts as removed."""
     found = _Attempts()
-    for part in read_ahead(queries.every_attempt(connection, batch, [*COSTS, "superseded"])):
-        attempts = with_quotes(part)
+    for attempts in read_ahead(queries.every_attempt(connection, batch, [*COSTS, "superseded"])):
         submitted = attempts.filter(_SUBMITTED)
         found.costs.add(submitted)
         found.activity.add(submitted)
