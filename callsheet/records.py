@@ -398,6 +398,11 @@ class Totals:
     exposure: Decimal
     reserved: Decimal
 
+    @property
+    def sent(self) -> Decimal:
+        """The part of `exposure` that is spent, in flight or in doubt."""
+        return self.exposure - self.reserved
+
     def as_json(self) -> dict[str, Any]:
         """The JSON object of `status --json`, without the batch's name; money is a string."""
         return {

@@ -29,6 +29,7 @@ from callsheet.ledger.leases import NO_ANSWER
 from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.waits import waits
 from callsheet.limits.breaker import Breaker
+from callsheet.limits.charges import Charges
 from callsheet.limits.turns import Learned, Limits
 from callsheet.media_types import extension
 from callsheet.pricing.plan import Plan
@@ -80,8 +81,10 @@ class Run:
         open_jobs: jobs that may still free some of the budget.
         downloads: the files that wait to be downloaded.
         breaker: pauses buying while the service fails.
+        charges: what jobs cost next to their quotes; None where nothing is bought.
         buying: is cancelled when the run stops buying; a request on the wire still gets its answer.
         polling: is cancelled when the run is interrupted.
+        has_sent: it has sent a job.
         videos_ended: how many of the videos that this run follows have ended.
         collected: set when every file of this run is dealt with.
         interrupted: a person or the system wants the run to end.
@@ -100,6 +103,7 @@ class Run:
     spool: Spool
     breaker: Breaker
     quote: Quote | None = None
+    charges: Charges | None = None
     plan: Plan | None = None
     videos: Channel[Attempt] = field(default_factory=lambda: Channel(1))
     files: Channel[File] = field(default_factory=lambda: Channel(2))
@@ -109,6 +113,7 @@ class Run:
     downloads: Downloads = field(default_factory=Downloads)
     buying: anyio.CancelScope = field(default_factory=anyio.CancelScope)
     polling: anyio.CancelScope = field(default_factory=anyio.CancelScope)
+    has_sent: bool = False
     videos_ended: int = 0
     collected: asyncio.Event = field(default_factory=asyncio.Event)
     interrupted: bool = False
@@ -204,6 +209,10 @@ class Run:
             for index, item in enumerate(generation.media)
         ]
         files = await self.ledger.generated(attempt, generation, names, self.settings.storage.url)
+        if self.charges:
+            self.charges.charged(attempt, generation.usage.total_cost)
+            if self.charges.stop:
+                self.halt(self.charges.stop)
         self.tell(attempt, State.GENERATED, generation.id, generation.usage.total_cost)
         return files
 
@@ -275,6 +284,7 @@ async def open_run(
             breaker = Breaker(settings.stop_after, client.balance, WATCHER.get().note)
             run = Run(settings, client, ledger, store, limits, Spool(spool), breaker, quote)
             run.plan = quote.plan if quote else None
+            run.charges = Charges(quote.at_most, quote.charged) if quote else None
             run.listeners = listeners
             run.left_in_doubt(doubts)
             run.adopted_videos, run.adopted_files = await ledger.adopted()

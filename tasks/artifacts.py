@@ -65,8 +65,8 @@ def question_in_markdown(asked: Asked) -> str:
     sheet = asked.contact_sheet
     other = "the other " if asked.question is Question.PILOT else ""
     parts = [
-        f"**Buy {other}{counted(quote.to_buy, 'job')} of {_text(quote.plan.batch)} for "
-        f"{dollars(quote.quoted)} {quote.plan.currency}?** You are asked because {_text(asked.reason)}.",
+        f"**Buy {other}{counted(quote.to_buy, 'job')} of {_text(quote.plan.batch)} for {quote.price()}?** "
+        f"You are asked because {_text(asked.reason)}.",
         "\n\n".join(map(_pilot_job, asked.pilot)),
         f"The contact sheet: {_place(sheet)}" if sheet else "",
         _table(["model", "to buy", "each", "USD"], rows),

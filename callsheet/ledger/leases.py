@@ -176,6 +176,11 @@ def _have_left(connection: sa.Connection, batch: str, *states: State) -> bool:
     return bool(connection.scalar(sa.select(sa.exists().where(attempts.c.batch == batch, dead))))
 
 
+def free(connection: sa.Connection, run_id: str, keys: Collection[str]) -> None:
+    """Frees some of the jobs that a run had reserved: they do not fit the budget any more."""
+    _free(connection, sa.and_(attempts.c.run_id == run_id, attempts.c.job_key.in_(keys)))
+
+
 def used_today(connection: sa.Connection, batch: str, now: datetime) -> Decimal:
     """What counts against `budget.per_day`, in dollars, before the next run of the batch reserves anything.
 

@@ -32,7 +32,7 @@ from callsheet.ledger import (
     transitions,
 )
 from callsheet.ledger.approvals import Approval
-from callsheet.ledger.budgets import Budget
+from callsheet.ledger.budgets import Budget, Wall
 from callsheet.ledger.claims import Reservation
 from callsheet.ledger.databases import explained, open_engine
 from callsheet.ledger.group_commit import GroupCommit
@@ -235,17 +235,37 @@ class Ledger:
                 for the day on which it is sent; until then it counts for today.
             skip: pass over a job that does not fit, for later ones that do.
         """
-        budget = Budget(limit, per_day)
+        budget = Budget(self.batch, limit, per_day)
         return await self._commits.write_one(
             "reserve",
             lambda connection: claims.reserve(
-                connection, self.batch, self.run_id, jobs, policy, budget=budget, skip=skip
+                connection, self.run_id, jobs, policy, budget=budget, skip=skip
             ),
         )
 
-    async def intend(self, attempt: Attempt) -> None:
-        """The POST is about to leave."""
-        await self._commits.write(State.SUBMITTING, transitions.intend, attempt)
+    async def intend(
+        self, attempt: Attempt, *, limit: Decimal, per_day: Decimal | None = None
+    ) -> Wall | None:
+        """The POST is about to leave, if it still fits the budget.
+
+        What was answered since it was reserved may have cost more than its quote.
+
+        Args:
+            attempt: what is reserved for this run.
+            limit: as for `reserve`.
+            per_day: as for `reserve`.
+
+        Returns:
+            None where it may leave. Otherwise the wall that it does not fit, and it is no longer reserved.
+        """
+        budget = Budget(self.batch, limit, per_day)
+        return await self._commits.write(State.SUBMITTING, transitions.intend, (attempt, budget))
+
+    async def buys_at(self, rates: dict[str, Any]) -> None:
+        """The batch is bought at these rates from now on: the catalogue's entries of its models, by id."""
+        await self._commits.write_one(
+            "buys_at", lambda connection: approvals.buys_at(connection, self.batch, rates)
+        )
 
     async def release(self, attempt: Attempt) -> None:
         """The service took nothing: the job is planned again, and still ours."""

@@ -30,10 +30,10 @@ class Policy:
     """What a run does with jobs that it meets in the ledger.
 
     Attributes:
-        retry_failed: buy failed jobs again.
+        retry_failed: buy failed jobs again, each once a run.
         retry_doubt: buy jobs in doubt again; their exposure stays.
-        attempts: how many attempts a job may have, over all runs, before its doubt is left to a person. Only
-            attempts that were sent count.
+        attempts: how many attempts a job may have, over all runs, before its failure or its doubt is left to
+            a person. Only attempts that were sent count.
         reuse: take what another batch of the ledger has stored for the same request, and do not buy it.
     """
 
@@ -56,7 +56,7 @@ def to_buy(policy: Policy, table: sa.FromClause = attempts) -> sa.ColumnElement[
     not_charged = sa.and_(table.c.state == State.FAILED, table.c.error_code == NOT_CHARGED)
     buys = [table.c.state == State.PLANNED, not_charged]
     if policy.retry_failed:
-        buys.append(table.c.state == State.FAILED)
+        buys.append(sa.and_(table.c.state == State.FAILED, table.c.attempt < policy.attempts))
     if policy.retry_doubt:
         in_doubt = sa.and_(table.c.state == State.IN_DOUBT, table.c.generation_id.is_(None))
         buys.append(sa.and_(in_doubt, table.c.attempt < policy.attempts))

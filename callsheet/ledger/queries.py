@@ -184,6 +184,32 @@ def days(connection: sa.Connection) -> dict[date, Decimal]:
     return {date.fromisoformat(name): cost for name, cost in connection.execute(query.group_by(day))}
 
 
+def last_charges(connection: sa.Connection, batch: str, count: int) -> list[sa.Row[Any]]:
+    """`row_id`, `sample`, `model`, `quoted` and `cost` of the jobs of the batch that were sent last, of those
+    that had a price and were charged; the newest first.
+    """
+    names = ("row_id", "sample", "model", "quoted", "cost")
+    query = sa.select(*(attempts.c[name] for name in names)).where(_is_charged(batch))
+    return list(connection.execute(query.order_by(attempts.c.submitted_at.desc()).limit(count)))
+
+
+def dearest_charges(
+    connection: sa.Connection, batch: str, before: datetime
+) -> dict[tuple[str, Decimal], Decimal]:
+    """The most that jobs sent before a moment were charged above their quote, by model and quote."""
+    dearer = sa.and_(attempts.c.cost > attempts.c.quoted, attempts.c.submitted_at < before)
+    key = (attempts.c.model, attempts.c.quoted)
+    most = sa.func.max(attempts.c.cost, type_=Money)
+    query = sa.select(*key, most).where(_is_charged(batch), dearer).group_by(*key)
+    return {(model, quoted): cost for model, quoted, cost in connection.execute(query)}
+
+
+def _is_charged(batch: str) -> sa.ColumnElement[bool]:
+    by_service = sa.and_(attempts.c.state.in_(DELIVERED), attempts.c.reused_key.is_(None))
+    known = sa.and_(attempts.c.quoted.is_not(None), attempts.c.cost.is_not(None))
+    return sa.and_(attempts.c.batch == batch, by_service, known)
+
+
 def unfinished(connection: sa.Connection, batch: str, run_id: str) -> tuple[list[Attempt], list[File]]:
     """A run's accepted videos that are not finished, and its files that are not stored yet."""
     mine = sa.and_(attempts.c.batch == batch, attempts.c.run_id == run_id)

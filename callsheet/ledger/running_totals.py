@@ -88,11 +88,6 @@ def of_ledger(connection: sa.Connection) -> dict[str, Totals]:
     return {batch: _totals(of_it) for batch, of_it in rows.items()}
 
 
-def exposure(connection: sa.Connection, batch: str) -> Decimal:
-    """What counts against the batch's budget in dollars: spent, reserved, in flight and in doubt."""
-    return of_batch(connection, batch).exposure
-
-
 def exposure_of_day(
     connection: sa.Connection, day: datetime, reserved_by: Collection[str] | None = None
 ) -> Decimal:
@@ -115,6 +110,8 @@ def exposure_of_day(
 
 
 def _reserved(connection: sa.Connection, by: Collection[str]) -> Decimal:
+    if not by:
+        return Decimal(0)
     with_open_runs = attempts.c.batch.in_(sa.select(runs.c.batch).where(runs.c.ended_at.is_(None)))
     by_runs = attempts.c.run_id.in_(by)
     quoted = sa.func.coalesce(sa.func.sum(attempts.c.quoted), 0, type_=Money)

@@ -159,13 +159,15 @@ totals = sa.Table(
     sa.Column("cost", Money, nullable=False),
 )
 
-# The service that a batch belongs to.
+# The service that a batch belongs to, and the catalogue's entries of the models that it bought last, by id.
 batches = sa.Table(
     "batches",
     metadata,
     sa.Column("batch", sa.Text, primary_key=True),
     sa.Column("service", sa.Text, nullable=False),
     sa.Column("bound_at", Moment, nullable=False),
+    sa.Column("rates", sa.JSON, nullable=False, default=dict),
+    sa.Column("bought_at", Moment),
 )
 
 # A row for every attempt that was in doubt and that a person has settled.
@@ -191,6 +193,7 @@ approvals = sa.Table(
     sa.Column("plan", sa.String(64), nullable=False),
     sa.Column("jobs", sa.BigInteger, nullable=False),
     sa.Column("quoted", Money, nullable=False),
+    sa.Column("at_most", Money, nullable=False),  # what a run may spend by it
     sa.Column("rates", sa.JSON, nullable=False),
     sa.Column("asked_at", Moment, nullable=False),
     sa.Column("flow_run", sa.Text),

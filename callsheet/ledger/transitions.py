@@ -17,6 +17,8 @@ import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
 
 from callsheet.errors import LedgerError
+from callsheet.ledger import budgets, leases
+from callsheet.ledger.budgets import Budget, Wall
 from callsheet.ledger.journal import Answer
 from callsheet.ledger.names import FreeNames
 from callsheet.ledger.policy import CHARGED, NOT_CHARGED
@@ -101,9 +103,22 @@ _COPY = tuple(field.name for field in fields(StoredFile))  # columns of `media`,
 _RECOVER = attempts.update().where(_THE_ATTEMPT)
 
 
-def intend(connection: sa.Connection, run_id: str, attempts_: Sequence[Attempt]) -> Sequence[None]:
-    """The POSTs are about to leave."""
-    return _move(connection, run_id, State.SUBMITTING, attempts_, {"submitted_at": _now()})
+def intend(
+    connection: sa.Connection, run_id: str, intents: Sequence[tuple[Attempt, Budget]]
+) -> Sequence[Wall | None]:
+    """The POSTs are about to leave: looks at the budget once more, which answers may have used up since.
+
+    Returns:
+        For each, None where it may leave; otherwise the wall that it does not fit. Such a job is no longer
+        reserved.
+    """
+    room = budgets.to_send(connection, intents[0][1])  # a run has one budget
+    walls = [room.take(attempt.quoted or Decimal(0)) for attempt, _ in intents]
+    fitting = [attempt for (attempt, _), wall in zip(intents, walls, strict=True) if wall is None]
+    _move(connection, run_id, State.SUBMITTING, fitting, {"submitted_at": _now()})
+    if keys := [attempt.job_key for (attempt, _), wall in zip(intents, walls, strict=True) if wall]:
+        leases.free(connection, run_id, keys)
+    return walls
 
 
 def release(connection: sa.Connection, run_id: str, attempts_: Sequence[Attempt]) -> Sequence[None]:

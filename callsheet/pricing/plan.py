@@ -61,7 +61,6 @@ class Plan:
         made_at: when the catalogue was read.
         catalogue: the models and rates from which the prices come.
         file: `path`, kept open: another run may replace the plan.
-        before: the catalogue of the batch's plan that this one replaced, and when it was read.
     """
 
     path: Path
@@ -76,7 +75,6 @@ class Plan:
     catalogue: Catalogue
     file: BinaryIO = field(repr=False, compare=False)
     currency: Literal["USD"] = "USD"
-    before: tuple[Catalogue, datetime] | None = field(default=None, compare=False)
 
     @property
     def all_rejected(self) -> bool:
@@ -143,7 +141,6 @@ def make_plan(batch: Batch, catalogue: Catalogue, settings: Settings, path: Path
         StorageError: the plan cannot be written.
     """
     check_config_values(settings, catalogue, batch)
-    before = _before(path, settings.batch)
     readers = ThreadPoolExecutor(_READERS, "images")
     maker = JobMaker(catalogue, settings, readers)
 
@@ -176,16 +173,7 @@ def make_plan(batch: Batch, catalogue: Catalogue, settings: Settings, path: Path
         batch.use(freeze)
     finally:
         readers.shutdown(cancel_futures=True)
-    return open_plan(path, before)
-
-
-def _before(path: Path, batch: str) -> tuple[Catalogue, datetime] | None:
-    """The catalogue of the batch's plan at `path`, and when it was read; None without one."""
-    try:
-        about, catalogue = _metadata(path)
-    except _UNREADABLE:
-        return None
-    return (catalogue, datetime.fromisoformat(about["made_at"])) if about["batch"] == batch else None
+    return open_plan(path)
 
 
 def _metadata(source: Path | BinaryIO) -> tuple[dict[str, Any], Catalogue]:
@@ -194,12 +182,11 @@ def _metadata(source: Path | BinaryIO) -> tuple[dict[str, Any], Catalogue]:
     return json.loads(metadata["callsheet.plan"]), {model.id: model for model in models}
 
 
-def open_plan(path: Path, before: tuple[Catalogue, datetime] | None = None) -> Plan:
+def open_plan(path: Path) -> Plan:
     """Reads a plan back.
 
     Args:
         path: `plan.parquet`.
-        before: see `Plan`.
 
     Raises:
         InputError: there is no plan, or it cannot be read.
@@ -226,7 +213,6 @@ def open_plan(path: Path, before: tuple[Catalogue, datetime] | None = None) -> P
             made_at=datetime.fromisoformat(about["made_at"]),
             catalogue=catalogue,
             file=file,
-            before=before,
         )
     except _UNREADABLE as error:
         raise InputError(f"{path}: is not a plan that can be read: {error}") from None

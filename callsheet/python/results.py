@@ -16,6 +16,8 @@ class QuotedBatch(Record):
 
     Attributes:
         quoted: the price of what is to buy.
+        at_most: what a run spends at most before it asks again: more than `quoted` where doubts are bought
+            again, or the service is known to charge more.
         budget_limit: null, like the next three, where there is no limit.
         fits: how many of `to_buy` fit into the budget and the balance.
         pilot_to_buy: the jobs that are bought before the rest; null, like their price, without a pilot.
@@ -31,6 +33,7 @@ class QuotedBatch(Record):
     to_buy: int
     unpriced: int
     quoted: Decimal
+    at_most: Decimal
     budget_limit: Decimal | None
     budget_left: Decimal | None
     budget_per_day: Decimal | None
@@ -48,6 +51,7 @@ class QuotedBatch(Record):
         """The quote without what it was made from."""
         money = {
             "quoted": quote.quoted,
+            "at_most": quote.at_most,
             "budget_limit": quote.budget.limit,
             "budget_left": quote.budget_left,
             "budget_per_day": quote.budget.per_day,

@@ -19,7 +19,7 @@ from typing import IO
 from callsheet.errors import CallsheetError
 from callsheet.ledger.waits import set_waits
 from callsheet.records import Attempt
-from tests.ledger.buying import buyer, generation, job, reserve
+from tests.ledger.buying import buyer, generation, intend, job, reserve
 from tests.servers.forks import ROOT, Process, forks
 
 
@@ -100,7 +100,7 @@ async def main(url: str, batch: str = "b", spool: str = "", busy: str = "30") ->
                     reserved, _ = await reserve(ledger, *map(job, names))
                     attempts |= {one.row_id: attempt for one, attempt in reserved}
                 elif step == "intend":
-                    await ledger.intend(attempts[names[0]])
+                    await intend(ledger, attempts[names[0]])
                 elif step == "pending":
                     await ledger.pending(attempts[names[0]], f"req-{names[0]}")
                 elif step == "generated":

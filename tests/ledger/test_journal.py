@@ -19,7 +19,7 @@ from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.waits import set_waits
 from callsheet.records import Attempt, ModelType, State, StoredFile
 from tests.ledger import reading
-from tests.ledger.buying import NOW, generation, job, reserve, state_of
+from tests.ledger.buying import NOW, generation, intend, job, reserve, state_of
 from tests.ledger.journals import IMAGE, VIDEO, answers, buyer, files_in, kept, locked, submitting, until
 from tests.ledger.other_run import other_run
 from tests.ledger.test_leases import LONG_AGO, change
@@ -277,7 +277,7 @@ def test_both_answers_count_where_a_job_was_bought_again_before_the_first_one_wa
             change(url, host="elsewhere", lease_until=LONG_AGO)
             async with buyer(url, spool) as second:
                 [(_, again)], _ = await reserve(second, IMAGE, retry_doubt=True)
-                await second.intend(again)
+                await intend(second, again)
                 paid = generation("again")
                 [file] = await second.generated(again, paid, ["image.png"], "out")
                 await second.stored(file, StoredFile("u", "ab" * 32, 7, NOW))

@@ -20,7 +20,7 @@ from callsheet.ledger.policy import Policy
 from callsheet.ledger.tables import attempts, runs
 from callsheet.records import ModelType, State
 from tests.ledger import reading
-from tests.ledger.buying import buyer, generation, job, reserve, state_of
+from tests.ledger.buying import buyer, generation, intend, job, reserve, state_of
 from tests.ledger.other_run import other_run
 
 LONG_AGO = datetime(2020, 1, 1, tzinfo=UTC)
@@ -53,7 +53,7 @@ def test_what_a_dead_run_left_is_taken_over(url: str) -> None:
             reserved, _ = await reserve(dead, *jobs.values())
             attempts = {one.row_id: attempt for one, attempt in reserved}
             for name in ("sent", "accepted", "paid"):
-                await dead.intend(attempts[name])
+                await intend(dead, attempts[name])
             await dead.pending(attempts["accepted"], "req-accepted")
             await dead.generated(attempts["paid"], generation("paid"), ["paid.png"], "out")
             await dead.end_run()
@@ -78,7 +78,7 @@ def test_who_takes_over_is_told_once_of_what_was_on_the_wire(url: str, beside: b
             told = await heir.begin_run() if beside else []
             reserved, _ = await reserve(dead, job("reserved"), job("sent"), job("answered"))
             for _, attempt in reserved[1:]:
-                await dead.intend(attempt)
+                await intend(dead, attempt)
             await dead.failed(reserved[2][1], "refused", "no")
         assert told == []
         told = (await heir.take_over())[2] if beside else await heir.begin_run()
@@ -93,7 +93,7 @@ def test_a_live_runs_jobs_are_left_alone(url: str) -> None:
     async def scenario() -> None:
         async with buyer(url) as first:
             [(_, attempt)], _ = await reserve(first, job("one"))
-            await first.intend(attempt)
+            await intend(first, attempt)
             async with buyer(url) as second:
                 assert await second.adopted() == ([], [])
                 assert await state_of(second, job("one")) is State.SUBMITTING
@@ -110,7 +110,7 @@ def test_a_second_attempt_that_was_never_sent_does_not_count(url: str, killed: b
     async def scenario() -> None:
         async with buyer(url) as ledger:
             [(_, attempt)], _ = await reserve(ledger, job("one"))
-            await ledger.intend(attempt)
+            await intend(ledger, attempt)
             await ledger.doubt(attempt, "cut off")
             [(_, again)], _ = await reserve(ledger, job("one"), retry_doubt=True)
             assert again.number == 2
@@ -232,7 +232,7 @@ def test_a_run_that_was_closed_without_its_end_is_dead_also_in_its_own_process(u
     async def scenario() -> None:
         async with buyer(url) as first:
             [(_, attempt)], _ = await reserve(first, job("a"))
-            await first.intend(attempt)
+            await intend(first, attempt)
         async with buyer(url) as second:
             assert await state_of(second, job("a")) is State.IN_DOUBT
 
@@ -250,11 +250,11 @@ def test_a_reader_sees_a_dead_runs_jobs_as_the_next_run_will_and_writes_nothing(
         async with buyer(url) as ledger:
             reserved, _ = await reserve(ledger, *map(job, "abcd"))
             for _, attempt in reserved[:3]:
-                await ledger.intend(attempt)
+                await intend(ledger, attempt)
             await ledger.doubt(reserved[0][1], "cut off")
             await ledger.doubt(reserved[1][1], "cut off")
             second, _ = await reserve(ledger, job("a"), job("b"), retry_doubt=True)
-            await ledger.intend(second[1][1])
+            await intend(ledger, second[1][1])
         before = rows(url)
         reader = await Ledger.open(url, "b")
         known, totals = await reader.read(reading.outlook(POLICY))
@@ -297,7 +297,7 @@ def test_machines_whose_clocks_disagree_take_nothing_from_each_other(url: str, c
             change(url, host="elsewhere")
             async with buyer(url) as ours:
                 [(_, attempt)], _ = await reserve(ours, job("ours"))
-                await ours.intend(attempt)
+                await intend(ours, attempt)
                 change(url, ours.run_id, host="elsewhere too")
                 with other_run(url, clock=clock) as third:
                     third.do("renew")

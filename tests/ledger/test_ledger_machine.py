@@ -24,12 +24,13 @@ from hypothesis.stateful import (
 
 from callsheet.errors import LedgerError
 from callsheet.ledger import leases, queries, running_totals
+from callsheet.ledger.budgets import Wall
 from callsheet.ledger.databases import open_engine
 from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.policy import Policy
 from callsheet.records import Attempt, File, Job, State, StoredFile
 from tests.ledger import reading
-from tests.ledger.buying import NOW, buyer, generation, job, reserve, state_of
+from tests.ledger.buying import NOW, buyer, generation, intend, job, reserve, state_of
 
 T = TypeVar("T")
 
@@ -73,7 +74,8 @@ class Try:
 
     @property
     def attempt(self) -> Attempt:
-        return Attempt(self.job.key, self.number, self.job.type, self.job.row_id, 1, self.job.model)
+        job_ = self.job
+        return Attempt(job_.key, self.number, job_.type, job_.row_id, 1, job_.model, job_.quoted)
 
     @property
     def is_polled(self) -> bool:
@@ -194,7 +196,8 @@ class LedgerMachine(RuleBasedStateMachine):
             last = self.newest(one)
             planned = last is not None and last.state is State.PLANNED
             free = last is None or (planned and last.owner is None) or last.free_again
-            free = free or (retry_failed and last.state is State.FAILED)
+            failed = last is not None and last.state is State.FAILED and last.owner is not ledger
+            free = free or (retry_failed and failed and last.number < attempts)
             in_doubt = last is not None and last.state is State.IN_DOUBT
             free = free or (retry_doubt and in_doubt and last.number < attempts and not last.has_id)
             if not free:
@@ -226,13 +229,30 @@ class LedgerMachine(RuleBasedStateMachine):
                 return
             one = self.pick(data, ready)
             name = self.pick(data, self.possible(one))
-            cost = data.draw(st.sampled_from(["0", "0.0100", "0.0450"]))
+            cost = data.draw(st.sampled_from(["0", "0.0100", "0.0450", "0.4000"]))
             assert one.owner is not None
             one.file = self.do(_step(one.owner, one, name, cost)) or one.file
             one.state = STEPS[name][1]
             one.has_id = one.has_id or name in ("pending", "generated")
             if one.state in (State.GENERATED, State.FAILED):
                 one.cost = Decimal(cost) if name == "generated" else Decimal(0)
+
+    @rule(data=st.data(), limit=st.sampled_from(["0.05", "0.15", "0.60"]))
+    @precondition(lambda self: any(each.owner and each.state is State.PLANNED for each in self.tries))
+    def sends(self, data: st.DataObject, limit: str) -> None:
+        """A job leaves only where it fits what is sent by now; otherwise it is no longer reserved."""
+        self.work += 1
+        ready = [each for each in self.tries if each.owner and each.state is State.PLANNED]
+        one = self.pick(data, ready)
+        assert one.owner is not None
+        sent = sum((each.exposure for each in self.tries if each.state is not State.PLANNED), Decimal(0))
+        fits = sent + one.job.quoted <= Decimal(limit)
+        wall = self.do(intend(one.owner, one.attempt, limit))
+        assert wall is (None if fits else Wall.BATCH)
+        if fits:
+            one.state = State.SUBMITTING
+        else:
+            self.hand_back(one)
 
     @rule(data=st.data())
     @precondition(lambda self: self.tries)
@@ -335,7 +355,7 @@ async def _step(ledger: Ledger, one: Try, name: str, cost: str) -> File | None:
     elif name == "lost" and one.file:
         await ledger.lost(one.file, "gone")
     else:
-        await {"intend": ledger.intend, "release": ledger.release}[name](one.attempt)
+        await (intend(ledger, one.attempt) if name == "intend" else ledger.release(one.attempt))
     return None
 
 

@@ -17,7 +17,7 @@ from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.spending import KnownBalance, Spending
 from callsheet.ledger.tables import attempts, runs
 from callsheet.records import Job, StoredFile
-from tests.ledger.buying import buyer, generation, job, reserve
+from tests.ledger.buying import buyer, generation, intend, job, reserve
 
 HERE, ELSEWHERE = "https://api.example.com", "https://api.example.org"
 FIRST, SECOND = date(2026, 3, 1), date(2026, 3, 2)
@@ -81,7 +81,7 @@ async def _send(ledger: Ledger, one: Job, **end: Any) -> None:
     [(_, attempt)], _ = await reserve(ledger, one)
     if end.get("reserved"):
         return
-    await ledger.intend(attempt)
+    await intend(ledger, attempt)
     if end.get("doubt"):
         await ledger.doubt(attempt, "cut off")
     elif end.get("failed"):
