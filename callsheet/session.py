@@ -276,7 +276,7 @@ async def open_run(
     ledger = await Ledger.open(settings.ledger.url, settings.batch, journal=spool, note=WATCHER.get().note)
     try:
         await ledger.bind(client.base_url)
-        doubts = await ledger.begin_run(quote.balance if quote else None)
+        doubts = await ledger.begin_run(quote.balance if quote else None, client.base_url)
         try:
             for other in await ledger.others():
                 WATCHER.get().note(f"another run of this batch is at work: {other.line()}")

@@ -134,7 +134,7 @@ async def show_books(result: Reconciliation, config: str) -> None:
         from prefect.artifacts import acreate_table_artifact
 
         facts = [f"- **{name}**: {fact}" for name, fact in result.facts()]
-        lines = [*result.doubt_lines(), *map(printable, result.resolving(config))]
+        lines = [*result.doubt_lines(), *result.accepted_lines(), *map(printable, result.resolving(config))]
         doubts = "\n".join(["```", *lines, "```"]) if lines else ""
         description = "\n".join([result.line(), "", *facts, "", doubts])
         table, key = result.table()[-_ROWS:], _key("reconcile", result.batch)

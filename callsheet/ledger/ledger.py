@@ -106,11 +106,12 @@ class Ledger:
         engine = await asyncio.to_thread(open_engine, url)
         return cls(engine, batch, str(uuid.uuid4()), journal=journal, note=note)
 
-    async def begin_run(self, balance: Decimal | None = None) -> list[Attempt]:
+    async def begin_run(self, balance: Decimal | None = None, service: str | None = None) -> list[Attempt]:
         """Enters this run, and takes over what dead runs of the batch left (`takeover.begin_run`).
 
         Args:
             balance: what the workspace has, in dollars, where that is known: evidence for later doubts.
+            service: the base URL of the workspace's service: what was spent elsewhere is no evidence.
 
         Returns:
             What dead runs were submitting, and is in doubt from now on.
@@ -119,7 +120,9 @@ class Ledger:
         journals = await asyncio.to_thread(self._read_journals)
         recovered = await self._commits.write_one(
             "begin_run",
-            lambda connection: takeover.begin_run(connection, self.run_id, self.batch, balance, journals),
+            lambda connection: takeover.begin_run(
+                connection, self.run_id, self.batch, service=service, balance=balance, journals=journals
+            ),
         )
         self._patience.until = lease_until
         return await self._recovered(recovered)
@@ -354,18 +357,20 @@ class Ledger:
         """Records a person's decision about doubts, all or none.
 
         Args:
-            doubts: attempts of this batch.
+            doubts: attempts of this batch; an accepted one among them is given up.
             charged: whether the service charged them: then they are paid for and lost, else free to buy
                 again.
             by: who decided.
             why: the reason.
 
         Raises:
-            LedgerError: one of them is no longer in doubt.
+            LedgerError: one of them is no longer in doubt, or a run at work asks the service for it.
         """
         await self._commits.write_one(
             "settle",
-            lambda connection: transitions.settle(connection, doubts, charged=charged, by=by, why=why),
+            lambda connection: transitions.settle(
+                connection, self.batch, doubts, charged=charged, by=by, why=why
+            ),
         )
 
     async def ask(self, approval: Approval) -> None:

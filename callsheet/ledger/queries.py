@@ -6,17 +6,16 @@ Run them with `Ledger.read`. Nothing here writes.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from datetime import date, datetime
-from decimal import Decimal
+from datetime import datetime
 from typing import Any
 
 import polars as pl
 import sqlalchemy as sa
 
-from callsheet.ledger import columns, running_totals
+from callsheet.ledger import columns
 from callsheet.ledger.policy import BOUGHT, DELIVERED, Policy, is_final, to_buy
-from callsheet.ledger.tables import Money, attempts, batches, learned, media, runs, settlements
-from callsheet.records import Attempt, Doubt, ExpectedBalance, File, Media, ModelType, State
+from callsheet.ledger.tables import attempts, batches, learned, media
+from callsheet.records import Attempt, Doubt, File, Media, ModelType, State
 
 _KEYS = 5_000  # that one statement names
 
@@ -123,18 +122,25 @@ def _is_reusable(batch: str) -> sa.ColumnElement[bool]:
     return sa.and_(stored, attempts.c.reused_key.is_(None), ~taken)
 
 
-def doubts(connection: sa.Connection, batch: str) -> list[Doubt]:
-    """Every attempt that is in doubt, superseded ones too, in order of submission."""
+def doubts(connection: sa.Connection, batch: str, *, pending: bool = False) -> list[Doubt]:
+    """Every attempt that is in doubt, superseded ones too, in order of submission.
+
+    Args:
+        connection: the transaction.
+        batch: the batch.
+        pending: the accepted videos too that have not ended.
+    """
+    states = (State.IN_DOUBT, State.PENDING) if pending else (State.IN_DOUBT,)
     query = (
         sa.select(attempts)
-        .where(attempts.c.batch == batch, attempts.c.state == State.IN_DOUBT)
+        .where(attempts.c.batch == batch, attempts.c.state.in_(states))
         .order_by(attempts.c.submitted_at, attempts.c.job_key, attempts.c.attempt)
     )
     return [doubt_of(row) for row in connection.execute(query)]
 
 
 def doubt_of(row: Any) -> Doubt:
-    """A row of `attempts` that is in doubt."""
+    """A row of `attempts` that is in doubt or pending."""
     return Doubt(
         job_key=row.job_key,
         attempt=row.attempt,
@@ -144,44 +150,10 @@ def doubt_of(row: Any) -> Doubt:
         model=row.model,
         price=row.quoted,
         submitted_at=row.submitted_at,
-        what=row.error_message,
+        what=row.error_message or f"it was accepted as {row.generation_id}, and has not ended",
+        generation_id=row.generation_id,
+        state=State(row.state),
     )
-
-
-def reckoning(connection: sa.Connection, first: datetime) -> ExpectedBalance | None:
-    """What the balance should be, counted from before a doubt that was submitted at `first`.
-
-    None where no run before it knew the balance.
-    """
-    query = sa.select(runs).where(runs.c.balance_at_start.is_not(None), runs.c.started_at <= first)
-    base = connection.execute(query.order_by(runs.c.started_at.desc()).limit(1)).first()
-    if base is None:
-        return None
-    # Older doubts that were settled as charged since then: their money had left the balance before.
-    settled = sa.exists().where(
-        settlements.c.job_key == attempts.c.job_key,
-        settlements.c.attempt == attempts.c.attempt,
-        settlements.c.settled_at >= base.started_at,
-    )
-    older = _sum(connection, attempts.c.cost, attempts.c.submitted_at < base.started_at, settled)
-    newer = attempts.c.submitted_at >= base.started_at
-    return ExpectedBalance(
-        since=base.started_at,
-        balance_then=base.balance_at_start,
-        spent_since=running_totals.spent(connection) - base.spent_at_start - older,
-        in_doubt=_sum(connection, attempts.c.quoted, newer, attempts.c.state == State.IN_DOUBT),
-        in_flight=_sum(
-            connection, attempts.c.quoted, attempts.c.state.in_([State.SUBMITTING, State.PENDING])
-        ),
-    )
-
-
-def days(connection: sa.Connection) -> dict[date, Decimal]:
-    """What all batches together have cost in dollars, by the UTC day of submission."""
-    day = sa.func.substr(sa.type_coerce(attempts.c.submitted_at, sa.String), 1, 10)
-    summed = sa.func.sum(attempts.c.cost, type_=Money)
-    query = sa.select(day, summed).where(attempts.c.cost.is_not(None), attempts.c.submitted_at.is_not(None))
-    return {date.fromisoformat(name): cost for name, cost in connection.execute(query.group_by(day))}
 
 
 def last_charges(connection: sa.Connection, batch: str, count: int) -> list[sa.Row[Any]]:
@@ -276,13 +248,6 @@ def stored_files(
     if ordered:
         query = query.order_by(media.c.stored_at, attempts.c.job_key, media.c.index)
     return columns.parts(connection, query)
-
-
-def _sum(
-    connection: sa.Connection, column: sa.ColumnElement[Decimal], *where: sa.ColumnElement[bool]
-) -> Decimal:
-    summed = sa.func.coalesce(sa.func.sum(column), 0, type_=Money)
-    return connection.scalar(sa.select(summed).where(*where)) or Decimal(0)
 
 
 def learned_limits(connection: sa.Connection, batch: str) -> dict[str, Any] | None:

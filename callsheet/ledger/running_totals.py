@@ -118,10 +118,11 @@ def _reserved(connection: sa.Connection, by: Collection[str]) -> Decimal:
     return connection.scalar(sa.select(quoted).where(with_open_runs, is_reserved(), by_runs)) or Decimal(0)
 
 
-def spent(connection: sa.Connection) -> Decimal:
-    """What all batches of the ledger together have cost, in dollars."""
+def spent(connection: sa.Connection, without: Collection[str] = ()) -> Decimal:
+    """What all batches of the ledger but these together have cost, in dollars."""
     summed_cost = sa.func.coalesce(sa.func.sum(totals.c.cost), 0, type_=Money)
-    return connection.scalar(sa.select(summed_cost)) or Decimal(0)
+    counted = totals.c.batch.not_in(without)
+    return connection.scalar(sa.select(summed_cost).where(counted)) or Decimal(0)
 
 
 def is_reserved(table: sa.FromClause = attempts) -> sa.ColumnElement[bool]:

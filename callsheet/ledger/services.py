@@ -20,7 +20,7 @@ def check(connection: sa.Connection, batch: str, service: str) -> bool:
     Raises:
         OtherService: it is bound to another one.
     """
-    bound: str | None = connection.scalar(sa.select(batches.c.service).where(batches.c.batch == batch))
+    bound = of_batch(connection, batch)
     if bound is None:
         return False
     if _canonical(bound) != _canonical(service):
@@ -49,6 +49,12 @@ def rebind(connection: sa.Connection, batch: str, service: str) -> None:
     """Binds the batch to `service`, whatever it was bound to."""
     connection.execute(batches.delete().where(batches.c.batch == batch))
     bind(connection, batch, service)
+
+
+def of_batch(connection: sa.Connection, batch: str) -> str | None:
+    """The base URL of the service that the batch is bound to; None where it is not bound to any."""
+    service: str | None = connection.scalar(sa.select(batches.c.service).where(batches.c.batch == batch))
+    return service
 
 
 def elsewhere(connection: sa.Connection, service: str) -> list[str]:

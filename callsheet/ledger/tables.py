@@ -77,7 +77,8 @@ runs = sa.Table(
     sa.Column("ended_at", Moment),
     # The number of the run's last commit. After a lost connection it tells whether that one succeeded.
     sa.Column("commits", sa.Integer),
-    # Evidence for doubts: what the workspace had, and what the whole ledger had spent, when the run began.
+    # Evidence for doubts: what the workspace had, and what the ledger had spent at its service, when the run
+    # began.
     sa.Column("balance_at_start", Money),
     sa.Column("spent_at_start", Money),
 )

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import sqlalchemy as sa
 
 from callsheet.errors import CallsheetError
-from callsheet.ledger import leases, queries, transitions
+from callsheet.ledger import leases, queries, running_totals, services, transitions
 from callsheet.ledger.group_commit import explain_values
 from callsheet.ledger.journal import Answer, Left
 from callsheet.records import Attempt, File
@@ -34,7 +34,13 @@ class Recovered(NamedTuple):
 
 
 def begin_run(
-    connection: sa.Connection, run_id: str, batch: str, balance: Decimal | None, journals: Sequence[Left]
+    connection: sa.Connection,
+    run_id: str,
+    batch: str,
+    *,
+    service: str | None,
+    balance: Decimal | None,
+    journals: Sequence[Left],
 ) -> Recovered:
     """Enters a run, and takes over what dead runs of the batch left.
 
@@ -42,10 +48,12 @@ def begin_run(
         connection: the transaction.
         run_id: the new run.
         batch: the batch that it buys.
+        service: the base URL of its service; None where the ledger knows one service only.
         balance: what the workspace had just before, in dollars; None where that is not known.
         journals: what lies in the folder of the batch's journals, of whichever runs.
     """
-    leases.enter(connection, run_id, batch, balance)
+    elsewhere = services.elsewhere(connection, service) if service else ()
+    leases.enter(connection, run_id, batch, balance, running_totals.spent(connection, without=elsewhere))
     return _take_over(connection, run_id, batch, journals)
 
 

@@ -62,7 +62,11 @@ _MOVES: dict[State, sa.Update] = {
     )
     for state in State
 }
-_SETTLE = attempts.update().where(_THE_ATTEMPT, attempts.c.state == State.IN_DOUBT)
+_SETTLE = attempts.update().where(
+    _THE_ATTEMPT,
+    attempts.c.state == sa.bindparam("the_state"),
+    attempts.c.generation_id.is_not_distinct_from(sa.bindparam("the_id")),
+)
 _FILE = media.update().where(
     media.c.job_key == sa.bindparam("the_job"),
     media.c.attempt == sa.bindparam("the_attempt"),
@@ -310,31 +314,60 @@ def _end_attempts(
 
 
 def settle(
-    connection: sa.Connection, doubts: Sequence[Doubt], *, charged: bool, by: str, why: str | None
+    connection: sa.Connection, batch: str, doubts: Sequence[Doubt], *, charged: bool, by: str, why: str | None
 ) -> None:
     """Records a person's decision: charged is paid for and lost, not charged is free to buy again.
 
     Raises:
-        LedgerError: one of them is no longer in doubt.
+        LedgerError: one of them is no longer as the person saw it, or a run at work asks the service for it.
     """
+    _refuse_polled(connection, batch, doubts)
     decision: dict[str, Any] = (
         {"state": State.LOST, "cost": attempts.c.quoted, "error_code": CHARGED}
         if charged
         else {"state": State.FAILED, "cost": Decimal(0), "error_code": NOT_CHARGED}
     )
     verb = "charged" if charged else "not charged"
-    record = {"charged": charged, "settled_by": by, "settled_at": _now(), "why": why}
+    now = _now()
+    ended = attempts.c.finished_at
+    decision["finished_at"] = sa.func.coalesce(ended, sa.literal(now, ended.type))
+    record = {"charged": charged, "settled_by": by, "settled_at": now, "why": why}
     for doubt in doubts:
         message = f"{doubt.what.rstrip('.')}; settled as {verb} by {by}"
         update = _SETTLE.values(decision | {"error_message": message})
-        which = {"the_job": doubt.job_key, "the_attempt": doubt.attempt}
+        which = {
+            "the_job": doubt.job_key,
+            "the_attempt": doubt.attempt,
+            "the_state": doubt.state,
+            "the_id": doubt.generation_id,
+        }
         if connection.execute(update, which).rowcount != 1:
             raise LedgerError(
-                f"row {doubt.row_id} is no longer in doubt; nothing was settled",
-                hint="List what is in doubt again: somebody else has settled it.",
+                f"row {doubt.row_id} is no longer {doubt.state.replace('_', ' ')}; nothing was settled",
+                hint="List what is in doubt again: a run or a person has settled it.",
             )
         row = record | {"job_key": doubt.job_key, "attempt": doubt.attempt}
         connection.execute(settlements.insert(), row)
+
+
+def _refuse_polled(connection: sa.Connection, batch: str, doubts: Sequence[Doubt]) -> None:
+    """Leaves alone what a run asks the service for: it would end where its job is no longer what it was.
+
+    Raises:
+        LedgerError: a run at work has one of these videos.
+    """
+    at_work = {run.run_id: run for run in leases.others(connection, batch, None)}
+    whose = sa.select(attempts.c.run_id).where(_THE_ATTEMPT)
+    for doubt in doubts:
+        if not doubt.is_accepted:
+            continue
+        run = connection.scalar(whose, {"the_job": doubt.job_key, "the_attempt": doubt.attempt})
+        if run in at_work:
+            raise LedgerError(
+                f"row {doubt.row_id}: a run at work asks the service for this video: {at_work[run].line()}; "
+                "nothing was settled",
+                hint="Wait until that run has ended, or end it (Ctrl-C); then the same command.",
+            )
 
 
 def _move(

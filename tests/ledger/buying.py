@@ -42,10 +42,16 @@ def generation(name: str, cost: str = "0.0400", files: int = 1) -> Generation:
 
 @asynccontextmanager
 async def buyer(
-    url: str, batch: str = "b", balance: str | None = None, journal: Path | None = None
+    url: str,
+    batch: str = "b",
+    balance: str | None = None,
+    journal: Path | None = None,
+    service: str | None = None,
 ) -> AsyncIterator[Ledger]:
     ledger = await Ledger.open(url, batch, journal=journal)
-    await ledger.begin_run(None if balance is None else Decimal(balance))
+    if service is not None:
+        await ledger.bind(service)
+    await ledger.begin_run(None if balance is None else Decimal(balance), service)
     try:
         yield ledger
     finally:

@@ -1,8 +1,8 @@
 """A run in a process of its own: `python -m tests.ledger.other_run URL [BATCH [SPOOL BUSY]]`.
 
-It obeys the lines of its stdin: `reserve NAME...`, `intend NAME`, `pending NAME`, `generated NAME`, `renew`
-and `end` are what a run does with the ledger. Each is answered with a line: `ok`, or the error's type and
-message.
+It obeys the lines of its stdin: `reserve NAME...`, `intend NAME`, `pending NAME`, `doubt NAME`, `generated
+NAME`, `renew` and `end` are what a run does with the ledger. Each is answered with a line: `ok`, or the
+error's type and message.
 """
 
 from __future__ import annotations
@@ -103,6 +103,8 @@ async def main(url: str, batch: str = "b", spool: str = "", busy: str = "30") ->
                     await intend(ledger, attempts[names[0]])
                 elif step == "pending":
                     await ledger.pending(attempts[names[0]], f"req-{names[0]}")
+                elif step == "doubt":
+                    await ledger.doubt(attempts[names[0]], "no answer knows it")
                 elif step == "generated":
                     await ledger.generated(
                         attempts[names[0]], generation(names[0]), [f"{names[0]}.png"], "out"

@@ -7,13 +7,14 @@ import os
 import shutil
 import signal
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from typing import Any
 
 import pytest
 import sqlalchemy as sa
 
 from callsheet.errors import LedgerError
-from callsheet.ledger import running_totals
+from callsheet.ledger import leases, queries, running_totals
 from callsheet.ledger.databases import open_engine
 from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.policy import Policy
@@ -281,6 +282,78 @@ def test_the_other_runs_that_are_at_work_can_be_named(url: str) -> None:
                 assert timedelta(0) < datetime.now(UTC) - run.started_at < timedelta(hours=1)
                 other.do("end")
                 assert await ledger.others() == []
+
+    asyncio.run(scenario())
+
+
+def test_a_video_in_doubt_that_a_run_asks_for_is_in_its_hand_and_any_other_doubt_is_not(url: str) -> None:
+    async def scenario() -> None:
+        with other_run(url) as other:
+            other.do("reserve a b", "intend a", "pending a", "doubt a", "intend b", "doubt b")
+            async with buyer(url) as ledger:
+                [run] = await ledger.others()
+                assert run.jobs == 1
+                assert not await ledger.read(leases.have_left_work)
+                other.do("end")
+                assert await ledger.read(leases.have_left_work), "nobody asks for it now"
+                videos, _, _ = await ledger.take_over()
+                assert [video.row_id for video in videos] == ["a"]
+                assert not await ledger.read(leases.have_left_work)
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("steps", [["pending a"], ["pending a", "doubt a"]], ids=["pending", "in doubt"])
+@pytest.mark.parametrize("charged", [True, False])
+def test_what_a_run_at_work_asks_for_is_not_settled_and_the_run_goes_on(
+    url: str, steps: list[str], charged: bool
+) -> None:
+    async def scenario() -> None:
+        person = await Ledger.open(url, "b")
+        with other_run(url) as other:
+            other.do("reserve a b", "intend a", *steps, "intend b", "doubt b")
+            seen = await person.read(
+                lambda connection, batch: queries.doubts(connection, batch, pending=True)
+            )
+            with pytest.raises(LedgerError, match=rf"row a: .*pid {other.process.pid}, .*settled"):
+                await person.settle(seen[::-1], charged=charged, by="ada", why=None)
+            assert await person.read(queries.doubts) == [one for one in seen if one.state is State.IN_DOUBT]
+            await person.settle(
+                [one for one in seen if one.row_id == "b"], charged=charged, by="ada", why=None
+            )
+            other.do("generated a")
+        await person.close()
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("steps", [["pending a"], ["pending a", "doubt a"]], ids=["pending", "in doubt"])
+@pytest.mark.parametrize("charged", [True, False])
+def test_an_accepted_video_is_given_up_where_no_run_at_work_asks_for_it(
+    url: str, steps: list[str], charged: bool
+) -> None:
+    async def scenario() -> None:
+        person = await Ledger.open(url, "b")
+        with other_run(url) as other:
+            other.do("reserve a", "intend a", *steps)
+            other.kill()
+            [seen] = await person.read(
+                lambda connection, batch: queries.doubts(connection, batch, pending=True)
+            )
+            assert seen.generation_id == "req-a"
+            await person.settle([seen], charged=charged, by="ada", why=None)
+            with pytest.raises(LedgerError, match="is no longer"):
+                await person.settle([seen], charged=charged, by="bob", why=None)
+        await person.close()
+        async with buyer(url) as ledger:
+            assert await ledger.adopted() == ([], []), "it is asked for no more"
+            assert await state_of(ledger, job("a")) is (State.LOST if charged else State.FAILED)
+            totals = await ledger.read(running_totals.of_batch)
+            assert totals.exposure == totals.spent == (Decimal("0.04") if charged else 0)
+            [row] = await ledger.read(reading.attempts)
+            assert row["finished_at"] is not None
+            again, _ = await reserve(ledger, job("a"))
+            assert [attempt.number for _, attempt in again] == ([] if charged else [2])
 
     asyncio.run(scenario())
 

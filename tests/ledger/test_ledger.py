@@ -388,30 +388,3 @@ def test_nobody_can_say_what_an_unpriced_job_has_cost(url: str) -> None:
             assert (row["state"], row["cost"]) == (State.LOST, None)
 
     asyncio.run(scenario())
-
-
-def test_the_reckoning_starts_before_the_first_doubt_and_knows_what_was_settled_since(url: str) -> None:
-    """An older doubt that is settled as charged after a run began is no spending since that run began."""
-
-    async def scenario() -> None:
-        async with buyer(url, "old", "10") as ledger:
-            [(_, attempt)], _ = await reserve(ledger, job("old"))
-            await intend(ledger, attempt)
-            await ledger.doubt(attempt, "cut off, and charged")
-            [old] = await ledger.read(queries.doubts)
-        async with buyer(url, "new", "9.96") as ledger:
-            reserved, _ = await reserve(ledger, job("a"), job("b"))
-            for _, attempt in reserved:
-                await intend(ledger, attempt)
-            await ledger.doubt(reserved[0][1], "cut off")
-            await ledger.generated(reserved[1][1], generation("b"), ["b.png"], "out")
-            await ledger.settle([old], charged=True, by="ada", why=None)
-            [doubt] = await ledger.read(queries.doubts)
-            async with buyer(url, "new", "9.90"):
-                pass  # a later run is no base: what is in doubt may be gone from its balance already
-            known = await ledger.read(lambda connection, _: queries.reckoning(connection, doubt.submitted_at))
-            assert known is not None
-            assert (known.balance_then, known.spent_since) == (Decimal("9.96"), Decimal("0.04"))
-            assert (known.expected, known.in_doubt) == (Decimal("9.92"), Decimal("0.04"))
-
-    asyncio.run(scenario())

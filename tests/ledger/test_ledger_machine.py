@@ -28,7 +28,7 @@ from callsheet.ledger.budgets import Wall
 from callsheet.ledger.databases import open_engine
 from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.policy import Policy
-from callsheet.records import Attempt, File, Job, State, StoredFile
+from callsheet.records import Attempt, Doubt, File, Job, State, StoredFile
 from tests.ledger import reading
 from tests.ledger.buying import NOW, buyer, generation, intend, job, reserve, state_of
 
@@ -278,19 +278,23 @@ class LedgerMachine(RuleBasedStateMachine):
         return [name for name in STEPS if is_possible(name, one.state, has_id=one.has_id)]
 
     @rule(data=st.data(), charged=st.booleans())
-    @precondition(lambda self: any(each.state is State.IN_DOUBT for each in self.tries))
+    @precondition(lambda self: any(each.state is State.IN_DOUBT or each.is_polled for each in self.tries))
     def settles(self, data: st.DataObject, charged: bool) -> None:
-        """A person settles one doubt, once."""
+        """A person settles one doubt or gives up one video, once; but nothing that a run at work asks for."""
         self.work += 1
         ledger = self.pick(data, self.alive + self.dead)
-        doubt = self.pick(data, self.do(ledger.read(queries.doubts)))
+        doubt = self.pick(data, self.do(ledger.read(settleable)))
         [one] = [each for each in self.tries if (each.job.key, each.number) == (doubt.job_key, doubt.attempt)]
-        assert one.state is State.IN_DOUBT
+        assert (doubt.state, doubt.is_accepted) == (one.state, one.has_id)
+        if one.is_polled and one.owner in self.alive:
+            with pytest.raises(LedgerError, match="a run at work asks the service for this video"):
+                self.do(ledger.settle([doubt], charged=charged, by="a person", why=None))
+            return
         self.do(ledger.settle([doubt], charged=charged, by="a person", why=None))
         one.state = State.LOST if charged else State.FAILED
         one.cost = one.job.quoted if charged else Decimal(0)
         one.free_again = not charged
-        with pytest.raises(LedgerError, match="no longer in doubt"):
+        with pytest.raises(LedgerError, match="is no longer"):
             self.do(ledger.settle([doubt], charged=not charged, by="another", why=None))
 
     # ---- what must hold
@@ -332,6 +336,10 @@ class LedgerMachine(RuleBasedStateMachine):
 
 
 POLICY = Policy(retry_doubt=True, attempts=2)
+
+
+def settleable(connection: sa.Connection, batch: str) -> list[Doubt]:
+    return queries.doubts(connection, batch, pending=True)
 
 
 def raw_outlook(connection: sa.Connection, batch: str) -> tuple[Any, Any]:
