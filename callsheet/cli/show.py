@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
+from itertools import islice
 from pathlib import Path
 
 import polars as pl
@@ -28,6 +29,7 @@ from callsheet.watch import Asked
 _LINES = 30  # of a table
 _APPROVALS = 5  # the last ones
 _REJECTS = 10  # of a quote
+_EVENTS = 10  # that left jobs in doubt
 
 
 def show_error(error: CallsheetError) -> None:
@@ -236,14 +238,8 @@ def show_doubts(
         lines: the line of each job in the batch file, by key, where the last plan has it.
         config: the config file, for the command that settles them.
     """
-    rows_by_event: dict[str, list[str]] = {}
-    for doubt in doubts:
-        row = row_name(doubt.row_id, doubt.sample, lines.get(doubt.job_key))
-        rows_by_event.setdefault(doubt.what, []).append(row)
     out.print(f"[bold]{safe(batch)}[/]: {len(doubts):,} in doubt")
     _print_jobs(doubts, lines)
-    for what, rows in rows_by_event.items():
-        out.print(f"  [bold]{safe(_some(rows))}[/]: {safe(what)}")
     out.print()
     print_facts(out, _evidence(evidence))
     out.print("  [dim]Other buyers in this workspace, and late costs, make these figures less certain.[/]")
@@ -267,12 +263,15 @@ def show_accepted(batch: str, accepted: Sequence[Doubt], lines: Mapping[str, int
     name = shlex.quote(str(config))
     out.print(f"[bold]{safe(batch)}[/]: {_accepted(len(accepted))}, no doubt about money")
     _print_jobs(accepted, lines)
-    out.print("The service has accepted these. A run with the key that bought them asks for them again:")
-    out.print(f"  callsheet collect {safe(name)}")
-    out.print(
-        f"To give one up: callsheet resolve {safe(name)} KEY --give-up --charged (its price is spent, the "
-        "video is lost) | --not-charged (the next run buys it again, and it may be paid for twice)"
-    )
+    out.print()
+    out.print("  The service has accepted them. A run with the key that bought them asks for them again.")
+    facts = [
+        ("Ask now", f"callsheet collect {name}"),
+        ("Give up", f"callsheet resolve {name} KEY... --give-up --charged | --not-charged --why ..."),
+        ("", "--charged: its price is spent, and the video is lost"),
+        ("", "--not-charged: the next run buys it again, and it may be paid for twice"),
+    ]
+    print_facts(out, facts)
 
 
 def _accepted(count: int) -> str:
@@ -280,18 +279,26 @@ def _accepted(count: int) -> str:
 
 
 def _print_jobs(doubts: Sequence[Doubt], lines: Mapping[str, int]) -> None:
-    """Prints the first of these jobs, with their ids where they have any."""
+    """Prints the first of these jobs, with their ids where they have any, and what has happened to them."""
     ids = any(doubt.is_accepted for doubt in doubts)
     names = ("key", "row", "model", "submitted (UTC)", "USD", *(["id"] if ids else []))
     table = Table(*names, box=SIMPLE_HEAD)
-    for doubt in doubts[:MOST_LISTED]:
+    rows_by_event: dict[str, list[str]] = {}
+    for doubt in doubts:
         row = row_name(doubt.row_id, doubt.sample, lines.get(doubt.job_key))
+        rows_by_event.setdefault(doubt.what, []).append(row)
+        if table.row_count == MOST_LISTED:
+            continue
         price = "unpriced" if doubt.price is None else dollars(doubt.price)
         when = f"{doubt.submitted_at:%Y-%m-%d %H:%M:%S}"
         cells = [doubt.job_key[:12], safe(row), safe(doubt.model), when, price]
         table.add_row(*cells, *([safe(doubt.generation_id or "")] if ids else []))
     out.print(table)
     print_more(len(doubts))
+    for what, rows in islice(rows_by_event.items(), _EVENTS):
+        out.print(f"  [bold]{safe(_some(rows))}[/]: {safe(what)}")
+    if len(rows_by_event) > _EVENTS:
+        out.print(f"  and {len(rows_by_event) - _EVENTS:,} more of what happened: see --json")
 
 
 def _evidence(evidence: Evidence) -> Iterator[tuple[str, str]]:

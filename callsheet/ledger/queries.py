@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from datetime import datetime
+from decimal import Decimal
 from typing import Any
 
 import polars as pl
@@ -14,7 +15,7 @@ import sqlalchemy as sa
 
 from callsheet.ledger import columns
 from callsheet.ledger.policy import BOUGHT, DELIVERED, Policy, is_final, to_buy
-from callsheet.ledger.tables import attempts, batches, learned, media
+from callsheet.ledger.tables import Money, attempts, batches, learned, media
 from callsheet.records import Attempt, Doubt, File, Media, ModelType, State
 
 _KEYS = 5_000  # that one statement names

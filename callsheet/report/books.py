@@ -192,7 +192,7 @@ class Reconciliation:
         if not self.accepted:
             return
         count = counted(len(self.accepted), "video")
-        yield f"{count}, no doubt about money: run again with the key that bought it, which asks for it again"
+        yield f"{count}, no doubt about money: a run with the right key asks the service again"
         for each in self.accepted[:_DOUBTS_LISTED]:
             yield self._line(each, f"accepted as {printable(each.doubt.generation_id or '')}")
         yield from _more(len(self.accepted))

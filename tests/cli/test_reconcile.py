@@ -232,7 +232,7 @@ def test_an_accepted_video_has_no_verdict_and_is_asked_for_with_the_right_key(
     reason = "charged, and not answered yet 0.0080" if was_charged else ""
     assert answer["days"][0]["reason"] == reason
     text = callsheet("reconcile", str(made.config)).stdout
-    assert "1 video, no doubt about money: run again with the key that bought it" in text
+    assert "1 video, no doubt about money: a run with the right key asks the service again" in text
     assert f"accepted as {one['generation_id']}: row v" in text
     assert "callsheet resolve" not in text
 

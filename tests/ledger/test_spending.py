@@ -208,14 +208,14 @@ def test_usage_between_two_moments_is_of_what_was_sent_between_them(book: Book) 
 async def in_doubt(ledger: Ledger, name: str) -> Doubt:
     """Sends a job of 0.04 dollars that ends in doubt."""
     [(_, attempt)], _ = await reserve(ledger, job(name))
-    await ledger.intend(attempt)
+    await intend(ledger, attempt)
     await ledger.doubt(attempt, "cut off")
     return next(doubt for doubt in await ledger.read(queries.doubts) if doubt.row_id == name)
 
 
 async def bought(ledger: Ledger, name: str, cost: str = "0.04") -> None:
     [(_, attempt)], _ = await reserve(ledger, job(name))
-    await ledger.intend(attempt)
+    await intend(ledger, attempt)
     await ledger.generated(attempt, generation(name, cost), [f"{ledger.batch}/{name}.png"], "out")
 
 
@@ -262,7 +262,7 @@ def test_another_service_s_jobs_are_no_evidence(url: str) -> None:
                 await bought(strange, "since", "5")
                 await in_doubt(strange, "doubtful")
                 [(_, attempt)], _ = await reserve(strange, job("flying"))
-                await strange.intend(attempt)
+                await intend(strange, attempt)
                 known = await expected(ledger, await in_doubt(ledger, "a"))
             assert (known.balance_then, known.spent_since) == (Decimal(10), Decimal("0.07"))
             assert (known.in_doubt, known.in_flight) == (Decimal("0.04"), 0)
@@ -274,7 +274,7 @@ def test_an_accepted_video_is_in_flight_and_not_in_doubt(url: str) -> None:
     async def scenario() -> None:
         async with buyer(url, "b", "10", service=HERE) as ledger:
             [(_, attempt)], _ = await reserve(ledger, job("video"))
-            await ledger.intend(attempt)
+            await intend(ledger, attempt)
             await ledger.pending(attempt, "req-video")
             await ledger.doubt(attempt, "the service does not know it")
             known = await expected(ledger, await in_doubt(ledger, "a"))
