@@ -6,7 +6,9 @@ import asyncio
 from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
+import polars as pl
 import pytest
 
 from callsheet.errors import LedgerError
@@ -207,6 +209,39 @@ def test_failed_and_doubtful_jobs_are_attempted_anew_only_when_asked_for(url: st
             again, _ = await reserve(ledger, job("a"), job("b"), retry_failed=True, retry_doubt=True)
             assert [attempt.number for _, attempt in again] == [2, 2]
             assert (await ledger.read(running_totals.of_batch)).in_doubt_exposure == Decimal("0.04")
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize(
+    "kind, again",
+    [
+        (False, set()),
+        ("server_error", {"server_error", "http_503"}),
+        ("gateway", {"http_403", "http_503", "waf_block"}),
+        (
+            "all",
+            {"server_error", "http_503", "http_403", "waf_block", "content_policy_violation", "not_found"},
+        ),
+    ],
+)
+def test_failed_jobs_are_attempted_anew_by_their_kind(url: str, kind: Any, again: set[str]) -> None:
+    """What the service refused with a code of its own is only sent again with `all`."""
+    codes = ["server_error", "http_503", "http_403", "waf_block", "content_policy_violation", "not_found"]
+
+    async def scenario() -> None:
+        async with buyer(url) as ledger:
+            reserved, _ = await reserve(ledger, *map(job, codes))
+            for of, attempt in reserved:
+                await ledger.intend(attempt)
+                await ledger.failed(attempt, of.row_id, "no")
+            policy = Policy(retry_failed=kind)
+            known = pl.concat(await ledger.read(lambda *of: list(queries.known_jobs(*of, policy))))
+            keys = {job(code).key: code for code in codes}
+            assert {keys[key] for key in known.filter("to_buy")["job_key"]} == again
+            assert {keys[key] for key in known.filter(~pl.col("final"))["job_key"]} == again
+            anew, _ = await reserve(ledger, *map(job, codes), retry_failed=kind)
+            assert {of.row_id for of, _ in anew} == again
 
     asyncio.run(scenario())
 
