@@ -44,6 +44,7 @@ from callsheet.watch import WATCHER, Change
 
 T = TypeVar("T")
 
+_QUOTES = "\"'`\u2018\u2019\u201c\u201d"
 GRACE = 25.0  # seconds that an interrupted run has to store what was answered; Prefect kills after 30
 
 
@@ -232,15 +233,47 @@ def api_key(name: str) -> str:
     """The API key from the environment variable `name`.
 
     Raises:
-        ConfigError: it is not set.
+        ConfigError: it is not set, or no key.
     """
-    key = os.environ.get(name, "").strip()
-    if not key:
+    key = os.environ.get(name, "")
+    if not key.strip():
         raise ConfigError(
             f"the API key is missing: the environment variable {name} is not set",
             hint=f"export {name}=sk_...",
         )
-    return key
+    return checked_key(key, variable(name))
+
+
+def variable(name: str) -> str:
+    """An environment variable as the place of a key, in words."""
+    return f"the environment variable {name}"
+
+
+def checked_key(text: str, place: str) -> str:
+    """An API key without the blanks around it (INTERFACE 5: `sk_<secret>`).
+
+    Args:
+        text: as it was found.
+        place: where, in words; no message repeats the key itself.
+
+    Raises:
+        ConfigError: it cannot be a key.
+    """
+    key = text.strip()
+    if not key:
+        wrong = "is empty"
+    elif key[0] in _QUOTES or key[-1] in _QUOTES:
+        wrong = "is in quotes"
+    elif key.lower().startswith("bearer"):
+        wrong = "begins with Bearer"
+    elif not (key.isascii() and key.isprintable() and " " not in key):
+        wrong = "has a blank, a line break or a character that is not ASCII in it"
+    else:
+        return key
+    raise ConfigError(
+        f"the API key in {place} {wrong}",
+        hint="Give the key alone, as sk_...: without quotes, blanks or the word Bearer.",
+    )
 
 
 @asynccontextmanager
