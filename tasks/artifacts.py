@@ -176,7 +176,9 @@ def _markdown(summary: Summary) -> str:
         rows += [("Contact sheet", _place(summary.details.contact_sheet))]
     parts = [
         f"# {_text(summary.batch)}: {summary.outcome}",
-        f"Stopped early: {_text(summary.stop_message)}" if summary.stop_message else "",
+        f"{'Stopped early' if summary.stop_reason else 'Problem'}: {_text(summary.stop_message)}"
+        if summary.stop_message
+        else "",
         _table(rows[0], rows[1:]),  # an empty head would be shown as an empty line
         _by_model(summary),
         _dearest(summary),

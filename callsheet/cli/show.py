@@ -141,7 +141,8 @@ def _not_bought(summary: Summary) -> Iterator[tuple[str, str]]:
     details = summary.details
     if details.stop_message:
         count = f"{summary.not_bought:,} of {counted(summary.jobs, 'job')}: " if summary.not_bought else ""
-        yield "Not bought" if summary.not_bought else "Stopped", f"{count}{details.stop_message}"
+        label = "Not bought" if summary.not_bought else "Stopped" if summary.stop_reason else "Problem"
+        yield label, f"{count}{details.stop_message}"
         if details.stop_hint:
             yield "", details.stop_hint
     elif summary.not_bought:

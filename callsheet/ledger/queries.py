@@ -89,6 +89,21 @@ def known_jobs(
             yield part.with_columns(state=pl.lit(state.value), to_buy=False, bought=True, final=True)
 
 
+def tried(connection: sa.Connection, batch: str, policy: Policy, run_id: str) -> Iterator[pl.DataFrame]:
+    """`job_key` of every job that a run has sent, or that it does not buy; some thousands at a time.
+
+    Args:
+        connection: the transaction.
+        batch: the batch.
+        policy: what the run does with jobs that were tried before.
+        run_id: the run.
+    """
+    before = sa.or_(attempts.c.run_id.is_(None), attempts.c.run_id != run_id)
+    left = sa.or_(attempts.c.state == State.PLANNED, sa.and_(to_buy(policy), before))
+    newest = sa.and_(attempts.c.batch == batch, ~attempts.c.superseded)
+    return columns.parts(connection, sa.select(attempts.c.job_key).where(newest, ~left))
+
+
 def reusable(connection: sa.Connection, batch: str, request_keys: Sequence[str]) -> Sequence[sa.Row[Any]]:
     """What other batches have stored for these requests and this one has not reused yet, the oldest first.
 

@@ -22,7 +22,7 @@ import sqlalchemy as sa
 
 from callsheet.batches.prefetch import read_ahead
 from callsheet.batches.rejects import write_csv
-from callsheet.errors import Stop
+from callsheet.errors import Interrupted, Stop
 from callsheet.ledger import approvals, leases, queries, running_totals
 from callsheet.ledger.columns import MONEY, TIME
 from callsheet.ledger.ledger import Ledger
@@ -59,6 +59,7 @@ async def write_report(
     seconds: float,
     submissions: int,
     rate_limited: int,
+    left_to_buy: int = 0,
     chosen: pl.Series | None = None,
 ) -> Summary:
     """Writes the report and returns the summary, which `write_summary` writes at the end.
@@ -71,6 +72,7 @@ async def write_report(
         seconds: how long the run took.
         submissions: POSTs of this run.
         rate_limited: those of them that were answered 429.
+        left_to_buy: jobs that the run was to buy, and has not tried.
         chosen: whether the run was for a job, for every job of the plan; None where it was for all.
 
     Raises:
@@ -107,6 +109,7 @@ async def write_report(
         totals,
         counts=counts,
         stop=stop,
+        left_to_buy=left_to_buy,
         details=details,
         seconds=seconds,
         submissions=submissions,
@@ -124,16 +127,19 @@ def _summary(
     *,
     counts: Counter[State],
     stop: Stop | None,
+    left_to_buy: int,
     details: Details,
     seconds: float,
     **of_run: Any,
 ) -> Summary:
     jobs = plan.jobs if plan else counts.total()
     rejected_rows = plan.rejected_rows if plan else 0
+    ended = sum(counts[state] for state in ENDED) >= jobs
+    stopped = stop and (left_to_buy or (isinstance(stop, Interrupted) and not ended))
     return Summary(
         batch=batch,
-        outcome=_outcome(counts, jobs, details.removed, rejected_rows, stop),
-        stop_reason=stop.reason if stop else None,
+        outcome="stopped" if stopped else _outcome(counts, jobs, details.removed, rejected_rows),
+        stop_reason=stop.reason if stop and stopped else None,
         jobs=jobs,
         stored=counts[State.STORED],
         failed=counts[State.FAILED],
@@ -164,6 +170,7 @@ async def summary_without_report(
     seconds: float,
     submissions: int,
     rate_limited: int,
+    left_to_buy: int,
 ) -> Summary:
     """How the batch stands, from the running totals: for a run whose crew's first run writes the report.
 
@@ -176,6 +183,7 @@ async def summary_without_report(
         seconds: how long the run took.
         submissions: POSTs of this run.
         rate_limited: those of them that were answered 429.
+        left_to_buy: jobs that the run was to buy, and has not tried.
 
     Raises:
         LedgerError: the ledger cannot be read.
@@ -193,6 +201,7 @@ async def summary_without_report(
         totals,
         counts=current_states(totals.states, removed),
         stop=stop,
+        left_to_buy=left_to_buy,
         details=Details(stop_message=str(stop) if stop else None, stop_hint=stop.hint if stop else ""),
         seconds=seconds,
         submissions=submissions,
@@ -275,12 +284,8 @@ def _stored_among(connection: sa.Connection, batch: str, *, positions: Positions
     return stored
 
 
-def _outcome(
-    counts: Mapping[State, int], jobs: int, removed: Removed, rejected_rows: int, stop: Stop | None
-) -> str:
-    """How the run ended. A stop before everything was tried comes first, then whatever is left to do."""
-    if stop and sum(counts[state] for state in ENDED) < jobs:
-        return "stopped"
+def _outcome(counts: Mapping[State, int], jobs: int, removed: Removed, rejected_rows: int) -> str:
+    """How a run ended that has tried everything."""
     every_row_rejected = rejected_rows and not jobs
     left = counts[State.STORED] < jobs or removed.in_doubt or removed.pending
     return "partial" if left or every_row_rejected else "complete"

@@ -41,7 +41,7 @@ class Details:
     """The parts of a summary that are for people only.
 
     Attributes:
-        stop_message: the reason for an early end; None without one.
+        stop_message: what stopped the buying, or the collecting of what is bought; None without such.
         stop_hint: what to do about it.
         rows: rows of the batch file; None where the run knows no plan.
         rejects: where `rejects.csv` is.
@@ -114,7 +114,7 @@ class Summary(Record):
 
     @property
     def stop_message(self) -> str | None:
-        """The reason for an early end, in words."""
+        """What stopped the buying, or the collecting of what is bought, in words."""
         return self.details.stop_message
 
     def counts(self) -> str:
@@ -126,7 +126,8 @@ class Summary(Record):
     def line(self) -> str:
         """The summary in one line."""
         rejected = f"; {counted(self.rejected_rows, 'row')} rejected" if self.rejected_rows else ""
-        stop = f"; stopped: {self.stop_message}" if self.stop_message else ""
+        stopped = "stopped: " if self.stop_reason else ""
+        stop = f"; {stopped}{self.stop_message}" if self.stop_message else ""
         spent = f"{dollars(self.spent)} {self.currency} spent"
         others = "".join(f"; another run is at work: {other.line()}" for other in self.other_runs)
         return f"{counted(self.jobs, 'job')}: {self.counts()}; {spent}{rejected}{stop}{others}"
