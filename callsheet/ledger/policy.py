@@ -65,19 +65,22 @@ def to_buy(policy: Policy, table: sa.FromClause = attempts) -> sa.ColumnElement[
         policy: what to do with jobs that were tried before.
         table: the attempts, or a query with the same columns.
     """
-    code = sa.func.coalesce(table.c.error_code, "")
-    again = [code == NOT_CHARGED]
-    if policy.retry_failed in (True, "all"):
-        again = [sa.true()]
-    elif policy.retry_failed == "server_error":
-        again += [code == "server_error", code.startswith("http_5", autoescape=True)]
-    elif policy.retry_failed == "gateway":
-        again += [code.not_in(_CODES_OF_THE_INTERFACE)]
-    buys = [table.c.state == State.PLANNED, sa.and_(table.c.state == State.FAILED, sa.or_(*again))]
+    not_charged = sa.and_(table.c.state == State.FAILED, table.c.error_code == NOT_CHARGED)
+    buys = [table.c.state == State.PLANNED, not_charged]
+    if policy.retry_failed:
+        buys.append(sa.and_(table.c.state == State.FAILED, _is_of_kind(policy.retry_failed, table)))
     if policy.retry_doubt:
         in_doubt = sa.and_(table.c.state == State.IN_DOUBT, table.c.generation_id.is_(None))
         buys.append(sa.and_(in_doubt, table.c.attempt < policy.attempts))
     return sa.or_(*buys)
+
+
+def _is_of_kind(kind: RetryFailed, table: sa.FromClause) -> sa.ColumnElement[bool]:
+    """Whether a failed job is one of those that `retry_failed` names."""
+    code = table.c.error_code
+    if kind == "server_error":
+        return sa.or_(code == "server_error", code.startswith("http_5", autoescape=True))
+    return code.not_in(_CODES_OF_THE_INTERFACE) if kind == "gateway" else sa.true()
 
 
 def is_final(policy: Policy, table: sa.FromClause = attempts) -> sa.ColumnElement[bool]:
