@@ -68,7 +68,8 @@ def to_buy(policy: Policy, table: sa.FromClause = attempts) -> sa.ColumnElement[
     not_charged = sa.and_(table.c.state == State.FAILED, table.c.error_code == NOT_CHARGED)
     buys = [table.c.state == State.PLANNED, not_charged]
     if policy.retry_failed:
-        buys.append(sa.and_(table.c.state == State.FAILED, _is_of_kind(policy.retry_failed, table)))
+        failed = sa.and_(table.c.state == State.FAILED, _is_of_kind(policy.retry_failed, table))
+        buys.append(sa.and_(failed, table.c.attempt < policy.attempts))
     if policy.retry_doubt:
         in_doubt = sa.and_(table.c.state == State.IN_DOUBT, table.c.generation_id.is_(None))
         buys.append(sa.and_(in_doubt, table.c.attempt < policy.attempts))
