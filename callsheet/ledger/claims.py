@@ -20,7 +20,7 @@ from callsheet.ledger import budgets, leases, queries, running_totals
 from callsheet.ledger.budgets import Budget, Wall
 from callsheet.ledger.policy import NOT_CHARGED, Policy, to_buy
 from callsheet.ledger.tables import attempts
-from callsheet.records import Attempt, Job, State, Totals
+from callsheet.records import Attempt, Job, State, Totals, canonical
 
 _THE_ATTEMPT = attempts.update().where(
     attempts.c.job_key == sa.bindparam("the_job"), attempts.c.attempt == sa.bindparam("the_attempt")
@@ -176,6 +176,7 @@ def _row(job: Job) -> dict[str, Any]:
         "type": job.type,
         "model": job.model,
         "prompt": job.request["prompt"],
+        "request": canonical(dict(job.request)),
         "carried": dict(job.carried),
         "request_key": job.request_key,
         "quoted": job.price.total if job.price else None,

@@ -373,6 +373,10 @@ class Ledger:
             ),
         )
 
+    async def carries(self, cells: Sequence[tuple[str, dict[str, Any]]]) -> None:
+        """The batch file's other columns have changed for some jobs: of each its key, and its cells now."""
+        await self._commits.write_one("carries", lambda connection: transitions.carries(connection, cells))
+
     async def ask(self, approval: Approval) -> None:
         """Records that a person was asked whether to buy, with the answer where there is one already."""
         await self._commits.write_one(

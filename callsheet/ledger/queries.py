@@ -104,6 +104,27 @@ def tried(connection: sa.Connection, batch: str, policy: Policy, run_id: str) ->
     return columns.parts(connection, sa.select(attempts.c.job_key).where(newest, ~left))
 
 
+def requests(connection: sa.Connection, batch: str) -> pl.DataFrame:
+    """What the batch has asked for: a row for each job, with `job_key`, `row_id`, `sample`, `state`, `type`,
+    `model`, `quoted`, `request_key`, `request` and `carried` (JSON) of its newest attempt.
+    """
+    names = (
+        "job_key",
+        "row_id",
+        "sample",
+        "state",
+        "type",
+        "model",
+        "quoted",
+        "request_key",
+        "request",
+        "carried",
+    )
+    newest = sa.and_(attempts.c.batch == batch, ~attempts.c.superseded)
+    query = sa.select(*(attempts.c[name] for name in names)).where(newest)
+    return pl.concat(columns.parts(connection, query))
+
+
 def reusable(connection: sa.Connection, batch: str, request_keys: Sequence[str]) -> Sequence[sa.Row[Any]]:
     """What other batches have stored for these requests and this one has not reused yet, the oldest first.
 

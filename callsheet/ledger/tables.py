@@ -13,7 +13,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.engine import Dialect
 
-SCHEMA_VERSION = 9
+SCHEMA_VERSION = 10
 _MICRO = Decimal(1_000_000)
 
 
@@ -98,6 +98,8 @@ attempts = sa.Table(
     sa.Column("type", sa.String(16), nullable=False),
     sa.Column("model", sa.Text, nullable=False),
     sa.Column("prompt", sa.Text, nullable=False),
+    # As sent, as canonical JSON, with `sha256:<hex>` in place of each inlined image.
+    sa.Column("request", sa.Text, nullable=False),
     sa.Column("carried", sa.JSON, nullable=False),
     sa.Column("quoted", Money),  # by the catalogue; empty where it has no price
     sa.Column("cost", Money),

@@ -313,6 +313,12 @@ def _end_attempts(
     return results
 
 
+def carries(connection: sa.Connection, cells: Sequence[tuple[str, dict[str, Any]]]) -> None:
+    """Sets what jobs carry of the batch file's other columns: of each its key, and the cells by column."""
+    of_job = attempts.update().where(attempts.c.job_key == sa.bindparam("the_job"))
+    connection.execute(of_job, [{"the_job": key, "carried": carried} for key, carried in cells])
+
+
 def settle(
     connection: sa.Connection, batch: str, doubts: Sequence[Doubt], *, charged: bool, by: str, why: str | None
 ) -> None:

@@ -278,6 +278,7 @@ class Quote:
         ]
         if self.lines.height > 1 and rows:
             facts.append(("Costliest", ", ".join(rows)))
+        facts += [("Note", note) for note in self.plan.notes]
         return facts + [("Changed", change) for change in self.changes()]
 
     def _part_in_words(self) -> Iterator[tuple[str, str]]:

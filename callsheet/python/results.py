@@ -21,7 +21,7 @@ class QuotedBatch(Record):
         budget_limit: null, like the next three, where there is no limit.
         fits: how many of `to_buy` fit into the budget and the balance.
         pilot_to_buy: the jobs that are bought before the rest; null, like their price, without a pilot.
-        plan: the path of `plan.parquet`.
+        plan: the path of `quote.parquet`.
         rejects: the path or URL of `rejects.csv`.
     """
 

@@ -305,6 +305,7 @@ def _details(
         problems=problems,
         other_problems=other_problems,
         surcharges=findings.surcharges(lines),
+        kept=plan.kept() if plan else 0,
         removed=removed,
         models=attempts.by_model.lines(plan),
         figures=attempts.activity.figures(),

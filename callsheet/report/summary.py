@@ -48,6 +48,7 @@ class Details:
         problems: the jobs that failed, are in doubt or lost, by their reason.
         other_problems: the number of jobs with other reasons than those.
         surcharges: the jobs that cost more than quoted.
+        kept: bought jobs of rows that are rejected now, because the catalogue no longer offers them.
         removed: the jobs whose rows are no longer in the batch file.
         models: the jobs by model.
         dearest: row, model and cost of the jobs that cost most, the first most.
@@ -63,6 +64,7 @@ class Details:
     problems: tuple[Problem, ...] = ()
     other_problems: int = 0
     surcharges: Surcharges | None = None
+    kept: int = 0
     removed: Removed = field(default_factory=Removed)
     models: tuple[ModelLine, ...] = ()
     dearest: tuple[tuple[str, str, Decimal], ...] = ()
@@ -144,7 +146,12 @@ class Summary(Record):
             config: the config file, as it is typed in a command.
         """
         removed = self.details.removed
-        if self.rejected_rows:
+        if self.rejected_rows and (removed.jobs or self.details.kept):
+            yield (
+                "Correct the rejected rows and run the batch again. A row that was bought already is bought "
+                "again if what it asks for changes."
+            )
+        elif self.rejected_rows:
             yield "Correct the rejected rows and run the batch again; nothing is bought twice."
         if self.in_doubt or removed.in_doubt:
             yield f"callsheet resolve {config} shows the jobs in doubt with the evidence, and settles them."

@@ -92,7 +92,7 @@ def test_quote_prints_one_json_object_with_exact_money(project: Make) -> None:
         "pilot_quoted": None,
         "balance": "100.0000",
         "currency": "USD",
-        "plan": "out/report/plan.parquet",
+        "plan": "out/report/quote.parquet",
         "rejects": "out/report/rejects.csv",
     }
     assert pl.read_parquet(made.folder / answer["plan"])["price"].sum() == Decimal("0.0045")

@@ -135,7 +135,7 @@ def test_nothing_to_buy_needs_nobody(project: Make) -> None:
 def test_a_plans_hash_is_that_of_its_jobs_and_prices_in_their_order(project: Make, tmp_path: Path) -> None:
     def sha256() -> str:
         asyncio.run(calls.quote(made.config, None, None))
-        return open_plan(tmp_path / "out/report/plan.parquet").sha256()
+        return open_plan(tmp_path / "out/report/quote.parquet").sha256()
 
     made = project(images(3))
     before = sha256()
