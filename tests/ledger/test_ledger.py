@@ -233,8 +233,10 @@ def test_failed_jobs_are_attempted_anew_by_their_kind(url: str, kind: Any, again
         async with buyer(url) as ledger:
             reserved, _ = await reserve(ledger, *map(job, codes))
             for of, attempt in reserved:
-                await ledger.intend(attempt)
+                await intend(ledger, attempt)
                 await ledger.failed(attempt, of.row_id, "no")
+            await ledger.end_run()
+        async with buyer(url) as ledger:
             policy = Policy(retry_failed=kind)
             known = pl.concat(await ledger.read(lambda *of: list(queries.known_jobs(*of, policy))))
             keys = {job(code).key: code for code in codes}
