@@ -25,10 +25,12 @@ async def connect(settings: Settings) -> Client:
     service = settings.service
     if service.block is not None:
         block = await _service(service.block)
-        return Client(block.base_url, block.api_key.get_secret_value())
-    if service.api_key_block is None:
-        return Client(await address(settings), api_key(service.api_key_env))
-    return Client(await address(settings), await _secret(service.api_key_block))
+        base_url, key = block.base_url, block.api_key.get_secret_value()
+    elif service.api_key_block is None:
+        base_url, key = await address(settings), api_key(service.api_key_env)
+    else:
+        base_url, key = await address(settings), await _secret(service.api_key_block)
+    return Client(base_url, key, generation_timeout=service.timeout)
 
 
 async def address(settings: Settings) -> str:

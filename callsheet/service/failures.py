@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 import ssl
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from urllib.parse import quote, urljoin
 
 import httpx
@@ -190,7 +190,8 @@ def redirect(response: httpx.Response) -> str:
     """
     for name, value in response.headers.raw:
         if response.status_code in _REDIRECTS and name.lower() == b"location":
-            return urljoin(str(response.request.url), quote(value, safe=_VISIBLE))
+            with suppress(ValueError):  # it is no URL
+                return urljoin(str(response.request.url), quote(value, safe=_VISIBLE))
     return ""
 
 

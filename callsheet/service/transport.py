@@ -107,7 +107,12 @@ class Connections:
                     await response.aclose()
         except BaseException as error:
             await transport.aclose()
-            if isinstance(error, Exception) and progress.is_unsent(error):
+            unsent = isinstance(error, Exception) and progress.is_unsent(error)
+            if isinstance(error, TimeoutError) and not error.args:
+                error.args = (
+                    f"no connection within {connect:g} s" if unsent else f"no answer within {within:g} s",
+                )
+            if unsent:
                 raise Unsent(proxy_for(*origin)) from error
             raise
         free.append(transport)

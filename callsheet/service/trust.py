@@ -43,7 +43,7 @@ def _load(context: ssl.SSLContext, name: str, value: str) -> None:
 
 
 def _of_the_system(context: ssl.SSLContext) -> ssl.SSLContext:
-    """On Linux they are read once, where OpenSSL finds them; truststore does so for each connection: 24 ms."""
+    """On Linux they are read once, where OpenSSL looks; truststore reads them for each connection: 24 ms."""
     context.load_default_certs()
     if sys.platform == "linux" and context.cert_store_stats()["x509_ca"]:
         return context

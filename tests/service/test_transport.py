@@ -30,7 +30,7 @@ from tests.servers.sockets import (
     trickle,
     unused_port,
 )
-from tests.waiting import LONGEST
+from tests.waiting import LONGEST, wait_until
 
 OK = reply(200, b"ok")
 
@@ -124,11 +124,14 @@ def test_a_connection_that_was_idle_for_long_is_not_used_again(monkeypatch: pyte
 def test_a_request_does_not_fail_because_the_server_closed_an_idle_connection() -> None:
     async def scenario() -> None:
         async with client() as http:
-            for _ in range(3):
+            for turn in range(3):
                 await asyncio.gather(*(post(http, server.url) for _ in range(10)))
-                await asyncio.sleep(0.1)
+                await asyncio.to_thread(wait_for_closed, 10 * turn + 10)
 
-    with serve(OK, idle=0.05) as server:
+    def wait_for_closed(number: int) -> None:
+        wait_until(lambda: server.closed == number, "the server keeps its connections")
+
+    with serve(raw(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")) as server:
         run(scenario())
         assert (len(server.requests), server.connections) == (30, 30)
 
@@ -253,7 +256,18 @@ def test_a_body_that_was_compressed_unasked_is_unpacked(pack: Callable[[bytes], 
         b"HTTP/1.1 200 OK\r\n" + b"A: b\r\n" * 40_000,
         b"SSH-2.0-OpenSSH\r\n\r\n",
     ],
-    ids=["none", "half", "short", "no end", "no chunks", "two lengths", "odd length", "101", "endless", "SSH"],
+    ids=[
+        "none",
+        "half",
+        "short",
+        "no end",
+        "no chunks",
+        "two lengths",
+        "odd length",
+        "101",
+        "endless",
+        "SSH",
+    ],
 )
 def test_an_answer_that_is_not_complete_or_not_http_is_an_error(message: bytes) -> None:
     with pytest.raises((httpx.RemoteProtocolError, httpx.ReadError)):

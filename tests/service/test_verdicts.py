@@ -32,8 +32,8 @@ from callsheet.errors import (
 from callsheet.records import ModelType
 from callsheet.service import verdicts
 from callsheet.service.client import Client
-from callsheet.service.transport import Unsent
 from callsheet.service.failures import transport_failures
+from callsheet.service.transport import Unsent
 from callsheet.service.verdicts import Verdict
 from tests.servers.sockets import (
     Behaviour,
