@@ -72,6 +72,7 @@ def _http_address(value: str) -> str:
         raise ValueError("must begin with http:// or https:// and name a host")
     try:
         host = (urlsplit(value).hostname or "").encode("idna")
+        host.decode("idna")
         usable = re.fullmatch(rb"[A-Za-z0-9._:%-]+", host) and urlsplit(value).port != 0
     except ValueError:  # a UnicodeError is one, too
         usable = None

@@ -101,7 +101,7 @@ class Client:
             base = httpx.URL(self.base_url)
         except httpx.InvalidURL as error:
             raise ConfigError(f"service.base_url is not a URL: {error}") from None
-        if base.scheme not in ("http", "https") or not base.host:
+        if base.scheme not in ("http", "https") or not base.raw_host:
             raise ConfigError("service.base_url is not a URL: it must begin with http:// or https://")
         self._connections.prepare(base)
         self._key = api_key

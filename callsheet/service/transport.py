@@ -136,7 +136,7 @@ class Connections:
             raise ConfigError(
                 f"the environment names a {scheme}:// proxy that cannot be used", hint=hint
             ) from None
-        if not proxy.url.host:
+        if not proxy.url.raw_host:
             raise ConfigError("the environment names a proxy without a host", hint=hint)
         if proxy.url.scheme == "https":
             proxy.ssl_context = self._tls

@@ -117,13 +117,12 @@ class Server:
 
 
 @contextmanager
-def serve(*behaviours: Behaviour, tls: Path | None = None, idle: float | None = None) -> Iterator[Server]:
+def serve(*behaviours: Behaviour, tls: Path | None = None) -> Iterator[Server]:
     """Serves on a free port of 127.0.0.1.
 
     Args:
         behaviours: what to do with the first, second, ... request.
         tls: a PEM file with a certificate and its key, to speak TLS.
-        idle: seconds after which a connection without a request is closed.
     """
     context = None
     if tls:
@@ -136,7 +135,6 @@ def serve(*behaviours: Behaviour, tls: Path | None = None, idle: float | None = 
 
     def talk(connection: socket.socket) -> None:
         with suppress(OSError), connection:
-            connection.settimeout(idle)
             with context.wrap_socket(connection, server_side=True) if context else connection as channel:
                 stays = True
                 while stays and (request := _request(channel)):
