@@ -178,7 +178,7 @@ def _gateway(response: httpx.Response) -> str:
         return "A proxy asks for a user name and a password: http://NAME:PASSWORD@HOST in HTTP_PROXY. "
     if not (location := redirect(response)):
         return ""
-    base, found, _ = location.partition("/v2/")
+    base, found, _ = location.partition("?")[0].partition("/v2/")
     advice = f"; {without_secrets(base)} may be the right address" if found else ""
     return f"It redirects to {without_secrets(location)}{advice}. "
 

@@ -139,7 +139,7 @@ def test_a_key_that_the_service_repeats_is_not_shown() -> None:
             "/new/v2/images/generations",
             "{url}/new/v2/images/generations; {url}/new may be the right address.",
         ),
-        ("https://login.test/start?from=hidden", "It redirects to https://login.test/start."),
+        ("https://login.test/start?from=/v2/hidden", "It redirects to https://login.test/start."),
         ("https://login.test/" + "x" * 5000, "xxx.... "),
         ("http://[", ""),
     ],
