@@ -2,8 +2,8 @@
 
     python benchmarks/bench_run.py [--only ways|whole|loop] [--rows N] [--times N]
 
-ways   a bare loop on httpx, `callsheet run`, and the script that most people would write (1,000 rows at most),
-       for some sizes of the batch up to `--rows`
+ways   a bare loop on httpx, `callsheet run`, and the script that most people would write (1,000 rows at
+       most), for some sizes of the batch up to `--rows`
 whole  one run of `--whole` rows from its start to its end: its time, and its memory as it goes on
 loop   for how long the run's event loop was blocked
 

@@ -98,7 +98,7 @@ BEHIND_A_PROXY = {
     "HTTPS_PROXY": "http://127.0.0.1:9",
     "NO_PROXY": "fd07::/64,*.test",
 }
-"""A network as companies have it. Nothing answers at the proxy, and httpx alone cannot read such a `NO_PROXY`."""
+"""A company's network. Nothing answers at the proxy, and httpx alone cannot read such a `NO_PROXY`."""
 
 
 def free_port() -> int:

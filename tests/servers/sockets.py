@@ -134,15 +134,18 @@ def serve(*behaviours: Behaviour, tls: Path | None = None) -> Iterator[Server]:
     opened: list[socket.socket] = []
 
     def talk(connection: socket.socket) -> None:
-        with suppress(OSError), connection:
-            with context.wrap_socket(connection, server_side=True) if context else connection as channel:
-                stays = True
-                while stays and (request := _request(channel)):
-                    with lock:
-                        server.requests.append(request)
-                        behave = behaviours[min(len(server.requests), len(behaviours)) - 1]
-                    server.arrived.set()
-                    stays = behave(channel)
+        with (
+            suppress(OSError),
+            connection,
+            context.wrap_socket(connection, server_side=True) if context else connection as channel,
+        ):
+            stays = True
+            while stays and (request := _request(channel)):
+                with lock:
+                    server.requests.append(request)
+                    behave = behaviours[min(len(server.requests), len(behaviours)) - 1]
+                server.arrived.set()
+                stays = behave(channel)
         with lock:
             server.closed += 1
 
