@@ -58,7 +58,7 @@ class Unsent(Exception):
 class Connections:
     """Takes the free transport that was used last for each request, or makes another.
 
-    Each has one connection. It is free again when its exchange ends, and after one that failed never.
+    Each has one connection. It is free again when its exchange has ended as it should, and otherwise never.
     """
 
     def __init__(self) -> None:
@@ -115,7 +115,10 @@ class Connections:
             if unsent:
                 raise Unsent(proxy_for(*origin)) from error
             raise
-        free.append(transport)
+        if _ended_cleanly(transport):
+            free.append(transport)
+        else:
+            await transport.aclose()
 
     def _new(self, scheme: str, host: str, port: int) -> httpx.AsyncHTTPTransport:
         named = proxy_for(scheme, host, port)
@@ -183,6 +186,23 @@ class _Progress:
     def is_unsent(self, error: Exception) -> bool:
         """Whether a request that failed so has never left."""
         return not self._begun and (self._connecting or isinstance(error, _BEFORE))
+
+
+def _ended_cleanly(transport: httpx.AsyncHTTPTransport) -> bool:
+    """Whether nothing came after the end of the answer: httpcore takes it for the answer to the next request.
+
+    Only its parser knows. Where it cannot be asked any more, no connection is used twice.
+    """
+    try:
+        for connection in transport._pool.connections:
+            layer: Any = connection
+            while not hasattr(layer, "_h11_state"):
+                layer = layer._connection
+            if layer._h11_state.trailing_data[0]:
+                return False
+    except AttributeError:
+        return False
+    return True
 
 
 def _origin(url: httpx.URL) -> Origin:

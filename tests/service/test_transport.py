@@ -193,6 +193,19 @@ def test_what_a_server_sends_unasked_is_not_taken_for_an_answer() -> None:
     talk(twice, OK, use=scenario)
 
 
+@pytest.mark.parametrize(
+    "more", [b"HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nforged", b"?"], ids=["an answer", "a byte"]
+)
+def test_what_comes_after_an_answer_is_not_taken_for_the_next_one(more: bytes) -> None:
+    async def scenario() -> None:
+        async with client() as http:
+            assert [(await post(http, server.url)).content for _ in range(3)] == [b"ok"] * 3
+
+    with serve(keeping_open(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok" + more), OK) as server:
+        run(scenario())
+        assert (len(server.requests), server.connections) == (3, 2)
+
+
 @pytest.mark.parametrize("secure", [False, True], ids=["http", "https"])
 def test_tls_trusts_the_certificates_that_the_environment_names(
     secure: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
