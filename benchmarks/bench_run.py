@@ -1,9 +1,9 @@
-"""What an image row costs the machine, next to bare loops of requests against the same service.
+"""What an image row costs the machine, next to a bare loop of requests against the same service.
 
     python benchmarks/bench_run.py [--only ways|whole|loop] [--rows N] [--times N]
 
-ways   a bare loop on the connections of a run, two on httpx, `callsheet run`, and the script that most people
-       would write (1,000 rows at most), for some sizes of the batch up to `--rows`
+ways   a bare loop on httpx, `callsheet run`, and the script that most people would write (1,000 rows at
+       most), for some sizes of the batch up to `--rows`
 whole  one run of `--whole` rows from its start to its end: its time, and its memory as it goes on
 loop   for how long the run's event loop was blocked
 
@@ -36,9 +36,7 @@ POINTS = 200  # samples of a run's memory that are kept, about
 SCRIPT = "requests, threads and pandas"
 OF_SCRIPT = 1_000  # rows at most: its time is the longest, and no goal depends on it
 WAYS = {
-    "bare loop, a run's connections": ("bare_loop.py", "callsheet"),
-    "bare loop, httpx on aiohttp": ("bare_loop.py", "httpx-aiohttp"),
-    "bare loop, httpx": ("bare_loop.py", "httpx"),
+    "bare loop, httpx": ("bare_loop.py",),
     "callsheet run": (),
     SCRIPT: ("naive_script.py",),
 }
@@ -48,8 +46,7 @@ def buy(way: tuple[str, ...], base_url: str, rows: int, folder: Path) -> Cost:
     """Buys a batch of so many rows in one of the `WAYS`."""
     if not way:
         return run(folder, base_url, rows)
-    script, *arguments = way
-    command = [sys.executable, str(HERE / script), base_url, "rows.csv", "files", *arguments]
+    command = [sys.executable, str(HERE / way[0]), base_url, "rows.csv", "files"]
     return measured(command, folder, base_url)
 
 

@@ -23,7 +23,8 @@ async def connect(settings: Settings) -> Client:
         ConfigError: the address or the key is not where the config says, or it cannot be one.
     """
     key, place = await _key(settings.service)
-    return Client(await address(settings), key, key_place=place)
+    timeout = settings.service.timeout
+    return Client(await address(settings), key, key_place=place, generation_timeout=timeout)
 
 
 async def _key(service: Service) -> tuple[str, str]:

@@ -31,7 +31,7 @@ from tests.servers import browser as browsers
 from tests.servers import s3 as s3_server
 from tests.servers.backlots import backlots
 from tests.servers.postgres import postgres
-from tests.servers.prefect import ROOT, PrefectServer, free_port, prefect_environment
+from tests.servers.prefect import BEHIND_A_PROXY, ROOT, PrefectServer, free_port, prefect_environment
 from tests.servers.up import READY, Up, up
 
 QUICK = ("limits", "service", "pricing", "batches", "config", "docs", "servers", "packaging")
@@ -104,6 +104,7 @@ def the_up(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
         "STUDIO_API_KEY": "sk_first",
         "BACKLOT_PORT": str(free_port()),
         "BACKLOT_STATE": str(folder / "backlot"),
+        **BEHIND_A_PROXY,
     }
     stack = request.session.stash[PREFECT] = ExitStack()
     request.addfinalizer(stack.close)

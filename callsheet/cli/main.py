@@ -24,6 +24,7 @@ from callsheet.cli import (
 )
 from callsheet.cli.demo.command import demo
 from callsheet.errors import CallsheetError, OutputError, as_stop, known_error
+from callsheet.service.proxies import put_in_order
 
 
 def _print_version(asked: bool) -> None:
@@ -75,6 +76,7 @@ def backlot(context: typer.Context) -> None:
 def main() -> None:
     """Runs a command: every error that Callsheet knows becomes a message and an exit code."""
     streams.check_streams()
+    put_in_order()
     try:
         try:
             app()

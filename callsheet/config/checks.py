@@ -11,6 +11,7 @@ import string
 from collections.abc import Sequence
 from decimal import Decimal
 from typing import Annotated, Any, Literal
+from urllib.parse import urlsplit
 
 from pydantic import (
     AfterValidator,
@@ -24,7 +25,6 @@ from pydantic import (
 )
 
 from callsheet.files import with_home, wrong_place
-from callsheet.service.urls import parse_url
 
 STORAGE_PLACEHOLDERS = ("batch", "row_id", "sample", "index", "ext", "job_key", "model", "generation_id")
 REPORT_PLACEHOLDERS = ("batch",)
@@ -71,9 +71,13 @@ def _http_address(value: str) -> str:
     if not re.match(r"https?://[^/\s]", value):
         raise ValueError("must begin with http:// or https:// and name a host")
     try:
-        parse_url(value)
-    except ValueError:
-        raise ValueError("is not a valid address: its host or its port cannot be used") from None
+        host = (urlsplit(value).hostname or "").encode("idna")
+        host.decode("idna")
+        usable = re.fullmatch(rb"[A-Za-z0-9._:%-]+", host) and urlsplit(value).port != 0
+    except ValueError:  # a UnicodeError is one, too
+        usable = None
+    if not usable:
+        raise ValueError("is not a valid address: its host or its port cannot be used")
     return value.rstrip("/")
 
 
@@ -84,7 +88,7 @@ def service_address(value: str) -> str:
         ValueError: it is not. The message does not repeat it, because it may have a password.
     """
     value = _http_address(value)
-    if parse_url(value).address.credentials:
+    if "@" in urlsplit(value).netloc:
         raise WrongValue(
             "must not contain a user name or a password",
             hint="The API key is in the environment variable CALLSHEET_API_KEY, or in the one that "

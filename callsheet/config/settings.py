@@ -93,6 +93,10 @@ class Service(Section):
     api_key_block: Text | None = None
     """The Prefect Secret block with the API key. Where it is given, the environment variable is not read."""
 
+    timeout: SomeSeconds = 300
+    """Seconds to wait for the answer to a submission. The service makes an image meanwhile; one that is
+    answered later is in doubt."""
+
     @field_validator("base_url", mode="after")
     @classmethod
     def _here_or_in_the_block(cls, value: str | None, info: ValidationInfo) -> str | None:

@@ -9,14 +9,16 @@ import functools
 import re
 from collections.abc import Callable, Mapping
 from email.utils import parsedate_to_datetime
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
 from callsheet.errors import MaybeSent
 from callsheet.records import Catalogue, Model, Pricing
-from callsheet.service.connection import Response
 from callsheet.service.models import RateHeaders, parse
+
+if TYPE_CHECKING:
+    import httpx
 
 T = TypeVar("T")
 
@@ -24,7 +26,7 @@ _DIGITS = re.compile("[0-9]{1,15}")
 _model_entries = TypeAdapter(tuple[dict[str, Any], ...])
 
 
-def read_answer(response: Response, validate: Callable[[Any], T]) -> T:
+def read_answer(response: httpx.Response, validate: Callable[[Any], T]) -> T:
     """The body of a 2xx answer, validated.
 
     Args:
@@ -42,14 +44,13 @@ def read_answer(response: Response, validate: Callable[[Any], T]) -> T:
     except (ValueError, ArithmeticError) as error:
         generation_id = content.get("id") if isinstance(content, dict) else None
         raise MaybeSent(
-            f"{response.request}: answered {response.status}, but the answer cannot be read: "
-            + describe(error)
-            + (f"; it is about {generation_id}" if generation_id else ""),
+            f"{request_name(response.request)}: answered {response.status_code}, but the answer cannot be "
+            f"read: {describe(error)}" + (f"; it is about {generation_id}" if generation_id else ""),
             hint="Is this the service of the interface's version 2?",
         ) from error
 
 
-def read_catalogue(response: Response) -> Catalogue:
+def read_catalogue(response: httpx.Response) -> Catalogue:
     """The models of an answer by id. An entry that cannot be read has the reason in `unreadable`.
 
     Raises:
@@ -93,6 +94,11 @@ def header_number(headers: Mapping[str, str], name: str) -> int | None:
     """
     text = headers.get(name, "")
     return int(text) if _DIGITS.fullmatch(text) else None
+
+
+def request_name(request: httpx.Request) -> str:
+    """Method and path, for messages."""
+    return f"{request.method} {request.url.raw_path.decode().partition('?')[0]}"
 
 
 def describe(error: Exception) -> str:

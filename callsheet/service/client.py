@@ -12,25 +12,35 @@ a log.
 from __future__ import annotations
 
 import asyncio
+import base64
 import itertools
 import json
 import math
 import random
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import datetime
 from decimal import Decimal
 from typing import Any, Self
-from urllib.parse import quote, urlencode, urljoin
+from urllib.parse import quote, unquote_to_bytes, urlencode, urljoin, urlsplit
 
+import httpx
 from pydantic import TypeAdapter
 
-from callsheet.errors import ConfigError, InvalidApiKey, NotFound, RateLimit, Refusal, UnexpectedAnswer
+from callsheet.errors import (
+    ConfigError,
+    InvalidApiKey,
+    MediaError,
+    NotFound,
+    NotSent,
+    RateLimit,
+    Refusal,
+    UnexpectedAnswer,
+)
 from callsheet.records import Catalogue, Failed, Generation, Model, ModelType, Pending
 from callsheet.service import verdicts
-from callsheet.service.answers import header_number, rate_headers, read_answer, read_catalogue
-from callsheet.service.connection import Request, Response, Unsent
-from callsheet.service.failures import WINDOW, refusal, transport_failures, without_secrets
+from callsheet.service.answers import header_number, rate_headers, read_answer, read_catalogue, request_name
+from callsheet.service.failures import WINDOW, redirect, refusal, transport_failures, without_secrets
 from callsheet.service.models import (
     Accepted,
     Answer,
@@ -43,8 +53,7 @@ from callsheet.service.models import (
     VideoAnswer,
     VideoError,
 )
-from callsheet.service.transport import Connections
-from callsheet.service.urls import Url, parse_url
+from callsheet.service.transport import Connections, Unsent
 
 READ_TRIES = 4
 """Tries in all of a request that is repeated; a submission that is answered 500 has as many."""
@@ -52,10 +61,10 @@ READ_TRIES = 4
 _OTHER_PROJECT = (
     "The key seems to be of another project than the one that bought it: check the key and service.base_url."
 )
-_REDIRECTS = frozenset({301, 302, 303, 307, 308})
 _MOST_REDIRECTS = 20  # of one download
 # The bytes of a file must be those that Content-Length counts, and compressing them again helps nobody.
-_HEADERS = "User-Agent: callsheet\r\nAccept: */*\r\nAccept-Encoding: identity\r\n"
+_HEADERS = {"User-Agent": "callsheet", "Accept": "*/*", "Accept-Encoding": "identity"}
+_URL_SAFE = bytes.maketrans(b"-_", b"+/")  # of the other alphabet of base64
 _jitter = random.SystemRandom()
 _encoder = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False)
 _video: TypeAdapter[Any] = TypeAdapter(VideoAnswer)
@@ -69,13 +78,14 @@ class Client:
         api_key: `sk_...`.
         key_place: where the key is from, in words, for the hint of a 401.
         connect_timeout: seconds to wait for a connection.
-        read_timeout: seconds to wait for each part of an answer to a request that is free; the whole answer
-            may take twice as long.
-        generation_timeout: the same for a submission, and for sending it. The service makes an image while
-            the client waits, and giving up leaves the job in doubt, so it is long.
+        read_timeout: seconds to wait for the answer to a request that is free; of a file, for its beginning
+            and for each part.
+        generation_timeout: seconds to send a submission and wait for its answer. The service makes an image
+            while the client waits, and giving up leaves the job in doubt, so it is long.
 
     Raises:
-        ConfigError: the address is not a URL, or the key has characters that a header cannot carry.
+        ConfigError: the address is not a URL, the key has characters that a header cannot carry, or the
+            environment names a proxy or authorities that cannot be used.
 
     Every method raises `NotSent`, `MaybeSent` or one of the `Refusal` types. `MaybeSent` is raised for a 2xx
     answer that cannot be read, too: a submission is then in doubt, anything else is free to repeat.
@@ -96,16 +106,18 @@ class Client:
                 "the API key is empty, or has a space, a line break or a character that is not ASCII",
                 hint="A key looks like sk_...; check CALLSHEET_API_KEY (service.api_key_env).",
             )
-        try:
-            self._base = parse_url(base_url)
-        except ValueError as error:
-            raise ConfigError(f"service.base_url is not a URL: {error}") from None
-        self.base_url = base_url.rstrip("/")
-        self._path = self._base.path.rstrip("/")
-        self._key, self._key_place = api_key, key_place
-        self._headers = f"{_HEADERS}Authorization: Bearer {api_key}\r\n"
-        self._connect, self._reading, self._generating = connect_timeout, read_timeout, generation_timeout
         self._connections = Connections()
+        self.base_url = base_url.rstrip("/")
+        try:
+            base = httpx.URL(self.base_url)
+        except httpx.InvalidURL as error:
+            raise ConfigError(f"service.base_url is not a URL: {error}") from None
+        if base.scheme not in ("http", "https") or not base.raw_host:
+            raise ConfigError("service.base_url is not a URL: it must begin with http:// or https://")
+        self._connections.prepare(base)
+        self._key, self._key_place = api_key, key_place
+        self._headers = {**_HEADERS, "Authorization": f"Bearer {api_key}"}
+        self._connect, self._reading, self._generating = connect_timeout, read_timeout, generation_timeout
         address = without_secrets(self.base_url)
         self._hint = (
             f"Is {address} the service's address? It is service.base_url, CALLSHEET_BASE_URL, or in a block."
@@ -181,28 +193,37 @@ class Client:
     async def download(self, url: str) -> AsyncIterator[Download]:
         """Fetches a signed URL as given (INTERFACE 4.8), without the key. Redirects are followed.
 
+        A data URI is a file, too; a relative address is relative to the service's.
         Every error answer is `UnexpectedAnswer`, whatever its status: the interface defines none here.
+
+        Raises:
+            MediaError: a data URI cannot be read.
         """
+        if url[:5].lower() == "data:":
+            yield _in_data_uri(url)
+            return
         name = f"GET {without_secrets(url)}"
         hint = "Check the network between this machine and the server of the service's files."
-        with transport_failures(name, hint):
-            response = await self._file(url)
-        try:
+        async with AsyncExitStack() as stack:
+            try:
+                with transport_failures(name, hint):
+                    response = await self._file(url, stack)
+            except ConfigError as error:  # the API's own server needs no such proxy or authorities
+                raise NotSent(f"{name}: not sent: {error.message}", hint=error.hint) from error
             if not response.is_success:
                 with transport_failures(name):
-                    await response.read()
+                    await response.aread()
                 refused = refusal(name, response, api_key=self._key)
                 # The key was not sent, so no answer here is about the key or its workspace's balance.
                 raise UnexpectedAnswer(refused.message, status=refused.status, code=refused.code)
-            length = header_number(response.headers, "content-length")
+            packed = "content-encoding" in response.headers  # then Content-Length is not the file's
+            length = None if packed else header_number(response.headers, "content-length")
             mime_type = response.headers.get("content-type", "").partition(";")[0].strip().lower()
             yield Download(_chunks(name, response), length, mime_type)
-        finally:
-            response.close()
 
     # ---- one request
 
-    async def _repeated(self, path: str, query: Mapping[str, str] | None = None) -> Response:
+    async def _repeated(self, path: str, query: Mapping[str, str] | None = None) -> httpx.Response:
         """A GET that is repeated a few times after a 429 or a 5xx: it is free."""
         for tries in itertools.count(1):
             try:
@@ -217,60 +238,69 @@ class Client:
 
     async def _get(
         self, path: str, query: Mapping[str, str] | None = None, *, within: float = math.inf
-    ) -> Response:
-        url = Url(self._base.address, self._path + path, f"?{urlencode(query)}" if query else "")
-        return await self._answer(Request("GET", url, self._headers), self._reading, within)
+    ) -> httpx.Response:
+        url = f"{self.base_url}{path}{f'?{urlencode(query)}' if query else ''}"
+        request = httpx.Request("GET", url, headers=self._headers)
+        return await self._answer(request, min(self._reading, within))
 
-    async def _post(self, path: str, body: Mapping[str, Any]) -> Response:
-        url = Url(self._base.address, self._path + path, "")
+    async def _post(self, path: str, body: Mapping[str, Any]) -> httpx.Response:
+        headers = {**self._headers, "Content-Type": "application/json"}
         content = _encoder.encode(body).encode()
-        headers = f"{self._headers}Content-Type: application/json\r\n"
-        return await self._answer(Request("POST", url, headers, content), self._generating)
+        request = httpx.Request("POST", f"{self.base_url}{path}", headers=headers, content=content)
+        return await self._answer(request, self._generating)
 
-    async def _answer(self, request: Request, part: float, within: float = math.inf) -> Response:
-        """Sends a request to the API; the answer, with its body read.
-
-        Args:
-            request: the request.
-            part: seconds to wait for each part of the answer.
-            within: seconds to wait in all, unless that is more than twice as long.
-        """
-        whole = min(2 * part, within)
-        with transport_failures(str(request), self._hint):
-            response = await self._connections.send(request, connect=self._connect, part=part, whole=whole)
-            try:
-                await response.read()
-            finally:
-                response.close()
+    async def _answer(self, request: httpx.Request, seconds: float) -> httpx.Response:
+        """Sends a request to the API; the answer, with its body read, within so many seconds."""
+        name = request_name(request)
+        with transport_failures(name, self._hint):
+            async with self._connections.send(request, connect=self._connect, within=seconds) as response:
+                await response.aread()
         if not response.is_success:
-            error = refusal(str(request), response, api_key=self._key, hint=self._hint)
+            error = refusal(name, response, api_key=self._key, hint=self._hint)
             if isinstance(error, InvalidApiKey) and self._key_place:
                 error.hint = f"Check the API key in {self._key_place}. {self._hint}"
             raise error
         return response
 
-    async def _file(self, url: str) -> Response:
-        """Asks for a file, and follows redirects; the head of the answer."""
+    async def _file(self, url: str, stack: AsyncExitStack) -> httpx.Response:
+        """Asks for a file, and follows redirects; the head of the answer, which ends with the stack."""
         for _ in range(_MOST_REDIRECTS + 1):
             try:
-                target = parse_url(url)
-            except ValueError as error:
+                whole = url if urlsplit(url).scheme else urljoin(f"{self.base_url}/", url)
+                request = httpx.Request("GET", whole, headers=_HEADERS)
+            except (ValueError, httpx.InvalidURL) as error:
                 raise Unsent from error
-            credentials = target.address.credentials
-            headers = f"{_HEADERS}Authorization: {credentials}\r\n" if credentials else _HEADERS
+            if request.url.userinfo:
+                next(httpx.BasicAuth(request.url.username, request.url.password).auth_flow(request))
             part = self._reading
-            response = await self._connections.send(
-                Request("GET", target, headers), connect=self._connect, part=part, whole=2 * part
-            )
-            location = response.headers.get("location")
-            if response.status not in _REDIRECTS or not location:
+            sending = self._connections.send(request, connect=self._connect, within=part, part=part)
+            response = await stack.enter_async_context(sending)
+            if not (url := redirect(response)):
                 return response
-            response.close()
-            url = urljoin(url, location)
+            await stack.aclose()
         raise ConnectionError(f"there are more than {_MOST_REDIRECTS} redirects")
 
 
-async def _chunks(request_name: str, response: Response) -> AsyncIterator[bytes]:
-    with transport_failures(request_name):
-        async for chunk in response.chunks():
+async def _chunks(name: str, response: httpx.Response) -> AsyncIterator[bytes]:
+    with transport_failures(name):
+        async for chunk in response.aiter_bytes():
             yield chunk
+
+
+def _in_data_uri(url: str) -> Download:
+    head, comma, text = url[5:].partition(",")
+    mime_type, *parameters = (part.strip().lower() for part in head.split(";"))
+    content = unquote_to_bytes(text)
+    try:
+        if "base64" in parameters:
+            digits = b"".join(content.split()).translate(_URL_SAFE).rstrip(b"=")
+            content = base64.b64decode(digits + b"=" * (-len(digits) % 4), validate=True)
+    except ValueError:
+        comma = ""
+    if not comma:
+        raise MediaError(f"the data URI cannot be read: {without_secrets(url)}")
+
+    async def chunks() -> AsyncIterator[bytes]:
+        yield content
+
+    return Download(chunks(), len(content), mime_type)

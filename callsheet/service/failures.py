@@ -6,8 +6,12 @@ Does no I/O, and does not decide what a failure means: `verdicts.py` does.
 from __future__ import annotations
 
 import re
+import ssl
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from urllib.parse import quote, urljoin
+
+import httpx
 
 from callsheet.errors import (
     CallsheetError,
@@ -25,8 +29,8 @@ from callsheet.errors import (
     UnexpectedAnswer,
 )
 from callsheet.service.answers import describe, header_number, rate_headers
-from callsheet.service.connection import Response, Unsent
 from callsheet.service.models import ErrorEnvelope, parse
+from callsheet.service.transport import Unsent
 
 WINDOW = 60.0
 """Seconds to wait where a `Retry-After` cannot be read: a whole window (INTERFACE 8)."""
@@ -49,6 +53,10 @@ _BY_STATUS_AND_CODE: dict[tuple[int, str], type[Refusal]] = {
 # A gateway before the service sends these, and it may have passed the request on.
 _GATEWAY = frozenset({502, 504})
 
+_REDIRECTS = frozenset({301, 302, 303, 307, 308})
+_VISIBLE = "".join(map(chr, range(0x21, 0x7F)))
+_LONGEST_SHOWN = 100  # characters of a URL in a message: a data URI is a whole file
+
 _HINTS: dict[type[Refusal], str] = {
     InvalidApiKey: "Check CALLSHEET_API_KEY (service.api_key_env), or the Prefect block.",
     QuotaExceeded: "Top up the workspace's balance; the same command goes on from here.",
@@ -56,49 +64,86 @@ _HINTS: dict[type[Refusal], str] = {
 
 
 @contextmanager
-def transport_failures(request_name: str, hint: str = "") -> Iterator[None]:
+def transport_failures(name: str, hint: str = "") -> Iterator[None]:
     """Turns every exception of the transport, and of the layers below it, into `NotSent` or `MaybeSent`.
 
     `NotSent` needs certainty: only the transport's `Unsent` gives it.
 
     Args:
-        request_name: method and path, for the message.
-        hint: the error's hint.
+        name: method and path, for the message.
+        hint: the end of the error's hint; what is known to be wrong comes before it.
     """
     try:
         yield
     except CallsheetError:
         raise
     except Unsent as error:
-        why = error.__cause__ if isinstance(error.__cause__, Exception) else error
-        raise NotSent(f"{request_name}: not sent: {describe(why)}", hint=hint) from error
+        why = _root(error)
+        raise NotSent(
+            f"{name}: not sent: {describe(why)}", hint=f"{_not_connected(why, error.proxy)}{hint}"
+        ) from error
     except Exception as error:
-        raise MaybeSent(f"{request_name}: sent, but no answer came: {describe(error)}", hint=hint) from error
+        raise MaybeSent(f"{name}: sent, but no answer came: {describe(_root(error))}", hint=hint) from error
 
 
-def refusal(request_name: str, response: Response, *, api_key: str, hint: str = "") -> Refusal:
+def _root(error: BaseException) -> Exception:
+    """What went wrong first: httpx and httpcore repackage it, and say less.
+
+    httpcore keeps it as the context alone. An older error of a caller who is dealing with it ends the way.
+    """
+    cause = error.__cause__ or error.__context__
+    if isinstance(error, ExceptionGroup):
+        cause = error.exceptions[0]
+    known = isinstance(error, httpx.ProxyError) or isinstance(cause, CallsheetError)
+    if isinstance(cause, Exception) and not known:
+        return _root(cause)
+    assert isinstance(error, Exception)  # noqa: S101 - so is every cause that is followed
+    return error
+
+
+def _not_connected(why: Exception, proxy: str | None) -> str:
+    """The part of a hint that says why no connection could be made; empty where the address may be wrong."""
+    if isinstance(why, ssl.SSLCertVerificationError):
+        return (
+            f"The server's certificate is not trusted: {why.verify_message or why}. Where a company has an "
+            "authority of its own, name the file with its certificate in SSL_CERT_FILE. "
+        )
+    through = ""
+    if proxy:
+        through = (
+            f"The request goes through the proxy {without_secrets(proxy)}, which the environment names; "
+            "NO_PROXY takes a host out. "
+        )
+    if isinstance(why, ssl.SSLError):
+        return f"{through}What answers there does not speak TLS as https:// needs it. "
+    return through
+
+
+def refusal(name: str, response: httpx.Response, *, api_key: str, hint: str = "") -> Refusal:
     """The error for an answer that is not a 2xx, by its status and code.
 
     Args:
-        request_name: method and path, for the message.
+        name: method and path, for the message.
         response: the answer, with its body read.
         api_key: removed from the message, because some services repeat the key that they refuse.
-        hint: the error's hint where the body is not the interface's.
+        hint: the end of the error's hint where the body is not the interface's.
     """
-    status = response.status
+    status = response.status_code
     try:
         body = ErrorEnvelope.model_validate(parse(response.content)).error
     except ValueError:
-        message = f"{request_name}: answered {status} {response.reason}"
         error = _BY_STATUS.get(status, UnexpectedAnswer)(
-            f"{message}, without the service's error body", status=status, code=f"http_{status}", hint=hint
+            f"{name}: answered {status} {response.reason_phrase}, without the service's error body",
+            status=status,
+            code=f"http_{status}",
+            hint=f"{_gateway(response)}{hint}",
         )
     else:
         error_type = _error_type(status, body.code)
         text = body.message.replace(api_key, "sk_...")[:500]  # it may repeat a whole data URL
         param = f", {body.param}" if body.param else ""
         error = error_type(
-            f"{request_name}: {text} ({status} {body.code}{param})",
+            f"{name}: {text} ({status} {body.code}{param})",
             status=status,
             code=body.code,
             param=body.param,
@@ -127,6 +172,30 @@ def _retry_after(headers: Mapping[str, str]) -> float | None:
     return WINDOW if seconds is None or seconds > _LONGEST_RETRY_AFTER else float(seconds)
 
 
+def _gateway(response: httpx.Response) -> str:
+    """The part of a hint that says what a gateway before the service wants."""
+    if response.status_code == 407:
+        return "A proxy asks for a user name and a password: http://NAME:PASSWORD@HOST in HTTP_PROXY. "
+    if not (location := redirect(response)):
+        return ""
+    base, found, _ = location.partition("?")[0].partition("/v2/")
+    advice = f"; {without_secrets(base)} may be the right address" if found else ""
+    return f"It redirects to {without_secrets(location)}{advice}. "
+
+
+def redirect(response: httpx.Response) -> str:
+    """Where an answer redirects to, as a whole URL in ASCII; empty where it does not.
+
+    As curl does, bytes that a URL cannot have are escaped as they come, in whichever encoding they are.
+    """
+    for name, value in response.headers.raw:
+        if response.status_code in _REDIRECTS and name.lower() == b"location":
+            with suppress(ValueError):  # it is no URL
+                return urljoin(str(response.request.url), quote(value, safe=_VISIBLE))
+    return ""
+
+
 def without_secrets(url: str) -> str:
-    """A URL without its secrets: the signature in the query, and a password before the host."""
-    return re.sub("//[^/]*@", "//...@", url.partition("?")[0])
+    """A URL in one line, without its secrets: the signature in the query, and a password before the host."""
+    shown = re.sub("//[^/]*@", "//...@", url.partition("?")[0])
+    return shown if len(shown) <= _LONGEST_SHOWN else f"{shown[:_LONGEST_SHOWN]}..."

@@ -1,25 +1,25 @@
-"""The connections: one for each request in flight, kept for the next request.
+"""The connections: httpx's, one for each request in flight, kept for a moment for the next request.
 
-They are Callsheet's own. httpx takes eight times the CPU, a third of what a whole job cost. aiohttp does
-not tell a request that never left from one that may have been carried out; for a paid POST that is money.
-Nothing here depends on the interface, and nothing limits the number of requests: `callsheet.limits` does.
+They are httpx's transports and not its clients, which would write each URL, with its signature, to the log,
+send cookies back, and search all connections of a pool for each request. Nothing here depends on the
+interface, and nothing limits the number of requests: `callsheet.limits` does.
 """
 
 from __future__ import annotations
 
 import asyncio
 import functools
-import math
-import os
 import ssl
-import urllib.request
 from collections import defaultdict
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import Any
 
-import certifi
+import httpx
 
 from callsheet.errors import ConfigError
-from callsheet.service.connection import Connection, Request, Response, Unsent
-from callsheet.service.urls import Address, parse_url
+from callsheet.service.proxies import proxy_for
+from callsheet.service.trust import tls_context
 
 KEEPALIVE = 2.0
 """Seconds for which an idle connection may be used again.
@@ -28,130 +28,182 @@ Common servers close idle connections after 5 s or more. A POST that is sent whi
 connection fails as if it might have been carried out, so a connection is dropped well before that.
 """
 
-_NEXT_ADDRESS = 0.25  # seconds after which a name's next address is tried beside the one before (RFC 8305)
-_LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
+_TRUSTS_NOBODY = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # plain HTTP needs none
+_PORTS = {"http": 80, "https": 443}
+_BEFORE = (
+    httpx.ConnectError,
+    httpx.ConnectTimeout,
+    httpx.PoolTimeout,
+    httpx.ProxyError,
+    httpx.UnsupportedProtocol,
+)
+"""What httpx raises before a request is sent, and only then."""
+
+Origin = tuple[str, str, int]
+"""Scheme, host in ASCII, port."""
+
+
+class Unsent(Exception):
+    """Not a byte of the request has left this machine.
+
+    Attributes:
+        proxy: the proxy's URL, where there is one.
+    """
+
+    def __init__(self, proxy: str | None = None) -> None:
+        super().__init__()
+        self.proxy = proxy
 
 
 class Connections:
-    """Takes the free connection that was used last for each request, or opens another.
+    """Takes the free transport that was used last for each request, or makes another.
 
-    A connection is free again when its response is closed; one that broke is never used again.
+    Each has one connection. It is free again when its exchange has ended as it should, and otherwise never.
     """
 
     def __init__(self) -> None:
-        self._free: defaultdict[Address, list[Connection]] = defaultdict(list)
+        self._free: defaultdict[Origin, list[httpx.AsyncHTTPTransport]] = defaultdict(list)
 
+    def prepare(self, url: httpx.URL) -> None:
+        """Makes the first transport for a server. It does not connect.
+
+        Raises:
+            ConfigError: the environment names a proxy or authorities that cannot be used.
+        """
+        origin = _origin(url)
+        self._free[origin].append(self._new(*origin))
+
+    @asynccontextmanager
     async def send(
-        self, request: Request, *, connect: float, part: float, whole: float = math.inf
-    ) -> Response:
-        """Sends one request, and waits for the head of its answer. Close the response.
+        self, request: httpx.Request, *, connect: float, within: float, part: float | None = None
+    ) -> AsyncIterator[httpx.Response]:
+        """Sends one request; the head of its answer. What is not read of the body is not waited for.
 
         Args:
             request: the request.
-            connect: seconds to wait for a connection.
-            part: seconds to wait for each part of the answer, and while a part of the request is sent.
-            whole: seconds to wait in all.
+            connect: seconds to wait for a connection, through a proxy too.
+            within: seconds from then on for the whole answer, or with `part` for its head.
+            part: seconds to wait for each part of the body.
 
         Raises:
-            Unsent: no connection could be made: not a byte of the request has left this machine.
-            ConfigError: the environment names a proxy whose scheme is not supported.
+            Unsent: no connection could be made.
+            ConfigError: the environment names a proxy or authorities that cannot be used.
             Exception: the request may have reached the server.
         """
-        loop = asyncio.get_running_loop()
-        until = loop.time() + whole
-        address = request.url.address
-        connection = self._take(address)
-        if connection is None:
-            try:
-                async with asyncio.timeout(min(connect, whole)):
-                    connection = await self._open(address)
-            except ConfigError:
-                raise
-            except Exception as error:
-                raise Unsent from error
-        return await connection.send(request, part=part, until=until)
-
-    def _take(self, address: Address) -> Connection | None:
-        free = self._free[address]
-        oldest = asyncio.get_running_loop().time() - KEEPALIVE
-        while free:
-            connection = free.pop()
-            if connection.free_since > oldest and connection.usable():
-                return connection
-            connection.abort()
-        return None
-
-    async def _open(self, address: Address) -> Connection:
-        proxy = environment_proxy(address)
-        if proxy is None:
-            return await self._connect(address, address)
-        connection = await self._connect(proxy, address)
-        connection.proxy_credentials = proxy.credentials
-        if address.scheme == "http":
-            connection.to_proxy = True
-            return connection
+        origin = _origin(request.url)
+        free = self._free[origin]
+        transport = free.pop() if free else self._new(*origin)
+        progress = _Progress(within)
+        request.extensions = {"timeout": {"read": part}, "trace": progress.follow}
         try:
-            await connection.connect_through(address)
-            transport = await asyncio.get_running_loop().start_tls(
-                connection.transport, connection, self._tls, server_hostname=address.host
-            )
-            assert transport is not None  # noqa: S101 - it is None only where the loop closes
-            connection.transport = transport
-        except BaseException:
-            connection.abort()
+            async with asyncio.timeout(connect) as progress.limit:
+                response = await transport.handle_async_request(request)
+                response.request = request
+                if part is not None:
+                    progress.limit.reschedule(None)
+                try:
+                    yield response
+                finally:
+                    await response.aclose()
+        except BaseException as error:
+            await transport.aclose()
+            unsent = isinstance(error, Exception) and progress.is_unsent(error)
+            if isinstance(error, TimeoutError) and not error.args:
+                error.args = (
+                    f"no connection within {connect:g} s" if unsent else f"no answer within {within:g} s",
+                )
+            if unsent:
+                raise Unsent(proxy_for(*origin)) from error
             raise
-        return connection
+        if _ended_cleanly(transport):
+            free.append(transport)
+        else:
+            await transport.aclose()
 
-    async def _connect(self, to: Address, for_requests_to: Address) -> Connection:
-        loop = asyncio.get_running_loop()
-        free = self._free[for_requests_to]
-        connect = functools.partial(loop.create_connection, lambda: Connection(free), to.host, to.port)
-        if isinstance(loop, asyncio.BaseEventLoop):  # another program's uvloop cannot do it
-            connect = functools.partial(connect, happy_eyeballs_delay=_NEXT_ADDRESS)
-        if to.scheme == "https":
-            connect = functools.partial(connect, ssl=self._tls, server_hostname=to.host)
-        pair: tuple[object, Connection] = await connect()
-        return pair[1]
+    def _new(self, scheme: str, host: str, port: int) -> httpx.AsyncHTTPTransport:
+        named = proxy_for(scheme, host, port)
+        limits = httpx.Limits(max_connections=1, keepalive_expiry=KEEPALIVE)
+        return httpx.AsyncHTTPTransport(
+            verify=self._tls if scheme == "https" else _TRUSTS_NOBODY,
+            trust_env=False,
+            limits=limits,
+            proxy=self._proxy(named) if named else None,
+        )
+
+    def _proxy(self, named: str) -> httpx.Proxy:
+        hint = "Use an http://, https:// or socks5:// proxy, or name the service's host in NO_PROXY."
+        try:
+            proxy = httpx.Proxy(named)
+        except (httpx.InvalidURL, ValueError):
+            scheme = named.partition("://")[0]
+            raise ConfigError(
+                f"the environment names a {scheme}:// proxy that cannot be used", hint=hint
+            ) from None
+        if not proxy.url.raw_host:
+            raise ConfigError("the environment names a proxy without a host", hint=hint)
+        if proxy.url.scheme == "https":
+            proxy.ssl_context = self._tls
+        return proxy
 
     @functools.cached_property
     def _tls(self) -> ssl.SSLContext:
-        """Trusts certifi's authorities, or those of `SSL_CERT_FILE` or `SSL_CERT_DIR`."""
-        file, folder = os.environ.get("SSL_CERT_FILE"), os.environ.get("SSL_CERT_DIR")
-        context = ssl.create_default_context(
-            cafile=file or (None if folder else certifi.where()), capath=None if file else folder
-        )
-        context.set_alpn_protocols(["http/1.1"])
-        return context
+        return tls_context()
 
     async def aclose(self) -> None:
-        """Closes the free connections; the others close with their responses."""
+        """Closes the free connections; the others close with their exchanges."""
         for free in self._free.values():
             while free:
-                free.pop().abort()
-        await asyncio.sleep(0)  # asyncio closes the sockets in the loop's next round
+                await free.pop().aclose()
 
 
-def environment_proxy(address: Address) -> Address | None:
-    """The proxy that the environment names (`HTTPS_PROXY`, `ALL_PROXY`, `NO_PROXY`, ...), if any.
+class _Progress:
+    """What httpcore tells of one request as it goes.
 
-    This machine's own addresses never go through a proxy.
+    A request is unsent only where its connecting was seen and its sending was not, or where httpx says so:
+    an error of a proxy, of SOCKS or of TLS can come in any type. What is not known counts as sent.
 
-    Raises:
-        ConfigError: it is neither an `http://` nor an `https://` proxy.
+    Args:
+        within: seconds for the answer, from the first byte that leaves.
     """
-    proxies = urllib.request.getproxies()
-    proxy = proxies.get(address.scheme) or proxies.get("all")
-    if not proxy or address.host in _LOOPBACK or urllib.request.proxy_bypass(address.host):
-        return None
-    if "://" not in proxy:
-        proxy = f"http://{proxy}"
+
+    def __init__(self, within: float) -> None:
+        self.limit: asyncio.Timeout
+        self._within = within
+        self._connecting = self._begun = False
+
+    async def follow(self, event: str, info: Mapping[str, Any]) -> None:
+        """httpcore calls this before and after each step (its extension `trace`)."""
+        if self._begun:
+            return
+        request = info.get("request")
+        asks_proxy = request is not None and request.method == b"CONNECT"
+        if asks_proxy or event.startswith(("connection.", "proxy.", "socks.")):
+            self._connecting = True
+        elif request is not None:
+            self._begun = True
+            self.limit.reschedule(asyncio.get_running_loop().time() + self._within)
+
+    def is_unsent(self, error: Exception) -> bool:
+        """Whether a request that failed so has never left."""
+        return not self._begun and (self._connecting or isinstance(error, _BEFORE))
+
+
+def _ended_cleanly(transport: httpx.AsyncHTTPTransport) -> bool:
+    """Whether nothing came after the end of the answer: httpcore takes it for the answer to the next request.
+
+    Only its parser knows. Where it cannot be asked any more, no connection is used twice.
+    """
     try:
-        return parse_url(proxy).address
-    except ValueError:
-        scheme = proxy.split(":")[0]
-        raise ConfigError(
-            f"the environment names a proxy with {scheme}://, which is not supported"
-            if scheme not in ("http", "https")
-            else "the environment names a proxy whose address is not valid",
-            hint="Use an http:// or https:// proxy, or name the service's host in NO_PROXY.",
-        ) from None
+        for connection in transport._pool.connections:
+            layer: Any = connection
+            while not hasattr(layer, "_h11_state"):
+                layer = layer._connection
+            if layer._h11_state.trailing_data[0]:
+                return False
+    except AttributeError:
+        return False
+    return True
+
+
+def _origin(url: httpx.URL) -> Origin:
+    return url.scheme, url.raw_host.decode(), url.port or _PORTS.get(url.scheme, 0)

@@ -22,7 +22,7 @@ import pytest
 from callsheet.ledger.doubts import login
 from tests.conftest import Project
 from tests.servers.forks import forks
-from tests.servers.prefect import PrefectServer
+from tests.servers.prefect import BEHIND_A_PROXY, PrefectServer
 from tests.waiting import LONGEST
 
 Make = Callable[..., Project]
@@ -106,6 +106,13 @@ def test_a_prefect_server_that_is_not_there_is_named(project: Make) -> None:
     assert done.returncode == 2
     assert "http://127.0.0.1:9/api cannot be reached" in json.loads(done.stdout)["error"]
     assert "Traceback" not in done.stderr
+
+
+def test_a_run_in_prefect_works_behind_a_proxy(project: Make, prefect: PrefectServer) -> None:
+    """httpx, Prefect's client too, raises InvalidURL on a network of IPv6 in NO_PROXY."""
+    made = project([{"id": "a", "prompt": "x", **IMAGE}])
+    done = callsheet("run", str(made.config), PREFECT_API_URL=prefect.api, **BEHIND_A_PROXY)
+    assert done.returncode == 0, done.stderr
 
 
 def test_run_prints_one_json_object_and_says_with_its_exit_code_how_it_ended(

@@ -15,12 +15,12 @@ import polars as pl
 import pytest
 
 from tests.cli.test_commands import CALLSHEET, callsheet, refused
-from tests.servers.prefect import PrefectServer
+from tests.servers.prefect import BEHIND_A_PROXY, PrefectServer
 
 
 def test_the_demo_runs_clean_and_a_second_one_buys_nothing(tmp_path: Path, prefect: PrefectServer) -> None:
-    """The first without a Prefect server, as a newcomer has it."""
-    first = callsheet("demo", cwd=tmp_path)
+    """The first without a Prefect server, as a newcomer has it who sits behind a proxy."""
+    first = callsheet("demo", cwd=tmp_path, **BEHIND_A_PROXY)
     assert first.returncode == 0, first.stderr
     noise = [line for line in first.stderr.splitlines() if "Warning" in line or "Traceback" in line]
     assert noise == []
@@ -30,7 +30,7 @@ def test_the_demo_runs_clean_and_a_second_one_buys_nothing(tmp_path: Path, prefe
     assert kinds["image/png"] >= 2
     assert kinds["video/mp4"] >= 6
     assert manifest["has_sound"].sum() == 1
-    second = callsheet("demo", cwd=tmp_path, PREFECT_API_URL=prefect.api)
+    second = callsheet("demo", cwd=tmp_path, PREFECT_API_URL=prefect.api, **BEHIND_A_PROXY)
     assert second.returncode == 0
     assert "Nothing was bought" in second.stdout
     assert pl.read_parquet(tmp_path / "out/demo/report/manifest.parquet").equals(manifest)

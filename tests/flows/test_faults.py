@@ -41,6 +41,17 @@ def charged(project: Project) -> Decimal:
     return asyncio.run(ask())
 
 
+def test_an_image_that_is_answered_later_than_the_config_waits_is_in_doubt(project: Make) -> None:
+    """It may be made and charged for by then."""
+    made = project([IMAGE], image_seconds=3)
+    made.set(service={"timeout": 0.5})
+    summary = made.run()
+    assert (summary.in_doubt, summary.submissions) == (1, 1)
+    assert "no answer within 0.5 s" in made.costs()["error_message"].item()
+    made.set(service={"timeout": 300})
+    assert made.run().submissions == 0
+
+
 @pytest.mark.parametrize("row", [IMAGE, VIDEO], ids=["image", "video"])
 @pytest.mark.parametrize(
     "fault, state, submissions",

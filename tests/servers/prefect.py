@@ -93,6 +93,14 @@ class PrefectServer:
         return text()
 
 
+BEHIND_A_PROXY = {
+    "HTTP_PROXY": "http://127.0.0.1:9",
+    "HTTPS_PROXY": "http://127.0.0.1:9",
+    "NO_PROXY": "fd07::/64,*.test",
+}
+"""A company's network. Nothing answers at the proxy, and httpx alone cannot read such a `NO_PROXY`."""
+
+
 def free_port() -> int:
     """A port that nothing listens at."""
     with socket.create_server(("127.0.0.1", 0)) as listener:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from urllib.parse import urlsplit
@@ -59,6 +59,7 @@ class ReverseProxy:
         base_url: its address.
         requests: the method and path of every request that it has received.
         failed: those of them that met a failure.
+        rewrite: makes another answer of the service's, from the request's path, the head and the body.
     """
 
     def __init__(self, target: str) -> None:
@@ -67,6 +68,7 @@ class ReverseProxy:
         self._failures: list[Failure] = []
         self._lock = threading.Lock()
         self.base_url = ""
+        self.rewrite: Callable[[str, bytes, bytes], bytes] | None = None
         self.requests: list[tuple[str, str]] = []
         self.failed: list[tuple[str, str]] = []
 
@@ -106,6 +108,9 @@ class ReverseProxy:
         answer = b""
         if failure is None or failure.reaches_service:
             answer = await self._pass_on(head, body)
+        if self.rewrite:
+            answer_head, separator, content = answer.partition(b"\r\n\r\n")
+            answer = self.rewrite(path, answer_head + separator, content)
         if failure:
             await asyncio.sleep(failure.seconds)
             if failure.cut:

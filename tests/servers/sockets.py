@@ -103,7 +103,8 @@ def silence(connection: socket.socket) -> bool:
 
 @dataclass
 class Server:
-    """What a test may look at: the whole requests (head and body) and how many connections there were.
+    """What a test may look at: the whole requests (head and body), how many connections there were, and how
+    many of them are closed.
 
     `arrived` is set when the first request is here.
     """
@@ -111,17 +112,17 @@ class Server:
     url: str
     requests: list[bytes] = field(default_factory=list)
     connections: int = 0
+    closed: int = 0
     arrived: threading.Event = field(default_factory=threading.Event)
 
 
 @contextmanager
-def serve(*behaviours: Behaviour, tls: Path | None = None, idle: float | None = None) -> Iterator[Server]:
+def serve(*behaviours: Behaviour, tls: Path | None = None) -> Iterator[Server]:
     """Serves on a free port of 127.0.0.1.
 
     Args:
         behaviours: what to do with the first, second, ... request.
         tls: a PEM file with a certificate and its key, to speak TLS.
-        idle: seconds after which a connection without a request is closed.
     """
     context = None
     if tls:
@@ -133,16 +134,20 @@ def serve(*behaviours: Behaviour, tls: Path | None = None, idle: float | None = 
     opened: list[socket.socket] = []
 
     def talk(connection: socket.socket) -> None:
-        with suppress(OSError), connection:
-            connection.settimeout(idle)
-            with context.wrap_socket(connection, server_side=True) if context else connection as channel:
-                stays = True
-                while stays and (request := _request(channel)):
-                    with lock:
-                        server.requests.append(request)
-                        behave = behaviours[min(len(server.requests), len(behaviours)) - 1]
-                    server.arrived.set()
-                    stays = behave(channel)
+        with (
+            suppress(OSError),
+            connection,
+            context.wrap_socket(connection, server_side=True) if context else connection as channel,
+        ):
+            stays = True
+            while stays and (request := _request(channel)):
+                with lock:
+                    server.requests.append(request)
+                    behave = behaviours[min(len(server.requests), len(behaviours)) - 1]
+                server.arrived.set()
+                stays = behave(channel)
+        with lock:
+            server.closed += 1
 
     def accept() -> None:
         with suppress(OSError):
@@ -217,21 +222,20 @@ def full_backlog() -> Iterator[int]:
 
 
 def certificate(folder: Path) -> Path:
-    """A PEM file with a self-signed certificate for 127.0.0.1 and its key, made in `folder`."""
+    """A PEM file, made in `folder`: a self-signed certificate for 127.0.0.1 and service.test, and its key."""
     key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "127.0.0.1")])
+    names = [x509.IPAddress(IPv4Address("127.0.0.1")), x509.DNSName("service.test")]
+    subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "127.0.0.1")])
     now = datetime.now(UTC)
     made = (
         x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
+        .subject_name(subject)
+        .issuer_name(subject)
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
         .not_valid_before(now - timedelta(hours=1))
         .not_valid_after(now + timedelta(hours=1))
-        .add_extension(
-            x509.SubjectAlternativeName([x509.IPAddress(IPv4Address("127.0.0.1"))]), critical=False
-        )
+        .add_extension(x509.SubjectAlternativeName(names), critical=False)
         .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
         .sign(key, hashes.SHA256())
     )

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import logging
+import socket
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from datetime import UTC, datetime, timedelta
@@ -23,6 +25,7 @@ from callsheet.errors import (
     InvalidApiKey,
     InvalidParameter,
     MaybeSent,
+    MediaError,
     NotFound,
     NotSent,
     ParameterMissing,
@@ -129,6 +132,99 @@ def test_a_download_follows_redirects_and_a_submission_does_not() -> None:
     assert KEY.encode() not in store.requests[0]
 
 
+@pytest.mark.parametrize(
+    "location, asked",
+    [
+        ("/caf\u00e9/1?sig=a%2Fb".encode(), b"/caf%C3%A9/1?sig=a%2Fb"),
+        ("/caf\u00e9/1".encode("latin-1"), b"/caf%E9/1"),
+        (b"/with space", b"/with%20space"),
+        (b"more/1?x", b"/v2/more/1?x"),
+        (b"//{host}/1", b"/1"),
+        (b"HTTP://{host}/1#part", b"/1"),
+    ],
+    ids=["UTF-8", "Latin-1", "space", "relative", "no scheme", "whole"],
+)
+def test_a_redirect_is_followed_as_curl_does(location: bytes, asked: bytes) -> None:
+    """Bytes that a URL cannot have are escaped as they came, whatever the other headers are encoded in."""
+
+    def redirect(connection: socket.socket) -> bool:
+        to = location.replace(b"{host}", server.url.partition("//")[2].encode())
+        head = b"HTTP/1.1 302 Found\r\nX-Odd: \xe9\r\nContent-Length: 0\r\n"
+        return raw(head + b"Location: " + to + b"\r\n\r\n")(connection)
+
+    with serve(redirect, reply(200, b"file")) as server:
+        assert run(server.url, lambda client: fetch(client, server.url + "/v2/f"))[0] == b"file"
+    assert server.requests[1].split(b" ")[1] == asked
+
+
+def test_redirects_without_end_are_an_error() -> None:
+    again = reply(302, b"", {"Location": "/again"})
+    with serve(again) as server, pytest.raises(MaybeSent, match="20 redirects"):
+        run(server.url, lambda client: fetch(client, server.url))
+    assert len(server.requests) == 21
+
+
+@pytest.mark.parametrize("where", ["length", "chunked", "end"])
+def test_a_file_that_is_compressed_unasked_is_unpacked(where: str) -> None:
+    """Content-Length is not the file's length, then."""
+    content = bytes(range(256)) * 1000
+    packed = gzip.compress(content)
+    head = b"HTTP/1.1 200 OK\r\nContent-Type: image/jpeg\r\nContent-Encoding: gzip\r\n"
+    framed = {
+        "length": b"Content-Length: %d\r\n\r\n%b" % (len(packed), packed),
+        "chunked": b"Transfer-Encoding: chunked\r\n\r\n%x\r\n%b\r\n0\r\n\r\n" % (len(packed), packed),
+        "end": b"\r\n" + packed,
+    }
+    with serve(raw(head + framed[where])) as server:
+        downloaded = run(server.url, lambda client: fetch(client, server.url))
+    assert downloaded == (content, None, "image/jpeg")
+
+
+@pytest.mark.parametrize(
+    "uri, file",
+    [
+        ("data:image/png;base64,AP+/", (b"\0\xff\xbf", 3, "image/png")),
+        ("DATA:Image/PNG;name=a;BASE64,AP-_", (b"\0\xff\xbf", 3, "image/png")),
+        ("data:image/png;base64,AP8%3D", (b"\0\xff", 2, "image/png")),
+        ("data:image/png;base64,AP\n8", (b"\0\xff", 2, "image/png")),
+        ("data:image/png,%00%ff", (b"\0\xff", 2, "image/png")),
+        ("data:,a", (b"a", 1, "")),
+    ],
+)
+def test_a_data_uri_is_a_file(uri: str, file: tuple[bytes, int, str]) -> None:
+    assert run("http://127.0.0.1:1", lambda client: fetch(client, uri)) == file
+
+
+@pytest.mark.parametrize("rest", ["?" * 9000, "A" * 9001, ""], ids=["no base64", "half", "nothing"])
+def test_a_data_uri_that_cannot_be_read_is_an_error_that_fits_a_line(rest: str) -> None:
+    uri = f"data:image/png;base64,{rest}" if rest else "data:" + "A" * 9000
+    with pytest.raises(MediaError, match="data URI cannot be read: data:") as caught:
+        run("http://127.0.0.1:1", lambda client: fetch(client, uri))
+    assert len(caught.value.message) < 200
+
+
+@pytest.mark.parametrize(
+    "url, asked",
+    [
+        ("/v2/downloads/1/0?exp=1&sig=a%2Fb", "/v2/downloads/1/0?exp=1&sig=a%2Fb"),
+        ("//{host}/v2/downloads/1/0?exp=1", "/v2/downloads/1/0?exp=1"),
+        ("v2/downloads/1/0", "/base/v2/downloads/1/0"),
+        ("caf\u00e9/a b", "/base/caf%C3%A9/a%20b"),
+    ],
+)
+def test_an_address_that_is_not_whole_is_relative_to_the_services(url: str, asked: str) -> None:
+    with serve(reply(200, b"file")) as server:
+        whole = url.replace("{host}", server.url.partition("//")[2])
+        assert run(f"{server.url}/base", lambda client: fetch(client, whole))[0] == b"file"
+    assert server.requests[0].split(b" ")[1] == asked.encode()
+
+
+def test_a_message_has_a_line_of_a_long_address_at_most() -> None:
+    with serve(page(404)) as server, pytest.raises(UnexpectedAnswer) as caught:
+        run(server.url, lambda client: fetch(client, f"{server.url}/{'x' * 5000}"))
+    assert len(caught.value.message) < 200
+
+
 def test_a_download_that_is_cut_off_or_cannot_begin_is_an_error() -> None:
     with (
         pytest.raises(MaybeSent),
@@ -137,8 +233,9 @@ def test_a_download_that_is_cut_off_or_cannot_begin_is_an_error() -> None:
         run(server.url, lambda client: fetch(client, server.url))
     with pytest.raises(NotSent):
         run(server.url, lambda client: fetch(client, server.url))
-    with pytest.raises(NotSent):
-        run(server.url, lambda client: fetch(client, "no address"))
+    for impossible in "ftp://127.0.0.1/f", "http://[::1/f", "http://127.0.0.1:1e3/f", "http:":
+        with pytest.raises(NotSent):
+            run(server.url, lambda client, url=impossible: fetch(client, url))
 
 
 @pytest.mark.parametrize(
@@ -190,11 +287,15 @@ def test_an_impossible_key_is_refused_without_showing_it(key: str) -> None:
     assert key == "" or key not in caught.value.message + caught.value.hint
 
 
-def test_a_request_is_not_logged(caplog: pytest.LogCaptureFixture) -> None:
+def test_no_log_has_the_key_or_the_signature_of_a_url(caplog: pytest.LogCaptureFixture) -> None:
+    """httpx writes every URL to its log, unless one knows how to ask it."""
     caplog.set_level(logging.DEBUG)
-    with serve(json_reply(IMAGE)) as server:
+    with serve(json_reply(IMAGE), reply(200, b"file")) as server:
         run(server.url, image)
-    assert [record for record in caplog.records if record.name != "asyncio"] == []
+        run(server.url, lambda client: fetch(client, server.url + "/f?sig=hidden"))
+    assert [record for record in caplog.records if record.levelno > logging.DEBUG] == []
+    assert KEY not in caplog.text
+    assert "hidden" not in caplog.text
 
 
 def test_an_invalid_address_is_a_config_error() -> None:

@@ -22,8 +22,8 @@ from callsheet.errors import (
 )
 from callsheet.service import failures
 from callsheet.service.failures import WINDOW
-from tests.servers.sockets import Behaviour, error_reply, json_reply, page
-from tests.service.asking import KEY, RATE, ask, image
+from tests.servers.sockets import Behaviour, error_reply, json_reply, page, reply, serve
+from tests.service.asking import KEY, RATE, ask, image, run
 
 
 @pytest.mark.parametrize(
@@ -126,3 +126,39 @@ def test_a_key_that_the_service_repeats_is_not_shown() -> None:
     with pytest.raises(InvalidApiKey) as caught:
         ask(error_reply(401, "invalid_api_key", message=f"Incorrect key: {KEY}"), image)
     assert "Incorrect key: sk_..." in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "location, hint",
+    [
+        (
+            "https://api.service.test/v2/images/generations",
+            "; https://api.service.test may be the right address.",
+        ),
+        (
+            "/new/v2/images/generations",
+            "{url}/new/v2/images/generations; {url}/new may be the right address.",
+        ),
+        ("https://login.test/start?from=/v2/hidden", "It redirects to https://login.test/start."),
+        ("https://login.test/" + "x" * 5000, "xxx.... "),
+        ("http://[", ""),
+    ],
+    ids=["https", "path", "login", "long", "broken"],
+)
+def test_a_redirect_of_the_api_says_where_to_and_only_then_the_address(location: str, hint: str) -> None:
+    with serve(reply(301, b"", {"Location": location})) as server, pytest.raises(UnexpectedAnswer) as caught:
+        run(server.url, image)
+    said, address, _ = caught.value.hint.partition(f"Is {server.url} the service's address?")
+    assert hint.format(url=server.url) in said
+    assert address
+    assert "hidden" not in said
+    assert len(said) < 300
+    assert len(server.requests) == 1
+
+
+def test_a_proxy_that_asks_for_a_password_says_how_to_give_one() -> None:
+    with pytest.raises(UnexpectedAnswer) as caught:
+        ask(page(407), image)
+    assert caught.value.hint.startswith(
+        "A proxy asks for a user name and a password: http://NAME:PASSWORD@HOST"
+    )

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
-import httptools
+import httpx
 import pytest
 
 from callsheet.errors import (
@@ -32,8 +32,8 @@ from callsheet.errors import (
 from callsheet.records import ModelType
 from callsheet.service import verdicts
 from callsheet.service.client import Client
-from callsheet.service.connection import Unsent
 from callsheet.service.failures import transport_failures
+from callsheet.service.transport import Unsent
 from callsheet.service.verdicts import Verdict
 from tests.servers.sockets import (
     Behaviour,
@@ -131,7 +131,7 @@ def test_backoff_doubles_up_to_a_minute_and_half_of_it_is_random() -> None:
 
 
 @pytest.mark.parametrize(
-    "error", [OSError("boom"), ConnectionRefusedError(), TimeoutError(), httptools.HttpParserError("boom")]
+    "error", [OSError("boom"), ConnectionRefusedError(), TimeoutError(), httpx.ReadError("boom")]
 )
 def test_an_error_of_the_transport_means_not_sent_only_where_the_transport_says_so(error: Exception) -> None:
     with pytest.raises(MaybeSent), transport_failures("GET /x"):

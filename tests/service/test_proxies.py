@@ -1,0 +1,386 @@
+"""Which proxy is used, that NO_PROXY is read as curl reads it, and what a proxy's failure means."""
+
+from __future__ import annotations
+
+import os
+import ssl
+from pathlib import Path
+
+import httpx
+import pytest
+
+from callsheet.errors import ConfigError, NotSent
+from callsheet.service import proxies
+from callsheet.service.client import Client
+from callsheet.service.proxies import proxy_for, put_in_order
+from callsheet.service.transport import Unsent
+from tests.servers.proxies import (
+    SOCKS_CONNECTED,
+    SOCKS_NO_PASSWORD,
+    SOCKS_PASSWORD,
+    SOCKS_REFUSED,
+    SOCKS_WELCOME,
+    socks5,
+    tunnel,
+)
+from tests.servers.sockets import Behaviour, certificate, close, raw, reply, reset, serve, silence
+from tests.service.asking import KEY
+from tests.service.asking import run as ask
+from tests.service.test_transport import client, post, run
+from tests.waiting import LONGEST
+
+OK = reply(200, b"{}")
+WITH_PASSWORD = "://me:p%40ss@"
+
+
+@pytest.fixture(autouse=True)
+def environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No proxies but those that a test names."""
+    for name in [name for name in os.environ if name.lower().endswith("_proxy")]:
+        monkeypatch.delenv(name)
+    for name in "NO_PROXY", "no_proxy", "PREFECT_API_URL":  # so that they are put back, whatever is written
+        monkeypatch.setenv(name, "")
+        monkeypatch.delenv(name)
+
+
+@pytest.fixture
+def local_servers_behind_proxies(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Requests to the test's own servers go through proxies, too."""
+    monkeypatch.setattr(proxies, "_LOOPBACK", ())
+
+
+# ---- which proxy
+
+
+@pytest.mark.parametrize(
+    "url, proxy",
+    [
+        (("http", "service.test", 80), "http://plain:1"),
+        (("https", "service.test", 443), "http://secure:2"),  # a proxy's scheme may be left out
+        (("http", "127.0.0.1", 8000), None),
+        (("http", "LocalHost", 8000), None),
+        (("http", "::1", 8000), None),
+    ],
+)
+def test_which_proxy_is_used(
+    url: tuple[str, str, int], proxy: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("http_proxy", "http://plain:1")
+    monkeypatch.setenv("https_proxy", "secure:2")
+    assert proxy_for(*url) == proxy
+
+
+NO_PROXY = [
+    ("*", ["service.test", "10.1.2.3", "fd07::1"], []),
+    ("example.com", ["example.com", "a.b.Example.com", "example.com."], ["wexample.com", "example.com.test"]),
+    (".example.com", ["example.com", "a.example.com"], ["wexample.com"]),
+    ("*.example.com", ["example.com", "a.example.com"], ["wexample.com"]),
+    ("example.com.", ["example.com"], []),
+    ("b\u00fccher.example", ["xn--bcher-kva.example"], []),
+    ("example.com:443", ["example.com"], []),
+    ("example.com:8080", [], ["example.com"]),
+    ("10.1.2.3", ["10.1.2.3"], ["10.1.2.4", "a.10.1.2.3.test"]),
+    ("10.0.0.0/8", ["10.1.2.3"], ["11.1.2.3", "ten.test"]),
+    ("10.1.2.3/8", ["10.9.9.9"], ["11.1.2.3"]),
+    ("10.1.2.3:443", ["10.1.2.3"], []),
+    ("fd07::/64", ["fd07::1"], ["fd08::1", "7.7.7.7"]),
+    ("[fd07::1]", ["fd07::1"], ["fd07::2"]),
+    ("fd07:0::1", ["fd07::1"], ["fd07::2"]),
+    ("[fd07::1]:443", ["fd07::1"], []),
+    ("[fd07::1]:80", [], ["fd07::1"]),
+    ("a.test b.test,,c.test , d.test", ["a.test", "b.test", "c.test", "d.test"], ["e.test"]),
+    ("fd07::/640, http://[, <local>, exa mple, a/8, ok.test", ["ok.test"], ["a", "fd07::1"]),
+]
+
+
+@pytest.mark.parametrize("no_proxy, direct, through", NO_PROXY, ids=[case[0] for case in NO_PROXY])
+@pytest.mark.parametrize("in_order", [False, True], ids=["as given", "in order"])
+def test_no_proxy_is_read_as_curl_reads_it(
+    no_proxy: str, direct: list[str], through: list[str], in_order: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HTTPS_PROXY", "http://proxy.test:3128")
+    monkeypatch.setenv("NO_PROXY", no_proxy)
+    if in_order:
+        put_in_order()
+    assert [proxy_for("https", host, 443) for host in direct] == [None] * len(direct)
+    assert None not in [proxy_for("https", host, 443) for host in through]
+
+
+@pytest.mark.parametrize("no_proxy", [case[0] for case in NO_PROXY])
+def test_httpx_can_read_no_proxy_once_it_is_in_order(no_proxy: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Prefect's client is httpx's, and raises InvalidURL on a network of IPv6."""
+    monkeypatch.setenv("HTTPS_PROXY", "http://proxy.test:3128")
+    monkeypatch.setenv("NO_PROXY", no_proxy)
+    put_in_order()
+    httpx.Client(verify=ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)).close()
+    written = os.environ["NO_PROXY"]
+    put_in_order()
+    assert os.environ["NO_PROXY"] == os.environ["no_proxy"] == written, "a second time changes nothing"
+
+
+@pytest.mark.parametrize(
+    "server, named",
+    [
+        ("http://10.1.2.3:4200/api", "10.1.2.3"),
+        ("http://[fd07::1]:4200/api", "fd07::1"),
+        ("https://example.com/api", "example.com"),
+        ("http://11.1.2.3:4200/api", None),
+        ("http://[broken", None),
+    ],
+)
+def test_this_machine_and_prefects_server_are_reached_without_a_proxy_where_no_proxy_says_so(
+    server: str, named: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HTTP_PROXY", "http://proxy.test:3128")
+    monkeypatch.setenv("NO_PROXY", "10.0.0.0/8,fd07::/64,example.com:443")
+    monkeypatch.setenv("PREFECT_API_URL", server)
+    put_in_order()
+    entries = os.environ["NO_PROXY"].split(",")
+    assert entries[:3] == ["10.0.0.0/8", "all://[fd07::]/64", "example.com:443"]
+    assert set(entries[3:]) == {"localhost", "127.0.0.1", "::1"} | ({named} if named else set())
+
+
+def test_an_environment_without_proxies_is_left_alone() -> None:
+    before = dict(os.environ)
+    put_in_order()
+    assert dict(os.environ) == before
+
+
+@pytest.mark.parametrize(
+    "proxy", ["socks4://me:secret@proxy:1", "http://me:secret@[::1", "http://me:secret@"]
+)
+def test_a_proxy_that_cannot_be_used_is_a_config_error_that_does_not_show_its_password(
+    proxy: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("all_proxy", proxy)
+    with pytest.raises(ConfigError, match="the environment names a") as caught:
+        Client("https://service.test", KEY)
+    assert "secret" not in caught.value.message + caught.value.hint
+    assert "NO_PROXY" in caught.value.hint
+
+
+def test_a_proxy_that_only_a_download_needs_and_that_cannot_be_used_does_not_end_a_run(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def fetch(service: Client) -> None:
+        async with service.download("https://files.test/1?sig=hidden"):
+            pass
+
+    monkeypatch.setenv("https_proxy", "socks4://proxy:1")
+    with pytest.raises(NotSent, match="/1: not sent: the environment names a socks4://"):
+        ask("http://service.test", fetch)
+
+
+# ---- what goes through it
+
+
+@pytest.mark.parametrize("secure_proxy", [False, True], ids=["http proxy", "https proxy"])
+def test_a_proxy_gets_the_whole_url_of_a_plain_request_and_its_own_credentials(
+    secure_proxy: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pem = certificate(tmp_path)
+    monkeypatch.setenv("SSL_CERT_FILE", str(pem))
+
+    async def scenario() -> None:
+        async with client() as http:
+            for _ in range(2):
+                assert (await post(http, "http://service.test/v2/models?type=image")).status_code == 200
+
+    with serve(OK, tls=pem if secure_proxy else None) as proxy:
+        monkeypatch.setenv("http_proxy", proxy.url.replace("://", WITH_PASSWORD))
+        run(scenario())
+    assert proxy.connections == 1
+    head = proxy.requests[0].decode()
+    assert head.startswith("POST http://service.test/v2/models?type=image HTTP/1.1\r\n")
+    assert "Host: service.test\r\n" in head
+    assert "Proxy-Authorization: Basic bWU6cEBzcw==\r\n" in head
+
+
+@pytest.mark.usefixtures("local_servers_behind_proxies")
+@pytest.mark.parametrize("secure_proxy", [False, True], ids=["http proxy", "https proxy"])
+def test_a_proxy_connects_a_secure_request_without_seeing_it(
+    secure_proxy: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pem = certificate(tmp_path)
+    monkeypatch.setenv("SSL_CERT_FILE", str(pem))
+
+    async def scenario() -> None:
+        async with client() as http:
+            for _ in range(2):
+                assert (await post(http, f"{server.url}/secret")).content == b"{}"
+
+    with serve(OK, tls=pem) as server:
+        port = server.url.rpartition(":")[2]
+        with serve(tunnel(int(port)), tls=pem if secure_proxy else None) as proxy:
+            monkeypatch.setenv("https_proxy", proxy.url.replace("://", WITH_PASSWORD))
+            run(scenario())
+    [asked] = proxy.requests
+    assert asked.startswith(f"CONNECT 127.0.0.1:{port} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n".encode())
+    assert b"Proxy-Authorization: Basic bWU6cEBzcw==\r\n" in asked
+    assert len(server.requests) == 2
+    assert server.requests[0].startswith(b"POST /secret HTTP/1.1\r\n")
+    assert b"Proxy" not in server.requests[0]
+
+
+@pytest.mark.parametrize("secure", [False, True], ids=["http", "https"])
+@pytest.mark.parametrize("password", [False, True], ids=["open", "password"])
+def test_a_socks_proxy_connects_and_finds_the_name_itself(
+    secure: bool, password: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pem = certificate(tmp_path)
+    monkeypatch.setenv("SSL_CERT_FILE", str(pem))
+    first = (SOCKS_PASSWORD, SOCKS_WELCOME) if password else (SOCKS_NO_PASSWORD,)
+
+    async def scenario() -> None:
+        async with client() as http:
+            for _ in range(2):
+                url = f"{'https' if secure else 'http'}://service.test/secret"
+                assert (await post(http, url)).content == b"{}"
+
+    with serve(OK, tls=pem if secure else None) as server:
+        port = int(server.url.rpartition(":")[2])
+        with socks5(port, *first, SOCKS_CONNECTED) as (address, asked):
+            monkeypatch.setenv("all_proxy", f"socks5{WITH_PASSWORD if password else '://'}{address}")
+            run(scenario())
+    assert b"service.test" in asked[-1]
+    assert (b"p@ss" in asked[1]) is password
+    assert (server.connections, len(server.requests)) == (1, 2)
+
+
+# ---- what was never sent
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        reply(407),
+        reply(502, b"no"),
+        close,
+        reset,
+        raw(b"HTTP?\r\n\r\n"),
+        raw(b"HTTP/1.1 200 OK\r\n\r\nnot TLS"),
+        raw(b"HTTP/1.1 200 OK\r\n\r\n"),
+        silence,
+    ],
+    ids=["407", "502", "closed", "reset", "garbled", "no TLS behind it", "nothing behind it", "silent"],
+)
+def test_a_proxy_that_does_not_connect_means_unsent(
+    answer: Behaviour, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever it answers, and again and again: no connection stays in the way of the next request."""
+
+    async def scenario() -> None:
+        async with client() as http:
+            for _ in range(2):
+                with pytest.raises(Unsent):
+                    seconds = 0.2 if answer is silence else LONGEST
+                    await post(http, "https://service.test", connect=seconds)
+
+    with serve(answer) as proxy:
+        monkeypatch.setenv("https_proxy", proxy.url)
+        run(scenario())
+        assert len(proxy.requests) == 2 or answer is silence
+
+
+@pytest.mark.usefixtures("local_servers_behind_proxies")
+def test_a_server_that_is_not_trusted_behind_a_proxy_gets_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario() -> None:
+        async with client() as http:
+            for _ in range(2):
+                with pytest.raises(Unsent):
+                    await post(http, server.url)
+
+    with serve(OK, tls=certificate(tmp_path)) as server:
+        with serve(tunnel(int(server.url.rpartition(":")[2]))) as proxy:
+            monkeypatch.setenv("https_proxy", proxy.url)
+            run(scenario())
+        assert server.requests == []
+
+
+@pytest.mark.parametrize(
+    "answers",
+    [
+        (),
+        (b"\5\xff",),
+        (b"\4\0",),
+        (b"?",),
+        (b"HTTP/1.1 400 No\r\n\r\n",),
+        (SOCKS_NO_PASSWORD,),
+        (SOCKS_NO_PASSWORD, SOCKS_REFUSED),
+        (SOCKS_NO_PASSWORD, b"\5"),
+        (SOCKS_NO_PASSWORD, b"\5\0\0\7nonsense"),
+    ],
+    ids=["closes", "password", "other version", "one byte", "HTTP", "closes later", "refuses", "half", "odd"],
+)
+@pytest.mark.parametrize("scheme", ["http", "https"])
+def test_a_socks_proxy_that_does_not_connect_means_unsent(
+    answers: tuple[bytes, ...], scheme: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """httpx passes on what its SOCKS library raises; no type of error tells."""
+
+    async def scenario() -> None:
+        async with client() as http:
+            for _ in range(2):
+                with pytest.raises(Unsent):
+                    await post(http, f"{scheme}://service.test")
+
+    with socks5(0, *answers) as (address, _):
+        monkeypatch.setenv("all_proxy", f"socks5://{address}")
+        run(scenario())
+
+
+def test_a_socks_proxy_that_falls_silent_is_given_up_before_anything_is_sent(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def scenario() -> None:
+        async with client() as http:
+            with pytest.raises(Unsent):
+                await post(http, "http://service.test", connect=0.2)
+
+    with serve(OK) as silent:  # it waits for a request of HTTP
+        monkeypatch.setenv("all_proxy", silent.url.replace("http:", "socks5:"))
+        run(scenario())
+
+
+# ---- what may have been sent
+
+
+@pytest.mark.usefixtures("local_servers_behind_proxies")
+@pytest.mark.parametrize("kind", ["http", "connect", "socks"])
+@pytest.mark.parametrize(
+    "behaviour", [close, reset, raw(b"HTTP?\r\n\r\n")], ids=["closed", "reset", "garbled"]
+)
+def test_a_request_that_is_cut_off_behind_a_proxy_may_have_been_carried_out(
+    kind: str, behaviour: Behaviour, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pem = certificate(tmp_path)
+    monkeypatch.setenv("SSL_CERT_FILE", str(pem))
+
+    async def scenario(url: str) -> None:
+        async with client() as http:
+            with pytest.raises((httpx.RemoteProtocolError, httpx.ReadError)):
+                await post(http, url)
+
+    with serve(behaviour, tls=pem if kind == "connect" else None) as server:
+        port = int(server.url.rpartition(":")[2])
+        with (
+            serve(tunnel(port)) as proxy,
+            socks5(port, SOCKS_NO_PASSWORD, SOCKS_CONNECTED) as (address, _),
+        ):
+            named = {"http": server.url, "connect": proxy.url, "socks": f"socks5://{address}"}[kind]
+            monkeypatch.setenv("all_proxy", named)
+            run(scenario("http://service.test" if kind == "http" else server.url))
+        assert len(server.requests) == 1
+
+
+def test_a_hint_names_the_proxy_that_stands_in_the_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    with serve(reply(407)) as proxy, pytest.raises(NotSent) as caught:
+        monkeypatch.setenv("https_proxy", proxy.url.replace("://", "://me:hidden@"))
+        ask("https://service.test", lambda service: service.balance())
+    assert "ProxyError: 407 Whatever" in caught.value.message
+    shown = proxy.url.replace("://", "://...@")
+    assert caught.value.hint.startswith(f"The request goes through the proxy {shown}, which the environment")
+    assert "service.base_url" in caught.value.hint.partition("NO_PROXY")[2], "only then the address"
+    assert "hidden" not in caught.value.message + caught.value.hint
