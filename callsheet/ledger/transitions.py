@@ -8,7 +8,7 @@ run. What the service and the storage did is decided elsewhere.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
@@ -188,8 +188,9 @@ def _new_files(connection: sa.Connection, answers: Sequence[Answer]) -> list[lis
 
 def _files(answer: Answer, names: Sequence[str]) -> list[File]:
     media_ = answer.generation.media if answer.generation else ()
+    attempt = replace(answer.attempt, generation_id=answer.generation_id)
     named = zip(media_, names, strict=True)
-    return [File(answer.attempt, index, name, item) for index, (item, name) in enumerate(named)]
+    return [File(attempt, index, name, item) for index, (item, name) in enumerate(named)]
 
 
 def _entered(connection: sa.Connection, answers: Sequence[Answer], files: Sequence[Sequence[File]]) -> bool:
