@@ -4,7 +4,7 @@ The whole tree:
 
     CallsheetError
     ├── ConfigError               the config file is wrong (file, line, key)
-    │   └── OtherService          the ledger has bought the batch at another service
+    │   └── OtherService          jobs of the batch were sent to another service
     ├── InputError                a batch file or reference image cannot be read (file, line)
     ├── Stop                      an orderly early end; what is bought is safe
     │   ├── BudgetReached         the next job does not fit the budget
@@ -71,7 +71,7 @@ class ConfigError(CallsheetError):
 
 
 class OtherService(ConfigError):
-    """The ledger has bought the batch at another service than the one that the config names."""
+    """Jobs of the batch were sent to another service than the one that the config names."""
 
 
 class InputError(CallsheetError):

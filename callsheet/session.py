@@ -264,9 +264,15 @@ async def open_run(
     if quote and quote.to_buy and not stop and (known := await store.probe()):
         WATCHER.get().note(known)
     spool = work_folder(settings) / "spool"
-    ledger = await Ledger.open(settings.ledger.url, settings.batch, journal=spool, note=WATCHER.get().note)
+    ledger = await Ledger.open(
+        settings.ledger.url,
+        settings.batch,
+        service=client.base_url,
+        journal=spool,
+        note=WATCHER.get().note,
+    )
     try:
-        await ledger.bind(client.base_url)
+        await ledger.check_service(client.base_url)
         doubts = await ledger.begin_run(quote.balance if quote else None)
         try:
             for other in await ledger.others():

@@ -71,6 +71,7 @@ class Ledger:
         batch: str,
         run_id: str,
         *,
+        service: str = "",
         journal: Path | None = None,
         note: Callable[[str], None] = _log,
     ) -> None:
@@ -82,6 +83,7 @@ class Ledger:
         self._journal = Journal(journal, run_id) if journal else None
         self._note = note
         self._journal_failed = False
+        self._service = service
         self.batch = batch
         self.run_id = run_id
 
@@ -89,13 +91,21 @@ class Ledger:
 
     @classmethod
     async def open(
-        cls, url: str, batch: str, *, journal: Path | None = None, note: Callable[[str], None] = _log
+        cls,
+        url: str,
+        batch: str,
+        *,
+        service: str = "",
+        journal: Path | None = None,
+        note: Callable[[str], None] = _log,
     ) -> Self:
         """Opens the ledger at `url` (a SQLAlchemy URL) for reading; `begin_run` makes it ready to buy.
 
         Args:
             url: the database.
             batch: the batch.
+            service: the base URL of the service that this run buys at, to which its first reservation binds
+                the batch. Empty for what only reads.
             journal: the folder for answers that are paid for and cannot be written to the ledger; on the
                 local disk, and the same for the next run. None: such answers are in doubt.
             note: called with what a person should know, and the run goes on from.
@@ -104,7 +114,7 @@ class Ledger:
             LedgerError: it cannot be opened.
         """
         engine = await asyncio.to_thread(open_engine, url)
-        return cls(engine, batch, str(uuid.uuid4()), journal=journal, note=note)
+        return cls(engine, batch, str(uuid.uuid4()), service=service, journal=journal, note=note)
 
     async def begin_run(self, balance: Decimal | None = None) -> list[Attempt]:
         """Enters this run, and takes over what dead runs of the batch left (`takeover.begin_run`).
@@ -152,22 +162,11 @@ class Ledger:
                 hint="It has answers that are paid for, and that the ledger does not know yet.",
             ) from error
 
-    async def bind(self, service: str) -> None:
-        """Binds the batch to the service with this base URL, unless it is bound already.
-
-        Raises:
-            OtherService: it is bound to another service; nothing may be bought, polled or fetched at this
-                one.
-        """
-        await self._commits.write_one(
-            "bind", lambda connection: services.bind(connection, self.batch, service)
-        )
-
     async def check_service(self, service: str) -> None:
-        """Checks, without a write, that the batch is not bound to another service than the one at this URL.
+        """Checks that nothing of the batch was sent to another service than the one at this URL.
 
         Raises:
-            OtherService: it is.
+            OtherService: some of it was; nothing may be bought, polled or fetched at this one.
         """
         await self.read(lambda connection, batch: services.check(connection, batch, service))
 
@@ -234,14 +233,21 @@ class Ledger:
             per_day: what all batches of the ledger together may spend in a UTC day, in dollars. A job counts
                 for the day on which it is sent; until then it counts for today.
             skip: pass over a job that does not fit, for later ones that do.
+
+        Raises:
+            OtherService: the batch belongs to another service; nothing was reserved.
         """
         budget = Budget(limit, per_day)
-        return await self._commits.write_one(
-            "reserve",
-            lambda connection: claims.reserve(
+
+        def reserve(connection: sa.Connection) -> Reservation:
+            result = claims.reserve(
                 connection, self.batch, self.run_id, jobs, policy, budget=budget, skip=skip
-            ),
-        )
+            )
+            if result.reserved and self._service:
+                services.bind(connection, self.batch, self._service, self.run_id)
+            return result
+
+        return await self._commits.write_one("reserve", reserve)
 
     async def intend(self, attempt: Attempt) -> None:
         """The POST is about to leave."""

@@ -82,7 +82,7 @@ async def make(
 
     Raises:
         InputError: a chosen row is not in the plan.
-        OtherService: the ledger has bought the batch at another service.
+        OtherService: jobs of the batch were sent to another service.
         LedgerError: the ledger cannot be read.
     """
     await ledger.check_service(service)

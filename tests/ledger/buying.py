@@ -41,9 +41,13 @@ def generation(name: str, cost: str = "0.0400", files: int = 1) -> Generation:
 
 @asynccontextmanager
 async def buyer(
-    url: str, batch: str = "b", balance: str | None = None, journal: Path | None = None
+    url: str,
+    batch: str = "b",
+    balance: str | None = None,
+    journal: Path | None = None,
+    service: str = "",
 ) -> AsyncIterator[Ledger]:
-    ledger = await Ledger.open(url, batch, journal=journal)
+    ledger = await Ledger.open(url, batch, service=service, journal=journal)
     await ledger.begin_run(None if balance is None else Decimal(balance))
     try:
         yield ledger
