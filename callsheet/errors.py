@@ -19,7 +19,8 @@ The whole tree:
     ├── StorageError              the store of the media or the report refused a read or a write
     │   └── StorageConflict       a file with other bytes already has the name
     ├── LedgerError               the ledger cannot be opened, read or written
-    │   └── LedgerUnavailable     its database fails now, and may work again later
+    │   ├── LedgerUnavailable     its database fails now, and may work again later
+    │   └── OtherLedger           the batch's report is of another ledger, or of a newer copy of this one
     ├── OutputError               stdout cannot be written
     ├── ProcessEnded              what `callsheet up` has started ended by itself
     ├── MediaError                a download is not the file that was promised
@@ -157,6 +158,10 @@ class LedgerError(CallsheetError):
 
 class LedgerUnavailable(LedgerError):
     """The ledger's database fails: it cannot be reached, is locked, or its disk is full."""
+
+
+class OtherLedger(LedgerError):
+    """The report of the batch has jobs that are paid for and that the ledger does not know."""
 
 
 class OutputError(CallsheetError):

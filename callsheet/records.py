@@ -396,6 +396,11 @@ class Totals:
     exposure: Decimal
     reserved: Decimal
 
+    @property
+    def paid_jobs(self) -> int:
+        """Jobs that are paid for and answered. No step leads out of these states: it never gets smaller."""
+        return sum(self.states.get(state, 0) for state in (State.GENERATED, State.STORED, State.LOST))
+
     def as_json(self) -> dict[str, Any]:
         """The JSON object of `status --json`, without the batch's name; money is a string."""
         return {

@@ -15,6 +15,7 @@ from callsheet import signals
 from callsheet.config.settings import Settings
 from callsheet.errors import Stop
 from callsheet.pricing.choice import ALL, Choice
+from callsheet.pricing.last_report import check_report
 from callsheet.pricing.planning import is_outdated, last_plan, shared
 from callsheet.pricing.quote import Quote
 from callsheet.pricing.quoting import quote_plan
@@ -53,6 +54,7 @@ async def generate(
     """
     began = BEGAN.get() or time.monotonic()
     with signals.cancelled_by_signals():
+        await check_report(settings)
         async with await connect(settings) as client:
             plan = await price(await read(settings), settings, client)
             pilot: Summary | None = None
@@ -127,6 +129,7 @@ async def collect(settings: Settings) -> Summary:
     """
     began = BEGAN.get() or time.monotonic()
     with signals.cancelled_by_signals():
+        await check_report(settings)
         listeners = [events.of_jobs(settings.batch)]
         async with await connect(settings) as client, open_run(settings, client, listeners=listeners) as run:
             run.began = began

@@ -39,13 +39,24 @@ from callsheet.ledger.group_commit import GroupCommit
 from callsheet.ledger.journal import Answer, Journal
 from callsheet.ledger.patience import Patience
 from callsheet.ledger.policy import Policy
-from callsheet.ledger.tables import learned
+from callsheet.ledger.tables import about, learned
 from callsheet.ledger.waits import waits
 from callsheet.records import Attempt, Doubt, File, Generation, Job, OtherRun, State, StoredFile
 
 T = TypeVar("T")
 
 logger = logging.getLogger("callsheet")
+
+
+def _opened(url: str) -> tuple[sa.Engine, str]:
+    """The database, and the ledger's id."""
+    engine = open_engine(url)
+
+    def read() -> str:
+        with engine.connect() as connection:
+            return str(connection.execution_options(reading=True).scalar(sa.select(about.c.id)))
+
+    return engine, explained(read)
 
 
 def _log(text: str) -> None:
@@ -59,6 +70,11 @@ def _lease_from_now() -> datetime:
 class Ledger:
     """The ledger of one batch, opened for one run. Use `Ledger.open`, then `close`.
 
+    Attributes:
+        id: which ledger it is; a backup, and what it was moved to, have the same.
+        batch: the batch.
+        run_id: the run.
+
     While the run's lease lives, a database that fails is tried again, for writes and reads: the run waits.
     When it has failed until the lease expired, and at once where there is no lease, every method raises
     LedgerUnavailable; whether the database has carried it out is not known then. Every method that writes
@@ -71,6 +87,7 @@ class Ledger:
         batch: str,
         run_id: str,
         *,
+        ledger_id: str,
         service: str = "",
         journal: Path | None = None,
         note: Callable[[str], None] = _log,
@@ -84,6 +101,7 @@ class Ledger:
         self._note = note
         self._journal_failed = False
         self._service = service
+        self.id = ledger_id
         self.batch = batch
         self.run_id = run_id
 
@@ -113,8 +131,9 @@ class Ledger:
         Raises:
             LedgerError: it cannot be opened.
         """
-        engine = await asyncio.to_thread(open_engine, url)
-        return cls(engine, batch, str(uuid.uuid4()), service=service, journal=journal, note=note)
+        engine, ledger_id = await asyncio.to_thread(_opened, url)
+        run_id = str(uuid.uuid4())
+        return cls(engine, batch, run_id, ledger_id=ledger_id, service=service, journal=journal, note=note)
 
     async def begin_run(self, balance: Decimal | None = None) -> list[Attempt]:
         """Enters this run, and takes over what dead runs of the batch left (`takeover.begin_run`).

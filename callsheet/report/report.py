@@ -13,6 +13,7 @@ import json
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from decimal import Decimal
 from functools import partial
 from typing import Any
@@ -101,7 +102,7 @@ async def write_report(
         stored = await ledger.read(partial(_stored_among, positions=positions, chosen=chosen))
         details = replace(details, all_chosen_stored=stored == chosen.sum())
     return _summary(
-        ledger.batch,
+        ledger,
         store,
         plan,
         totals,
@@ -117,7 +118,7 @@ async def write_report(
 
 
 def _summary(
-    batch: str,
+    ledger: Ledger,
     store: Store,
     plan: Plan | None,
     totals: Totals,
@@ -131,7 +132,10 @@ def _summary(
     jobs = plan.jobs if plan else counts.total()
     rejected_rows = plan.rejected_rows if plan else 0
     return Summary(
-        batch=batch,
+        batch=ledger.batch,
+        ledger_id=ledger.id,
+        paid_jobs=totals.paid_jobs,
+        written_at=datetime.now(UTC),
         outcome=_outcome(counts, jobs, details.removed, rejected_rows, stop),
         stop_reason=stop.reason if stop else None,
         jobs=jobs,
@@ -187,7 +191,7 @@ async def summary_without_report(
         )
     )
     return _summary(
-        ledger.batch,
+        ledger,
         store,
         plan,
         totals,

@@ -5,8 +5,10 @@ Nothing is bought twice unless a person says so, and nothing that is paid for is
 
 from __future__ import annotations
 
+import json
 import subprocess
 from collections.abc import Callable
+from decimal import Decimal
 from typing import Any
 
 from tests.cli import test_commands
@@ -18,7 +20,8 @@ Make = Callable[..., Project]
 
 def callsheet(made: Project, command: str, *words: str) -> subprocess.CompletedProcess[str]:
     """Runs `callsheet <command> CONFIG <words>` as a process of its own."""
-    return test_commands.callsheet(command, "batch.yaml", *words, cwd=made.folder)
+    first = (command, words[0]) if command == "ledger" else (command,)
+    return test_commands.callsheet(*first, "batch.yaml", *words[len(first) - 1 :], cwd=made.folder)
 
 
 def row(name: str, **cells: Any) -> dict[str, Any]:
@@ -34,10 +37,119 @@ def test_what_another_purchase_left_in_the_spool_is_not_taken_for_this_one(proje
     spool = made.folder / "out/report/spool"
     [left] = spool.iterdir()
     other = ["--set", "ledger.url=sqlite:///out/other.db", "--set", "storage.url=out/others"]
-    assert callsheet(made, "run", *other).returncode == 0
+    assert callsheet(made, "run", *other, "--new-ledger").returncode == 0
     assert asked.prompts["downloads"] == ["a vase", "a vase"]
     assert list(spool.iterdir()) == [left], "it is paid for, and its own ledger still wants it"
     (made.folder / "out/media/test").unlink()
-    assert callsheet(made, "collect").returncode == 0
+    assert callsheet(made, "collect", "--set", "ledger.new=true").returncode == 0
     assert len(asked.prompts["downloads"]) == 2
     assert not list(spool.iterdir())
+
+
+def test_a_new_ledger_beside_a_report_with_paid_jobs_buys_nothing_until_a_person_means_it(
+    project: Make,
+) -> None:
+    made = project([row("vase"), row("bowl")])
+    assert callsheet(made, "run").returncode == 0
+    report, spent = made.report(), spent_at(made)
+    new = ["--set", "ledger.url=sqlite:///out/new.db", "--set", "storage.url=out/new"]
+    refused = callsheet(made, "run", *new, "--yes")
+    assert refused.returncode == 2
+    for words in ("out/report/report.json", "another ledger", "2 jobs paid for", "--new-ledger"):
+        assert words in refused.stderr
+    assert report["written_at"][:10] in refused.stderr
+    assert callsheet(made, "collect", *new).returncode == 2
+    assert callsheet(made, "report", *new).returncode == 2
+    assert (spent_at(made), made.report()) == (spent, report)
+    quote = callsheet(made, "quote", *new)
+    assert quote.returncode == 0
+    assert "out/report/report.json is of another ledger" in quote.stdout
+    [warning] = json.loads(callsheet(made, "quote", *new, "--json").stdout)["warnings"]
+    assert "another ledger" in warning
+
+    assert callsheet(made, "run", *new, "--new-ledger").returncode == 0
+    assert spent_at(made) == 2 * spent
+    assert callsheet(made, "run", *new).returncode == 0, "the report is its own now"
+    assert callsheet(made, "run").returncode == 2
+    assert spent_at(made) == 2 * spent
+
+
+def test_a_backup_that_is_older_than_the_report_buys_nothing(project: Make) -> None:
+    made = project([row("vase")])
+    assert callsheet(made, "run").returncode == 0
+    backup = made.folder / "backup.db"
+    assert callsheet(made, "ledger", "backup", "--to", "backup.db").returncode == 0
+    made.rows(row("vase"), row("bowl"))
+    assert callsheet(made, "run").returncode == 0
+    report, spent = made.report(), spent_at(made)
+    newer = (made.folder / "out/ledger.db").read_bytes()
+    replace_ledger(made, backup.read_bytes())
+    for command in ("run", "collect", "report"):
+        refused = callsheet(made, command)
+        assert refused.returncode == 2
+        for words in ("out/report/report.json", "2 jobs paid for", "this ledger knows of 1"):
+            assert words in refused.stderr
+    assert "this ledger knows of 1" in callsheet(made, "quote").stdout
+    assert (spent_at(made), made.report()) == (spent, report)
+    replace_ledger(made, newer)
+    assert callsheet(made, "run").returncode == 0
+    replace_ledger(made, backup.read_bytes())
+    assert callsheet(made, "run", "--new-ledger").returncode == 0, "what was stored has another name now"
+    assert spent_at(made) == spent + Decimal("0.0015")
+
+
+def test_a_ledger_that_knows_more_than_the_report_goes_on(project: Make) -> None:
+    """As after a run that was killed before it wrote one, or with a report that was put back."""
+    made = project([row("vase")])
+    assert callsheet(made, "run").returncode == 0
+    older = (made.folder / "out/report/report.json").read_bytes()
+    made.rows(row("vase"), row("bowl"))
+    assert callsheet(made, "run").returncode == 0
+    (made.folder / "out/report/report.json").write_bytes(older)
+    assert callsheet(made, "run").returncode == 0
+    (made.folder / "out/report/report.json").write_text("[")
+    assert callsheet(made, "run").returncode == 0
+    assert made.report()["paid_jobs"] == 2
+
+
+def test_a_quote_says_which_names_in_storage_are_taken(project: Make) -> None:
+    made = project([row("vase"), row("bowl"), row("cup", model="dailies-1", duration=1)])
+    place = made.folder / "out/media/test"
+    place.mkdir(parents=True)
+    assert "taken" not in callsheet(made, "quote").stdout
+    (place / "bowl-1-0.jpeg").write_bytes(b"somebody else's")
+    (place / "cup-1-0.mp4").write_bytes(b"somebody else's")
+    quote = callsheet(made, "quote")
+    assert quote.returncode == 0
+    assert "2 of the first 3 names in out/media are taken: test/bowl-1-0.jpeg, for instance" in quote.stdout
+    assert callsheet(made, "run").returncode == 0
+    assert (place / "bowl-1-0.jpeg").read_bytes() == b"somebody else's"
+    made.rows(*(row(name, prompt="another") for name in ("vase", "tray")))
+    assert "taken" not in callsheet(made, "quote").stdout, "the names are this ledger's own"
+
+
+def test_an_export_of_another_ledger_is_left_alone(project: Make) -> None:
+    made = project([row("vase")])
+    assert callsheet(made, "run").returncode == 0
+    words = ["--to", "out/export", "--as", "imagefolder"]
+    assert callsheet(made, "export", *words).returncode == 0
+    files = {path: path.read_bytes() for path in (made.folder / "out/export").rglob("*") if path.is_file()}
+    other = ["--set", "ledger.url=sqlite:///out/new.db", "--set", "report.url=out/new"]
+    assert callsheet(made, "run", *other).returncode == 0
+    refused = callsheet(made, "export", *words, *other)
+    assert refused.returncode == 2
+    assert "another ledger" in refused.stderr
+    assert files == {path: path.read_bytes() for path in files}
+    assert callsheet(made, "ledger", "backup", "--to", "copy.db").returncode == 0
+    assert callsheet(made, "export", *words, "--set", "ledger.url=sqlite:///copy.db").returncode == 0
+
+
+def spent_at(made: Project) -> Decimal:
+    return made.backlot.service.workspaces["default"].spent
+
+
+def replace_ledger(made: Project, content: bytes) -> None:
+    """Puts another ledger in the place of the project's, as a person who restores a backup does."""
+    for path in (made.folder / "out").glob("ledger.db*"):
+        path.unlink()
+    (made.folder / "out/ledger.db").write_bytes(content)
