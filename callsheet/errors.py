@@ -20,7 +20,8 @@ The whole tree:
     │   └── StorageConflict       a file with other bytes already has the name
     ├── LedgerError               the ledger cannot be opened, read or written
     │   ├── LedgerUnavailable     its database fails now, and may work again later
-    │   └── OtherLedger           the batch's report is of another ledger, or of a newer copy of this one
+    │   ├── OtherLedger           the batch's report is of another ledger, or of a newer copy of this one
+    │   └── UnknownAnswers        a journal has paid answers of a run that the ledger does not know
     ├── OutputError               stdout cannot be written
     ├── ProcessEnded              what `callsheet up` has started ended by itself
     ├── MediaError                a download is not the file that was promised
@@ -162,6 +163,10 @@ class LedgerUnavailable(LedgerError):
 
 class OtherLedger(LedgerError):
     """The report of the batch has jobs that are paid for and that the ledger does not know."""
+
+
+class UnknownAnswers(LedgerError):
+    """Journals have answers that are paid for, of runs that the ledger does not know; nothing was bought."""
 
 
 class OutputError(CallsheetError):

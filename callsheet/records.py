@@ -262,6 +262,7 @@ class Attempt:
     """One attempt at a job, by this run. `number` counts a job's attempts from 1, over all runs.
 
     `in_doubt`: it was accepted, and the service did not know its id when an earlier run asked.
+    `request_key`: as in the job, for a ledger that does not know the attempt.
     """
 
     job_key: str
@@ -272,6 +273,7 @@ class Attempt:
     model: str
     generation_id: str | None = None
     in_doubt: bool = False
+    request_key: str = ""
 
 
 @dataclass(frozen=True, slots=True)

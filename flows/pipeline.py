@@ -16,7 +16,7 @@ from callsheet.config.settings import Settings
 from callsheet.errors import Stop
 from callsheet.pricing.choice import ALL, Choice
 from callsheet.pricing.last_report import check_report
-from callsheet.pricing.planning import is_outdated, last_plan, shared
+from callsheet.pricing.planning import is_outdated, shared
 from callsheet.pricing.quote import Quote
 from callsheet.pricing.quoting import quote_plan
 from callsheet.report.summary import Summary
@@ -133,7 +133,6 @@ async def collect(settings: Settings) -> Summary:
         listeners = [events.of_jobs(settings.batch)]
         async with await connect(settings) as client, open_run(settings, client, listeners=listeners) as run:
             run.began = began
-            run.plan = await asyncio.to_thread(last_plan, settings)  # what the report is about
             run.videos.end().close()  # nobody submits
             run.files.end().close()
             async with asyncio.TaskGroup() as steps:

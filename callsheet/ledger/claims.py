@@ -77,6 +77,17 @@ def reserve(
     return result
 
 
+def enter(connection: sa.Connection, batch: str, run_id: str, job: Job) -> Attempt:
+    """Enters an attempt at a job for a run, whatever budget and policy say: it was sent already.
+
+    That is a planned attempt, or a new one that supersedes the last.
+    """
+    entries = _Entries(batch, run_id)
+    attempt = entries.add(job, _newest(connection, [job], Policy()).get(job.key))
+    entries.write(connection)
+    return attempt
+
+
 def _is_taken(last: Any) -> bool:
     return not last.to_buy or last.reserved
 
@@ -136,7 +147,9 @@ class _Entries:
                 self._superseded.append(the_last | {"superseded": True})
                 number += 1
             self._new.append(_row(job) | self._owner | {"attempt": number})
-        return Attempt(job.key, number, job.type, job.row_id, job.sample, job.model)
+        return Attempt(
+            *(job.key, number, job.type, job.row_id, job.sample, job.model), request_key=job.request_key
+        )
 
     def reuse(self, attempt: Attempt, source: Any) -> None:
         """Stores a job with the files of another batch's attempt, at no cost."""

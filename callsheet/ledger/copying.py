@@ -132,7 +132,7 @@ def _copied(source: sa.Connection, target: sa.Connection) -> dict[str, int]:
     for table in _COPIED:
         for page in _pages(source, table):
             target.execute(table.insert(), [dict(row._mapping) for row in page])
-    target.execute(about.update().values(id=source.scalar(sa.select(about.c.id))))
+    target.execute(about.update().values(ledger_id=source.scalar(sa.select(about.c.ledger_id))))
     counts = {table.name: _compared(source, target, table) for table in _COPIED}
     if wrong := running_totals.differences(target):
         raise LedgerError(f"the copy's running totals are not the sums of its attempts: {wrong}")

@@ -10,8 +10,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -40,6 +41,7 @@ from callsheet.ledger.journal import Answer, Journal
 from callsheet.ledger.patience import Patience
 from callsheet.ledger.policy import Policy
 from callsheet.ledger.tables import about, learned
+from callsheet.ledger.takeover import Owner
 from callsheet.ledger.waits import waits
 from callsheet.records import Attempt, Doubt, File, Generation, Job, OtherRun, State, StoredFile
 
@@ -54,7 +56,7 @@ def _opened(url: str) -> tuple[sa.Engine, str]:
 
     def read() -> str:
         with engine.connect() as connection:
-            return str(connection.execution_options(reading=True).scalar(sa.select(about.c.id)))
+            return str(connection.execution_options(reading=True).scalar(sa.select(about.c.ledger_id)))
 
     return engine, explained(read)
 
@@ -101,6 +103,7 @@ class Ledger:
         self._note = note
         self._journal_failed = False
         self._service = service
+        self._owner = Owner(run_id, batch, ledger_id, service)
         self.id = ledger_id
         self.batch = batch
         self.run_id = run_id
@@ -135,20 +138,36 @@ class Ledger:
         run_id = str(uuid.uuid4())
         return cls(engine, batch, run_id, ledger_id=ledger_id, service=service, journal=journal, note=note)
 
-    async def begin_run(self, balance: Decimal | None = None) -> list[Attempt]:
+    async def begin_run(
+        self,
+        balance: Decimal | None = None,
+        *,
+        find: Callable[[Collection[str]], Mapping[str, Job]] = lambda _: {},
+        buys: bool = True,
+        replaces: bool = False,
+    ) -> list[Attempt]:
         """Enters this run, and takes over what dead runs of the batch left (`takeover.begin_run`).
 
         Args:
             balance: what the workspace has, in dollars, where that is known: evidence for later doubts.
+            find: the jobs of the plan that have these keys, by key: for answers in journals that the ledger
+                does not know.
+            buys: whether the run is about to buy.
+            replaces: whether this ledger takes the place of others.
 
         Returns:
             What dead runs were submitting, and is in doubt from now on.
+
+        Raises:
+            UnknownAnswers: the run would buy again what a journal has an answer for.
         """
         lease_until = _lease_from_now()
         journals = await asyncio.to_thread(self._read_journals)
+        keys = {answer.attempt.job_key for left in journals for answer in left.answers}
+        jobs = await asyncio.to_thread(find, keys) if keys else {}
+        owner = replace(self._owner, jobs=jobs, buys=buys, replaces=replaces)
         recovered = await self._commits.write_one(
-            "begin_run",
-            lambda connection: takeover.begin_run(connection, self.run_id, self.batch, balance, journals),
+            "begin_run", lambda connection: takeover.begin_run(connection, owner, balance, journals)
         )
         self._patience.until = lease_until
         return await self._recovered(recovered)
@@ -161,7 +180,7 @@ class Ledger:
         """
         journals = await asyncio.to_thread(self._read_journals)
         videos, files, recovered = await self._commits.write_one(
-            "take_over", lambda connection: takeover.take_over(connection, self.run_id, self.batch, journals)
+            "take_over", lambda connection: takeover.take_over(connection, self._owner, journals)
         )
         return videos, files, await self._recovered(recovered)
 
@@ -227,6 +246,8 @@ class Ledger:
         """Waits for the writes that are under way, and closes the database."""
         await self._commits.drain()
         leases.forget(self.run_id)
+        if self._journal:
+            self._journal.close()
         await asyncio.to_thread(self._engine.dispose)
         self._threads.shutdown(wait=False)
 
@@ -278,7 +299,7 @@ class Ledger:
 
     async def pending(self, attempt: Attempt, generation_id: str) -> None:
         """A video was accepted."""
-        await self._answered(State.PENDING, Answer(attempt, generation_id))
+        await self._answered(State.PENDING, self._answer(attempt, generation_id))
 
     async def failed(self, attempt: Attempt, code: str, message: str) -> None:
         """The service refused the job or gave it up; it costs nothing."""
@@ -305,8 +326,12 @@ class Ledger:
         Raises:
             LedgerError: the job is in another state, or the answer cannot be stored.
         """
-        answer = Answer(attempt, generation.id, generation, tuple(names), storage)
+        answer = self._answer(attempt, generation.id)
+        answer = replace(answer, generation=generation, names=tuple(names), storage=storage)
         return await self._answered(State.GENERATED, answer)
+
+    def _answer(self, attempt: Attempt, generation_id: str) -> Answer:
+        return Answer(attempt, generation_id, batch=self.batch, service=self._service, ledger_id=self.id)
 
     async def _answered(self, state: State, answer: Answer) -> list[File]:
         """Writes an answer; also into the journal, where the database fails or refuses it."""

@@ -278,6 +278,7 @@ def attempt_of(row: Any) -> Attempt:
         *(row.job_key, row.attempt, ModelType(row.type), row.row_id, row.sample, row.model),
         generation_id=row.generation_id,
         in_doubt=row.state == State.IN_DOUBT,
+        request_key=row.request_key,
     )
 
 

@@ -30,8 +30,7 @@ def check(connection: sa.Connection, batch: str, service: str) -> bool:
         return True
     if bound is None or not _has(connection, batch, _SENT):
         return False
-    did = "bought" if _has(connection, batch, _SENT, _ACCEPTED) else "sent"
-    to = "at" if did == "bought" else "to"
+    did, to = ("bought", "at") if _has(connection, batch, _SENT, _ACCEPTED) else ("sent", "to")
     raise _other(f"the ledger has {did} jobs of the batch {batch!r} {to} {bound}", service)
 
 
@@ -51,7 +50,7 @@ def bind(connection: sa.Connection, batch: str, service: str, run_id: str) -> No
 def rebind(connection: sa.Connection, batch: str, service: str) -> None:
     """Binds the batch to `service`, whatever it was bound to."""
     connection.execute(batches.delete().where(batches.c.batch == batch))
-    row = {"batch": batch, "service": _without_login(service), "bound_at": datetime.now(UTC)}
+    row = {"batch": batch, "service": without_login(service), "bound_at": datetime.now(UTC)}
     connection.execute(batches.insert(), row)
 
 
@@ -73,18 +72,19 @@ def _has(connection: sa.Connection, batch: str, *which: sa.ColumnElement[bool]) 
 
 def _other(what: str, service: str) -> OtherService:
     return OtherService(
-        f"{what}, and service.base_url is {_without_login(service)}",
+        f"{what}, and service.base_url is {without_login(service)}",
         hint="Choose another batch name or another ledger.url. If the same service has a new address, "
         "run `callsheet ledger service-moved CONFIG` first.",
     )
 
 
-def _without_login(url: str) -> str:
+def without_login(url: str) -> str:
+    """A base URL as it may be shown: without user and password."""
     parts = urlsplit(url)
     return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
 
 
 def _canonical(url: str) -> str:
     """The form in which two addresses of one service are equal."""
-    parts = urlsplit(_without_login(url))
+    parts = urlsplit(without_login(url))
     return parts._replace(netloc=parts.netloc.lower(), path=parts.path.rstrip("/")).geturl()

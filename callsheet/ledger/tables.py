@@ -62,7 +62,7 @@ about = sa.Table(
     metadata,
     sa.Column("schema_version", sa.Integer, primary_key=True),
     # Which ledger this is. A copy has the id of the original: it is the same ledger at an earlier time.
-    sa.Column("id", sa.String(36), nullable=False, default=lambda: str(uuid.uuid4())),
+    sa.Column("ledger_id", sa.String(36), nullable=False, default=lambda: str(uuid.uuid4())),
 )
 
 # Only in a ledger that was moved: where to.

@@ -6,14 +6,22 @@ Nothing is bought twice unless a person says so, and nothing that is paid for is
 from __future__ import annotations
 
 import json
+import os
+import sqlite3
 import subprocess
 from collections.abc import Callable
+from contextlib import closing
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
+
+import pytest
 
 from tests.cli import test_commands
 from tests.conftest import Project
+from tests.servers.forks import forks
 from tests.storage.test_storage_trouble import Asked
+from tests.waiting import wait_until
 
 Make = Callable[..., Project]
 
@@ -153,3 +161,93 @@ def replace_ledger(made: Project, content: bytes) -> None:
     for path in (made.folder / "out").glob("ledger.db*"):
         path.unlink()
     (made.folder / "out/ledger.db").write_bytes(content)
+
+
+IMPATIENT = """
+from callsheet.cli.main import main
+from callsheet.ledger.waits import set_waits
+set_waits(busy=0.2)
+main()
+"""
+
+
+def kill_with_an_answer_in_the_journal(made: Project) -> Path:
+    """A run is killed when the service has answered, and its ledger could not be written; its journal."""
+    spool = made.folder / "out/report/spool"
+    words = ("-c", IMPATIENT, "run", "batch.yaml", "--set", "stop_after=100")
+    with (
+        (made.folder / "run.log").open("w") as log,
+        forks().start(*words, cwd=made.folder, env=dict(os.environ), stdout=log, stderr=log) as run,
+    ):
+        wait_until(lambda: sent(made), "the run has sent nothing")
+        with closing(sqlite3.connect(made.folder / "out/ledger.db", isolation_level=None)) as database:
+            database.execute("BEGIN IMMEDIATE")
+            wait_until(lambda: list(spool.glob("answers-*")), "the answer is not in the journal")
+            run.kill()
+            run.wait()
+    [path] = spool.glob("answers-*")
+    return path
+
+
+def sent(made: Project) -> bool:
+    with closing(sqlite3.connect(made.folder / "out/ledger.db")) as database:
+        return bool(database.execute("SELECT 1 FROM attempts WHERE state = 'submitting'").fetchall())
+
+
+@pytest.fixture
+def restored(project: Make) -> tuple[Project, Path]:
+    """A ledger restored from a backup that is older than its last run, which was killed; and its journal."""
+    made = project([row("cup")], image_seconds=1.5)
+    assert callsheet(made, "run").returncode == 0
+    assert callsheet(made, "ledger", "backup", "--to", "backup.db").returncode == 0
+    made.rows(row("cup"), row("vase"))
+    journal = kill_with_an_answer_in_the_journal(made)
+    replace_ledger(made, (made.folder / "backup.db").read_bytes())
+    assert spent_at(made) == Decimal("0.0030")
+    return made, journal
+
+
+def test_a_restored_ledger_takes_up_what_its_last_run_had_paid_for(restored: tuple[Project, Path]) -> None:
+    made, journal = restored
+    assert callsheet(made, "run").returncode == 0
+    assert spent_at(made) == Decimal("0.0030")
+    assert not journal.exists()
+    report = made.report()
+    assert (report["stored"], report["spent"], report["submissions"]) == (2, "0.0030", 0)
+    costs = made.costs()
+    assert costs["row_id"].to_list() == ["cup", "vase"]
+    assert costs["quoted"].to_list() == [Decimal("0.0015")] * 2
+
+
+def test_a_restored_ledger_buys_nothing_while_it_cannot_take_up_what_was_paid_for(
+    restored: tuple[Project, Path],
+) -> None:
+    made, journal = restored
+    made.rows(row("cup"), row("vase", prompt="another vase"))
+    refused = callsheet(made, "run")
+    assert refused.returncode == 2
+    for words in (journal.name, "1 answer paid for", "row vase", "Restore the newer ledger", "move it away"):
+        assert words in refused.stderr
+    assert spent_at(made) == Decimal("0.0030")
+    assert journal.exists()
+    assert callsheet(made, "collect").returncode == 3
+    assert journal.exists()
+    journal.rename(made.folder / "away")
+    assert callsheet(made, "run").returncode == 0
+    assert spent_at(made) == Decimal("0.0045")
+
+
+def test_a_new_ledger_in_the_place_of_a_lost_one_takes_up_what_was_paid_for(
+    restored: tuple[Project, Path],
+) -> None:
+    made, journal = restored
+    for path in (made.folder / "out").glob("ledger.db*"):
+        path.unlink()
+    (made.folder / "out/report/report.json").unlink()
+    made.rows(row("vase"))
+    refused = callsheet(made, "run")
+    assert refused.returncode == 2
+    assert "another ledger" in refused.stderr
+    assert callsheet(made, "run", "--new-ledger").returncode == 0
+    assert spent_at(made) == Decimal("0.0030")
+    assert not journal.exists()
