@@ -236,11 +236,11 @@ def plan(config: Config, *, settings: Values | None = None, as_arrow: Literal[Tr
 def plan(
     config: Config, *, settings: Values | None = None, as_arrow: bool = False
 ) -> pd.DataFrame | pa.Table:
-    """`plan.parquet`: a row for each job that can be bought, in the batch's order; otherwise as `manifest`.
+    """`quote.parquet`, the plan that was priced last: a row for each job, in order; otherwise as `manifest`.
 
     `quote` and `run` write it on this machine. `price` and `unit_price` are exact decimals, in US dollars;
     `request` is the JSON that is sent.
     """
     from callsheet.python import tables
 
-    return tables.read("plan.parquet", config, settings, as_arrow=as_arrow)
+    return tables.read("quote.parquet", config, settings, as_arrow=as_arrow)

@@ -14,6 +14,7 @@ The whole tree:
     │   ├── ServiceDown           the service fails for every job, or cannot be reached
     │   ├── StorageDown           storage refuses every file
     │   ├── Doubtful              too many jobs in a row ended in doubt or were lost
+    │   ├── PriceChanged          the service charges more than was quoted
     │   ├── NoLane                other work holds every lane of the workspace
     │   └── Interrupted           Ctrl-C, SIGTERM, or a cancel in the Prefect UI
     ├── StorageError              the store of the media or the report refused a read or a write
@@ -126,6 +127,12 @@ class Doubtful(Stop):
     """Too many jobs in a row ended in doubt or were lost: what goes wrong for all of them must be found."""
 
     reason = "doubt"
+
+
+class PriceChanged(Stop):
+    """The service charges more than was quoted, or what was quoted is spent."""
+
+    reason = "price"
 
 
 class NoLane(Stop):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import secrets
 import stat
 import tempfile
@@ -14,6 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from io import BufferedReader, BufferedWriter, FileIO
 from pathlib import Path
+from urllib.parse import quote
 
 from callsheet.errors import StorageError
 
@@ -22,7 +24,11 @@ _NO_RIGHTS = {errno.EACCES, errno.EPERM, errno.EROFS}
 NO_HARD_LINKS = frozenset({errno.EPERM, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EMLINK})
 """What `os.link` fails with where a file system cannot give a file a second name."""
 
+CONFLICT = "Move it away, or choose another storage.url or storage.key; then run the same command again."
+"""What to do where something else has a file's name in storage."""
+
 _PLACES = "Use a folder, or s3://bucket/prefix."
+_IN_A_HOME = re.compile(r"(file:///|sqlite:///)?(~[^/]*)(.*)", re.DOTALL)
 
 
 class PartialFile:
@@ -114,6 +120,28 @@ def _new_file(path: Path) -> BufferedWriter:
 def _opened(path: Path) -> BufferedWriter:
     """As `path.open("xb")` does, with fewer questions to the system."""
     return BufferedWriter(FileIO(path, "xb"))
+
+
+def with_home(path: str) -> str:
+    """A path in which a `~` or `~user` at the beginning is that home folder; other text stays as it is.
+
+    Args:
+        path: a path, or a `file:///` or `sqlite:///` URL of one.
+
+    Raises:
+        ValueError: no such home folder is known.
+    """
+    match = _IN_A_HOME.fullmatch(path)
+    if match is None:
+        return path
+    prefix, name, rest = match.groups(default="")
+    try:
+        home = str(Path(name).expanduser()).rstrip("/")
+    except RuntimeError:
+        raise ValueError(f"begins with {name}, and no such home folder is known") from None
+    if prefix == "file:///":
+        prefix, home = "file://", quote(home)
+    return f"{prefix}{home}{rest}" or "/"
 
 
 def wrong_place(url: str) -> tuple[str, str] | None:

@@ -10,11 +10,16 @@ import re
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from callsheet import s3
 from callsheet.batches.tables import is_batch_file
 from callsheet.errors import ConfigError, InputError, StorageError
-from callsheet.files import disk_errors
+from callsheet.files import disk_errors, with_home
+
+if TYPE_CHECKING:
+    from types_boto3_s3 import S3Client
+    from types_boto3_s3.type_defs import CopySourceTypeDef
 
 DONE = "done"
 SETTLED = timedelta(seconds=10)
@@ -48,12 +53,13 @@ def waiting(inbox: str, endpoint_url: str | None = None) -> list[WaitingFile]:
     """The batch files that are directly in an inbox, sorted by name.
 
     Args:
-        inbox: a folder, or `s3://bucket/prefix`.
+        inbox: a folder, where `~` is the home folder, or `s3://bucket/prefix`.
         endpoint_url: the address of an S3 server other than Amazon's.
 
     Raises:
         InputError: there is no such folder, or it cannot be read.
     """
+    inbox = _with_home(inbox)
     files = _on_s3(inbox, endpoint_url) if inbox.startswith("s3://") else _on_disk(Path(inbox))
     return sorted(files, key=lambda file: file.url)
 
@@ -64,6 +70,7 @@ def waiting_file(url: str, endpoint_url: str | None = None) -> WaitingFile:
     Raises:
         InputError: there is no such file, or it cannot be read.
     """
+    url = _with_home(url)
     if not url.startswith("s3://"):
         try:
             return WaitingFile(url, _version(Path(url)))
@@ -99,21 +106,46 @@ def move_to_done(file: WaitingFile, endpoint_url: str | None = None) -> str | No
     folder = file.url.removesuffix(file.name)
     to = f"{folder}{DONE}/{datetime.now(UTC):%Y-%m-%dT%H-%M-%S}-{file.name}"
     if file.url.startswith("s3://"):
-        (bucket, key), (_, new_key) = _bucket_and_key(file.url), _bucket_and_key(to)
         with s3.errors_as(StorageError, file.url):
-            client = s3.client(endpoint_url)
-            client.copy_object(
-                Bucket=bucket,
-                Key=new_key,
-                CopySource={"Bucket": bucket, "Key": key},
-                CopySourceIfMatch=file.version,
-            )
-            client.delete_object(Bucket=bucket, Key=key)
-    else:
-        with disk_errors(Path(to), "inbox", "written"):
-            Path(to).parent.mkdir(exist_ok=True)
-            Path(file.url).rename(to)
+            return to if _moved(s3.client(endpoint_url), file, to) else None
+    with disk_errors(Path(to), "inbox", "written"):
+        Path(to).parent.mkdir(exist_ok=True)
+        Path(file.url).rename(to)
     return to
+
+
+def _moved(client: S3Client, file: WaitingFile, to: str) -> bool:
+    """Copies a version of an object, and deletes that version; False where there is another one by now.
+
+    A version that is written between copying and deleting stays, and waits as a file of its own. Only on a
+    server that does not know `If-Match` for a DELETE, what is written in that very moment is deleted.
+    """
+    from botocore.exceptions import ClientError
+
+    (bucket, key), (_, new_key) = _bucket_and_key(file.url), _bucket_and_key(to)
+    source: CopySourceTypeDef = {"Bucket": bucket, "Key": key}
+    try:
+        client.copy_object(Bucket=bucket, Key=new_key, CopySource=source, CopySourceIfMatch=file.version)
+    except ClientError as error:
+        if s3.status_of(error) != 412:
+            raise
+        return False
+    try:
+        if client.head_object(Bucket=bucket, Key=key)["ETag"] == file.version:
+            client.delete_object(Bucket=bucket, Key=key, IfMatch=file.version)
+    except ClientError as error:
+        if s3.refuses_header(error):
+            client.delete_object(Bucket=bucket, Key=key)
+        elif s3.status_of(error) not in (404, 412):  # it was deleted, or written anew
+            raise
+    return True
+
+
+def _with_home(url: str) -> str:
+    try:
+        return with_home(url)
+    except ValueError as error:
+        raise InputError(f"{url}: {error}", hint="Write the whole path.") from None
 
 
 def _on_disk(inbox: Path) -> list[WaitingFile]:

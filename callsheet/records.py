@@ -261,6 +261,7 @@ class Failed:
 class Attempt:
     """One attempt at a job, by this run. `number` counts a job's attempts from 1, over all runs.
 
+    `quoted`: its price by the catalogue, in dollars; None where it has none.
     `in_doubt`: it was accepted, and the service did not know its id when an earlier run asked.
     `request_key`: as in the job, for a ledger that does not know the attempt.
     """
@@ -271,6 +272,7 @@ class Attempt:
     row_id: str
     sample: int
     model: str
+    quoted: Decimal | None = None
     generation_id: str | None = None
     in_doubt: bool = False
     request_key: str = ""
@@ -298,12 +300,15 @@ class StoredFile:
 
 @dataclass(frozen=True, slots=True)
 class Doubt:
-    """An attempt in doubt: it was sent, and may have been paid for; no answer tells whether it was accepted.
+    """An attempt that a person can settle: it was sent, and how it ends is not known.
 
     Attributes:
         price: its cost in dollars if it was charged; None where the catalogue had no price.
         submitted_at: when the request left.
         what: the event that left it in doubt, in words.
+        generation_id: the service's id where it accepted the video. Then it is no doubt about money: each run
+            asks for it again. None where no answer says whether it was accepted.
+        state: `in_doubt`, or `pending` for a video that has not ended.
     """
 
     job_key: str
@@ -315,6 +320,13 @@ class Doubt:
     price: Decimal | None
     submitted_at: datetime
     what: str
+    generation_id: str | None = None
+    state: State = State.IN_DOUBT
+
+    @property
+    def is_accepted(self) -> bool:
+        """Whether the service has accepted it: it has an id."""
+        return self.generation_id is not None
 
     def as_json(self) -> dict[str, Any]:
         """The JSON object of `resolve --json`; money is a string."""
@@ -328,19 +340,20 @@ class Doubt:
             "price": None if self.price is None else dollars(self.price),
             "submitted_at": self.submitted_at.isoformat(),
             "what": self.what,
+            "generation_id": self.generation_id,
         }
 
 
 @dataclass(frozen=True, slots=True)
 class ExpectedBalance:
-    """The workspace's balance as the ledger expects it, from all its batches. Money is in dollars.
+    """The workspace's balance as the ledger expects it, from its batches of one service. Money is in dollars.
 
     Attributes:
         since: the start of the last run before the first doubt; each run reads the balance when it starts.
         balance_then: the balance at that time.
         spent_since: the cost since then of everything that the ledger knows to be charged.
-        in_doubt: the price of everything since then that is in doubt.
-        in_flight: the price of everything that runs are buying now.
+        in_doubt: the price of everything since then of which nobody knows whether it was accepted.
+        in_flight: the price of everything that is on the wire, or accepted and not answered yet.
     """
 
     since: datetime
@@ -350,7 +363,7 @@ class ExpectedBalance:
     in_flight: Decimal
 
     @property
-    def expected(self) -> Decimal:
+    def balance_now(self) -> Decimal:
         """The balance now, if nothing that is in doubt was charged and nobody else bought anything."""
         return self.balance_then - self.spent_since
 
@@ -402,6 +415,11 @@ class Totals:
     def paid_jobs(self) -> int:
         """Jobs that are paid for and answered. No step leads out of these states: it never gets smaller."""
         return sum(self.states.get(state, 0) for state in (State.GENERATED, State.STORED, State.LOST))
+
+    @property
+    def sent(self) -> Decimal:
+        """The part of `exposure` that is spent, in flight or in doubt."""
+        return self.exposure - self.reserved
 
     def as_json(self) -> dict[str, Any]:
         """The JSON object of `status --json`, without the batch's name; money is a string."""

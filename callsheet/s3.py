@@ -17,6 +17,7 @@ from callsheet.errors import InputError, StorageError
 
 if TYPE_CHECKING:
     from boto3.session import Session
+    from botocore.exceptions import ClientError
     from types_boto3_s3 import S3Client
 
 THREADS = 16
@@ -35,7 +36,7 @@ _HINTS = {
     "SignatureDoesNotMatch": _CREDENTIALS,
     "ExpiredToken": "Renew the AWS credentials; then run the same command again.",
     "SlowDown": "The server is too busy: run the same command again later.",
-    "NotImplemented": "This server cannot write only where nothing is yet (If-None-Match): use another.",
+    "NotImplemented": "This server cannot do what S3 does here: use another.",
 }
 _NOT_FOUND = {"NoSuchKey": "object", "404": "object", "NoSuchBucket": "bucket"}
 
@@ -43,17 +44,34 @@ _making = threading.Lock()
 """Threads may share a client, but not make two of one session at once."""
 
 
-def client(endpoint_url: str | None) -> S3Client:
+def client(endpoint_url: str | None, *, checksums: bool = True) -> S3Client:
     """A client that threads may share. Call it inside `errors_as`.
 
     Making one takes 0.1 s, so there is one for as long as the AWS settings of this machine stay the same.
 
     Args:
         endpoint_url: the address of an S3 server other than Amazon's.
+        checksums: whether it may send checksums that nobody asked for; False for a server that refuses them.
     """
     variables = tuple((name, value) for name, value in os.environ.items() if name.startswith("AWS_"))
     with _making:
-        return _client(endpoint_url, variables, *map(_changed_at, _SETTINGS_FILES.items()))
+        return _client(endpoint_url, checksums, variables, *map(_changed_at, _SETTINGS_FILES.items()))
+
+
+def sends_checksums(client: S3Client) -> bool:
+    """Whether checksums are to be sent: not where AWS_REQUEST_CHECKSUM_CALCULATION is `when_required`."""
+    calculation: str = client.meta.config.request_checksum_calculation  # type: ignore[attr-defined]  # it is there
+    return calculation != "when_required"
+
+
+def status_of(error: ClientError) -> int:
+    """The HTTP status of a server's answer."""
+    return error.response["ResponseMetadata"]["HTTPStatusCode"]
+
+
+def refuses_header(error: ClientError) -> bool:
+    """Whether a server may have refused a request for a header that it does not know (400, 501)."""
+    return status_of(error) in (400, 501)
 
 
 def signed(url: str, endpoint_url: str | None, seconds: float) -> str:
@@ -83,8 +101,8 @@ def _changed_at(settings_file: tuple[str, str]) -> int | None:
         return None
 
 
-@functools.lru_cache(maxsize=4)
-def _client(endpoint_url: str | None, *aws_settings: object) -> S3Client:
+@functools.lru_cache(maxsize=8)
+def _client(endpoint_url: str | None, checksums: bool, *aws_settings: object) -> S3Client:
     from botocore.config import Config
 
     config = Config(
@@ -92,6 +110,7 @@ def _client(endpoint_url: str | None, *aws_settings: object) -> S3Client:
         connect_timeout=10,
         max_pool_connections=THREADS,
         s3={"addressing_style": "path"} if endpoint_url else None,  # its buckets seldom have host names
+        request_checksum_calculation=None if checksums else "when_required",  # None: as the settings say
     )
     return _session(*aws_settings).client("s3", endpoint_url=endpoint_url, config=config)
 

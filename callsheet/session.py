@@ -29,6 +29,7 @@ from callsheet.ledger.leases import NO_ANSWER
 from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.waits import waits
 from callsheet.limits.breaker import Breaker
+from callsheet.limits.charges import Charges
 from callsheet.limits.turns import Learned, Limits
 from callsheet.media_types import extension
 from callsheet.pricing.plan import Plan
@@ -43,6 +44,7 @@ from callsheet.watch import WATCHER, Change
 
 T = TypeVar("T")
 
+_QUOTES = "\"'`\u2018\u2019\u201c\u201d"
 GRACE = 25.0  # seconds that an interrupted run has to store what was answered; Prefect kills after 30
 
 
@@ -80,8 +82,10 @@ class Run:
         open_jobs: jobs that may still free some of the budget.
         downloads: the files that wait to be downloaded.
         breaker: pauses buying while the service fails.
+        charges: what jobs cost next to their quotes; None where nothing is bought.
         buying: is cancelled when the run stops buying; a request on the wire still gets its answer.
         polling: is cancelled when the run is interrupted.
+        has_sent: it has sent a job.
         videos_ended: how many of the videos that this run follows have ended.
         collected: set when every file of this run is dealt with.
         interrupted: a person or the system wants the run to end.
@@ -100,6 +104,7 @@ class Run:
     spool: Spool
     breaker: Breaker
     quote: Quote | None = None
+    charges: Charges | None = None
     plan: Plan | None = None
     videos: Channel[Attempt] = field(default_factory=lambda: Channel(1))
     files: Channel[File] = field(default_factory=lambda: Channel(2))
@@ -109,6 +114,7 @@ class Run:
     downloads: Downloads = field(default_factory=Downloads)
     buying: anyio.CancelScope = field(default_factory=anyio.CancelScope)
     polling: anyio.CancelScope = field(default_factory=anyio.CancelScope)
+    has_sent: bool = False
     videos_ended: int = 0
     collected: asyncio.Event = field(default_factory=asyncio.Event)
     interrupted: bool = False
@@ -204,6 +210,10 @@ class Run:
             for index, item in enumerate(generation.media)
         ]
         files = await self.ledger.generated(attempt, generation, names, self.settings.storage.url)
+        if self.charges:
+            self.charges.charged(attempt, generation.usage.total_cost)
+            if self.charges.stop:
+                self.halt(self.charges.stop)
         self.tell(attempt, State.GENERATED, generation.id, generation.usage.total_cost)
         return files
 
@@ -223,15 +233,47 @@ def api_key(name: str) -> str:
     """The API key from the environment variable `name`.
 
     Raises:
-        ConfigError: it is not set.
+        ConfigError: it is not set, or no key.
     """
-    key = os.environ.get(name, "").strip()
-    if not key:
+    key = os.environ.get(name, "")
+    if not key.strip():
         raise ConfigError(
             f"the API key is missing: the environment variable {name} is not set",
             hint=f"export {name}=sk_...",
         )
-    return key
+    return checked_key(key, variable(name))
+
+
+def variable(name: str) -> str:
+    """An environment variable as the place of a key, in words."""
+    return f"the environment variable {name}"
+
+
+def checked_key(text: str, place: str) -> str:
+    """An API key without the blanks around it (INTERFACE 5: `sk_<secret>`).
+
+    Args:
+        text: as it was found.
+        place: where, in words; no message repeats the key itself.
+
+    Raises:
+        ConfigError: it cannot be a key.
+    """
+    key = text.strip()
+    if not key:
+        wrong = "is empty"
+    elif key[0] in _QUOTES or key[-1] in _QUOTES:
+        wrong = "is in quotes"
+    elif key.lower().startswith("bearer"):
+        wrong = "begins with Bearer"
+    elif not (key.isascii() and key.isprintable() and " " not in key):
+        wrong = "has a blank, a line break or a character that is not ASCII in it"
+    else:
+        return key
+    raise ConfigError(
+        f"the API key in {place} {wrong}",
+        hint="Give the key alone, as sk_...: without quotes, blanks or the word Bearer.",
+    )
 
 
 @asynccontextmanager
@@ -287,6 +329,7 @@ async def open_run(
             breaker = Breaker(settings.stop_after, client.balance, WATCHER.get().note)
             run = Run(settings, client, ledger, store, limits, Spool(spool), breaker, quote)
             run.plan = plan
+            run.charges = Charges(quote.at_most, quote.charged) if quote else None
             run.listeners = listeners
             run.left_in_doubt(doubts)
             run.adopted_videos, run.adopted_files = await ledger.adopted()

@@ -33,7 +33,8 @@ input: {path: prompts/shots.csv, defaults: {model: still-1}}
 - `${NAME}` is replaced by the environment variable `NAME`; a variable that is not set is an error.
   `${NAME:-default}` is `default` where the variable is not set or empty. `$${` is a literal `${`.
 - An empty value is an error; `null` means none.
-- Relative paths start at the working directory.
+- Relative paths start at the working directory; `~` and `~user` at a path's beginning are the home folder
+  (`sqlite:///~/ledger.db` too).
 - Money is in US dollars and read exactly, with or without quotes.
 - `--set a.b=value` on the command line replaces one setting, and may be repeated: `--set budget.limit=5.00`.
   The value is YAML. For a setting whose type is text, it is the text itself (`--set 'input.path=*.csv'`), and
@@ -94,7 +95,9 @@ def _type(annotation: Any, metadata: Sequence[Any] = ()) -> str:
     if annotation == FileColumn:
         return "column"
     if origin is Literal:
-        return ", ".join(f"`{value}`" for value in arguments)
+        return ", ".join(
+            f"`{str(value).lower() if isinstance(value, bool) else value}`" for value in arguments
+        )
     if origin is dict:
         return f"{_type(arguments[0])}: {_type(arguments[1])}"
     return f"list of {_type(arguments[0])}s" if origin is list else _plain(annotation, metadata)

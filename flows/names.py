@@ -70,4 +70,6 @@ def _name(summary: Summary) -> str:
         return "InDoubt"
     if summary.lost:
         return "Lost"
+    if summary.stop_message and not reason:  # nothing is left to buy, and not all could be collected
+        return "Stopped"
     return "StoppedAtBudget" if reason else summary.outcome.capitalize()

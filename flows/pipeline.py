@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -16,7 +17,7 @@ from callsheet.config.settings import Settings
 from callsheet.errors import Stop
 from callsheet.pricing.choice import ALL, Choice
 from callsheet.pricing.last_report import check_report
-from callsheet.pricing.planning import is_outdated, shared
+from callsheet.pricing.planning import adopt, is_outdated, shared
 from callsheet.pricing.quote import Quote
 from callsheet.pricing.quoting import quote_plan
 from callsheet.report.summary import Summary
@@ -64,6 +65,8 @@ async def generate(
                     if not stop and await is_outdated(plan, settings, client):
                         plan = await price(await read(settings), settings, client)  # rows take memory
                         continue
+                if not stop:
+                    quote = replace(quote, plan=await adopt(quote.plan, settings))
                 buy = partial(_buy, settings, client, quote, stop, began=began, pilot=pilot)
                 if crew and quote.to_buy and not stop and not quote.is_pilot:
                     summary = await crew.buy(quote, settings, partial(buy, leads=True))

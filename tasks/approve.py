@@ -101,7 +101,7 @@ def _of_this_run(quote: Quote) -> list[Approval]:
 async def _answer_in_the_ui(quote: Quote, settings: Settings) -> Approval | None:
     """The answer to the question for which this flow run was suspended; from now on it is in the ledger."""
     asked = [one for one in _of_this_run(quote) if one.decision is None]
-    if not asked or not (answer := await suspend.answer_to(asked[-1], quote)):
+    if not asked or not (answer := await suspend.answer_to(asked[-1])):
         return None
     async with _ledger(settings) as ledger:
         await ledger.answer(answer)
@@ -113,26 +113,24 @@ async def _answer_in_the_ui(quote: Quote, settings: Settings) -> Approval | None
 async def _is_approved(asked: Asked, settings: Settings, approved: bool) -> bool:
     """Whether a person says yes, or has said so; the ledger keeps what was asked, and the answer.
 
-    In a run that waits for the UI it does not return.
+    A run that waits for the UI does not return from here.
     """
     watcher = WATCHER.get()
     question = approval.question_about(asked.quote, asked.question, suspend.flow_run_id())
-    waits = not approved and suspend.can_suspend()
-    says: bool | None = True
-    place = watcher.yes
-    if not approved:
-        says, place = (None if waits else watcher.approves(asked)), Place.TERMINAL
-    if says is not None:
-        decision = Decision.APPROVED if says else Decision.REFUSED
-        question = approval.answered(question, asked.quote, decision, by=login(), place=place)
     async with _ledger(settings) as ledger:
-        await ledger.ask(question)
+        await ledger.ask(question)  # before it is asked: who is interrupted at it has not answered
+        if not approved and suspend.can_suspend():
+            within = settings.budget.approve_within
+            await suspend.ask(question, artifacts.question_in_markdown(asked), within)
+            return False
+        says, place = (True, watcher.yes) if approved else (watcher.approves(asked), Place.TERMINAL)
+        if says is not None:
+            decision = Decision.APPROVED if says else Decision.REFUSED
+            question = approval.answered(question, decision, by=login(), place=place)
+            await ledger.answer(question)
     if question.is_approved:
         events.approved(settings.batch, question)
-    if waits:
-        within = settings.budget.approve_within
-        await suspend.ask(question, artifacts.question_in_markdown(asked), within)
-    return bool(says)
+    return question.is_approved
 
 
 @asynccontextmanager

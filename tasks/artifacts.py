@@ -65,8 +65,8 @@ def question_in_markdown(asked: Asked) -> str:
     sheet = asked.contact_sheet
     other = "the other " if asked.question is Question.PILOT else ""
     parts = [
-        f"**Buy {other}{counted(quote.to_buy, 'job')} of {_text(quote.plan.batch)} for "
-        f"{dollars(quote.quoted)} {quote.plan.currency}?** You are asked because {_text(asked.reason)}.",
+        f"**Buy {other}{counted(quote.to_buy, 'job')} of {_text(quote.plan.batch)} for {quote.price()}?** "
+        f"You are asked because {_text(asked.reason)}.",
         "\n\n".join(map(_pilot_job, asked.pilot)),
         f"The contact sheet: {_place(sheet)}" if sheet else "",
         _table(["model", "to buy", "each", "USD"], rows),
@@ -134,7 +134,7 @@ async def show_books(result: Reconciliation, config: str) -> None:
         from prefect.artifacts import acreate_table_artifact
 
         facts = [f"- **{name}**: {fact}" for name, fact in result.facts()]
-        lines = [*result.doubt_lines(), *map(printable, result.resolving(config))]
+        lines = [*result.doubt_lines(), *result.accepted_lines(), *map(printable, result.resolving(config))]
         doubts = "\n".join(["```", *lines, "```"]) if lines else ""
         description = "\n".join([result.line(), "", *facts, "", doubts])
         table, key = result.table()[-_ROWS:], _key("reconcile", result.batch)
@@ -176,7 +176,9 @@ def _markdown(summary: Summary) -> str:
         rows += [("Contact sheet", _place(summary.details.contact_sheet))]
     parts = [
         f"# {_text(summary.batch)}: {summary.outcome}",
-        f"Stopped early: {_text(summary.stop_message)}" if summary.stop_message else "",
+        f"{'Stopped early' if summary.stop_reason else 'Problem'}: {_text(summary.stop_message)}"
+        if summary.stop_message
+        else "",
         _table(rows[0], rows[1:]),  # an empty head would be shown as an empty line
         _by_model(summary),
         _dearest(summary),

@@ -10,25 +10,33 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from callsheet.config.settings import Settings
+from callsheet.config.settings import Service, Settings
 from callsheet.errors import ConfigError
 from callsheet.service.client import Client
-from callsheet.session import api_key
+from callsheet.session import api_key, checked_key, variable
 
 
 async def connect(settings: Settings) -> Client:
     """A client for the config's service, to be used in an `async with`.
 
     Raises:
-        ConfigError: the address or the key is not where the config says.
+        ConfigError: the address or the key is not where the config says, or it cannot be one.
     """
-    service = settings.service
+    key, place = await _key(settings.service)
+    return Client(await address(settings), key, key_place=place)
+
+
+async def _key(service: Service) -> tuple[str, str]:
+    """The API key, and where it is from, in words."""
     if service.block is not None:
-        block = await _service(service.block)
-        return Client(block.base_url, block.api_key.get_secret_value())
-    if service.api_key_block is None:
-        return Client(await address(settings), api_key(service.api_key_env))
-    return Client(await address(settings), await _secret(service.api_key_block))
+        place = f"the CallsheetService block {service.block!r}"
+        key = (await _service(service.block)).api_key.get_secret_value()
+    elif service.api_key_block is not None:
+        place = f"the Prefect Secret block {service.api_key_block!r}"
+        key = await _secret(service.api_key_block)
+    else:
+        return api_key(service.api_key_env), variable(service.api_key_env)
+    return checked_key(key, place), place
 
 
 async def address(settings: Settings) -> str:

@@ -152,14 +152,18 @@ async def _store(run: Run, file: File, spooled: Spooled, sidecars: Sidecars | No
 
     It is stored when its sidecar is there too: what comes between them is done again by the next run.
     """
+    renamed = False
     for tries in itertools.count(1):
         try:
             stored = await run.store.put(spooled, file.name, file.media.mime_type)
             if sidecars and not await sidecars.write(file, stored):
                 taken = f"its sidecar is not written, because something else is named {stored.url}.json"
                 WATCHER.get().note(f"row {file.attempt.row_id}: {taken}")
-        except StorageConflict:
-            file = replace(file, name=other_name(file.name, file.attempt, file.index))
+        except StorageConflict as error:
+            if renamed:  # the other name has the job's key in it: a server says so of every name
+                _refused(run, file, error)
+                return False
+            file, renamed = replace(file, name=other_name(file.name, file.attempt, file.index)), True
             await run.ledger.renamed(file, file.name)
         except StorageError as error:
             if tries >= STORE_TRIES or not spooled.sha256:  # without it, it is not even in the spool

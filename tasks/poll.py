@@ -66,6 +66,8 @@ class _Polls:
             match end:
                 case Failed():
                     await run.ledger.failed(video, end.code, end.message)
+                    if run.charges:
+                        run.charges.is_free(video)
                     run.tell(video, State.FAILED, end.message)
                 case _Unknown():
                     await self._doubt(video, end.why)

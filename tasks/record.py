@@ -16,8 +16,10 @@ import polars as pl
 
 from callsheet.errors import StorageError
 from callsheet.ledger import running_totals
+from callsheet.ledger.policy import Policy
+from callsheet.pricing.quoting import policy_of
 from callsheet.records import ModelType, State
-from callsheet.report.counts import current_states, refreshed, removed_jobs
+from callsheet.report.counts import current_states, left_to_buy, refreshed, removed_jobs
 from callsheet.report.report import summary_without_report, write_report, write_summary
 from callsheet.report.summary import Summary
 from callsheet.session import Run
@@ -70,6 +72,7 @@ async def _joined(run: Run) -> Summary:
         seconds=time.monotonic() - run.began,
         submissions=run.limits.submissions,
         rate_limited=run.limits.rate_limited,
+        left_to_buy=await _left_to_buy(run),
     )
     WATCHER.get().finished(summary)
     return summary
@@ -85,7 +88,17 @@ async def _report(run: Run, store: Store) -> Summary:
         seconds=time.monotonic() - run.began,
         submissions=run.limits.submissions,
         rate_limited=run.limits.rate_limited,
+        left_to_buy=await _left_to_buy(run),
     )
+
+
+async def _left_to_buy(run: Run) -> int:
+    """Jobs that a run which has stopped leaves untried; what it could not collect is none of them."""
+    if run.stop is None or run.plan is None:
+        return 0
+    if run.quote is None:  # `collect` buys nothing, and leaves what was never sent
+        return await left_to_buy(run.ledger, run.plan, Policy(), None)
+    return await left_to_buy(run.ledger, run.plan, policy_of(run.settings), run.quote.marks.to_buy)
 
 
 @contextmanager

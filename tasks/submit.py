@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -23,6 +23,7 @@ from callsheet.errors import (
     BudgetReached,
     InputError,
     KeyRefused,
+    PriceChanged,
     RateLimit,
     Refusal,
     ServiceError,
@@ -31,8 +32,10 @@ from callsheet.errors import (
 from callsheet.ledger.budgets import Wall
 from callsheet.ledger.claims import Reservation
 from callsheet.limits.turns import Turn
+from callsheet.plain_text import counted, printable
 from callsheet.pricing import references
 from callsheet.pricing.quoting import policy_of
+from callsheet.pricing.rates import changed_rates
 from callsheet.records import Attempt, File, Job, ModelType, State
 from callsheet.service import verdicts
 from callsheet.service.verdicts import Verdict
@@ -63,6 +66,20 @@ async def submit(run: Run) -> None:
                         group.start_soon(buyer.buy_all, jobs)
                 watching.cancel_scope.cancel()
             more, joins = await others.left_more(), False
+    if isinstance(run.stop, PriceChanged):
+        run.stop = await _with_listed_prices(run, run.stop)
+
+
+async def _with_listed_prices(run: Run, stop: PriceChanged) -> PriceChanged:
+    """The stop, with what the catalogue lists now next to what was quoted and charged."""
+    assert run.quote is not None  # noqa: S101 - nothing is bought without a quote
+    try:
+        catalogue = await run.client.models()
+    except ServiceError:
+        return stop
+    changes = changed_rates(run.quote.plan.catalogue, catalogue, run.quote.models)
+    listed = ["the catalogue has changed", *changes[:3]] if changes else ["the catalogue is the same"]
+    return PriceChanged(printable("; ".join([stop.message, *listed])), hint=stop.hint)
 
 
 def _sequences(run: Run) -> list[Callable[[], Iterator[Job]]]:
@@ -107,11 +124,16 @@ class _InDoubt:
 
 
 @dataclass(frozen=True, slots=True)
+class _NoRoom:
+    """It does not fit the budget any more, and is no longer reserved."""
+
+
+@dataclass(frozen=True, slots=True)
 class _Stopped:
     """Buying has ended; the job stays as it was."""
 
 
-_Outcome = _Bought | _Again | _Failed | _InDoubt | _Stopped
+_Outcome = _Bought | _Again | _Failed | _InDoubt | _NoRoom | _Stopped
 
 
 class _Buyer:
@@ -127,17 +149,26 @@ class _Buyer:
         self._room = {model_type: asyncio.Semaphore(ahead) for model_type in ModelType}
 
     async def buy_all(self, jobs: Callable[[], Iterator[Job]]) -> None:
-        """Buys a sequence of jobs; ends when each is accepted, failed or in doubt, or when buying stops."""
-        async with anyio.create_task_group() as group:
-            async for job, attempt in _reserved(self._run, jobs):
-                await self._room[job.type].acquire()
-                group.start_soon(self._buy, job, attempt)
+        """Buys a sequence of jobs; ends when each is accepted, failed or in doubt, or when buying stops.
 
-    async def _buy(self, job: Job, attempt: Attempt) -> None:
+        Those that no longer fitted the budget when it was their turn are reserved again, after the others.
+        """
+        waiting: Iterable[Job] = jobs()
+        while waiting:
+            without_room: list[Job] = []
+            async with anyio.create_task_group() as group:
+                async for job, attempt in _reserved(self._run, waiting):
+                    await self._room[job.type].acquire()
+                    group.start_soon(self._buy, job, attempt, without_room)
+            waiting = without_room
+
+    async def _buy(self, job: Job, attempt: Attempt, without_room: list[Job]) -> None:
         try:
             while True:
                 outcome = await self._until_it_ends(job, attempt)
                 await self._hand_on(outcome)
+                if isinstance(outcome, _NoRoom):
+                    without_room.append(job)
                 if not isinstance(outcome, _Bought) or outcome.video is None:  # a video's end is the poll's
                     self._run.open_jobs.end()
                 if not isinstance(outcome, _InDoubt):
@@ -149,7 +180,7 @@ class _Buyer:
         finally:
             self._room[job.type].release()
 
-    async def _until_it_ends(self, job: Job, attempt: Attempt) -> _Bought | _Failed | _InDoubt | _Stopped:
+    async def _until_it_ends(self, job: Job, attempt: Attempt) -> _Outcome:
         for tries in itertools.count(1):
             outcome = await self._try(job, attempt, tries)
             if not isinstance(outcome, _Again):
@@ -182,7 +213,7 @@ class _Buyer:
             await self._run.hand_on(self._files, file)
 
 
-async def _reserved(run: Run, jobs: Callable[[], Iterator[Job]]) -> AsyncIterator[tuple[Job, Attempt]]:
+async def _reserved(run: Run, jobs: Iterable[Job]) -> AsyncIterator[tuple[Job, Attempt]]:
     """The jobs of a sequence that are to be bought, in its order, each reserved against the budget.
 
     A job that fails gives its reservation back. So with `on_exceed: stop` a job that does not fit waits for
@@ -190,30 +221,29 @@ async def _reserved(run: Run, jobs: Callable[[], Iterator[Job]]) -> AsyncIterato
     """
     skip = run.settings.budget.on_exceed == "skip"
     while not run.stop:
-        wall: Wall | None = None
-        skipped: list[Job] = []  # how many, and the first: not all of them are kept
-        passed_over, rest, ended = 0, jobs(), run.open_jobs.ended
+        ended, skipped, wall = run.open_jobs.ended, list[Job](), None
+        rest = iter(jobs)
         while not run.stop and (block := list(itertools.islice(rest, BLOCK))):
             while block and not run.stop:
                 ended_before = run.open_jobs.ended
                 result = await _reserve(run, block)
-                block = result.left
                 for pair in result.reserved:
                     yield pair
-                if block and skip:
-                    skipped, passed_over = skipped or block[:1], passed_over + len(block)
-                    wall = wall or result.wall
-                    break
-                if block and run.open_jobs.ended == ended_before and not await run.open_jobs.next_end():
+                block, wall = result.left, wall or result.wall
+                if skip:
+                    skipped += block
+                    block = []
+                elif block and run.open_jobs.ended == ended_before and not await run.open_jobs.next_end():
                     run.halt(_does_not_fit(run, result.wall, f"row {block[0].row_id} does not fit"))
         if not skipped or run.stop:
             return
         while await run.open_jobs.next_end():
             pass
         if run.open_jobs.ended == ended:
-            counted = f"{passed_over} job{'s' if passed_over > 1 else ''}"
             first = f"(the first: row {skipped[0].row_id})"
-            run.halt(_does_not_fit(run, wall, f"skipped {counted} {first}: they cost more than"))
+            what = f"skipped {counted(len(skipped), 'job')} {first}: they cost more than"
+            run.halt(_does_not_fit(run, wall, what))
+        jobs = skipped
 
 
 def _does_not_fit(run: Run, wall: Wall | None, what: str) -> Stop:
@@ -227,12 +257,11 @@ def _does_not_fit(run: Run, wall: Wall | None, what: str) -> Stop:
 
 async def _reserve(run: Run, jobs: list[Job]) -> Reservation:
     assert run.quote is not None  # noqa: S101 - nothing is bought without a quote
-    limit, _ = run.quote.exposure_limit
     budget = run.settings.budget
     result = await run.ledger.reserve(
         jobs,
         policy_of(run.settings),
-        limit=limit,
+        limit=run.quote.exposure_limit[0],
         per_day=budget.per_day,
         skip=budget.on_exceed == "skip",
     )
@@ -254,10 +283,8 @@ async def _filled_and_sent(run: Run, job: Job, attempt: Attempt, turn: Turn, tri
 
 async def _send(run: Run, attempt: Attempt, body: Mapping[str, Any], turn: Turn, tries: int) -> _Outcome:
     """Sends one POST, and makes its answer durable."""
-    await run.ledger.intend(attempt)
-    if run.ended:
-        await run.ledger.release(attempt)
-        return _Stopped()
+    if kept_back := await _kept_back(run, attempt):
+        return kept_back
     turn.leaves()
     failpoints.passed("before submit")
     try:
@@ -283,10 +310,32 @@ async def _send(run: Run, attempt: Attempt, body: Mapping[str, Any], turn: Turn,
     return _Bought(files=await run.keep(attempt, answered.value))
 
 
+async def _kept_back(run: Run, attempt: Attempt) -> _NoRoom | _Stopped | None:
+    """Records the intent to send a job; or says why it must not leave."""
+    quote, charges = run.quote, run.charges
+    assert quote is not None and charges is not None  # noqa: S101 - nothing is bought without them
+    charges.sends(attempt)
+    if charges.stop:
+        run.halt(charges.stop)
+        return _Stopped()
+    limit, per_day = quote.exposure_limit[0], quote.budget.per_day
+    if await run.ledger.intend(attempt, limit=limit, per_day=per_day):
+        charges.is_free(attempt)
+        return _NoRoom()
+    if run.ended:
+        await run.ledger.release(attempt)
+        return _Stopped()
+    if not run.has_sent:
+        run.has_sent = True
+        await run.ledger.buys_at(quote.rates())
+    return None
+
+
 async def _not_accepted(
     run: Run, attempt: Attempt, error: ServiceError, turn: Turn, tries: int
 ) -> _Again | _Failed | _InDoubt:
     """Carries out the verdict on a POST that was not accepted."""
+    assert run.charges is not None  # noqa: S101 - something is bought
     if isinstance(error, Refusal):
         turn.answered(*(error.rate or _NO_HEADERS))
     verdict = verdicts.submit(error)
@@ -299,6 +348,7 @@ async def _not_accepted(
         run.breaker.failure(str(error)) if verdict is Verdict.SAYS_NO else run.breaker.accepted()
         code = error.code if isinstance(error, Refusal) else "server_error"
         await run.ledger.failed(attempt, code, str(error))
+        run.charges.is_free(attempt)
         run.tell(attempt, State.FAILED, str(error))
         return _Failed()
     if verdict is Verdict.WINDOW_FULL and isinstance(error, RateLimit) and error.retry_after is not None:
@@ -306,6 +356,7 @@ async def _not_accepted(
     elif verdict is Verdict.LANES_FULL:
         turn.lanes_full()  # told before the ledger: until then requests leave that will be refused too
     await run.ledger.release(attempt)
+    run.charges.is_free(attempt)
     match verdict:
         case Verdict.WINDOW_FULL | Verdict.LANES_FULL:
             return _Again(0, failed=False)

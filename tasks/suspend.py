@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from callsheet.ledger.approvals import Approval, Decision, Place
 from callsheet.pricing.approval import answered
-from callsheet.pricing.quote import Quote
 from callsheet.watch import WATCHER
 from tasks.step import in_flow_run
 
@@ -55,7 +54,7 @@ async def ask(asked: Approval, description: str, within: float) -> NoReturn:
     raise AssertionError("the key of a suspension is used once")
 
 
-async def answer_to(asked: Approval, quote: Quote) -> Approval | None:
+async def answer_to(asked: Approval) -> Approval | None:
     """The question with the answer that a person has given in the UI; None where nobody has."""
     from prefect import get_client
 
@@ -70,7 +69,6 @@ async def answer_to(asked: Approval, quote: Quote) -> Approval | None:
     answer = Answer.load_from_flow_run_input(found[0])
     return answered(
         asked,
-        quote,
         Decision.APPROVED if answer.decision == "approve" else Decision.REFUSED,
         by=answer.name,
         place=Place.UI,

@@ -89,7 +89,7 @@ class Contents:
         without_id = rows["id"].is_null().arg_true()
         if without_id.is_empty():
             return rows.with_columns(hash=pl.lit(None, pl.String))
-        text = pl.concat_str(self._cells, separator="\x1f")
+        text = pl.concat_str(self._cells, separator="\x1f").str.normalize("NFC")
         digests = rows[without_id].select(sha256(text).str.head(16)).to_series()
         hashes = pl.repeat(None, rows.height, dtype=pl.String, eager=True).scatter(without_id, digests)
         return rows.with_columns(hash=hashes)

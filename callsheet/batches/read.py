@@ -23,7 +23,15 @@ from callsheet.batches.rejects import Rejects
 from callsheet.batches.tables import FileTable, read_tables, template_columns
 from callsheet.config.settings import COLUMNS, Input, Settings
 from callsheet.errors import InputError
-from callsheet.rows import WRONG, as_text, check, fixed_values, json_value, rejects, wrong_cells
+from callsheet.rows import (
+    WRONG,
+    as_text,
+    check,
+    fixed_values,
+    json_value,
+    rejects,
+    wrong_cells,
+)
 
 _CARRIED = "carried."
 _MOST_PASSES = 5
@@ -200,6 +208,7 @@ def _check_table(
     filled, empty_in_template = cells, pl.DataFrame(schema=WRONG)
     if config.template is not None:
         filled, empty_in_template = _apply_template(cells, source, config)
+    filled = filled.with_columns(pl.col("id").str.normalize("NFC"))  # as a job's identity has it
     rows, wrong = check(filled.with_columns(**fills))
     return _Checked(
         rows=contents.hashed(rows),
@@ -304,7 +313,14 @@ def _cast_to_text(types: Mapping[str, pl.DataType], purpose: str, name: str, fil
         raise InputError(
             f"{file}: the column {name!r} has the type {dtype}; expected text or numbers for {purpose}"
         )
-    return pl.col(name).cast(pl.String)
+    column = pl.col(name)
+    if dtype.is_float():
+        # A whole number comes as 7.0 where another cell of its column is missing.
+        whole = column.is_finite() & (column == column.round()) & (column.abs() < 2**53)
+        integer = pl.when(whole).then(column).cast(pl.Int64).cast(pl.String)
+        return pl.coalesce(integer, pl.when(column.is_finite()).then(column).cast(pl.String))
+    text = column.cast(pl.String)
+    return text.str.replace(r"\.0*$", "") if dtype.is_decimal() else text
 
 
 def _apply_template(

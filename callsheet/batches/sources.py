@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 from callsheet import s3
 from callsheet.errors import InputError
-from callsheet.files import open_regular, temporary_file_errors
+from callsheet.files import open_regular, temporary_file_errors, with_home
 
 if TYPE_CHECKING:
     from botocore.response import StreamingBody
@@ -110,7 +110,7 @@ def read_file(name: str, limit: int, endpoint_url: str | None = None) -> bytes:
     """A file's bytes.
 
     Args:
-        name: a local path or an `s3://` URL.
+        name: a local path, where `~` is the home folder, or an `s3://` URL.
         limit: the largest number of bytes.
         endpoint_url: the address of an S3 server other than Amazon's.
 
@@ -123,7 +123,7 @@ def read_file(name: str, limit: int, endpoint_url: str | None = None) -> bytes:
             with closing(body):
                 return _read_to_limit(body, size, limit)
     try:
-        with open_regular(Path(name)) as file:
+        with open_regular(Path(with_home(name))) as file:
             return _read_to_limit(file, os.fstat(file.fileno()).st_size, limit)
     except FileNotFoundError:
         raise InputError("there is no such file", hint=_relative_paths()) from None

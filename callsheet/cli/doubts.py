@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from decimal import Decimal
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -16,6 +17,7 @@ from callsheet.records import dollars
 
 if TYPE_CHECKING:
     from callsheet.config.settings import Settings
+    from callsheet.records import Doubt
 
 
 def resolve(
@@ -31,14 +33,29 @@ def resolve(
     not_charged: Annotated[
         bool, typer.Option("--not-charged", help="They cost nothing; the next run buys them.")
     ] = False,
-    all_: Annotated[bool, typer.Option("--all", help="Settle everything that is in doubt.")] = False,
+    all_: Annotated[
+        bool, typer.Option("--all", help="Settle everything that is in doubt, but no accepted video.")
+    ] = False,
+    give_up: Annotated[
+        bool,
+        typer.Option(
+            "--give-up",
+            help="Settle accepted videos too: those of KEY that have an id, in doubt or pending. Every run "
+            "asks the service for them. With --charged the price is spent and the video lost; with "
+            "--not-charged it is bought again, and may be paid for twice.",
+        ),
+    ] = False,
     why: Annotated[str | None, typer.Option(help="The reason, for the ledger.")] = None,
     set_: Sets = None,
     json: Json = False,
 ) -> None:
     """List the jobs that may have been paid for, with the evidence; or settle them.
 
-    Exit codes: 0 nothing is in doubt (any more); 3 something is; 2 bad use, nothing was settled.
+    A video that the service has accepted has an id. It is no doubt about money, because every run asks for it
+    again: it is listed apart, and settled only with --give-up. What a run at work asks for is not settled.
+
+    Exit codes: 0 nothing is in doubt (any more); 3 something is; 2 nothing was settled: bad use, or a run at
+    work has it.
     """
     settings = load_settings(config, set_)
     settles = charged or not_charged
@@ -47,23 +64,35 @@ def resolve(
             "to settle doubts, say which and how",
             hint="KEY... or --all, with either --charged or --not-charged; --why goes with these.",
         )
-    work = _settle(settings, keys, charged, why, json) if settles else _list(settings, config, json)
+    if give_up and not keys:
+        raise CallsheetError(
+            "--give-up goes with KEY...", hint="Name each video, with either --charged or --not-charged."
+        )
+    work = (
+        _settle(settings, keys, charged=charged, give_up=give_up, why=why, json=json)
+        if settles
+        else _list(settings, config, json)
+    )
     raise typer.Exit(3 if asyncio.run(work) else 0)
 
 
 async def _list(settings: Settings, config: Path, json: bool) -> int:
     """Prints what is in doubt, and the evidence; returns how many."""
     from callsheet.cli import show
-    from callsheet.ledger import doubts, queries
+    from callsheet.ledger import queries
+    from callsheet.report import balance_evidence
 
     async with open_ledger(settings.ledger.url, settings.batch) as ledger:
         found = await ledger.read(queries.doubts)
-        evidence = await doubts.evidence(ledger, found, lambda: open_client(settings)) if found else None
+        doubts, accepted = _apart(found)
+        evidence = None
+        if doubts:
+            evidence = await balance_evidence.evidence(ledger, doubts, lambda: open_client(settings))
     if json:
-        listed = [doubt.as_json() for doubt in found]
         exposure = dollars(sum((doubt.price or Decimal(0) for doubt in found), Decimal(0)))
         answer = {
-            "in_doubt": listed,
+            "in_doubt": [doubt.as_json() for doubt in doubts],
+            "accepted": [doubt.as_json() for doubt in accepted],
             "in_doubt_exposure": exposure,
             "evidence": evidence and evidence.as_json(),
         }
@@ -72,27 +101,37 @@ async def _list(settings: Settings, config: Path, json: bool) -> int:
         from callsheet.pricing.planning import lines_of_last_plan
 
         lines = lines_of_last_plan(settings, [doubt.job_key for doubt in found])
-        show.show_doubts(settings.batch, found, evidence, lines, config)
+        if evidence:
+            show.show_doubts(settings.batch, doubts, evidence, lines, config)
+        if accepted or not evidence:
+            show.show_accepted(settings.batch, accepted, lines, config)
     return len(found)
 
 
+def _apart(found: list[Doubt]) -> tuple[list[Doubt], list[Doubt]]:
+    """What may have been paid for, and apart from it what the service has accepted."""
+    return [one for one in found if not one.is_accepted], [one for one in found if one.is_accepted]
+
+
 async def _settle(
-    settings: Settings, keys: list[str] | None, charged: bool, why: str | None, json: bool
+    settings: Settings, keys: list[str] | None, *, charged: bool, give_up: bool, why: str | None, json: bool
 ) -> int:
     """Settles the doubts named, or all; returns how many are left."""
     from callsheet.cli import show
     from callsheet.ledger import doubts, queries
 
     async with open_ledger(settings.ledger.url, settings.batch) as ledger:
-        found = await ledger.read(queries.doubts)
-        chosen = doubts.named(found, keys) if keys else found
+        found = await ledger.read(partial(queries.doubts, pending=True))
+        chosen = doubts.named(found, keys, give_up=give_up) if keys else _apart(found)[0]
         by = doubts.login()
         await ledger.settle(chosen, charged=charged, by=by, why=why)
-        left = len(await ledger.read(queries.doubts))
+        left = await ledger.read(queries.doubts)
+    left_out = _apart(left)[1]
     if json:
         settled = [doubt.as_json() for doubt in chosen]
-        answer = {"settled": settled, "charged": charged, "settled_by": by, "why": why, "left": left}
-        print_json({"batch": settings.batch, **answer, "currency": "USD"})
+        answer = {"settled": settled, "charged": charged, "settled_by": by, "why": why, "left": len(left)}
+        out_of_it = [doubt.as_json() for doubt in left_out]
+        print_json({"batch": settings.batch, **answer, "left_out": out_of_it, "currency": "USD"})
     else:
-        show.show_settled(settings.batch, chosen, charged=charged, left=left)
-    return left
+        show.show_settled(settings.batch, chosen, charged=charged, left=len(left), left_out=left_out)
+    return len(left)

@@ -129,7 +129,7 @@ def client_of_environment(hint: str) -> Client:
     """
     from callsheet.config.checks import WrongValue, service_address
     from callsheet.service.client import Client
-    from callsheet.session import api_key
+    from callsheet.session import api_key, variable
 
     base_url = os.environ.get("CALLSHEET_BASE_URL")
     if not base_url:
@@ -142,7 +142,8 @@ def client_of_environment(hint: str) -> Client:
     except ValueError as error:
         hint = error.hint if isinstance(error, WrongValue) else ""
         raise ConfigError(f"CALLSHEET_BASE_URL {error}", hint=hint) from None
-    return Client(base_url, api_key("CALLSHEET_API_KEY"))
+    name = "CALLSHEET_API_KEY"
+    return Client(base_url, api_key(name), key_place=variable(name))
 
 
 @asynccontextmanager

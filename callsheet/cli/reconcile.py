@@ -80,10 +80,13 @@ def _show(result: Reconciliation, config: Path) -> None:
         over = f"{dollars(result.total('unexplained'))} {result.currency}"
         threshold = f"reconcile.threshold is {dollars(result.threshold)}"
         print_facts(out, [("Over", f"{over} unexplained, and {threshold}")])
-    lines = list(result.doubt_lines())
-    print_facts(out, [("Doubts", line) for line in lines[:1]])
-    for line in lines[1:]:
-        out.print(f"    {safe(line)}")
+    for name, lines in (
+        ("Doubts", list(result.doubt_lines())),
+        ("Accepted", list(result.accepted_lines())),
+    ):
+        print_facts(out, [(name, line) for line in lines[:1]])
+        for line in lines[1:]:
+            out.print(f"    {safe(line)}")
     print_facts(out, [("File", result.file)])
     print_facts(out, [("Next", command) for command in result.resolving(str(config))])
     out.print(

@@ -11,7 +11,7 @@ import typer
 
 from callsheet.cli.options import Config, Json, Sets, load_settings, open_ledger
 from callsheet.cli.output import MOST_LISTED, err, safe
-from callsheet.cli.streams import print_json
+from callsheet.cli.streams import print_json, print_json_list
 from callsheet.errors import CallsheetError
 from callsheet.plain_text import counted
 
@@ -104,14 +104,18 @@ def failed(
             raise CallsheetError(f"{settings.batch}: no job has failed", hint="So there is no row to print.")
         _print_rows(load_settings(config, set_), row_ids)
     elif json:
-        found = _read(settings, stories.failures)
-        print_json({"batch": settings.batch, "failed": [story.as_json() for story in found]})
+
+        def print_all(connection: Connection, batch: str) -> None:
+            found = (story.as_json() for story in stories.failures(connection, batch))
+            print_json_list({"batch": batch}, "failed", found)
+
+        _read(settings, print_all)
     else:
         from callsheet.pricing.planning import lines_of_last_plan
 
         def first(connection: Connection, batch: str) -> tuple[list[Story], int]:
             states = running_totals.of_batch(connection, batch).states
-            return stories.failures(connection, batch, MOST_LISTED), states.get(State.FAILED, 0)
+            return list(stories.failures(connection, batch, MOST_LISTED)), states.get(State.FAILED, 0)
 
         found, jobs = _read(settings, first)
         lines = lines_of_last_plan(settings, [story.job_key for story in found])

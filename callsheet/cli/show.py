@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
+from itertools import islice
 from pathlib import Path
 
 import polars as pl
@@ -14,10 +15,10 @@ from rich.table import Table
 
 from callsheet.cli.output import MOST_LISTED, err, out, print_facts, print_more, print_steps, safe
 from callsheet.errors import CallsheetError
-from callsheet.ledger.doubts import Evidence
 from callsheet.plain_text import counted, row_name
 from callsheet.pricing.quote import Quote
 from callsheet.records import Doubt, Model, State, Totals, dollars
+from callsheet.report.balance_evidence import Evidence
 from callsheet.report.by_model import ModelLine
 from callsheet.report.contact_sheet.links import browser_address
 from callsheet.report.counts import ENDED
@@ -28,6 +29,7 @@ from callsheet.watch import Asked
 _LINES = 30  # of a table
 _APPROVALS = 5  # the last ones
 _REJECTS = 10  # of a quote
+_EVENTS = 10  # that left jobs in doubt
 
 
 def show_error(error: CallsheetError) -> None:
@@ -139,7 +141,8 @@ def _not_bought(summary: Summary) -> Iterator[tuple[str, str]]:
     details = summary.details
     if details.stop_message:
         count = f"{summary.not_bought:,} of {counted(summary.jobs, 'job')}: " if summary.not_bought else ""
-        yield "Not bought" if summary.not_bought else "Stopped", f"{count}{details.stop_message}"
+        label = "Not bought" if summary.not_bought else "Stopped" if summary.stop_reason else "Problem"
+        yield label, f"{count}{details.stop_message}"
         if details.stop_hint:
             yield "", details.stop_hint
     elif summary.not_bought:
@@ -225,34 +228,19 @@ def show_batches(batches: Mapping[str, Totals]) -> None:
 
 
 def show_doubts(
-    batch: str, doubts: Sequence[Doubt], evidence: Evidence | None, lines: Mapping[str, int], config: Path
+    batch: str, doubts: Sequence[Doubt], evidence: Evidence, lines: Mapping[str, int], config: Path
 ) -> None:
     """Prints the jobs in doubt, and the evidence whether they were charged.
 
     Args:
         batch: its name.
         doubts: the jobs.
-        evidence: what says whether they were charged; None where nothing is in doubt.
+        evidence: what says whether they were charged.
         lines: the line of each job in the batch file, by key, where the last plan has it.
         config: the config file, for the command that settles them.
     """
-    if evidence is None:
-        out.print(f"[green]{safe(batch)}: nothing is in doubt.[/]")
-        return
-    table = Table("key", "row", "model", "submitted (UTC)", "USD", box=SIMPLE_HEAD)
-    rows_by_event: dict[str, list[str]] = {}
-    for doubt in doubts:
-        row = row_name(doubt.row_id, doubt.sample, lines.get(doubt.job_key))
-        price = "unpriced" if doubt.price is None else dollars(doubt.price)
-        when = f"{doubt.submitted_at:%Y-%m-%d %H:%M:%S}"
-        if table.row_count < MOST_LISTED:
-            table.add_row(doubt.job_key[:12], safe(row), safe(doubt.model), when, price)
-        rows_by_event.setdefault(doubt.what, []).append(row)
     out.print(f"[bold]{safe(batch)}[/]: {len(doubts):,} in doubt")
-    out.print(table)
-    print_more(len(doubts))
-    for what, rows in rows_by_event.items():
-        out.print(f"  [bold]{safe(_some(rows))}[/]: {safe(what)}")
+    _print_jobs(doubts, lines)
     out.print()
     print_facts(out, _evidence(evidence))
     out.print("  [dim]Other buyers in this workspace, and late costs, make these figures less certain.[/]")
@@ -261,11 +249,64 @@ def show_doubts(
     out.print(f"To settle: {safe(command)} KEY... (or --all) --charged | --not-charged --why ...")
 
 
+def show_accepted(batch: str, accepted: Sequence[Doubt], lines: Mapping[str, int], config: Path) -> None:
+    """Prints the videos in doubt that the service has accepted, each with its id, and what to do about them.
+
+    Args:
+        batch: its name.
+        accepted: the jobs; empty where nothing is in doubt at all.
+        lines: the line of each job in the batch file, by key, where the last plan has it.
+        config: the config file, for the commands.
+    """
+    if not accepted:
+        out.print(f"[green]{safe(batch)}: nothing is in doubt.[/]")
+        return
+    name = shlex.quote(str(config))
+    out.print(f"[bold]{safe(batch)}[/]: {_accepted(len(accepted))}, no doubt about money")
+    _print_jobs(accepted, lines)
+    out.print()
+    out.print("  The service has accepted them. A run with the key that bought them asks for them again.")
+    facts = [
+        ("Ask now", f"callsheet collect {name}"),
+        ("Give up", f"callsheet resolve {name} KEY... --give-up --charged | --not-charged --why ..."),
+        ("", "--charged: its price is spent, and the video is lost"),
+        ("", "--not-charged: the next run buys it again, and it may be paid for twice"),
+    ]
+    print_facts(out, facts)
+
+
+def _accepted(count: int) -> str:
+    return counted(count, "accepted video")
+
+
+def _print_jobs(doubts: Sequence[Doubt], lines: Mapping[str, int]) -> None:
+    """Prints the first of these jobs, with their ids where they have any, and what has happened to them."""
+    ids = any(doubt.is_accepted for doubt in doubts)
+    names = ("key", "row", "model", "submitted (UTC)", "USD", *(["id"] if ids else []))
+    table = Table(*names, box=SIMPLE_HEAD)
+    rows_by_event: dict[str, list[str]] = {}
+    for doubt in doubts:
+        row = row_name(doubt.row_id, doubt.sample, lines.get(doubt.job_key))
+        rows_by_event.setdefault(doubt.what, []).append(row)
+        if table.row_count == MOST_LISTED:
+            continue
+        price = "unpriced" if doubt.price is None else dollars(doubt.price)
+        when = f"{doubt.submitted_at:%Y-%m-%d %H:%M:%S}"
+        cells = [doubt.job_key[:12], safe(row), safe(doubt.model), when, price]
+        table.add_row(*cells, *([safe(doubt.generation_id or "")] if ids else []))
+    out.print(table)
+    print_more(len(doubts))
+    for what, rows in islice(rows_by_event.items(), _EVENTS):
+        out.print(f"  [bold]{safe(_some(rows))}[/]: {safe(what)}")
+    if len(rows_by_event) > _EVENTS:
+        out.print(f"  and {len(rows_by_event) - _EVENTS:,} more of what happened: see --json")
+
+
 def _evidence(evidence: Evidence) -> Iterator[tuple[str, str]]:
-    if expected := evidence.reckoning:
+    if expected := evidence.expected:
         spent = f"{dollars(expected.spent_since)} USD spent since then, by the ledger"
         then = f"{dollars(expected.balance_then)} USD on {expected.since:%Y-%m-%d %H:%M:%S} UTC"
-        yield "Expected", f"{dollars(expected.expected)} USD: {then}, less {spent}"
+        yield "Expected", f"{dollars(expected.balance_now)} USD: {then}, less {spent}"
     else:
         yield "Expected", "unknown: no run before these doubts read the balance"
     if evidence.missing:
@@ -286,15 +327,31 @@ def _evidence(evidence: Evidence) -> Iterator[tuple[str, str]]:
         yield f"{day.day}", f"{dollars(day.service)} USD by the service, {dollars(day.ledger)} by the ledger"
 
 
-def show_settled(batch: str, doubts: Sequence[Doubt], *, charged: bool, left: int) -> None:
-    """Prints the doubts that were settled, and how many are left."""
-    if not doubts:
-        out.print(f"[bold]{safe(batch)}[/]: nothing is in doubt, so nothing was settled.")
-        return
-    price = sum((doubt.price or Decimal(0) for doubt in doubts), Decimal(0))
-    decision = "paid for, and lost" if charged else "free: the next run buys them again"
-    out.print(f"[bold]{safe(batch)}[/]: {len(doubts)} settled ({dollars(price)} USD), {decision}")
-    print_facts(out, [("Rows", _some([doubt.row_id for doubt in doubts])), ("In doubt", f"{left} left")])
+def show_settled(
+    batch: str, doubts: Sequence[Doubt], *, charged: bool, left: int, left_out: Sequence[Doubt]
+) -> None:
+    """Prints the doubts that were settled, and how many are left.
+
+    Args:
+        batch: its name.
+        doubts: what was settled.
+        charged: how.
+        left: how many jobs are still in doubt.
+        left_out: those of them that the service has accepted.
+    """
+    if doubts:
+        price = sum((doubt.price or Decimal(0) for doubt in doubts), Decimal(0))
+        decision = "paid for, and lost" if charged else "free: the next run buys them again"
+        out.print(f"[bold]{safe(batch)}[/]: {len(doubts)} settled ({dollars(price)} USD), {decision}")
+        print_facts(out, [("Rows", _some([doubt.row_id for doubt in doubts])), ("In doubt", f"{left} left")])
+    else:
+        out.print(f"[bold]{safe(batch)}[/]: nothing is in doubt about money, so nothing was settled.")
+    if given_up := [doubt.generation_id for doubt in doubts if doubt.generation_id]:
+        twice = "" if charged else ". The service may charge for them: then they are paid for twice"
+        out.print(f"  [yellow]Given up: {_accepted(len(given_up))}, {safe(_some(given_up))}{twice}.[/]")
+    if ids := [doubt.generation_id for doubt in left_out if doubt.generation_id]:
+        asked = "a run with the key that bought them asks for them again"
+        out.print(f"  Left out: {_accepted(len(ids))}, {safe(_some(ids))}: {asked}.")
 
 
 def _some(rows: Sequence[str]) -> str:

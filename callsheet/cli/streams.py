@@ -9,6 +9,7 @@ import io
 import json
 import os
 import sys
+from collections.abc import Iterable
 from typing import Any
 
 from typing_extensions import Buffer
@@ -22,6 +23,22 @@ def print_json(value: Any) -> None:
     """Prints one JSON object on stdout."""
     if sys.stdout is not None:  # it is None where the shell has closed it
         sys.stdout.write(json.dumps(value) + "\n")
+
+
+def print_json_list(values: dict[str, Any], name: str, items: Iterable[Any]) -> None:
+    """Prints one JSON object on stdout that ends with a list, one item after the other.
+
+    Args:
+        values: what comes before the list.
+        name: the name of the list.
+        items: what is in it, of any number.
+    """
+    if sys.stdout is None:
+        return
+    sys.stdout.write(json.dumps(values)[:-1] + f", {json.dumps(name)}: [")
+    for number, item in enumerate(items):
+        sys.stdout.write((", " if number else "") + json.dumps(item))
+    sys.stdout.write("]}\n")
 
 
 def check_streams() -> None:

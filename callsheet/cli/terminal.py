@@ -84,9 +84,7 @@ class Terminal:
             show_pilot(asked, err)
             other = "the other "
         termios.tcflush(sys.stdin, termios.TCIFLUSH)  # what was typed before the question is not an answer
-        question = (
-            rf"Buy {other}{counted(quote.to_buy, 'job')} for [bold]{dollars(quote.quoted)} USD[/]? \[y/N] "
-        )
+        question = rf"Buy {other}{counted(quote.to_buy, 'job')} for [bold]{quote.price()}[/]? \[y/N] "
         try:
             with signals.raised() as wait:
                 err.print(question, end="")

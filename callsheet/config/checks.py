@@ -10,7 +10,7 @@ import re
 import string
 from collections.abc import Sequence
 from decimal import Decimal
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import (
     AfterValidator,
@@ -23,7 +23,7 @@ from pydantic import (
     WrapValidator,
 )
 
-from callsheet.files import wrong_place
+from callsheet.files import with_home, wrong_place
 from callsheet.service.urls import parse_url
 
 STORAGE_PLACEHOLDERS = ("batch", "row_id", "sample", "index", "ext", "job_key", "model", "generation_id")
@@ -123,10 +123,19 @@ def _check_placeholders(value: str, placeholders: Sequence[str]) -> None:
             raise ValueError(f"{{{name}}} is not a placeholder; expected {expected}")
 
 
+def _local_path(value: str) -> str:
+    try:
+        return with_home(value)
+    except ValueError as error:
+        raise WrongValue(
+            str(error), hint="Write the whole path, or ./~name for a name that begins so."
+        ) from None
+
+
 def _storage_url(value: str) -> str:
     if wrong := wrong_place(value):
         raise WrongValue(wrong[0], hint=wrong[1])
-    return value
+    return _local_path(value)
 
 
 def _report_url(value: str) -> str:
@@ -183,11 +192,15 @@ Dollars = Annotated[
     WithJsonSchema({"type": "string", "pattern": r"^[0-9]{1,12}(\.[0-9]{1,6})?$"}),
 ]
 
+RetryFailed = Literal[False, True, "server_error", "gateway", "all"]
+"""Which failed jobs are bought again; true is `all`."""
+
 BatchName = Annotated[str, AfterValidator(_batch_name)]
 HttpAddress = Annotated[str, AfterValidator(_http_address)]
 Template = Annotated[Text, AfterValidator(_template)]
 ServiceAddress = Annotated[str, AfterValidator(service_address)]
 TextEncoding = Annotated[str, AfterValidator(_text_encoding)]
+LocalPath = Annotated[Text, AfterValidator(_local_path)]
 StorageKey = Annotated[Text, AfterValidator(_storage_key)]
 StorageUrl = Annotated[Text, AfterValidator(_storage_url)]
 ReportUrl = Annotated[Text, AfterValidator(_report_url)]

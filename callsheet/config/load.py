@@ -19,6 +19,7 @@ from callsheet.config.checks import WrongCell, WrongValue
 from callsheet.config.settings import COLUMNS, BatchSettings, LedgerSettings, Section, Settings
 from callsheet.config.yaml_lines import Place, dotted, masked, override_with, parse, set_value, split_override
 from callsheet.errors import ConfigError
+from callsheet.files import with_home
 
 Checked = TypeVar("Checked", bound=BatchSettings)
 
@@ -69,7 +70,7 @@ def load_ledger(overrides: Sequence[str] = ()) -> str:
     """The URL of a ledger without a config: the default one, or that of `--set ledger.url=...`.
 
     Raises:
-        ConfigError: another setting is named.
+        ConfigError: another setting is named, or its home folder is not known.
     """
     url = LedgerSettings().url
     for override in overrides:
@@ -79,7 +80,10 @@ def load_ledger(overrides: Sequence[str] = ()) -> str:
                 f"--set {masked(override)}: without a config only ledger.url can be set",
                 hint="For one batch, name its config file.",
             )
-    return url
+    try:
+        return with_home(url)
+    except ValueError as error:
+        raise ConfigError(f"--set ledger.url: {error}", hint="Write the whole path.") from None
 
 
 def _read(
@@ -93,13 +97,15 @@ def _read(
 ) -> tuple[dict[str, Any], dict[Place, str]]:
     """The file's plain values with the overrides, and the place of each one."""
     try:
-        text = path.read_text(encoding="utf-8-sig")
+        text = Path(with_home(str(path))).read_text(encoding="utf-8-sig")
     except FileNotFoundError:
-        raise ConfigError(f"{path}: there is no such config file") from None
+        raise ConfigError(f"{path}: there is no such config file", hint=_looked_for(path)) from None
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read: {error.strerror}") from None
     except UnicodeDecodeError:
         raise ConfigError(f"{path}: is not UTF-8 text") from None
+    except ValueError as error:
+        raise ConfigError(f"{path}: {error}") from None
     places: dict[Place, str] = {}
     # With a block from elsewhere nothing of the file's section is used, and its variables may not be set.
     instead = {"service"} if _names_a_block(overrides, values) else set[str]()
@@ -115,6 +121,13 @@ def _read(
     if not reads_batch and isinstance(section := config.get("input") or {}, dict):
         config["input"] = {"path": _NOT_READ} | section
     return config, places
+
+
+def _looked_for(path: Path) -> str:
+    try:
+        return f"It was looked for in {Path(with_home(str(path))).absolute().parent}."
+    except OSError:  # the working directory was removed
+        return "The working directory is not there any more."
 
 
 def _names_a_block(overrides: Sequence[str], values: Mapping[str, object]) -> bool:

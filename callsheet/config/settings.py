@@ -29,7 +29,9 @@ from callsheet.config.checks import (
     CountFromZero,
     Dollars,
     HttpAddress,
+    LocalPath,
     ReportUrl,
+    RetryFailed,
     Seconds,
     ServiceAddress,
     SomeSeconds,
@@ -102,7 +104,7 @@ class Service(Section):
 class Input(Section):
     """The batch file, and how its columns become requests."""
 
-    path: Text
+    path: LocalPath
     """A CSV, TSV, Parquet or Excel file (text files may be `.gz` or `.zst`), a glob, or an `s3://` URL."""
 
     columns: dict[FileColumn, Text] = {}
@@ -248,7 +250,7 @@ class Storage(Section):
 class LedgerSettings(Section):
     """The record of what was bought."""
 
-    url: Text = "sqlite:///out/ledger.db"
+    url: LocalPath = "sqlite:///out/ledger.db"
     """The database: `sqlite:///path`, or `postgresql+psycopg://user:password@host/database`."""
 
     new: bool = False
@@ -303,8 +305,10 @@ class BatchSettings(Section):
     """What to do with a job that may have been paid for: `hold` leaves it to a person (`callsheet resolve`),
     `retry` buys it again."""
 
-    retry_failed: bool = False
-    """Whether to buy again the jobs that failed in an earlier run."""
+    retry_failed: RetryFailed = False
+    """Whether to buy again the jobs that failed in an earlier run: `server_error` those for which the service
+    failed, `gateway` those that failed with a code that is not one of the service's own, as of a gateway.
+    Neither sends a request again that the service has refused; `all` or `true` does."""
 
     reuse: Literal["batch", "ledger"] = "batch"
     """`ledger` uses what another batch of the ledger has stored for the same request.

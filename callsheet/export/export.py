@@ -15,7 +15,7 @@ from callsheet.errors import InputError
 from callsheet.export import csv_tables, image_folder, webdataset
 from callsheet.export.destination import open_destination
 from callsheet.export.files import Exported, stored_files
-from callsheet.files import disk_errors
+from callsheet.files import disk_errors, with_home
 from callsheet.ledger.databases import check_exists
 from callsheet.ledger.ledger import Ledger
 from callsheet.pricing.planning import last_plan, work_folder
@@ -37,15 +37,21 @@ async def export(
 
     Args:
         settings: the config.
-        to: a folder, or `s3://bucket/prefix`: new, empty, or with an earlier export of the batch.
+        to: a folder, where `~` is the home folder, or `s3://bucket/prefix`: new, empty, or with an earlier
+            export of the batch.
         kind: what it is exported as.
         progress: called with the number of files that were copied in the meantime.
 
     Raises:
-        InputError: something else is at the destination, or a stored file was removed or changed.
+        InputError: something else is at the destination, or its home folder is not known; or a stored file
+            was removed or changed.
         StorageError: the destination cannot be written.
         LedgerError: the ledger cannot be read, or there is none.
     """
+    try:
+        to = with_home(to)
+    except ValueError as error:
+        raise InputError(f"{to}: {error}", hint="Write the whole path.") from None
     path = local_path(to)
     if path and path.exists() and not path.is_dir():
         raise InputError(f"{to}: is a file", hint="Name a folder, or s3://bucket/prefix.")

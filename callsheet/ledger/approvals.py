@@ -6,15 +6,16 @@ Each function is part of a ledger transaction, on the connection it is given.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from decimal import Decimal
 from enum import StrEnum
+from operator import itemgetter
 from typing import Any
 
 import sqlalchemy as sa
 
 from callsheet.errors import LedgerError
-from callsheet.ledger.tables import approvals
+from callsheet.ledger.tables import approvals, batches
 from callsheet.plain_text import counted
 from callsheet.records import dollars
 
@@ -55,7 +56,8 @@ class Approval:
         plan: the sha256 of the plan that the person saw (`Plan.sha256`).
         jobs: how many jobs were to buy.
         quoted: their price.
-        rates: the catalogue's entry of each model that the plan uses, as JSON objects.
+        at_most: what a run may spend by it: more where the service charges more, or doubts are bought again.
+        rates: the catalogue's entry of each model that the person saw the price of, as JSON objects.
         asked_at: when it was asked.
         flow_run: the id of the flow run in Prefect; None outside of Prefect.
         decision: None where nobody has answered.
@@ -71,6 +73,7 @@ class Approval:
     plan: str
     jobs: int
     quoted: Decimal
+    at_most: Decimal
     rates: list[dict[str, Any]]
     asked_at: datetime
     flow_run: str | None = None
@@ -89,7 +92,8 @@ class Approval:
     def line(self) -> str:
         """The question and its answer in one line."""
         asked = "the rest after the pilot" if self.question is Question.PILOT else "the quote"
-        what = f"{asked}, {counted(self.jobs, 'job')} for {dollars(self.quoted)} USD"
+        at_most = f", {dollars(self.at_most)} at most" if self.at_most > self.quoted else ""
+        what = f"{asked}, {counted(self.jobs, 'job')} for {dollars(self.quoted)} USD{at_most}"
         if self.decision is None or self.decided_at is None:
             return f"{what}: asked {self.asked_at:%Y-%m-%d %H:%M} UTC, not answered"
         limit = "" if self.budget_limit is None else f", up to {dollars(self.budget_limit)} USD"
@@ -102,6 +106,7 @@ class Approval:
         fields = {name: getattr(self, name) for name in self.__slots__ if name not in ("id", "rates")}
         return fields | {
             "quoted": dollars(self.quoted),
+            "at_most": dollars(self.at_most),
             "budget_limit": None if self.budget_limit is None else dollars(self.budget_limit),
             "asked_at": self.asked_at.isoformat(),
             "decided_at": self.decided_at.isoformat() if self.decided_at else None,
@@ -115,6 +120,28 @@ def of_batch(connection: sa.Connection, batch: str) -> tuple[Approval, ...]:
         sa.select(*columns).where(approvals.c.batch == batch).order_by(approvals.c.asked_at, approvals.c.id)
     )
     return tuple(_approval(row._asdict()) for row in connection.execute(query))
+
+
+def buys_at(connection: sa.Connection, batch: str, rates: dict[str, Any]) -> None:
+    """Remembers the rates at which the batch is bought: the catalogue's entries of models, by id."""
+    of_batch = batches.c.batch == batch
+    before = connection.scalar(sa.select(batches.c.rates).where(of_batch)) or {}
+    now = {"rates": before | rates, "bought_at": datetime.now(UTC)}
+    connection.execute(batches.update().where(of_batch).values(now))
+
+
+def known_rates(connection: sa.Connection, batch: str) -> dict[str, Any]:
+    """The catalogue's entries of models, by id, at which the batch last bought or was approved.
+
+    A rate that differs from these is one that nobody has agreed to.
+    """
+    bought = sa.select(batches.c.bought_at, batches.c.rates)
+    rows = connection.execute(bought.where(batches.c.batch == batch, batches.c.bought_at.is_not(None)))
+    known = [(at, rates) for at, rates in rows]
+    for one in of_batch(connection, batch):
+        if one.is_approved and one.decided_at:
+            known.append((one.decided_at, {entry["id"]: entry for entry in one.rates}))
+    return {model: entry for _, rates in sorted(known, key=itemgetter(0)) for model, entry in rates.items()}
 
 
 def ask(connection: sa.Connection, batch: str, approval: Approval) -> None:

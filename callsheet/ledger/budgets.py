@@ -30,11 +30,13 @@ class Budget:
     """The walls of a batch, in dollars.
 
     Attributes:
+        batch: the batch.
         limit: what the batch may spend: spent, reserved, in flight and in doubt.
         per_day: what all batches of the ledger together may spend in a UTC day. A job counts for the day on
             which it is sent; until then it counts for today.
     """
 
+    batch: str
     limit: Decimal
     per_day: Decimal | None = None
 
@@ -54,11 +56,23 @@ class Room:
         return None
 
 
-def room(connection: sa.Connection, batch: str, budget: Budget) -> Room:
+def to_reserve(connection: sa.Connection, budget: Budget) -> Room:
     """What may be reserved now; until the transaction ends, this stays true."""
-    left = {Wall.BATCH: budget.limit - running_totals.exposure(connection, batch)}
+    left = {Wall.BATCH: budget.limit - running_totals.of_batch(connection, budget.batch).exposure}
     if budget.per_day is not None:
         if leases.has_dead_reservations(connection):
             leases.free_dead_reservations(connection)
         left[Wall.DAY] = budget.per_day - running_totals.exposure_of_day(connection, datetime.now(UTC))
+    return Room(left)
+
+
+def to_send(connection: sa.Connection, budget: Budget) -> Room:
+    """What may be sent now of what is reserved; until the transaction ends, this stays true.
+
+    Other reservations do not count: each is looked at when it is about to be sent.
+    """
+    left = {Wall.BATCH: budget.limit - running_totals.of_batch(connection, budget.batch).sent}
+    if budget.per_day is not None:
+        sent = running_totals.exposure_of_day(connection, datetime.now(UTC), reserved_by=())
+        left[Wall.DAY] = budget.per_day - sent
     return Room(left)

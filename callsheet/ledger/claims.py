@@ -18,9 +18,9 @@ import sqlalchemy as sa
 
 from callsheet.ledger import budgets, leases, queries, running_totals
 from callsheet.ledger.budgets import Budget, Wall
-from callsheet.ledger.policy import Policy, to_buy
+from callsheet.ledger.policy import NOT_CHARGED, Policy, to_buy
 from callsheet.ledger.tables import attempts
-from callsheet.records import Attempt, Job, State, Totals
+from callsheet.records import Attempt, Job, State, Totals, canonical
 
 _THE_ATTEMPT = attempts.update().where(
     attempts.c.job_key == sa.bindparam("the_job"), attempts.c.attempt == sa.bindparam("the_attempt")
@@ -45,7 +45,6 @@ class Reservation:
 
 def reserve(
     connection: sa.Connection,
-    batch: str,
     run_id: str,
     jobs: Sequence[Job],
     policy: Policy,
@@ -54,14 +53,14 @@ def reserve(
     skip: bool,
 ) -> Reservation:
     """Reserves jobs in their order for a run, as far as the budget allows (`Ledger.reserve`)."""
-    room = budgets.room(connection, batch, budget)
+    room = budgets.to_reserve(connection, budget)
     newest = _newest(connection, jobs, policy)
-    stored = _stored(connection, batch, jobs) if policy.reuse else {}
-    entries = _Entries(batch, run_id)
+    stored = _stored(connection, budget.batch, jobs) if policy.reuse else {}
+    entries = _Entries(budget.batch, run_id)
     result = Reservation()
     for position, job in enumerate(jobs):
         last = newest.get(job.key)
-        if last is not None and _is_taken(last):
+        if last is not None and (not last.to_buy or last.reserved or _has_failed_in(last, run_id)):
             continue
         if stored and (source := stored.get(job.request_key)):
             entries.reuse(entries.add(job, last), source.popleft())
@@ -88,8 +87,10 @@ def enter(connection: sa.Connection, batch: str, run_id: str, job: Job) -> Attem
     return attempt
 
 
-def _is_taken(last: Any) -> bool:
-    return not last.to_buy or last.reserved
+def _has_failed_in(last: Any, run_id: str) -> bool:
+    """Whether a run has tried the job already, and it failed: the same run does not try it again."""
+    has_failed = last.state == State.FAILED and last.error_code != NOT_CHARGED
+    return bool(has_failed and last.run_id == run_id)
 
 
 def outlook(connection: sa.Connection, batch: str, policy: Policy) -> tuple[Iterator[pl.DataFrame], Totals]:
@@ -108,7 +109,7 @@ def outlook(connection: sa.Connection, batch: str, policy: Policy) -> tuple[Iter
 def _newest(connection: sa.Connection, jobs: Sequence[Job], policy: Policy) -> dict[str, Any]:
     """By key, the newest attempt at each job that has one, with `to_buy` and `reserved`."""
     reserved = running_totals.is_reserved()
-    columns = (attempts.c.job_key, attempts.c.attempt, attempts.c.state)
+    columns = [attempts.c[name] for name in ("job_key", "attempt", "state", "error_code", "run_id")]
     query = sa.select(*columns, to_buy(policy).label("to_buy"), reserved.label("reserved")).where(
         attempts.c.job_key.in_([job.key for job in jobs]), ~attempts.c.superseded
     )
@@ -147,8 +148,10 @@ class _Entries:
                 self._superseded.append(the_last | {"superseded": True})
                 number += 1
             self._new.append(_row(job) | self._owner | {"attempt": number})
+        quoted = job.price.total if job.price else None
         return Attempt(
-            *(job.key, number, job.type, job.row_id, job.sample, job.model), request_key=job.request_key
+            *(job.key, number, job.type, job.row_id, job.sample, job.model, quoted),
+            request_key=job.request_key,
         )
 
     def reuse(self, attempt: Attempt, source: Any) -> None:
@@ -187,9 +190,10 @@ def _row(job: Job) -> dict[str, Any]:
         "type": job.type,
         "model": job.model,
         "prompt": job.request["prompt"],
+        "request": canonical(dict(job.request)),
         "carried": dict(job.carried),
         "request_key": job.request_key,
-        "quoted": job.quoted,
+        "quoted": job.price.total if job.price else None,
         "currency": job.price.currency if job.price else "USD",
         "billable_unit": job.price.billable_unit if job.price else None,
         "unit_price": job.price.unit_price if job.price else None,

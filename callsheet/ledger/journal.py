@@ -15,6 +15,7 @@ import threading
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
+from decimal import Decimal
 from pathlib import Path
 from typing import IO, Any
 
@@ -65,7 +66,7 @@ class Answer:
             "ledger_id": self.ledger_id,
             "at": self.at.isoformat(),
         }
-        return json.dumps(value)
+        return json.dumps(value, default=str)
 
     @classmethod
     def from_line(cls, line: str) -> Answer:
@@ -76,7 +77,7 @@ class Answer:
         """
         try:
             value: dict[str, Any] = json.loads(line)
-            attempt = Attempt(**value["attempt"] | {"type": ModelType(value["attempt"]["type"])})
+            attempt = _attempt(**value["attempt"])
             generation = None
             if value["usage"]:
                 media = tuple(Media.model_validate(item) for item in value["media"])
@@ -197,6 +198,11 @@ def remove(left: Left) -> None:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         if os.fstat(file.fileno()).st_size == left.bytes:
             left.path.unlink()
+
+
+def _attempt(**fields: Any) -> Attempt:
+    quoted = None if fields["quoted"] is None else Decimal(fields["quoted"])
+    return Attempt(**fields | {"type": ModelType(fields["type"]), "quoted": quoted})
 
 
 def _read(path: Path) -> Left:

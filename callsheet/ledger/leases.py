@@ -21,7 +21,11 @@ from callsheet.ledger.tables import attempts, runs
 from callsheet.ledger.waits import waits
 from callsheet.records import Attempt, OtherRun, State
 
-_IN_HAND = (State.PLANNED, State.SUBMITTING, State.PENDING, State.GENERATED)
+_OPEN = (State.PLANNED, State.SUBMITTING, State.PENDING, State.GENERATED)
+_IN_HAND = sa.and_(
+    attempts.c.state.in_((*_OPEN, State.IN_DOUBT)),  # which an index finds
+    sa.or_(attempts.c.state.in_(_OPEN), queries.IS_POLLED),
+)
 NO_ANSWER = "the run ended before the answer came"
 """Why a job of a dead run is in doubt."""
 
@@ -29,7 +33,9 @@ _open_here: set[str] = set()
 """The runs that are open in this process: of a process that lives on, only these are alive."""
 
 
-def enter(connection: sa.Connection, run_id: str, batch: str, balance: Decimal | None) -> None:
+def enter(
+    connection: sa.Connection, run_id: str, batch: str, balance: Decimal | None, spent: Decimal
+) -> None:
     """Enters a run.
 
     Args:
@@ -37,6 +43,7 @@ def enter(connection: sa.Connection, run_id: str, batch: str, balance: Decimal |
         run_id: the new run.
         batch: the batch that it buys.
         balance: what the workspace had just before, in dollars; None where that is not known.
+        spent: what the ledger has spent at the run's service, in dollars.
     """
     now = clock.now(connection)
     _open_here.add(run_id)
@@ -51,7 +58,7 @@ def enter(connection: sa.Connection, run_id: str, batch: str, balance: Decimal |
             started_at=now,
             lease_until=_lease_from(now),
             balance_at_start=balance,
-            spent_at_start=running_totals.spent(connection),
+            spent_at_start=spent,
         )
     )
 
@@ -110,12 +117,12 @@ def leave(connection: sa.Connection, run_id: str, batch: str) -> None:
     connection.execute(runs.update().where(ours).values(ended_at=clock.now(connection)))
 
 
-def others(connection: sa.Connection, batch: str, run_id: str) -> list[OtherRun]:
-    """The runs of the batch that are alive besides this one, the oldest first."""
+def others(connection: sa.Connection, batch: str, run_id: str | None) -> list[OtherRun]:
+    """The runs of the batch that are alive besides this one, if it is one, the oldest first."""
     jobs = (
         sa.select(sa.func.count())
         .where(attempts.c.batch == batch, attempts.c.run_id == sa.bindparam("the_run"))
-        .where(attempts.c.state.in_(_IN_HAND))
+        .where(_IN_HAND)
     )
     return [
         OtherRun(
@@ -167,18 +174,23 @@ def as_if_closed(connection: sa.Connection, batch: str) -> sa.Subquery:
 
 def has_dead_work(connection: sa.Connection, batch: str) -> bool:
     """Whether dead runs of the batch were submitting jobs, or had reserved some."""
-    return _have_left(connection, batch, State.PLANNED, State.SUBMITTING)
+    return _have_left(connection, batch, attempts.c.state.in_((State.PLANNED, State.SUBMITTING)))
 
 
 def have_left_work(connection: sa.Connection, batch: str) -> bool:
     """Whether runs of the batch that are over had jobs in hand, which nobody has taken over."""
-    return _have_left(connection, batch, *_IN_HAND)
+    return _have_left(connection, batch, _IN_HAND)
 
 
-def _have_left(connection: sa.Connection, batch: str, *states: State) -> bool:
+def _have_left(connection: sa.Connection, batch: str, which: sa.ColumnElement[bool]) -> bool:
     alive = [run.id for run in _alive(connection, batch)]
-    dead = sa.and_(attempts.c.state.in_(states), _is_of_dead_run(attempts, alive))
+    dead = sa.and_(which, _is_of_dead_run(attempts, alive))
     return bool(connection.scalar(sa.select(sa.exists().where(attempts.c.batch == batch, dead))))
+
+
+def free(connection: sa.Connection, run_id: str, keys: Collection[str]) -> None:
+    """Frees some of the jobs that a run had reserved: they do not fit the budget any more."""
+    _free(connection, sa.and_(attempts.c.run_id == run_id, attempts.c.job_key.in_(keys)))
 
 
 def used_today(connection: sa.Connection, batch: str, now: datetime) -> Decimal:

@@ -33,7 +33,7 @@ from callsheet.ledger import (
     transitions,
 )
 from callsheet.ledger.approvals import Approval
-from callsheet.ledger.budgets import Budget
+from callsheet.ledger.budgets import Budget, Wall
 from callsheet.ledger.claims import Reservation
 from callsheet.ledger.databases import explained, open_engine
 from callsheet.ledger.group_commit import GroupCommit
@@ -277,21 +277,39 @@ class Ledger:
         Raises:
             OtherService: the batch belongs to another service; nothing was reserved.
         """
-        budget = Budget(limit, per_day)
+        budget = Budget(self.batch, limit, per_day)
 
         def reserve(connection: sa.Connection) -> Reservation:
-            result = claims.reserve(
-                connection, self.batch, self.run_id, jobs, policy, budget=budget, skip=skip
-            )
+            result = claims.reserve(connection, self.run_id, jobs, policy, budget=budget, skip=skip)
             if result.reserved and self._service:
                 services.bind(connection, self.batch, self._service, self.run_id)
             return result
 
         return await self._commits.write_one("reserve", reserve)
 
-    async def intend(self, attempt: Attempt) -> None:
-        """The POST is about to leave."""
-        await self._commits.write(State.SUBMITTING, transitions.intend, attempt)
+    async def intend(
+        self, attempt: Attempt, *, limit: Decimal, per_day: Decimal | None = None
+    ) -> Wall | None:
+        """The POST is about to leave, if it still fits the budget.
+
+        What was answered since it was reserved may have cost more than its quote.
+
+        Args:
+            attempt: what is reserved for this run.
+            limit: as for `reserve`.
+            per_day: as for `reserve`.
+
+        Returns:
+            None where it may leave. Otherwise the wall that it does not fit, and it is no longer reserved.
+        """
+        budget = Budget(self.batch, limit, per_day)
+        return await self._commits.write(State.SUBMITTING, transitions.intend, (attempt, budget))
+
+    async def buys_at(self, rates: dict[str, Any]) -> None:
+        """The batch is bought at these rates from now on: the catalogue's entries of its models, by id."""
+        await self._commits.write_one(
+            "buys_at", lambda connection: approvals.buys_at(connection, self.batch, rates)
+        )
 
     async def release(self, attempt: Attempt) -> None:
         """The service took nothing: the job is planned again, and still ours."""
@@ -384,19 +402,25 @@ class Ledger:
         """Records a person's decision about doubts, all or none.
 
         Args:
-            doubts: attempts of this batch.
+            doubts: attempts of this batch; an accepted one among them is given up.
             charged: whether the service charged them: then they are paid for and lost, else free to buy
                 again.
             by: who decided.
             why: the reason.
 
         Raises:
-            LedgerError: one of them is no longer in doubt.
+            LedgerError: one of them is no longer in doubt, or a run at work asks the service for it.
         """
         await self._commits.write_one(
             "settle",
-            lambda connection: transitions.settle(connection, doubts, charged=charged, by=by, why=why),
+            lambda connection: transitions.settle(
+                connection, self.batch, doubts, charged=charged, by=by, why=why
+            ),
         )
+
+    async def carries(self, cells: Sequence[tuple[str, dict[str, Any]]]) -> None:
+        """The batch file's other columns have changed for some jobs: of each its key, and its cells now."""
+        await self._commits.write_one("carries", lambda connection: transitions.carries(connection, cells))
 
     async def ask(self, approval: Approval) -> None:
         """Records that a person was asked whether to buy, with the answer where there is one already."""

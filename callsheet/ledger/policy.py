@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import sqlalchemy as sa
 
+from callsheet.config.checks import RetryFailed
 from callsheet.ledger.tables import attempts
 from callsheet.records import State
 
@@ -21,6 +22,17 @@ NOT_CHARGED = "not_charged"
 BOUGHT = (State.SUBMITTING, State.PENDING, State.GENERATED, State.STORED, State.LOST)
 """The states of jobs that are sent, and that no run sends again."""
 
+_CODES_OF_THE_INTERFACE = (  # section 7
+    "invalid_parameter",
+    "parameter_missing",
+    "invalid_api_key",
+    "quota_exceeded",
+    "not_found",
+    "content_policy_violation",
+    "rate_limit",
+    "server_error",
+)
+
 DELIVERED = (State.GENERATED, State.STORED, State.LOST)
 """The states of jobs that are paid for and answered."""
 
@@ -30,14 +42,14 @@ class Policy:
     """What a run does with jobs that it meets in the ledger.
 
     Attributes:
-        retry_failed: buy failed jobs again.
+        retry_failed: which failed jobs to buy again, each once a run.
         retry_doubt: buy jobs in doubt again; their exposure stays.
-        attempts: how many attempts a job may have, over all runs, before its doubt is left to a person. Only
-            attempts that were sent count.
+        attempts: how many attempts a job may have, over all runs, before its failure or its doubt is left to
+            a person. Only attempts that were sent count.
         reuse: take what another batch of the ledger has stored for the same request, and do not buy it.
     """
 
-    retry_failed: bool = False
+    retry_failed: RetryFailed = False
     retry_doubt: bool = False
     attempts: int = 4
     reuse: bool = False
@@ -56,11 +68,20 @@ def to_buy(policy: Policy, table: sa.FromClause = attempts) -> sa.ColumnElement[
     not_charged = sa.and_(table.c.state == State.FAILED, table.c.error_code == NOT_CHARGED)
     buys = [table.c.state == State.PLANNED, not_charged]
     if policy.retry_failed:
-        buys.append(table.c.state == State.FAILED)
+        failed = sa.and_(table.c.state == State.FAILED, _is_of_kind(policy.retry_failed, table))
+        buys.append(sa.and_(failed, table.c.attempt < policy.attempts))
     if policy.retry_doubt:
         in_doubt = sa.and_(table.c.state == State.IN_DOUBT, table.c.generation_id.is_(None))
         buys.append(sa.and_(in_doubt, table.c.attempt < policy.attempts))
     return sa.or_(*buys)
+
+
+def _is_of_kind(kind: RetryFailed, table: sa.FromClause) -> sa.ColumnElement[bool]:
+    """Whether a failed job is one of those that `retry_failed` names."""
+    code = table.c.error_code
+    if kind == "server_error":
+        return sa.or_(code == "server_error", code.startswith("http_5", autoescape=True))
+    return code.not_in(_CODES_OF_THE_INTERFACE) if kind == "gateway" else sa.true()
 
 
 def is_final(policy: Policy, table: sa.FromClause = attempts) -> sa.ColumnElement[bool]:

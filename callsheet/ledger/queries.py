@@ -6,17 +6,17 @@ Run them with `Ledger.read`. Nothing here writes.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from datetime import date, datetime
+from datetime import datetime
 from decimal import Decimal
 from typing import Any
 
 import polars as pl
 import sqlalchemy as sa
 
-from callsheet.ledger import columns, running_totals
+from callsheet.ledger import columns
 from callsheet.ledger.policy import BOUGHT, DELIVERED, Policy, is_final, to_buy
-from callsheet.ledger.tables import Money, attempts, batches, learned, media, runs, settlements
-from callsheet.records import Attempt, Doubt, ExpectedBalance, File, Media, ModelType, State
+from callsheet.ledger.tables import Money, attempts, batches, learned, media
+from callsheet.records import Attempt, Doubt, File, Media, ModelType, State
 
 _KEYS = 5_000  # that one statement names
 
@@ -89,6 +89,42 @@ def known_jobs(
             yield part.with_columns(state=pl.lit(state.value), to_buy=False, bought=True, final=True)
 
 
+def tried(connection: sa.Connection, batch: str, policy: Policy, run_id: str) -> Iterator[pl.DataFrame]:
+    """`job_key` of every job that a run has sent, or that it does not buy; some thousands at a time.
+
+    Args:
+        connection: the transaction.
+        batch: the batch.
+        policy: what the run does with jobs that were tried before.
+        run_id: the run.
+    """
+    before = sa.or_(attempts.c.run_id.is_(None), attempts.c.run_id != run_id)
+    left = sa.or_(attempts.c.state == State.PLANNED, sa.and_(to_buy(policy), before))
+    newest = sa.and_(attempts.c.batch == batch, ~attempts.c.superseded)
+    return columns.parts(connection, sa.select(attempts.c.job_key).where(newest, ~left))
+
+
+def requests(connection: sa.Connection, batch: str) -> pl.DataFrame:
+    """What the batch has asked for: a row for each job, with `job_key`, `row_id`, `sample`, `state`, `type`,
+    `model`, `quoted`, `request_key`, `request` and `carried` (JSON) of its newest attempt.
+    """
+    names = (
+        "job_key",
+        "row_id",
+        "sample",
+        "state",
+        "type",
+        "model",
+        "quoted",
+        "request_key",
+        "request",
+        "carried",
+    )
+    newest = sa.and_(attempts.c.batch == batch, ~attempts.c.superseded)
+    query = sa.select(*(attempts.c[name] for name in names)).where(newest)
+    return pl.concat(columns.parts(connection, query))
+
+
 def reusable(connection: sa.Connection, batch: str, request_keys: Sequence[str]) -> Sequence[sa.Row[Any]]:
     """What other batches have stored for these requests and this one has not reused yet, the oldest first.
 
@@ -123,18 +159,25 @@ def _is_reusable(batch: str) -> sa.ColumnElement[bool]:
     return sa.and_(stored, attempts.c.reused_key.is_(None), ~taken)
 
 
-def doubts(connection: sa.Connection, batch: str) -> list[Doubt]:
-    """Every attempt that is in doubt, superseded ones too, in order of submission."""
+def doubts(connection: sa.Connection, batch: str, *, pending: bool = False) -> list[Doubt]:
+    """Every attempt that is in doubt, superseded ones too, in order of submission.
+
+    Args:
+        connection: the transaction.
+        batch: the batch.
+        pending: the accepted videos too that have not ended.
+    """
+    states = (State.IN_DOUBT, State.PENDING) if pending else (State.IN_DOUBT,)
     query = (
         sa.select(attempts)
-        .where(attempts.c.batch == batch, attempts.c.state == State.IN_DOUBT)
+        .where(attempts.c.batch == batch, attempts.c.state.in_(states))
         .order_by(attempts.c.submitted_at, attempts.c.job_key, attempts.c.attempt)
     )
     return [doubt_of(row) for row in connection.execute(query)]
 
 
 def doubt_of(row: Any) -> Doubt:
-    """A row of `attempts` that is in doubt."""
+    """A row of `attempts` that is in doubt or pending."""
     return Doubt(
         job_key=row.job_key,
         attempt=row.attempt,
@@ -142,46 +185,38 @@ def doubt_of(row: Any) -> Doubt:
         sample=row.sample,
         type=ModelType(row.type),
         model=row.model,
-        price=None if row.unit_price is None else row.quoted,
+        price=row.quoted,
         submitted_at=row.submitted_at,
-        what=row.error_message,
+        what=row.error_message or f"it was accepted as {row.generation_id}, and has not ended",
+        generation_id=row.generation_id,
+        state=State(row.state),
     )
 
 
-def reckoning(connection: sa.Connection, first: datetime) -> ExpectedBalance | None:
-    """What the balance should be, counted from before a doubt that was submitted at `first`.
-
-    None where no run before it knew the balance.
+def last_charges(connection: sa.Connection, batch: str, count: int) -> list[sa.Row[Any]]:
+    """`row_id`, `sample`, `model`, `quoted` and `cost` of the jobs of the batch that were sent last, of those
+    that had a price and were charged; the newest first.
     """
-    query = sa.select(runs).where(runs.c.balance_at_start.is_not(None), runs.c.started_at <= first)
-    base = connection.execute(query.order_by(runs.c.started_at.desc()).limit(1)).first()
-    if base is None:
-        return None
-    # Older doubts that were settled as charged since then: their money had left the balance before.
-    settled = sa.exists().where(
-        settlements.c.job_key == attempts.c.job_key,
-        settlements.c.attempt == attempts.c.attempt,
-        settlements.c.settled_at >= base.started_at,
-    )
-    older = _sum(connection, attempts.c.cost, attempts.c.submitted_at < base.started_at, settled)
-    newer = attempts.c.submitted_at >= base.started_at
-    return ExpectedBalance(
-        since=base.started_at,
-        balance_then=base.balance_at_start,
-        spent_since=running_totals.spent(connection) - base.spent_at_start - older,
-        in_doubt=_sum(connection, attempts.c.quoted, newer, attempts.c.state == State.IN_DOUBT),
-        in_flight=_sum(
-            connection, attempts.c.quoted, attempts.c.state.in_([State.SUBMITTING, State.PENDING])
-        ),
-    )
+    names = ("row_id", "sample", "model", "quoted", "cost")
+    query = sa.select(*(attempts.c[name] for name in names)).where(_is_charged(batch))
+    return list(connection.execute(query.order_by(attempts.c.submitted_at.desc()).limit(count)))
 
 
-def days(connection: sa.Connection) -> dict[date, Decimal]:
-    """What all batches together have cost in dollars, by the UTC day of submission."""
-    day = sa.func.substr(sa.type_coerce(attempts.c.submitted_at, sa.String), 1, 10)
-    summed = sa.func.sum(attempts.c.cost, type_=Money)
-    query = sa.select(day, summed).where(attempts.c.cost.is_not(None), attempts.c.submitted_at.is_not(None))
-    return {date.fromisoformat(name): cost for name, cost in connection.execute(query.group_by(day))}
+def dearest_charges(
+    connection: sa.Connection, batch: str, before: datetime
+) -> dict[tuple[str, Decimal], Decimal]:
+    """The most that jobs sent before a moment were charged above their quote, by model and quote."""
+    dearer = sa.and_(attempts.c.cost > attempts.c.quoted, attempts.c.submitted_at < before)
+    key = (attempts.c.model, attempts.c.quoted)
+    most = sa.func.max(attempts.c.cost, type_=Money)
+    query = sa.select(*key, most).where(_is_charged(batch), dearer).group_by(*key)
+    return {(model, quoted): cost for model, quoted, cost in connection.execute(query)}
+
+
+def _is_charged(batch: str) -> sa.ColumnElement[bool]:
+    by_service = sa.and_(attempts.c.state.in_(DELIVERED), attempts.c.reused_key.is_(None))
+    known = sa.and_(attempts.c.quoted.is_not(None), attempts.c.cost.is_not(None))
+    return sa.and_(attempts.c.batch == batch, by_service, known)
 
 
 def unfinished(connection: sa.Connection, batch: str, run_id: str) -> tuple[list[Attempt], list[File]]:
@@ -252,13 +287,6 @@ def stored_files(
     return columns.parts(connection, query)
 
 
-def _sum(
-    connection: sa.Connection, column: sa.ColumnElement[Decimal], *where: sa.ColumnElement[bool]
-) -> Decimal:
-    summed = sa.func.coalesce(sa.func.sum(column), 0, type_=Money)
-    return connection.scalar(sa.select(summed).where(*where)) or Decimal(0)
-
-
 def learned_limits(connection: sa.Connection, batch: str) -> dict[str, Any] | None:
     """What runs have learned of the limits of the service that the batch belongs to; None where nothing."""
     of_batch = sa.select(batches.c.service).where(batches.c.batch == batch).scalar_subquery()
@@ -276,6 +304,7 @@ def attempt_of(row: Any) -> Attempt:
     """A row of `attempts`."""
     return Attempt(
         *(row.job_key, row.attempt, ModelType(row.type), row.row_id, row.sample, row.model),
+        quoted=row.quoted,
         generation_id=row.generation_id,
         in_doubt=row.state == State.IN_DOUBT,
         request_key=row.request_key,

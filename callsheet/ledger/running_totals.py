@@ -38,12 +38,12 @@ def _columns(row: str) -> str:
 
 
 def _sqlite_add(row: str, sign: str) -> str:
-    amounts = f"{sign}1, {sign}{row}.quoted, {sign}COALESCE({row}.cost, 0)"
+    amounts = f"{sign}1, {sign}COALESCE({row}.quoted, 0), {sign}COALESCE({row}.cost, 0)"
     return f"INSERT INTO totals VALUES ({_columns(f'{row}.')}, {amounts}) {_ADD};"  # noqa: S608 - constants
 
 
 def _grouped(table: str, sign: str) -> str:
-    amounts = f"{sign}COUNT(*), {sign}SUM(quoted), {sign}SUM(COALESCE(cost, 0))"
+    amounts = f"{sign}COUNT(*), {sign}SUM(COALESCE(quoted, 0)), {sign}SUM(COALESCE(cost, 0))"
     rows = f"SELECT {_columns('')}, {amounts} FROM {table} GROUP BY 1, 2, 3, 4, 5"  # noqa: S608 - constants
     return f"INSERT INTO totals {rows}"
 
@@ -88,11 +88,6 @@ def of_ledger(connection: sa.Connection) -> dict[str, Totals]:
     return {batch: _totals(of_it) for batch, of_it in rows.items()}
 
 
-def exposure(connection: sa.Connection, batch: str) -> Decimal:
-    """What counts against the batch's budget in dollars: spent, reserved, in flight and in doubt."""
-    return of_batch(connection, batch).exposure
-
-
 def exposure_of_day(
     connection: sa.Connection, day: datetime, reserved_by: Collection[str] | None = None
 ) -> Decimal:
@@ -115,16 +110,19 @@ def exposure_of_day(
 
 
 def _reserved(connection: sa.Connection, by: Collection[str]) -> Decimal:
+    if not by:
+        return Decimal(0)
     with_open_runs = attempts.c.batch.in_(sa.select(runs.c.batch).where(runs.c.ended_at.is_(None)))
     by_runs = attempts.c.run_id.in_(by)
     quoted = sa.func.coalesce(sa.func.sum(attempts.c.quoted), 0, type_=Money)
     return connection.scalar(sa.select(quoted).where(with_open_runs, is_reserved(), by_runs)) or Decimal(0)
 
 
-def spent(connection: sa.Connection) -> Decimal:
-    """What all batches of the ledger together have cost, in dollars."""
+def spent(connection: sa.Connection, without: Collection[str] = ()) -> Decimal:
+    """What all batches of the ledger but these together have cost, in dollars."""
     summed_cost = sa.func.coalesce(sa.func.sum(totals.c.cost), 0, type_=Money)
-    return connection.scalar(sa.select(summed_cost)) or Decimal(0)
+    counted = totals.c.batch.not_in(without)
+    return connection.scalar(sa.select(summed_cost).where(counted)) or Decimal(0)
 
 
 def is_reserved(table: sa.FromClause = attempts) -> sa.ColumnElement[bool]:
@@ -164,7 +162,7 @@ def _sums(table: sa.FromClause) -> sa.Select[Any]:
     return sa.select(
         *key,
         sa.func.count().label("jobs"),
-        sa.func.sum(table.c.quoted, type_=Money).label("quoted"),
+        sa.func.sum(sa.func.coalesce(table.c.quoted, 0), type_=Money).label("quoted"),
         sa.func.sum(sa.func.coalesce(table.c.cost, 0), type_=Money).label("cost"),
     ).group_by(*(sa.literal_column(str(number)) for number in range(1, 6)))
 

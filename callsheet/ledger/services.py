@@ -25,7 +25,7 @@ def check(connection: sa.Connection, batch: str, service: str) -> bool:
     Raises:
         OtherService: jobs of it were sent to another one.
     """
-    bound: str | None = connection.scalar(sa.select(batches.c.service).where(batches.c.batch == batch))
+    bound = of_batch(connection, batch)
     if bound is not None and is_same(bound, service):
         return True
     if bound is None or not _has(connection, batch, _SENT):
@@ -52,6 +52,12 @@ def rebind(connection: sa.Connection, batch: str, service: str) -> None:
     connection.execute(batches.delete().where(batches.c.batch == batch))
     row = {"batch": batch, "service": without_login(service), "bound_at": datetime.now(UTC)}
     connection.execute(batches.insert(), row)
+
+
+def of_batch(connection: sa.Connection, batch: str) -> str | None:
+    """The base URL of the service that the batch is bound to; None where it is not bound to any."""
+    service: str | None = connection.scalar(sa.select(batches.c.service).where(batches.c.batch == batch))
+    return service
 
 
 def elsewhere(connection: sa.Connection, service: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""What the ledger knows of the money that one service took, day by day: to be compared with its own account.
+"""What the ledger knows of the money that one service took: to be compared with its own account.
 
 All batches of the ledger that belong to the service count, because its account does not tell them apart. The
 database adds the attempts up by UTC day, so a million of them are one query. Nothing here writes.
@@ -14,13 +14,14 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from callsheet.ledger import services
+from callsheet.ledger import running_totals, services
 from callsheet.ledger.policy import DELIVERED
-from callsheet.ledger.queries import doubt_of
-from callsheet.ledger.tables import Money, attempts, runs
-from callsheet.records import Doubt, State
+from callsheet.ledger.queries import IS_POLLED, doubt_of
+from callsheet.ledger.tables import Money, attempts, runs, settlements
+from callsheet.records import Doubt, ExpectedBalance, State
 
-_IN_FLIGHT = (State.SUBMITTING, State.PENDING)
+_IN_FLIGHT = sa.or_(attempts.c.state == State.SUBMITTING, IS_POLLED)
+_IN_DOUBT = sa.and_(attempts.c.state == State.IN_DOUBT, attempts.c.generation_id.is_(None))
 _LAST_MINUTES, _FIRST_MINUTES = "23:5", "00:0"  # how the times of ten minutes begin
 
 
@@ -33,7 +34,7 @@ class Spending:
         usage: the costs that the service has answered, and those of doubts that a person settled as charged.
         other_batches: the part of `usage` that is of other batches than the ledger is opened for.
         surcharge: by how much costs were above their quotes. A job without a quote has none.
-        in_flight: the quotes of what is sent and not answered yet.
+        in_flight: the quotes of what is on the wire, or accepted and not answered yet.
         late: the part of `usage` that the service may have charged on the next day only: it was answered or
             stored after midnight, or sent in the last ten minutes.
         early: the part of `usage` that was sent in the first ten minutes: by another clock it may have been
@@ -85,14 +86,12 @@ def days(
     quoted, cost = attempts.c.quoted, attempts.c.cost
     day, minutes = sa.func.substr(sent, 1, 10), sa.func.substr(sent, 12, 4)
     ended_later = sa.or_(finished.is_(None), sa.func.substr(finished, 1, 10) > day, minutes == _LAST_MINUTES)
-    # A quote of zero is a price only where the price of a unit is zero (`report.tables.with_quotes`).
-    has_quote = sa.or_(quoted != 0, attempts.c.unit_price == 0)
     sums: dict[str, Any] = {
-        "quoted": _sum(quoted, attempts.c.state.in_([*DELIVERED, *_IN_FLIGHT, State.IN_DOUBT])),
+        "quoted": _sum(quoted, sa.or_(attempts.c.state.in_([*DELIVERED, State.IN_DOUBT]), _IN_FLIGHT)),
         "usage": _sum(cost),
         "other_batches": _sum(cost, attempts.c.batch != batch),
-        "surcharge": _sum(cost - quoted, cost > quoted, has_quote),
-        "in_flight": _sum(quoted, attempts.c.state.in_(_IN_FLIGHT)),
+        "surcharge": _sum(cost - quoted, cost > quoted),
+        "in_flight": _sum(quoted, _IN_FLIGHT),
         "late": _sum(cost, ended_later),
         "early": _sum(cost, minutes == _FIRST_MINUTES),
     }
@@ -109,6 +108,52 @@ def doubts(connection: sa.Connection, service: str, first: date, last: date) -> 
         .order_by(attempts.c.submitted_at, attempts.c.job_key, attempts.c.attempt)
     )
     return [(row.batch, doubt_of(row)) for row in connection.execute(query)]
+
+
+def expected_balance(connection: sa.Connection, batch: str, first: datetime) -> ExpectedBalance | None:
+    """What the balance at a batch's service should be, counted from before a doubt.
+
+    Args:
+        connection: the transaction.
+        batch: the batch.
+        first: when the doubt was sent.
+
+    Returns:
+        None where no run before it knew the balance.
+    """
+    service = services.of_batch(connection, batch)
+    if service is None:  # it has bought nothing
+        return None
+    others = services.elsewhere(connection, service)
+    known = sa.and_(runs.c.balance_at_start.is_not(None), runs.c.batch.not_in(others))
+    query = sa.select(runs).where(known, runs.c.started_at <= first)
+    base = connection.execute(query.order_by(runs.c.started_at.desc()).limit(1)).first()
+    if base is None:
+        return None
+    # Older doubts that were settled as charged since then: their money had left the balance before.
+    settled = sa.exists().where(
+        settlements.c.job_key == attempts.c.job_key,
+        settlements.c.attempt == attempts.c.attempt,
+        settlements.c.settled_at >= base.started_at,
+    )
+    newer = attempts.c.submitted_at >= base.started_at
+    sums = {
+        "older": _sum(attempts.c.cost, ~newer, settled),
+        "in_doubt": _sum(attempts.c.quoted, newer, _IN_DOUBT),
+        "in_flight": _sum(attempts.c.quoted, _IN_FLIGHT),
+    }
+    row = connection.execute(
+        sa.select(*(amount.label(name) for name, amount in sums.items())).where(
+            _was_sent(connection, service)
+        )
+    ).one()
+    return ExpectedBalance(
+        since=base.started_at,
+        balance_then=base.balance_at_start,
+        spent_since=running_totals.spent(connection, without=others) - base.spent_at_start - row.older,
+        in_doubt=row.in_doubt,
+        in_flight=row.in_flight,
+    )
 
 
 def usage_between(connection: sa.Connection, service: str, start: datetime, end: datetime) -> Decimal:

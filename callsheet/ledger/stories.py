@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
@@ -21,6 +21,7 @@ from callsheet.records import State, dollars
 
 _KEY = re.compile("[0-9a-f]{8,64}")
 _TIMES = ("submitted_at", "finished_at")
+_AT_ONCE = 500  # stories that are read in one statement
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,20 +115,22 @@ def of_jobs(connection: sa.Connection, keys: Sequence[str]) -> list[Story]:
     return _told(connection, newest, attempts.c.row_id, attempts.c.sample)
 
 
-def failures(connection: sa.Connection, batch: str, most: int | None = None) -> list[Story]:
+def failures(connection: sa.Connection, batch: str, most: int | None = None) -> Iterator[Story]:
     """The newest attempt of every job of the batch that has failed, or of the first, in order of submission.
+
+    The keys of all are in memory at once, and the stories of some hundreds.
 
     Args:
         connection: the transaction.
         batch: the batch.
         most: how many at most; None for all.
     """
-    failed = _has_failed(batch)
     order = (attempts.c.submitted_at, attempts.c.job_key)
-    if most is not None:
-        first = sa.select(attempts.c.job_key).where(failed).order_by(*order).limit(most)
-        failed = sa.and_(attempts.c.job_key.in_(first), ~attempts.c.superseded)
-    return _told(connection, failed, *order)
+    failed = sa.select(attempts.c.job_key).where(_has_failed(batch)).order_by(*order).limit(most)
+    keys = connection.scalars(failed).all()
+    for start in range(0, len(keys), _AT_ONCE):
+        these = attempts.c.job_key.in_(keys[start : start + _AT_ONCE])
+        yield from _told(connection, sa.and_(these, ~attempts.c.superseded), *order)
 
 
 def rows_that_failed(connection: sa.Connection, batch: str) -> set[str]:
@@ -161,13 +164,11 @@ def _told(connection: sa.Connection, which: sa.ColumnElement[bool], *order: sa.C
 
 def _story(row: sa.Row[Any], decision: Decision | None, files: Sequence[StoredCopy]) -> Story:
     same = {name: getattr(row, name) for name in Story.__slots__ if name in attempts.c}
-    unpriced = row.quoted == 0 and row.unit_price != 0  # the ledger has 0 where there was no price
     return Story(
         **same
         | {
             "state": State(row.state),
             "newest": not row.superseded,
-            "quoted": None if unpriced else row.quoted,
             "reused_from": row.reused_key,
             "decision": decision,
             "files": tuple(files),

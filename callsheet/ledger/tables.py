@@ -84,7 +84,8 @@ runs = sa.Table(
     sa.Column("ended_at", Moment),
     # The number of the run's last commit. After a lost connection it tells whether that one succeeded.
     sa.Column("commits", sa.Integer),
-    # Evidence for doubts: what the workspace had, and what the whole ledger had spent, when the run began.
+    # Evidence for doubts: what the workspace had, and what the ledger had spent at its service, when the run
+    # began.
     sa.Column("balance_at_start", Money),
     sa.Column("spent_at_start", Money),
 )
@@ -104,8 +105,10 @@ attempts = sa.Table(
     sa.Column("type", sa.String(16), nullable=False),
     sa.Column("model", sa.Text, nullable=False),
     sa.Column("prompt", sa.Text, nullable=False),
+    # As sent, as canonical JSON, with `sha256:<hex>` in place of each inlined image.
+    sa.Column("request", sa.Text, nullable=False),
     sa.Column("carried", sa.JSON, nullable=False),
-    sa.Column("quoted", Money, nullable=False),
+    sa.Column("quoted", Money),  # by the catalogue; empty where it has no price
     sa.Column("cost", Money),
     sa.Column("currency", sa.String(8), nullable=False),
     sa.Column("billable_unit", sa.Text),
@@ -166,13 +169,15 @@ totals = sa.Table(
     sa.Column("cost", Money, nullable=False),
 )
 
-# The service that a batch belongs to.
+# The service that a batch belongs to, and the catalogue's entries of the models that it bought last, by id.
 batches = sa.Table(
     "batches",
     metadata,
     sa.Column("batch", sa.Text, primary_key=True),
     sa.Column("service", sa.Text, nullable=False),
     sa.Column("bound_at", Moment, nullable=False),
+    sa.Column("rates", sa.JSON, nullable=False, default=dict),
+    sa.Column("bought_at", Moment),
 )
 
 # A row for every attempt that was in doubt and that a person has settled.
@@ -198,6 +203,7 @@ approvals = sa.Table(
     sa.Column("plan", sa.String(64), nullable=False),
     sa.Column("jobs", sa.BigInteger, nullable=False),
     sa.Column("quoted", Money, nullable=False),
+    sa.Column("at_most", Money, nullable=False),  # what a run may spend by it
     sa.Column("rates", sa.JSON, nullable=False),
     sa.Column("asked_at", Moment, nullable=False),
     sa.Column("flow_run", sa.Text),

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import sqlalchemy as sa
 
 from callsheet.errors import CallsheetError, UnknownAnswers
-from callsheet.ledger import claims, leases, queries, services, transitions
+from callsheet.ledger import claims, leases, queries, running_totals, services, transitions
 from callsheet.ledger.group_commit import explain_values
 from callsheet.ledger.journal import Answer, Left
 from callsheet.ledger.policy import CHARGED, NOT_CHARGED
@@ -98,7 +98,9 @@ def begin_run(
     Raises:
         UnknownAnswers: the run would buy again what a journal has an answer for.
     """
-    leases.enter(connection, owner.run_id, owner.batch, balance)
+    elsewhere = services.elsewhere(connection, owner.service) if owner.service else ()
+    spent = running_totals.spent(connection, without=elsewhere)
+    leases.enter(connection, owner.run_id, owner.batch, balance, spent)
     return _take_over(connection, owner, journals)
 
 

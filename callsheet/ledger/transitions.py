@@ -17,6 +17,8 @@ import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
 
 from callsheet.errors import LedgerError
+from callsheet.ledger import budgets, leases
+from callsheet.ledger.budgets import Budget, Wall
 from callsheet.ledger.journal import Answer
 from callsheet.ledger.names import FreeNames
 from callsheet.ledger.policy import CHARGED, NOT_CHARGED
@@ -60,7 +62,11 @@ _MOVES: dict[State, sa.Update] = {
     )
     for state in State
 }
-_SETTLE = attempts.update().where(_THE_ATTEMPT, attempts.c.state == State.IN_DOUBT)
+_SETTLE = attempts.update().where(
+    _THE_ATTEMPT,
+    attempts.c.state == sa.bindparam("the_state"),
+    attempts.c.generation_id.is_not_distinct_from(sa.bindparam("the_id")),
+)
 _FILE = media.update().where(
     media.c.job_key == sa.bindparam("the_job"),
     media.c.attempt == sa.bindparam("the_attempt"),
@@ -98,9 +104,22 @@ _COPY = tuple(field.name for field in fields(StoredFile))  # columns of `media`,
 _RECOVER = attempts.update().where(_THE_ATTEMPT)
 
 
-def intend(connection: sa.Connection, run_id: str, attempts_: Sequence[Attempt]) -> Sequence[None]:
-    """The POSTs are about to leave."""
-    return _move(connection, run_id, State.SUBMITTING, attempts_, {"submitted_at": _now()})
+def intend(
+    connection: sa.Connection, run_id: str, intents: Sequence[tuple[Attempt, Budget]]
+) -> Sequence[Wall | None]:
+    """The POSTs are about to leave: looks at the budget once more, which answers may have used up since.
+
+    Returns:
+        For each, None where it may leave; otherwise the wall that it does not fit. Such a job is no longer
+        reserved.
+    """
+    room = budgets.to_send(connection, intents[0][1])  # a run has one budget
+    walls = [room.take(attempt.quoted or Decimal(0)) for attempt, _ in intents]
+    fitting = [attempt for (attempt, _), wall in zip(intents, walls, strict=True) if wall is None]
+    _move(connection, run_id, State.SUBMITTING, fitting, {"submitted_at": _now()})
+    if keys := [attempt.job_key for (attempt, _), wall in zip(intents, walls, strict=True) if wall]:
+        leases.free(connection, run_id, keys)
+    return walls
 
 
 def release(connection: sa.Connection, run_id: str, attempts_: Sequence[Attempt]) -> Sequence[None]:
@@ -283,34 +302,67 @@ def _end_attempts(
     return results
 
 
+def carries(connection: sa.Connection, cells: Sequence[tuple[str, dict[str, Any]]]) -> None:
+    """Sets what jobs carry of the batch file's other columns: of each its key, and the cells by column."""
+    of_job = attempts.update().where(attempts.c.job_key == sa.bindparam("the_job"))
+    connection.execute(of_job, [{"the_job": key, "carried": carried} for key, carried in cells])
+
+
 def settle(
-    connection: sa.Connection, doubts: Sequence[Doubt], *, charged: bool, by: str, why: str | None
+    connection: sa.Connection, batch: str, doubts: Sequence[Doubt], *, charged: bool, by: str, why: str | None
 ) -> None:
     """Records a person's decision: charged is paid for and lost, not charged is free to buy again.
 
     Raises:
-        LedgerError: one of them is no longer in doubt.
+        LedgerError: one of them is no longer as the person saw it, or a run at work asks the service for it.
     """
-    # The cost of an unpriced job is not known, so it stays empty.
-    quoted = sa.case((attempts.c.unit_price.is_not(None), attempts.c.quoted))
+    _refuse_polled(connection, batch, doubts)
     decision: dict[str, Any] = (
-        {"state": State.LOST, "cost": quoted, "error_code": CHARGED}
+        {"state": State.LOST, "cost": attempts.c.quoted, "error_code": CHARGED}
         if charged
         else {"state": State.FAILED, "cost": Decimal(0), "error_code": NOT_CHARGED}
     )
     verb = "charged" if charged else "not charged"
-    record = {"charged": charged, "settled_by": by, "settled_at": _now(), "why": why}
+    now = _now()
+    ended = attempts.c.finished_at
+    decision["finished_at"] = sa.func.coalesce(ended, sa.literal(now, ended.type))
+    record = {"charged": charged, "settled_by": by, "settled_at": now, "why": why}
     for doubt in doubts:
         message = f"{doubt.what.rstrip('.')}; settled as {verb} by {by}"
         update = _SETTLE.values(decision | {"error_message": message})
-        which = {"the_job": doubt.job_key, "the_attempt": doubt.attempt}
+        which = {
+            "the_job": doubt.job_key,
+            "the_attempt": doubt.attempt,
+            "the_state": doubt.state,
+            "the_id": doubt.generation_id,
+        }
         if connection.execute(update, which).rowcount != 1:
             raise LedgerError(
-                f"row {doubt.row_id} is no longer in doubt; nothing was settled",
-                hint="List what is in doubt again: somebody else has settled it.",
+                f"row {doubt.row_id} is no longer {doubt.state.replace('_', ' ')}; nothing was settled",
+                hint="List what is in doubt again: a run or a person has settled it.",
             )
         row = record | {"job_key": doubt.job_key, "attempt": doubt.attempt}
         connection.execute(settlements.insert(), row)
+
+
+def _refuse_polled(connection: sa.Connection, batch: str, doubts: Sequence[Doubt]) -> None:
+    """Leaves alone what a run asks the service for: it would end where its job is no longer what it was.
+
+    Raises:
+        LedgerError: a run at work has one of these videos.
+    """
+    at_work = {run.run_id: run for run in leases.others(connection, batch, None)}
+    whose = sa.select(attempts.c.run_id).where(_THE_ATTEMPT)
+    for doubt in doubts:
+        if not doubt.is_accepted:
+            continue
+        run = connection.scalar(whose, {"the_job": doubt.job_key, "the_attempt": doubt.attempt})
+        if run in at_work:
+            raise LedgerError(
+                f"row {doubt.row_id}: a run at work asks the service for this video: {at_work[run].line()}; "
+                "nothing was settled",
+                hint="Wait until that run has ended, or end it (Ctrl-C); then the same command.",
+            )
 
 
 def _move(

@@ -10,34 +10,51 @@ from collections.abc import Iterable
 from dataclasses import replace
 from datetime import UTC, datetime
 from decimal import Decimal
-from typing import Any
 
 from callsheet.config.settings import Budget
-from callsheet.errors import ApprovalNeeded
+from callsheet.errors import ApprovalNeeded, PriceChanged, Stop
 from callsheet.ledger.approvals import Approval, Decision, Place, Question
+from callsheet.limits.charges import APPROVE, in_words
 from callsheet.plain_text import counted, printable
 from callsheet.pricing.quote import Quote
-from callsheet.pricing.rates import changed_rates
-from callsheet.records import Catalogue, Model, dollars
+from callsheet.records import dollars
 
 _HINT = "Look at `callsheet quote`, then approve with `callsheet run --yes`."
 
 
-def needed(quote: Quote, budget: Budget) -> ApprovalNeeded | None:
-    """Why a person must approve the quote first; None where nobody has to (`budget.approve_above`)."""
-    above = budget.approve_above
-    if above is None or not quote.to_buy:
+def needed(quote: Quote, budget: Budget) -> Stop | None:
+    """Why a person must approve the quote first; None where nobody has to.
+
+    That is above `budget.approve_above`, where a rate has changed, and where the service charges more than
+    was quoted.
+    """
+    if not quote.to_buy:
         return None
+    if quote.dearer:
+        return PriceChanged(in_words(quote.dearer), hint=APPROVE)
+    if budget.approve_above is None:
+        return None
+    reason = _too_much(quote, budget.approve_above) or _changed_rate(quote)
+    return ApprovalNeeded(reason, hint=_HINT) if reason else None
+
+
+def _too_much(quote: Quote, above: Decimal) -> str:
+    """Why a quote is above `budget.approve_above`; empty where it is not."""
+    too_much = f"above budget.approve_above, {dollars(above)} USD"
     if quote.quoted > above:
-        return ApprovalNeeded(
-            f"the quote of {dollars(quote.quoted)} USD is above budget.approve_above, {dollars(above)} USD",
-            hint=_HINT,
-        )
-    changes = changed_rates(_approved_rates(quote), quote.plan.catalogue, _models(quote))
+        return f"the quote of {dollars(quote.quoted)} USD is {too_much}"
+    if min(quote.at_most, quote.exposure_limit[0] - quote.totals.sent) > above:
+        return f"the quote may come to {dollars(quote.at_most)} USD, {too_much}"
+    return ""
+
+
+def _changed_rate(quote: Quote) -> str:
+    """The first rate that nobody has agreed to; empty where there is none."""
+    changes = quote.changes()
     if not changes:
-        return None
+        return ""
     more = f", and {len(changes) - 1:,} more" if len(changes) > 1 else ""
-    return ApprovalNeeded(f"a rate has changed: {printable(changes[0])}{more}", hint=_HINT)
+    return f"a rate has changed: {printable(changes[0])}{more}"
 
 
 def next_part(quote: Quote, answers: Iterable[Approval], *, piloted: bool) -> tuple[Quote, Question | None]:
@@ -95,7 +112,8 @@ def question_about(quote: Quote, question: Question, flow_run: str | None) -> Ap
         plan=quote.plan.sha256(),
         jobs=quote.to_buy,
         quoted=quote.quoted,
-        rates=_as_json({**_used(quote), **_approved_rates(quote)}),
+        at_most=quote.at_most,
+        rates=list(quote.rates().values()),
         asked_at=datetime.now(UTC),
         flow_run=flow_run,
     )
@@ -103,7 +121,6 @@ def question_about(quote: Quote, question: Question, flow_run: str | None) -> Ap
 
 def answered(
     asked: Approval,
-    quote: Quote,
     decision: Decision,
     *,
     by: str,
@@ -112,13 +129,9 @@ def answered(
     limit: Decimal | None = None,
     note: str | None = None,
 ) -> Approval:
-    """The question with its answer. A yes to this very plan makes its rates the approved ones."""
-    rates = asked.rates
-    if decision is Decision.APPROVED and asked.plan == quote.plan.sha256():
-        rates = _as_json({**_approved_rates(quote), **_used(quote)})
+    """The question with its answer."""
     return replace(
         asked,
-        rates=rates,
         decision=decision,
         decided_at=at or datetime.now(UTC),
         decided_by=by,
@@ -131,26 +144,5 @@ def answered(
 def is_covered(quote: Quote, question: Question, among: Iterable[Approval]) -> bool:
     """Whether one of these approvals is a yes to this quote: to the same plan, and to no less money."""
     found = [one for one in among if one.is_approved and one.question is question]
-    found = [one for one in found if one.quoted >= quote.quoted]
+    found = [one for one in found if one.at_most >= quote.at_most]
     return bool(found) and quote.plan.sha256() in {one.plan for one in found}
-
-
-def _approved_rates(quote: Quote) -> Catalogue:
-    """The rates that nobody needs to approve: those approved last, otherwise those of the plan before."""
-    before = quote.plan.before[0] if quote.plan.before else {}
-    last = [Model.model_validate(model) for model in quote.approvals[-1].rates] if quote.approvals else []
-    used = {name: before[name] for name in _models(quote) if name in before}
-    return used | {model.id: model for model in last}
-
-
-def _used(quote: Quote) -> Catalogue:
-    catalogue = quote.plan.catalogue
-    return {name: catalogue[name] for name in _models(quote) if name in catalogue}
-
-
-def _models(quote: Quote) -> list[str]:
-    return sorted(set(quote.lines["model"]))
-
-
-def _as_json(catalogue: Catalogue) -> list[dict[str, Any]]:
-    return [model.model_dump(mode="json") for _, model in sorted(catalogue.items())]

@@ -39,13 +39,16 @@ class JobTable:
     """The jobs of a slice of a batch.
 
     Attributes:
-        jobs: a row per job, in the file's order; the columns of `plan.parquet`, some of its texts as enums.
+        jobs: a row per job, in the file's order: the columns of `plan.parquet`, some of its texts as enums,
+            with `asked` in place of `key` (see `keyed`).
+        not_offered: `row_id`, `sample`, `line` and `asked` of each job that the catalogue does not offer now.
         wrong: what cannot be bought: `line`, `file`, `column`, `value`, `reason`.
         rejected: how many prompt rows have at least one entry in `wrong`.
         unpriced: how many prompt rows have a request without a price in the catalogue.
     """
 
     jobs: pl.DataFrame
+    not_offered: pl.DataFrame
     wrong: pl.DataFrame
     rejected: int
     unpriced: int
@@ -66,6 +69,7 @@ class JobMaker:
             {column: defaults[column] for column in UNTIL_PRICED if column in defaults}
         )
         self._settings = settings
+        self._late = late
         self._combinations = _combinations(settings)
         self._images = _image_resolver(_Images(settings.storage.endpoint_url, readers))
         self._offers = _offer_resolver(catalogue, Defaults(**late))
@@ -96,7 +100,7 @@ class JobMaker:
         rows = _multiplied(rows, self._combinations)
         is_wrong = pl.col("reason").is_not_null()
         rows, bad_images = separate(self._images.add_to(rows), is_wrong)
-        rows = rows.drop(*IMAGE_COLUMNS, "column", "value", "reason")
+        rows = rows.drop(*IMAGE_COLUMNS, "column", "value", "reason").with_columns(_asked(self._late))
         rows, not_offered = separate(self._offers.add_to(rows), is_wrong)
         with_price, unpriced = separate(rows, pl.col("price").is_null())
         wrong = [bad_images, not_offered]
@@ -108,10 +112,12 @@ class JobMaker:
         if self._combinations is not None:
             rows, repeated = _each_request_once(rows)
             wrong.append(repeated)
+        refused = [table.select("row_id", "samples", "line", "asked") for table in wrong[1:]]
         tables = [table.select(*_WRONG_IN_ROW) for table in wrong if table.height]
         wrong_cells = pl.concat([pl.DataFrame(schema=_WRONG_IN_ROW), *tables])
         return JobTable(
-            jobs=_keyed(_per_sample(rows), self._settings.batch),
+            jobs=_columns_of_plan(_per_sample(rows)),
+            not_offered=_per_sample(pl.concat(refused)).select("row_id", "sample", "line", "asked"),
             wrong=wrong_cells.drop("row"),
             rejected=wrong_cells["row"].n_unique(),
             unpriced=unpriced["row"].n_unique(),
@@ -307,13 +313,17 @@ def _json_pair(column: str) -> pl.Expr:
 
 
 def _per_sample(rows: pl.DataFrame) -> pl.DataFrame:
-    """A row per sample, with the columns of `plan.parquet` but for the key."""
+    """A row per sample."""
     if (rows["samples"] == 1).all():
-        jobs = rows.with_columns(sample=pl.lit(1, pl.Int64))
-    else:
-        jobs = rows.with_columns(sample=pl.int_ranges(1, pl.col("samples") + 1)).explode("sample")
-    carried = pl.col("carried") if "carried" in rows.columns else pl.lit(None, pl.String).alias("carried")
+        return rows.with_columns(sample=pl.lit(1, pl.Int64))
+    return rows.with_columns(sample=pl.int_ranges(1, pl.col("samples") + 1)).explode("sample")
+
+
+def _columns_of_plan(jobs: pl.DataFrame) -> pl.DataFrame:
+    """Jobs with the columns of `plan.parquet`, and `asked` in place of `key`."""
+    carried = pl.col("carried") if "carried" in jobs.columns else pl.lit(None, pl.String).alias("carried")
     return jobs.select(
+        "asked",
         "row_id",
         "sample",
         "line",
@@ -340,11 +350,33 @@ def request_key() -> pl.Expr:
     return sha256(pair).alias("request_key")
 
 
-def _keyed(jobs: pl.DataFrame, batch: str) -> pl.DataFrame:
-    """A table of jobs with `key`, each job's content address, before the other columns.
+def _asked(late: Cells) -> pl.Expr:
+    """The column `asked`: what a row asks for, as JSON of texts in the form NFC, in which texts that look the
+    same are the same. What nobody has set is left out.
 
-    The key is the sha256 of {"batch", "request", "row_id", "sample"} as canonical JSON, in hex.
+    The catalogue has no part in it: its defaults and prices may change, and the job stays the same job.
+
+    Args:
+        late: the config's defaults that are applied by the type of the model.
+    """
+    given = {name: pl.col(name).fill_null(pl.lit(value)) for name, value in late.items() if value is not None}
+    texts = {name: given.get(name, pl.col(name)).cast(pl.String) for name in _PARAMETERS}
+    texts |= {"images": pl.col("images_json"), "prompt": pl.col("prompt")}
+    pairs = [
+        pl.when(text.is_not_null()).then(
+            pl.struct(text.alias(name)).struct.json_encode().str.slice(1).str.head(-1)
+        )
+        for name, text in sorted(texts.items())
+    ]
+    asked = pl.format("{{{}}}", pl.concat_str(pairs, separator=",", ignore_nulls=True))
+    return asked.str.normalize("NFC").alias("asked")
+
+
+def keyed(jobs: pl.DataFrame, batch: str) -> pl.DataFrame:
+    """Jobs with `key`, each job's identity, in place of `asked`.
+
+    The key is the sha256 of {"asked", "batch", "row_id", "sample"} as canonical JSON, in hex.
     """
     row = pl.struct("row_id", "sample").struct.json_encode().str.slice(1)
-    address = pl.concat_str(pl.lit(f'{{"batch":{canonical(batch)},"request":'), "request", pl.lit(","), row)
-    return jobs.select(sha256(address).alias("key"), pl.all())
+    identity = pl.concat_str(pl.lit('{"asked":'), "asked", pl.lit(f',"batch":{canonical(batch)},'), row)
+    return jobs.select(sha256(identity).alias("key"), pl.exclude("asked"))

@@ -57,8 +57,10 @@ def mark(plan: Plan, known: Iterable[pl.DataFrame]) -> Marks:
         return marks.scatter(found["position"], found[name].fill_null(value=False))
 
     final = marked("final", unknown=False)
+    offered = plan.scan().select(pl.col("request").is_not_null()).collect().to_series()
     removed = pl.concat(removed_parts)
-    return Marks(marked("to_buy", unknown=True), marked("bought", unknown=False), ~final, removed)
+    to_buy = marked("to_buy", unknown=True) & offered
+    return Marks(to_buy, marked("bought", unknown=False), ~final & offered, removed)
 
 
 def with_reused(marks: Marks, plan: Plan, stored: Iterable[pl.DataFrame]) -> Marks:

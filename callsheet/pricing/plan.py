@@ -11,6 +11,7 @@ import hashlib
 import io
 import json
 import os
+import shutil
 import weakref
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator
@@ -33,6 +34,7 @@ from callsheet.errors import InputError, StorageError
 from callsheet.files import PartialFile
 from callsheet.pricing.config_values import check_config_values
 from callsheet.pricing.jobs import JobMaker, request_key
+from callsheet.pricing.known import match
 from callsheet.pricing.positions import Positions
 from callsheet.records import Catalogue, Job, Model, ModelType, Price, canonical
 from callsheet.rows import rejects
@@ -60,8 +62,8 @@ class Plan:
         quoted: the sum of all prices, in `currency`.
         made_at: when the catalogue was read.
         catalogue: the models and rates from which the prices come.
+        notes: what a person should know of how the rows became jobs, in sentences.
         file: `path`, kept open: another run may replace the plan.
-        before: the catalogue of the batch's plan that this one replaced, and when it was read.
     """
 
     path: Path
@@ -74,9 +76,9 @@ class Plan:
     quoted: Decimal
     made_at: datetime
     catalogue: Catalogue
+    notes: tuple[str, ...]
     file: BinaryIO = field(repr=False, compare=False)
     currency: Literal["USD"] = "USD"
-    before: tuple[Catalogue, datetime] | None = field(default=None, compare=False)
 
     @property
     def all_rejected(self) -> bool:
@@ -102,14 +104,19 @@ class Plan:
                 yield from map(_job, rows.with_columns(request_key()).iter_rows(named=True))
 
     def jobs_of(self, keys: Collection[str]) -> dict[str, Job]:
-        """Those of these jobs that the plan has, by key."""
-        rows = self.scan().select(_JOB_COLUMNS).filter(pl.col("key").is_in(list(keys))).collect()
+        """Those of these jobs that the plan has and can be bought, by key."""
+        wanted = pl.col("key").is_in(list(keys)) & pl.col("request").is_not_null()
+        rows = self.scan().select(_JOB_COLUMNS).filter(wanted).collect()
         jobs = map(_job, rows.with_columns(request_key()).iter_rows(named=True))
         return {job.key: job for job in jobs}
 
     def scan(self) -> pl.LazyFrame:
         """The rows of `plan.parquet`, read when they are asked for."""
         return pl.scan_parquet(self.file)
+
+    def kept(self) -> int:
+        """How many of the jobs are bought, and not offered by the catalogue any more: they have no request."""
+        return int(self.scan().select(pl.col("request").null_count()).collect().item())
 
     def lines(self, keys: Collection[str] | None = None) -> dict[str, int]:
         """The line of each of these jobs (without `keys`: of all) in the batch file, by key."""
@@ -133,15 +140,24 @@ class Plan:
         return Positions(self.scan().select("key").collect()["key"])
 
 
-def make_plan(batch: Batch, catalogue: Catalogue, settings: Settings, path: Path, *, now: datetime) -> Plan:
+def make_plan(
+    batch: Batch,
+    catalogue: Catalogue,
+    settings: Settings,
+    path: Path,
+    *,
+    now: datetime,
+    known: pl.DataFrame | None = None,
+) -> Plan:
     """Prices a batch and freezes it. Reads local and S3 reference images; call it in a thread.
 
     Args:
         batch: the rows.
         catalogue: the live models.
         settings: the config.
-        path: where `plan.parquet` is written, in one step; an older plan is replaced.
+        path: where the plan is written, in one step; an older one is replaced.
         now: when the catalogue was read.
+        known: what the ledger has of the batch (`queries.requests`); None where it has nothing.
 
     Raises:
         ConfigError: a value of `input.matrix` or `input.defaults.model` is wrong for the catalogue.
@@ -149,49 +165,42 @@ def make_plan(batch: Batch, catalogue: Catalogue, settings: Settings, path: Path
         StorageError: the plan cannot be written.
     """
     check_config_values(settings, catalogue, batch)
-    before = _before(path, settings.batch)
     readers = ThreadPoolExecutor(_READERS, "images")
     maker = JobMaker(catalogue, settings, readers)
-
-    def freeze(slices: Iterator[pl.DataFrame]) -> None:
-        counts = Counter(rejected_rows=0, unpriced=0)
-        wrong = Rejects()
-
-        def parts() -> Iterator[pl.DataFrame]:
-            for rows in slices:
-                counts["rejected_rows"] -= rows.height
-                yield from maker.split(rows)
-
-        def tables() -> Iterator[pl.DataFrame]:
-            for made in parallel_map(maker.make_jobs, parts(), threads=3):
-                counts["rejected_rows"] += made.rejected
-                counts["unpriced"] += made.unpriced
-                if made.rejected:
-                    wrong.add(rejects(made.wrong, batch.columns).unique(maintain_order=True))
-                yield made.jobs
-            counts["rows"] = batch.total
-            counts["rejected_rows"] += batch.total
-
-        def all_rejects() -> Iterator[pl.DataFrame]:
-            return in_order(batch.rejects, wrong)
-
-        about = {"batch": settings.batch, "made_at": now.astimezone(UTC).isoformat()}
-        _write(path, tables(), all_rejects, lambda: about | counts, catalogue)
-
     try:
-        batch.use(freeze)
+        jobs, not_offered, wrong, counts = batch.use(lambda slices: _made(maker, slices, batch))
     finally:
         readers.shutdown(cancel_futures=True)
-    return open_plan(path, before)
+    counts["rows"] = batch.total
+    counts["rejected_rows"] += batch.total
+    jobs, notes = match(jobs, not_offered, jobs.clear() if known is None else known, settings.batch)
+    about = {"batch": settings.batch, "made_at": now.astimezone(UTC).isoformat(), "notes": notes}
+    slices = [jobs.slice(start, _SLICE) for start in range(0, max(1, jobs.height), _SLICE)]
+    _write(path, iter(slices), lambda: in_order(batch.rejects, wrong), lambda: about | counts, catalogue)
+    return open_plan(path)
 
 
-def _before(path: Path, batch: str) -> tuple[Catalogue, datetime] | None:
-    """The catalogue of the batch's plan at `path`, and when it was read; None without one."""
-    try:
-        about, catalogue = _metadata(path)
-    except _UNREADABLE:
-        return None
-    return (catalogue, datetime.fromisoformat(about["made_at"])) if about["batch"] == batch else None
+def _made(
+    maker: JobMaker, slices: Iterator[pl.DataFrame], batch: Batch
+) -> tuple[pl.DataFrame, pl.DataFrame, Rejects, Counter[str]]:
+    """All jobs of a batch: those that are offered, the others, the rejects, and counts of rows."""
+    counts = Counter(rejected_rows=0, unpriced=0)
+    wrong = Rejects()
+    jobs, not_offered = [], []
+
+    def parts() -> Iterator[pl.DataFrame]:
+        for rows in slices:
+            counts["rejected_rows"] -= rows.height
+            yield from maker.split(rows)
+
+    for made in parallel_map(maker.make_jobs, parts(), threads=3):
+        counts["rejected_rows"] += made.rejected
+        counts["unpriced"] += made.unpriced
+        if made.rejected:
+            wrong.add(rejects(made.wrong, batch.columns).unique(maintain_order=True))
+        jobs.append(made.jobs)
+        not_offered.append(made.not_offered)
+    return pl.concat(jobs, how="diagonal_relaxed"), pl.concat(not_offered), wrong, counts
 
 
 def _metadata(source: Path | BinaryIO) -> tuple[dict[str, Any], Catalogue]:
@@ -200,12 +209,11 @@ def _metadata(source: Path | BinaryIO) -> tuple[dict[str, Any], Catalogue]:
     return json.loads(metadata["callsheet.plan"]), {model.id: model for model in models}
 
 
-def open_plan(path: Path, before: tuple[Catalogue, datetime] | None = None) -> Plan:
+def open_plan(path: Path) -> Plan:
     """Reads a plan back.
 
     Args:
         path: `plan.parquet`.
-        before: see `Plan`.
 
     Raises:
         InputError: there is no plan, or it cannot be read.
@@ -231,8 +239,8 @@ def open_plan(path: Path, before: tuple[Catalogue, datetime] | None = None) -> P
             quoted=totals["quoted"][0] or Decimal(0),
             made_at=datetime.fromisoformat(about["made_at"]),
             catalogue=catalogue,
+            notes=tuple(about["notes"]),
             file=file,
-            before=before,
         )
     except _UNREADABLE as error:
         raise InputError(f"{path}: is not a plan that can be read: {error}") from None
@@ -296,6 +304,26 @@ def _synced(tables: Iterator[pl.DataFrame], file: BinaryIO) -> Iterator[pl.DataF
                 syncing.result()
                 syncing = pool.submit(os.fsync, file.fileno())
     syncing.result()
+
+
+def adopted(plan: Plan, path: Path) -> Plan:
+    """The plan, as the batch's own: a copy of both files at `path`, each written in one step.
+
+    Raises:
+        StorageError: it cannot be written.
+    """
+    try:
+        for source, target in ((rejects_path(plan.path), rejects_path(path)), (plan.path, path)):
+            with PartialFile(target) as partial:
+                if source == plan.path:  # which another look may have replaced
+                    plan.file.seek(0)
+                    shutil.copyfileobj(plan.file, partial.file)
+                else:
+                    partial.file.write(source.read_bytes())
+                partial.commit()
+    except OSError as error:
+        raise StorageError(f"{path}: the plan cannot be written: {error.strerror or error}") from None
+    return open_plan(path)
 
 
 def rejects_path(path: Path) -> Path:

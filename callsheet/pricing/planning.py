@@ -1,6 +1,6 @@
 """The plan of a batch on this machine: made from the live catalogue, found again, and compared with it later.
 
-It reads the catalogue and writes the plan. It does not read the ledger, and buys nothing.
+It reads the catalogue and the ledger, and writes the plan. It buys nothing.
 """
 
 from __future__ import annotations
@@ -16,7 +16,10 @@ from callsheet.batches.read import Batch
 from callsheet.config.settings import BatchSettings, Settings
 from callsheet.errors import InputError, StorageError
 from callsheet.files import PartialFile
-from callsheet.pricing.plan import Plan, make_plan, open_plan, rejects_path
+from callsheet.ledger import queries
+from callsheet.ledger.ledger import Ledger
+from callsheet.pricing.known import changed_carried
+from callsheet.pricing.plan import Plan, adopted, make_plan, open_plan, rejects_path
 from callsheet.pricing.rates import changed_rates
 from callsheet.service.client import Client
 from callsheet.storage.store import Store
@@ -25,15 +28,42 @@ _PARQUET_TYPE = "application/vnd.apache.parquet"
 
 
 async def price_batch(batch: Batch, settings: Settings, client: Client) -> Plan:
-    """Reads the live catalogue, prices every row, and writes the plan to the work folder.
+    """Reads the live catalogue, prices every row, and writes the plan of a quote to the work folder.
 
     Raises:
         ServiceError: the catalogue cannot be read.
+        LedgerError: the ledger cannot be read.
         StorageError: the plan cannot be written.
     """
     catalogue = await client.models()
-    path = plan_path(settings)
-    return await asyncio.to_thread(make_plan, batch, catalogue, settings, path, now=datetime.now(UTC))
+    path = quote_path(settings)
+    ledger = await Ledger.open(settings.ledger.url, settings.batch)
+    try:
+        known = await ledger.read(queries.requests)
+    finally:
+        await ledger.close()
+    return await asyncio.to_thread(
+        make_plan, batch, catalogue, settings, path, now=datetime.now(UTC), known=known
+    )
+
+
+async def adopt(plan: Plan, settings: Settings) -> Plan:
+    """Makes the plan of a quote the batch's own, which reports and exports go by: a run is about to buy it.
+
+    What is bought has the carried columns of this plan from now on.
+
+    Raises:
+        LedgerError: the ledger cannot be read or written.
+        StorageError: the plan cannot be written.
+    """
+    ledger = await Ledger.open(settings.ledger.url, settings.batch)
+    try:
+        known = await ledger.read(queries.requests)
+        if changes := await asyncio.to_thread(changed_carried, plan.scan(), known):
+            await ledger.carries(changes)
+    finally:
+        await ledger.close()
+    return await asyncio.to_thread(adopted, plan, plan_path(settings))
 
 
 async def is_outdated(plan: Plan, settings: Settings, client: Client) -> bool:
@@ -116,8 +146,17 @@ def lines_of_last_plan(settings: BatchSettings, keys: Collection[str]) -> dict[s
     return plan.lines(keys) if plan else {}
 
 
+def quote_path(settings: BatchSettings) -> Path:
+    """Where the plan is that was priced last, by a quote or a run. What only looks changes no other file.
+
+    Raises:
+        StorageError: the work folder cannot be made.
+    """
+    return work_folder(settings) / "quote.parquet"
+
+
 def plan_path(settings: BatchSettings) -> Path:
-    """Where the batch's plan is.
+    """Where the batch's plan is: that of the last run that was free to buy.
 
     Raises:
         StorageError: the work folder cannot be made.

@@ -6,7 +6,7 @@ Here it is what people and programs read of it; `quoting.py` makes it. Nothing h
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from typing import Any
 
@@ -15,6 +15,7 @@ import polars as pl
 from callsheet.config.settings import Budget
 from callsheet.errors import BalanceTooLow, BudgetReached, Stop
 from callsheet.ledger.approvals import Approval
+from callsheet.limits.charges import Charge, Pairs, in_words
 from callsheet.plain_text import counted, row_name
 from callsheet.pricing.breakdown import by_price, count_fitting, most_expensive
 from callsheet.pricing.choice import ALL, Choice
@@ -22,7 +23,7 @@ from callsheet.pricing.estimate import submission_time
 from callsheet.pricing.marks import Marks
 from callsheet.pricing.plan import Plan
 from callsheet.pricing.rates import changed_rates
-from callsheet.records import Job, ModelType, Totals, dollars
+from callsheet.records import Catalogue, Job, ModelType, Totals, dollars
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +57,12 @@ class Quote:
         used_today: what counts against `budget.per_day` already (`leases.used_today`).
         rpm: submissions a minute by model type, where config or ledger know them.
         rejects: the path or URL of rejects.csv.
+        known_rates: the catalogue's entries, by model, at which the batch last bought or was approved.
         approvals: what persons were asked about the batch, the oldest first.
+        dearer: the charges of the jobs that were sent last, where all are dearer than quoted, and nobody has
+            approved that; otherwise none.
+        accepted: what jobs were charged at most before somebody approved, where it was more than quoted.
+        tries: how often a job may be bought, where doubts are bought again (`on_doubt: retry`).
         choice: which jobs of the batch it is about.
         chosen: whether a job is chosen, for every job in the plan's order; None where all are.
         left_out: how many jobs are to buy that are not chosen.
@@ -76,7 +82,11 @@ class Quote:
     used_today: Decimal
     rpm: Mapping[str, int]
     rejects: str
+    known_rates: Catalogue = field(default_factory=dict)
     approvals: tuple[Approval, ...] = ()
+    dearer: tuple[Charge, ...] = ()
+    accepted: Pairs = field(default_factory=dict)
+    tries: int = 1
     choice: Choice = ALL
     chosen: pl.Series | None = None
     left_out: int = 0
@@ -88,6 +98,16 @@ class Quote:
     def to_buy(self) -> int:
         """Jobs that are not bought and will be."""
         return int(self.lines["to_buy"].sum())
+
+    @property
+    def models(self) -> list[str]:
+        """The models of what is to buy."""
+        return sorted(set(self.lines.filter(pl.col("to_buy") > 0)["model"]))
+
+    def rates(self) -> dict[str, Any]:
+        """The catalogue's entries of these models as JSON objects, by id."""
+        catalogue = self.plan.catalogue
+        return {name: catalogue[name].model_dump(mode="json") for name in self.models if name in catalogue}
 
     def to_buy_of(self, model_type: ModelType) -> int:
         """Those of `to_buy` that are of one type."""
@@ -109,10 +129,33 @@ class Quote:
         return Decimal(self.lines["total"].sum() or 0)
 
     @property
+    def charged(self) -> Pairs:
+        """What jobs are known to be charged, by model and quote, where it is more than their quote."""
+        dearer = {(one.model, one.quoted): one.cost for one in sorted(self.dearer, key=lambda one: one.cost)}
+        return {**self.accepted, **dearer}
+
+    @property
+    def at_most(self) -> Decimal:
+        """The most that a run of this quote spends, apart from roundings, before it asks again: the quote, or
+        what the service is known to charge instead, as often as a job may be bought.
+        """
+        charged = self.charged
+        lines = self.lines.filter(pl.col("each").is_not_null()).select("model", "each", "to_buy").iter_rows()
+        once = sum(
+            (max(each, charged.get((model, each), each)) * jobs for model, each, jobs in lines), Decimal(0)
+        )
+        return once * self.tries
+
+    def price(self) -> str:
+        """What is to pay, in a few words, with the most that it can come to where that is more."""
+        most = f", at most {dollars(self.at_most)}" if self.at_most > self.quoted else ""
+        return f"{dollars(self.quoted)} {self.plan.currency}{most}"
+
+    @property
     def budget_left(self) -> Decimal | None:
         """What is left of `budget.limit`; None where there is no limit."""
         limit = self.budget.limit
-        return None if limit is None else max(Decimal(0), limit - _sent(self.totals))
+        return None if limit is None else max(Decimal(0), limit - self.totals.sent)
 
     @property
     def day_left(self) -> Decimal | None:
@@ -142,7 +185,7 @@ class Quote:
     def counted(self) -> Quote:
         """The same with `lines`, `most_expensive` and `fits` as the marks and the budget are now."""
         jobs = self.marks.jobs(self.plan)
-        left = self.exposure_limit[0] - _sent(self.totals)
+        left = self.exposure_limit[0] - self.totals.sent
         if self.budget.per_day is not None:
             left = min(left, self.budget.per_day - self.used_today)
         return replace(
@@ -159,7 +202,7 @@ class Quote:
     def objection(self) -> Stop | None:
         """Why nothing may be bought, apart from a missing approval; None where buying may begin."""
         limit, stop = self.exposure_limit
-        sent = _sent(self.totals)
+        sent = self.totals.sent
         if self.budget.on_exceed != "refuse":
             return None
         if sent + self.quoted <= limit:
@@ -222,6 +265,7 @@ class Quote:
             ("Jobs", f"{plan.jobs:,}: {self.to_buy:,} to buy, {self.already_bought:,} already bought{held}"),
             *self._part_in_words(),
             ("To pay", f"{dollars(self.quoted)} {plan.currency}"),
+            *self._at_most_in_words(),
             ("Budget", self._budget_in_words()),
             *self._day_in_words(),
             ("Balance", self._balance_in_words()),
@@ -236,6 +280,7 @@ class Quote:
         ]
         if self.lines.height > 1 and rows:
             facts.append(("Costliest", ", ".join(rows)))
+        facts += [("Note", note) for note in self.plan.notes]
         facts += [("Changed", change) for change in self.changes()]
         return facts + [("Warning", warning) for warning in self.warnings]
 
@@ -246,10 +291,16 @@ class Quote:
             first = f"{counted(self.pilot.to_buy, 'job')} for {dollars(self.pilot.quoted)} USD"
             yield "Pilot", f"{first}; then somebody is asked whether to buy the rest"
 
+    def _at_most_in_words(self) -> Iterator[tuple[str, str]]:
+        if self.at_most > self.quoted:
+            again = f"; a job in doubt may be bought {self.tries} times in all" if self.tries > 1 else ""
+            dearer = f"; {in_words(self.dearer)}" if self.dearer else ""
+            yield "At most", f"{dollars(self.at_most)} {self.plan.currency}{again}{dearer}"
+
     def _budget_in_words(self) -> str:
         left = self.budget_left
         limit = "no limit" if left is None else f"limit {dollars(self.budget.limit or Decimal(0))} USD"
-        open_amount = _sent(self.totals) - self.totals.spent
+        open_amount = self.totals.sent - self.totals.spent
         amounts = [f"{dollars(self.totals.spent)} spent", f"{dollars(open_amount)} in flight or in doubt"]
         amounts += [] if left is None else [f"{dollars(left)} left"]
         return f"{limit}: {', '.join(amounts)}"
@@ -267,7 +318,7 @@ class Quote:
 
     def _fits_in_words(self) -> str:
         limit, stop = self.exposure_limit
-        of_today = self.day_left is not None and self.day_left < limit - _sent(self.totals)
+        of_today = self.day_left is not None and self.day_left < limit - self.totals.sent
         outcome = {
             "stop": "the same command goes on after midnight UTC"
             if of_today
@@ -279,12 +330,8 @@ class Quote:
         return f"{self.fits:,} of {self.to_buy:,} jobs{why}; {outcome[self.budget.on_exceed]}"
 
     def changes(self) -> list[str]:
-        """The rates that have changed since the batch's previous plan, a line each."""
-        if not self.plan.before:
-            return []
-        catalogue, read_at = self.plan.before
-        changes = changed_rates(catalogue, self.plan.catalogue, self.lines["model"].unique().sort())
-        return [f"{change} (since the plan of {read_at:%Y-%m-%d %H:%M} UTC)" for change in changes]
+        """The rates that are not those at which the batch last bought or was approved, a line each."""
+        return changed_rates(self.known_rates, self.plan.catalogue, self.models)
 
     def as_json(self) -> dict[str, Any]:
         """What `quote --json` prints (docs/commands.md, "JSON"); null without a limit or a pilot."""
@@ -299,6 +346,7 @@ class Quote:
             "to_buy": self.to_buy,
             "unpriced": self.plan.unpriced,
             "quoted": dollars(self.quoted),
+            "at_most": dollars(self.at_most),
             "budget_limit": None if limit is None else dollars(limit),
             "budget_left": None if left is None else dollars(left),
             "budget_per_day": None if per_day is None else dollars(per_day),
@@ -320,17 +368,12 @@ def _row_and_line(row_id: str, line: int) -> str:
     return name if name == by_line else f"{name} ({by_line})"
 
 
-def _sent(totals: Totals) -> Decimal:
-    """What the jobs cost that were ever sent; the reserved ones are part of what is to buy."""
-    return totals.exposure - totals.reserved
-
-
 def _exposure_limit(budget: Budget, totals: Totals, balance: Decimal) -> tuple[Decimal, type[Stop]]:
     """The budget's limit, or what was sent and the balance together where that is less.
 
     What is in flight may not be charged yet; the service then answers in time that the balance is too low.
     """
-    affordable = _sent(totals) + balance
+    affordable = totals.sent + balance
     if budget.limit is None or budget.limit > affordable:
         return affordable, BalanceTooLow
     return budget.limit, BudgetReached

@@ -9,6 +9,7 @@ import asyncio
 from datetime import UTC, datetime
 from decimal import Decimal
 from functools import partial
+from typing import Any
 
 import polars as pl
 import sqlalchemy as sa
@@ -18,10 +19,10 @@ from callsheet.batches.rejects import write_csv
 from callsheet.config.settings import Settings
 from callsheet.errors import InputError
 from callsheet.ledger import approvals, leases, queries
-from callsheet.ledger.approvals import Approval
 from callsheet.ledger.claims import outlook
 from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.policy import Policy
+from callsheet.limits.charges import IN_A_ROW, Charge
 from callsheet.pricing.choice import ALL, Choice, chosen, pilot
 from callsheet.pricing.last_report import warning_of_report
 from callsheet.pricing.marks import Marks, mark, with_reused
@@ -29,7 +30,7 @@ from callsheet.pricing.plan import Plan
 from callsheet.pricing.planning import price_batch
 from callsheet.pricing.quote import Pilot, Quote
 from callsheet.pricing.taken_names import taken_names
-from callsheet.records import ModelType, Totals
+from callsheet.records import Model, ModelType, Totals
 from callsheet.service.client import Client
 from callsheet.storage.store import Store
 
@@ -90,15 +91,14 @@ async def make(
     await ledger.check_service(service)
     policy = policy_of(settings)
 
-    def read(connection: sa.Connection, batch: str) -> tuple[Marks, Totals, Decimal, tuple[Approval, ...]]:
+    def read(connection: sa.Connection, batch: str) -> tuple[Marks, Totals, dict[str, Any]]:
         known, totals = outlook(connection, batch, policy)
         marks = mark(plan, known)
         if policy.reuse:
             marks = with_reused(marks, plan, queries.reusable_requests(connection, batch))
-        used_today = leases.used_today(connection, batch, datetime.now(UTC))
-        return marks, totals, used_today, approvals.of_batch(connection, batch)
+        return marks, totals, _history(connection, batch)
 
-    marks, totals, used_today, asked = await ledger.read(read)
+    marks, totals, history = await ledger.read(read)
     to_buy = int(marks.to_buy.sum())
     mask = await asyncio.to_thread(chosen, choice, plan, marks.to_buy) if choice else None
     marks = marks if mask is None else marks.among(mask)
@@ -113,10 +113,10 @@ async def make(
         budget=settings.budget,
         balance=balance,
         totals=totals,
-        used_today=used_today,
         rpm=await _rpm(settings, ledger, service),
         rejects=rejects,
-        approvals=asked,
+        **history,
+        tries=settings.attempts if policy.retry_doubt else 1,
         choice=choice,
         chosen=mask,
         left_out=to_buy - int(marks.to_buy.sum()),
@@ -124,6 +124,23 @@ async def make(
         warnings=tuple(filter(None, warnings)),
     )
     return await asyncio.to_thread(quote.counted)
+
+
+def _history(connection: sa.Connection, batch: str) -> dict[str, Any]:
+    """What the ledger knows of the batch besides its jobs: fields of the quote."""
+    asked = approvals.of_batch(connection, batch)
+    approved = [one.asked_at for one in asked if one.is_approved]
+    accepted = queries.dearest_charges(connection, batch, max(approved)) if approved else {}
+    rows = queries.last_charges(connection, batch, IN_A_ROW)
+    last = [Charge(row.row_id, row.sample, row.model, row.quoted, row.cost) for row in rows]
+    rates = approvals.known_rates(connection, batch)
+    return {
+        "used_today": leases.used_today(connection, batch, datetime.now(UTC)),
+        "approvals": asked,
+        "known_rates": {name: Model.model_validate(entry) for name, entry in rates.items()},
+        "accepted": accepted,
+        "dearer": tuple(last) if all(charge.is_dearer(accepted) for charge in last) else (),
+    }
 
 
 def _pilot(plan: Plan, marks: Marks, number: int) -> Pilot | None:

@@ -16,10 +16,12 @@ class QuotedBatch(Record):
 
     Attributes:
         quoted: the price of what is to buy.
+        at_most: what a run spends at most before it asks again: more than `quoted` where doubts are bought
+            again, or the service is known to charge more.
         budget_limit: null, like the next three, where there is no limit.
         fits: how many of `to_buy` fit into the budget and the balance.
         pilot_to_buy: the jobs that are bought before the rest; null, like their price, without a pilot.
-        plan: the path of `plan.parquet`.
+        plan: the path of `quote.parquet`.
         rejects: the path or URL of `rejects.csv`.
         warnings: what a person should look at before anything is bought, in words.
     """
@@ -32,6 +34,7 @@ class QuotedBatch(Record):
     to_buy: int
     unpriced: int
     quoted: Decimal
+    at_most: Decimal
     budget_limit: Decimal | None
     budget_left: Decimal | None
     budget_per_day: Decimal | None
@@ -50,6 +53,7 @@ class QuotedBatch(Record):
         """The quote without what it was made from."""
         money = {
             "quoted": quote.quoted,
+            "at_most": quote.at_most,
             "budget_limit": quote.budget.limit,
             "budget_left": quote.budget_left,
             "budget_per_day": quote.budget.per_day,

@@ -19,7 +19,7 @@ from callsheet.ledger.spending import KnownBalance
 from callsheet.plain_text import counted, printable, row_name
 from callsheet.records import dollars
 from callsheet.report.differences import Day
-from callsheet.report.doubt_evidence import JudgedDoubt, Verdict
+from callsheet.report.doubt_evidence import JudgedDoubt, OpenDoubt, Verdict
 
 FILE = "reconcile.parquet"
 _DOUBTS_LISTED = 30
@@ -93,7 +93,9 @@ class Reconciliation:
     Attributes:
         batch: the batch of the config.
         days: every UTC day of the range, in order.
-        doubts: what was sent on these days and is in doubt.
+        doubts: what was sent on these days, and nobody knows whether it was accepted.
+        accepted: what was sent on these days and accepted, and is in doubt because the service did not know
+            it later. It is no doubt about money, and has no verdict: a run with the right key asks for it.
         balances: None where no run has read the balance before.
         at: when the accounts were read.
         threshold: the unexplained difference that is still accepted.
@@ -103,6 +105,7 @@ class Reconciliation:
     batch: str
     days: tuple[Day, ...]
     doubts: tuple[JudgedDoubt, ...]
+    accepted: tuple[OpenDoubt, ...]
     balances: Balances | None
     at: datetime
     threshold: Decimal
@@ -181,13 +184,25 @@ class Reconciliation:
         verdicts = ", ".join(f"{counts[verdict]} {verdict}" for verdict in Verdict if counts[verdict])
         yield f"{counted(len(self.doubts), 'doubt')}: {verdicts}"
         for judged in self.doubts[:_DOUBTS_LISTED]:
-            doubt = judged.open.doubt
-            of = "" if judged.open.batch == self.batch else f" of the batch {judged.open.batch}"
-            price = "unpriced" if doubt.price is None else f"{dollars(doubt.price)} {self.currency}"
-            row = printable(f"row {row_name(doubt.row_id, doubt.sample)}{of}")
-            yield f"{judged.open.day}  {doubt.job_key[:12]}  {price}  {judged.verdict}: {row}"
-        if len(self.doubts) > _DOUBTS_LISTED:
-            yield f"and {len(self.doubts) - _DOUBTS_LISTED:,} more: see --json"
+            yield self._line(judged.open, judged.verdict)
+        yield from _more(len(self.doubts))
+
+    def accepted_lines(self) -> Iterator[str]:
+        """How many accepted videos there are, and what to do; then the first of them, a line each."""
+        if not self.accepted:
+            return
+        count = counted(len(self.accepted), "video")
+        yield f"{count}, no doubt about money: a run with the right key asks the service again"
+        for each in self.accepted[:_DOUBTS_LISTED]:
+            yield self._line(each, f"accepted as {printable(each.doubt.generation_id or '')}")
+        yield from _more(len(self.accepted))
+
+    def _line(self, each: OpenDoubt, what: str) -> str:
+        doubt = each.doubt
+        of = "" if each.batch == self.batch else f" of the batch {each.batch}"
+        price = "unpriced" if doubt.price is None else f"{dollars(doubt.price)} {self.currency}"
+        row = printable(f"row {row_name(doubt.row_id, doubt.sample)}{of}")
+        return f"{each.day}  {doubt.job_key[:12]}  {price}  {what}: {row}"
 
     def resolving(self, config: str) -> list[str]:
         """The commands with which a person can settle the doubts of this batch.
@@ -232,7 +247,10 @@ class Reconciliation:
             "threshold": dollars(self.threshold),
             "is_over": self.is_over,
             "balance": self.balances and self.balances.as_json(),
-            "doubts": [_doubt(judged) for judged in self.doubts],
+            "doubts": [_doubt(each.open) | {"verdict": each.verdict.value} for each in self.doubts],
+            "accepted": [
+                _doubt(each) | {"generation_id": each.doubt.generation_id} for each in self.accepted
+            ],
             "resolve": self.resolving(config),
             "file": self.file,
         }
@@ -257,16 +275,20 @@ class Reconciliation:
         return file.getvalue()
 
 
-def _doubt(judged: JudgedDoubt) -> dict[str, Any]:
-    doubt = judged.open.doubt
+def _more(count: int) -> Iterator[str]:
+    if count > _DOUBTS_LISTED:
+        yield f"and {count - _DOUBTS_LISTED:,} more: see --json"
+
+
+def _doubt(each: OpenDoubt) -> dict[str, Any]:
+    doubt = each.doubt
     return {
-        "date": judged.open.day.isoformat(),
-        "batch": judged.open.batch,
+        "date": each.day.isoformat(),
+        "batch": each.batch,
         "job_key": doubt.job_key,
         "row_id": doubt.row_id,
         "sample": doubt.sample,
         "quoted": None if doubt.price is None else dollars(doubt.price),
-        "verdict": judged.verdict.value,
     }
 
 

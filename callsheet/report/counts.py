@@ -10,6 +10,7 @@ import sqlalchemy as sa
 
 from callsheet.ledger import queries
 from callsheet.ledger.ledger import Ledger
+from callsheet.ledger.policy import Policy
 from callsheet.pricing.plan import Plan
 from callsheet.records import State
 
@@ -43,6 +44,31 @@ async def refreshed(ledger: Ledger, jobs: pl.DataFrame) -> pl.DataFrame:
         return pl.concat([jobs.filter(ended), *queries.states(connection, batch, keys)], rechunk=True)
 
     return jobs if jobs.is_empty() else await ledger.read(read)
+
+
+async def left_to_buy(ledger: Ledger, plan: Plan, policy: Policy, wanted: pl.Series | None) -> int:
+    """How many jobs the run of an open ledger would still have to send.
+
+    Args:
+        ledger: the ledger, opened for the run.
+        plan: the batch's plan.
+        policy: what the run does with jobs that were tried before.
+        wanted: whether the run was to buy a job, for every job of the plan; None: all of them.
+
+    Raises:
+        LedgerError: the ledger cannot be read.
+    """
+    run_id = ledger.run_id
+
+    def read(connection: sa.Connection, batch: str) -> int:
+        positions = plan.positions()
+        left = plan.jobs if wanted is None else int(wanted.sum())
+        for part in queries.tried(connection, batch, policy, run_id):
+            places = positions.of(part["job_key"]).drop_nulls()
+            left -= len(places) if wanted is None else int(wanted.gather(places).sum())
+        return left
+
+    return await ledger.read(read)
 
 
 def current_states(states: Mapping[State, int], removed: pl.DataFrame) -> Counter[State]:

@@ -19,7 +19,6 @@ from callsheet.report.doubt_evidence import JudgedDoubt, OpenDoubt, judge
 NEXT_DAY, OF_DAY_BEFORE = "posted on the next day", "posted for the day before"
 DAY_BEFORE, OF_NEXT_DAY = "posted on the day before", "posted for the next day"
 NOT_YET = "not yet posted"
-IN_FLIGHT = "charged, and not answered yet"
 OTHER_KEY = "another key's spending"
 LESS = "charged less than answered, or bought with another project's key"
 SURCHARGE = "surcharge over the quote"
@@ -95,7 +94,7 @@ def compare(
     Args:
         billed: the service's account, for every UTC day of a range.
         spending: the ledger's; days without spending may be missing.
-        doubts: what is in doubt and was sent on these days.
+        doubts: what was sent on these days, and nobody knows whether it was accepted.
         now: when the accounts were read.
 
     Returns:
@@ -105,15 +104,12 @@ def compare(
     own = {day: spending.get(day, Spending()) for day in days}
     rest = _Rest({day: billed[day] - own[day].usage for day in days})
     _across_midnight(rest, own)
-    judged, explained = judge(rest.of, {day for day in days if not _may_be_incomplete(day, now)}, doubts)
+    in_flight = {day: own[day].in_flight for day in days}
+    complete = {day for day in days if not _may_be_incomplete(day, now)}
+    judged, explained = judge(rest.of, in_flight, complete, doubts)
     for day, name, amount in explained:
         rest.explain(day, name, amount)
-    in_flight = Decimal(0)
     for day in days:
-        in_flight += own[day].in_flight
-        charged = min(rest.of[day], in_flight)
-        rest.explain(day, IN_FLIGHT, charged)
-        in_flight -= max(charged, Decimal(0))
         if _may_be_incomplete(day, now):
             rest.explain(day, NOT_YET, -rest.of[day])
     return [_day(day, billed[day], own[day], rest, now) for day in days], judged

@@ -16,6 +16,7 @@ from itertools import islice
 
 from callsheet.records import Doubt
 
+IN_FLIGHT = "charged, and not answered yet"
 CHARGED = "doubts that were charged"
 MAYBE_CHARGED = "doubts that may have been charged"
 
@@ -64,29 +65,42 @@ class JudgedDoubt:
 
 
 def judge(
-    rest: Mapping[date, Decimal], complete: Collection[date], doubts: Sequence[OpenDoubt]
+    rest: Mapping[date, Decimal],
+    in_flight: Mapping[date, Decimal],
+    complete: Collection[date],
+    doubts: Sequence[OpenDoubt],
 ) -> tuple[list[JudgedDoubt], list[tuple[date, str, Decimal]]]:
     """Compares doubts with what is not explained of each day.
 
     Args:
         rest: by day, how much more the service's account has than the ledger, in dollars.
+        in_flight: the price of what was sent on each of these days and will be answered yet, in dollars. It
+            may be charged on that day or on a later one.
         complete: the days whose figures do not lag any more.
         doubts: what is in doubt.
 
     Returns:
         The same doubts, each with a verdict; and the day, the name and the amount of each difference that
-        doubts explain.
+        doubts, or what is in flight, explain.
     """
     by_day: defaultdict[date, list[OpenDoubt]] = defaultdict(list)
     for doubt in doubts:
         by_day[doubt.day].append(doubt)
     verdicts: dict[tuple[str, int], Verdict] = {}
     explained = []
+    unanswered = Decimal(0)
     for day in sorted(rest):
+        unanswered += in_flight[day]
         late = [doubt for doubt in by_day[day - timedelta(days=1)] if _may_be_charged_later(doubt, verdicts)]
-        judged, name, amount = _judge_day(rest[day], late + by_day[day], complete=day in complete)
+        judged, name, amount = _judge_day(
+            rest[day], late + by_day[day], complete=day in complete, alone=not unanswered
+        )
         if amount:
             explained.append((day, name, amount))
+        charged = min(rest[day] - amount, unanswered)
+        if charged > 0:
+            explained.append((day, IN_FLIGHT, charged))
+            unanswered -= charged
         for key, verdict in judged:
             agrees = verdict in (verdicts.get(key, verdict), Verdict.CHARGED)
             verdicts[key] = verdict if agrees else Verdict.UNCLEAR
@@ -101,16 +115,19 @@ def _may_be_charged_later(doubt: OpenDoubt, verdicts: Mapping[tuple[str, int], V
 
 
 def _judge_day(
-    rest: Decimal, doubts: Sequence[OpenDoubt], *, complete: bool
+    rest: Decimal, doubts: Sequence[OpenDoubt], *, complete: bool, alone: bool
 ) -> tuple[list[tuple[tuple[str, int], Verdict]], str, Decimal]:
-    """A verdict for each of a day's doubts; and how much of `rest` they explain, with its name."""
+    """A verdict for each of a day's doubts; and how much of `rest` they explain, with its name.
+
+    Only where they are alone, because what is in flight may have been charged in their place.
+    """
     left = Verdict.NOT_CHARGED if complete and rest >= 0 else Verdict.UNCLEAR
     if rest <= 0 or not doubts:
         return [(doubt.key, left) for doubt in doubts], "", Decimal(0)
     priced = Counter(doubt.price for doubt in doubts if doubt.price)
     ways, searched = _ways(priced, rest)
     amount = rest if ways else _at_most(priced, rest)
-    if not (searched and len(ways) == 1 and priced.total() == len(doubts)):
+    if not (alone and searched and len(ways) == 1 and priced.total() == len(doubts)):
         return [(doubt.key, Verdict.UNCLEAR) for doubt in doubts], MAYBE_CHARGED, amount
     charged = ways[0]
     judged = []

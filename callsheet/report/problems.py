@@ -80,7 +80,7 @@ class Findings:
     surcharge: Decimal = Decimal(0)
 
     def add(self, attempts: pl.DataFrame) -> None:
-        """Takes in rows of the ledger's `attempts`, with `quoted` null where there was no price."""
+        """Takes in rows of the ledger's `attempts`."""
         problems = attempts.filter(pl.col("state").is_in(_PROBLEMS), ~pl.col("superseded"))
         if problems.height:
             self._add_problems(problems)

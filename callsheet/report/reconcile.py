@@ -64,11 +64,13 @@ async def reconcile(
         balances = await _balances(ledger, client, service, (_begin(first), _end(last)), balance)
     finally:
         await ledger.close()
-    days, judged = compare(billed, own, [OpenDoubt(*each) for each in doubts], now)
+    open_ = [OpenDoubt(*each) for each in doubts]
+    days, judged = compare(billed, own, [each for each in open_ if not each.doubt.is_accepted], now)
     result = Reconciliation(
         batch=settings.batch,
         days=tuple(day for day in days if first <= day.date <= last),
         doubts=tuple(each for each in judged if first <= each.open.day <= last),
+        accepted=tuple(each for each in open_ if each.doubt.is_accepted and first <= each.day <= last),
         balances=balances,
         at=now,
         threshold=settings.reconcile.threshold,

@@ -23,7 +23,7 @@ import sqlalchemy as sa
 
 from callsheet.batches.prefetch import read_ahead
 from callsheet.batches.rejects import write_csv
-from callsheet.errors import Stop
+from callsheet.errors import Interrupted, Stop
 from callsheet.ledger import approvals, leases, queries, running_totals
 from callsheet.ledger.columns import MONEY, TIME
 from callsheet.ledger.ledger import Ledger
@@ -35,7 +35,7 @@ from callsheet.report.counts import ENDED, current_states
 from callsheet.report.plots.activity import Activity
 from callsheet.report.problems import Findings
 from callsheet.report.summary import Details, Removed, Summary
-from callsheet.report.tables import COSTS, MANIFEST, Costs, Manifest, with_quotes
+from callsheet.report.tables import COSTS, MANIFEST, Costs, Manifest
 from callsheet.storage.store import Store
 
 _COSTS, _MANIFEST = "costs.parquet", "manifest.parquet"
@@ -60,6 +60,7 @@ async def write_report(
     seconds: float,
     submissions: int,
     rate_limited: int,
+    left_to_buy: int = 0,
     chosen: pl.Series | None = None,
 ) -> Summary:
     """Writes the report and returns the summary, which `write_summary` writes at the end.
@@ -72,6 +73,7 @@ async def write_report(
         seconds: how long the run took.
         submissions: POSTs of this run.
         rate_limited: those of them that were answered 429.
+        left_to_buy: jobs that the run was to buy, and has not tried.
         chosen: whether the run was for a job, for every job of the plan; None where it was for all.
 
     Raises:
@@ -108,6 +110,7 @@ async def write_report(
         totals,
         counts=counts,
         stop=stop,
+        left_to_buy=left_to_buy,
         details=details,
         seconds=seconds,
         submissions=submissions,
@@ -125,19 +128,22 @@ def _summary(
     *,
     counts: Counter[State],
     stop: Stop | None,
+    left_to_buy: int,
     details: Details,
     seconds: float,
     **of_run: Any,
 ) -> Summary:
     jobs = plan.jobs if plan else counts.total()
     rejected_rows = plan.rejected_rows if plan else 0
+    ended = sum(counts[state] for state in ENDED) >= jobs
+    stopped = stop and (left_to_buy or (isinstance(stop, Interrupted) and not ended))
     return Summary(
         batch=ledger.batch,
         ledger_id=ledger.id,
         paid_jobs=totals.paid_jobs,
         written_at=datetime.now(UTC),
-        outcome=_outcome(counts, jobs, details.removed, rejected_rows, stop),
-        stop_reason=stop.reason if stop else None,
+        outcome="stopped" if stopped else _outcome(counts, jobs, details.removed, rejected_rows),
+        stop_reason=stop.reason if stop and stopped else None,
         jobs=jobs,
         stored=counts[State.STORED],
         failed=counts[State.FAILED],
@@ -168,6 +174,7 @@ async def summary_without_report(
     seconds: float,
     submissions: int,
     rate_limited: int,
+    left_to_buy: int,
 ) -> Summary:
     """How the batch stands, from the running totals: for a run whose crew's first run writes the report.
 
@@ -180,6 +187,7 @@ async def summary_without_report(
         seconds: how long the run took.
         submissions: POSTs of this run.
         rate_limited: those of them that were answered 429.
+        left_to_buy: jobs that the run was to buy, and has not tried.
 
     Raises:
         LedgerError: the ledger cannot be read.
@@ -197,6 +205,7 @@ async def summary_without_report(
         totals,
         counts=current_states(totals.states, removed),
         stop=stop,
+        left_to_buy=left_to_buy,
         details=Details(stop_message=str(stop) if stop else None, stop_hint=stop.hint if stop else ""),
         seconds=seconds,
         submissions=submissions,
@@ -246,8 +255,7 @@ class _Attempts:
 def read_attempts(connection: sa.Connection, batch: str, positions: Positions | None) -> _Attempts:
     """All attempts of the batch; without `positions`, nothing counts as removed."""
     found = _Attempts()
-    for part in read_ahead(queries.every_attempt(connection, batch, [*COSTS, "superseded"])):
-        attempts = with_quotes(part)
+    for attempts in read_ahead(queries.every_attempt(connection, batch, [*COSTS, "superseded"])):
         submitted = attempts.filter(_SUBMITTED)
         found.costs.add(submitted)
         found.activity.add(submitted)
@@ -280,12 +288,8 @@ def _stored_among(connection: sa.Connection, batch: str, *, positions: Positions
     return stored
 
 
-def _outcome(
-    counts: Mapping[State, int], jobs: int, removed: Removed, rejected_rows: int, stop: Stop | None
-) -> str:
-    """How the run ended. A stop before everything was tried comes first, then whatever is left to do."""
-    if stop and sum(counts[state] for state in ENDED) < jobs:
-        return "stopped"
+def _outcome(counts: Mapping[State, int], jobs: int, removed: Removed, rejected_rows: int) -> str:
+    """How a run ended that has tried everything."""
     every_row_rejected = rejected_rows and not jobs
     left = counts[State.STORED] < jobs or removed.in_doubt or removed.pending
     return "partial" if left or every_row_rejected else "complete"
@@ -305,6 +309,7 @@ def _details(
         problems=problems,
         other_problems=other_problems,
         surcharges=findings.surcharges(lines),
+        kept=plan.kept() if plan else 0,
         removed=removed,
         models=attempts.by_model.lines(plan),
         figures=attempts.activity.figures(),

@@ -78,16 +78,15 @@ class Sidecars:
     async def _content(self, file: File, stored: StoredFile) -> dict[str, Any]:
         attempt, media = file.attempt, file.media
         columns = (attempts.c[column] for column in _OF_ATTEMPT)
-        query = sa.select(*columns, attempts.c.unit_price).where(
+        query = sa.select(*columns).where(
             attempts.c.job_key == attempt.job_key, attempts.c.attempt == attempt.number
         )
         row = await self._ledger.read(lambda connection, _: connection.execute(query).one())
-        unpriced = row.quoted == 0 and row.unit_price != 0  # the ledger has 0 where there was no price
         return {
             "batch": self._ledger.batch,
             "job_key": attempt.job_key,
             **{column: getattr(row, column) for column in _OF_ATTEMPT},
-            "quoted": None if unpriced else dollars(row.quoted),
+            "quoted": None if row.quoted is None else dollars(row.quoted),
             "cost": None if row.cost is None else dollars(row.cost),
             "index": file.index,
             "request": await self._request(attempt.job_key),

@@ -42,13 +42,14 @@ class Details:
     """The parts of a summary that are for people only.
 
     Attributes:
-        stop_message: the reason for an early end; None without one.
+        stop_message: what stopped the buying, or the collecting of what is bought; None without such.
         stop_hint: what to do about it.
         rows: rows of the batch file; None where the run knows no plan.
         rejects: where `rejects.csv` is.
         problems: the jobs that failed, are in doubt or lost, by their reason.
         other_problems: the number of jobs with other reasons than those.
         surcharges: the jobs that cost more than quoted.
+        kept: bought jobs of rows that are rejected now, because the catalogue no longer offers them.
         removed: the jobs whose rows are no longer in the batch file.
         models: the jobs by model.
         dearest: row, model and cost of the jobs that cost most, the first most.
@@ -64,6 +65,7 @@ class Details:
     problems: tuple[Problem, ...] = ()
     other_problems: int = 0
     surcharges: Surcharges | None = None
+    kept: int = 0
     removed: Removed = field(default_factory=Removed)
     models: tuple[ModelLine, ...] = ()
     dearest: tuple[tuple[str, str, Decimal], ...] = ()
@@ -119,7 +121,7 @@ class Summary(Record):
 
     @property
     def stop_message(self) -> str | None:
-        """The reason for an early end, in words."""
+        """What stopped the buying, or the collecting of what is bought, in words."""
         return self.details.stop_message
 
     def counts(self) -> str:
@@ -131,7 +133,8 @@ class Summary(Record):
     def line(self) -> str:
         """The summary in one line."""
         rejected = f"; {counted(self.rejected_rows, 'row')} rejected" if self.rejected_rows else ""
-        stop = f"; stopped: {self.stop_message}" if self.stop_message else ""
+        stopped = "stopped: " if self.stop_reason else ""
+        stop = f"; {stopped}{self.stop_message}" if self.stop_message else ""
         spent = f"{dollars(self.spent)} {self.currency} spent"
         others = "".join(f"; another run is at work: {other.line()}" for other in self.other_runs)
         return f"{counted(self.jobs, 'job')}: {self.counts()}; {spent}{rejected}{stop}{others}"
@@ -148,7 +151,12 @@ class Summary(Record):
             config: the config file, as it is typed in a command.
         """
         removed = self.details.removed
-        if self.rejected_rows:
+        if self.rejected_rows and (removed.jobs or self.details.kept):
+            yield (
+                "Correct the rejected rows and run the batch again. A row that was bought already is bought "
+                "again if what it asks for changes."
+            )
+        elif self.rejected_rows:
             yield "Correct the rejected rows and run the batch again; nothing is bought twice."
         if self.in_doubt or removed.in_doubt:
             yield f"callsheet resolve {config} shows the jobs in doubt with the evidence, and settles them."

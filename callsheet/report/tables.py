@@ -129,7 +129,7 @@ class Costs:
         self._tables = DiskTables()
 
     def add(self, attempts: pl.DataFrame) -> None:
-        """Takes in some attempts in order of submission, with `quoted` null where there was no price."""
+        """Takes in some attempts in order of submission."""
         self._tables.add(attempts.select([*_COSTS]))
 
     def write(self, path: Path) -> None:
@@ -139,15 +139,6 @@ class Costs:
             StorageError: it cannot be written.
         """
         _write(path, iter(self._tables), pl.DataFrame(schema=_COSTS))
-
-
-def with_quotes(attempts: pl.DataFrame) -> pl.DataFrame:
-    """The attempts with `quoted` null where the catalogue had no price; the ledger has 0 there.
-
-    A quote of 0 is a price only where the price of a unit is 0.
-    """
-    no_price = (pl.col("quoted") == 0) & (pl.col("unit_price").is_null() | (pl.col("unit_price") != 0))
-    return attempts.with_columns(quoted=pl.when(~no_price).then("quoted"))
 
 
 def _carried(texts: pl.Series) -> list[pl.Series]:

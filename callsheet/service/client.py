@@ -25,7 +25,7 @@ from urllib.parse import quote, urlencode, urljoin
 
 from pydantic import TypeAdapter
 
-from callsheet.errors import ConfigError, NotFound, RateLimit, Refusal, UnexpectedAnswer
+from callsheet.errors import ConfigError, InvalidApiKey, NotFound, RateLimit, Refusal, UnexpectedAnswer
 from callsheet.records import Catalogue, Failed, Generation, Model, ModelType, Pending
 from callsheet.service import verdicts
 from callsheet.service.answers import header_number, rate_headers, read_answer, read_catalogue
@@ -67,6 +67,7 @@ class Client:
     Args:
         base_url: the service's address, without the version.
         api_key: `sk_...`.
+        key_place: where the key is from, in words, for the hint of a 401.
         connect_timeout: seconds to wait for a connection.
         read_timeout: seconds to wait for each part of an answer to a request that is free; the whole answer
             may take twice as long.
@@ -85,6 +86,7 @@ class Client:
         base_url: str,
         api_key: str,
         *,
+        key_place: str = "",
         connect_timeout: float = 10.0,
         read_timeout: float = 30.0,
         generation_timeout: float = 300.0,
@@ -100,7 +102,7 @@ class Client:
             raise ConfigError(f"service.base_url is not a URL: {error}") from None
         self.base_url = base_url.rstrip("/")
         self._path = self._base.path.rstrip("/")
-        self._key = api_key
+        self._key, self._key_place = api_key, key_place
         self._headers = f"{_HEADERS}Authorization: Bearer {api_key}\r\n"
         self._connect, self._reading, self._generating = connect_timeout, read_timeout, generation_timeout
         self._connections = Connections()
@@ -241,7 +243,10 @@ class Client:
             finally:
                 response.close()
         if not response.is_success:
-            raise refusal(str(request), response, api_key=self._key, hint=self._hint)
+            error = refusal(str(request), response, api_key=self._key, hint=self._hint)
+            if isinstance(error, InvalidApiKey) and self._key_place:
+                error.hint = f"Check the API key in {self._key_place}. {self._hint}"
+            raise error
         return response
 
     async def _file(self, url: str) -> Response:

@@ -16,6 +16,7 @@ from urllib.parse import quote, unquote, urlsplit
 
 from callsheet.errors import StorageConflict, StorageError
 from callsheet.files import (
+    CONFLICT,
     NO_HARD_LINKS,
     PartialFile,
     disk_errors,
@@ -71,7 +72,7 @@ class Folder:
                     _copy(content, path, sha256)
             except FileExistsError:
                 if not _has(path, sha256):
-                    raise StorageConflict(f"{path}: something else has this name") from None
+                    raise StorageConflict(f"{path}: something else has this name", hint=CONFLICT) from None
 
     def sync(self, names: Iterable[str]) -> None:
         """See `Place.sync`."""

@@ -92,7 +92,7 @@ def test_quote_prints_one_json_object_with_exact_money(project: Make) -> None:
         "pilot_quoted": None,
         "balance": "100.0000",
         "currency": "USD",
-        "plan": "out/report/plan.parquet",
+        "plan": "out/report/quote.parquet",
         "rejects": "out/report/rejects.csv",
         "warnings": [],
     }
@@ -189,6 +189,41 @@ def test_a_wrong_key_ends_with_4_after_one_request(project: Make) -> None:
         assert "Traceback" not in done.stderr
 
 
+def test_a_refused_key_names_the_variable_that_it_is_from(project: Make) -> None:
+    made = project([{"id": "a", "prompt": "x", **IMAGE}])
+    made.set(service={"api_key_env": "STUDIO_KEY"})
+    for command in ("quote", "run"):
+        done = callsheet(command, str(made.config), STUDIO_KEY="sk_wrong")
+        assert "the API key in the environment variable STUDIO_KEY" in done.stderr + done.stdout
+        assert "CALLSHEET_API_KEY" not in done.stderr + done.stdout
+    refused(
+        callsheet("quote", str(made.config), STUDIO_KEY=""), "the environment variable STUDIO_KEY is not set"
+    )
+    refused(callsheet("balance", CALLSHEET_API_KEY="sk_wrong"), "variable CALLSHEET_API_KEY", code=4)
+
+
+@pytest.mark.parametrize(
+    "key, wrong",
+    [
+        ('"sk_hidden"', "is in quotes"),
+        ("'sk_hidden' ", "is in quotes"),
+        ("\u201csk_hidden\u201d", "is in quotes"),
+        ("Bearer sk_hidden", "begins with Bearer"),
+        ("sk_hid den", "has a blank"),
+        ("sk_hidden\u00e9", "has a blank, a line break or a character that is not ASCII"),
+    ],
+)
+def test_what_is_wrong_with_a_key_is_said_before_anything_is_asked(
+    project: Make, key: str, wrong: str
+) -> None:
+    made = project([{"id": "a", "prompt": "x", **IMAGE}])
+    done = callsheet("quote", str(made.config), CALLSHEET_API_KEY=key)
+    refused(done, f"the API key in the environment variable CALLSHEET_API_KEY {wrong}")
+    assert "without quotes, blanks or the word Bearer" in done.stderr
+    assert "hid" not in done.stderr
+    assert callsheet("balance", CALLSHEET_API_KEY=f" {made.backlot.api_key} ").returncode == 0
+
+
 def test_models_and_balance_need_no_config(project: Make) -> None:
     project()
     listed = callsheet("models")
@@ -231,7 +266,7 @@ def test_a_key_that_is_no_block_s_is_all_that_is_said(project: Make) -> None:
 
 def test_bad_configs_name_the_place_and_cost_nothing(project: Make) -> None:
     made = project([{"id": "a", "prompt": "x", **IMAGE}])
-    refused(callsheet("run", "nowhere.yaml"), "nowhere.yaml")
+    refused(callsheet("run", "nowhere.yaml"), "nowhere.yaml", f"looked for in {Path.cwd()}")
     text = made.config.read_text()
     made.config.write_text(text + "bugdet: {limit: 1}\n")
     refused(callsheet("run", str(made.config)), "bugdet", f"line {len(text.splitlines()) + 1}", "budget")

@@ -7,17 +7,20 @@ import shlex
 import sqlite3
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
+from backlot.settings import WorkspaceSettings
 from callsheet.cli.main import app
 from callsheet.errors import CallsheetError
 from tests.cli.test_commands import callsheet
 from tests.cli.test_output import ESCAPE, OVERRIDE, unsafe
 from tests.conftest import Project
 from tests.servers import http
+from tests.servers.backlots import finish_videos
 from tests.servers.sockets import error_reply, json_reply, serve
 
 Make = Callable[..., Project]
@@ -200,6 +203,38 @@ def test_doubts_of_another_batch_are_listed_but_settled_with_its_own_config(proj
     assert [(each["batch"], each["verdict"]) for each in answer["doubts"]] == [("other", "charged")]
     assert answer["resolve"] == []
     assert "of the batch other" in callsheet("reconcile", str(made.config)).stdout
+
+
+@pytest.mark.parametrize("was_charged", [True, False])
+def test_an_accepted_video_has_no_verdict_and_is_asked_for_with_the_right_key(
+    project: Make, monkeypatch: pytest.MonkeyPatch, was_charged: bool
+) -> None:
+    """Whatever the accounts say, it is no doubt about money: no command settles it."""
+    videos = [{"id": "v", "prompt": "a video", "model": "dailies-1", "duration": 1}]
+    made = project(videos, video_seconds=3600, **STUDIO)
+    other = WorkspaceSettings(balance=Decimal(100), projects={"other": ("sk_other",)})
+    made.backlot.service.add_workspace("other", other)
+    made.run("poll.timeout=0.2")
+    monkeypatch.setenv("CALLSHEET_API_KEY", "sk_other")
+    made.collect()
+    monkeypatch.setenv("CALLSHEET_API_KEY", "sk_first")
+    if was_charged:
+        finish_videos(made.backlot.service)
+    else:
+        backdate(made, 5)
+    answer = reconcile(made)
+    assert answer["billed"] == ("0.0080" if was_charged else "0.0000")
+    assert (answer["doubts"], answer["resolve"]) == ([], [])
+    [one] = answer["accepted"]
+    assert (one["row_id"], one["quoted"], one["generation_id"][:4]) == ("v", "0.0080", "req-")
+    assert "verdict" not in one
+    assert answer["unexplained"] == "0.0000"
+    reason = "charged, and not answered yet 0.0080" if was_charged else ""
+    assert answer["days"][0]["reason"] == reason
+    text = callsheet("reconcile", str(made.config)).stdout
+    assert "1 video, no doubt about money: a run with the right key asks the service again" in text
+    assert f"accepted as {one['generation_id']}: row v" in text
+    assert "callsheet resolve" not in text
 
 
 # ---- a service that cannot be asked

@@ -15,10 +15,13 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
+from backlot.server import Backlot
+from backlot.settings import WorkspaceSettings
 from callsheet.cli.main import app
 from callsheet.errors import CallsheetError
 from tests.cli.test_commands import callsheet
 from tests.conftest import Project
+from tests.servers.backlots import finish_videos
 
 Make = Callable[..., Project]
 IMAGE = {"prompt": "an image", "model": "sketch-1", "aspect_ratio": "1:1"}  # 0.0015 USD
@@ -106,9 +109,28 @@ def test_the_ledger_keeps_who_settled_it_when_and_why(doubtful: Make) -> None:
     assert before <= datetime.fromisoformat(row[2]) <= datetime.now(UTC)
 
 
+def test_the_evidence_is_of_the_batch_s_service_alone(
+    doubtful: Make, start_backlot: Callable[..., Backlot], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A trial on another service in the same ledger says nothing of this one's balance."""
+    made = doubtful("after_charging")
+    elsewhere = start_backlot()
+    with monkeypatch.context() as other:
+        other.setenv("CALLSHEET_API_KEY", elsewhere.api_key)
+        made.run("batch=trial", f"service.base_url={elsewhere.base_url}")
+        evidence = resolve(made, "--set", f"service.base_url={elsewhere.base_url}", code=3)["evidence"]
+        assert "the ledger has bought the batch 'test' at" in evidence["missing"]
+        assert evidence["gone"] is None, "another service's balance is no evidence"
+    evidence = resolve(made, code=3)["evidence"]
+    assert (evidence["balance_then"], evidence["spent_since"]) == ("100.0000", "0.0045")
+    assert evidence["gone"] == "0.0015"
+    assert [(day["service"], day["ledger"]) for day in evidence["days"]] == [("0.0060", "0.0045")]
+
+
 def test_without_the_service_the_list_still_works(doubtful: Make) -> None:
     made = doubtful("after_charging")
     made.set(service={"base_url": "http://127.0.0.1:9"})
+    callsheet("ledger", "service-moved", str(made.config))
     answer = resolve(made, code=3)
     assert len(answer["in_doubt"]) == 1
     assert "not sent" in answer["evidence"]["missing"]
@@ -130,6 +152,9 @@ def test_bad_use_is_told_and_settles_nothing(doubtful: Make) -> None:
         (["--all", "--charged", "--not-charged"], "either"),
         (["--all", "row-0", "--charged"], "--all"),
         (["--why", "because"], "--why"),
+        (["--give-up"], "KEY"),
+        (["--give-up", "--all", "--charged"], "KEY"),
+        (["--give-up", "row-0"], "--charged"),
     ):
         done = CliRunner().invoke(app, ["resolve", str(made.config), *words])
         error = done.exception
@@ -151,3 +176,108 @@ def test_both_attempts_at_a_job_bought_again_in_doubt_are_settled_together(
     assert len(resolve(made, "one", "--charged", code=0)["settled"]) == 2
     summary = made.run()
     assert (summary.stored, summary.submissions, summary.spent) == (1, 0, Decimal("0.0045"))
+
+
+# ---- accepted videos: no doubt about money
+
+
+VIDEO = {"model": "dailies-1", "duration": 1}  # 0.0080 USD
+
+
+@pytest.fixture
+def accepted(project: Make, monkeypatch: pytest.MonkeyPatch) -> Project:
+    """An image is in doubt, and so are two accepted videos: another project's key does not know them."""
+    faults = {"rules": [CUT_OFF | {"when": "after_charging"}]}
+    rows = [{"id": "image", **IMAGE}, *({"id": f"v{n}", "prompt": f"video {n}", **VIDEO} for n in range(2))]
+    made = project(rows, faults=faults, video_seconds=3600)
+    other = WorkspaceSettings(balance=Decimal(100), projects={"other": ("sk_other",)})
+    made.backlot.service.add_workspace("other", other)
+    assert made.run("poll.timeout=0.2").pending == 2
+    with monkeypatch.context() as wrong:
+        wrong.setenv("CALLSHEET_API_KEY", "sk_other")
+        assert made.collect().in_doubt == 3
+    return made
+
+
+def refused(made: Project, *words: str) -> CallsheetError:
+    """The error with which `resolve CONFIG WORDS` ends."""
+    error = CliRunner().invoke(app, ["resolve", str(made.config), *words]).exception
+    assert isinstance(error, CallsheetError), error
+    assert error.exit_code == 2
+    return error
+
+
+def test_accepted_videos_are_listed_apart_with_their_ids_and_the_command_that_asks_for_them(
+    accepted: Project,
+) -> None:
+    answer = resolve(accepted, code=3)
+    assert [(one["row_id"], one["generation_id"]) for one in answer["in_doubt"]] == [("image", None)]
+    assert sorted(one["row_id"] for one in answer["accepted"]) == ["v0", "v1"]
+    assert answer["in_doubt_exposure"] == "0.0175"
+    assert answer["evidence"]["in_doubt_since"] == "0.0015"
+    assert answer["evidence"]["in_flight"] == "0.0160"
+    text = callsheet("resolve", str(accepted.config)).stdout
+    doubts, listed = text.split("2 accepted videos, no doubt about money")
+    for one in answer["accepted"]:
+        assert one["generation_id"] in listed
+        assert one["job_key"][:12] in listed
+        assert one["job_key"][:12] not in doubts
+    assert f"callsheet collect {accepted.config}" in listed
+    assert "--give-up" in listed
+
+
+def test_an_accepted_video_is_not_settled_and_the_right_key_still_gets_it(accepted: Project) -> None:
+    [one, _] = resolve(accepted, code=3)["accepted"]
+    for word, charge in ((one["row_id"], "--charged"), (one["job_key"][:9], "--not-charged")):
+        error = refused(accepted, word, charge)
+        assert one["generation_id"] in error.message
+        assert "nothing was settled" in error.message
+        for said in ("callsheet collect", "--give-up", "paid for twice"):
+            assert said in error.hint
+    settled = resolve(accepted, "--all", "--charged", code=3)
+    assert [each["row_id"] for each in settled["settled"]] == ["image"]
+    assert sorted(each["row_id"] for each in settled["left_out"]) == ["v0", "v1"]
+    assert settled["left"] == 2
+    nothing = CliRunner().invoke(app, ["resolve", str(accepted.config), "--all", "--not-charged"])
+    assert nothing.exit_code == 3
+    assert "nothing was settled" in nothing.stdout
+    assert "Left out: 2 accepted videos" in nothing.stdout
+    assert one["generation_id"] in nothing.stdout
+    finish_videos(accepted.backlot.service)
+    summary = accepted.run()
+    assert (summary.stored, summary.lost, summary.submissions) == (2, 1, 0)
+    assert summary.spent == Decimal("0.0175"), "the videos at their cost, and the image that was charged"
+
+
+def test_a_person_can_give_an_accepted_video_up_either_way(accepted: Project) -> None:
+    charged = resolve(accepted, "v0", "--give-up", "--charged", "--why", "the key is gone", code=3)
+    assert [one["generation_id"] is not None for one in charged["settled"]] == [True]
+    done = CliRunner().invoke(app, ["resolve", str(accepted.config), "v1", "--give-up", "--not-charged"])
+    assert done.exit_code == 3, "the image is still in doubt"
+    assert "paid for twice" in done.stdout
+    summary = accepted.run("poll.timeout=0.2")
+    assert (summary.lost, summary.pending, summary.in_doubt, summary.submissions) == (1, 1, 1, 1)
+    assert summary.spent == Decimal("0.0080"), "what was given up as charged; the other is bought again"
+    told = CliRunner().invoke(app, ["show", str(accepted.config), "v0"]).stdout
+    assert "the key is gone" in told
+
+
+def test_a_video_that_stays_pending_can_be_given_up_by_name_but_not_with_all(project: Make) -> None:
+    made = project([{"id": f"v{n}", "prompt": f"video {n}", **VIDEO} for n in range(2)], video_seconds=3600)
+    assert made.run("poll.timeout=0.2").pending == 2
+    assert resolve(made, code=0)["accepted"] == []
+    error = refused(made, "v0", "--charged")
+    assert "row v0 is pending" in error.message
+    assert "--give-up" in error.hint
+    assert resolve(made, "--all", "--charged", code=0)["settled"] == []
+    settled = resolve(made, "v0", "--give-up", "--charged", code=0)["settled"]
+    assert [one["row_id"] for one in settled] == ["v0"]
+    summary = made.run("poll.timeout=0.2")
+    assert (summary.lost, summary.pending, summary.submissions) == (1, 1, 0)
+    assert summary.spent == Decimal("0.0080")
+
+
+def test_help_says_what_giving_up_means() -> None:
+    text = " ".join(callsheet("resolve", "--help", COLUMNS="200").stdout.replace("│", " ").split())
+    for said in ("--give-up", "have an id", "the price is spent and the video lost", "paid for twice"):
+        assert said in text

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from decimal import Decimal
+from pathlib import Path
 
 import pytest
 
@@ -138,9 +139,22 @@ def test_a_file_that_is_not_a_config_is_an_error(write, text, expected):
     assert expected in error_message(write(text))
 
 
+def test_a_config_may_be_in_the_home_folder(write, monkeypatch):
+    path = write(SMALL)
+    monkeypatch.setenv("HOME", str(path.parent))
+    assert load(Path("~/run.yaml")).batch == "shots"
+    with pytest.raises(ConfigError) as missing:
+        load(Path("~/other.yaml"))
+    assert missing.value.hint == f"It was looked for in {path.parent}."
+    assert "no such home folder is known" in error_message(Path("~no-such-user/run.yaml"))
+
+
 def test_a_config_that_cannot_be_read_is_named_in_the_error(tmp_path):
     assert "there is no such config file" in error_message(tmp_path / "none.yaml")
     assert "cannot be read" in error_message(tmp_path)
+    with pytest.raises(ConfigError) as missing:
+        load(Path("runs/none.yaml"))
+    assert missing.value.hint == f"It was looked for in {Path.cwd()}/runs."
     (tmp_path / "latin.yaml").write_bytes("batch: café".encode("latin-1"))
     assert "is not UTF-8" in error_message(tmp_path / "latin.yaml")
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import pwd
 from decimal import Decimal
 
 import pytest
 from pydantic import ValidationError
 
-from callsheet.config.load import load
+from callsheet.config.load import load, load_ledger
 from callsheet.config.settings import Settings
+from callsheet.errors import ConfigError
 from tests.config.conftest import SMALL, error_message
 
 
@@ -132,7 +134,10 @@ def test_defaults_keep_their_types(write):
         ("budget: {on_exceed: panic}", "`budget.on_exceed` should be 'stop', 'skip' or 'refuse'"),
         ("budget: 25", "`budget` should be"),
         ("on_doubt: maybe", "`on_doubt` should be 'hold' or 'retry'"),
-        ("retry_failed: perhaps", "`retry_failed` should be a valid boolean"),
+        (
+            "retry_failed: perhaps",
+            "`retry_failed` should be False, True, 'server_error', 'gateway' or 'all'",
+        ),
         ("attempts: 0", "`attempts`"),
         ("attempts: yes", "`attempts` should be a number"),
         ("poll: {interval: true}", "`poll.interval` should be a number"),
@@ -205,3 +210,49 @@ def test_a_prompt_may_not_have_two_sources(write):
 def test_settings_cannot_be_changed(write):
     with pytest.raises(ValidationError):
         load(write(SMALL)).budget.limit = Decimal(1)  # type: ignore[misc]
+
+
+def test_a_path_that_begins_with_a_tilde_is_in_the_home_folder(write, tmp_path, monkeypatch):
+    """Also in `--set`, where no shell replaces it."""
+    monkeypatch.setenv("HOME", "/home/a b")
+    text = SMALL.replace("shots.csv", "~/shots/*.csv") + (
+        "storage: {url: ~/media/}\nledger: {url: 'sqlite:///~/ledger.db'}\nreport: {url: '~/{batch}'}\n"
+    )
+    settings = load(write(text))
+    assert settings.input.path == "/home/a b/shots/*.csv"
+    assert settings.storage.url == "/home/a b/media/"
+    assert settings.ledger.url == "sqlite:////home/a b/ledger.db"
+    assert settings.report.url == "/home/a b/shots"
+    settings = load(write(SMALL), ["storage.url=~", "report.url=file:///~/report", "input.path=~/a.csv"])
+    assert (settings.storage.url, settings.input.path) == ("/home/a b", "/home/a b/a.csv")
+    assert settings.report.url == "file:///home/a%20b/report"
+    assert load_ledger(["ledger.url=sqlite:///~/l.db"]) == "sqlite:////home/a b/l.db"
+    monkeypatch.setenv("HOME", "/")
+    settings = load(write(SMALL), ["storage.url=~", "report.url=~/report"])
+    assert (settings.storage.url, settings.report.url) == ("/", "/report")
+
+
+def test_the_home_folder_of_another_user_is_found_by_the_users_name(write):
+    user = pwd.getpwuid(0)
+    settings = load(write(SMALL), [f"storage.url=~{user.pw_name}/media"])
+    assert settings.storage.url == f"{user.pw_dir}/media"
+
+
+def test_a_tilde_elsewhere_is_a_letter_like_others(write):
+    urls = ["./~/media", "a~/media", "s3://bucket/~/media", "file:///a/~b"]
+    assert [load(write(SMALL), [f"storage.url={url}"]).storage.url for url in urls] == urls
+
+
+def test_a_home_folder_that_cannot_be_found_is_an_error_with_its_line(write):
+    path = write(SMALL + "storage: {url: ~no-such-user/media}\n")
+    with pytest.raises(ConfigError) as caught:
+        load(path)
+    assert caught.value.message == (
+        f"{path}, line 4: `storage.url` begins with ~no-such-user, and no such home folder is known"
+    )
+    assert "whole path" in caught.value.hint
+    for place in "input.path", "ledger.url", "report.url":
+        beginning = "sqlite:///" if place == "ledger.url" else ""
+        assert "no such home folder" in error_message(write(SMALL), f"{place}={beginning}~no-such-user/x")
+    with pytest.raises(ConfigError, match="no such home folder"):
+        load_ledger(["ledger.url=sqlite:///~no-such-user/x.db"])

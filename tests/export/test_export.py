@@ -293,3 +293,14 @@ def test_rows_in_many_parts_are_all_exported(project: Make, monkeypatch: pytest.
     made.run()
     assert exported(made, "out/set", "imagefolder").copied == 5
     assert [line["row_id"] for line in described(made.folder / "out/set")] == [f"r{n}" for n in range(5)]
+
+
+def test_a_destination_may_be_in_the_home_folder(project: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = project(ROWS[:1])
+    made.run()
+    monkeypatch.setenv("HOME", str(made.folder / "home"))
+    exported(made, "~/copy", "csv")
+    assert "callsheet-export.json" in content(made.folder / "home/copy")
+    assert not (made.folder / "~").exists()
+    with pytest.raises(InputError, match="no such home folder is known"):
+        exported(made, "~no-such-user/copy", "csv")

@@ -8,7 +8,11 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 import callsheet
+from callsheet.errors import InputError, Interrupted
+from callsheet.pricing.choice import Choice
 from callsheet.pricing.plan import open_plan
 from callsheet.python import calls
 from callsheet.watch import WATCHER, Asked, LogWatcher
@@ -54,20 +58,35 @@ def test_a_batch_that_asks_nobody_keeps_nothing(project: Make) -> None:
 
 
 def test_changed_rates_must_be_approved_whatever_the_price(project: Make) -> None:
-    """Also by a later run, and by one after a quote, which has made a plan at the new rates."""
+    """Whoever has looked at them before: in a quote, in a run that ended after pricing, at the question."""
     made = project(images(2))
     made.set(budget={"approve_above": "1.00"})
     assert made.run().stored == 2
     made.rows(*images(3))
     dearer(made)
+    asyncio.run(calls.quote(made.config, None, None))
+    with pytest.raises(InputError):
+        made.run(choice=Choice(only=("no such row",)))
+    token = WATCHER.set(Interrupting())
+    with pytest.raises(Interrupted):
+        made.run()
+    WATCHER.reset(token)
     stopped = made.run()
     assert (stopped.stop_reason, stopped.stored) == ("approval", 2)
     assert "a rate has changed: sketch-1" in str(stopped.stop_message)
-    asyncio.run(calls.quote(made.config, None, None))
-    assert made.run().stop_reason == "approval"
+    assert [one.decision for one in stopped.approvals] == [None, None], (
+        "questions are kept before they are asked"
+    )
     assert made.run(approved=True).stored == 3
     made.rows(*images(4))
     assert made.run().stored == 4, "these rates are approved"
+
+
+class Interrupting(LogWatcher):
+    """Somebody who presses Ctrl-C at the question."""
+
+    def approves(self, asked: Asked) -> bool:
+        raise Interrupted("stopped by SIGINT")
 
 
 class Refusing(LogWatcher):
@@ -99,6 +118,7 @@ def test_the_rates_of_a_model_that_came_later_must_be_approved_too(project: Make
     made.rows(*images(1), *videos[:1])
     assert made.run().stored == 2, "a new model has no rates that could have changed"
     dearer(made, "dailies-1")
+    assert made.run().stored == 2, "nothing of it is to buy"
     made.rows(*images(1), *videos)
     assert made.run().stop_reason == "approval"
     assert "dailies-1" in str(made.run().stop_message), "also the next time"
@@ -115,7 +135,7 @@ def test_nothing_to_buy_needs_nobody(project: Make) -> None:
 def test_a_plans_hash_is_that_of_its_jobs_and_prices_in_their_order(project: Make, tmp_path: Path) -> None:
     def sha256() -> str:
         asyncio.run(calls.quote(made.config, None, None))
-        return open_plan(tmp_path / "out/report/plan.parquet").sha256()
+        return open_plan(tmp_path / "out/report/quote.parquet").sha256()
 
     made = project(images(3))
     before = sha256()

@@ -176,7 +176,8 @@ def test_a_download_that_is_always_refused_is_the_service_s_fault_and_not_the_ke
     made.backlot.service.faults = Refusing("downloads", *[401] * 1000)
     made.set(poll={"timeout": 0.5})
     summary = made.run()
-    assert (summary.pending, summary.stop_reason) == (1, "service")
+    assert (summary.pending, summary.stop_reason, summary.exit_code) == (1, None, 3)
+    assert "401" in (summary.stop_message or "")
     assert "API_KEY" not in summary.details.stop_hint
 
 
@@ -192,12 +193,13 @@ class KeyWithdrawn(Faults):
         return super().match(endpoint, model, prompt)
 
 
-def test_a_key_that_is_refused_when_a_video_is_polled_for_a_fresh_url_stops_the_run(faulty: Make) -> None:
+def test_a_key_that_is_refused_when_a_video_is_polled_for_a_fresh_url_ends_the_run(faulty: Make) -> None:
     """At once, and the video is left for the run with the right key."""
     made = faulty(VIDEO)
     made.backlot.service.faults = KeyWithdrawn()
     summary = made.run()
-    assert (summary.pending, summary.stop_reason, summary.exit_code) == (1, "key", 4)
+    assert (summary.pending, summary.stop_reason, summary.exit_code) == (1, None, 3)
+    assert "401 invalid_api_key" in (summary.stop_message or "")
     assert made.run().stored == 0
     made.backlot.service.faults = Faults()
     assert made.run().stored == 1
@@ -235,7 +237,8 @@ def test_a_video_that_the_service_cannot_be_asked_about_is_left_for_the_next_run
     made = faulty(VIDEO, expired, unasked, video_seconds=0, media_ttl=1)
     made.set(poll={"timeout": 2.5})  # the file is deleted up to two seconds after it was made
     first = made.run()
-    assert (first.lost, first.pending, first.exit_code, first.stop_reason) == (0, 1, 4, "service")
+    assert (first.lost, first.pending, first.exit_code, first.stop_reason) == (0, 1, 3, None)
+    assert first.stop_message
     made.backlot.service.faults = Faults()
     assert made.run().lost == 1
 

@@ -202,6 +202,33 @@ def test_a_wrong_block_is_an_error_that_does_not_tell_the_key(
     assert "sk_hidden" not in str(state.message)
 
 
+@pytest.mark.parametrize(
+    "key, message",
+    [
+        ("'sk_hidden'", "the API key in the {} is in quotes"),
+        ("sk_wrong", "Check the API key in the {}."),
+    ],
+)
+def test_what_is_wrong_with_a_key_of_a_block_names_the_block(
+    prefect: PrefectServer, project: Callable[..., Project], key: str, message: str
+) -> None:
+    from prefect.blocks.system import Secret
+
+    made = project(ROWS)
+
+    async def quoted() -> tuple[State[Any], State[Any]]:
+        await save_block(made, "quoting", api_key=key)
+        await Secret(value=key).asave("quoting-key", overwrite=True)
+        of_block = await quote_batch(str(made.config), service={"block": "quoting"}, return_state=True)
+        overrides = ["service.api_key_block=quoting-key"]
+        return of_block, await quote_batch(str(made.config), overrides=overrides, return_state=True)
+
+    of_block, of_secret = asyncio.run(quoted())
+    assert message.format("CallsheetService block 'quoting'") in str(of_block.message)
+    assert message.format("Prefect Secret block 'quoting-key'") in str(of_secret.message)
+    assert "hidden" not in f"{of_block.message} {of_secret.message}"
+
+
 def test_the_command_line_uses_the_block_too(
     prefect: PrefectServer, project: Callable[..., Project], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -121,6 +121,48 @@ def test_failed_jobs_are_bought_anew_only_when_asked_for(project: Make) -> None:
     assert made.run("retry_failed=true").submissions == 1
 
 
+def test_everything_may_be_in_the_home_folder(project: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The manifest has whole paths, and another way to write the same folder buys nothing again."""
+    made = project(images(1))
+    home = made.folder / "home"
+    home.mkdir()
+    (made.folder / "prompts.csv").rename(home / "prompts.csv")
+    monkeypatch.setenv("HOME", str(home))
+    places = {
+        "input.path": "~/prompts.csv",
+        "storage.url": "~/media",
+        "ledger.url": "sqlite:///~/ledger.db",
+        "report.url": "~/report",
+    }
+    assert made.run(*(f"{key}={value}" for key, value in places.items())).submissions == 1
+    assert not (made.folder / "~").exists()
+    [url] = pl.read_parquet(home / "report/manifest.parquet")["url"]
+    assert url.startswith(f"{home}/media/")
+    assert Path(url).is_file()
+    same = (f"{key}={value.replace('~', str(home))}" for key, value in places.items())
+    assert made.run(*same).submissions == 0
+
+
+def test_a_refused_prompt_is_not_sent_again_with_what_the_service_could_not_make(project: Make) -> None:
+    refused = {"id": "no", "prompt": "a forbidden-test-word", **IMAGE}
+    faults = {"rules": [{"endpoint": "images", "prompt": "image 0", "nth": 1, "do": "error", "status": 500}]}
+    made = project([*images(2), refused], faults=faults)
+    made.set(attempts=1)
+    assert made.run().failed == 2
+    assert made.run("retry_failed=gateway").submissions == 0
+    again = made.run("retry_failed=server_error")
+    assert (again.submissions, again.stored, again.failed, again.exit_code) == (1, 2, 1, 3)
+
+
+def test_a_stop_before_failed_jobs_are_sent_again_is_a_stop(project: Make) -> None:
+    """They were to be bought, and are not: that is exit code 4, also where nothing else is left."""
+    made = project([{"id": "no", "prompt": "a forbidden-test-word", **IMAGE}, *images(1)])
+    assert made.run().exit_code == 3
+    stopped = made.run("retry_failed=true", "budget.limit=0.0015")
+    assert (stopped.outcome, stopped.stop_reason, stopped.exit_code) == ("stopped", "budget", 4)
+    assert made.run("retry_failed=true").exit_code == 3
+
+
 @pytest.mark.parametrize("limit, bought", [("0.0059", 3), ("0.0060", 4), ("0.0001", 0)])
 def test_the_budget_is_a_wall(project: Make, limit: str, bought: int) -> None:
     made = project(images(10))

@@ -38,6 +38,12 @@ def summary(**values: Any) -> Summary:
         ({}, "Complete", StateType.COMPLETED),
         ({"outcome": "partial", "failed": 2}, "Partial", StateType.COMPLETED),
         ({"outcome": "stopped", "stop_reason": "budget"}, "StoppedAtBudget", StateType.COMPLETED),
+        ({"outcome": "partial", "pending": 1}, "Partial", StateType.COMPLETED),
+        (
+            {"outcome": "partial", "pending": 1, "details": Details(stop_message="storage refuses")},
+            "Stopped",
+            StateType.FAILED,
+        ),
         ({"outcome": "partial", "in_doubt": 1}, "InDoubt", StateType.FAILED),
         ({"outcome": "partial", "lost": 1}, "Lost", StateType.FAILED),
         ({"outcome": "partial", "lost": 1, "in_doubt": 1}, "InDoubt", StateType.FAILED),

@@ -32,7 +32,10 @@ def test_collecting_with_another_projects_key_says_so_and_writes_nothing_off(
     quoted = bought.costs()["quoted"].sum()
     monkeypatch.setenv("CALLSHEET_API_KEY", "sk_other")
     summary = bought.collect()
-    assert (summary.stop_reason, summary.exit_code) == ("key", 3), "nothing is left that was not tried"
+    assert (summary.stop_reason, summary.exit_code) == (None, 3), "nothing is left that was not tried"
+    assert (
+        "The API key seems to be another project's" in f"{summary.stop_message} {summary.details.stop_hint}"
+    )
     assert (summary.in_doubt, summary.failed, summary.in_doubt_exposure) == (3, 0, quoted)
     messages = bought.costs()["error_message"]
     assert all("req-" in message and "under this key" in message for message in messages)

@@ -10,9 +10,10 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+from callsheet.ledger.budgets import Wall
 from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.policy import Policy
-from callsheet.records import Generation, Job, Media, ModelType, Price, State, Usage
+from callsheet.records import Attempt, Generation, Job, Media, ModelType, Price, State, Usage
 from tests.ledger import reading
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -59,6 +60,14 @@ async def reserve(ledger: Ledger, *jobs: Job, limit: str = "100", **policy: Any)
     """What was reserved, and how many jobs were considered."""
     result = await ledger.reserve(jobs, Policy(**policy), limit=Decimal(limit))
     return result.reserved, len(jobs) - len(result.left)
+
+
+async def intend(
+    ledger: Ledger, attempt: Attempt, limit: str = "100", per_day: str | None = None
+) -> Wall | None:
+    """Says that the POST is about to leave; returns the wall that it does not fit."""
+    day = None if per_day is None else Decimal(per_day)
+    return await ledger.intend(attempt, limit=Decimal(limit), per_day=day)
 
 
 async def state_of(ledger: Ledger, one: Job) -> State | None:

@@ -14,7 +14,7 @@ import psycopg
 from callsheet.ledger import journal
 from callsheet.ledger.ledger import Ledger
 from callsheet.records import Attempt, Job, ModelType
-from tests.ledger.buying import generation, job, reserve
+from tests.ledger.buying import generation, intend, job, reserve
 
 IMAGE, VIDEO = job("image"), job("video", ModelType.VIDEO)
 
@@ -46,7 +46,7 @@ def locked(url: str) -> Iterator[None]:
 async def submitting(ledger: Ledger, *jobs: Job) -> list[Attempt]:
     reserved, _ = await reserve(ledger, *jobs)
     for _, attempt in reserved:
-        await ledger.intend(attempt)
+        await intend(ledger, attempt)
     return [attempt for _, attempt in reserved]
 
 

@@ -1,8 +1,8 @@
 """A run in a process of its own: `python -m tests.ledger.other_run URL [BATCH [SPOOL BUSY]]`.
 
-It obeys the lines of its stdin: `reserve NAME...`, `intend NAME`, `pending NAME`, `generated NAME`, `renew`
-and `end` are what a run does with the ledger. Each is answered with a line: `ok`, or the error's type and
-message.
+It obeys the lines of its stdin: `reserve NAME...`, `intend NAME`, `pending NAME`, `doubt NAME`, `generated
+NAME`, `renew` and `end` are what a run does with the ledger. Each is answered with a line: `ok`, or the
+error's type and message.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import IO
 from callsheet.errors import CallsheetError
 from callsheet.ledger.waits import set_waits
 from callsheet.records import Attempt
-from tests.ledger.buying import buyer, generation, job, reserve
+from tests.ledger.buying import buyer, generation, intend, job, reserve
 from tests.servers.forks import ROOT, Process, forks
 
 
@@ -100,9 +100,11 @@ async def main(url: str, batch: str = "b", spool: str = "", busy: str = "30") ->
                     reserved, _ = await reserve(ledger, *map(job, names))
                     attempts |= {one.row_id: attempt for one, attempt in reserved}
                 elif step == "intend":
-                    await ledger.intend(attempts[names[0]])
+                    await intend(ledger, attempts[names[0]])
                 elif step == "pending":
                     await ledger.pending(attempts[names[0]], f"req-{names[0]}")
+                elif step == "doubt":
+                    await ledger.doubt(attempts[names[0]], "no answer knows it")
                 elif step == "generated":
                     await ledger.generated(
                         attempts[names[0]], generation(names[0]), [f"{names[0]}.png"], "out"

@@ -21,6 +21,7 @@ ASKED = Approval(
     plan="b" * 64,
     jobs=3,
     quoted=Decimal("0.004501"),
+    at_most=Decimal("0.004501"),
     rates=[{"id": "still-1", "pricing": {"rates": [{"unit_price": "0.0015"}]}}],
     asked_at=NOON,
 )

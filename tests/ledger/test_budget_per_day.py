@@ -21,7 +21,7 @@ from callsheet.ledger.tables import attempts
 from callsheet.records import Job, OtherRun
 from flows import pipeline
 from tests.conftest import Project
-from tests.ledger.buying import buyer, generation, job
+from tests.ledger.buying import buyer, generation, intend, job
 from tests.ledger.other_run import other_run
 from tests.ledger.test_leases import LONG_AGO, change
 
@@ -59,15 +59,15 @@ def test_all_batches_together_spend_no_more_than_the_wall_in_a_day(url: str) -> 
             assert (len(first.reserved), names(first.left), first.wall) == (2, ["c"], Wall.DAY)
             assert (await reserve(other, "x")).wall is Wall.DAY, "what is reserved counts"
             (_, a), (_, b) = first.reserved
-            await ledger.intend(a)
-            await ledger.intend(b)
+            await intend(ledger, a)
+            await intend(ledger, b)
             assert (await reserve(other, "x")).wall is Wall.DAY, "what is in flight counts"
             await ledger.doubt(a, "cut off")
             await ledger.generated(b, generation("b", cost="0.0100"), ["b.png"], "out")
             assert (await reserve(other, "x")).wall is Wall.DAY, "what is in doubt and spent counts"
             more = await reserve(other, "x", per_day="0.09")
             assert (len(more.reserved), more.wall) == (1, None)
-            await other.intend(more.reserved[0][1])
+            await intend(other, more.reserved[0][1])
             await other.failed(more.reserved[0][1], "server_error", "no")
             assert (await reserve(ledger, "c", per_day="0.09")).wall is None, "what failed is free"
 
@@ -78,7 +78,7 @@ def test_what_was_sent_yesterday_does_not_count_today(url: str) -> None:
     async def scenario() -> None:
         async with buyer(url) as ledger:
             for _, attempt in (await reserve(ledger, "a", "b")).reserved:
-                await ledger.intend(attempt)
+                await intend(ledger, attempt)
             today = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
             submitted(url, today)
             assert (await reserve(ledger, "c")).wall is Wall.DAY
@@ -95,12 +95,12 @@ def test_a_job_counts_for_the_day_on_which_it_is_sent(url: str) -> None:
         async with buyer(url) as ledger:
             reserved = (await reserve(ledger, "a", "b")).reserved
             for _, attempt in reserved:
-                await ledger.intend(attempt)
+                await intend(ledger, attempt)
                 await ledger.release(attempt)
             submitted(url, datetime.now(UTC) - timedelta(days=1))
             assert (await reserve(ledger, "c")).wall is Wall.DAY, "what is reserved may be sent today"
             for _, attempt in reserved:
-                await ledger.intend(attempt)
+                await intend(ledger, attempt)
             assert (await reserve(ledger, "c")).wall is Wall.DAY
 
     asyncio.run(scenario())
@@ -153,7 +153,7 @@ def test_a_reader_knows_what_of_the_day_is_left_for_the_next_run_of_a_batch(url:
     async def scenario() -> None:
         async with buyer(url) as ledger:
             (_, a), *_ = (await reserve(ledger, "a", "b", per_day="1")).reserved
-            await ledger.intend(a)
+            await intend(ledger, a)
             with other_run(url, "another batch") as other:
                 other.do("reserve x y", "intend x")
                 assert await ledger.read(used) == Decimal("0.12"), "a, x and y"

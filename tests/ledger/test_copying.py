@@ -18,7 +18,7 @@ from callsheet.ledger.tables import attempts, media, metadata, totals
 from callsheet.records import State
 from tests.conftest import Project
 from tests.ledger import reading
-from tests.ledger.buying import buyer, generation, job, reserve, state_of
+from tests.ledger.buying import buyer, generation, intend, job, reserve, state_of
 from tests.ledger.other_run import other_run
 
 NAMES = ("a", "B", "ä", "z-1", "z_1")
@@ -44,7 +44,7 @@ async def bought(url: str, batch: str) -> None:
         await ledger.rebind("http://127.0.0.1:1")
         reserved, _ = await reserve(ledger, *(job(f"{batch} {name}") for name in NAMES))
         for number, (_, attempt) in enumerate(reserved[:-1]):
-            await ledger.intend(attempt)
+            await intend(ledger, attempt)
             if number:
                 paid = generation(attempt.row_id, cost="0.123456", files=2)
                 await ledger.generated(attempt, paid, [f"{batch}-{number}-{n}.png" for n in range(2)], "out")

@@ -23,7 +23,7 @@ from callsheet.ledger.policy import Policy
 from callsheet.ledger.tables import Money, attempts
 from callsheet.records import Attempt, State, StoredFile
 from tests.ledger import reading
-from tests.ledger.buying import NOW, buyer, generation, job, reserve
+from tests.ledger.buying import NOW, buyer, generation, intend, job, reserve
 from tests.waiting import LONGEST
 
 JOBS = [job(f"job-{number}") for number in range(60)]
@@ -60,7 +60,7 @@ async def _send(
     ledger: Ledger, book: Path, name: str, attempt: Attempt, chance: random.Random, dies_at: str | None
 ) -> None:
     _die_if(dies_at == "reserved")
-    await ledger.intend(attempt)
+    await intend(ledger, attempt)
     with book.open("a") as file:  # the service's own book: what really was sent
         file.write(f"{name}\n")
     _die_if(dies_at == "sent")
@@ -116,7 +116,7 @@ async def _buy_for_the_day(url: str, number: int, everybody: Barrier) -> None:
                 everybody.wait(LONGEST)
             _die_if(number == 0 and bool(result.reserved))
             for one, attempt in result.reserved:
-                await ledger.intend(attempt)
+                await intend(ledger, attempt)
                 if chance.random() < 0.2:
                     await ledger.failed(attempt, "content_policy_violation", "no")
                 elif chance.random() < 0.2:
@@ -159,7 +159,7 @@ async def _watch_the_wall(url: str, crowd: list[multiprocessing.process.BaseProc
     looks = 0
     ledger = await Ledger.open(url, "b")
     while any(process.is_alive() for process in crowd):
-        assert await ledger.read(running_totals.exposure) <= LIMIT
+        assert (await ledger.read(running_totals.of_batch)).exposure <= LIMIT
         looks += 1
     await ledger.close()
     return looks

@@ -19,7 +19,7 @@ from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.waits import set_waits
 from callsheet.records import Attempt, ModelType, State, StoredFile
 from tests.ledger import reading
-from tests.ledger.buying import NOW, generation, job, reserve, state_of
+from tests.ledger.buying import NOW, generation, intend, job, reserve, state_of
 from tests.ledger.journals import IMAGE, VIDEO, answers, buyer, files_in, kept, locked, submitting, until
 from tests.ledger.other_run import other_run
 from tests.ledger.test_leases import LONG_AGO, change
@@ -221,11 +221,14 @@ def test_a_journal_that_is_read_again_changes_nothing(url: str, spool: Path, ste
             if steps > 0:
                 await heir.stored(files[0], StoredFile("u", "ab" * 32, 7, NOW))
                 await heir.doubt(videos[0], "polled, and not found")
+            await heir.end_run()
             if steps > 1:
                 await heir.settle(await heir.read(queries.doubts), charged=False, by="ada", why=None)
+        if steps > 1:
+            async with buyer(url, spool) as heir:
                 [again] = await submitting(heir, VIDEO)
                 await heir.pending(again, "req-again")
-            await heir.end_run()
+                await heir.end_run()
         states = [await _states(url) for _ in range(1)]
         path.write_bytes(content)
         async with buyer(url, spool) as heir:
@@ -280,7 +283,7 @@ def test_both_answers_count_where_a_job_was_bought_again_before_the_first_one_wa
             change(url, host="elsewhere", lease_until=LONG_AGO)
             async with buyer(url, spool) as second:
                 [(_, again)], _ = await reserve(second, IMAGE, retry_doubt=True)
-                await second.intend(again)
+                await intend(second, again)
                 paid = generation("again")
                 [file] = await second.generated(again, paid, ["image.png"], "out")
                 await second.stored(file, StoredFile("u", "ab" * 32, 7, NOW))

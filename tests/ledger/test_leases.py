@@ -7,20 +7,21 @@ import os
 import shutil
 import signal
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from typing import Any
 
 import pytest
 import sqlalchemy as sa
 
 from callsheet.errors import LedgerError
-from callsheet.ledger import running_totals
+from callsheet.ledger import leases, queries, running_totals
 from callsheet.ledger.databases import open_engine
 from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.policy import Policy
 from callsheet.ledger.tables import attempts, runs
 from callsheet.records import ModelType, State
 from tests.ledger import reading
-from tests.ledger.buying import buyer, generation, job, reserve, state_of
+from tests.ledger.buying import buyer, generation, intend, job, reserve, state_of
 from tests.ledger.other_run import other_run
 
 LONG_AGO = datetime(2020, 1, 1, tzinfo=UTC)
@@ -53,7 +54,7 @@ def test_what_a_dead_run_left_is_taken_over(url: str) -> None:
             reserved, _ = await reserve(dead, *jobs.values())
             attempts = {one.row_id: attempt for one, attempt in reserved}
             for name in ("sent", "accepted", "paid"):
-                await dead.intend(attempts[name])
+                await intend(dead, attempts[name])
             await dead.pending(attempts["accepted"], "req-accepted")
             await dead.generated(attempts["paid"], generation("paid"), ["paid.png"], "out")
             await dead.end_run()
@@ -78,7 +79,7 @@ def test_who_takes_over_is_told_once_of_what_was_on_the_wire(url: str, beside: b
             told = await heir.begin_run() if beside else []
             reserved, _ = await reserve(dead, job("reserved"), job("sent"), job("answered"))
             for _, attempt in reserved[1:]:
-                await dead.intend(attempt)
+                await intend(dead, attempt)
             await dead.failed(reserved[2][1], "refused", "no")
         assert told == []
         told = (await heir.take_over())[2] if beside else await heir.begin_run()
@@ -93,7 +94,7 @@ def test_a_live_runs_jobs_are_left_alone(url: str) -> None:
     async def scenario() -> None:
         async with buyer(url) as first:
             [(_, attempt)], _ = await reserve(first, job("one"))
-            await first.intend(attempt)
+            await intend(first, attempt)
             async with buyer(url) as second:
                 assert await second.adopted() == ([], [])
                 assert await state_of(second, job("one")) is State.SUBMITTING
@@ -110,7 +111,7 @@ def test_a_second_attempt_that_was_never_sent_does_not_count(url: str, killed: b
     async def scenario() -> None:
         async with buyer(url) as ledger:
             [(_, attempt)], _ = await reserve(ledger, job("one"))
-            await ledger.intend(attempt)
+            await intend(ledger, attempt)
             await ledger.doubt(attempt, "cut off")
             [(_, again)], _ = await reserve(ledger, job("one"), retry_doubt=True)
             assert again.number == 2
@@ -232,7 +233,7 @@ def test_a_run_that_was_closed_without_its_end_is_dead_also_in_its_own_process(u
     async def scenario() -> None:
         async with buyer(url) as first:
             [(_, attempt)], _ = await reserve(first, job("a"))
-            await first.intend(attempt)
+            await intend(first, attempt)
         async with buyer(url) as second:
             assert await state_of(second, job("a")) is State.IN_DOUBT
 
@@ -250,11 +251,11 @@ def test_a_reader_sees_a_dead_runs_jobs_as_the_next_run_will_and_writes_nothing(
         async with buyer(url) as ledger:
             reserved, _ = await reserve(ledger, *map(job, "abcd"))
             for _, attempt in reserved[:3]:
-                await ledger.intend(attempt)
+                await intend(ledger, attempt)
             await ledger.doubt(reserved[0][1], "cut off")
             await ledger.doubt(reserved[1][1], "cut off")
             second, _ = await reserve(ledger, job("a"), job("b"), retry_doubt=True)
-            await ledger.intend(second[1][1])
+            await intend(ledger, second[1][1])
         before = rows(url)
         reader = await Ledger.open(url, "b")
         known, totals = await reader.read(reading.outlook(POLICY))
@@ -285,6 +286,78 @@ def test_the_other_runs_that_are_at_work_can_be_named(url: str) -> None:
     asyncio.run(scenario())
 
 
+def test_a_video_in_doubt_that_a_run_asks_for_is_in_its_hand_and_any_other_doubt_is_not(url: str) -> None:
+    async def scenario() -> None:
+        with other_run(url) as other:
+            other.do("reserve a b", "intend a", "pending a", "doubt a", "intend b", "doubt b")
+            async with buyer(url) as ledger:
+                [run] = await ledger.others()
+                assert run.jobs == 1
+                assert not await ledger.read(leases.have_left_work)
+                other.do("end")
+                assert await ledger.read(leases.have_left_work), "nobody asks for it now"
+                videos, _, _ = await ledger.take_over()
+                assert [video.row_id for video in videos] == ["a"]
+                assert not await ledger.read(leases.have_left_work)
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("steps", [["pending a"], ["pending a", "doubt a"]], ids=["pending", "in doubt"])
+@pytest.mark.parametrize("charged", [True, False])
+def test_what_a_run_at_work_asks_for_is_not_settled_and_the_run_goes_on(
+    url: str, steps: list[str], charged: bool
+) -> None:
+    async def scenario() -> None:
+        person = await Ledger.open(url, "b")
+        with other_run(url) as other:
+            other.do("reserve a b", "intend a", *steps, "intend b", "doubt b")
+            seen = await person.read(
+                lambda connection, batch: queries.doubts(connection, batch, pending=True)
+            )
+            with pytest.raises(LedgerError, match=rf"row a: .*pid {other.process.pid}, .*settled"):
+                await person.settle(seen[::-1], charged=charged, by="ada", why=None)
+            assert await person.read(queries.doubts) == [one for one in seen if one.state is State.IN_DOUBT]
+            await person.settle(
+                [one for one in seen if one.row_id == "b"], charged=charged, by="ada", why=None
+            )
+            other.do("generated a")
+        await person.close()
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("steps", [["pending a"], ["pending a", "doubt a"]], ids=["pending", "in doubt"])
+@pytest.mark.parametrize("charged", [True, False])
+def test_an_accepted_video_is_given_up_where_no_run_at_work_asks_for_it(
+    url: str, steps: list[str], charged: bool
+) -> None:
+    async def scenario() -> None:
+        person = await Ledger.open(url, "b")
+        with other_run(url) as other:
+            other.do("reserve a", "intend a", *steps)
+            other.kill()
+            [seen] = await person.read(
+                lambda connection, batch: queries.doubts(connection, batch, pending=True)
+            )
+            assert seen.generation_id == "req-a"
+            await person.settle([seen], charged=charged, by="ada", why=None)
+            with pytest.raises(LedgerError, match="is no longer"):
+                await person.settle([seen], charged=charged, by="bob", why=None)
+        await person.close()
+        async with buyer(url) as ledger:
+            assert await ledger.adopted() == ([], []), "it is asked for no more"
+            assert await state_of(ledger, job("a")) is (State.LOST if charged else State.FAILED)
+            totals = await ledger.read(running_totals.of_batch)
+            assert totals.exposure == totals.spent == (Decimal("0.04") if charged else 0)
+            [row] = await ledger.read(reading.attempts)
+            assert row["finished_at"] is not None
+            again, _ = await reserve(ledger, job("a"))
+            assert [attempt.number for _, attempt in again] == ([] if charged else [2])
+
+    asyncio.run(scenario())
+
+
 @pytest.mark.skipif(shutil.which("faketime") is None, reason="faketime is not installed")
 @pytest.mark.parametrize("clock", ["-10m", "+10m"])
 @pytest.mark.parametrize("url", ["postgresql"], indirect=True)
@@ -297,7 +370,7 @@ def test_machines_whose_clocks_disagree_take_nothing_from_each_other(url: str, c
             change(url, host="elsewhere")
             async with buyer(url) as ours:
                 [(_, attempt)], _ = await reserve(ours, job("ours"))
-                await ours.intend(attempt)
+                await intend(ours, attempt)
                 change(url, ours.run_id, host="elsewhere too")
                 with other_run(url, clock=clock) as third:
                     third.do("renew")

@@ -6,7 +6,9 @@ import asyncio
 from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
+import polars as pl
 import pytest
 
 from callsheet.errors import LedgerError
@@ -16,7 +18,7 @@ from callsheet.ledger.names import other_name
 from callsheet.ledger.policy import Policy
 from callsheet.records import Job, State, StoredFile
 from tests.ledger import reading
-from tests.ledger.buying import NOW, buyer, generation, job, reserve, state_of
+from tests.ledger.buying import NOW, buyer, generation, intend, job, reserve, state_of
 
 
 def test_a_job_walks_from_intent_to_stored_and_the_totals_say_what_it_cost(url: str) -> None:
@@ -24,7 +26,7 @@ def test_a_job_walks_from_intent_to_stored_and_the_totals_say_what_it_cost(url: 
         async with buyer(url) as ledger:
             one = job("one")
             [(_, attempt)], _ = await reserve(ledger, one)
-            await ledger.intend(attempt)
+            await intend(ledger, attempt)
             assert await state_of(ledger, one) is State.SUBMITTING
             [file] = await ledger.generated(attempt, generation("one", "0.0500"), ["b/one.png"], "out")
             assert await state_of(ledger, one) is State.GENERATED
@@ -43,7 +45,7 @@ def test_a_generation_of_several_files_is_stored_with_the_last_one(url: str) -> 
     async def scenario() -> None:
         async with buyer(url) as ledger:
             [(_, attempt)], _ = await reserve(ledger, job("one"))
-            await ledger.intend(attempt)
+            await intend(ledger, attempt)
             files = await ledger.generated(attempt, generation("one", files=2), ["a.png", "b.png"], "out")
             stored = StoredFile("u", "ab" * 32, 7, NOW)
             assert await ledger.stored(files[0], stored) is None
@@ -58,7 +60,7 @@ def test_all_files_of_a_generation_can_be_stored_in_one_commit_beside_those_of_o
             reserved, _ = await reserve(ledger, *map(job, "ab"))
             files = []
             for (one, attempt), count in zip(reserved, (2, 1), strict=True):
-                await ledger.intend(attempt)
+                await intend(ledger, attempt)
                 names = [f"{one.row_id}{number}.png" for number in range(count)]
                 files += await ledger.generated(attempt, generation(one.row_id, files=count), names, "out")
             stored = StoredFile("u", "ab" * 32, 7, NOW)
@@ -74,7 +76,7 @@ def test_a_write_whose_caller_is_cancelled_is_made_with_those_of_the_others(url:
         async with buyer(url) as ledger:
             jobs = [*map(job, "abc")]
             reserved, _ = await reserve(ledger, *jobs)
-            writes = [asyncio.create_task(ledger.intend(attempt)) for _, attempt in reserved]
+            writes = [asyncio.create_task(intend(ledger, attempt)) for _, attempt in reserved]
             await asyncio.sleep(0)  # they wait for the commit
             writes[1].cancel()
             await asyncio.wait(writes)
@@ -110,7 +112,7 @@ def test_a_job_that_is_too_dear_is_passed_over_for_cheaper_ones_only_if_asked_fo
 async def store(ledger: Ledger, *jobs: Job) -> None:
     reserved, _ = await reserve(ledger, *jobs)
     for one, attempt in reserved:
-        await ledger.intend(attempt)
+        await intend(ledger, attempt)
         [file] = await ledger.generated(attempt, generation(one.row_id), [f"{one.row_id}.png"], "out")
         await ledger.stored(file, StoredFile(f"out/{one.row_id}.png", "ab" * 32, 7, NOW))
 
@@ -152,7 +154,7 @@ def test_a_refusal_gives_its_reservation_back_and_doubt_does_not(url: str) -> No
         async with buyer(url) as ledger:
             reserved, _ = await reserve(ledger, job("a"), job("b"), limit="0.08")
             for _, attempt in reserved:
-                await ledger.intend(attempt)
+                await intend(ledger, attempt)
             assert (await reserve(ledger, job("c"), limit="0.08"))[1] == 0
             await ledger.failed(reserved[0][1], "content_policy_violation", "no")
             await ledger.doubt(reserved[1][1], "cut off")
@@ -182,7 +184,7 @@ def test_an_illegal_step_is_refused_and_leaves_the_steps_beside_it_alone(url: st
             reserved, _ = await reserve(ledger, job("a"), job("b"))
             (_, a), (_, b) = reserved
             results = await asyncio.gather(
-                ledger.intend(a), ledger.pending(b, "req-b"), ledger.release(a), return_exceptions=True
+                intend(ledger, a), ledger.pending(b, "req-b"), ledger.release(a), return_exceptions=True
             )
             assert [type(result) for result in results] == [type(None), LedgerError, type(None)]
             assert await state_of(ledger, job("a")) is State.PLANNED
@@ -195,13 +197,51 @@ def test_failed_and_doubtful_jobs_are_attempted_anew_only_when_asked_for(url: st
         async with buyer(url) as ledger:
             reserved, _ = await reserve(ledger, job("a"), job("b"))
             for _, attempt in reserved:
-                await ledger.intend(attempt)
+                await intend(ledger, attempt)
             await ledger.failed(reserved[0][1], "server_error", "no")
             await ledger.doubt(reserved[1][1], "cut off")
             assert await reserve(ledger, job("a"), job("b")) == ([], 2)
             again, _ = await reserve(ledger, job("a"), job("b"), retry_failed=True, retry_doubt=True)
+            assert [one.row_id for one, _ in again] == ["b"], "a run tries a job once, unless it is in doubt"
+            await ledger.end_run()
+        async with buyer(url) as ledger:
+            assert await reserve(ledger, job("a"), retry_failed=True, attempts=1) == ([], 1)
+            again, _ = await reserve(ledger, job("a"), job("b"), retry_failed=True, retry_doubt=True)
             assert [attempt.number for _, attempt in again] == [2, 2]
             assert (await ledger.read(running_totals.of_batch)).in_doubt_exposure == Decimal("0.04")
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize(
+    "kind, again",
+    [
+        (False, set()),
+        ("server_error", {"server_error", "http_503"}),
+        ("gateway", {"http_403", "http_503", "waf_block"}),
+        (
+            "all",
+            {"server_error", "http_503", "http_403", "waf_block", "content_policy_violation", "not_found"},
+        ),
+    ],
+)
+def test_failed_jobs_are_attempted_anew_by_their_kind(url: str, kind: Any, again: set[str]) -> None:
+    """What the service refused with a code of its own is only sent again with `all`."""
+    codes = ["server_error", "http_503", "http_403", "waf_block", "content_policy_violation", "not_found"]
+
+    async def scenario() -> None:
+        async with buyer(url) as ledger:
+            reserved, _ = await reserve(ledger, *map(job, codes))
+            for of, attempt in reserved:
+                await ledger.intend(attempt)
+                await ledger.failed(attempt, of.row_id, "no")
+            policy = Policy(retry_failed=kind)
+            known = pl.concat(await ledger.read(lambda *of: list(queries.known_jobs(*of, policy))))
+            keys = {job(code).key: code for code in codes}
+            assert {keys[key] for key in known.filter("to_buy")["job_key"]} == again
+            assert {keys[key] for key in known.filter(~pl.col("final"))["job_key"]} == again
+            anew, _ = await reserve(ledger, *map(job, codes), retry_failed=kind)
+            assert {of.row_id for of, _ in anew} == again
 
     asyncio.run(scenario())
 
@@ -215,7 +255,7 @@ def test_a_job_in_doubt_has_so_many_attempts_over_all_runs(url: str) -> None:
                 [(_, attempt)], _ = await reserve(ledger, job("a"), retry_doubt=True, attempts=3)
                 assert attempt.number == number
                 if sent:
-                    await ledger.intend(attempt)
+                    await intend(ledger, attempt)
                     await ledger.doubt(attempt, "cut off")
                 await ledger.end_run()
         async with buyer(url) as ledger:
@@ -248,7 +288,7 @@ def test_two_files_never_share_a_name(url: str) -> None:
             reserved, _ = await reserve(ledger, job("a"), job("b"))
             names = []
             for one, attempt in reserved:
-                await ledger.intend(attempt)
+                await intend(ledger, attempt)
                 [file] = await ledger.generated(attempt, generation(one.row_id), ["same.png"], "out")
                 names.append(file.name)
             assert names == ["same.png", f"same-{reserved[1][0].key[:12]}.png"]
@@ -267,14 +307,14 @@ def test_names_that_differ_only_in_case_or_encoding_are_one_name(url: str, secon
             reserved, _ = await reserve(ledger, *others, one)
             names = []
             for (job_, attempt), name in zip(reserved, [*taken, second], strict=True):
-                await ledger.intend(attempt)
+                await intend(ledger, attempt)
                 [file] = await ledger.generated(attempt, generation(job_.row_id), [name], "out")
                 names.append(file.name)
             assert names[:3] == taken
             assert names[3] == other_name(second, reserved[3][1], 0)
             await ledger.renamed(file, "Another.png")
             [(_, last)], _ = await reserve(ledger, job("last"))
-            await ledger.intend(last)
+            await intend(ledger, last)
             [file] = await ledger.generated(last, generation("last"), ["another.png"], "out")
             assert file.name == other_name("another.png", last, 0)
 
@@ -285,7 +325,7 @@ def test_the_files_of_one_answer_never_share_a_name_either(url: str) -> None:
     async def scenario() -> None:
         async with buyer(url) as ledger:
             [(_, attempt)], _ = await reserve(ledger, job("a"))
-            await ledger.intend(attempt)
+            await intend(ledger, attempt)
             files = await ledger.generated(attempt, generation("a", files=3), ["same.png"] * 3, "out")
             key = attempt.job_key[:12]
             assert [file.name for file in files] == ["same.png", f"same-{key}_1.png", f"same-{key}_2.png"]
@@ -298,7 +338,7 @@ def test_what_the_ledger_cannot_hold_leaves_the_others_in_its_commit_alone(url: 
         async with buyer(url) as ledger:
             reserved, _ = await reserve(ledger, *map(job, "abc"))
             attempts = [attempt for _, attempt in reserved]
-            await asyncio.gather(*map(ledger.intend, attempts))
+            await asyncio.gather(*(intend(ledger, attempt) for attempt in attempts))
             ends = await asyncio.gather(
                 ledger.failed(attempts[0], "server_error", "no"),
                 ledger.failed(attempts[1], "server_error", "half an emoji: \ud83d"),
@@ -316,7 +356,7 @@ def test_a_cost_with_more_than_six_decimals_is_a_bug_not_a_rounding(url: str) ->
     async def scenario() -> None:
         async with buyer(url) as ledger:
             [(_, attempt)], _ = await reserve(ledger, job("a"))
-            await ledger.intend(attempt)
+            await intend(ledger, attempt)
             with pytest.raises(LedgerError, match="six decimals"):
                 await ledger.generated(attempt, generation("a", "0.0000001"), ["a.png"], "out")
 
@@ -355,7 +395,7 @@ def test_a_settled_doubt_is_settled_once_and_all_or_none_are(url: str) -> None:
         async with buyer(url) as ledger:
             reserved, _ = await reserve(ledger, job("a"), job("b"))
             for _, attempt in reserved:
-                await ledger.intend(attempt)
+                await intend(ledger, attempt)
                 await ledger.doubt(attempt, "cut off")
             a, b = await ledger.read(queries.doubts)
             await ledger.settle([a], charged=True, by="ada", why=None)
@@ -376,37 +416,10 @@ def test_nobody_can_say_what_an_unpriced_job_has_cost(url: str) -> None:
     async def scenario() -> None:
         async with buyer(url) as ledger:
             [(_, attempt)], _ = await reserve(ledger, replace(job("a"), price=None))
-            await ledger.intend(attempt)
+            await intend(ledger, attempt)
             await ledger.doubt(attempt, "cut off")
             await ledger.settle(await ledger.read(queries.doubts), charged=True, by="ada", why=None)
             [row] = await ledger.read(reading.attempts)
             assert (row["state"], row["cost"]) == (State.LOST, None)
-
-    asyncio.run(scenario())
-
-
-def test_the_reckoning_starts_before_the_first_doubt_and_knows_what_was_settled_since(url: str) -> None:
-    """An older doubt that is settled as charged after a run began is no spending since that run began."""
-
-    async def scenario() -> None:
-        async with buyer(url, "old", "10") as ledger:
-            [(_, attempt)], _ = await reserve(ledger, job("old"))
-            await ledger.intend(attempt)
-            await ledger.doubt(attempt, "cut off, and charged")
-            [old] = await ledger.read(queries.doubts)
-        async with buyer(url, "new", "9.96") as ledger:
-            reserved, _ = await reserve(ledger, job("a"), job("b"))
-            for _, attempt in reserved:
-                await ledger.intend(attempt)
-            await ledger.doubt(reserved[0][1], "cut off")
-            await ledger.generated(reserved[1][1], generation("b"), ["b.png"], "out")
-            await ledger.settle([old], charged=True, by="ada", why=None)
-            [doubt] = await ledger.read(queries.doubts)
-            async with buyer(url, "new", "9.90"):
-                pass  # a later run is no base: what is in doubt may be gone from its balance already
-            known = await ledger.read(lambda connection, _: queries.reckoning(connection, doubt.submitted_at))
-            assert known is not None
-            assert (known.balance_then, known.spent_since) == (Decimal("9.96"), Decimal("0.04"))
-            assert (known.expected, known.in_doubt) == (Decimal("9.92"), Decimal("0.04"))
 
     asyncio.run(scenario())

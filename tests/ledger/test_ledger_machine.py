@@ -25,13 +25,14 @@ from hypothesis.stateful import (
 
 from callsheet.errors import LedgerError
 from callsheet.ledger import leases, queries, running_totals
+from callsheet.ledger.budgets import Wall
 from callsheet.ledger.databases import open_engine
 from callsheet.ledger.journal import Answer, Journal
 from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.policy import Policy
-from callsheet.records import Attempt, File, Job, State, StoredFile
+from callsheet.records import Attempt, Doubt, File, Job, State, StoredFile
 from tests.ledger import reading
-from tests.ledger.buying import NOW, buyer, generation, job, reserve, state_of
+from tests.ledger.buying import NOW, buyer, generation, intend, job, reserve, state_of
 
 T = TypeVar("T")
 
@@ -75,7 +76,8 @@ class Try:
 
     @property
     def attempt(self) -> Attempt:
-        return Attempt(self.job.key, self.number, self.job.type, self.job.row_id, 1, self.job.model)
+        job_ = self.job
+        return Attempt(job_.key, self.number, job_.type, job_.row_id, 1, job_.model, job_.quoted)
 
     @property
     def is_polled(self) -> bool:
@@ -237,7 +239,8 @@ class LedgerMachine(RuleBasedStateMachine):
             last = self.newest(one)
             planned = last is not None and last.state is State.PLANNED
             free = last is None or (planned and last.owner is None) or last.free_again
-            free = free or (retry_failed and last.state is State.FAILED)
+            failed = last is not None and last.state is State.FAILED and last.owner is not ledger
+            free = free or (retry_failed and failed and last.number < attempts)
             in_doubt = last is not None and last.state is State.IN_DOUBT
             free = free or (retry_doubt and in_doubt and last.number < attempts and not last.has_id)
             if not free:
@@ -269,13 +272,30 @@ class LedgerMachine(RuleBasedStateMachine):
                 return
             one = self.pick(data, ready)
             name = self.pick(data, self.possible(one))
-            cost = data.draw(st.sampled_from(["0", "0.0100", "0.0450"]))
+            cost = data.draw(st.sampled_from(["0", "0.0100", "0.0450", "0.4000"]))
             assert one.owner is not None
             one.file = self.do(_step(one.owner, one, name, cost)) or one.file
             one.state = STEPS[name][1]
             one.has_id = one.has_id or name in ("pending", "generated")
             if one.state in (State.GENERATED, State.FAILED):
                 one.cost = Decimal(cost) if name == "generated" else Decimal(0)
+
+    @rule(data=st.data(), limit=st.sampled_from(["0.05", "0.15", "0.60"]))
+    @precondition(lambda self: any(each.owner and each.state is State.PLANNED for each in self.tries))
+    def sends(self, data: st.DataObject, limit: str) -> None:
+        """A job leaves only where it fits what is sent by now; otherwise it is no longer reserved."""
+        self.work += 1
+        ready = [each for each in self.tries if each.owner and each.state is State.PLANNED]
+        one = self.pick(data, ready)
+        assert one.owner is not None
+        sent = sum((each.exposure for each in self.tries if each.state is not State.PLANNED), Decimal(0))
+        fits = sent + one.job.quoted <= Decimal(limit)
+        wall = self.do(intend(one.owner, one.attempt, limit))
+        assert wall is (None if fits else Wall.BATCH)
+        if fits:
+            one.state = State.SUBMITTING
+        else:
+            self.hand_back(one)
 
     @rule(data=st.data())
     @precondition(lambda self: self.tries)
@@ -301,19 +321,23 @@ class LedgerMachine(RuleBasedStateMachine):
         return [name for name in STEPS if is_possible(name, one.state, has_id=one.has_id)]
 
     @rule(data=st.data(), charged=st.booleans())
-    @precondition(lambda self: any(each.state is State.IN_DOUBT for each in self.tries))
+    @precondition(lambda self: any(each.state is State.IN_DOUBT or each.is_polled for each in self.tries))
     def settles(self, data: st.DataObject, charged: bool) -> None:
-        """A person settles one doubt, once."""
+        """A person settles one doubt or gives up one video, once; but nothing that a run at work asks for."""
         self.work += 1
         ledger = self.pick(data, self.alive + self.dead)
-        doubt = self.pick(data, self.do(ledger.read(queries.doubts)))
+        doubt = self.pick(data, self.do(ledger.read(settleable)))
         [one] = [each for each in self.tries if (each.job.key, each.number) == (doubt.job_key, doubt.attempt)]
-        assert one.state is State.IN_DOUBT
+        assert (doubt.state, doubt.is_accepted) == (one.state, one.has_id)
+        if one.is_polled and one.owner in self.alive:
+            with pytest.raises(LedgerError, match="a run at work asks the service for this video"):
+                self.do(ledger.settle([doubt], charged=charged, by="a person", why=None))
+            return
         self.do(ledger.settle([doubt], charged=charged, by="a person", why=None))
         one.state = State.LOST if charged else State.FAILED
         one.cost = one.job.quoted if charged else Decimal(0)
         one.free_again = not charged
-        with pytest.raises(LedgerError, match="no longer in doubt"):
+        with pytest.raises(LedgerError, match="is no longer"):
             self.do(ledger.settle([doubt], charged=not charged, by="another", why=None))
 
     # ---- what must hold
@@ -357,6 +381,10 @@ class LedgerMachine(RuleBasedStateMachine):
 POLICY = Policy(retry_doubt=True, attempts=2)
 
 
+def settleable(connection: sa.Connection, batch: str) -> list[Doubt]:
+    return queries.doubts(connection, batch, pending=True)
+
+
 def raw_outlook(connection: sa.Connection, batch: str) -> tuple[Any, Any]:
     """What a reader sees, straight from the tables."""
     return reading.known(POLICY)(connection, batch), running_totals.of_batch(connection, batch)
@@ -378,7 +406,7 @@ async def _step(ledger: Ledger, one: Try, name: str, cost: str) -> File | None:
     elif name == "lost" and one.file:
         await ledger.lost(one.file, "gone")
     else:
-        await {"intend": ledger.intend, "release": ledger.release}[name](one.attempt)
+        await (intend(ledger, one.attempt) if name == "intend" else ledger.release(one.attempt))
     return None
 
 

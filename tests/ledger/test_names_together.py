@@ -12,7 +12,7 @@ import sqlalchemy as sa
 
 from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.tables import media
-from tests.ledger.buying import generation, job, reserve
+from tests.ledger.buying import generation, intend, job, reserve
 from tests.ledger.together import FORKS, check_no_deadlock
 from tests.waiting import LONGEST
 
@@ -30,7 +30,7 @@ async def _take_names(url: str, chance: random.Random, batch: str, everybody: Ba
     await ledger.begin_run()
     jobs = [job(f"{batch}-{number}") for number in range(2 * NAMES)]
     attempts = [attempt for _, attempt in (await reserve(ledger, *jobs))[0]]
-    await asyncio.gather(*map(ledger.intend, attempts))
+    await asyncio.gather(*(intend(ledger, attempt) for attempt in attempts))
     for start in (0, NAMES):
         names = [chance.choice([f"{start}-{n}.png", f"{start}-{n}.PNG"]) for n in range(NAMES)]
         chance.shuffle(names)

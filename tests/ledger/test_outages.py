@@ -16,7 +16,7 @@ from callsheet.ledger.tables import metadata, runs, totals
 from callsheet.ledger.waits import set_waits
 from callsheet.records import Job, ModelType, State, StoredFile
 from tests.ledger import reading
-from tests.ledger.buying import NOW, buyer, generation, job, reserve, state_of
+from tests.ledger.buying import NOW, buyer, generation, intend, job, reserve, state_of
 from tests.ledger.journals import until
 from tests.servers.postgres import postgres
 from tests.servers.postgres_proxy import postgres_proxy
@@ -45,23 +45,23 @@ async def life(ledger: Ledger) -> list[Any]:
         return result[0][1]
 
     a = await attempt_of(A)
-    await ledger.intend(a)
+    await intend(ledger, a)
     await ledger.release(a)
-    await ledger.intend(a)
+    await intend(ledger, a)
     files = await ledger.generated(a, generation("a", files=2), ["a.png", "b.png"], "out")
     came.append([file.name for file in files])
     await ledger.refreshed(files[0], "http://x/2", NOW + timedelta(hours=1))
     await ledger.renamed(files[0], "c.png")
     came += [await ledger.stored(files[0], STORED), await ledger.stored(files[1], STORED)]
     c = await attempt_of(C)
-    await ledger.intend(c)
+    await intend(ledger, c)
     [file] = await ledger.generated(c, generation("c"), ["a.png"], "out")
     came += [file.name, await ledger.lost(file, "gone")]
     d = await attempt_of(D)
-    await ledger.intend(d)
+    await intend(ledger, d)
     await ledger.doubt(d, "cut off")
     video = await attempt_of(VIDEO)
-    await ledger.intend(video)
+    await intend(ledger, video)
     await ledger.pending(video, "req-video")
     await ledger.failed(video, "server_error", "no")
     await ledger.renew()
@@ -118,9 +118,9 @@ def test_what_is_refused_in_a_commit_that_was_not_confirmed_is_refused_and_the_r
         with postgres_proxy(new_database()) as proxy:
             async with buyer(proxy.url) as ledger:
                 [(_, a), (_, b)], _ = await reserve(ledger, A, B)
-                await ledger.intend(a)
+                await intend(ledger, a)
                 proxy.lose(every=2)
-                ends = await asyncio.gather(ledger.intend(a), ledger.intend(b), return_exceptions=True)
+                ends = await asyncio.gather(intend(ledger, a), intend(ledger, b), return_exceptions=True)
                 assert [type(end) for end in ends] == [LedgerError, type(None)]
                 assert not isinstance(ends[0], LedgerUnavailable)
                 assert proxy.lost == 1
@@ -135,10 +135,10 @@ def test_a_run_waits_for_a_postgresql_that_is_restarted_and_goes_on() -> None:
         ledger = await Ledger.open(url, "b", note=notes.append)
         await ledger.begin_run()
         [(_, a), (_, b)], _ = await reserve(ledger, A, B)
-        await ledger.intend(b)
+        await intend(ledger, b)
         server.kill()
         waiting = asyncio.gather(
-            *(ledger.intend(a), ledger.doubt(b, "cut off"), reserve(ledger, C)),
+            *(intend(ledger, a), ledger.doubt(b, "cut off"), reserve(ledger, C)),
             *(ledger.renew(), ledger.adopted()),
         )
         await until(lambda: notes)
@@ -161,7 +161,7 @@ def test_nothing_waits_where_there_is_no_lease_or_where_the_run_ends() -> None:
         await ledger.begin_run()
         [(_, a), *_], _ = await reserve(ledger, A)
         server.kill()
-        waiting = asyncio.create_task(ledger.intend(a))
+        waiting = asyncio.create_task(intend(ledger, a))
         await asyncio.sleep(0)
         for end in (reader.adopted(), ledger.end_run(), waiting):
             with pytest.raises(LedgerUnavailable):

@@ -16,7 +16,7 @@ from callsheet.config.load import load
 from callsheet.errors import OtherService
 from flows import pipeline
 from tests.conftest import Project
-from tests.ledger.buying import buyer, job, reserve, state_of
+from tests.ledger.buying import buyer, intend, job, reserve, state_of
 
 MakeProject = Callable[..., Project]
 ROW = {"id": "a", "prompt": "a vase", "model": "sketch-1", "aspect_ratio": "1:1"}
@@ -26,7 +26,7 @@ async def send(url: str, service: str, *names: str, batch: str = "b") -> None:
     """A run that sends jobs to a service."""
     async with buyer(url, batch, service=service) as ledger:
         for _, attempt in (await reserve(ledger, *map(job, names)))[0]:
-            await ledger.intend(attempt)
+            await intend(ledger, attempt)
 
 
 def test_a_batch_belongs_to_the_service_to_which_its_first_job_is_sent(url: str) -> None:
@@ -59,7 +59,7 @@ def test_a_batch_of_which_nothing_was_sent_is_bound_anew(url: str) -> None:
         async with buyer(url, service="https://b.example") as ledger:
             await ledger.check_service("https://b.example")
             [(_, attempt)], _ = await reserve(ledger, job("a"))
-            await ledger.intend(attempt)
+            await intend(ledger, attempt)
             await ledger.release(attempt)  # the service took nothing
             await ledger.end_run()
         await send(url, "https://c.example", "a")
@@ -75,7 +75,7 @@ def test_a_batch_is_not_taken_from_a_run_that_is_about_to_send(url: str) -> None
                 with pytest.raises(OtherService, match="another run is about to send"):
                     await reserve(second, job("b"))
                 assert await state_of(second, job("b")) is None
-            await first.intend(attempt)
+            await intend(first, attempt)
 
     asyncio.run(scenario())
 

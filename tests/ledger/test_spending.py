@@ -5,19 +5,19 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import replace
-from datetime import date, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
 import pytest
 import sqlalchemy as sa
 
-from callsheet.ledger import spending
+from callsheet.ledger import queries, spending
 from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.spending import KnownBalance, Spending
 from callsheet.ledger.tables import attempts, runs
-from callsheet.records import Job, StoredFile
-from tests.ledger.buying import buyer, generation, job, reserve
+from callsheet.records import Doubt, ExpectedBalance, Job, StoredFile
+from tests.ledger.buying import buyer, generation, intend, job, reserve
 
 HERE, ELSEWHERE = "https://api.example.com", "https://api.example.org"
 FIRST, SECOND = date(2026, 3, 1), date(2026, 3, 2)
@@ -81,7 +81,7 @@ async def _send(ledger: Ledger, one: Job, **end: Any) -> None:
     [(_, attempt)], _ = await reserve(ledger, one)
     if end.get("reserved"):
         return
-    await ledger.intend(attempt)
+    await intend(ledger, attempt)
     if end.get("doubt"):
         await ledger.doubt(attempt, "cut off")
     elif end.get("failed"):
@@ -200,3 +200,89 @@ def test_usage_between_two_moments_is_of_what_was_sent_between_them(book: Book) 
         )
     )
     assert between == Decimal("0.12")
+
+
+# ---- the balance that the ledger expects, as evidence for doubts
+
+
+async def in_doubt(ledger: Ledger, name: str) -> Doubt:
+    """Sends a job of 0.04 dollars that ends in doubt."""
+    [(_, attempt)], _ = await reserve(ledger, job(name))
+    await intend(ledger, attempt)
+    await ledger.doubt(attempt, "cut off")
+    return next(doubt for doubt in await ledger.read(queries.doubts) if doubt.row_id == name)
+
+
+async def bought(ledger: Ledger, name: str, cost: str = "0.04") -> None:
+    [(_, attempt)], _ = await reserve(ledger, job(name))
+    await intend(ledger, attempt)
+    await ledger.generated(attempt, generation(name, cost), [f"{ledger.batch}/{name}.png"], "out")
+
+
+async def expected(ledger: Ledger, doubt: Doubt) -> ExpectedBalance:
+    known = await ledger.read(
+        lambda connection, batch: spending.expected_balance(connection, batch, doubt.submitted_at)
+    )
+    assert known is not None
+    return known
+
+
+def test_the_balance_is_expected_from_before_the_first_doubt_and_from_what_was_settled_since(
+    url: str,
+) -> None:
+    """An older doubt that is settled as charged after a run began is no spending since that run began."""
+
+    async def scenario() -> None:
+        async with buyer(url, "old", "10", service=HERE) as ledger:
+            old = await in_doubt(ledger, "old")
+        async with buyer(url, "new", "9.96", service=HERE) as ledger:
+            doubt = await in_doubt(ledger, "a")
+            await bought(ledger, "b")
+            await ledger.settle([old], charged=True, by="ada", why=None)
+            async with buyer(url, "new", "9.90", service=HERE):
+                pass  # a later run is no base: what is in doubt may be gone from its balance already
+            known = await expected(ledger, doubt)
+            assert (known.balance_then, known.spent_since) == (Decimal("9.96"), Decimal("0.04"))
+            assert (known.balance_now, known.in_doubt) == (Decimal("9.92"), Decimal("0.04"))
+
+    asyncio.run(scenario())
+
+
+def test_another_service_s_jobs_are_no_evidence(url: str) -> None:
+    """Neither their costs, before and since, nor what is in doubt or in flight there, nor its balance."""
+
+    async def scenario() -> None:
+        async with buyer(url, "strange", "500", service=ELSEWHERE) as ledger:
+            await bought(ledger, "before", "3")
+        async with buyer(url, "b", "10", service=HERE) as ledger:
+            await bought(ledger, "own", "0.05")
+            async with buyer(url, "same", service=HERE) as other:
+                await bought(other, "of another batch", "0.02")
+            async with buyer(url, "strange", "497", service=ELSEWHERE) as strange:
+                await bought(strange, "since", "5")
+                await in_doubt(strange, "doubtful")
+                [(_, attempt)], _ = await reserve(strange, job("flying"))
+                await intend(strange, attempt)
+                known = await expected(ledger, await in_doubt(ledger, "a"))
+            assert (known.balance_then, known.spent_since) == (Decimal(10), Decimal("0.07"))
+            assert (known.in_doubt, known.in_flight) == (Decimal("0.04"), 0)
+
+    asyncio.run(scenario())
+
+
+def test_an_accepted_video_is_in_flight_and_not_in_doubt(url: str) -> None:
+    async def scenario() -> None:
+        async with buyer(url, "b", "10", service=HERE) as ledger:
+            [(_, attempt)], _ = await reserve(ledger, job("video"))
+            await intend(ledger, attempt)
+            await ledger.pending(attempt, "req-video")
+            await ledger.doubt(attempt, "the service does not know it")
+            known = await expected(ledger, await in_doubt(ledger, "a"))
+            assert (known.in_doubt, known.in_flight) == (Decimal("0.04"), Decimal("0.04"))
+            today = datetime.now(UTC).date()
+            days = await ledger.read(
+                lambda connection, batch: spending.days(connection, batch, HERE, today, today)
+            )
+            assert (days[today].quoted, days[today].in_flight) == (Decimal("0.08"), Decimal("0.04"))
+
+    asyncio.run(scenario())

@@ -21,7 +21,7 @@ from callsheet.ledger.journal import Answer, Journal
 from callsheet.ledger.ledger import Ledger
 from callsheet.records import Attempt, Job, State, StoredFile
 from tests.ledger import reading
-from tests.ledger.buying import NOW, generation, job, reserve, state_of
+from tests.ledger.buying import NOW, generation, intend, job, reserve, state_of
 from tests.ledger.journals import IMAGE, VIDEO, files_in, kept, locked, submitting, until
 from tests.ledger.other_run import other_run
 
@@ -268,7 +268,7 @@ def test_a_job_that_another_run_is_about_to_send_is_left_to_it(url: str, spool: 
                 await begin(ledger, PLAN)
                 assert "at work has this job in hand" in notes[0]
                 assert kept(spool) == ["image"]
-            await first.intend(attempt)
+            await intend(first, attempt)
 
     asyncio.run(scenario())
 

@@ -27,7 +27,7 @@ from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.policy import Policy
 from callsheet.records import Attempt, File, Job, ModelType, State
 from tests.ledger import reading
-from tests.ledger.buying import buyer, generation, job, reserve
+from tests.ledger.buying import buyer, generation, intend, job, reserve
 from tests.ledger.test_leases import LONG_AGO, change
 from tests.ledger.together import FORKS, STORED, WAITERS, check_no_deadlock, execute
 from tests.servers.postgres_proxy import postgres_proxy
@@ -67,7 +67,7 @@ async def _buy_what_fits(url: str, number: int, everybody: Barrier) -> None:
 
 
 async def _bought(ledger: Ledger, one: Job, attempt: Attempt) -> None:
-    await ledger.intend(attempt)
+    await intend(ledger, attempt)
     await ledger.generated(attempt, generation(one.row_id, str(one.quoted)), [one.row_id], "out")
 
 
@@ -100,7 +100,7 @@ def test_eight_runs_of_two_batches_spend_the_budgets_to_the_cent(new_database: C
 
 
 def _exposures(connection: sa.Connection, _: str) -> tuple[Decimal, list[Decimal]]:
-    batches = [running_totals.exposure(connection, f"batch {number}") for number in range(2)]
+    batches = [running_totals.of_batch(connection, f"batch {number}").exposure for number in range(2)]
     return running_totals.exposure_of_day(connection, datetime.now(UTC)), batches
 
 
@@ -140,10 +140,10 @@ async def _live(url: str, chance: random.Random, batch: str, book: Path) -> None
             await fetched(await ledger.generated(attempt, generation("x", files=2), names, "out"))
 
     async def sent(attempt: Attempt) -> None:
-        await step(ledger.intend(attempt))
+        await step(intend(ledger, attempt))
         if chance.random() < 0.2:
             await step(ledger.release(attempt))
-            await step(ledger.intend(attempt))
+            await step(intend(ledger, attempt))
         with book.open("a") as file:
             file.write(f"{attempt.job_key}-{attempt.number}\n")
         if attempt.type is ModelType.VIDEO:
@@ -241,7 +241,7 @@ def test_a_file_is_stored_only_by_the_run_that_has_its_job(url: str) -> None:
     async def scenario() -> None:
         async with buyer(url) as asleep:
             [(_, attempt)], _ = await reserve(asleep, job("a"))
-            await asleep.intend(attempt)
+            await intend(asleep, attempt)
             files = await asleep.generated(attempt, generation("a", files=2), ["a.png", "b.png"], "out")
             change(url, asleep.run_id, host="elsewhere", lease_until=LONG_AGO)
             async with buyer(url) as heir:
@@ -270,7 +270,7 @@ def test_a_commit_that_the_server_makes_only_after_its_connection_is_lost_is_not
                     every=2,
                     before=lambda: wait_until(lambda: execute(url, WAITERS), "the next try has not come"),
                 )
-                await ledger.intend(attempt)
+                await intend(ledger, attempt)
                 # The server frees its locks before it answers the commit: the next try may end before that.
                 await asyncio.to_thread(wait_until, lambda: proxy.lost, "the server has never answered")
                 assert proxy.lost == 1

@@ -20,6 +20,7 @@ from callsheet.pricing.plan import Plan, make_plan
 from callsheet.pricing.quote import Quote
 from callsheet.pricing.quoting import make
 from callsheet.records import Catalogue, Generation, Media, ModelType, StoredFile, Usage
+from tests.ledger.buying import intend
 from tests.pricing.plans import CATALOGUE, Maker
 
 NOON = datetime(2026, 5, 1, 12, tzinfo=UTC)
@@ -81,7 +82,7 @@ async def enter(ledger: Ledger, plan: Plan, states: dict[str, str]) -> None:
     for job, attempt in reserved:
         if states[job.row_id] == "reserved":
             continue
-        await ledger.intend(attempt)
+        await intend(ledger, attempt)
         if states[job.row_id] == "failed":
             await ledger.failed(attempt, "invalid_parameter", "no")
         if states[job.row_id] in ("generated", "stored"):
@@ -306,6 +307,7 @@ def test_the_json_has_every_figure_and_money_as_text(quote):
         "to_buy": 4,
         "unpriced": 1,
         "quoted": "0.9783",
+        "at_most": "0.9783",
         "budget_limit": "0.2000",
         "budget_left": "0.1593",
         "budget_per_day": None,
@@ -343,29 +345,6 @@ def test_the_time_is_a_range_while_the_account_s_limits_are_not_known(quote):
     assert facts(quote(many, learned={"image": 240}))["Time"].startswith("at least 5 min")
     assert facts(quote(many, limits={"image_rpm": 5000}))["Time"] == "about 1 min"
     assert facts(quote("id,prompt\n1,x\n", states={"1": "bought"}))["Time"] == "0 min: nothing to buy"
-
-
-def raised() -> Catalogue:
-    model = CATALOGUE["still-1"]
-    first, *others = model.pricing.rates
-    rates = (first.model_copy(update={"unit_price": Decimal("0.05")}), *others)
-    pricing = model.pricing.model_copy(update={"rates": rates})
-    return {**CATALOGUE, "still-1": model.model_copy(update={"pricing": pricing})}
-
-
-def test_rates_that_have_changed_since_the_last_plan_are_shown(quote):
-    assert "Changed" not in facts(quote())
-    assert "Changed" not in facts(quote()), "the same rates again"
-    assert facts(quote(catalogue=raised()))["Changed"] == (
-        "still-1 1K not_applicable image: 0.05, was 0.0407 (since the plan of 2026-05-01 12:00 UTC)"
-    )
-    assert "Changed" in facts(quote()), "and back"
-    assert "Changed" not in facts(quote(catalogue=raised(), batch="another")), "another batch's plan"
-
-
-def test_changed_rates_of_models_that_the_batch_does_not_use_are_not_shown(quote):
-    quote("prompt,model\nx,reel-1\n")
-    assert "Changed" not in facts(quote("prompt,model\nx,reel-1\n", catalogue=raised()))
 
 
 def test_the_terminal_shows_table_facts_and_rejects(quote, capsys):

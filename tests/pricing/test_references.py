@@ -88,6 +88,16 @@ def test_a_local_image_s_type_is_what_its_bytes_say(tmp_path, content, mime):
     assert examine(str(path)) == RequestImage(f"sha256:{sha256}", sha256, added_bytes)
 
 
+def test_an_image_may_be_in_the_home_folder(tmp_path, monkeypatch):
+    (tmp_path / "a.png").write_bytes(PNG)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert examine("~/a.png") == examine(str(tmp_path / "a.png"))
+    assert anyio.run(fill, job(Path("~/a.png"), PNG))["images"][0]["url"] == url("image/png", PNG)
+    assert examine("~no-such-user/a.png") == (
+        "is not a file name: begins with ~no-such-user, and no such home folder is known"
+    )
+
+
 def test_urls_and_data_urls_are_sent_unchanged():
     assert examine("https://h/x.png") == RequestImage("https://h/x.png")
     assert examine(url("image/png", PNG)) == RequestImage(url("image/png", PNG))

@@ -6,6 +6,7 @@ import base64
 import html
 import io
 import json
+import random
 import re
 import subprocess
 import threading
@@ -327,6 +328,23 @@ def test_a_decoder_that_dies_is_started_again(tmp_path: Path) -> None:
         assert decoder.make(tmp_path / "red.png", "image/png") == b""
         assert decoder.make(tmp_path / "red.png", "image/png") == first
         assert decoder.works
+    finally:
+        decoder.close()
+
+
+def test_a_thumbnail_that_a_pipe_does_not_hold_at_once_is_whole(tmp_path: Path) -> None:
+    """And the next one is that of its own file."""
+    noise = bytes(random.Random(1).choices((0, 255), k=320 * 320 * 3))
+    Image.frombytes("RGB", (320, 320), noise).save(tmp_path / "noise.png")
+    Image.new("RGB", (900, 600), "red").save(tmp_path / "red.png")
+    decoder = Decoder()
+    try:
+        for _ in range(3):
+            large = decoder.make(tmp_path / "noise.png", "image/png")
+            assert len(large) > 1 << 16
+            assert large.endswith(b"\xff\xd9")
+            Image.open(io.BytesIO(large)).load()
+            assert Image.open(io.BytesIO(decoder.make(tmp_path / "red.png", "image/png"))).size == (320, 213)
     finally:
         decoder.close()
 

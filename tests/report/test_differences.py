@@ -152,6 +152,22 @@ def test_what_is_in_flight_is_charged_once() -> None:
     ]
 
 
+def test_a_doubt_beside_what_is_in_flight_is_not_decided_by_money_that_both_explain() -> None:
+    """An accepted video is most likely charged: the doubt beside it may not be."""
+    own = [spent("0", "0.50", in_flight="0.25"), spent("0")]
+    video = doubt("a", "0.25")
+    assert verdicts(["0.25", "0"], own, video) == ["unclear"]
+    assert reasons(["0.25", "0"], own, video)[0] == ("doubts that may have been charged 0.2500", "0")
+    assert reasons(["0.50", "0"], own, video)[0] == (
+        "doubts that may have been charged 0.2500; charged, and not answered yet 0.2500",
+        "0",
+    )
+    later = doubt("a", "0.25", at="2026-03-02T12:00:00")
+    assert verdicts(["0", "0.25"], own, later) == ["unclear"], "it may be charged on a later day"
+    assert verdicts(["0.25", "0.25"], own, later) == ["charged"], "the video was charged the day before"
+    assert verdicts(["0", "0"], own, video) == ["not charged"], "nothing was charged at all"
+
+
 # ---- doubts
 
 

@@ -6,7 +6,6 @@ import hashlib
 import json
 import random
 from datetime import UTC, datetime, timedelta
-from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -92,9 +91,3 @@ def test_a_manifest_without_files_has_its_columns(tmp_path: Path) -> None:
     assert table.height == 0
     assert table.columns == [*MANIFEST[:-1], "current"]
     assert table.schema["cost"] == pl.Decimal(18, 6)
-
-
-def test_a_quote_of_zero_is_none_unless_the_price_of_a_unit_is_zero() -> None:
-    prices = {"quoted": ["0", "0", "0", "0.5"], "unit_price": [None, "0.1", "0", "0.5"]}
-    attempts = pl.DataFrame({name: pl.Series(cells).cast(MONEY) for name, cells in prices.items()})
-    assert tables.with_quotes(attempts)["quoted"].to_list() == [None, None, Decimal(0), Decimal("0.5")]

@@ -56,6 +56,14 @@ def backlots() -> Backlots:
     return Backlots()
 
 
+def finish_videos(service: Service) -> None:
+    """Every video that the service is making is due now."""
+    now = int(service.clock() * 1000)
+    for video in service.pending.values():
+        video.due_at = now
+    service.due = [(now, name) for name in sorted(service.pending)]
+
+
 async def _close(server: uvicorn.Server) -> None:
     """Closes the port now; the server ends when it next looks, without waiting for its requests."""
     for each in server.servers:

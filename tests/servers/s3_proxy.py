@@ -1,4 +1,4 @@
-"""An HTTP proxy in front of a real S3 server, which can refuse, cut off or change the PUTs of media.
+"""An HTTP proxy in front of a real S3 server, which can refuse, cut off or change requests.
 
     with s3_proxy(server.endpoint_url, "/bucket/folder/") as proxy:
         proxy.trouble = refuse(503, "SlowDown")  # proxy.url, proxy.puts
@@ -25,6 +25,9 @@ CONDITIONS = ("If-None-Match",)
 CHECKSUMS = ("x-amz-checksum-sha256", "x-amz-sdk-checksum-algorithm")
 """Headers that some servers ignore."""
 
+ANY_CHECKSUM = ("x-amz-checksum-", "x-amz-sdk-checksum-", "x-amz-trailer")
+"""How the headers begin that some servers refuse."""
+
 Signer = Callable[[str, str, Mapping[str, str], bytes], dict[str, str]]
 """Gets a request's method, URL, headers and body; returns the headers with a new signature."""
 
@@ -34,6 +37,10 @@ class Proxy:
 
     Attributes:
         trouble: what answers these PUTs; None: the server does.
+        sees: is called with the method and path of each request, before it is answered.
+        refuses: beginnings of headers in lower case; a PUT, POST or DELETE with one is answered `refusal`.
+        refusal: an HTTP status and one of S3's codes.
+        refused: how many were answered so.
         ignores: headers that requests are signed again without, so that the server behaves like one that does
             not know them.
         signer: signs these requests.
@@ -43,6 +50,10 @@ class Proxy:
     def __init__(self, target: str, prefix: str) -> None:
         self.target, self.prefix = urlsplit(target).netloc, prefix
         self.trouble: Trouble | None = None
+        self.sees: Callable[[str, str], object] = lambda method, path: None
+        self.refuses: Collection[str] = ()
+        self.refusal = (501, "NotImplemented")
+        self.refused = 0
         self.ignores: Collection[str] = ()
         self.signer: Signer | None = None
         self.damages = False
@@ -74,6 +85,11 @@ class Proxy:
     def answer(self, request: _Handler, body: bytes) -> Answer | None:
         """The answer to a request; None closes the connection."""
         headers = dict(request.headers.items())
+        self.sees(request.command, request.path)
+        writes = request.command in ("PUT", "POST", "DELETE")
+        if writes and any(name.lower().startswith(tuple(self.refuses)) for name in headers):
+            self.refused += 1
+            return _error(*self.refusal)
         ignored = [headers.pop(name) for name in self.ignores if name in headers]
         if ignored and self.signer:
             if self.damages and request.path.startswith(self.prefix):
@@ -93,15 +109,19 @@ class Proxy:
 
 def refuse(status: int, code: str, *, after: int = 0, times: int | None = None) -> Trouble:
     """Answers PUTs with S3's error `code`: all that follow the first `after`, or only so many `times`."""
-    error = f"<Error><Code>{code}</Code><Message>Refused by the test.</Message></Error>".encode()
     left = iter(itertools.count() if times is None else range(times))
 
     def trouble(number: int, forward: Callable[[], Answer]) -> Answer:
         if number <= after or next(left, None) is None:
             return forward()
-        return status, {"Content-Type": "application/xml"}, error
+        return _error(status, code)
 
     return trouble
+
+
+def _error(status: int, code: str) -> Answer:
+    body = f"<Error><Code>{code}</Code><Message>Refused by the test.</Message></Error>"
+    return status, {"Content-Type": "application/xml"}, body.encode()
 
 
 class _Server(ThreadingHTTPServer):

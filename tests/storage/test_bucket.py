@@ -16,7 +16,7 @@ from callsheet.errors import StorageConflict, StorageError
 from callsheet.storage.spool import Spooled
 from callsheet.storage.store import Store
 from tests.servers import s3 as servers
-from tests.servers.s3_proxy import CHECKSUMS, CONDITIONS, s3_proxy
+from tests.servers.s3_proxy import ANY_CHECKSUM, CHECKSUMS, CONDITIONS, s3_proxy
 from tests.servers.sockets import reply, serve, unused_port
 from tests.storage.conftest import put, spooled
 
@@ -155,7 +155,7 @@ def test_an_error_of_a_server_has_a_hint(monkeypatch: pytest.MonkeyPatch, tmp_pa
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "s")
     for status, code, hint in [
         (404, "NoSuchBucket", "Create the bucket"),
-        (501, "NotImplemented", "If-None-Match"),
+        (501, "NotImplemented", "use another"),
         (400, "Other", "Check the URL"),
     ]:
         body = f"<Error><Code>{code}</Code><Message>No.</Message></Error>".encode()
@@ -232,6 +232,97 @@ def test_a_server_that_ignores_checksums_is_noticed_and_its_files_are_compared(
         put(store, *spooled(tmp_path), "whole.png")
         with pytest.raises(StorageError, match="has other bytes than were sent"):
             put(store, *spooled(tmp_path), "damaged.png")
+
+
+@pytest.mark.parametrize("refusal", [(400, "InvalidArgument"), (501, "NotImplemented")])
+@pytest.mark.parametrize(
+    "refuses, said",
+    [
+        (("if-none-match",), "refuses If-None-Match: each file is looked up before it is stored"),
+        (ANY_CHECKSUM, "refuses checksums: each file is compared afterwards"),
+        (
+            ("if-none-match", *ANY_CHECKSUM),
+            "refuses If-None-Match and refuses checksums: each file is looked",
+        ),
+    ],
+    ids=["conditions", "checksums", "both"],
+)
+def test_a_server_that_refuses_headers_is_used_without_them(
+    s3: servers.Server,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    refuses: tuple[str, ...],
+    said: str,
+    refusal: tuple[int, str],
+) -> None:
+    """Nothing is overwritten, each file is compared, and the server is not asked again and again."""
+    folder = f"{tmp_path.name}/refusing"
+    s3.client().put_object(Bucket=s3.bucket, Key=f"{folder}/taken.png", Body=b"not ours")
+    with s3_proxy(s3.endpoint_url, "/") as proxy:
+        proxy.refuses, proxy.refusal = refuses, refusal
+        sign_in(monkeypatch, replace(s3, endpoint_url=proxy.url))
+        store = Store(f"s3://{s3.bucket}/{folder}")
+        assert said in asyncio.run(store.probe())
+        refused = proxy.refused
+        put(store, *spooled(tmp_path), "free.png")
+        put(store, *spooled(tmp_path), "free.png")
+        for content, name in (b"media", "taken.png"), (b"other", "free.png"):
+            with pytest.raises(StorageConflict, match="another object has this name") as caught:
+                put(store, *spooled(tmp_path, content), name)
+            assert "storage.key" in caught.value.hint
+        assert proxy.refused == refused
+    keys = [each["Key"] for each in s3.client().list_objects_v2(Bucket=s3.bucket, Prefix=folder)["Contents"]]
+    bodies = {key: s3.client().get_object(Bucket=s3.bucket, Key=key)["Body"].read() for key in keys}
+    assert bodies == {f"{folder}/taken.png": b"not ours", f"{folder}/free.png": b"media"}
+
+
+@pytest.mark.parametrize("largest_put", [0, 1 << 30], ids=["in parts", "in one request"])
+def test_a_report_is_written_to_a_server_that_refuses_checksums(
+    s3: servers.Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, largest_put: int
+) -> None:
+    monkeypatch.setattr("callsheet.storage.bucket._LARGEST_PUT", largest_put)
+    content = random.Random(1).randbytes(9 << 20)  # two parts
+    path, _ = spooled(tmp_path, content)
+    with s3_proxy(s3.endpoint_url, "/") as proxy:
+        proxy.refuses = ANY_CHECKSUM
+        sign_in(monkeypatch, replace(s3, endpoint_url=proxy.url))
+        store = Store(f"s3://{s3.bucket}/{tmp_path.name}")
+        for name, data in ("report.json", b"{}"), ("costs.parquet", path):
+            asyncio.run(store.write(name, data, "application/json"))
+            stored = s3.client().get_object(Bucket=s3.bucket, Key=f"{tmp_path.name}/{name}")["Body"].read()
+            assert stored == (content if data is path else data)
+
+
+def test_no_checksums_are_sent_where_the_aws_settings_say_so(
+    s3: servers.Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each file is compared afterwards."""
+    with s3_proxy(s3.endpoint_url, f"/{s3.bucket}/unsent/damaged") as proxy:
+        proxy.refuses = ANY_CHECKSUM
+        sign_in(monkeypatch, replace(s3, endpoint_url=proxy.url))
+        monkeypatch.setenv("AWS_REQUEST_CHECKSUM_CALCULATION", "when_required")
+        store = Store(f"s3://{s3.bucket}/unsent")
+        assert "is not sent checksums: each file is compared" in asyncio.run(store.probe())
+        put(store, *spooled(tmp_path), "whole.png")
+        asyncio.run(store.write("report.json", b"{}", "application/json"))
+        assert proxy.refused == 0
+        proxy.ignores, proxy.signer, proxy.damages = ("x-amz-meta-sha256",), s3.sign, True
+        with pytest.raises(StorageError, match="has other bytes than were sent"):
+            put(store, *spooled(tmp_path), "damaged.png")
+
+
+def test_a_refusal_that_is_not_for_a_header_is_an_error(
+    s3: servers.Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with s3_proxy(s3.endpoint_url, "/") as proxy:
+        proxy.refuses, proxy.refusal = ("host",), (400, "ExpiredToken")
+        sign_in(monkeypatch, replace(s3, endpoint_url=proxy.url))
+        store = Store(f"s3://{s3.bucket}/expired")
+        with pytest.raises(StorageError, match="ExpiredToken") as caught:
+            asyncio.run(store.write("report.json", b"{}", "application/json"))
+        assert "Renew the AWS credentials" in caught.value.hint
+        proxy.refuses = ()
+        assert asyncio.run(store.probe()) == ""
 
 
 def test_a_server_that_ignores_nothing_needs_no_words(

@@ -11,6 +11,7 @@ import pytest
 from callsheet.errors import ConfigError, InputError
 from callsheet.inbox import batch_name, move_to_done, waiting, waiting_file
 from tests.servers import s3 as s3_server
+from tests.servers.s3_proxy import s3_proxy
 
 
 class Inbox:
@@ -85,6 +86,64 @@ def test_a_file_that_was_written_anew_meanwhile_stays(inbox: Inbox) -> None:
     inbox.put("a.csv", "prompt\nanother\n")
     assert move_to_done(file) is None
     assert inbox.names() == ["a.csv"]
+
+
+@pytest.mark.parametrize("refuses", [(), ("if-match",)], ids=["S3", "no If-Match"])
+@pytest.mark.parametrize("before", ["HEAD", "DELETE"])
+def test_only_the_version_that_was_copied_is_deleted(
+    s3: s3_server.Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before: str, refuses: tuple[str]
+) -> None:
+    """What is written while a file is moved stays, and waits. Where the server refuses `If-Match`, nobody can
+    know what is written in the moment between the last look and the deleting."""
+    inbox = Inbox(f"s3://{s3.bucket}/{tmp_path.name}", s3)
+    for name, value in s3.environment().items():
+        monkeypatch.setenv(name, value)
+    inbox.put("a.csv", "prompt\nfirst\n")
+    with s3_proxy(s3.endpoint_url, "/") as proxy:
+        proxy.refuses = refuses
+        [file] = waiting(inbox.url)
+        heads = 0
+
+        def written_anew(method: str, path: str) -> None:
+            nonlocal heads
+            heads += method == "HEAD"
+            if method == before and (method == "DELETE" or heads == 2):
+                inbox.put("a.csv", "prompt\nsecond\n")
+
+        proxy.sees = written_anew
+        place = move_to_done(file, proxy.url)
+        assert place
+        if refuses and before == "DELETE":
+            assert inbox.names() == []
+            return
+    [again] = waiting(inbox.url)
+    assert again.url == file.url
+    assert again.key != file.key
+    done = s3.client().get_object(Bucket=s3.bucket, Key=place.removeprefix(f"s3://{s3.bucket}/"))
+    assert done["Body"].read() == b"prompt\nfirst\n"
+
+
+def test_a_file_is_moved_where_the_server_refuses_if_match(
+    s3: s3_server.Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    inbox = Inbox(f"s3://{s3.bucket}/{tmp_path.name}", s3)
+    for name, value in s3.environment().items():
+        monkeypatch.setenv(name, value)
+    inbox.put("a.csv")
+    [file] = waiting(inbox.url)
+    with s3_proxy(s3.endpoint_url, "/") as proxy:
+        proxy.refuses = ("if-match",)
+        assert move_to_done(file, proxy.url)
+        assert proxy.refused == 1
+    assert inbox.names() == []
+
+
+def test_an_inbox_may_be_in_the_home_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    Inbox(str(tmp_path / "inbox")).put("a.csv")
+    [file] = waiting("~/inbox")
+    assert file.url == f"{tmp_path}/inbox/a.csv"
+    assert waiting_file("~/inbox/a.csv") == file
 
 
 def test_the_same_file_has_the_same_key_however_often_it_is_listed(inbox: Inbox) -> None:

@@ -189,9 +189,45 @@ def test_a_server_that_overwrites_keeps_what_others_have_stored(shop: Shop) -> N
     shop.server.client().put_object(Bucket=shop.server.bucket, Key=key, Body=b"not ours")
     summary = shop.project.run()
     assert (summary.exit_code, summary.stored) == (0, ROWS)
-    assert [note for note in shop.notes if "ignores If-None-Match and checksums" in note] == shop.notes[:1]
+    assert [
+        note for note in shop.notes if "ignores If-None-Match and ignores checksums" in note
+    ] == shop.notes[:1]
     assert shop.objects("media/").pop("media/test/s7-1-0.jpeg") == b"not ours"
     shop.server.client().delete_object(Bucket=shop.server.bucket, Key=key)
+    everything_is_in_its_place(shop)
+
+
+def test_what_cannot_be_stored_when_all_is_bought_does_not_stop_the_run(shop: Shop) -> None:
+    """Nothing is left to buy: that is exit code 3, and what is wrong is said."""
+    shop.proxy.trouble = refuse(403, "AccessDenied", after=ROWS - 1)
+    summary = shop.project.run()
+    assert (shop.bought, summary.stored, summary.pending) == (ROWS, ROWS - 1, 1)
+    assert (summary.exit_code, summary.outcome, summary.stop_reason) == (3, "partial", None)
+    assert "AccessDenied" in (summary.stop_message or "")
+    assert "AccessDenied" in summary.line()
+    assert "stopped" not in summary.line()
+    assert "AWS credentials" in summary.details.stop_hint
+    assert any("collect CONFIG" in step for step in summary.next_steps())
+    again = shop.project.collect()
+    assert (again.exit_code, again.outcome, again.stop_reason) == (3, "partial", None)
+    shop.proxy.trouble = None
+    assert (shop.project.run().exit_code, shop.bought) == (0, ROWS)
+
+
+def test_a_file_gets_one_other_name_and_not_one_after_another(shop: Shop) -> None:
+    """The server says of every name that it is taken. Nothing more is bought, and nothing is lost."""
+    shop.proxy.trouble = refuse(412, "PreconditionFailed", after=AFTER)
+    first = shop.project.run()
+    assert (first.exit_code, first.outcome, first.stop_reason) == (4, "stopped", "storage")
+    assert "another object has this name" in (first.stop_message or "")
+    assert "storage.key" in first.details.stop_hint
+    assert first.stored + first.pending == shop.bought < ROWS
+    assert len(shop.spool) == first.pending > 0
+    assert shop.proxy.puts <= AFTER + 2 * first.pending
+    assert [note for note in shop.notes if "row s" in note and "another object has this name" in note]
+
+    shop.proxy.trouble = None
+    assert (shop.project.run().exit_code, shop.bought) == (0, ROWS)
     everything_is_in_its_place(shop)
 
 
@@ -211,7 +247,9 @@ def test_a_store_that_refuses_everything_is_not_tried_with_every_file(
     service.faults = shop.asked
     shop.asked.prompts["images"] = earlier.prompts["images"]
     shop.proxy.trouble = refuse(403, "AccessDenied")
-    assert shop.project.collect().stop_reason == "storage"
+    collected = shop.project.collect()
+    assert (collected.exit_code, collected.stop_reason) == (3, None), "nothing is left to buy"
+    assert "AccessDenied" in (collected.stop_message or "")
     assert shop.proxy.puts < 2 * SIDE_BY_SIDE * STORE_TRIES < ROWS * STORE_TRIES
     assert len(shop.spool) == ROWS
 

@@ -162,13 +162,16 @@ class Decoder:
             assert process.stdin and process.stdout  # noqa: S101 - both are pipes
             request = {"path": str(path.absolute()), "type": mime_type}
             process.stdin.write(json.dumps(request).encode() + b"\n")
-            length = process.stdout.read(4)
-            jpeg = process.stdout.read(int.from_bytes(length, "big"))
-        except OSError:  # the process has died
-            length = b""
+            process.stdin.flush()
+            head = process.stdout.read(4)
+            length = int.from_bytes(head, "big")
+            jpeg = process.stdout.read(length)
+            whole = len(head) == 4 and len(jpeg) == length
+        except OSError:
+            whole = False
         finally:
             timer.cancel()
-        if len(length) < 4:
+        if not whole:  # the process has died
             self._deaths += 1
             self.close()
             return b""
@@ -182,7 +185,6 @@ class Decoder:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,  # what the decoders of video say about damaged files
-            bufsize=0,
             start_new_session=True,  # a terminal's Ctrl-C is for the run
         )
         return self._process
@@ -193,6 +195,7 @@ class Decoder:
             self._process.kill()
             for pipe in (self._process.stdin, self._process.stdout):
                 if pipe:
-                    pipe.close()
+                    with suppress(OSError):  # what it was asked for last was not sent
+                        pipe.close()
             self._process.wait()
             self._process = None

@@ -38,7 +38,7 @@
       return figure;
     }));
     progress(states);
-    notes(stop);
+    notes(outcome, stop);
     plots();
   }
 
@@ -82,10 +82,10 @@
     at("progress").title = words.join(", ");
   }
 
-  function notes(stop) {
+  function notes(outcome, stop) {
     const { rejected, rejects, removed, parts, perPart, jobs: all } = callsheet.about;
     const list = [];
-    if (stop) list.push(ofUser("span", "stop", `Stopped: ${stop}`));
+    if (stop) list.push(ofUser("span", "stop", outcome === "stopped" ? `Stopped: ${stop}` : stop));
     if (rejected) {
       const note = element("span", "");
       const link = element("a", "", "rejects.csv");

@@ -1,0 +1,209 @@
+"""Which jobs of a plan the batch has in its ledger already, so that nothing is bought again as another job.
+
+A job is the same as long as its row asks for the same (`jobs.keyed`). Besides, it is the same where its row
+and sample have bought the very request that would be sent now: a row may write out what was the default. Rows
+without ids that are equal are told apart by their carried columns, then by their order. And a row that was
+bought stays in the plan where the catalogue no longer offers what it asks for.
+
+Pure: it reads tables that are given to it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter, defaultdict, deque
+from collections.abc import Mapping
+from typing import Any
+
+import polars as pl
+
+from callsheet.ledger.policy import BOUGHT
+from callsheet.plain_text import counted
+from callsheet.pricing.jobs import keyed, request_key
+from callsheet.records import State
+
+_MADE_ID = r"^[0-9a-f]{16}-\d+$"
+_NTH = pl.int_range(pl.len()).over("request_key")
+_KEPT = (*BOUGHT, State.IN_DOUBT)
+
+
+def match(
+    jobs: pl.DataFrame, not_offered: pl.DataFrame, known: pl.DataFrame, batch: str
+) -> tuple[pl.DataFrame, list[str]]:
+    """The jobs of a plan under the keys by which the ledger has them.
+
+    Args:
+        jobs: all jobs that the catalogue offers (`JobTable.jobs`).
+        not_offered: the others (`JobTable.not_offered`).
+        known: what the ledger has of the batch (`queries.requests`).
+        batch: the batch's name.
+
+    Returns:
+        The rows of `plan.parquet`, those that are bought and not offered any more after the others, without a
+        request; and what a person should know, in sentences.
+    """
+    notes: list[str] = []
+    if known.is_empty():
+        return keyed(jobs, batch), notes
+    rows = [jobs.select("row_id", "carried"), not_offered.select("row_id")]
+    renamed, unsure = _equal_rows(pl.concat(rows, how="diagonal"), known)
+    if unsure:
+        notes.append(
+            f"{counted(unsure, 'row')} without an id: equal rows with other carried columns were bought, and "
+            "it cannot be told which file is whose; give the rows ids"
+        )
+    jobs = keyed(_with_names(jobs, renamed), batch)
+    jobs = _bought_as_another(jobs.with_columns(request_key()), known)
+    notes += _changed_defaults(jobs, known)
+    kept = _kept(keyed(_with_names(not_offered, renamed), batch), jobs, known)
+    return pl.concat([jobs.drop("request_key"), kept], how="diagonal_relaxed"), notes
+
+
+def _with_names(jobs: pl.DataFrame, renamed: Mapping[str, str]) -> pl.DataFrame:
+    return jobs.with_columns(pl.col("row_id").replace(renamed)) if renamed else jobs
+
+
+# ---- rows without ids that are equal
+
+
+def _equal_rows(rows: pl.DataFrame, known: pl.DataFrame) -> tuple[dict[str, str], int]:
+    """New ids for rows without ids of which there are or were several that are equal.
+
+    Returns:
+        By the row's id, the id under which the ledger has it; and how many rows only their order tells apart,
+        although rows were added or removed.
+    """
+    content = pl.col("row_id").str.head(16)
+    made = known.filter(pl.col("row_id").str.contains(_MADE_ID)).with_columns(content=content)
+    several = made.filter(~pl.col("row_id").str.ends_with("-1"))["content"]
+    here = rows.filter(pl.col("row_id").str.contains(_MADE_ID)).with_columns(content=content)
+    several = pl.concat([several, here.filter(~pl.col("row_id").str.ends_with("-1"))["content"]]).unique()
+    if several.is_empty():
+        return {}, 0
+    before, now = _carried_by_row(made, several), _carried_by_row(here, several)
+    renamed: dict[str, str] = {}
+    unsure = 0
+    for content_, ids in now.items():
+        names, unsure_here = _assigned(ids, before.get(content_, {}), content_)
+        renamed |= names
+        unsure += unsure_here
+    return {old: new for old, new in renamed.items() if old != new}, unsure
+
+
+def _carried_by_row(rows: pl.DataFrame, contents: pl.Series) -> dict[str, dict[str, Any]]:
+    """By content, the carried columns of each of its rows by the row's id, in the order of their numbers."""
+    carried = rows["carried"]
+    text = carried.struct.json_encode() if isinstance(carried.dtype, pl.Struct) else carried
+    chosen = rows.with_columns(text.alias("carried")).filter(pl.col("content").is_in(contents.implode()))
+    found: defaultdict[str, dict[str, Any]] = defaultdict(dict)
+    ordered = sorted(
+        chosen.select("content", "row_id", "carried").iter_rows(), key=lambda row: _number(row[1])
+    )
+    for content, row_id, cells in ordered:
+        found[content].setdefault(row_id, carried_cells(cells))
+    return found
+
+
+def carried_cells(text: str | None) -> dict[str, Any]:
+    """Carried columns from their JSON, without empty ones."""
+    return {name: value for name, value in json.loads(text or "{}").items() if value is not None}
+
+
+def _number(row_id: str) -> int:
+    return int(row_id[17:])
+
+
+def _assigned(now: Mapping[str, Any], before: Mapping[str, Any], content: str) -> tuple[dict[str, str], int]:
+    """The ids of equal rows in the ledger: by the same carried columns, then in their order."""
+    free = dict(before)
+    names: dict[str, str] = {}
+    for row_id, cells in now.items():
+        same = next((known for known, carried in free.items() if carried == cells), None)
+        if same is not None:
+            names[row_id] = same
+            del free[same]
+    left = [row_id for row_id in now if row_id not in names]
+    others = deque(free)
+    number = max(map(_number, before), default=0)
+    for row_id in left:
+        if others:
+            names[row_id] = others.popleft()
+        else:
+            number += 1
+            names[row_id] = f"{content}-{number}"
+    return names, len(left) if len(left) != len(free) and left and free else 0
+
+
+# ---- the same request under another key
+
+
+def _bought_as_another(jobs: pl.DataFrame, known: pl.DataFrame) -> pl.DataFrame:
+    """The jobs; those whose row has bought the same request under another key have that key."""
+    is_known = pl.col("key").is_in(known["job_key"].implode())
+    is_planned = pl.col("job_key").is_in(jobs["key"].implode())
+    new = jobs.select("key", "row_id", "request_key").filter(~is_known)
+    if new.is_empty():
+        return jobs
+    free = known.filter(~is_planned).select("job_key", "row_id", "request_key")
+    made = pl.col("row_id").str.contains(_MADE_ID)
+    of_row = new.filter(~made).join(free.unique(["row_id", "request_key"]), on=["row_id", "request_key"])
+    # A row without an id is its content, so what it writes out has changed its id, too.
+    of_content = (
+        new.filter(made)
+        .with_columns(nth=_NTH)
+        .join(free.filter(made).with_columns(nth=_NTH), on=["request_key", "nth"], suffix="_before")
+        .select("key", pl.col("row_id_before").alias("row_id"), "request_key", "job_key")
+    )
+    same = pl.concat(
+        [of_row.select("key", "row_id", "job_key"), of_content.select("key", "row_id", "job_key")]
+    )
+    if same.is_empty():
+        return jobs
+    found = jobs.join(same, on="key", how="left", suffix="_before", maintain_order="left")
+    return found.with_columns(
+        key=pl.coalesce("job_key", "key"), row_id=pl.coalesce("row_id_before", "row_id")
+    ).select(jobs.columns)
+
+
+def _changed_defaults(jobs: pl.DataFrame, known: pl.DataFrame) -> list[str]:
+    """Which defaults have changed that bought jobs relied on, with the number of these jobs."""
+    bought = known.filter(pl.col("state").is_in(_KEPT)).select("job_key", "request_key", "request")
+    pairs = jobs.join(bought, left_on="key", right_on="job_key", suffix="_before")
+    pairs = pairs.filter(pl.col("request_key") != pl.col("request_key_before"))
+    changes: Counter[tuple[str, str, str, str]] = Counter()
+    for model, request, before in pairs.select("model", "request", "request_before").iter_rows():
+        now, then = json.loads(request), json.loads(before)
+        for name in sorted({*now, *then}):
+            if now.get(name) != then.get(name):
+                changes[model, name, str(then.get(name)), str(now.get(name))] += 1
+    return [
+        f"the default {name} of {model} was {then} and is {now} now; {counted(count, 'job')} bought with it "
+        f"{'stays' if count == 1 else 'stay'} as bought"
+        for (model, name, then, now), count in changes.most_common(5)
+    ]
+
+
+# ---- what is bought, and not offered any more
+
+
+def _kept(not_offered: pl.DataFrame, jobs: pl.DataFrame, known: pl.DataFrame) -> pl.DataFrame:
+    """Rows of the plan for jobs that are bought and could not be bought now; the price is what was quoted."""
+    bought = known.filter(pl.col("state").is_in(_KEPT)).select("job_key", "type", "model", "quoted")
+    found = not_offered.join(bought, left_on="key", right_on="job_key", maintain_order="left")
+    found = found.filter(~pl.col("key").is_in(jobs["key"].implode()))
+    return found.rename({"quoted": "price"}).with_columns(currency=pl.lit("USD"))
+
+
+def changed_carried(plan: pl.LazyFrame, known: pl.DataFrame) -> list[tuple[str, dict[str, Any]]]:
+    """The jobs whose carried columns have changed since they were bought: the key, and what they are now."""
+    jobs = plan.select("key", "carried").collect()
+    carried = jobs["carried"]
+    if isinstance(carried.dtype, pl.Struct):
+        jobs = jobs.with_columns(carried.struct.json_encode().alias("carried"))
+    pairs = jobs.join(known.select("job_key", before="carried"), left_on="key", right_on="job_key")
+    different = pairs.filter(pl.col("carried").ne_missing(pl.col("before")))
+    return [
+        (key, json.loads(now or "{}"))
+        for key, now, before in different.select("key", "carried", "before").iter_rows()
+        if carried_cells(now) != carried_cells(before)
+    ]

@@ -1,0 +1,243 @@
+"""A job stays the same job, whatever its file, its columns and the catalogue look like next time."""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import polars as pl
+import pytest
+
+import callsheet
+from callsheet.export.export import Kind
+from tests.conftest import Project
+from tests.export.test_export import exported
+
+Make = Callable[..., Project]
+IMAGE = {"prompt": "a vase", "model": "sketch-1"}
+
+
+def change(made: Project, name: str = "sketch-1", **values: Any) -> None:
+    """Changes a model of the catalogue."""
+    models = made.backlot.service.models
+    models[name] = models[name].model_copy(update=values)
+
+
+def in_another_order(made: Project) -> None:
+    model = made.backlot.service.models["sketch-1"]
+    change(made, supported_aspect_ratios=tuple(reversed(model.supported_aspect_ratios)))
+
+
+def rows(*ids: object, **cells: object) -> list[dict[str, Any]]:
+    return [IMAGE | {"id": row_id} | cells for row_id in ids]
+
+
+def notes(made: Project) -> str:
+    return " ".join(text for name, text in _quote(made).facts() if name == "Note")
+
+
+def _quote(made: Project) -> Any:
+    import asyncio
+
+    from callsheet.config.load import load
+    from callsheet.pricing.quoting import quote_batch
+    from callsheet.service.client import Client
+
+    async def quote() -> Any:
+        async with Client(made.backlot.base_url, made.backlot.api_key) as client:
+            return await quote_batch(load(made.config, ()), client)
+
+    return asyncio.run(quote())
+
+
+# ---- the catalogue
+
+
+def test_a_catalogue_in_another_order_buys_nothing_again_and_the_quote_says_so(
+    project: Make,
+) -> None:
+    made = project(rows("a", "b", "c"))
+    assert made.run().stored == 3
+    before = made.backlot.service.models["sketch-1"].supported_aspect_ratios[0]
+    in_another_order(made)
+    said = notes(made)
+    assert f"the default aspect_ratio of sketch-1 was {before} and is" in said
+    assert "3 jobs bought with it stay as bought" in said
+    done = made.run()
+    assert (done.submissions, done.stored, done.outcome) == (0, 3, "complete")
+
+
+def test_a_row_that_was_bought_is_current_where_its_model_has_left_the_catalogue(project: Make) -> None:
+    made = project([*rows("a", "b"), IMAGE | {"id": "c", "model": "still-1"}])
+    assert made.run().stored == 3
+    del made.backlot.service.models["sketch-1"]
+    done = made.run()
+    assert (done.jobs, done.stored, done.submissions) == (3, 3, 0)
+    assert made.manifest()["current"].all()
+    assert not any("nothing is bought twice" in step for step in done.next_steps())
+    assert any("bought again if what it asks for changes" in step for step in done.next_steps())
+
+
+# ---- how a row is written
+
+
+@pytest.mark.parametrize("with_ids", [True, False])
+def test_a_default_that_is_written_out_buys_nothing_again(project: Make, with_ids: bool) -> None:
+    batch = rows("a", "b") if with_ids else [IMAGE, IMAGE | {"prompt": "a lamp"}]
+    made = project(batch)
+    assert made.run().stored == 2
+    model = made.backlot.service.models["sketch-1"]
+    default = {
+        "aspect_ratio": model.supported_aspect_ratios[0],
+        "resolution": model.supported_resolutions[0],
+        "output_format": "jpeg",
+    }
+    made.rows(*(row | default for row in batch))
+    done = made.run()
+    assert (done.submissions, done.stored, done.jobs) == (0, 2, 2)
+    made.rows(*batch)
+    assert made.run().submissions == 0, "and back"
+
+
+def test_a_prompt_and_an_id_in_another_unicode_form_are_the_same(project: Make) -> None:
+    composed = {"id": "café", "prompt": "a café at dusk", "model": "sketch-1"}
+    made = project([composed])
+    assert made.run().stored == 1
+    made.rows({name: unicodedata.normalize("NFD", text) for name, text in composed.items()})
+    assert made.run().submissions == 0
+
+
+@pytest.mark.parametrize(
+    "ids",
+    [
+        pd.Series([1, 2, 3]),
+        pd.Series([1.0, 2.0, 3.0]),
+        pd.Series(["1", "2", "3"]),
+        pd.Series([1, 2, 3], dtype="category"),
+        pd.Series(["1", "2", "3"], dtype="category"),
+        pd.Series([1, 2, 3], dtype="Int64"),
+    ],
+    ids=["integer", "float", "text", "category", "category of texts", "nullable"],
+)
+def test_a_column_of_any_type_has_the_same_ids(project: Make, ids: pd.Series[Any]) -> None:
+    made = project(rows(1, 2, 3))
+    assert made.run().stored == 3
+    frame = pd.DataFrame({"id": ids, "prompt": "a vase", "model": "sketch-1"})
+    assert callsheet.run(made.config, frame).submissions == 0
+
+
+def test_a_missing_value_among_numbers_changes_no_other(project: Make) -> None:
+    """In pandas, and so in Parquet, a column of numbers with one missing is 1.0, 2.0, NaN."""
+    made = project([row | {"year": 1967 + at} for at, row in enumerate(rows(1, 2, 3))])
+    made.set(input={"template": "{prompt} of {year}"})
+    assert made.run().stored == 3
+    frame = pd.DataFrame(
+        {
+            "id": [1, 2, 3, None],
+            "year": [1967, 1968, 1969, None],
+            "prompt": "a vase",
+            "model": "sketch-1",
+        }
+    )
+    frame.to_parquet(made.folder / "shots.parquet")
+    made.set(input={"path": "shots.parquet"})
+    done = made.run()
+    assert (done.submissions, done.rejected_rows) == (0, 1), "the row without a year has no prompt"
+    assert "a vase of 1967" in made.manifest()["prompt"].to_list()
+
+
+def test_ids_beyond_the_integers_of_a_float_stay_apart(project: Make) -> None:
+    made = project(rows(2**53, 2**53 + 1))
+    assert made.run().stored == 2
+    frame = pd.DataFrame({"id": [2**53, 2**53 + 1], "prompt": "a vase", "model": "sketch-1"})
+    done = callsheet.run(made.config, frame)
+    assert (done.submissions, done.stored) == (0, 2)
+
+
+# ---- rows without ids, and carried columns
+
+
+def file_of(made: Project, shot: str) -> str:
+    [found] = made.manifest().filter(pl.col("current"), pl.col("shot") == shot)["sha256"]
+    return str(found)
+
+
+def equal_rows(*shots: str) -> list[dict[str, Any]]:
+    return [IMAGE | {"shot": shot} for shot in shots]
+
+
+def test_of_equal_rows_each_keeps_its_file_when_one_is_removed_or_they_swap(project: Make) -> None:
+    made = project(equal_rows("one", "two", "three"))
+    assert made.run().stored == 3
+    files = {shot: file_of(made, shot) for shot in ("one", "two", "three")}
+    assert len({*made.manifest()["job_key"]}) == 3
+    for left in (("two", "three"), ("three", "two", "one"), ("three",), ("one", "two", "three")):
+        made.rows(*equal_rows(*left))
+        assert made.run().submissions == 0
+        assert {shot: file_of(made, shot) for shot in left} == {shot: files[shot] for shot in left}
+    assert notes(made) == ""
+
+
+def test_a_further_equal_row_is_a_new_job_and_takes_no_file_of_another(project: Make) -> None:
+    made = project(equal_rows("one", "two"))
+    made.run()
+    files = {shot: file_of(made, shot) for shot in ("one", "two")}
+    made.rows(*equal_rows("new", "one", "two"))
+    assert made.run().submissions == 1
+    assert {shot: file_of(made, shot) for shot in ("one", "two")} == files
+
+
+def test_where_equal_rows_cannot_be_told_apart_it_is_said(project: Make) -> None:
+    made = project(equal_rows("one", "two", "three"))
+    made.run()
+    made.rows(*equal_rows("four", "five"))
+    assert "cannot be told which file is whose" in notes(made)
+    assert made.run().submissions == 0
+
+
+@pytest.mark.parametrize("with_id", [True, False])
+def test_a_carried_column_is_the_one_of_the_file_as_it_is_now(project: Make, with_id: bool) -> None:
+    row = IMAGE | {"shot": "wrnog"} | ({"id": "a"} if with_id else {})
+    made = project([row])
+    assert made.run().stored == 1
+    made.rows(row | {"shot": "right"})
+    done = made.run()
+    assert (done.submissions, done.stored) == (0, 1)
+    assert made.manifest()["shot"].to_list() == ["right"]
+
+
+# ---- looking changes nothing
+
+
+def content(folder: Path) -> dict[Path, bytes]:
+    looks = ("quote.parquet", "quote.rejects.parquet", "rejects.csv")
+    files = (path for path in folder.rglob("*") if path.is_file() and not path.name.startswith("ledger.db"))
+    return {path: path.read_bytes() for path in files if path.name not in looks}
+
+
+def test_a_quote_of_another_file_changes_no_report_and_no_export(project: Make) -> None:
+    made = project(rows("a", "b", "c"))
+    assert made.run().stored == 3
+    exported(made, "out/set", Kind.IMAGEFOLDER.value)
+    before = content(made.folder / "out")
+    made.rows(*rows("a"))
+    callsheet.quote(made.config)
+    del made.backlot.service.models["sketch-1"]
+    callsheet.quote(made.config)
+    assert content(made.folder / "out") == before
+    exported(made, "out/set", Kind.IMAGEFOLDER.value)
+    collected = made.collect()
+    assert (collected.jobs, collected.stored) == (3, 3)
+    assert len(list((made.folder / "out/set").rglob("*.jpeg"))) == 3
+
+
+def test_a_run_that_somebody_refuses_changes_no_plan(project: Make) -> None:
+    made = project(rows("a", "b"))
+    assert made.run().stored == 2
+    made.rows(*rows("a", "c"))
+    made.set(budget={"approve_above": "0"})
+    assert made.run().stop_reason == "approval"
+    assert made.collect().stored == 2
