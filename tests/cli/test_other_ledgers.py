@@ -41,7 +41,7 @@ def test_what_another_purchase_left_in_the_spool_is_not_taken_for_this_one(proje
     made.backlot.service.faults = asked = Asked()
     (made.folder / "out/media").mkdir(parents=True)
     (made.folder / "out/media/test").touch()  # so that the storage takes no file of the batch
-    assert callsheet(made, "run").returncode == 4
+    assert callsheet(made, "run").returncode == 3
     spool = made.folder / "out/report/spool"
     [left] = spool.iterdir()
     other = ["--set", "ledger.url=sqlite:///out/other.db", "--set", "storage.url=out/others"]
