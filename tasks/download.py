@@ -35,7 +35,7 @@ STORE_TRIES = 3  # a store that refuses this often is left for the next run
 async def download(run: Run) -> None:
     """Downloads the files of earlier runs and of this one, the most urgent first."""
     refused = 0  # files in a row that storage did not take
-    sidecars = Sidecars(run.store, run.ledger, run.plan) if run.settings.storage.sidecar else None
+    sidecars = Sidecars(run.store, run.ledger) if run.settings.storage.sidecar else None
 
     async def worker() -> None:
         nonlocal refused

@@ -16,7 +16,7 @@ from callsheet.errors import CallsheetError
 from callsheet.plain_text import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
 
     from sqlalchemy import Connection
 
@@ -48,31 +48,32 @@ def show(
     settings = load_without_service(config, set_ or ())
 
     found = _read(settings, lambda connection, batch: stories.stories(connection, batch, row))
-    requests = _requests(settings, row, found)
-    if not found and not requests:
+    planned = _planned(settings, row, {story.job_key for story in found})
+    if not found and not planned:
         raise CallsheetError(
-            f"the batch {settings.batch} has no row {row}: neither in the ledger nor in the last plan",
-            hint="callsheet status CONFIG counts its jobs. A wrong row is not in the plan; see rejects.csv.",
+            f"the batch {settings.batch} has no row {row}: neither in the ledger nor in the last quote",
+            hint="callsheet status CONFIG counts its jobs. A wrong row has no job; see rejects.csv.",
         )
     if json:
-        attempts = [story.as_json() | {"request": requests.get(story.job_key)} for story in found]
-        planned = [key for key in requests if key not in {story.job_key for story in found}]
-        print_json({"batch": settings.batch, "row": row, "attempts": attempts, "not_bought_yet": planned})
+        attempts = [story.as_json() | {"request": story.request} for story in found]
+        print_json(
+            {"batch": settings.batch, "row": row, "attempts": attempts, "not_bought_yet": list(planned)}
+        )
     else:
-        show_stories(settings.batch, row, found, requests)
+        show_stories(settings.batch, row, found, planned)
 
 
-def _requests(settings: BatchSettings, row: str, found: list[Story]) -> dict[str, str]:
-    """By key, the request of each job of the row that the last plan has, as JSON text."""
+def _planned(settings: BatchSettings, row: str, tried: Collection[str]) -> dict[str, str]:
+    """By key, the request of each job of the row that was priced last and never tried, as JSON text."""
     import polars as pl
 
-    from callsheet.pricing.planning import last_plan
+    from callsheet.pricing.planning import last_quote
 
-    plan = last_plan(settings)
+    plan = last_quote(settings)
     if plan is None:
         return {}
-    wanted = (pl.col("row_id") == row) | pl.col("key").is_in([story.job_key for story in found])
-    return dict(plan.scan().filter(wanted).select("key", "request").collect().iter_rows())
+    new = (pl.col("row_id") == row) & ~pl.col("key").is_in(list(tried)) & pl.col("request").is_not_null()
+    return dict(plan.scan().filter(new).select("key", "request").collect().iter_rows())
 
 
 def failed(

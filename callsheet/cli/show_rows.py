@@ -15,17 +15,17 @@ from callsheet.plain_text import counted, row_name
 from callsheet.records import dollars
 
 
-def show_stories(batch: str, row: str, stories: Sequence[Story], requests: Mapping[str, str]) -> None:
-    """Prints a row: its jobs, their attempts in order, and the files."""
+def show_stories(batch: str, row: str, stories: Sequence[Story], planned: Mapping[str, str]) -> None:
+    """Prints a row: its jobs, their attempts in order, and the files; then the requests of those to come."""
     out.print(f"[bold]{safe(row)}[/] of {safe(batch)}")
     for key, attempts in groupby(stories, key=lambda story: story.job_key):
-        _show_job(key, list(attempts), requests.get(key))
-    for key in requests.keys() - {story.job_key for story in stories}:
+        _show_job(key, list(attempts))
+    for key, request in planned.items():
         out.print(f"\n[bold]{key[:12]}[/]: not bought yet")
-        print_facts(out, [("request", requests[key])])
+        print_facts(out, [("request", request)])
 
 
-def _show_job(key: str, attempts: Sequence[Story], request: str | None) -> None:
+def _show_job(key: str, attempts: Sequence[Story]) -> None:
     newest = attempts[-1]
     sample = f", sample {newest.sample}" if newest.sample > 1 else ""
     state = newest.state.replace("_", " ")
@@ -36,7 +36,7 @@ def _show_job(key: str, attempts: Sequence[Story], request: str | None) -> None:
         [
             ("model", f"{newest.model} ({newest.type})"),
             ("prompt", newest.prompt),
-            ("request", request or "the last plan does not have it: the row was changed or removed since"),
+            ("request", newest.request),
             *([("carried", carried)] if carried else []),
         ],
     )

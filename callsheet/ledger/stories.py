@@ -56,6 +56,7 @@ class Story:
     """One attempt at a job.
 
     Attributes:
+        request: as sent, as JSON text, with `sha256:<hex>` in place of each inlined image.
         quoted: in dollars; None where the catalogue had no price.
         cost: in dollars, as the service reported it; None while that is not known.
         reused_from: the key of the job of another batch whose files stand for this one's.
@@ -70,6 +71,7 @@ class Story:
     type: str
     model: str
     prompt: str
+    request: str
     carried: dict[str, Any]
     quoted: Decimal | None
     cost: Decimal | None
@@ -83,8 +85,8 @@ class Story:
     files: tuple[StoredCopy, ...]
 
     def as_json(self) -> dict[str, Any]:
-        """What `show --json` prints; money is a string, a time is ISO 8601."""
-        fields: dict[str, Any] = {name: getattr(self, name) for name in self.__slots__}
+        """What `failed --json` prints; money is a string, a time is ISO 8601."""
+        fields: dict[str, Any] = {name: getattr(self, name) for name in self.__slots__ if name != "request"}
         money = {
             name: None if (sum_ := fields[name]) is None else dollars(sum_) for name in ("quoted", "cost")
         }

@@ -115,7 +115,7 @@ class Plan:
         return pl.scan_parquet(self.file)
 
     def kept(self) -> int:
-        """How many of the jobs are bought, and not offered by the catalogue any more: they have no request."""
+        """How many jobs are bought, and not offered by the catalogue any more: they have no request."""
         return int(self.scan().select(pl.col("request").null_count()).collect().item())
 
     def lines(self, keys: Collection[str] | None = None) -> dict[str, int]:

@@ -81,8 +81,17 @@ async def is_outdated(plan: Plan, settings: Settings, client: Client) -> bool:
 
 def last_plan(settings: BatchSettings) -> Plan | None:
     """The batch's plan in the work folder; None if there is none that can be read."""
+    return _plan_at(plan_path(settings), settings)
+
+
+def last_quote(settings: BatchSettings) -> Plan | None:
+    """The plan that was priced last; None if there is none that can be read."""
+    return _plan_at(quote_path(settings), settings)
+
+
+def _plan_at(path: Path, settings: BatchSettings) -> Plan | None:
     try:
-        plan = open_plan(plan_path(settings))
+        plan = open_plan(path)
     except InputError:
         return None
     return plan if plan.batch == settings.batch else None

@@ -1,26 +1,21 @@
 """Sidecars: a JSON file beside each stored file, with what was asked for and what it cost.
 
-They are made from the ledger and the plan, while a run stores the files. Nothing here decides what is stored.
+They are made from the ledger, while a run stores the files. Nothing here decides what is stored.
 """
 
 from __future__ import annotations
 
-import asyncio
 import json
 from typing import Any
 
-import polars as pl
 import sqlalchemy as sa
 
 from callsheet.errors import StorageConflict
 from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.tables import attempts
-from callsheet.pricing.plan import Plan
-from callsheet.pricing.positions import Positions
 from callsheet.records import File, StoredFile, dollars
 from callsheet.storage.store import Store
 
-_SLICE = 4_096  # requests of the plan that are read at once: files come about in the plan's order
 _OF_ATTEMPT = (
     "row_id",
     "sample",
@@ -46,16 +41,11 @@ class Sidecars:
     Args:
         store: where the media are.
         ledger: the ledger, opened for the batch.
-        plan: the batch's plan, which has the requests; None where it is not on this machine.
     """
 
-    def __init__(self, store: Store, ledger: Ledger, plan: Plan | None) -> None:
+    def __init__(self, store: Store, ledger: Ledger) -> None:
         self._store = store
         self._ledger = ledger
-        self._plan = plan
-        self._positions: Positions | None = None
-        self._slice: tuple[int, pl.Series] = (-1, pl.Series(dtype=pl.String))
-        self._reading = asyncio.Lock()
 
     async def write(self, file: File, stored: StoredFile) -> bool:
         """Writes the sidecar of a file that storage has taken. Nothing else is overwritten.
@@ -78,7 +68,7 @@ class Sidecars:
     async def _content(self, file: File, stored: StoredFile) -> dict[str, Any]:
         attempt, media = file.attempt, file.media
         columns = (attempts.c[column] for column in _OF_ATTEMPT)
-        query = sa.select(*columns).where(
+        query = sa.select(*columns, attempts.c.request).where(
             attempts.c.job_key == attempt.job_key, attempts.c.attempt == attempt.number
         )
         row = await self._ledger.read(lambda connection, _: connection.execute(query).one())
@@ -89,7 +79,7 @@ class Sidecars:
             "quoted": None if row.quoted is None else dollars(row.quoted),
             "cost": None if row.cost is None else dollars(row.cost),
             "index": file.index,
-            "request": await self._request(attempt.job_key),
+            "request": json.loads(row.request),
             "url": stored.url,
             "sha256": stored.sha256,
             "bytes": stored.bytes,
@@ -100,25 +90,6 @@ class Sidecars:
             "fps": media.fps,
             "has_sound": media.has_sound,
         }
-
-    async def _request(self, key: str) -> Any:
-        """The request as the plan has it; None where the plan does not have the job any more."""
-        async with self._reading:
-            return await asyncio.to_thread(self._read_request, key)
-
-    def _read_request(self, key: str) -> Any:
-        if self._plan is None:
-            return None
-        if self._positions is None:
-            self._positions = self._plan.positions()
-        position = self._positions.of(pl.Series([key]))[0]
-        if position is None:
-            return None
-        number, offset = divmod(position, _SLICE)
-        if self._slice[0] != number:
-            rows = self._plan.scan().select("request").slice(number * _SLICE, _SLICE).collect()
-            self._slice = (number, rows["request"])
-        return json.loads(self._slice[1][offset])
 
 
 def _is_of(content: bytes | None, stored: StoredFile) -> bool:

@@ -83,6 +83,7 @@ def test_quote_prints_one_json_object_with_exact_money(project: Make) -> None:
         "to_buy": 3,
         "unpriced": 0,
         "quoted": "0.0045",
+        "at_most": "0.0045",
         "budget_limit": None,
         "budget_left": None,
         "budget_per_day": None,

@@ -253,3 +253,12 @@ def test_a_surcharge_is_what_it_cost(faulty: Make) -> None:
     summary = made.run()
     assert summary.spent == charged(made) == Decimal("0.0115")
     assert summary.quoted == Decimal("0.0015")
+
+
+def test_a_refused_job_is_sent_once_a_run_and_in_all_as_often_as_attempts_says(project: Make) -> None:
+    """Also where jobs that did not fit the budget are looked at again until nothing else is under way."""
+    refused = IMAGE | {"id": "refused", "prompt": "a forbidden-test-word"}
+    made = project([refused, IMAGE | {"id": "cheap"}, IMAGE | {"id": "dear", "model": "still-1"}])
+    made.set(retry_failed=True, attempts=3, budget={"limit": "0.0100", "on_exceed": "skip"})
+    assert [made.run().submissions for _ in range(5)] == [2, 1, 1, 0, 0]
+    assert made.run("attempts=4").submissions == 1, "a person asks once more"

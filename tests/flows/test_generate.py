@@ -145,9 +145,11 @@ def test_everything_may_be_in_the_home_folder(project: Make, monkeypatch: pytest
 
 def test_a_refused_prompt_is_not_sent_again_with_what_the_service_could_not_make(project: Make) -> None:
     refused = {"id": "no", "prompt": "a forbidden-test-word", **IMAGE}
-    faults = {"rules": [{"endpoint": "images", "prompt": "image 0", "nth": 1, "do": "error", "status": 500}]}
+    faults = {
+        "rules": [{"endpoint": "images", "prompt": "image 0", "nth": [1, 2], "do": "error", "status": 500}]
+    }
     made = project([*images(2), refused], faults=faults)
-    made.set(attempts=1)
+    made.set(attempts=2)
     assert made.run().failed == 2
     assert made.run("retry_failed=gateway").submissions == 0
     again = made.run("retry_failed=server_error")

@@ -213,7 +213,7 @@ def test_without_rows_the_config_must_name_a_batch_file(project: Make) -> None:
 
 def test_tables_that_no_run_has_written_yet_are_named(project: Make) -> None:
     made = unnamed(project())
-    for read, name in ((callsheet.manifest, "manifest"), (callsheet.plan, "plan")):
+    for read, name in ((callsheet.manifest, "manifest"), (callsheet.plan, "quote")):
         with pytest.raises(InputError, match=rf"out/report/{name}\.parquet: there is no such file yet"):
             read(made.config)
 

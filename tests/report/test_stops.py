@@ -27,7 +27,18 @@ from callsheet.errors import (
     as_stop,
 )
 
-REASONS = {"budget", "balance", "key", "approval", "service", "storage", "doubt", "lanes", "interrupted"}
+REASONS = {
+    "budget",
+    "balance",
+    "key",
+    "approval",
+    "service",
+    "storage",
+    "doubt",
+    "price",
+    "lanes",
+    "interrupted",
+}
 
 
 def test_the_stops_have_the_reasons_of_the_contract() -> None:
