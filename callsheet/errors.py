@@ -4,7 +4,7 @@ The whole tree:
 
     CallsheetError
     ├── ConfigError               the config file is wrong (file, line, key)
-    │   └── OtherService          the ledger has bought the batch at another service
+    │   └── OtherService          jobs of the batch were sent to another service
     ├── InputError                a batch file or reference image cannot be read (file, line)
     ├── Stop                      an orderly early end; what is bought is safe
     │   ├── BudgetReached         the next job does not fit the budget
@@ -20,7 +20,9 @@ The whole tree:
     ├── StorageError              the store of the media or the report refused a read or a write
     │   └── StorageConflict       a file with other bytes already has the name
     ├── LedgerError               the ledger cannot be opened, read or written
-    │   └── LedgerUnavailable     its database fails now, and may work again later
+    │   ├── LedgerUnavailable     its database fails now, and may work again later
+    │   ├── OtherLedger           the batch's report is of another ledger, or of a newer copy of this one
+    │   └── UnknownAnswers        a journal has paid answers of a run that the ledger does not know
     ├── OutputError               stdout cannot be written
     ├── ProcessEnded              what `callsheet up` has started ended by itself
     ├── MediaError                a download is not the file that was promised
@@ -72,7 +74,7 @@ class ConfigError(CallsheetError):
 
 
 class OtherService(ConfigError):
-    """The ledger has bought the batch at another service than the one that the config names."""
+    """Jobs of the batch were sent to another service than the one that the config names."""
 
 
 class InputError(CallsheetError):
@@ -164,6 +166,14 @@ class LedgerError(CallsheetError):
 
 class LedgerUnavailable(LedgerError):
     """The ledger's database fails: it cannot be reached, is locked, or its disk is full."""
+
+
+class OtherLedger(LedgerError):
+    """The report of the batch has jobs that are paid for and that the ledger does not know."""
+
+
+class UnknownAnswers(LedgerError):
+    """Journals have answers that are paid for, of runs that the ledger does not know; nothing was bought."""
 
 
 class OutputError(CallsheetError):

@@ -263,6 +263,7 @@ class Attempt:
 
     `quoted`: its price by the catalogue, in dollars; None where it has none.
     `in_doubt`: it was accepted, and the service did not know its id when an earlier run asked.
+    `request_key`: as in the job, for a ledger that does not know the attempt.
     """
 
     job_key: str
@@ -274,6 +275,7 @@ class Attempt:
     quoted: Decimal | None = None
     generation_id: str | None = None
     in_doubt: bool = False
+    request_key: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -408,6 +410,11 @@ class Totals:
     in_doubt_exposure: Decimal
     exposure: Decimal
     reserved: Decimal
+
+    @property
+    def paid_jobs(self) -> int:
+        """Jobs that are paid for and answered. No step leads out of these states: it never gets smaller."""
+        return sum(self.states.get(state, 0) for state in (State.GENERATED, State.STORED, State.LOST))
 
     @property
     def sent(self) -> Decimal:

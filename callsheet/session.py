@@ -33,7 +33,7 @@ from callsheet.limits.charges import Charges
 from callsheet.limits.turns import Learned, Limits
 from callsheet.media_types import extension
 from callsheet.pricing.plan import Plan
-from callsheet.pricing.planning import work_folder
+from callsheet.pricing.planning import last_plan, work_folder
 from callsheet.pricing.quote import Quote
 from callsheet.records import Attempt, File, Generation, State
 from callsheet.service.client import Client
@@ -296,7 +296,7 @@ async def open_run(
 
     Raises:
         StorageError: the store does not take a real write; nothing was bought.
-        LedgerError: the ledger cannot be opened; nothing was bought.
+        LedgerError: the ledger cannot be opened, or does not know what a journal has; nothing was bought.
         OtherService: the batch belongs to another service; nothing was bought.
         CallsheetError: what breaks the run off later ends the command with 3, not 2: it may have bought.
     """
@@ -306,17 +306,29 @@ async def open_run(
     if quote and quote.to_buy and not stop and (known := await store.probe()):
         WATCHER.get().note(known)
     spool = work_folder(settings) / "spool"
-    ledger = await Ledger.open(settings.ledger.url, settings.batch, journal=spool, note=WATCHER.get().note)
+    ledger = await Ledger.open(
+        settings.ledger.url,
+        settings.batch,
+        service=client.base_url,
+        journal=spool,
+        note=WATCHER.get().note,
+    )
     try:
-        await ledger.bind(client.base_url)
-        doubts = await ledger.begin_run(quote.balance if quote else None, client.base_url)
+        await ledger.check_service(client.base_url)
+        plan = quote.plan if quote else await asyncio.to_thread(last_plan, settings)
+        doubts = await ledger.begin_run(
+            quote.balance if quote else None,
+            find=plan.jobs_of if plan else lambda _: {},
+            buys=quote is not None and quote.to_buy > 0 and stop is None,
+            replaces=settings.ledger.new,
+        )
         try:
             for other in await ledger.others():
                 WATCHER.get().note(f"another run of this batch is at work: {other.line()}")
             limits = await _limits(settings, ledger, client.base_url)
             breaker = Breaker(settings.stop_after, client.balance, WATCHER.get().note)
             run = Run(settings, client, ledger, store, limits, Spool(spool), breaker, quote)
-            run.plan = quote.plan if quote else None
+            run.plan = plan
             run.charges = Charges(quote.at_most, quote.charged) if quote else None
             run.listeners = listeners
             run.left_in_doubt(doubts)

@@ -16,7 +16,8 @@ from callsheet import signals
 from callsheet.config.settings import Settings
 from callsheet.errors import Stop
 from callsheet.pricing.choice import ALL, Choice
-from callsheet.pricing.planning import adopt, is_outdated, last_plan, shared
+from callsheet.pricing.last_report import check_report
+from callsheet.pricing.planning import adopt, is_outdated, shared
 from callsheet.pricing.quote import Quote
 from callsheet.pricing.quoting import quote_plan
 from callsheet.report.summary import Summary
@@ -54,6 +55,7 @@ async def generate(
     """
     began = BEGAN.get() or time.monotonic()
     with signals.cancelled_by_signals():
+        await check_report(settings)
         async with await connect(settings) as client:
             plan = await price(await read(settings), settings, client)
             pilot: Summary | None = None
@@ -130,10 +132,10 @@ async def collect(settings: Settings) -> Summary:
     """
     began = BEGAN.get() or time.monotonic()
     with signals.cancelled_by_signals():
+        await check_report(settings)
         listeners = [events.of_jobs(settings.batch)]
         async with await connect(settings) as client, open_run(settings, client, listeners=listeners) as run:
             run.began = began
-            run.plan = await asyncio.to_thread(last_plan, settings)  # what the report is about
             run.videos.end().close()  # nobody submits
             run.files.end().close()
             async with asyncio.TaskGroup() as steps:

@@ -7,6 +7,7 @@ whose URLs expire first go first. What cannot be stored stays `generated` in the
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import itertools
 import time
 from dataclasses import replace
@@ -192,4 +193,9 @@ def _refused(run: Run, file: File, error: StorageError) -> None:
 
 
 def _spool_name(file: File) -> str:
-    return f"{file.attempt.job_key}-{file.attempt.number}-{file.index}"
+    """A file's name in the spool: of this purchase alone, for another ledger may have bought the same job.
+
+    A hash stands for the service's id, which is text of any length with any characters.
+    """
+    generation = hashlib.sha256((file.attempt.generation_id or "").encode()).hexdigest()[:16]
+    return f"{file.attempt.job_key}-{generation}-{file.index}"

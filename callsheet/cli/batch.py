@@ -14,6 +14,7 @@ from callsheet.cli.options import (
     CrewSize,
     First,
     Json,
+    NewLedger,
     Only,
     Pilot,
     ProgressAs,
@@ -49,6 +50,7 @@ def run(
     first: First = None,
     only: Only = None,
     crew: CrewSize = None,
+    new_ledger: NewLedger = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Say what would be bought, as `quote` does, and buy nothing.")
     ] = False,
@@ -66,6 +68,7 @@ def run(
     failed, are in doubt, lost or pending; 4 stopped early by budget, balance, key or for want of a yes.
     """
     set_ = [*(set_ or []), *([f"budget.pilot={pilot}"] if pilot else [])]
+    set_ += ["ledger.new=true"] if new_ledger else []
     choice = choice_of(first, only, pilot)
     if dry_run:
         quote(config, set_, json, first, only)

@@ -61,6 +61,10 @@ CrewSize = Annotated[
         "--crew", metavar="N", min=1, help="N runs side by side: the others start on Prefect's work pool."
     ),
 ]
+NewLedger = Annotated[
+    bool,
+    typer.Option("--new-ledger", help="Buy by this ledger, whatever it does not know of the report's jobs."),
+]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no quote and no progress on stderr.")]
 Verbose = Annotated[
     bool, typer.Option("--verbose", "-v", help="Print a line for each job that is bought, stored or fails.")

@@ -152,12 +152,14 @@ def report(config: Config, set_: Sets = None, json: Json = False) -> None:
 
     async def write() -> Summary:
         from callsheet.ledger import queries
+        from callsheet.pricing.last_report import check_report
         from callsheet.pricing.planning import last_plan
         from callsheet.report.report import write_report, write_summary
         from callsheet.storage.store import Store
         from tasks.contact_sheet import write_sheet
         from tasks.plots import draw
 
+        await check_report(settings)
         async with open_ledger(settings.ledger.url, settings.batch) as ledger:
             store = Store(settings.report.url, endpoint_url=settings.storage.endpoint_url)
             plan = await asyncio.to_thread(last_plan, settings)

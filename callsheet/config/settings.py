@@ -258,6 +258,10 @@ class LedgerSettings(Section):
     url: LocalPath = "sqlite:///out/ledger.db"
     """The database: `sqlite:///path`, or `postgresql+psycopg://user:password@host/database`."""
 
+    new: bool = False
+    """Whether to buy by this ledger even though the batch's report has jobs that are paid for and that the
+    ledger does not know: they are bought again. `callsheet run --new-ledger` sets it for one run."""
+
 
 class Report(Section):
     """The plan, the manifest, the costs, the rejects, the summary, the plots and the contact sheet."""

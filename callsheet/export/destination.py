@@ -56,7 +56,9 @@ class Destination:
             await self._store.remove(name)
 
 
-async def open_destination(url: str, endpoint_url: str | None, *, batch: str, kind: str) -> Destination:
+async def open_destination(
+    url: str, endpoint_url: str | None, *, batch: str, kind: str, ledger_id: str
+) -> Destination:
     """Opens the destination of an export, and marks it.
 
     Args:
@@ -64,6 +66,7 @@ async def open_destination(url: str, endpoint_url: str | None, *, batch: str, ki
         endpoint_url: the address of an S3 server other than Amazon's.
         batch: the batch.
         kind: what it is exported as.
+        ledger_id: the ledger that says what is stored: an export of another one is not brought up to date.
 
     Raises:
         InputError: something else is there.
@@ -71,7 +74,8 @@ async def open_destination(url: str, endpoint_url: str | None, *, batch: str, ki
     """
     store = Store(url, endpoint_url=endpoint_url)
     with _named_as_option():
-        present = await _marked(store, url, {"callsheet_export": _FORMAT, "batch": batch, "as": kind})
+        marker = {"callsheet_export": _FORMAT, "batch": batch, "as": kind, "ledger_id": ledger_id}
+        present = await _marked(store, url, marker)
     return Destination(url, store, present)
 
 
@@ -87,6 +91,8 @@ async def _marked(store: Store, url: str, marker: dict[str, object]) -> pl.DataF
         await store.write(MARKER, json.dumps(marker).encode(), "application/json")
     elif found != marker:
         what = f"the batch {found.get('batch')} as {found.get('as')}"
+        if found | {"ledger_id": marker["ledger_id"]} == marker:
+            what += " from another ledger"
         raise InputError(f"{url}: has an export of {what}", hint="Name another folder for this one.")
     pages = [pl.DataFrame(schema=_PRESENT)]
     async for page in store.listing():

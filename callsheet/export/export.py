@@ -60,7 +60,9 @@ async def export(
     plan = await asyncio.to_thread(last_plan, settings)
     ledger = await Ledger.open(settings.ledger.url, settings.batch)
     try:
-        destination = await open_destination(to, endpoint_url, batch=settings.batch, kind=kind.value)
+        destination = await open_destination(
+            to, endpoint_url, batch=settings.batch, kind=kind.value, ledger_id=ledger.id
+        )
         with _work_folder(settings, to) as work:
             if kind is Kind.CSV:
                 return await csv_tables.write(ledger, plan, destination, work)

@@ -76,6 +76,17 @@ def reserve(
     return result
 
 
+def enter(connection: sa.Connection, batch: str, run_id: str, job: Job) -> Attempt:
+    """Enters an attempt at a job for a run, whatever budget and policy say: it was sent already.
+
+    That is a planned attempt, or a new one that supersedes the last.
+    """
+    entries = _Entries(batch, run_id)
+    attempt = entries.add(job, _newest(connection, [job], Policy()).get(job.key))
+    entries.write(connection)
+    return attempt
+
+
 def _has_failed_in(last: Any, run_id: str) -> bool:
     """Whether a run has tried the job already, and it failed: the same run does not try it again."""
     has_failed = last.state == State.FAILED and last.error_code != NOT_CHARGED
@@ -138,7 +149,10 @@ class _Entries:
                 number += 1
             self._new.append(_row(job) | self._owner | {"attempt": number})
         quoted = job.price.total if job.price else None
-        return Attempt(job.key, number, job.type, job.row_id, job.sample, job.model, quoted)
+        return Attempt(
+            *(job.key, number, job.type, job.row_id, job.sample, job.model, quoted),
+            request_key=job.request_key,
+        )
 
     def reuse(self, attempt: Attempt, source: Any) -> None:
         """Stores a job with the files of another batch's attempt, at no cost."""

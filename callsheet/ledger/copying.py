@@ -21,7 +21,7 @@ from callsheet.ledger.tables import about, metadata, totals
 
 _PAGE = 1_000  # rows that are read and written at once
 _COPIED = [table for table in metadata.sorted_tables if table not in (about, totals)]
-"""The schema's version is there already, and triggers keep the totals."""
+"""The schema's version is there already, and triggers keep the totals. The ledger's id is copied apart."""
 
 
 def back_up(url: str, to: Path) -> dict[str, int]:
@@ -132,6 +132,7 @@ def _copied(source: sa.Connection, target: sa.Connection) -> dict[str, int]:
     for table in _COPIED:
         for page in _pages(source, table):
             target.execute(table.insert(), [dict(row._mapping) for row in page])
+    target.execute(about.update().values(ledger_id=source.scalar(sa.select(about.c.ledger_id))))
     counts = {table.name: _compared(source, target, table) for table in _COPIED}
     if wrong := running_totals.differences(target):
         raise LedgerError(f"the copy's running totals are not the sums of its attempts: {wrong}")

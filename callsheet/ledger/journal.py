@@ -2,7 +2,8 @@
 
 A run appends to a file of its own, a line for each answer, and removes it when the ledger has them all. A
 later run reads the files that dead runs left (`takeover.py`). So an answer survives both a ledger that fails
-and a run that is killed then. Knows no database.
+and a run that is killed then. Runs of other batches and ledgers may use the same folder: each line says whose
+it is, and a run that is at work has its file locked. Knows no database.
 """
 
 from __future__ import annotations
@@ -11,12 +12,12 @@ import fcntl
 import json
 import os
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from callsheet.files import make_folder, sync_folder
 from callsheet.records import Attempt, Generation, Media, ModelType, Usage
@@ -34,6 +35,10 @@ class Answer:
         generation: what was made; None for a video that is accepted and not finished.
         names: the wanted name of each file of `generation.media`, in order.
         storage: the storage URL that the names are in.
+        batch: the batch.
+        service: the base URL of the service.
+        ledger_id: the ledger that the answer is for.
+        at: when it came.
     """
 
     attempt: Attempt
@@ -41,6 +46,10 @@ class Answer:
     generation: Generation | None = None
     names: tuple[str, ...] = ()
     storage: str = ""
+    batch: str = ""
+    service: str = ""
+    ledger_id: str = ""
+    at: datetime = field(default_factory=lambda: datetime.now(UTC))
 
     def as_line(self) -> str:
         """The answer as a line of JSON."""
@@ -52,6 +61,10 @@ class Answer:
             "media": [item.model_dump(mode="json") for item in made.media] if made else [],
             "names": self.names,
             "storage": self.storage,
+            "batch": self.batch,
+            "service": self.service,
+            "ledger_id": self.ledger_id,
+            "at": self.at.isoformat(),
         }
         return json.dumps(value, default=str)
 
@@ -70,8 +83,14 @@ class Answer:
                 media = tuple(Media.model_validate(item) for item in value["media"])
                 usage = Usage.model_validate(value["usage"])
                 generation = Generation(value["generation_id"], media, usage)
-            names = tuple(value["names"])
-            return cls(attempt, value["generation_id"], generation, names, value["storage"])
+            return cls(
+                attempt,
+                value["generation_id"],
+                generation,
+                names=tuple(value["names"]),
+                at=datetime.fromisoformat(value["at"]),
+                **{name: value[name] for name in ("storage", "batch", "service", "ledger_id")},
+            )
         except (TypeError, KeyError) as error:
             raise ValueError(f"is not an answer: {error}") from error
 
@@ -86,6 +105,7 @@ class Left:
         answers: what is in it, in order.
         bytes: its size when it was read.
         unreadable: how many of its lines cannot be read, apart from a last one that was cut off.
+        in_use: its run is at work, whether the ledger knows it or not.
     """
 
     path: Path
@@ -93,6 +113,7 @@ class Left:
     answers: tuple[Answer, ...]
     bytes: int
     unreadable: int
+    in_use: bool = False
 
 
 class Journal:
@@ -107,6 +128,7 @@ class Journal:
         self._path = folder / f"{_PREFIX}{run_id}{_SUFFIX}"
         self._lock = threading.Lock()
         self._waiting: set[str] = set()
+        self._handle: int | None = None
 
     @property
     def waiting(self) -> bool:
@@ -124,8 +146,7 @@ class Journal:
             if line in self._waiting:
                 return
             make_folder(self._path.parent)
-            with _locked(self._path) as handle:
-                _write(handle, f"{line}\n".encode())
+            _write(self._opened(), f"{line}\n".encode())
             sync_folder(self._path.parent)
             self._waiting.add(line)
 
@@ -138,6 +159,25 @@ class Journal:
             self._waiting.discard(answer.as_line())
             if not self._waiting:
                 self._path.unlink()
+                self._close()
+
+    def close(self) -> None:
+        """The run is over: what is left is for the next one."""
+        with self._lock:
+            self._close()
+
+    def _opened(self) -> int:
+        """The file, locked until the run is over: nobody else removes it, or takes the run for dead."""
+        while self._handle is None or not _is_still(self._path, self._handle):
+            self._close()
+            self._handle = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+            fcntl.flock(self._handle, fcntl.LOCK_EX)
+        return self._handle
+
+    def _close(self) -> None:
+        if self._handle is not None:
+            os.close(self._handle)
+            self._handle = None
 
 
 def left_in(folder: Path) -> list[Left]:
@@ -150,12 +190,12 @@ def left_in(folder: Path) -> list[Left]:
 
 
 def remove(left: Left) -> None:
-    """Removes a file whose answers the ledger has, unless its run has appended to it since it was read.
+    """Removes a file whose answers the ledger has, unless its run is at work on it, or has appended to it.
 
     A file that cannot be removed does no harm: the next run reads it again, and finds that all is known.
     """
     with suppress(OSError), left.path.open("rb") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         if os.fstat(file.fileno()).st_size == left.bytes:
             left.path.unlink()
 
@@ -166,7 +206,9 @@ def _attempt(**fields: Any) -> Attempt:
 
 
 def _read(path: Path) -> Left:
-    content = path.read_bytes()
+    with path.open("rb") as file:
+        in_use = not _can_lock(file)
+        content = file.read()
     *complete, last = content.split(b"\n")
     answers, unreadable = [], 0
     for line in (*complete, last) if last else complete:
@@ -175,7 +217,15 @@ def _read(path: Path) -> Left:
         except ValueError:
             unreadable += line is not last
     run_id = path.name.removeprefix(_PREFIX).removesuffix(_SUFFIX)
-    return Left(path, run_id, tuple(answers), len(content), unreadable)
+    return Left(path, run_id, tuple(answers), len(content), unreadable, in_use)
+
+
+def _can_lock(file: IO[bytes]) -> bool:
+    try:
+        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def _write(handle: int, line: bytes) -> None:
@@ -189,20 +239,6 @@ def _write(handle: int, line: bytes) -> None:
     except OSError:
         os.ftruncate(handle, size)
         raise
-
-
-@contextmanager
-def _locked(path: Path) -> Iterator[int]:
-    """The file, open for appending, while no other process removes it."""
-    while True:
-        handle = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX)
-            if _is_still(path, handle):
-                yield handle
-                return
-        finally:
-            os.close(handle)
 
 
 def _is_still(path: Path, handle: int) -> bool:

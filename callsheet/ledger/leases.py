@@ -63,10 +63,15 @@ def enter(
     )
 
 
-def is_left(connection: sa.Connection, batch: str, run_id: str) -> bool:
-    """Whether a run is one of the batch's, and is not alive."""
-    known = connection.scalar(sa.select(runs.c.id).where(runs.c.id == run_id, runs.c.batch == batch))
-    return known is not None and run_id not in [run.id for run in _alive(connection, batch)]
+def known(connection: sa.Connection, batch: str, run_ids: Collection[str]) -> set[str]:
+    """Those of the runs that are the batch's in this ledger, alive or not."""
+    query = sa.select(runs.c.id).where(runs.c.batch == batch, runs.c.id.in_(run_ids))
+    return set(connection.scalars(query))
+
+
+def alive(connection: sa.Connection, batch: str) -> set[str]:
+    """The runs of the batch that are alive."""
+    return {run.id for run in _alive(connection, batch)}
 
 
 def take_over(connection: sa.Connection, run_id: str, batch: str) -> list[Attempt]:

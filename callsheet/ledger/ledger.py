@@ -10,8 +10,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -39,13 +40,25 @@ from callsheet.ledger.group_commit import GroupCommit
 from callsheet.ledger.journal import Answer, Journal
 from callsheet.ledger.patience import Patience
 from callsheet.ledger.policy import Policy
-from callsheet.ledger.tables import learned
+from callsheet.ledger.tables import about, learned
+from callsheet.ledger.takeover import Owner
 from callsheet.ledger.waits import waits
 from callsheet.records import Attempt, Doubt, File, Generation, Job, OtherRun, State, StoredFile
 
 T = TypeVar("T")
 
 logger = logging.getLogger("callsheet")
+
+
+def _opened(url: str) -> tuple[sa.Engine, str]:
+    """The database, and the ledger's id."""
+    engine = open_engine(url)
+
+    def read() -> str:
+        with engine.connect() as connection:
+            return str(connection.execution_options(reading=True).scalar(sa.select(about.c.ledger_id)))
+
+    return engine, explained(read)
 
 
 def _log(text: str) -> None:
@@ -59,6 +72,11 @@ def _lease_from_now() -> datetime:
 class Ledger:
     """The ledger of one batch, opened for one run. Use `Ledger.open`, then `close`.
 
+    Attributes:
+        id: which ledger it is; a backup, and what it was moved to, have the same.
+        batch: the batch.
+        run_id: the run.
+
     While the run's lease lives, a database that fails is tried again, for writes and reads: the run waits.
     When it has failed until the lease expired, and at once where there is no lease, every method raises
     LedgerUnavailable; whether the database has carried it out is not known then. Every method that writes
@@ -71,6 +89,8 @@ class Ledger:
         batch: str,
         run_id: str,
         *,
+        ledger_id: str,
+        service: str = "",
         journal: Path | None = None,
         note: Callable[[str], None] = _log,
     ) -> None:
@@ -82,6 +102,9 @@ class Ledger:
         self._journal = Journal(journal, run_id) if journal else None
         self._note = note
         self._journal_failed = False
+        self._service = service
+        self._owner = Owner(run_id, batch, ledger_id, service)
+        self.id = ledger_id
         self.batch = batch
         self.run_id = run_id
 
@@ -89,13 +112,21 @@ class Ledger:
 
     @classmethod
     async def open(
-        cls, url: str, batch: str, *, journal: Path | None = None, note: Callable[[str], None] = _log
+        cls,
+        url: str,
+        batch: str,
+        *,
+        service: str = "",
+        journal: Path | None = None,
+        note: Callable[[str], None] = _log,
     ) -> Self:
         """Opens the ledger at `url` (a SQLAlchemy URL) for reading; `begin_run` makes it ready to buy.
 
         Args:
             url: the database.
             batch: the batch.
+            service: the base URL of the service that this run buys at, to which its first reservation binds
+                the batch. Empty for what only reads.
             journal: the folder for answers that are paid for and cannot be written to the ledger; on the
                 local disk, and the same for the next run. None: such answers are in doubt.
             note: called with what a person should know, and the run goes on from.
@@ -103,26 +134,40 @@ class Ledger:
         Raises:
             LedgerError: it cannot be opened.
         """
-        engine = await asyncio.to_thread(open_engine, url)
-        return cls(engine, batch, str(uuid.uuid4()), journal=journal, note=note)
+        engine, ledger_id = await asyncio.to_thread(_opened, url)
+        run_id = str(uuid.uuid4())
+        return cls(engine, batch, run_id, ledger_id=ledger_id, service=service, journal=journal, note=note)
 
-    async def begin_run(self, balance: Decimal | None = None, service: str | None = None) -> list[Attempt]:
+    async def begin_run(
+        self,
+        balance: Decimal | None = None,
+        *,
+        find: Callable[[Collection[str]], Mapping[str, Job]] = lambda _: {},
+        buys: bool = True,
+        replaces: bool = False,
+    ) -> list[Attempt]:
         """Enters this run, and takes over what dead runs of the batch left (`takeover.begin_run`).
 
         Args:
             balance: what the workspace has, in dollars, where that is known: evidence for later doubts.
-            service: the base URL of the workspace's service: what was spent elsewhere is no evidence.
+            find: the jobs of the plan that have these keys, by key: for answers in journals that the ledger
+                does not know.
+            buys: whether the run is about to buy.
+            replaces: whether this ledger takes the place of others.
 
         Returns:
             What dead runs were submitting, and is in doubt from now on.
+
+        Raises:
+            UnknownAnswers: the run would buy again what a journal has an answer for.
         """
         lease_until = _lease_from_now()
         journals = await asyncio.to_thread(self._read_journals)
+        keys = {answer.attempt.job_key for left in journals for answer in left.answers}
+        jobs = await asyncio.to_thread(find, keys) if keys else {}
+        owner = replace(self._owner, jobs=jobs, buys=buys, replaces=replaces)
         recovered = await self._commits.write_one(
-            "begin_run",
-            lambda connection: takeover.begin_run(
-                connection, self.run_id, self.batch, service=service, balance=balance, journals=journals
-            ),
+            "begin_run", lambda connection: takeover.begin_run(connection, owner, balance, journals)
         )
         self._patience.until = lease_until
         return await self._recovered(recovered)
@@ -135,7 +180,7 @@ class Ledger:
         """
         journals = await asyncio.to_thread(self._read_journals)
         videos, files, recovered = await self._commits.write_one(
-            "take_over", lambda connection: takeover.take_over(connection, self.run_id, self.batch, journals)
+            "take_over", lambda connection: takeover.take_over(connection, self._owner, journals)
         )
         return videos, files, await self._recovered(recovered)
 
@@ -155,22 +200,11 @@ class Ledger:
                 hint="It has answers that are paid for, and that the ledger does not know yet.",
             ) from error
 
-    async def bind(self, service: str) -> None:
-        """Binds the batch to the service with this base URL, unless it is bound already.
-
-        Raises:
-            OtherService: it is bound to another service; nothing may be bought, polled or fetched at this
-                one.
-        """
-        await self._commits.write_one(
-            "bind", lambda connection: services.bind(connection, self.batch, service)
-        )
-
     async def check_service(self, service: str) -> None:
-        """Checks, without a write, that the batch is not bound to another service than the one at this URL.
+        """Checks that nothing of the batch was sent to another service than the one at this URL.
 
         Raises:
-            OtherService: it is.
+            OtherService: some of it was; nothing may be bought, polled or fetched at this one.
         """
         await self.read(lambda connection, batch: services.check(connection, batch, service))
 
@@ -212,6 +246,8 @@ class Ledger:
         """Waits for the writes that are under way, and closes the database."""
         await self._commits.drain()
         leases.forget(self.run_id)
+        if self._journal:
+            self._journal.close()
         await asyncio.to_thread(self._engine.dispose)
         self._threads.shutdown(wait=False)
 
@@ -237,14 +273,19 @@ class Ledger:
             per_day: what all batches of the ledger together may spend in a UTC day, in dollars. A job counts
                 for the day on which it is sent; until then it counts for today.
             skip: pass over a job that does not fit, for later ones that do.
+
+        Raises:
+            OtherService: the batch belongs to another service; nothing was reserved.
         """
         budget = Budget(self.batch, limit, per_day)
-        return await self._commits.write_one(
-            "reserve",
-            lambda connection: claims.reserve(
-                connection, self.run_id, jobs, policy, budget=budget, skip=skip
-            ),
-        )
+
+        def reserve(connection: sa.Connection) -> Reservation:
+            result = claims.reserve(connection, self.run_id, jobs, policy, budget=budget, skip=skip)
+            if result.reserved and self._service:
+                services.bind(connection, self.batch, self._service, self.run_id)
+            return result
+
+        return await self._commits.write_one("reserve", reserve)
 
     async def intend(
         self, attempt: Attempt, *, limit: Decimal, per_day: Decimal | None = None
@@ -276,7 +317,7 @@ class Ledger:
 
     async def pending(self, attempt: Attempt, generation_id: str) -> None:
         """A video was accepted."""
-        await self._answered(State.PENDING, Answer(attempt, generation_id))
+        await self._answered(State.PENDING, self._answer(attempt, generation_id))
 
     async def failed(self, attempt: Attempt, code: str, message: str) -> None:
         """The service refused the job or gave it up; it costs nothing."""
@@ -303,8 +344,12 @@ class Ledger:
         Raises:
             LedgerError: the job is in another state, or the answer cannot be stored.
         """
-        answer = Answer(attempt, generation.id, generation, tuple(names), storage)
+        answer = self._answer(attempt, generation.id)
+        answer = replace(answer, generation=generation, names=tuple(names), storage=storage)
         return await self._answered(State.GENERATED, answer)
+
+    def _answer(self, attempt: Attempt, generation_id: str) -> Answer:
+        return Answer(attempt, generation_id, batch=self.batch, service=self._service, ledger_id=self.id)
 
     async def _answered(self, state: State, answer: Answer) -> list[File]:
         """Writes an answer; also into the journal, where the database fails or refuses it."""

@@ -33,6 +33,12 @@ def other_name(name: str, attempt: Attempt, index: int) -> str:
     return str(path.with_name(f"{path.stem}-{identity}{path.suffix}"))
 
 
+def known(connection: sa.Connection, storage: str, names: Collection[str]) -> set[str]:
+    """Those of the names in `storage` that files of the ledger have, folded."""
+    wanted = {"the_storage": storage, "the_names": [folded(name) for name in names]}
+    return set(connection.scalars(_TAKEN, wanted))
+
+
 class FreeNames:
     """Free names for the files that one transaction enters.
 
@@ -44,9 +50,7 @@ class FreeNames:
     def __init__(self, connection: sa.Connection, wanted: Collection[tuple[str, str]]) -> None:
         self._taken: dict[str, set[str]] = {}
         for storage in {storage for storage, _ in wanted}:
-            names = [folded(name) for of, name in wanted if of == storage]
-            taken = connection.scalars(_TAKEN, {"the_storage": storage, "the_names": names})
-            self._taken[storage] = set(taken)
+            self._taken[storage] = known(connection, storage, [name for of, name in wanted if of == storage])
 
     def take(self, storage: str, name: str, attempt: Attempt, index: int) -> str:
         """`name`, or the other name of the file where another file of `storage` has that name."""

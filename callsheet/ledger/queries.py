@@ -307,6 +307,7 @@ def attempt_of(row: Any) -> Attempt:
         quoted=row.quoted,
         generation_id=row.generation_id,
         in_doubt=row.state == State.IN_DOUBT,
+        request_key=row.request_key,
     )
 
 

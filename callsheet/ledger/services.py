@@ -11,44 +11,47 @@ from urllib.parse import urlsplit
 import sqlalchemy as sa
 
 from callsheet.errors import OtherService
-from callsheet.ledger.tables import batches
+from callsheet.ledger.policy import DELIVERED
+from callsheet.ledger.tables import attempts, batches
+from callsheet.records import State
+
+_SENT = sa.and_(attempts.c.state != State.PLANNED, attempts.c.reused_key.is_(None))
+_ACCEPTED = attempts.c.state.in_((State.PENDING, *DELIVERED))
 
 
 def check(connection: sa.Connection, batch: str, service: str) -> bool:
-    """Whether the batch is bound to `service`; false where it is not bound to any.
+    """Whether the batch is bound to `service`; false where nothing of it was sent yet, to whichever service.
 
     Raises:
-        OtherService: it is bound to another one.
+        OtherService: jobs of it were sent to another one.
     """
     bound = of_batch(connection, batch)
-    if bound is None:
+    if bound is not None and is_same(bound, service):
+        return True
+    if bound is None or not _has(connection, batch, _SENT):
         return False
-    if _canonical(bound) != _canonical(service):
-        raise OtherService(
-            f"the ledger has bought the batch {batch!r} at {bound}, "
-            f"and service.base_url is {_without_login(service)}",
-            hint="Choose another batch name or another ledger.url. If the same service has a new address, "
-            "run `callsheet ledger service-moved CONFIG` first.",
-        )
-    return True
+    did, to = ("bought", "at") if _has(connection, batch, _SENT, _ACCEPTED) else ("sent", "to")
+    raise _other(f"the ledger has {did} jobs of the batch {batch!r} {to} {bound}", service)
 
 
-def bind(connection: sa.Connection, batch: str, service: str) -> None:
-    """Binds the batch to `service`, if it is not bound yet.
+def bind(connection: sa.Connection, batch: str, service: str, run_id: str) -> None:
+    """Binds the batch to `service`: the run is about to send jobs of it there.
 
     Raises:
-        OtherService: it is bound to another one.
+        OtherService: jobs of it were sent to another one, or another run is about to send some.
     """
-    if not check(connection, batch, service):
-        connection.execute(
-            batches.insert().values(batch=batch, service=_without_login(service), bound_at=datetime.now(UTC))
-        )
+    if check(connection, batch, service):
+        return
+    if _has(connection, batch, attempts.c.state == State.PLANNED, attempts.c.run_id != run_id):
+        raise _other(f"another run is about to send jobs of the batch {batch!r} to another service", service)
+    rebind(connection, batch, service)
 
 
 def rebind(connection: sa.Connection, batch: str, service: str) -> None:
     """Binds the batch to `service`, whatever it was bound to."""
     connection.execute(batches.delete().where(batches.c.batch == batch))
-    bind(connection, batch, service)
+    row = {"batch": batch, "service": without_login(service), "bound_at": datetime.now(UTC)}
+    connection.execute(batches.insert(), row)
 
 
 def of_batch(connection: sa.Connection, batch: str) -> str | None:
@@ -60,15 +63,34 @@ def of_batch(connection: sa.Connection, batch: str) -> str | None:
 def elsewhere(connection: sa.Connection, service: str) -> list[str]:
     """The batches that are bound to another service than the one at this base URL."""
     rows = connection.execute(sa.select(batches.c.batch, batches.c.service))
-    return [batch for batch, bound in rows if _canonical(bound) != _canonical(service)]
+    return [batch for batch, bound in rows if not is_same(bound, service)]
 
 
-def _without_login(url: str) -> str:
+def is_same(one: str, other: str) -> bool:
+    """Whether two addresses are those of one service."""
+    return _canonical(one) == _canonical(other)
+
+
+def _has(connection: sa.Connection, batch: str, *which: sa.ColumnElement[bool]) -> bool:
+    """Whether the batch has such attempts."""
+    return bool(connection.scalar(sa.select(sa.exists().where(attempts.c.batch == batch, *which))))
+
+
+def _other(what: str, service: str) -> OtherService:
+    return OtherService(
+        f"{what}, and service.base_url is {without_login(service)}",
+        hint="Choose another batch name or another ledger.url. If the same service has a new address, "
+        "run `callsheet ledger service-moved CONFIG` first.",
+    )
+
+
+def without_login(url: str) -> str:
+    """A base URL as it may be shown: without user and password."""
     parts = urlsplit(url)
     return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
 
 
 def _canonical(url: str) -> str:
     """The form in which two addresses of one service are equal."""
-    parts = urlsplit(_without_login(url))
+    parts = urlsplit(without_login(url))
     return parts._replace(netloc=parts.netloc.lower(), path=parts.path.rstrip("/")).geturl()

@@ -6,6 +6,7 @@ stored as UTC text of one fixed width, so that text order is time order.
 
 from __future__ import annotations
 
+import uuid
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
@@ -56,7 +57,13 @@ class Moment(sa.types.TypeDecorator[datetime]):
 
 metadata = sa.MetaData()
 
-about = sa.Table("about", metadata, sa.Column("schema_version", sa.Integer, primary_key=True))
+about = sa.Table(
+    "about",
+    metadata,
+    sa.Column("schema_version", sa.Integer, primary_key=True),
+    # Which ledger this is. A copy has the id of the original: it is the same ledger at an earlier time.
+    sa.Column("ledger_id", sa.String(36), nullable=False, default=lambda: str(uuid.uuid4())),
+)
 
 # Only in a ledger that was moved: where to.
 moved_to = sa.Table("moved_to", sa.MetaData(), sa.Column("url", sa.Text, nullable=False))

@@ -1,22 +1,61 @@
 """How a run takes over what dead runs of its batch left: when it begins, and from those that die beside it.
 
-Their journals come first: an answer in one of them decides what would otherwise be in doubt. All of it is one
-transaction, on the connection that is given.
+Their journals come first: an answer in one of them decides what would otherwise be in doubt, or bought again.
+All of it is one transaction, on the connection that is given.
+
+A journal may be of a run that the ledger does not know: the ledger is a backup, or a new one in the place of
+one that is lost. Its answers are entered as if they had been reserved, sent and answered now. Where that
+cannot be, nothing is bought before a person has said what to do.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import sqlalchemy as sa
 
-from callsheet.errors import CallsheetError
-from callsheet.ledger import leases, queries, running_totals, services, transitions
+from callsheet.errors import CallsheetError, UnknownAnswers
+from callsheet.ledger import claims, leases, queries, running_totals, services, transitions
 from callsheet.ledger.group_commit import explain_values
 from callsheet.ledger.journal import Answer, Left
-from callsheet.records import Attempt, File
+from callsheet.ledger.policy import CHARGED, NOT_CHARGED
+from callsheet.ledger.tables import attempts
+from callsheet.plain_text import counted
+from callsheet.records import Attempt, File, Job, State
+
+_ATTEMPTS = sa.select(attempts).where(attempts.c.job_key == sa.bindparam("the_job"))
+_ACCEPTED = (State.PENDING, State.GENERATED, State.STORED, State.LOST, State.IN_DOUBT)
+_WHAT_TO_DO = (
+    "Nothing was bought. Restore the newer ledger, which knows that run, or put the rows of the batch file "
+    "back as they were. If this ledger takes the place of a lost one: callsheet run CONFIG --new-ledger. If "
+    "the file belongs to another ledger that is in use, move it away; what it has is not stored here then."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """The run to which what is taken over belongs from now on.
+
+    Attributes:
+        run_id: the run.
+        batch: the batch that it buys.
+        ledger_id: its ledger.
+        service: the base URL of its service.
+        jobs: by key, the jobs of its plan that journals have answers for.
+        buys: it is about to buy.
+        replaces: its ledger takes the place of others (`ledger.new`), so what they left is its own, too.
+    """
+
+    run_id: str
+    batch: str
+    ledger_id: str
+    service: str = ""
+    jobs: Mapping[str, Job] = field(default_factory=dict)
+    buys: bool = False
+    replaces: bool = False
 
 
 class Recovered(NamedTuple):
@@ -33,48 +72,56 @@ class Recovered(NamedTuple):
     doubts: list[Attempt]
 
 
+class _Problem(NamedTuple):
+    """Why the ledger does not have an answer.
+
+    Attributes:
+        what: in words.
+        unknown: it does not know the attempt, so its job could be bought again.
+    """
+
+    what: str
+    unknown: bool
+
+
 def begin_run(
-    connection: sa.Connection,
-    run_id: str,
-    batch: str,
-    *,
-    service: str | None,
-    balance: Decimal | None,
-    journals: Sequence[Left],
+    connection: sa.Connection, owner: Owner, balance: Decimal | None, journals: Sequence[Left]
 ) -> Recovered:
     """Enters a run, and takes over what dead runs of the batch left.
 
     Args:
         connection: the transaction.
-        run_id: the new run.
-        batch: the batch that it buys.
-        service: the base URL of its service; None where the ledger knows one service only.
+        owner: the new run.
         balance: what the workspace had just before, in dollars; None where that is not known.
         journals: what lies in the folder of the batch's journals, of whichever runs.
+
+    Raises:
+        UnknownAnswers: the run would buy again what a journal has an answer for.
     """
-    elsewhere = services.elsewhere(connection, service) if service else ()
-    leases.enter(connection, run_id, batch, balance, running_totals.spent(connection, without=elsewhere))
-    return _take_over(connection, run_id, batch, journals)
+    elsewhere = services.elsewhere(connection, owner.service) if owner.service else ()
+    spent = running_totals.spent(connection, without=elsewhere)
+    leases.enter(connection, owner.run_id, owner.batch, balance, spent)
+    return _take_over(connection, owner, journals)
 
 
 def take_over(
-    connection: sa.Connection, run_id: str, batch: str, journals: Sequence[Left]
+    connection: sa.Connection, owner: Owner, journals: Sequence[Left]
 ) -> tuple[list[Attempt], list[File], Recovered]:
     """Takes over what runs of the batch left that have died since this one began.
 
     Args:
         connection: the transaction.
-        run_id: a run that is at work.
-        batch: the batch that it buys.
-        journals: as for `begin_run`.
+        owner: a run that is at work.
+        journals: as for `begin_run`. Those of runs that the ledger does not know are left alone.
 
     Returns:
         The videos and the files that are this run's from now on, and were not before.
     """
-    videos, files = queries.unfinished(connection, batch, run_id)
+    videos, files = queries.unfinished(connection, owner.batch, owner.run_id)
     before = {(one.job_key, one.number) for one in (*videos, *(file.attempt for file in files))}
-    recovered = _take_over(connection, run_id, batch, journals)
-    videos, files = queries.unfinished(connection, batch, run_id)
+    known = leases.known(connection, owner.batch, [journal.run_id for journal in journals])
+    recovered = _take_over(connection, owner, [one for one in journals if one.run_id in known])
+    videos, files = queries.unfinished(connection, owner.batch, owner.run_id)
     return (
         [video for video in videos if (video.job_key, video.number) not in before],
         [file for file in files if (file.attempt.job_key, file.attempt.number) not in before],
@@ -82,29 +129,121 @@ def take_over(
     )
 
 
-def _take_over(connection: sa.Connection, run_id: str, batch: str, journals: Sequence[Left]) -> Recovered:
-    recovered, notes = [], []
-    for journal in journals:
-        if not leases.is_left(connection, batch, journal.run_id):
-            continue  # of a run that is alive, of another batch, or of another ledger
-        problems = [_recover(connection, run_id, batch, answer) for answer in journal.answers]
-        problems += [f"{journal.unreadable} lines cannot be read"] if journal.unreadable else []
-        if any(problems):
-            notes += [f"{journal.path}: {problem}" for problem in problems if problem]
-        else:
+def _take_over(connection: sa.Connection, owner: Owner, journals: Sequence[Left]) -> Recovered:
+    reader = _Reader(connection, owner, [journal.run_id for journal in journals])
+    recovered: list[Left] = []
+    notes: list[str] = []
+    unknown: list[str] = []
+    for journal in filter(reader.is_left, journals):
+        problems = reader.read(journal)
+        notes += [f"{journal.path}: {problem.what}" for problem in problems]
+        if reasons := [problem.what for problem in problems if problem.unknown]:
+            unknown.append(_of_unknown_run(journal, reasons))
+        if not problems:
             recovered.append(journal)
-    doubts = leases.take_over(connection, run_id, batch)
-    return Recovered(recovered, notes, doubts)
+    if unknown and owner.buys:
+        raise UnknownAnswers("\n".join(unknown), hint=_WHAT_TO_DO)
+    return Recovered(recovered, notes, leases.take_over(connection, owner.run_id, owner.batch))
 
 
-def _recover(connection: sa.Connection, run_id: str, batch: str, answer: Answer) -> str:
-    """Writes a journal's answer to the ledger; what is wrong where that is not possible, in words."""
-    try:
-        with connection.begin_nested(), explain_values():
-            if transitions.recover(connection, run_id, batch, answer):
-                return ""
-    except CallsheetError as error:
-        return f"row {answer.attempt.row_id}: {error}"
-    return (
-        f"row {answer.attempt.row_id}: the ledger does not know attempt {answer.attempt.number} of this job"
-    )
+def _of_unknown_run(journal: Left, reasons: Sequence[str]) -> str:
+    others = f"; {len(reasons) - 1} more" if len(reasons) > 1 else ""
+    answers = f"{counted(len(reasons), 'answer')} paid for, of a run that the ledger does not know"
+    return f"{journal.path} has {answers} ({reasons[0]}{others})"
+
+
+class _Reader:
+    """Reads journals into the ledger.
+
+    Args:
+        connection: the transaction.
+        owner: the run that takes over.
+        run_ids: the runs that wrote the journals.
+    """
+
+    def __init__(self, connection: sa.Connection, owner: Owner, run_ids: Collection[str]) -> None:
+        self._connection, self._owner = connection, owner
+        self._known = leases.known(connection, owner.batch, run_ids)
+        self._alive = leases.alive(connection, owner.batch) - {owner.run_id}
+
+    def is_left(self, journal: Left) -> bool:
+        """Whether a journal is one of the batch's, and not of a run of this ledger that is alive."""
+        of_batch = all(answer.batch == self._owner.batch for answer in journal.answers)
+        return of_batch and journal.run_id not in self._alive
+
+    def read(self, journal: Left) -> list[_Problem]:
+        """Writes a journal's answers to the ledger; says what is wrong with those that it cannot write."""
+        problems = [self._read(journal, answer) for answer in journal.answers]
+        if journal.unreadable:
+            what = f"{counted(journal.unreadable, 'line')} cannot be read"
+            problems.append(_Problem(what, unknown=journal.run_id not in self._known))
+        return [problem for problem in problems if problem]
+
+    def _read(self, journal: Left, answer: Answer) -> _Problem | None:
+        row = f"row {answer.attempt.row_id}"
+        of_job = self._connection.execute(_ATTEMPTS, {"the_job": answer.attempt.job_key}).all()
+        own = next((one for one in of_job if self._is_of(one, journal, answer)), None)
+        if own and not _is_open(own, answer):
+            return None
+        newest = own or next((one for one in of_job if not one.superseded), None)
+        if newest and newest is not own and newest.generation_id and newest.state in _ACCEPTED:
+            both = f"generation {answer.generation_id}, and {newest.generation_id}, which the ledger has"
+            return _Problem(f"{row}: is paid for twice: {both}", unknown=False)
+        if newest and newest.run_id in self._alive:
+            return _Problem(f"{row}: a run that is at work has this job in hand", unknown=False)
+        if not own and (why := self._why_not(journal, answer)):
+            return _Problem(f"{row}: {why}", unknown=True)
+        try:
+            with self._connection.begin_nested(), explain_values():
+                self._write(answer, own)
+        except CallsheetError as error:
+            return _Problem(f"{row}: {error}", unknown=not own)
+        return None
+
+    def _is_of(self, attempt: Any, journal: Left, answer: Answer) -> bool:
+        """Whether an answer is that of an attempt in the ledger: by the generation, or else by its number.
+
+        A run that the ledger does not know has its own numbers.
+        """
+        if attempt.generation_id is not None or journal.run_id not in self._known:
+            return bool(attempt.generation_id == answer.generation_id)
+        return bool(attempt.attempt == answer.attempt.number) and _is_open(attempt, answer)
+
+    def _why_not(self, journal: Left, answer: Answer) -> str:
+        """Why an answer cannot be entered that the ledger has no attempt for; empty where it can."""
+        owner = self._owner
+        if journal.in_use and journal.run_id not in self._known:
+            return "that run is at work"
+        if answer.ledger_id != owner.ledger_id and not owner.replaces:
+            return "it is of another ledger"
+        if not services.is_same(answer.service, owner.service):
+            return f"it is of the service at {services.without_login(answer.service)}"
+        job = owner.jobs.get(answer.attempt.job_key)
+        if job is None or job.request_key != answer.attempt.request_key:
+            return "the batch file does not have it with this request"
+        return ""
+
+    def _write(self, answer: Answer, own: Any) -> None:
+        """Writes an answer to its own attempt, or where there is none to one that is entered now."""
+        connection, owner = self._connection, self._owner
+        if own:
+            number, sent = own.attempt, own.submitted_at
+        else:
+            job = owner.jobs[answer.attempt.job_key]
+            number, sent = claims.enter(connection, owner.batch, owner.run_id, job).number, answer.at
+            if owner.service:
+                services.bind(connection, owner.batch, owner.service, owner.run_id)
+        numbered = replace(answer, attempt=replace(answer.attempt, number=number))
+        transitions.recover(connection, owner.run_id, numbered, sent)
+
+
+def _is_open(attempt: Any, answer: Answer) -> bool:
+    """Whether the answer says more than the ledger has.
+
+    It counts more than a doubt, and more than a person's decision about that doubt: the service has answered.
+    """
+    undecided = attempt.state in (State.SUBMITTING, State.IN_DOUBT)
+    undecided = undecided or attempt.error_code in (CHARGED, NOT_CHARGED)
+    if answer.generation is None:
+        return undecided and attempt.generation_id is None
+    return undecided or attempt.state == State.PENDING

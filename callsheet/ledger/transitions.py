@@ -8,7 +8,7 @@ run. What the service and the storage did is decided elsewhere.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
@@ -100,9 +100,6 @@ _ENDS = (
     .where(media.c.job_key.in_(sa.bindparam("the_jobs", expanding=True)))
     .group_by(media.c.job_key, media.c.attempt)
 )
-_ANSWERED = sa.select(
-    attempts.c.batch, attempts.c.run_id, attempts.c.state, attempts.c.generation_id, attempts.c.error_code
-).where(_THE_ATTEMPT)
 _COPY = tuple(field.name for field in fields(StoredFile))  # columns of `media`, too
 _RECOVER = attempts.update().where(_THE_ATTEMPT)
 
@@ -146,26 +143,17 @@ def answered(connection: sa.Connection, run_id: str, answers: Sequence[Answer]) 
     return _new_files(connection, answers)
 
 
-def recover(connection: sa.Connection, run_id: str, batch: str, answer: Answer) -> bool:
-    """Records an answer that a dead run could not write; the job belongs to `run_id` from now on.
+def recover(connection: sa.Connection, run_id: str, answer: Answer, submitted_at: datetime) -> None:
+    """Records an answer that a dead run could not write, whatever the attempt's state is.
 
-    It counts more than a doubt, and more than a person's decision about that doubt: the service has answered.
-
-    Returns:
-        Whether the ledger has the answer now: false where it does not know the attempt.
+    Args:
+        connection: the transaction.
+        run_id: the run that the job belongs to from now on.
+        answer: its answer.
+        submitted_at: when the request left, as far as that is known.
     """
-    row = connection.execute(_ANSWERED, _the_attempt(answer.attempt)).one_or_none()
-    if row is None or row.batch != batch:
-        return False
-    undecided = row.state in (State.SUBMITTING, State.IN_DOUBT) or row.error_code in (CHARGED, NOT_CHARGED)
-    if answer.generation is None:
-        open_ = undecided and row.generation_id is None
-    else:
-        open_ = undecided or row.state == State.PENDING
-    if open_:
-        connection.execute(_RECOVER, _of_answer(answer) | {"run_id": run_id})
-        _new_files(connection, [answer])
-    return True
+    connection.execute(_RECOVER, _of_answer(answer) | {"run_id": run_id, "submitted_at": submitted_at})
+    _new_files(connection, [answer])
 
 
 def _of_answer(answer: Answer) -> dict[str, Any]:
@@ -207,8 +195,9 @@ def _new_files(connection: sa.Connection, answers: Sequence[Answer]) -> list[lis
 
 def _files(answer: Answer, names: Sequence[str]) -> list[File]:
     media_ = answer.generation.media if answer.generation else ()
+    attempt = replace(answer.attempt, generation_id=answer.generation_id)
     named = zip(media_, names, strict=True)
-    return [File(answer.attempt, index, name, item) for index, (item, name) in enumerate(named)]
+    return [File(attempt, index, name, item) for index, (item, name) in enumerate(named)]
 
 
 def _entered(connection: sa.Connection, answers: Sequence[Answer], files: Sequence[Sequence[File]]) -> bool:

@@ -103,6 +103,13 @@ class Plan:
                 rows = self.scan().select(_JOB_COLUMNS).slice(start, _SLICE).collect().filter(some)
                 yield from map(_job, rows.with_columns(request_key()).iter_rows(named=True))
 
+    def jobs_of(self, keys: Collection[str]) -> dict[str, Job]:
+        """Those of these jobs that the plan has and can be bought, by key."""
+        wanted = pl.col("key").is_in(list(keys)) & pl.col("request").is_not_null()
+        rows = self.scan().select(_JOB_COLUMNS).filter(wanted).collect()
+        jobs = map(_job, rows.with_columns(request_key()).iter_rows(named=True))
+        return {job.key: job for job in jobs}
+
     def scan(self) -> pl.LazyFrame:
         """The rows of `plan.parquet`, read when they are asked for."""
         return pl.scan_parquet(self.file)

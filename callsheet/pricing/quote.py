@@ -68,6 +68,7 @@ class Quote:
         left_out: how many jobs are to buy that are not chosen.
         pilot: what is bought before the rest; None without a pilot, and where nothing is to buy.
         is_pilot: it is the part of a quote that is the pilot (`of_pilot`).
+        warnings: what a person should look at before anything is bought, in words.
     """
 
     plan: Plan
@@ -91,6 +92,7 @@ class Quote:
     left_out: int = 0
     pilot: Pilot | None = None
     is_pilot: bool = False
+    warnings: tuple[str, ...] = ()
 
     @property
     def to_buy(self) -> int:
@@ -279,7 +281,8 @@ class Quote:
         if self.lines.height > 1 and rows:
             facts.append(("Costliest", ", ".join(rows)))
         facts += [("Note", note) for note in self.plan.notes]
-        return facts + [("Changed", change) for change in self.changes()]
+        facts += [("Changed", change) for change in self.changes()]
+        return facts + [("Warning", warning) for warning in self.warnings]
 
     def _part_in_words(self) -> Iterator[tuple[str, str]]:
         if self.choice:
@@ -355,6 +358,7 @@ class Quote:
             "currency": self.plan.currency,
             "plan": str(self.plan.path),
             "rejects": self.rejects,
+            "warnings": list(self.warnings),
         }
 
 

@@ -24,10 +24,12 @@ from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.policy import Policy
 from callsheet.limits.charges import IN_A_ROW, Charge
 from callsheet.pricing.choice import ALL, Choice, chosen, pilot
+from callsheet.pricing.last_report import warning_of_report
 from callsheet.pricing.marks import Marks, mark, with_reused
 from callsheet.pricing.plan import Plan
 from callsheet.pricing.planning import price_batch
 from callsheet.pricing.quote import Pilot, Quote
+from callsheet.pricing.taken_names import taken_names
 from callsheet.records import Model, ModelType, Totals
 from callsheet.service.client import Client
 from callsheet.storage.store import Store
@@ -83,7 +85,7 @@ async def make(
 
     Raises:
         InputError: a chosen row is not in the plan.
-        OtherService: the ledger has bought the batch at another service.
+        OtherService: jobs of the batch were sent to another service.
         LedgerError: the ledger cannot be read.
     """
     await ledger.check_service(service)
@@ -100,6 +102,7 @@ async def make(
     to_buy = int(marks.to_buy.sum())
     mask = await asyncio.to_thread(chosen, choice, plan, marks.to_buy) if choice else None
     marks = marks if mask is None else marks.among(mask)
+    warnings = (await warning_of_report(ledger, settings), await taken_names(plan, marks, settings, ledger))
     wanted = settings.budget.pilot if to_buy and not choice else None
     quote = Quote(
         plan=plan,
@@ -118,6 +121,7 @@ async def make(
         chosen=mask,
         left_out=to_buy - int(marks.to_buy.sum()),
         pilot=await asyncio.to_thread(_pilot, plan, marks, wanted) if wanted else None,
+        warnings=tuple(filter(None, warnings)),
     )
     return await asyncio.to_thread(quote.counted)
 

@@ -23,6 +23,7 @@ class QuotedBatch(Record):
         pilot_to_buy: the jobs that are bought before the rest; null, like their price, without a pilot.
         plan: the path of `quote.parquet`.
         rejects: the path or URL of `rejects.csv`.
+        warnings: what a person should look at before anything is bought, in words.
     """
 
     batch: str
@@ -45,6 +46,7 @@ class QuotedBatch(Record):
     currency: str
     plan: str
     rejects: str
+    warnings: list[str]
 
     @classmethod
     def of(cls, quote: Quote) -> Self:

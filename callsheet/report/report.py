@@ -13,6 +13,7 @@ import json
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from decimal import Decimal
 from functools import partial
 from typing import Any
@@ -103,7 +104,7 @@ async def write_report(
         stored = await ledger.read(partial(_stored_among, positions=positions, chosen=chosen))
         details = replace(details, all_chosen_stored=stored == chosen.sum())
     return _summary(
-        ledger.batch,
+        ledger,
         store,
         plan,
         totals,
@@ -120,7 +121,7 @@ async def write_report(
 
 
 def _summary(
-    batch: str,
+    ledger: Ledger,
     store: Store,
     plan: Plan | None,
     totals: Totals,
@@ -137,7 +138,10 @@ def _summary(
     ended = sum(counts[state] for state in ENDED) >= jobs
     stopped = stop and (left_to_buy or (isinstance(stop, Interrupted) and not ended))
     return Summary(
-        batch=batch,
+        batch=ledger.batch,
+        ledger_id=ledger.id,
+        paid_jobs=totals.paid_jobs,
+        written_at=datetime.now(UTC),
         outcome="stopped" if stopped else _outcome(counts, jobs, details.removed, rejected_rows),
         stop_reason=stop.reason if stop and stopped else None,
         jobs=jobs,
@@ -195,7 +199,7 @@ async def summary_without_report(
         )
     )
     return _summary(
-        ledger.batch,
+        ledger,
         store,
         plan,
         totals,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from datetime import datetime
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
@@ -80,7 +81,8 @@ class Summary(Record):
     The counts are of jobs of the batch file as it is now. `spent` and `in_doubt_exposure` are of the whole
     batch, also of rows that were removed. `submissions`, `rate_limited` and `seconds` are of this run.
     `other_runs` are the runs of the batch that are still at work, and have jobs in hand. `approvals` are what
-    persons were asked about the batch, and what they said, the oldest first. Money is in dollars.
+    persons were asked about the batch, and what they said, the oldest first. `ledger_id` and `paid_jobs` (of
+    the whole batch) say which ledger it is from, and how far that was, at `written_at`. Money is in dollars.
     """
 
     batch: str
@@ -103,6 +105,9 @@ class Summary(Record):
     manifest: str
     costs: str
     report: str
+    ledger_id: str
+    paid_jobs: int
+    written_at: datetime
     other_runs: tuple[OtherRun, ...] = ()
     approvals: tuple[Approval, ...] = ()
     details: Details = field(default_factory=Details)
@@ -175,4 +180,4 @@ class Summary(Record):
         fields = {name: getattr(self, name) for name in self.__slots__ if name != "details"}
         money = {name: dollars(value) for name, value in fields.items() if isinstance(value, Decimal)}
         lists = {name: [one.as_json() for one in getattr(self, name)] for name in ("other_runs", "approvals")}
-        return fields | money | lists
+        return fields | money | lists | {"written_at": self.written_at.isoformat(timespec="seconds")}

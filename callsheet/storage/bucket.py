@@ -212,6 +212,11 @@ class Bucket:
                 return None
             return answer["Body"].read()
 
+    def exists(self, name: str) -> bool:
+        """See `Store.exists`."""
+        with s3.errors_as(StorageError, self.url_of(name)):
+            return self._head(name) is not None
+
     def listing(self) -> Iterator[list[tuple[str, int]]]:
         """See `Store.listing`."""
         with s3.errors_as(StorageError, self.url_of("")):

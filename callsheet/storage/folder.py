@@ -128,6 +128,10 @@ class Folder:
             except FileNotFoundError:
                 return None
 
+    def exists(self, name: str) -> bool:
+        """See `Store.exists`."""
+        return os.path.lexists(self._root / name)
+
     def listing(self) -> Iterator[list[tuple[str, int]]]:
         """See `Store.listing`."""
         with disk_errors(self._root, _SETTING, "read"):

@@ -3,6 +3,8 @@
 A file that has not come to its end is in memory, or its name ends in `.part`. Once it has, and is of the
 promised type, its name ends in its SHA-256. If storage does not take it, it stays in the spool for the next
 run, which sees by its name whether all of it is there and whether it is still the same. Nothing is decoded.
+
+Two ledgers may have one spool. A file under a name that nobody asks for stays: another ledger may want it.
 """
 
 from __future__ import annotations

@@ -136,6 +136,14 @@ class Store:
         """
         return await self._in_thread(self._place.read, name)
 
+    async def exists(self, name: str) -> bool:
+        """Whether something has this name.
+
+        Raises:
+            StorageError: the store cannot be read.
+        """
+        return await self._in_thread(self._place.exists, name)
+
     async def listing(self) -> AsyncIterator[list[tuple[str, int]]]:
         """The names and sizes of all files, about a thousand at a time.
 
@@ -166,5 +174,6 @@ class _Place(Place, Protocol):
     def probe(self) -> str: ...
     def write(self, name: str, data: bytes | Path, mime_type: str) -> None: ...
     def read(self, name: str) -> bytes | None: ...
+    def exists(self, name: str) -> bool: ...
     def listing(self) -> Iterator[list[tuple[str, int]]]: ...
     def remove(self, name: str) -> None: ...

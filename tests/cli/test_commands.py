@@ -95,6 +95,7 @@ def test_quote_prints_one_json_object_with_exact_money(project: Make) -> None:
         "currency": "USD",
         "plan": "out/report/quote.parquet",
         "rejects": "out/report/rejects.csv",
+        "warnings": [],
     }
     assert pl.read_parquet(made.folder / answer["plan"])["price"].sum() == Decimal("0.0045")
     assert made.rejects()[0]["line"] == "5"
@@ -147,6 +148,9 @@ def test_run_prints_one_json_object_and_says_with_its_exit_code_how_it_ended(
         "report",
         "other_runs",
         "approvals",
+        "ledger_id",
+        "paid_jobs",
+        "written_at",
     }
     assert (answer["outcome"], answer["stored"], answer["failed"], answer["spent"]) == (
         "partial",

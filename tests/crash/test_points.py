@@ -11,7 +11,6 @@ from tests.crash.conftest import MakeBatch
 from tests.crash.killed_batch import IMAGE
 
 AGAIN = (  # passed again by the run after one that was killed before it
-    "ledger.bind",
     "ledger.begin_run",
     "ledger.reserve",
     "ledger.submitting",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
 
@@ -22,6 +23,9 @@ def summary(**values: Any) -> Summary:
         "jobs": 9,
         "stored": 9,
         "seconds": 1.0,
+        "ledger_id": "",
+        "paid_jobs": 9,
+        "written_at": datetime.now(UTC),
     }
     return Summary(
         **{"batch": "test", "currency": "USD", "submissions": 9} | numbers | money | places | known | values

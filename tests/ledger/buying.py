@@ -46,12 +46,10 @@ async def buyer(
     batch: str = "b",
     balance: str | None = None,
     journal: Path | None = None,
-    service: str | None = None,
+    service: str = "",
 ) -> AsyncIterator[Ledger]:
-    ledger = await Ledger.open(url, batch, journal=journal)
-    if service is not None:
-        await ledger.bind(service)
-    await ledger.begin_run(None if balance is None else Decimal(balance), service)
+    ledger = await Ledger.open(url, batch, service=service, journal=journal)
+    await ledger.begin_run(None if balance is None else Decimal(balance))
     try:
         yield ledger
     finally:

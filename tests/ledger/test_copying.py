@@ -41,7 +41,7 @@ def content(url: str) -> dict[str, list[str]]:
 async def bought(url: str, batch: str) -> None:
     """A run that has bought some jobs, and left one in doubt and one reserved."""
     async with buyer(url, batch, balance="12.5") as ledger:
-        await ledger.bind("http://127.0.0.1:1")
+        await ledger.rebind("http://127.0.0.1:1")
         reserved, _ = await reserve(ledger, *(job(f"{batch} {name}") for name in NAMES))
         for number, (_, attempt) in enumerate(reserved[:-1]):
             await intend(ledger, attempt)

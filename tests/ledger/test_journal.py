@@ -123,7 +123,8 @@ def test_a_run_that_is_killed_between_journal_and_ledger_loses_nothing(url: str,
 
 
 def answer(attempt: Attempt, name: str = "image", **changes: Any) -> Answer:
-    return replace(Answer(attempt, f"req-{name}", generation(name), (f"{name}.png",), "out"), **changes)
+    made = Answer(attempt, f"req-{name}", generation(name), (f"{name}.png",), "out", batch="b")
+    return replace(made, **changes)
 
 
 @asynccontextmanager
@@ -131,7 +132,9 @@ async def dead_run(url: str, spool: Path) -> AsyncIterator[tuple[Attempt, Journa
     """A run that died with an image and a video in flight: the image's attempt, and the run's journal."""
     async with buyer(url, spool) as ledger:
         image, _ = await submitting(ledger, IMAGE, VIDEO)
-        yield image, Journal(spool, ledger.run_id)
+        own = Journal(spool, ledger.run_id)
+        yield image, own
+        own.close()
 
 
 @pytest.mark.parametrize("cut", [1, 20, 200])
@@ -161,7 +164,7 @@ def test_a_line_that_is_damaged_keeps_the_file_and_is_reported(url: str, spool: 
         async with buyer(url, spool, notes) as heir:
             assert await state_of(heir, IMAGE) is State.GENERATED
         assert path.exists()
-        assert [str(path) in note and "1 lines cannot be read" in note for note in notes] == [True]
+        assert [str(path) in note and "1 line cannot be read" in note for note in notes] == [True]
 
     asyncio.run(scenario())
 
@@ -172,11 +175,13 @@ def test_two_runs_share_a_folder_and_each_leaves_the_others_journal_alone_while_
     async def scenario() -> None:
         async with buyer(url, spool) as first:
             image, _ = await submitting(first, IMAGE, VIDEO)
-            Journal(spool, first.run_id).append(answer(image))
+            own = Journal(spool, first.run_id)
+            own.append(answer(image))
             async with buyer(url, spool) as second:
                 assert await state_of(second, IMAGE) is State.SUBMITTING
                 assert kept(spool) == ["image"]
             await first.end_run()
+            own.close()
             async with buyer(url, spool) as third, buyer(url, spool):
                 assert await state_of(third, IMAGE) is State.GENERATED
                 assert [file.attempt.row_id for file in (await third.adopted())[1]] == ["image"]
@@ -184,15 +189,13 @@ def test_two_runs_share_a_folder_and_each_leaves_the_others_journal_alone_while_
     asyncio.run(scenario())
 
 
-def test_the_journal_of_another_batch_or_another_ledger_is_left_alone(
-    url: str, spool: Path, tmp_path: Path
-) -> None:
+def test_the_journal_of_another_batch_is_left_alone(url: str, spool: Path, tmp_path: Path) -> None:
     async def scenario() -> None:
         async with dead_run(url, spool) as (image, own):
             own.append(answer(image))
         before = [path.read_bytes() for path in files_in(spool)]
-        for other_url, batch in ((url, "another"), (f"sqlite:///{tmp_path}/another.db", "b")):
-            other = await Ledger.open(other_url, batch, journal=spool)
+        for other_url in (url, f"sqlite:///{tmp_path}/another.db"):
+            other = await Ledger.open(other_url, "another", journal=spool)
             await other.begin_run()
             await other.end_run()
             await other.close()
@@ -210,7 +213,7 @@ def test_a_journal_that_is_read_again_changes_nothing(url: str, spool: Path, ste
     async def scenario() -> None:
         async with dead_run(url, spool) as (image, own):
             own.append(answer(image))
-            own.append(Answer(replace(image, job_key=VIDEO.key), "req-video"))
+            own.append(Answer(replace(image, job_key=VIDEO.key), "req-video", batch="b"))
         [path] = files_in(spool)
         content = path.read_bytes()
         async with buyer(url, spool) as heir:
@@ -342,7 +345,8 @@ def test_a_journal_that_cannot_be_written_is_reported_and_the_ledger_is_tried_ag
 def test_an_answer_reads_as_it_was_written(spool: Path) -> None:
     odd = replace(IMAGE, row_id='\u2028\n\ud83d "x"', sample=3)
     attempt = Attempt(odd.key, 2, odd.type, odd.row_id, odd.sample, odd.model)
-    written = [answer(attempt), Answer(replace(attempt, generation_id="req"), "req")]
+    about = {"batch": "b", "service": "https://a.example", "ledger_id": "one"}
+    written = [answer(attempt, **about), Answer(replace(attempt, generation_id="req"), "req")]
     own = Journal(spool, "run")
     for each in written:
         own.append(each)
@@ -356,6 +360,7 @@ def test_a_journal_that_grew_since_it_was_read_is_not_removed(spool: Path) -> No
     own.append(answer(attempt))
     [before] = journal.left_in(spool)
     own.append(answer(replace(attempt, row_id="b")))
+    own.close()
     journal.remove(before)
     assert kept(spool) == ["a", "b"]
     [now] = journal.left_in(spool)
@@ -364,6 +369,31 @@ def test_a_journal_that_grew_since_it_was_read_is_not_removed(spool: Path) -> No
     assert kept(spool) == []
     own.append(answer(replace(attempt, row_id="c")))
     assert kept(spool) == ["c"]
+
+
+def test_a_journal_is_not_removed_while_its_run_is_at_work(spool: Path) -> None:
+    """Whatever another ledger, which does not know the run, thinks of it."""
+    own = Journal(spool, "run")
+    own.append(answer(Attempt("key", 1, ModelType.IMAGE, "a", 1, "m")))
+    [left] = journal.left_in(spool)
+    assert left.in_use
+    journal.remove(left)
+    assert kept(spool) == ["a"]
+    own.close()
+    [left] = journal.left_in(spool)
+    assert not left.in_use
+    journal.remove(left)
+    assert kept(spool) == []
+
+
+def test_a_journal_that_a_person_moves_away_is_begun_anew(spool: Path) -> None:
+    attempt = Attempt("key", 1, ModelType.IMAGE, "a", 1, "m")
+    own = Journal(spool, "run")
+    own.append(answer(attempt))
+    [path] = files_in(spool)
+    path.unlink()
+    own.append(answer(replace(attempt, row_id="b")))
+    assert kept(spool) == ["b"]
 
 
 def test_a_journal_is_removed_when_the_ledger_has_all_its_answers(spool: Path) -> None:

@@ -6,8 +6,9 @@ import asyncio
 import tempfile
 from collections import Counter
 from collections.abc import Coroutine
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
+from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
@@ -26,6 +27,7 @@ from callsheet.errors import LedgerError
 from callsheet.ledger import leases, queries, running_totals
 from callsheet.ledger.budgets import Wall
 from callsheet.ledger.databases import open_engine
+from callsheet.ledger.journal import Answer, Journal
 from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.policy import Policy
 from callsheet.records import Attempt, Doubt, File, Job, State, StoredFile
@@ -127,10 +129,51 @@ class LedgerMachine(RuleBasedStateMachine):
     @precondition(lambda self: len(self.alive) < 2)
     def begins(self) -> None:
         """A run begins, and takes over from every dead one, as a reader could see before."""
-        ledger = Ledger(self.engine, "b", f"run-{len(self.alive + self.dead)}")
+        ledger = self.new_run()
         expected = self.do(ledger.read(reading.outlook(POLICY)))
         self.do(ledger.begin_run())
         assert self.do(ledger.read(raw_outlook)) == expected
+        self.has_begun(ledger)
+
+    @rule(one=st.sampled_from(JOBS))
+    @precondition(lambda self: len(self.alive) < 2)
+    def finds(self, one: Job) -> None:
+        """A run begins, and finds an answer that a run has left which the ledger does not know.
+
+        The job is paid for from now on, unless a run has it in hand, or it is paid for already.
+        """
+        journals = Path(tempfile.mkdtemp(dir=self.folder.name))
+        ledger = self.new_run(journals)
+        generation_id = f"req-found-{ledger.run_id}"
+        own = Journal(journals, "unknown-run")
+        sent = Attempt(one.key, 1, one.type, one.row_id, 1, one.model, request_key=one.request_key)
+        paid = replace(generation(one.row_id, "0.0300"), id=generation_id)
+        own.append(Answer(sent, generation_id, paid, ("found.png",), "out", "b", ledger_id="one"))
+        own.close()
+        self.do(ledger.begin_run(find=lambda _: {one.key: one}))
+        last = self.newest(one)
+        if last and (last.owner in self.alive or (last.has_id and last.state is not State.FAILED)):
+            assert list(journals.iterdir())
+        else:
+            if last is None or last.state is not State.PLANNED:
+                last = Try(one, last.number + 1 if last else 1, ledger)
+                self.tries.append(last)
+            last.owner, last.state, last.has_id, last.cost = ledger, State.GENERATED, True, Decimal("0.03")
+            files = self.do(ledger.adopted())[1]
+            [last.file] = [
+                file
+                for file in files
+                if (file.attempt.job_key, file.attempt.number) == (one.key, last.number)
+            ]
+            assert not list(journals.iterdir())
+        self.has_begun(ledger)
+
+    def new_run(self, journals: Path | None = None) -> Ledger:
+        run_id = f"run-{len(self.alive + self.dead)}"
+        return Ledger(self.engine, "b", run_id, ledger_id="one", journal=journals)
+
+    def has_begun(self, ledger: Ledger) -> None:
+        """What dead runs had is the new run's."""
         for dead in self.dead[-3:]:  # the others have been refused before
             with pytest.raises(LedgerError, match="another run has taken its jobs over"):
                 self.do(dead.renew())

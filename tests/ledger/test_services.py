@@ -16,55 +16,88 @@ from callsheet.config.load import load
 from callsheet.errors import OtherService
 from flows import pipeline
 from tests.conftest import Project
-from tests.ledger.buying import buyer
+from tests.ledger.buying import buyer, intend, job, reserve, state_of
 
 MakeProject = Callable[..., Project]
 ROW = {"id": "a", "prompt": "a vase", "model": "sketch-1", "aspect_ratio": "1:1"}
 
 
-def test_a_batch_belongs_to_the_service_of_its_first_run(url: str) -> None:
+async def send(url: str, service: str, *names: str, batch: str = "b") -> None:
+    """A run that sends jobs to a service."""
+    async with buyer(url, batch, service=service) as ledger:
+        for _, attempt in (await reserve(ledger, *map(job, names)))[0]:
+            await intend(ledger, attempt)
+
+
+def test_a_batch_belongs_to_the_service_to_which_its_first_job_is_sent(url: str) -> None:
     async def scenario() -> None:
-        async with buyer(url) as ledger:
-            await ledger.check_service("https://b.example")
-            await ledger.bind("https://a.example/v")
-            for same in ("https://a.example/v", "https://a.example/v/", "HTTPS://A.Example/v"):
-                await ledger.bind(same)
-                await ledger.check_service(same)
-            for other in (
-                "https://b.example/v",
-                "http://a.example/v",
-                "https://a.example:8443/v",
-                "https://a.example/V",
-            ):
-                with pytest.raises(OtherService, match=r"https://a\.example/v"):
-                    await ledger.bind(other)
+        await send(url, "https://a.example/v", "a")
+        for same in ("https://a.example/v", "https://a.example/v/", "HTTPS://A.Example/v"):
+            await send(url, same, same)
+        for other in (
+            "https://b.example/v",
+            "http://a.example/v",
+            "https://a.example:8443/v",
+            "https://a.example/V",
+        ):
+            with pytest.raises(OtherService, match=r"sent jobs of the batch 'b' to https://a\.example/v"):
+                await send(url, other, other)
+            async with buyer(url) as reader:
                 with pytest.raises(OtherService):
-                    await ledger.check_service(other)
-        async with buyer(url, batch="another batch") as ledger:
-            await ledger.bind("https://b.example")
+                    await reader.check_service(other)
+        await send(url, "https://b.example", "b", batch="another batch")
+
+    asyncio.run(scenario())
+
+
+def test_a_batch_of_which_nothing_was_sent_is_bound_anew(url: str) -> None:
+    """Also where a run has reserved jobs, and was killed or refused before it sent one."""
+
+    async def scenario() -> None:
+        async with buyer(url, service="https://a.example") as killed:
+            await reserve(killed, job("a"))
+        async with buyer(url, service="https://b.example") as ledger:
+            await ledger.check_service("https://b.example")
+            [(_, attempt)], _ = await reserve(ledger, job("a"))
+            await intend(ledger, attempt)
+            await ledger.release(attempt)  # the service took nothing
+            await ledger.end_run()
+        await send(url, "https://c.example", "a")
+
+    asyncio.run(scenario())
+
+
+def test_a_batch_is_not_taken_from_a_run_that_is_about_to_send(url: str) -> None:
+    async def scenario() -> None:
+        async with buyer(url, service="https://a.example") as first:
+            [(_, attempt)], _ = await reserve(first, job("a"))
+            async with buyer(url, service="https://b.example") as second:
+                with pytest.raises(OtherService, match="another run is about to send"):
+                    await reserve(second, job("b"))
+                assert await state_of(second, job("b")) is None
+            await intend(first, attempt)
 
     asyncio.run(scenario())
 
 
 def test_a_service_that_has_moved_keeps_its_batch(url: str) -> None:
     async def scenario() -> None:
+        await send(url, "https://a.example", "a")
         async with buyer(url) as ledger:
-            await ledger.bind("https://a.example")
             await ledger.rebind("https://b.example")
-            await ledger.bind("https://b.example")
-            with pytest.raises(OtherService):
-                await ledger.bind("https://a.example")
+        await send(url, "https://b.example", "b")
+        with pytest.raises(OtherService):
+            await send(url, "https://a.example", "c")
 
     asyncio.run(scenario())
 
 
 def test_a_password_in_the_address_is_not_shown(url: str) -> None:
     async def scenario() -> None:
-        async with buyer(url) as ledger:
-            await ledger.bind("https://me:secret@a.example")
-            with pytest.raises(OtherService) as caught:
-                await ledger.bind("https://me:secret@b.example")
-            assert "secret" not in caught.value.message + caught.value.hint
+        await send(url, "https://me:secret@a.example", "a")
+        with pytest.raises(OtherService) as caught:
+            await send(url, "https://me:secret@b.example", "b")
+        assert "secret" not in caught.value.message + caught.value.hint
 
     asyncio.run(scenario())
 
@@ -98,3 +131,27 @@ def run(made: Project) -> Any:
 
 def collect(made: Project) -> Any:
     return asyncio.run(pipeline.collect(load(made.config)))
+
+
+def test_a_run_that_sends_nothing_does_not_bind_the_batch_to_a_service(
+    project: MakeProject, start_backlot: Callable[..., Backlot], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = project([ROW])
+    assert made.run("budget.limit=0.0001").submissions == 0
+    assert made.collect().submissions == 0
+    second = start_backlot()
+    monkeypatch.setenv("CALLSHEET_API_KEY", second.api_key)
+    made.set(service={"base_url": second.base_url})
+    assert made.run().stored == 1
+    assert made.backlot.service.workspaces["default"].spent == 0
+
+
+def test_an_error_says_bought_only_of_what_was_bought(
+    project: MakeProject, start_backlot: Callable[..., Backlot]
+) -> None:
+    made = project([ROW | {"prompt": "forbidden-test-word"}])
+    assert made.run().failed == 1
+    made.set(service={"base_url": start_backlot().base_url})
+    with pytest.raises(OtherService, match="has sent jobs of the batch 'test' to ") as caught:
+        made.run()
+    assert "bought" not in caught.value.message

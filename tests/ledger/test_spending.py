@@ -42,7 +42,7 @@ class Book:
 
         async def scenario() -> None:
             async with buyer(self.url, batch) as ledger:
-                await ledger.bind(service)
+                await ledger.rebind(service)
                 one = replace(job(f"{batch} {name}"), row_id=name)
                 if end.get("unpriced"):
                     one = replace(one, price=None)
@@ -166,7 +166,7 @@ def test_the_balance_is_the_nearest_that_a_run_of_the_service_read(url: str) -> 
 
         async def begin(batch: str = batch, service: str = service, balance: str | None = balance) -> None:
             async with buyer(url, batch, balance) as ledger:
-                await ledger.bind(service)
+                await ledger.rebind(service)
                 await ledger.end_run()
 
         asyncio.run(begin())

@@ -318,6 +318,7 @@ def test_the_json_has_every_figure_and_money_as_text(quote):
         "balance": "100.0000",
         "currency": "USD",
         "rejects": "out/rejects.csv",
+        "warnings": [],
     }
     unlimited = quote(batch="other").as_json()
     assert (unlimited["budget_limit"], unlimited["budget_left"], unlimited["fits"]) == (None, None, 5)

@@ -1,0 +1,253 @@
+"""Two ledgers and one batch: a lost one, a backup that is restored, a second one beside the first.
+
+Nothing is bought twice unless a person says so, and nothing that is paid for is lost or taken for another.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+import subprocess
+from collections.abc import Callable
+from contextlib import closing
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli import test_commands
+from tests.conftest import Project
+from tests.servers.forks import forks
+from tests.storage.test_storage_trouble import Asked
+from tests.waiting import wait_until
+
+Make = Callable[..., Project]
+
+
+def callsheet(made: Project, command: str, *words: str) -> subprocess.CompletedProcess[str]:
+    """Runs `callsheet <command> CONFIG <words>` as a process of its own."""
+    first = (command, words[0]) if command == "ledger" else (command,)
+    return test_commands.callsheet(*first, "batch.yaml", *words[len(first) - 1 :], cwd=made.folder)
+
+
+def row(name: str, **cells: Any) -> dict[str, Any]:
+    return {"id": name, "prompt": f"a {name}", "model": "sketch-1"} | cells
+
+
+def test_what_another_purchase_left_in_the_spool_is_not_taken_for_this_one(project: Make) -> None:
+    made = project([row("vase")])
+    made.backlot.service.faults = asked = Asked()
+    (made.folder / "out/media").mkdir(parents=True)
+    (made.folder / "out/media/test").touch()  # so that the storage takes no file of the batch
+    assert callsheet(made, "run").returncode == 3
+    spool = made.folder / "out/report/spool"
+    [left] = spool.iterdir()
+    other = ["--set", "ledger.url=sqlite:///out/other.db", "--set", "storage.url=out/others"]
+    assert callsheet(made, "run", *other, "--new-ledger").returncode == 0
+    assert asked.prompts["downloads"] == ["a vase", "a vase"]
+    assert list(spool.iterdir()) == [left], "it is paid for, and its own ledger still wants it"
+    (made.folder / "out/media/test").unlink()
+    assert callsheet(made, "collect", "--set", "ledger.new=true").returncode == 0
+    assert len(asked.prompts["downloads"]) == 2
+    assert not list(spool.iterdir())
+
+
+def test_a_new_ledger_beside_a_report_with_paid_jobs_buys_nothing_until_a_person_means_it(
+    project: Make,
+) -> None:
+    made = project([row("vase"), row("bowl")])
+    assert callsheet(made, "run").returncode == 0
+    report, spent = made.report(), spent_at(made)
+    new = ["--set", "ledger.url=sqlite:///out/new.db", "--set", "storage.url=out/new"]
+    refused = callsheet(made, "run", *new, "--yes")
+    assert refused.returncode == 2
+    for words in ("out/report/report.json", "another ledger", "2 jobs paid for", "--new-ledger"):
+        assert words in refused.stderr
+    assert report["written_at"][:10] in refused.stderr
+    assert callsheet(made, "collect", *new).returncode == 2
+    assert callsheet(made, "report", *new).returncode == 2
+    assert (spent_at(made), made.report()) == (spent, report)
+    quote = callsheet(made, "quote", *new)
+    assert quote.returncode == 0
+    assert "out/report/report.json is of another ledger" in quote.stdout
+    [warning] = json.loads(callsheet(made, "quote", *new, "--json").stdout)["warnings"]
+    assert "another ledger" in warning
+
+    assert callsheet(made, "run", *new, "--new-ledger").returncode == 0
+    assert spent_at(made) == 2 * spent
+    assert callsheet(made, "run", *new).returncode == 0, "the report is its own now"
+    assert callsheet(made, "run").returncode == 2
+    assert spent_at(made) == 2 * spent
+
+
+def test_a_backup_that_is_older_than_the_report_buys_nothing(project: Make) -> None:
+    made = project([row("vase")])
+    assert callsheet(made, "run").returncode == 0
+    backup = made.folder / "backup.db"
+    assert callsheet(made, "ledger", "backup", "--to", "backup.db").returncode == 0
+    made.rows(row("vase"), row("bowl"))
+    assert callsheet(made, "run").returncode == 0
+    report, spent = made.report(), spent_at(made)
+    newer = (made.folder / "out/ledger.db").read_bytes()
+    replace_ledger(made, backup.read_bytes())
+    for command in ("run", "collect", "report"):
+        refused = callsheet(made, command)
+        assert refused.returncode == 2
+        for words in ("out/report/report.json", "2 jobs paid for", "this ledger knows of 1"):
+            assert words in refused.stderr
+    assert "this ledger knows of 1" in callsheet(made, "quote").stdout
+    assert (spent_at(made), made.report()) == (spent, report)
+    replace_ledger(made, newer)
+    assert callsheet(made, "run").returncode == 0
+    replace_ledger(made, backup.read_bytes())
+    assert callsheet(made, "run", "--new-ledger").returncode == 0, "what was stored has another name now"
+    assert spent_at(made) == spent + Decimal("0.0015")
+
+
+def test_a_ledger_that_knows_more_than_the_report_goes_on(project: Make) -> None:
+    """As after a run that was killed before it wrote one, or with a report that was put back."""
+    made = project([row("vase")])
+    assert callsheet(made, "run").returncode == 0
+    older = (made.folder / "out/report/report.json").read_bytes()
+    made.rows(row("vase"), row("bowl"))
+    assert callsheet(made, "run").returncode == 0
+    (made.folder / "out/report/report.json").write_bytes(older)
+    assert callsheet(made, "run").returncode == 0
+    (made.folder / "out/report/report.json").write_text("[")
+    assert callsheet(made, "run").returncode == 0
+    assert made.report()["paid_jobs"] == 2
+
+
+def test_a_quote_says_which_names_in_storage_are_taken(project: Make) -> None:
+    made = project([row("vase"), row("bowl"), row("cup", model="dailies-1", duration=1)])
+    place = made.folder / "out/media/test"
+    place.mkdir(parents=True)
+    assert "taken" not in callsheet(made, "quote").stdout
+    (place / "bowl-1-0.jpeg").write_bytes(b"somebody else's")
+    (place / "cup-1-0.mp4").write_bytes(b"somebody else's")
+    quote = callsheet(made, "quote")
+    assert quote.returncode == 0
+    assert "2 of the first 3 names in out/media are taken: test/bowl-1-0.jpeg, for instance" in quote.stdout
+    assert callsheet(made, "run").returncode == 0
+    assert (place / "bowl-1-0.jpeg").read_bytes() == b"somebody else's"
+    made.rows(*(row(name, prompt="another") for name in ("vase", "tray")))
+    assert "taken" not in callsheet(made, "quote").stdout, "the names are this ledger's own"
+
+
+def test_an_export_of_another_ledger_is_left_alone(project: Make) -> None:
+    made = project([row("vase")])
+    assert callsheet(made, "run").returncode == 0
+    words = ["--to", "out/export", "--as", "imagefolder"]
+    assert callsheet(made, "export", *words).returncode == 0
+    files = {path: path.read_bytes() for path in (made.folder / "out/export").rglob("*") if path.is_file()}
+    other = ["--set", "ledger.url=sqlite:///out/new.db", "--set", "report.url=out/new"]
+    assert callsheet(made, "run", *other).returncode == 0
+    refused = callsheet(made, "export", *words, *other)
+    assert refused.returncode == 2
+    assert "another ledger" in refused.stderr
+    assert files == {path: path.read_bytes() for path in files}
+    assert callsheet(made, "ledger", "backup", "--to", "copy.db").returncode == 0
+    assert callsheet(made, "export", *words, "--set", "ledger.url=sqlite:///copy.db").returncode == 0
+
+
+def spent_at(made: Project) -> Decimal:
+    return made.backlot.service.workspaces["default"].spent
+
+
+def replace_ledger(made: Project, content: bytes) -> None:
+    """Puts another ledger in the place of the project's, as a person who restores a backup does."""
+    for path in (made.folder / "out").glob("ledger.db*"):
+        path.unlink()
+    (made.folder / "out/ledger.db").write_bytes(content)
+
+
+IMPATIENT = """
+from callsheet.cli.main import main
+from callsheet.ledger.waits import set_waits
+set_waits(busy=0.2)
+main()
+"""
+
+
+def kill_with_an_answer_in_the_journal(made: Project) -> Path:
+    """A run is killed when the service has answered, and its ledger could not be written; its journal."""
+    spool = made.folder / "out/report/spool"
+    words = ("-c", IMPATIENT, "run", "batch.yaml", "--set", "stop_after=100")
+    with (
+        (made.folder / "run.log").open("w") as log,
+        forks().start(*words, cwd=made.folder, env=dict(os.environ), stdout=log, stderr=log) as run,
+    ):
+        wait_until(lambda: sent(made), "the run has sent nothing")
+        with closing(sqlite3.connect(made.folder / "out/ledger.db", isolation_level=None)) as database:
+            database.execute("BEGIN IMMEDIATE")
+            wait_until(lambda: list(spool.glob("answers-*")), "the answer is not in the journal")
+            run.kill()
+            run.wait()
+    [path] = spool.glob("answers-*")
+    return path
+
+
+def sent(made: Project) -> bool:
+    with closing(sqlite3.connect(made.folder / "out/ledger.db")) as database:
+        return bool(database.execute("SELECT 1 FROM attempts WHERE state = 'submitting'").fetchall())
+
+
+@pytest.fixture
+def restored(project: Make) -> tuple[Project, Path]:
+    """A ledger restored from a backup that is older than its last run, which was killed; and its journal."""
+    made = project([row("cup")], image_seconds=1.5)
+    assert callsheet(made, "run").returncode == 0
+    assert callsheet(made, "ledger", "backup", "--to", "backup.db").returncode == 0
+    made.rows(row("cup"), row("vase"))
+    journal = kill_with_an_answer_in_the_journal(made)
+    replace_ledger(made, (made.folder / "backup.db").read_bytes())
+    assert spent_at(made) == Decimal("0.0030")
+    return made, journal
+
+
+def test_a_restored_ledger_takes_up_what_its_last_run_had_paid_for(restored: tuple[Project, Path]) -> None:
+    made, journal = restored
+    assert callsheet(made, "run").returncode == 0
+    assert spent_at(made) == Decimal("0.0030")
+    assert not journal.exists()
+    report = made.report()
+    assert (report["stored"], report["spent"], report["submissions"]) == (2, "0.0030", 0)
+    costs = made.costs()
+    assert costs["row_id"].to_list() == ["cup", "vase"]
+    assert costs["quoted"].to_list() == [Decimal("0.0015")] * 2
+
+
+def test_a_restored_ledger_buys_nothing_while_it_cannot_take_up_what_was_paid_for(
+    restored: tuple[Project, Path],
+) -> None:
+    made, journal = restored
+    made.rows(row("cup"), row("vase", prompt="another vase"))
+    refused = callsheet(made, "run")
+    assert refused.returncode == 2
+    for words in (journal.name, "1 answer paid for", "row vase", "Restore the newer ledger", "move it away"):
+        assert words in refused.stderr
+    assert spent_at(made) == Decimal("0.0030")
+    assert journal.exists()
+    assert callsheet(made, "collect").returncode == 3
+    assert journal.exists()
+    journal.rename(made.folder / "away")
+    assert callsheet(made, "run").returncode == 0
+    assert spent_at(made) == Decimal("0.0045")
+
+
+def test_a_new_ledger_in_the_place_of_a_lost_one_takes_up_what_was_paid_for(
+    restored: tuple[Project, Path],
+) -> None:
+    made, journal = restored
+    for path in (made.folder / "out").glob("ledger.db*"):
+        path.unlink()
+    (made.folder / "out/report/report.json").unlink()
+    made.rows(row("vase"))
+    refused = callsheet(made, "run")
+    assert refused.returncode == 2
+    assert "another ledger" in refused.stderr
+    assert callsheet(made, "run", "--new-ledger").returncode == 0
+    assert spent_at(made) == Decimal("0.0030")
+    assert not journal.exists()
