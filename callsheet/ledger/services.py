@@ -49,9 +49,9 @@ def bind(connection: sa.Connection, batch: str, service: str, run_id: str) -> No
 
 def rebind(connection: sa.Connection, batch: str, service: str) -> None:
     """Binds the batch to `service`, whatever it was bound to."""
-    connection.execute(batches.delete().where(batches.c.batch == batch))
-    row = {"batch": batch, "service": without_login(service), "bound_at": datetime.now(UTC)}
-    connection.execute(batches.insert(), row)
+    row = {"service": without_login(service), "bound_at": datetime.now(UTC)}
+    if connection.execute(batches.update().where(batches.c.batch == batch), row).rowcount == 0:
+        connection.execute(batches.insert(), row | {"batch": batch})
 
 
 def of_batch(connection: sa.Connection, batch: str) -> str | None:
