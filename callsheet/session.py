@@ -329,7 +329,7 @@ async def open_run(
             breaker = Breaker(settings.stop_after, client.balance, WATCHER.get().note)
             run = Run(settings, client, ledger, store, limits, Spool(spool), breaker, quote)
             run.plan = plan
-            run.charges = Charges(quote.at_most, quote.charged) if quote else None
+            run.charges = Charges(quote.bound, quote.charged) if quote else None
             run.listeners = listeners
             run.left_in_doubt(doubts)
             run.adopted_videos, run.adopted_files = await ledger.adopted()

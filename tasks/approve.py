@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 
 from callsheet.config.settings import Settings
 from callsheet.errors import Stop
@@ -77,11 +78,13 @@ async def approve(
         return quote, stop
     part, question = approval.next_part(quote, [*quote.approvals, *own], piloted=pilot is not None)
     if question is None or approval.is_covered(part, question, own):
-        return part, None
+        return replace(part, is_approved=True), None
     is_rest = question is Question.PILOT
     stop = approval.pilot_to_look_at(part) if is_rest else approval.needed(part, settings.budget)
-    if stop is None or await _is_approved(await _asked(part, question, stop, settings), settings, approved):
+    if stop is None:
         return part, None
+    if await _is_approved(await _asked(part, question, stop, settings), settings, approved):
+        return replace(part, is_approved=True), None
     return part, stop
 
 

@@ -59,16 +59,16 @@ class Charges:
     """Those of one run.
 
     Args:
-        most: what the run may spend in all (`Quote.at_most`), roundings apart.
+        most: what the run may spend in all, roundings apart; None where a limit of the budget says that.
         accepted: what was charged before, and a person has approved since.
 
     Attributes:
         stop: why the buying must end; None while it may go on.
     """
 
-    def __init__(self, most: Decimal, accepted: Pairs) -> None:
+    def __init__(self, most: Decimal | None, accepted: Pairs) -> None:
         self.stop: Stop | None = None
-        self._most = most * ROUNDING
+        self._most = Decimal("Infinity") if most is None else most * ROUNDING
         self._accepted = accepted
         self._spent = Decimal(0)  # with the quotes of what is sent and not answered
         self._open: dict[tuple[str, int], Decimal] = {}  # these quotes

@@ -11,7 +11,6 @@ import hashlib
 import io
 import json
 import os
-import shutil
 import weakref
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator
@@ -316,8 +315,8 @@ def adopted(plan: Plan, path: Path) -> Plan:
         for source, target in ((rejects_path(plan.path), rejects_path(path)), (plan.path, path)):
             with PartialFile(target) as partial:
                 if source == plan.path:  # which another look may have replaced
-                    plan.file.seek(0)
-                    shutil.copyfileobj(plan.file, partial.file)
+                    size = os.fstat(plan.file.fileno()).st_size
+                    partial.file.write(os.pread(plan.file.fileno(), size, 0))
                 else:
                     partial.file.write(source.read_bytes())
                 partial.commit()

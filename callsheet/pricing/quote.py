@@ -67,6 +67,7 @@ class Quote:
         chosen: whether a job is chosen, for every job in the plan's order; None where all are.
         left_out: how many jobs are to buy that are not chosen.
         pilot: what is bought before the rest; None without a pilot, and where nothing is to buy.
+        is_approved: a person has said yes to it.
         is_pilot: it is the part of a quote that is the pilot (`of_pilot`).
         warnings: what a person should look at before anything is bought, in words.
     """
@@ -91,6 +92,7 @@ class Quote:
     chosen: pl.Series | None = None
     left_out: int = 0
     pilot: Pilot | None = None
+    is_approved: bool = False
     is_pilot: bool = False
     warnings: tuple[str, ...] = ()
 
@@ -135,9 +137,17 @@ class Quote:
         return {**self.accepted, **dearer}
 
     @property
+    def bound(self) -> Decimal | None:
+        """What a run of it may spend, apart from roundings; None where only the budget's limit says that.
+
+        An approval is a bound, and so is the quote where there is no limit.
+        """
+        return self.at_most if self.is_approved or self.budget.limit is None else None
+
+    @property
     def at_most(self) -> Decimal:
-        """The most that a run of this quote spends, apart from roundings, before it asks again: the quote, or
-        what the service is known to charge instead, as often as a job may be bought.
+        """What it may come to: the quote, or what the service is known to charge instead, as often as a job
+        may be bought.
         """
         charged = self.charged
         lines = self.lines.filter(pl.col("each").is_not_null()).select("model", "each", "to_buy").iter_rows()

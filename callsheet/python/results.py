@@ -16,8 +16,8 @@ class QuotedBatch(Record):
 
     Attributes:
         quoted: the price of what is to buy.
-        at_most: what a run spends at most before it asks again: more than `quoted` where doubts are bought
-            again, or the service is known to charge more.
+        at_most: what it may come to: more than `quoted` where doubts are bought again, or the service is
+            known to charge more.
         budget_limit: null, like the next three, where there is no limit.
         fits: how many of `to_buy` fit into the budget and the balance.
         pilot_to_buy: the jobs that are bought before the rest; null, like their price, without a pilot.

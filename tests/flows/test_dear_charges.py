@@ -136,6 +136,25 @@ def test_without_a_limit_a_run_spends_what_was_quoted(dear: Make, monkeypatch: p
     assert summary.spent <= 30 * PRICE * Decimal("1.01") + LANES * PRICE * 10
 
 
+def test_an_approved_amount_holds_below_a_higher_limit(dear: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(charges, "IN_A_ROW", 1_000)
+    made = dear(images(30))
+    made.set(budget={"limit": "10.00", "approve_above": "0"})
+    summary = made.run(approved=True)
+    assert (summary.stop_reason, summary.exit_code) == ("price", 4)
+    assert summary.spent <= 30 * PRICE * Decimal("1.01") + LANES * PRICE * 10
+
+
+def test_single_dear_charges_do_not_stop_a_run_with_a_limit(project: Make) -> None:
+    made = project(images(6))
+    fault = Surcharge(do="surcharge", endpoint="images", amount=Decimal("0.0135"), prompt="image 2")
+    made.backlot.service.faults = Faults([fault])
+    made.set(budget={"limit": "1.00"}, limits={"concurrency": 1})
+    summary = made.run()
+    assert (summary.outcome, summary.stored) == ("complete", 6)
+    assert summary.spent == 6 * PRICE + Decimal("0.0135")
+
+
 def test_a_charge_for_a_job_quoted_at_nothing_is_a_surcharge(dear: Make) -> None:
     made = dear(images(6), extra="0.0400")
     models = made.backlot.service.models
