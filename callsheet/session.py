@@ -11,11 +11,11 @@ import os
 import random
 import signal
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from decimal import Decimal
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import anyio
 from anyio.streams.memory import MemoryObjectSendStream
@@ -85,7 +85,7 @@ class Run:
         charges: what jobs cost next to their quotes; None where nothing is bought.
         buying: is cancelled when the run stops buying; a request on the wire still gets its answer.
         polling: is cancelled when the run is interrupted.
-        has_sent: it has sent a job.
+        rates: the catalogue's entries of the models that it buys, as JSON objects, by id.
         videos_ended: how many of the videos that this run follows have ended.
         collected: set when every file of this run is dealt with.
         interrupted: a person or the system wants the run to end.
@@ -114,7 +114,7 @@ class Run:
     downloads: Downloads = field(default_factory=Downloads)
     buying: anyio.CancelScope = field(default_factory=anyio.CancelScope)
     polling: anyio.CancelScope = field(default_factory=anyio.CancelScope)
-    has_sent: bool = False
+    rates: Mapping[str, Any] = field(default_factory=dict)
     videos_ended: int = 0
     collected: asyncio.Event = field(default_factory=asyncio.Event)
     interrupted: bool = False
@@ -329,7 +329,8 @@ async def open_run(
             breaker = Breaker(settings.stop_after, client.balance, WATCHER.get().note)
             run = Run(settings, client, ledger, store, limits, Spool(spool), breaker, quote)
             run.plan = plan
-            run.charges = Charges(quote.bound, quote.charged) if quote else None
+            if quote:
+                run.rates, run.charges = quote.rates(), Charges(quote.bound, quote.charged)
             run.listeners = listeners
             run.left_in_doubt(doubts)
             run.adopted_videos, run.adopted_files = await ledger.adopted()

@@ -319,15 +319,12 @@ async def _kept_back(run: Run, attempt: Attempt) -> _NoRoom | _Stopped | None:
         run.halt(charges.stop)
         return _Stopped()
     limit, per_day = quote.exposure_limit[0], quote.budget.per_day
-    if await run.ledger.intend(attempt, limit=limit, per_day=per_day):
+    if await run.ledger.intend(attempt, limit=limit, per_day=per_day, rates=run.rates):
         charges.is_free(attempt)
         return _NoRoom()
     if run.ended:
         await run.ledger.release(attempt)
         return _Stopped()
-    if not run.has_sent:
-        run.has_sent = True
-        await run.ledger.buys_at(quote.rates())
     return None
 
 

@@ -5,6 +5,7 @@ Each function is part of a ledger transaction, on the connection it is given.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -122,12 +123,13 @@ def of_batch(connection: sa.Connection, batch: str) -> tuple[Approval, ...]:
     return tuple(_approval(row._asdict()) for row in connection.execute(query))
 
 
-def buys_at(connection: sa.Connection, batch: str, rates: dict[str, Any]) -> None:
+def buys_at(connection: sa.Connection, batch: str, rates: Mapping[str, Any]) -> None:
     """Remembers the rates at which the batch is bought: the catalogue's entries of models, by id."""
     of_batch = batches.c.batch == batch
     before = connection.scalar(sa.select(batches.c.rates).where(of_batch)) or {}
-    now = {"rates": before | rates, "bought_at": datetime.now(UTC)}
-    connection.execute(batches.update().where(of_batch).values(now))
+    if any(before.get(name) != entry for name, entry in rates.items()):
+        now = {"rates": before | dict(rates), "bought_at": datetime.now(UTC)}
+        connection.execute(batches.update().where(of_batch).values(now))
 
 
 def known_rates(connection: sa.Connection, batch: str) -> dict[str, Any]:

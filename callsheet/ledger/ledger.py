@@ -16,6 +16,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Self, TypeVar
 
 import sqlalchemy as sa
@@ -42,6 +43,7 @@ from callsheet.ledger.patience import Patience
 from callsheet.ledger.policy import Policy
 from callsheet.ledger.tables import about, learned
 from callsheet.ledger.takeover import Owner
+from callsheet.ledger.transitions import Intent
 from callsheet.ledger.waits import waits
 from callsheet.records import Attempt, Doubt, File, Generation, Job, OtherRun, State, StoredFile
 
@@ -288,7 +290,12 @@ class Ledger:
         return await self._commits.write_one("reserve", reserve)
 
     async def intend(
-        self, attempt: Attempt, *, limit: Decimal, per_day: Decimal | None = None
+        self,
+        attempt: Attempt,
+        *,
+        limit: Decimal,
+        per_day: Decimal | None = None,
+        rates: Mapping[str, Any] = MappingProxyType({}),
     ) -> Wall | None:
         """The POST is about to leave, if it still fits the budget.
 
@@ -298,18 +305,14 @@ class Ledger:
             attempt: what is reserved for this run.
             limit: as for `reserve`.
             per_day: as for `reserve`.
+            rates: the catalogue's entries of the models that the run buys, by id: what somebody has agreed to
+                from now on.
 
         Returns:
             None where it may leave. Otherwise the wall that it does not fit, and it is no longer reserved.
         """
         budget = Budget(self.batch, limit, per_day)
-        return await self._commits.write(State.SUBMITTING, transitions.intend, (attempt, budget))
-
-    async def buys_at(self, rates: dict[str, Any]) -> None:
-        """The batch is bought at these rates from now on: the catalogue's entries of its models, by id."""
-        await self._commits.write_one(
-            "buys_at", lambda connection: approvals.buys_at(connection, self.batch, rates)
-        )
+        return await self._commits.write(State.SUBMITTING, transitions.intend, Intent(attempt, budget, rates))
 
     async def release(self, attempt: Attempt) -> None:
         """The service took nothing: the job is planned again, and still ours."""

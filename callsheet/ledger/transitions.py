@@ -7,17 +7,17 @@ run. What the service and the storage did is decided elsewhere.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 from datetime import UTC, datetime
 from decimal import Decimal
-from typing import Any
+from typing import Any, NamedTuple
 
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
 
 from callsheet.errors import LedgerError
-from callsheet.ledger import budgets, leases
+from callsheet.ledger import approvals, budgets, leases
 from callsheet.ledger.budgets import Budget, Wall
 from callsheet.ledger.journal import Answer
 from callsheet.ledger.names import FreeNames
@@ -104,20 +104,35 @@ _COPY = tuple(field.name for field in fields(StoredFile))  # columns of `media`,
 _RECOVER = attempts.update().where(_THE_ATTEMPT)
 
 
-def intend(
-    connection: sa.Connection, run_id: str, intents: Sequence[tuple[Attempt, Budget]]
-) -> Sequence[Wall | None]:
+class Intent(NamedTuple):
+    """An attempt that is about to be sent.
+
+    Attributes:
+        attempt: what is reserved.
+        budget: what its batch may spend.
+        rates: the catalogue's entries of the models that the run buys, by id.
+    """
+
+    attempt: Attempt
+    budget: Budget
+    rates: Mapping[str, Any]
+
+
+def intend(connection: sa.Connection, run_id: str, intents: Sequence[Intent]) -> Sequence[Wall | None]:
     """The POSTs are about to leave: looks at the budget once more, which answers may have used up since.
 
     Returns:
         For each, None where it may leave; otherwise the wall that it does not fit. Such a job is no longer
         reserved.
     """
-    room = budgets.to_send(connection, intents[0][1])  # a run has one budget
-    walls = [room.take(attempt.quoted or Decimal(0)) for attempt, _ in intents]
-    fitting = [attempt for (attempt, _), wall in zip(intents, walls, strict=True) if wall is None]
-    _move(connection, run_id, State.SUBMITTING, fitting, {"submitted_at": _now()})
-    if keys := [attempt.job_key for (attempt, _), wall in zip(intents, walls, strict=True) if wall]:
+    budget, rates = intents[0].budget, intents[0].rates  # a run has one of each
+    room = budgets.to_send(connection, budget)
+    walls = [room.take(intent.attempt.quoted or Decimal(0)) for intent in intents]
+    of_intents = list(zip(intents, walls, strict=True))
+    if fitting := [intent.attempt for intent, wall in of_intents if wall is None]:
+        _move(connection, run_id, State.SUBMITTING, fitting, {"submitted_at": _now()})
+        approvals.buys_at(connection, budget.batch, rates)
+    if keys := [intent.attempt.job_key for intent, wall in of_intents if wall]:
         leases.free(connection, run_id, keys)
     return walls
 

@@ -13,7 +13,6 @@ from tests.crash.killed_batch import IMAGE
 AGAIN = (  # passed again by the run after one that was killed before it
     "ledger.begin_run",
     "ledger.reserve",
-    "ledger.buys_at",
     "ledger.submitting",
     "ledger.pending",
     "ledger.generated",
