@@ -25,6 +25,7 @@ from callsheet.service.client import Client
 from callsheet.watch import WATCHER, Asked, LogWatcher
 from flows import pipeline
 from tests.conftest import Project
+from tests.servers.backlots import finish_videos
 from tests.servers.s3 import Server
 
 IMAGE = {"model": "sketch-1", "aspect_ratio": "1:1"}
@@ -238,9 +239,10 @@ def test_a_rate_that_changes_while_somebody_makes_up_his_mind_is_quoted_again(
 
 
 def test_a_video_past_the_runs_patience_stays_pending_and_collect_takes_it_up(project: Make) -> None:
-    made = project([{"id": "video", "prompt": "a video", **VIDEO}], video_seconds=2)
+    made = project([{"id": "video", "prompt": "a video", **VIDEO}], video_seconds=3600)
     made.set(poll={"timeout": 0.3})
     first = made.run()
+    finish_videos(made.backlot.service)
     assert (first.pending, first.exit_code, first.submissions) == (1, 3, 1)
     collected = made.collect("poll.timeout=60")
     assert (collected.stored, collected.exit_code, collected.submissions) == (1, 0, 0)

@@ -10,6 +10,7 @@ import pytest
 
 from backlot.settings import WorkspaceSettings
 from tests.conftest import Project
+from tests.servers.backlots import finish_videos
 
 VIDEOS: list[dict[str, Any]] = [
     {"id": f"v{n}", "prompt": f"video {n}", "model": "dailies-1", "duration": 1} for n in range(3)
@@ -18,11 +19,12 @@ VIDEOS: list[dict[str, Any]] = [
 
 @pytest.fixture
 def bought(project: Callable[..., Project]) -> Project:
-    """Three videos are bought and still being made; `sk_other` is a key of another project."""
-    made = project(VIDEOS, video_seconds=3)
+    """Three videos are bought and not collected yet; `sk_other` is a key of another project."""
+    made = project(VIDEOS, video_seconds=3600)
     other = WorkspaceSettings(balance=Decimal(100), projects={"other": ("sk_other",)})
     made.backlot.service.add_workspace("other", other)
     assert made.run("poll.timeout=0.5").pending == 3
+    finish_videos(made.backlot.service)
     return made
 
 

@@ -18,6 +18,7 @@ from callsheet.pricing.quote import Quote
 from callsheet.session import set_lanes_wait
 from callsheet.watch import WATCHER, LogWatcher
 from tests.conftest import Project
+from tests.servers.backlots import finish_videos
 from tests.servers.forks import Process, forks
 from tests.servers.prefect import PrefectServer
 from tests.servers.reverse_proxy import reverse_proxy
@@ -221,8 +222,9 @@ def test_what_is_bought_is_collected_when_doubts_stop_the_buying(project: Make) 
     faults = {"rules": [{"endpoint": "images", "do": "drop", "when": "after_charging"}]}
     images = [{"id": f"s{n}", "prompt": "x", "model": "sketch-1"} for n in range(50)]
     videos = [{"id": f"v{n}", "prompt": "x", "model": "dailies-1", "duration": 1} for n in range(2)]
-    made = project(videos, faults=faults, video_seconds=2)
+    made = project(videos, faults=faults, video_seconds=3600)
     assert made.run("poll.timeout=0.5").pending == 2
+    finish_videos(made.backlot.service)
     made.rows(*videos, *images)
     summary = made.run()
     assert (summary.stop_reason, summary.stored) == ("doubt", 2)

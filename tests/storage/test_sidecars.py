@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.conftest import Project
+from tests.servers.backlots import finish_videos
 from tests.servers.s3 import Server
 
 Make = Callable[..., Project]
@@ -51,8 +52,9 @@ def test_without_the_setting_there_are_none(project: Make) -> None:
 
 def test_a_later_run_that_fetches_a_file_writes_its_sidecar(project: Make) -> None:
     """The video is not ready when the first run ends; the second one buys nothing."""
-    made = project(ROWS[1:], video_seconds=2)
+    made = project(ROWS[1:], video_seconds=3600)
     assert made.run("poll.timeout=0.1").pending == 1
+    finish_videos(made.backlot.service)
     assert made.collect("storage.sidecar=true").stored == 1
     assert sidecars(made.folder / "out/media")["waves"]["request"]["duration"] == 1
 
