@@ -9,6 +9,7 @@ which are checked at the end; `measuring.finished` checks what `callsheet status
 
 from __future__ import annotations
 
+import json
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
@@ -19,7 +20,7 @@ import sqlalchemy as sa
 from callsheet.config.load import load
 from callsheet.ledger import running_totals
 from callsheet.pricing.planning import last_plan
-from callsheet.records import Job
+from callsheet.records import Job, canonical
 
 CACHE = 1 << 19  # kB of the database that stay in memory: keys come in no order, and each has its place
 
@@ -31,6 +32,8 @@ def own(job: Job) -> dict[str, str]:
         "job_key": job.key,
         "row_id": job.row_id,
         "prompt": job.request["prompt"],
+        "request": canonical(dict(job.request)),
+        "carried": json.dumps(dict(job.carried)),
         "request_key": job.request_key,
         "generation_id": f"earlier-{job.row_id}",
         "name": name,
