@@ -138,10 +138,13 @@ class Run:
             self.stop = as_stop(stop)
             self.buying.cancel()
 
-    def interrupt(self, signal_name: str) -> None:
+    def interrupt(self, why: str, hint: str = "The same command goes on from here.") -> None:
         """Ends politely: buys no more, leaves videos pending, and stores what was answered."""
         self.interrupted = True
-        self.halt(Interrupted(f"stopped by {signal_name}", hint="The same command goes on from here."))
+        stop = Interrupted(why, hint=hint)
+        if isinstance(self.stop, Interrupted):  # a signal, and now it is known what has sent it
+            self.stop = stop
+        self.halt(stop)
         self.polling.cancel()
 
     def end(self) -> None:
@@ -437,17 +440,17 @@ def _listening(run: Run) -> Iterator[None]:
     """
     loop, body = asyncio.get_running_loop(), asyncio.current_task()
     assert body is not None  # noqa: S101 - a coroutine runs in a task
-    timers: list[asyncio.TimerHandle] = []
+    timers: list[asyncio.TimerHandle] = []  # of the first signal; what is pressed in the Prefect UI is none
 
     def end(number: signal.Signals) -> None:
         run.end()
         signals.cancel(body, number)
 
     def hear(number: signal.Signals) -> None:
-        if run.interrupted:
+        if timers:
             end(number)
         else:
-            run.interrupt(number.name)
+            run.interrupt(f"stopped by {number.name}")
             timers.append(loop.call_later(GRACE, end, number))
 
     try:

@@ -9,7 +9,7 @@ from prefect import flow
 from callsheet.config.form import ConfigFile, Overrides, PollForm, ServiceForm, load_form
 from callsheet.errors import CallsheetError
 from flows import pipeline
-from flows.names import failed, final_state, run_name
+from flows.names import ended, failed, final_state, run_name
 from tasks import artifacts
 
 
@@ -30,6 +30,6 @@ async def collect_media(
     try:
         settings = load_form(config, overrides, poll=poll, service=service)
         await artifacts.name_run(settings.batch)
-        return final_state(await pipeline.collect(settings))
+        return await ended(final_state(await pipeline.collect(settings)))
     except CallsheetError as error:
-        return failed(error)
+        return await ended(failed(error))

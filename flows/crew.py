@@ -6,7 +6,8 @@ approved. What each buys, and how fast, is no business of this module.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -29,6 +30,7 @@ from callsheet.pricing.planning import share
 from callsheet.pricing.quote import Quote
 from callsheet.report.summary import Summary
 from callsheet.watch import WATCHER
+from tasks.pressed import until_pressed
 
 DEPLOYMENT = "generate-batch/by-hand"
 """Whose runs join one that was started by a command."""
@@ -45,12 +47,14 @@ class Crew:
     Attributes:
         deployment: whose runs they are.
         flow_run: the id of the first run.
+        attempt: how often it has begun; after a suspension it starts others anew.
         parameters: those of the first run.
         others: how many they are at most; never more than have a job to buy.
     """
 
     deployment: UUID
     flow_run: UUID
+    attempt: int
     parameters: Mapping[str, Any]
     others: int
 
@@ -73,6 +77,7 @@ class Crew:
         parameters = self._parameters(quote, plan)
         runs: list[UUID] = []
         broken_off = True
+        ending = asyncio.create_task(_end_when_pressed(runs))
         try:
             with suppress(httpx.HTTPError, PrefectException):  # then fewer buy
                 for number in range(1, min(self.others + 1, quote.to_buy)):
@@ -81,13 +86,14 @@ class Crew:
             summary = await buy()
             broken_off = summary.stop_reason == Interrupted.reason
         finally:
+            ending.cancel()
             with anyio.CancelScope(shield=True, deadline=anyio.current_time() + _PATIENCE):
                 for run in runs:
                     await _end(run, at_work=broken_off)
         return summary
 
     async def _start(self, number: int, parameters: dict[str, Any]) -> UUID:
-        key = f"{self.flow_run}-{parameters['joins']}-{number}"
+        key = f"{self.flow_run}-{self.attempt}-{parameters['joins']}-{number}"
         run = await arun_deployment(self.deployment, parameters=parameters, timeout=0, idempotency_key=key)
         return run.id
 
@@ -121,7 +127,7 @@ async def gather(crew: int) -> Crew:
                 f"the Prefect server has no deployment {DEPLOYMENT}, whose runs could join this one",
                 hint="Make the deployments of prefect.yaml: callsheet up, or python -m flows.deployments.",
             ) from None
-    return Crew(deployment, run.id, run.parameters, crew - 1)
+    return Crew(deployment, run.id, run.run_count, run.parameters, crew - 1)
 
 
 async def first_has_ended() -> bool:
@@ -139,6 +145,13 @@ async def first_has_ended() -> bool:
             state = (await client.read_flow_run(first)).state if first else None
             return state is not None and state.is_final() and not state.is_crashed()
     return False
+
+
+async def _end_when_pressed(runs: Sequence[UUID]) -> None:
+    """Ends the others as soon as the first run is suspended or cancelled, while it is still ending."""
+    await until_pressed()
+    for run in runs:
+        await _end(run, at_work=True)
 
 
 async def _end(run: UUID, *, at_work: bool) -> None:

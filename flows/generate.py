@@ -22,7 +22,7 @@ from callsheet.errors import CallsheetError
 from callsheet.pricing.choice import Choice, check_crew
 from flows import pipeline
 from flows.crew import first_has_ended, gather
-from flows.names import failed, final_state, joined, run_name
+from flows.names import ended, failed, final_state, joined, run_name
 
 
 @flow(name="generate-batch", flow_run_name=run_name, persist_result=False)
@@ -58,10 +58,11 @@ async def generate_batch(
         if joins:
             if await first_has_ended():
                 return Cancelled(message="The crew's first run has ended, so this one buys nothing.")
-            return joined(await pipeline.join(settings, joins))
+            return await ended(joined(await pipeline.join(settings, joins)))
         choice = Choice(first, tuple(only))
         check_crew(crew, choice)
         others = await gather(crew) if crew and crew > 1 else None
-        return final_state(await pipeline.generate(settings, approved=approved, choice=choice, crew=others))
+        summary = await pipeline.generate(settings, approved=approved, choice=choice, crew=others)
+        return await ended(final_state(summary))
     except CallsheetError as error:
-        return failed(error)
+        return await ended(failed(error))

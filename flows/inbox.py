@@ -23,7 +23,7 @@ from callsheet.errors import CallsheetError
 from callsheet.plain_text import counted
 from callsheet.watch import WATCHER
 from flows import pipeline
-from flows.names import failed, final_state, run_name
+from flows.names import ended, failed, final_state, run_name
 
 BUY_FILE = "buy-file/inbox-file"
 
@@ -69,9 +69,9 @@ async def buy_file(config: ConfigFile, file: Text, overrides: Overrides = ()) ->
         if summary.outcome != "stopped" and not summary.pending and not summary.in_doubt:
             place = inboxes.move_to_done(waiting, settings.storage.endpoint_url)
             WATCHER.get().note(f"moved to {place}" if place else f"{file} was written anew, and stays")
-        return final_state(summary)
+        return await ended(final_state(summary))
     except CallsheetError as error:
-        return failed(error)
+        return await ended(failed(error))
 
 
 def _of_file(config: Path, file: str, overrides: Sequence[str]) -> Settings:

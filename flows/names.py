@@ -8,12 +8,15 @@ from typing import Any
 
 from prefect import tags
 from prefect.client.schemas.objects import State
+from prefect.exceptions import Pause
 from prefect.runtime import flow_run
 from prefect.states import Cancelled, Completed, Failed
 
 from callsheet.errors import CallsheetError, Stop
 from callsheet.plain_text import counted
 from callsheet.report.summary import Summary
+from tasks import suspend
+from tasks.pressed import Pressed, pressed
 
 
 def run_name() -> str:
@@ -57,6 +60,24 @@ def failed(error: CallsheetError) -> State[Any]:
     if name == "Cancelled":
         return Cancelled(message=message, data=error)
     return Failed(name=name, message=message, data=error)
+
+
+async def ended(state: State[Any]) -> State[Any]:
+    """The state that a flow run ends in: `state`, unless a person has suspended or cancelled the run.
+
+    Then it is that, with the message of `state`.
+
+    Raises:
+        Pause: (Prefect's) the run stays Suspended, or another process goes on with it.
+    """
+    what = await pressed()
+    if what is Pressed.CANCEL:
+        return Cancelled(message=state.message, data=state.data)
+    if what is Pressed.SUSPEND:
+        await suspend.stay(state.message or "")
+    if what is Pressed.RESUME:
+        raise Pause
+    return state
 
 
 _STOPPED = {"approval": "Cancelled", "interrupted": "BrokenOff", "doubt": "InDoubt"}

@@ -31,8 +31,8 @@ def main() -> int:
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, lambda *_: os.write(write, _TOLD))
     # Of its own session, because a terminal sends Ctrl-C to every process of a command.
-    worker = subprocess.Popen(  # noqa: S603 - Prefect's own command
-        [sys.executable, "-P", "-m", "prefect", "worker", "start", *sys.argv[1:]],
+    worker = subprocess.Popen(  # noqa: S603 - our own program
+        [sys.executable, "-P", "-m", "flows.prefect_worker", *sys.argv[1:]],
         stdin=subprocess.DEVNULL,
         start_new_session=True,
     )

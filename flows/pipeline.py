@@ -25,10 +25,11 @@ from callsheet.service.client import Client
 from callsheet.session import after_buying, open_run
 from callsheet.watch import BEGAN
 from tasks import artifacts, events
-from tasks.approve import approve
+from tasks.approve import approve, ask_to_go_on
 from tasks.connect import connect
 from tasks.download import download
 from tasks.poll import poll
+from tasks.pressed import heeding
 from tasks.price import price
 from tasks.read import read
 from tasks.record import record
@@ -52,6 +53,7 @@ async def generate(
     Raises:
         CallsheetError: what broke the run off; `exit_code` says whether it may have bought anything.
         Interrupted: a signal came before the buying began, or a second one.
+        Pause: (Prefect's) the run waits for a person, who is asked in the UI or has suspended it there.
     """
     began = BEGAN.get() or time.monotonic()
     with signals.cancelled_by_signals():
@@ -73,6 +75,7 @@ async def generate(
                 else:
                     summary = await buy()
                 if summary.stop_reason or not quote.is_pilot:
+                    await ask_to_go_on(quote, summary, settings, client)
                     return summary
                 pilot = summary
 
@@ -110,7 +113,8 @@ async def _buy(
 ) -> Summary:
     """Carries out the four steps that run side by side, for what is quoted."""
     listeners = [events.of_jobs(settings.batch)]
-    async with open_run(settings, client, quote=quote, stop=stop, listeners=listeners) as run:
+    opened = open_run(settings, client, quote=quote, stop=stop, listeners=listeners)
+    async with opened as run, heeding(run):
         run.began, run.leads, run.joined = began, leads, joined
         if pilot:  # of the same run
             run.limits.submissions, run.limits.rate_limited = pilot.submissions, pilot.rate_limited
@@ -134,7 +138,11 @@ async def collect(settings: Settings) -> Summary:
     with signals.cancelled_by_signals():
         await check_report(settings)
         listeners = [events.of_jobs(settings.batch)]
-        async with await connect(settings) as client, open_run(settings, client, listeners=listeners) as run:
+        async with (
+            await connect(settings) as client,
+            open_run(settings, client, listeners=listeners) as run,
+            heeding(run),
+        ):
             run.began = began
             run.videos.end().close()  # nobody submits
             run.files.end().close()

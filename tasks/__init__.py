@@ -14,13 +14,13 @@ def _plain_words(record: logging.LogRecord) -> bool:
     return True
 
 
-def _waiting_is_no_error(record: logging.LogRecord) -> bool:
-    """Prefect logs each end but Completed as an error; a run that waits for a person is none."""
-    if record.getMessage().startswith("Finished in state Suspended"):
+def _a_person_is_no_error(record: logging.LogRecord) -> bool:
+    """Prefect logs each end but Completed as an error; what a person has done, or is waited for, is none."""
+    if record.getMessage().startswith(("Finished in state Suspended", "Finished in state Cancelled")):
         record.levelno, record.levelname = logging.INFO, logging.getLevelName(logging.INFO)
     return True
 
 
-logging.getLogger("prefect.flow_runs").addFilter(_waiting_is_no_error)
+logging.getLogger("prefect.flow_runs").addFilter(_a_person_is_no_error)
 for _name in ("prefect.flow_runs", "prefect.task_runs"):
     logging.getLogger(_name).addFilter(_plain_words)

@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 
 from callsheet.config.settings import Settings
-from callsheet.errors import Stop
+from callsheet.errors import CallsheetError, Stop
 from callsheet.ledger.approvals import Approval, Decision, Place, Question
 from callsheet.ledger.doubts import login
 from callsheet.ledger.ledger import Ledger
@@ -25,6 +25,7 @@ from callsheet.service.client import Client
 from callsheet.storage.store import Store
 from callsheet.watch import WATCHER, Asked
 from tasks import artifacts, events, suspend
+from tasks.pressed import Pressed, pressed
 
 
 async def show(plan: Plan, settings: Settings, client: Client, choice: Choice = ALL) -> Quote:
@@ -86,6 +87,30 @@ async def approve(
     if await _is_approved(await _asked(part, question, stop, settings), settings, approved):
         return replace(part, is_approved=True), None
     return part, stop
+
+
+async def ask_to_go_on(quote: Quote, summary: Summary, settings: Settings, client: Client) -> None:
+    """Where a person has suspended this run of a deployment, asks in the UI whether to buy what is left.
+
+    It is the question about the quote, which Resume shows; whoever answers may set another limit.
+
+    Raises:
+        Pause: (Prefect's) the run waits for a person; it begins again with the answer.
+    """
+    if await pressed() is not Pressed.SUSPEND:
+        return
+    try:
+        left = await quoting.quote_plan(quote.plan, settings, client, quote.choice)
+    except CallsheetError:  # then Resume asks nothing
+        return
+    if not left.to_buy:
+        return
+    left = left.with_limit(quote.budget.limit)  # another one that was set before
+    question = approval.question_about(left, Question.QUOTE, suspend.flow_run_id())
+    async with _ledger(settings) as ledger:
+        await ledger.ask(question)
+    shown = artifacts.question_in_markdown(Asked(Question.QUOTE, left, "the run was suspended"))
+    await suspend.stay(summary.line(), question, shown)
 
 
 async def _asked(quote: Quote, question: Question, needed: Stop, settings: Settings) -> Asked:

@@ -28,6 +28,7 @@ from callsheet.watch import WATCHER, Pacing, Progress
 from tasks import artifacts, events
 from tasks.contact_sheet import sheet_of
 from tasks.plots import plots_of
+from tasks.pressed import heed
 from tasks.step import step
 
 TICK = 0.5  # seconds between two looks at the ledger
@@ -138,6 +139,8 @@ async def _show_progress(run: Run, seen: Callable[[Progress], None]) -> pl.DataF
         ):
             artifact = None
         if over:
+            if run.interrupted:
+                await heed(run)  # a signal may have been a Cancel in the Prefect UI: the report says so
             return removed
         tick += 1
         if run.collected.is_set():  # others are at work

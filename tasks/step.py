@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 import sys
 from collections.abc import Callable, Coroutine
+from concurrent.futures import Future
 from typing import Any, ParamSpec, TypeVar
 
 P = ParamSpec("P")
@@ -21,23 +22,44 @@ def in_flow_run() -> bool:
 
 
 def step(work: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, Coroutine[Any, Any, T]]:
-    """Shows `work` as a task of its name on the page of the flow run, where there is one."""
+    """Shows `work` as a task of its name on the page of the flow run, where there is one.
+
+    When a person has suspended the run, Prefect raises `Pause` where a task begins or has ended, and one of
+    the steps that run side by side would break the others off. So a step ends as its work does; what Suspend
+    does is in `tasks/pressed.py`.
+    """
 
     @functools.wraps(work)
     async def run(*args: P.args, **kwargs: P.kwargs) -> T:
-        if in_flow_run():
-            task: Any = _task(work)
-            result: T = await task(*args, **kwargs)
-            return result
-        return await work(*args, **kwargs)
+        if not in_flow_run():
+            return await work(*args, **kwargs)
+        from prefect.exceptions import Pause
+
+        outcome: Future[T] = Future()
+        try:
+            await _task(work, outcome)(*args, **kwargs)
+        except Pause:
+            if not outcome.done():  # it has not begun
+                return await work(*args, **kwargs)
+        return outcome.result()
 
     return run
 
 
-@functools.cache
-def _task(work: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, Coroutine[Any, Any, T]]:
+def _task(
+    work: Callable[P, Coroutine[Any, Any, T]], outcome: Future[T]
+) -> Callable[P, Coroutine[Any, Any, None]]:
+    """A task of Prefect that does `work`, and says in `outcome` how that has ended."""
     from prefect import task
     from prefect.cache_policies import NO_CACHE
 
+    @functools.wraps(work)
+    async def kept(*args: P.args, **kwargs: P.kwargs) -> None:
+        try:
+            outcome.set_result(await work(*args, **kwargs))
+        except BaseException as error:
+            outcome.set_exception(error)
+            raise
+
     name = work.__name__
-    return task(name=name, task_run_name=name, cache_policy=NO_CACHE, persist_result=False)(work)
+    return task(name=name, task_run_name=name, cache_policy=NO_CACHE, persist_result=False)(kept)

@@ -1,8 +1,9 @@
 """Suspend: a run of a deployment waits in the Prefect UI until a person has approved or refused.
 
-The run's process ends meanwhile, so that neither the worker nor the deployment's concurrency limit waits with
-it. With the answer, Prefect starts the flow from its beginning. What was asked is in the ledger under the key
-of the suspension, so that a run that begins again finds the answer to what it has asked.
+Either the run asks by itself, or a person has pressed Suspend, and Resume asks. The run's process ends
+meanwhile, so that neither the worker nor the deployment's concurrency limit waits with it. With the answer,
+Prefect starts the flow from its beginning. What was asked is in the ledger under the key of the suspension,
+so that a run that begins again finds the answer to what it has asked.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from callsheet.ledger.approvals import Approval, Decision, Place
 from callsheet.pricing.approval import answered
 from callsheet.watch import WATCHER
-from tasks.step import in_flow_run
+from tasks.pressed import flow_run
 
 if TYPE_CHECKING:
     from prefect.client.orchestration import PrefectClient
@@ -26,13 +27,13 @@ _GRACE = 60  # seconds after which Prefect itself ends a run that the automation
 
 def flow_run_id() -> str | None:
     """The id of the flow run; None outside of Prefect."""
-    run = _flow_run()
+    run = flow_run()
     return str(run.id) if run else None
 
 
 def can_suspend() -> bool:
     """Whether a person can be asked in the UI: in a run of a deployment of ours that no command shows."""
-    run = _flow_run()
+    run = flow_run()
     return bool(run and run.deployment_id and WATCHER.get().yes is Place.PARAMETER)
 
 
@@ -54,15 +55,47 @@ async def ask(asked: Approval, description: str, within: float) -> NoReturn:
     raise AssertionError("the key of a suspension is used once")
 
 
+async def stay(message: str, asked: Approval | None = None, description: str = "") -> NoReturn:
+    """Ends this process of a run that a person has suspended; the run stays so.
+
+    Args:
+        message: of the state.
+        asked: what Resume asks, with fields for the answer; None where it goes on without a question.
+        description: what the person sees above the fields, in markdown.
+    """
+    from prefect import State, get_client
+    from prefect.exceptions import Pause
+    from prefect.input.run_input import keyset_from_base_key
+    from prefect.states import Suspended
+
+    from tasks.answer import Answer
+
+    run = flow_run()
+    details: dict[str, Any] = {}
+    if asked:
+        keys = keyset_from_base_key(_key(asked))
+        await Answer.with_initial_data(description=description).asave(keys, run.id)
+        details = {"pause_key": asked.id, "run_input_keyset": keys}
+    async with get_client() as client:
+        now = (await client.read_flow_run(run.id)).state
+        if now is None or not now.is_paused():  # resumed or cancelled in this moment
+            raise Pause(state=now)
+        until = now.state_details.pause_timeout  # the person has said how long it can be resumed
+        state: State[Any] = Suspended(message=message, pause_expiration_time=until)
+        state.state_details = state.state_details.model_copy(update=details)
+        await client.set_flow_run_state(run.id, state, force=True)  # from Suspended to Suspended
+    raise Pause(state=state)
+
+
 async def answer_to(asked: Approval) -> Approval | None:
     """The question with the answer that a person has given in the UI; None where nobody has."""
     from prefect import get_client
 
     from tasks.answer import Answer
 
-    run = _flow_run()
+    run = flow_run()
     async with get_client() as client:
-        found = await client.filter_flow_run_input(run.id, f"suspended-{asked.id}-response", 1, set())
+        found = await client.filter_flow_run_input(run.id, f"{_key(asked)}-response", 1, set())
         if not found:
             return None
         await _remove_automations(client)
@@ -78,13 +111,9 @@ async def answer_to(asked: Approval) -> Approval | None:
     )
 
 
-def _flow_run() -> Any:
-    if not in_flow_run():
-        return None
-    from prefect.context import FlowRunContext
-
-    context = FlowRunContext.get()
-    return context and context.flow_run
+def _key(asked: Approval) -> str:
+    """What Prefect calls the fields of the suspension with this key."""
+    return f"suspended-{asked.id}"
 
 
 async def _cancel_after(seconds: float) -> None:

@@ -1,0 +1,111 @@
+"""What a person has pressed on the page of this flow run in the Prefect UI: Suspend or Cancel.
+
+Suspend sets the run's state on the server and tells the process nothing. Cancel reaches a run that a worker
+has started by a signal, and no other. So a run looks at its state while it buys, and once more at its end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from enum import Enum
+from typing import Any
+
+import anyio
+
+from callsheet.session import Run
+from tasks.step import in_flow_run
+
+LOOK = 1.0  # seconds between two looks, each of which takes the server 10 ms
+_PATIENCE = 5.0  # seconds for the server to answer
+
+
+class Pressed(Enum):
+    """What was pressed since this process began with its flow run; the values are why the run stops."""
+
+    SUSPEND = "suspended in the Prefect UI"
+    CANCEL = "cancelled in the Prefect UI"
+    RESUME = "resumed in the Prefect UI before it had ended"
+    """Another process goes on with the flow run, so this one leaves its state alone."""
+
+
+_NEXT = {
+    Pressed.SUSPEND: "Resume goes on from here.",
+    Pressed.CANCEL: "Run the batch again: it goes on from here.",
+    Pressed.RESUME: "",
+}
+
+
+def flow_run() -> Any:
+    """The flow run, as it was when this process began with it; None outside of Prefect."""
+    if not in_flow_run():
+        return None
+    from prefect.context import FlowRunContext
+
+    context = FlowRunContext.get()
+    return context and context.flow_run
+
+
+async def pressed() -> Pressed | None:
+    """What was pressed last; None where nothing was, and where there is no server or it does not answer.
+
+    A run that no deployment has started cannot be resumed, so Suspend is as Cancel to it.
+    """
+    run = flow_run()
+    now = await _as_it_is_now(run) if run else None
+    if now is None or now.state is None:
+        return None
+    state = now.state
+    if state.is_cancelling() or state.is_cancelled():
+        return Pressed.CANCEL
+    if state.is_paused():
+        return Pressed.SUSPEND if run.deployment_id else Pressed.CANCEL
+    is_resumed = state.is_scheduled() or state.is_pending() or now.run_count > run.run_count
+    return Pressed.RESUME if is_resumed else None
+
+
+async def _as_it_is_now(run: Any) -> Any:
+    import httpx
+    from prefect import get_client
+    from prefect.exceptions import PrefectException
+
+    with suppress(httpx.HTTPError, PrefectException), anyio.move_on_after(_PATIENCE):
+        async with get_client() as client:
+            return await client.read_flow_run(run.id)
+    return None
+
+
+async def until_pressed() -> Pressed:
+    """Looks again and again; returns what was pressed."""
+    while not (what := await pressed()):  # noqa: ASYNC110 - the server says it to nobody who does not ask
+        await asyncio.sleep(LOOK)
+    return what
+
+
+async def heed(run: Run) -> None:
+    """Looks once, and ends `run` politely by what was pressed, if anything was."""
+    if what := await pressed():
+        _interrupt(run, what)
+
+
+@asynccontextmanager
+async def heeding(run: Run) -> AsyncIterator[None]:
+    """Within it, what is pressed ends `run` politely; what was pressed before, before it sends anything."""
+    if not in_flow_run():
+        yield
+        return
+    with anyio.move_on_after(LOOK):  # a server that does not answer holds nothing up
+        await heed(run)
+    looking = asyncio.create_task(until_pressed())
+    looking.add_done_callback(lambda done: None if done.cancelled() else _interrupt(run, done.result()))
+    try:
+        yield
+    finally:
+        looking.cancel()
+        with suppress(asyncio.CancelledError):
+            await looking
+
+
+def _interrupt(run: Run, what: Pressed) -> None:
+    run.interrupt(what.value, hint=_NEXT[what])

@@ -1,0 +1,239 @@
+"""Suspend and Cancel in the Prefect UI, on a real server and worker: no more is sent, a report is written."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from prefect.context import FlowRunContext
+from prefect.settings import PREFECT_API_URL
+
+from callsheet.pricing.quote import Quote
+from callsheet.records import State
+from callsheet.watch import WATCHER, Change, LogWatcher
+from flows.generate import generate_batch
+from tests.conftest import Project
+from tests.flows.test_approval import answer, asked
+from tests.flows.test_crew import of_its_crew, runs_of
+from tests.servers import http
+from tests.servers.prefect import PrefectServer
+from tests.waiting import LONGEST, wait_until
+
+Make = Callable[..., Project]
+LANES = 4
+ROWS = [{"id": f"s{n}", "prompt": f"image {n}", "model": "sketch-1"} for n in range(700)]
+PRICE = Decimal("0.0015")
+
+
+@pytest.fixture
+def buying(crew: PrefectServer, project: Make) -> Callable[..., tuple[Project, dict[str, Any]]]:
+    """Starts a run that buys four images in two seconds, and so takes longer than a test waits for anything.
+
+    Returns its project, and the flow run when the first image is stored.
+    """
+
+    def start(deployment: str = "generate-batch/by-hand", **budget: Any) -> tuple[Project, dict[str, Any]]:
+        made = project(ROWS, image_seconds=2, concurrency=LANES)
+        made.set(batch=made.folder.name, limits={"concurrency": LANES}, budget=budget)
+        made.at_absolute_paths()
+        crew.start(deployment, tag=made.folder.name, config=str(made.config))
+        wait_until(lambda: list(made.folder.glob("out/media/**/*.jpeg")), "nothing is stored")
+        return made, crew.run(made.folder.name)
+
+    return start
+
+
+def suspend(crew: PrefectServer, run: dict[str, Any]) -> str:
+    """Presses the button, as the UI does; returns whether the server accepts it."""
+    until = (datetime.now(UTC) + timedelta(hours=1)).isoformat()
+    details = {"pause_timeout": until, "pause_reschedule": True}
+    state = {"type": "PAUSED", "name": "Suspended", "state_details": details}
+    return str(crew.post(f"flow_runs/{run['id']}/set_state", {"state": state})["status"])
+
+
+def suspended(crew: PrefectServer, made: Project) -> dict[str, Any]:
+    """The run once its process has said its last word, and what Resume shows above its fields."""
+    tag = made.folder.name
+    wait_until(lambda: crew.run(tag)["state"]["message"], "the run never ends", 0.3)
+    return asked(crew, tag)
+
+
+def cancel(crew: PrefectServer, run: dict[str, Any]) -> None:
+    crew.post(f"flow_runs/{run['id']}/set_state", {"state": {"type": "CANCELLING", "name": "Cancelling"}})
+
+
+def submissions(made: Project) -> int:
+    """How many the service has carried out."""
+    return len(list(made.backlot.service.store.select("1 = ?", 1)))
+
+
+def errors(crew: PrefectServer, run: dict[str, Any]) -> list[str]:
+    """What a run's log has of the levels ERROR and CRITICAL."""
+    lines = crew.ask("logs", logs={"flow_run_id": {"any_": [run["id"]]}, "level": {"ge_": 40}})
+    return [line["message"] for line in lines]
+
+
+def is_done_with(crew: PrefectServer, run: dict[str, Any]) -> bool:
+    """Whether the worker has cancelled a run: until then it may write other words."""
+    cancelled = {"event": {"name": ["prefect.runner.cancelled-flow-run"]}}
+    return run["id"] in str(crew.post("events/filter", {"filter": cancelled}))
+
+
+def make_quick(made: Project) -> None:
+    """From now on the service makes an image at once."""
+    service = made.backlot.service
+    service.settings = service.settings.model_copy(update={"image_seconds": 0})
+
+
+def test_suspend_stops_the_buying_writes_the_report_and_resume_goes_on_up_to_another_limit(
+    crew: PrefectServer, buying: Callable[..., tuple[Project, dict[str, Any]]]
+) -> None:
+    made, run = buying()
+    assert suspend(crew, run) == "ACCEPT"
+    shown = suspended(crew, made)
+    sent = submissions(made)
+    summary = made.report()
+    assert (summary["outcome"], summary["stop_reason"]) == ("stopped", "interrupted")
+    assert (summary["stored"], summary["in_doubt"], summary["pending"]) == (sent, 0, 0)
+    assert shown["state"]["type"] == "PAUSED"
+    assert shown["state"]["message"].startswith(f"700 jobs: {sent} stored; ")
+    assert shown["state"]["message"].endswith("stopped: suspended in the Prefect UI")
+    assert f"Buy {len(ROWS) - sent} jobs of" in shown["description"]
+    assert errors(crew, run) == []
+    assert answer(crew, shown, decision="approve", limit="0.3000", note="as far as this") == "ACCEPT"
+    make_quick(made)
+    ended = crew.ended(made.folder.name)
+    assert ended["id"] == run["id"]
+    assert ended["state"]["name"] == "StoppedAtBudget"
+    assert submissions(made) == 200
+    [approval] = made.report()["approvals"]
+    assert (approval["jobs"], approval["budget_limit"]) == (len(ROWS) - sent, "0.3000")
+    assert (approval["decided_by"], approval["note"]) == ("Ada", "as far as this")
+    assert made.run().stored == submissions(made) == len(ROWS), "nothing is bought twice"
+
+
+def test_a_run_that_is_not_resumed_but_refused_buys_nothing_more(
+    crew: PrefectServer, buying: Callable[..., tuple[Project, dict[str, Any]]]
+) -> None:
+    made, run = buying()
+    suspend(crew, run)
+    shown = suspended(crew, made)
+    sent = submissions(made)
+    assert answer(crew, shown, decision="refuse", note="enough") == "ACCEPT"
+    ended = crew.ended(made.folder.name)
+    assert ended["state"]["type"] == "CANCELLED"
+    assert "Ada has refused the quote" in ended["state"]["message"]
+    assert submissions(made) == sent == made.report()["stored"]
+
+
+def test_cancel_stops_the_buying_and_says_what_there_is_without_an_error(
+    crew: PrefectServer, the_up: Any, buying: Callable[..., tuple[Project, dict[str, Any]]]
+) -> None:
+    made, run = buying()
+    cancel(crew, run)
+    ended = crew.ended(made.folder.name)
+    sent = submissions(made)
+    wait_until(lambda: is_done_with(crew, run), "the worker is never done with it", 0.3)
+    ended = crew.run(made.folder.name)
+    assert (ended["state"]["type"], ended["state"]["name"]) == ("CANCELLED", "Cancelled")
+    assert ended["state"]["message"].startswith(f"700 jobs: {sent} stored; ")
+    assert ended["state"]["message"].endswith("stopped: cancelled in the Prefect UI")
+    assert made.report()["stored"] == submissions(made) == sent
+    assert made.report()["in_doubt"] == 0
+    assert errors(crew, run) == []
+    assert ended["name"] not in the_up.text, "the terminal shows errors alone"
+    make_quick(made)
+    assert made.run().stored == submissions(made) == len(ROWS)
+
+
+class Presses(LogWatcher):
+    """A person who presses a button when the quote is there, or when the first image is stored."""
+
+    def __init__(self, state: dict[str, Any], *, at_once: bool) -> None:
+        self.state, self.at_once, self.has_pressed = state, at_once, False
+
+    def quoted(self, quote: Quote) -> None:
+        if self.at_once:
+            self.press()
+
+    def changed(self, change: Change) -> None:
+        if change.state is State.STORED and not self.has_pressed:
+            self.press()
+
+    def press(self) -> None:
+        context = FlowRunContext.get()
+        assert context and context.flow_run
+        url = f"{PREFECT_API_URL.value()}/flow_runs/{context.flow_run.id}/set_state"
+        http.post(url, json={"force": True, "state": self.state}, timeout=LONGEST).raise_for_status()
+        self.has_pressed = True
+
+
+@pytest.mark.parametrize("at_once", [True, False])
+@pytest.mark.parametrize("state", [{"type": "CANCELLING"}, {"type": "PAUSED", "name": "Suspended"}])
+@pytest.mark.usefixtures("prefect")
+def test_a_run_that_a_command_has_started_is_cancelled_by_either_button(
+    project: Make, state: dict[str, Any], at_once: bool
+) -> None:
+    """No worker sends it a signal, and no deployment could resume it."""
+    made = project(ROWS, image_seconds=2, concurrency=LANES)
+    made.set(limits={"concurrency": LANES})
+    token = WATCHER.set(Presses(state, at_once=at_once))
+    ended = asyncio.run(generate_batch(str(made.config), return_state=True))
+    WATCHER.reset(token)
+    assert ended.is_cancelled()
+    stored = submissions(made)
+    assert made.report()["stored"] == stored < len(ROWS)
+    assert (stored == 0) is at_once, "what is pressed before the first image is sent comes in time"
+    what = f"{stored} stored" if stored else "nothing bought"
+    assert str(ended.message).startswith(f"700 jobs: {what}; ")
+    assert str(ended.message).endswith("stopped: cancelled in the Prefect UI")
+
+
+@pytest.mark.soak
+def test_suspend_ends_the_other_runs_of_a_crew_and_resume_starts_others(
+    crew: PrefectServer, project: Make
+) -> None:
+    made = project(ROWS, image_seconds=2, concurrency=LANES)
+    made.set(batch=made.folder.name)
+    made.at_absolute_paths()
+    crew.start("generate-batch/by-hand", tag=made.folder.name, config=str(made.config), crew=2)
+    wait_until(lambda: runs_of(made) == 2, "the other run never begins", 0.3)
+    run = crew.run(made.folder.name)
+    suspend(crew, run)
+    shown = suspended(crew, made)
+    [other] = of_its_crew(crew, run)
+    wait_until(lambda: is_done_with(crew, other), "the other run is never cancelled", 0.3)
+    sent = submissions(made)
+    assert made.run("budget.limit=0").stored == submissions(made) == sent < len(ROWS)
+    make_quick(made)
+    assert answer(crew, shown, decision="approve") == "ACCEPT"
+    assert crew.ended(made.folder.name)["state"]["name"] == "Complete"
+    assert len(of_its_crew(crew, run)) == 2
+    assert submissions(made) == len(ROWS)
+
+
+@pytest.mark.soak
+def test_a_suspended_collector_leaves_its_videos_and_resume_goes_on(
+    crew: PrefectServer, project: Make
+) -> None:
+    videos = [{"id": f"v{n}", "prompt": "x", "model": "dailies-1", "duration": 1} for n in range(2)]
+    made = project(videos, video_seconds=3600)
+    made.set(batch=made.folder.name, poll={"timeout": 0.5})
+    made.at_absolute_paths()
+    assert made.run().pending == 2
+    made.set(poll={"timeout": 3600})
+    crew.start("collect-media/collector", tag=made.folder.name, config=str(made.config))
+    wait_until(lambda: runs_of(made) == 2, "the collector never begins", 0.3)
+    run = crew.run(made.folder.name)
+    suspend(crew, run)
+    wait_until(lambda: crew.run(made.folder.name)["state"]["message"], "the run never ends", 0.3)
+    run = crew.run(made.folder.name)
+    assert run["state"]["name"] == "Suspended"
+    assert run["state"]["message"].startswith("2 jobs: 2 pending; ")
+    made.backlot.service.clock = lambda before=made.backlot.service.clock: before() + 3600
+    assert crew.post(f"flow_runs/{run['id']}/resume", {})["status"] == "ACCEPT"
+    assert crew.ended(made.folder.name)["state"]["name"] == "Complete"
