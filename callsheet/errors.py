@@ -142,7 +142,7 @@ class NoLane(Stop):
 
 
 class Interrupted(Stop):
-    """Ctrl-C, SIGTERM, or a cancel in the Prefect UI.
+    """Ctrl-C, SIGTERM, or Suspend or Cancel in the Prefect UI.
 
     A run that is interrupted while it buys ends in order, writes its report and exits with 4. The exit code
     here is for an interrupt before the buying began, and for a second one, which ends the run at once.
