@@ -151,7 +151,7 @@ def test_a_plan_on_s3_is_shared_and_another_plan_is_not_bought(
 def test_the_first_run_buys_all_when_the_prefect_server_cannot_start_others(project: Make) -> None:
     made = project(images(3))
     with temporary_settings({PREFECT_API_URL: "http://127.0.0.1:9/api"}):  # nothing listens there
-        summary = bought(made, Crew(uuid4(), uuid4(), 1, {}, others=2))
+        summary = bought(made, Crew(uuid4(), uuid4(), {}, others=2))
     assert (summary.outcome, summary.stored) == ("complete", 3)
 
 
