@@ -91,6 +91,7 @@ class Run:
         interrupted: a person or the system wants the run to end.
         ended: it ends at once: what is not answered yet is left to the next run.
         stop: why nothing more is bought; None while buying goes on.
+        left_by_gateway: the answer of a gateway that refused a job whenever it was sent; None without such.
         listeners: are called with each change of a job, besides the watcher.
         leads: it is the first run of a crew: it waits for the others, and reports on all that they did.
         joined: it is one of the others.
@@ -120,6 +121,7 @@ class Run:
     interrupted: bool = False
     ended: bool = False
     stop: Stop | None = None
+    left_by_gateway: CallsheetError | None = None
     jitter: random.Random = field(default_factory=random.SystemRandom)
     began: float = field(default_factory=time.monotonic)
     listeners: Sequence[Callable[[Change], None]] = ()

@@ -75,11 +75,11 @@ def rate_headers(headers: Mapping[str, str]) -> RateHeaders | None:
     )
     if limit is None or remaining is None or reset is None:
         return None
-    return RateHeaders(limit, remaining, reset, _unix(headers.get("date", "")))
+    return RateHeaders(limit, remaining, reset, unix(headers.get("date", "")))
 
 
 @functools.lru_cache(maxsize=16)
-def _unix(date: str) -> float | None:
+def unix(date: str) -> float | None:
     """A `Date` in Unix seconds; None where it cannot be read. The answers of one second have the same."""
     try:
         return parsedate_to_datetime(date).timestamp()

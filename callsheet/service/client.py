@@ -33,7 +33,6 @@ from callsheet.errors import (
     MediaError,
     NotFound,
     NotSent,
-    RateLimit,
     Refusal,
     UnexpectedAnswer,
 )
@@ -215,7 +214,9 @@ class Client:
                     await response.aread()
                 refused = refusal(name, response, api_key=self._key)
                 # The key was not sent, so no answer here is about the key or its workspace's balance.
-                raise UnexpectedAnswer(refused.message, status=refused.status, code=refused.code)
+                plain = UnexpectedAnswer(refused.message, status=refused.status, code=refused.code)
+                plain.retry_after, plain.date = refused.retry_after, refused.date
+                raise plain
             packed = "content-encoding" in response.headers  # then Content-Length is not the file's
             length = None if packed else header_number(response.headers, "content-length")
             mime_type = response.headers.get("content-type", "").partition(";")[0].strip().lower()
@@ -230,7 +231,7 @@ class Client:
                 return await self._get(path, query)
             except Refusal as error:
                 may_pass = error.status == 429 or error.status >= 500
-                retry_after = (error.retry_after or 0.0) if isinstance(error, RateLimit) else 0.0
+                retry_after = error.retry_after or 0.0
                 if not may_pass or tries == READ_TRIES or retry_after > WINDOW:
                     raise
             await asyncio.sleep(max(retry_after, verdicts.backoff(tries, _jitter)))

@@ -61,6 +61,7 @@ class ErrorBody(ServiceObject):
 
     message: str
     code: str
+    type: str | None = None
     param: str | None = None
 
 

@@ -3,9 +3,9 @@
 This is the table of `docs/architecture.md, "Verdicts"`. The functions decide and do nothing else: no I/O and
 no clock. Cases that the table does not list:
 
-- Another 4xx, or a redirect, to a submission: refused for good. Nothing was carried out, and the same request
-  would get the same answer. The exception is 408, which is in doubt: gateways send it when the service behind
-  them is too slow.
+- Another 4xx with the interface's error body to a submission: refused for good. Nothing was carried out, and
+  the same request would get the same answer. The exception is 408, which is in doubt: gateways send it when
+  the service behind them is too slow.
 - Another 5xx to a submission: with the interface's error body, the service reports that it failed (the client
   raises `ServerError`). Without that body it is in doubt. 502 and 504 are always in doubt, because a gateway
   may have passed the request on.
@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from callsheet.errors import (
+    GatewayAnswer,
     InvalidApiKey,
     MediaError,
     NotFound,
@@ -48,6 +49,10 @@ class Verdict(StrEnum):
     SAYS_NO = "says_no"
     """The service reports its own failure, and nothing happened: back off, a bounded number of tries, then
     failed."""
+
+    GATEWAY = "gateway"
+    """The words of a gateway, not of the service: nothing was bought, and the job stays planned. Too many of
+    them one after another stop the buying."""
 
     IN_DOUBT = "in_doubt"
     """It may have been carried out and paid for: never repeated without a person or a policy."""
@@ -92,7 +97,7 @@ def submit(error: ServiceError) -> Verdict:  # noqa: PLR0911 - one return for ea
         case ServerError():
             return Verdict.SAYS_NO
         case Refusal(status=status) if status < 500 and status != 408:
-            return Verdict.REFUSED
+            return Verdict.GATEWAY if isinstance(error, GatewayAnswer) else Verdict.REFUSED
         case _:
             return Verdict.IN_DOUBT
 

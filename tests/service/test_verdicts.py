@@ -15,6 +15,7 @@ import pytest
 
 from callsheet.errors import (
     ContentPolicyViolation,
+    GatewayAnswer,
     InvalidApiKey,
     InvalidParameter,
     MaybeSent,
@@ -77,7 +78,9 @@ SUBMIT: list[tuple[ServiceError, Verdict]] = [
     (refusal(ContentPolicyViolation, 422), Verdict.REFUSED),
     (refusal(ServerError, 500), Verdict.SAYS_NO),
     (refusal(ServerError, 503), Verdict.SAYS_NO),
-    *((refusal(UnexpectedAnswer, n), Verdict.REFUSED) for n in (302, 400, 403, 404, 409, 410, 413)),
+    *((refusal(UnexpectedAnswer, n), Verdict.REFUSED) for n in (400, 403, 404, 409, 410, 413)),
+    *((refusal(GatewayAnswer, n), Verdict.GATEWAY) for n in (302, 400, 403, 404, 409, 410, 413, 431)),
+    *((refusal(GatewayAnswer, n), Verdict.IN_DOUBT) for n in (408, 500, 502, 503, 504, 520)),
     *((refusal(UnexpectedAnswer, n), Verdict.IN_DOUBT) for n in (408, 500, 502, 504, 520)),
 ]
 ERRORS = [error for error, _ in SUBMIT]
@@ -170,7 +173,11 @@ CASES: dict[str, tuple[Behaviour, Verdict]] = {
     "402": (error_reply(402, "quota_exceeded"), Verdict.STOP_BALANCE),
     "404": (error_reply(404, "not_found"), Verdict.REFUSED),
     "422": (error_reply(422, "content_policy_violation"), Verdict.REFUSED),
-    "redirect": (reply(302, b"", {"Location": "/elsewhere"}), Verdict.REFUSED),
+    "redirect": (reply(302, b"", {"Location": "/elsewhere"}), Verdict.GATEWAY),
+    "403 with a page": (page(403), Verdict.GATEWAY),
+    "404 with a page": (page(404), Verdict.GATEWAY),
+    "408 with a page": (page(408), Verdict.IN_DOUBT),
+    "429 with a page": (page(429), Verdict.LANES_FULL),
 }
 
 
