@@ -212,11 +212,12 @@ class Run:
             for index, item in enumerate(generation.media)
         ]
         files = await self.ledger.generated(attempt, generation, names, self.settings.storage.url)
-        if self.charges:
-            self.charges.charged(attempt, generation.usage.total_cost)
+        cost, _ = generation.usage.cost(attempt.quoted)
+        if self.charges and cost is not None:
+            self.charges.charged(attempt, cost)
             if self.charges.stop:
                 self.halt(self.charges.stop)
-        self.tell(attempt, State.GENERATED, generation.id, generation.usage.total_cost)
+        self.tell(attempt, State.GENERATED, generation.id, cost)
         return files
 
     def tell(self, attempt: Attempt, state: State, detail: str, cost: Decimal | None = None) -> None:

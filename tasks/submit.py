@@ -23,6 +23,7 @@ from callsheet.errors import (
     BudgetReached,
     InputError,
     KeyRefused,
+    MaybeSent,
     PriceChanged,
     Refusal,
     ServiceError,
@@ -360,6 +361,8 @@ async def _not_accepted(
     tries.failed += verdict is Verdict.SAYS_NO
     tries.by_gateway += verdict is Verdict.GATEWAY
     if verdict is Verdict.IN_DOUBT:
+        if isinstance(error, MaybeSent):
+            attempt = replace(attempt, generation_id=error.generation_id)
         await run.ledger.doubt(attempt, str(error))
         run.tell(attempt, State.IN_DOUBT, str(error))
         run.breaker.doubt(str(error))

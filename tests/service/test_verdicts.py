@@ -7,6 +7,7 @@ import json
 import random
 import socket
 from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -100,20 +101,31 @@ def test_a_poll_goes_on_unless_the_key_or_the_generation_is_unknown() -> None:
 DOWNLOAD_ERRORS: list[ServiceError | MediaError] = [*ERRORS, MediaError("short")]
 
 
-@pytest.mark.parametrize("overdue, verdict", [(False, Verdict.AGAIN), (True, Verdict.LOST)])
-def test_an_image_is_downloaded_again_until_its_deletion_whatever_the_answer_is(
-    overdue: bool, verdict: Verdict
-) -> None:
+@pytest.mark.parametrize("model_type", ModelType)
+def test_only_403_404_and_410_say_that_a_file_is_gone(model_type: ModelType) -> None:
     for error in DOWNLOAD_ERRORS:
-        assert verdicts.download(error, ModelType.IMAGE, overdue=overdue) is verdict
+        gone = isinstance(error, Refusal) and error.status in {403, 404, 410}
+        assert (verdicts.download(error, model_type) is Verdict.GONE) == gone
 
 
-@pytest.mark.parametrize("overdue", [False, True])
-def test_a_video_is_polled_for_a_fresh_url_when_its_url_no_longer_works(overdue: bool) -> None:
+def test_a_video_is_polled_for_a_fresh_url_when_its_url_is_refused() -> None:
     for error in DOWNLOAD_ERRORS:
-        gone = isinstance(error, Refusal) and error.status in {401, 403, 404, 410}
-        expected = Verdict.RENEW if gone or overdue else Verdict.AGAIN
-        assert verdicts.download(error, ModelType.VIDEO, overdue=overdue) is expected
+        refused = isinstance(error, Refusal) and error.status in {400, 401, 402}
+        assert (verdicts.download(error, ModelType.VIDEO) is Verdict.RENEW) == refused
+        assert verdicts.download(error, ModelType.IMAGE) is not Verdict.RENEW
+
+
+def test_a_file_is_late_by_the_clock_of_the_service() -> None:
+    deleted, now = datetime(2026, 1, 1, tzinfo=UTC), datetime.now(UTC)
+    by_service = refusal(UnexpectedAnswer, 404)
+    by_service.date = deleted.timestamp() - 1
+    assert not verdicts.is_late(by_service, deleted)
+    by_service.date += 1
+    assert verdicts.is_late(by_service, deleted)
+    assert verdicts.is_late(by_service, None) is False, "nobody knows when it is deleted"
+    without_date = refusal(UnexpectedAnswer, 404)
+    assert verdicts.is_late(without_date, now - timedelta(seconds=1))
+    assert not verdicts.is_late(without_date, now + timedelta(hours=1))
 
 
 def test_tests_need_not_wait_for_a_backoff() -> None:
