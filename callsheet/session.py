@@ -91,6 +91,7 @@ class Run:
         interrupted: a person or the system wants the run to end.
         ended: it ends at once: what is not answered yet is left to the next run.
         stop: why nothing more is bought; None while buying goes on.
+        left_by_gateway: the answer of a gateway that refused a job whenever it was sent; None without such.
         listeners: are called with each change of a job, besides the watcher.
         leads: it is the first run of a crew: it waits for the others, and reports on all that they did.
         joined: it is one of the others.
@@ -120,6 +121,7 @@ class Run:
     interrupted: bool = False
     ended: bool = False
     stop: Stop | None = None
+    left_by_gateway: CallsheetError | None = None
     jitter: random.Random = field(default_factory=random.SystemRandom)
     began: float = field(default_factory=time.monotonic)
     listeners: Sequence[Callable[[Change], None]] = ()
@@ -213,11 +215,12 @@ class Run:
             for index, item in enumerate(generation.media)
         ]
         files = await self.ledger.generated(attempt, generation, names, self.settings.storage.url)
-        if self.charges:
-            self.charges.charged(attempt, generation.usage.total_cost)
+        cost, _ = generation.usage.cost(attempt.quoted)
+        if self.charges and cost is not None:
+            self.charges.charged(attempt, cost)
             if self.charges.stop:
                 self.halt(self.charges.stop)
-        self.tell(attempt, State.GENERATED, generation.id, generation.usage.total_cost)
+        self.tell(attempt, State.GENERATED, generation.id, cost)
         return files
 
     def tell(self, attempt: Attempt, state: State, detail: str, cost: Decimal | None = None) -> None:

@@ -327,8 +327,12 @@ class Ledger:
         await self._commits.write(State.FAILED, transitions.failed, (attempt, code, message))
 
     async def doubt(self, attempt: Attempt, message: str) -> None:
-        """No answer says whether the job was accepted."""
+        """What became of the job is not known; the attempt has its id where an answer had one."""
         await self._commits.write(State.IN_DOUBT, transitions.doubt, (attempt, message))
+
+    async def says(self, attempt: Attempt, said: str) -> None:
+        """Keeps the service's words for a pending video; empty where it says nothing odd any more."""
+        await self._commits.write("says", transitions.says, (attempt, said))
 
     async def generated(
         self, attempt: Attempt, generation: Generation, names: Sequence[str], storage: str
@@ -385,13 +389,13 @@ class Ledger:
                 self._journal_failed = True
                 self._note(f"what is answered is not kept: the journal cannot be written: {error}")
 
-    async def refreshed(self, file: File, source_url: str, deletes_at: datetime) -> None:
+    async def refreshed(self, file: File, source_url: str, deletes_at: datetime | None) -> None:
         """The service gave a new URL for a file."""
         await self._commits.write("refreshed", transitions.refreshed, (file, source_url, deletes_at))
 
-    async def renamed(self, file: File, name: str) -> None:
-        """The file's name is taken in storage by other bytes; `name` is used instead."""
-        await self._commits.write("renamed", transitions.renamed, (file, name))
+    async def renamed(self, file: File, name: str) -> str:
+        """The file gets this name, or another one where a file of the ledger has it; returns its name."""
+        return await self._commits.write("renamed", transitions.renamed, (file, name))
 
     async def stored(self, file: File, copy: StoredFile) -> State | None:
         """A file is verified and in storage. Returns the job's end state when this was its last file."""
