@@ -73,7 +73,7 @@ class _Polls:
                     await self._doubt(video, end.why)
                 case Generation():
                     paid = await run.keep(video, end)
-                    for file in paid:
+                    for file in paid or ():
                         await run.hand_on(files, file)
         run.open_jobs.end()
 
