@@ -209,9 +209,9 @@ class Ledger:
         """
         await self.read(lambda connection, batch: services.check(connection, batch, service))
 
-    async def rebind(self, service: str) -> None:
-        """Binds the batch to the service at this URL: a person knows that its service has moved."""
-        await self._commits.write_one(
+    async def rebind(self, service: str) -> list[str]:
+        """The batch's service is at this URL now, as a person knows; returns all its batches here."""
+        return await self._commits.write_one(
             "rebind", lambda connection: services.rebind(connection, self.batch, service)
         )
 
