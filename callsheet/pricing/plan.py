@@ -318,6 +318,7 @@ def adopted(plan: Plan, path: Path) -> Plan:
                 if source == plan.path:  # which another look may have replaced
                     plan.file.seek(0)
                     shutil.copyfileobj(plan.file, partial.file)
+                    plan.file.seek(0)  # `scan` reads it from where it stands
                 else:
                     partial.file.write(source.read_bytes())
                 partial.commit()
