@@ -27,6 +27,7 @@ from callsheet.downloads import Downloads
 from callsheet.errors import CallsheetError, ConfigError, Interrupted, LedgerError, NoLane, Stop, as_stop
 from callsheet.ledger.leases import NO_ANSWER
 from callsheet.ledger.ledger import Ledger
+from callsheet.ledger.same_ids import SameGeneration
 from callsheet.ledger.waits import waits
 from callsheet.limits.breaker import Breaker
 from callsheet.limits.charges import Charges
@@ -198,8 +199,12 @@ class Run:
         """
         return await _learned(self.ledger, self.client.base_url)
 
-    async def keep(self, attempt: Attempt, generation: Generation) -> list[File]:
-        """Writes a paid generation into the ledger, each of its files under a name in storage."""
+    async def keep(self, attempt: Attempt, generation: Generation) -> list[File] | None:
+        """Writes a paid generation into the ledger, each of its files under a name in storage.
+
+        Returns:
+            The files; None where the generation's id is another job's, and this one is in doubt.
+        """
         names = [
             name_in_store(
                 self.settings.storage.key,
@@ -215,6 +220,9 @@ class Run:
             for index, item in enumerate(generation.media)
         ]
         files = await self.ledger.generated(attempt, generation, names, self.settings.storage.url)
+        if isinstance(files, SameGeneration):
+            self.doubts(attempt, files.what)
+            return None
         cost, _ = generation.usage.cost(attempt.quoted)
         if self.charges and cost is not None:
             self.charges.charged(attempt, cost)
@@ -222,6 +230,11 @@ class Run:
                 self.halt(self.charges.stop)
         self.tell(attempt, State.GENERATED, generation.id, cost)
         return files
+
+    def doubts(self, attempt: Attempt, why: str) -> None:
+        """A job is in doubt, and the ledger has it so."""
+        self.tell(attempt, State.IN_DOUBT, why)
+        self.breaker.doubt(why)
 
     def tell(self, attempt: Attempt, state: State, detail: str, cost: Decimal | None = None) -> None:
         """Tells the watcher that a job has come into another state; see `watch.Change`."""

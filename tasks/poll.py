@@ -94,7 +94,7 @@ class _Polls:
                     await self._doubt(video, f"and is completed without a file; the service says {end.said}")
                 case Generation():
                     paid = await run.keep(video, end)
-                    for file in paid:
+                    for file in paid or ():
                         await run.hand_on(files, file)
         run.open_jobs.end()
 

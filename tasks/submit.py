@@ -320,12 +320,15 @@ async def _send(run: Run, attempt: Attempt, body: Mapping[str, Any], turn: Turn,
     turn.accepted()
     if attempt.type is ModelType.VIDEO:
         turn.answered(*(accepted.rate or _NO_HEADERS))
+        if same := await run.ledger.pending(attempt, accepted.value.id):
+            run.doubts(attempt, same.what)
+            return _InDoubt()
         turn.keep()
-        await run.ledger.pending(attempt, accepted.value.id)
         run.tell(attempt, State.PENDING, accepted.value.id)
         return _Bought(video=replace(attempt, generation_id=accepted.value.id))
     turn.answered(*(answered.rate or _NO_HEADERS))
-    return _Bought(files=await run.keep(attempt, answered.value))
+    files = await run.keep(attempt, answered.value)
+    return _InDoubt() if files is None else _Bought(files=files)
 
 
 async def _kept_back(run: Run, attempt: Attempt) -> _NoRoom | _Stopped | None:
@@ -361,8 +364,7 @@ async def _not_accepted(
         if isinstance(error, MaybeSent):
             attempt = replace(attempt, generation_id=error.generation_id)
         await run.ledger.doubt(attempt, str(error))
-        run.tell(attempt, State.IN_DOUBT, str(error))
-        run.breaker.doubt(str(error))
+        run.doubts(attempt, str(error))
         return _InDoubt()
     if verdict is Verdict.REFUSED or (verdict is Verdict.SAYS_NO and tries.failed >= run.settings.attempts):
         run.breaker.failure(str(error)) if verdict is Verdict.SAYS_NO else run.breaker.accepted()

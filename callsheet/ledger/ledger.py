@@ -41,6 +41,7 @@ from callsheet.ledger.group_commit import GroupCommit
 from callsheet.ledger.journal import Answer, Journal
 from callsheet.ledger.patience import Patience
 from callsheet.ledger.policy import Policy
+from callsheet.ledger.same_ids import SameGeneration
 from callsheet.ledger.tables import about, learned
 from callsheet.ledger.takeover import Owner
 from callsheet.ledger.transitions import Intent
@@ -210,9 +211,9 @@ class Ledger:
         """
         await self.read(lambda connection, batch: services.check(connection, batch, service))
 
-    async def rebind(self, service: str) -> None:
-        """Binds the batch to the service at this URL: a person knows that its service has moved."""
-        await self._commits.write_one(
+    async def rebind(self, service: str) -> list[str]:
+        """The batch's service is at this URL now, as a person knows; returns all its batches here."""
+        return await self._commits.write_one(
             "rebind", lambda connection: services.rebind(connection, self.batch, service)
         )
 
@@ -318,9 +319,10 @@ class Ledger:
         """The service took nothing: the job is planned again, and still ours."""
         await self._commits.write(State.PLANNED, transitions.release, attempt)
 
-    async def pending(self, attempt: Attempt, generation_id: str) -> None:
-        """A video was accepted."""
-        await self._answered(State.PENDING, self._answer(attempt, generation_id))
+    async def pending(self, attempt: Attempt, generation_id: str) -> SameGeneration | None:
+        """A video was accepted; or it is in doubt, because the id is another job's."""
+        result = await self._answered(State.PENDING, self._answer(attempt, generation_id))
+        return result if isinstance(result, SameGeneration) else None
 
     async def failed(self, attempt: Attempt, code: str, message: str) -> None:
         """The service refused the job or gave it up; it costs nothing."""
@@ -336,7 +338,7 @@ class Ledger:
 
     async def generated(
         self, attempt: Attempt, generation: Generation, names: Sequence[str], storage: str
-    ) -> list[File]:
+    ) -> list[File] | SameGeneration:
         """The job is paid for: records its cost, its files' URLs, and a free name in `storage` for each file.
 
         Where the database fails, the answer is kept in the journal, too. What the journal has, the next run
@@ -348,6 +350,9 @@ class Ledger:
             names: the wanted name of each file of `generation.media`, in order.
             storage: the storage URL that the names are in.
 
+        Returns:
+            The files; or why the job is in doubt: the answer's id is another job's.
+
         Raises:
             LedgerError: the job is in another state, or the answer cannot be stored.
         """
@@ -358,18 +363,18 @@ class Ledger:
     def _answer(self, attempt: Attempt, generation_id: str) -> Answer:
         return Answer(attempt, generation_id, batch=self.batch, service=self._service, ledger_id=self.id)
 
-    async def _answered(self, state: State, answer: Answer) -> list[File]:
+    async def _answered(self, state: State, answer: Answer) -> list[File] | SameGeneration:
         """Writes an answer; also into the journal, where the database fails or refuses it."""
         if self._commits.failing:
             await self._keep(answer)
         try:
-            files = await self._commits.write(state, transitions.answered, answer)
+            result = await self._commits.write(state, transitions.answered, answer)
         except LedgerError:
             await self._keep(answer)
             raise
         if self._journal and self._journal.waiting:
             await asyncio.to_thread(self._journal.written, answer)
-        return files
+        return result
 
     async def _wait(self, error: LedgerUnavailable, items: Sequence[Any]) -> None:
         """The database fails, and these items wait for it: the answers among them are kept elsewhere too."""

@@ -127,6 +127,8 @@ attempts = sa.Table(
     sa.Column("reused_attempt", sa.Integer),
     sa.Index("attempts_by_state", "batch", "state", "superseded", "run_id"),
 )
+# A service may give ids of any length, which only this kind of index takes in PostgreSQL.
+sa.Index("attempts_by_generation", attempts.c.generation_id, postgresql_using="hash")
 _IS_REUSED = attempts.c.reused_key.is_not(None)
 sa.Index("attempts_reused", attempts.c.reused_key, sqlite_where=_IS_REUSED, postgresql_where=_IS_REUSED)
 

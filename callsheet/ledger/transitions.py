@@ -22,6 +22,7 @@ from callsheet.ledger.budgets import Budget, Wall
 from callsheet.ledger.journal import Answer
 from callsheet.ledger.names import FreeNames
 from callsheet.ledger.policy import CHARGED, NOT_CHARGED, UNKNOWN_STATUS
+from callsheet.ledger.same_ids import SameGeneration, of_other_jobs
 from callsheet.ledger.tables import attempts, media, settlements
 from callsheet.records import Attempt, CostSource, Doubt, File, State, StoredFile
 from callsheet.storage.names import folded
@@ -153,8 +154,12 @@ def release(connection: sa.Connection, run_id: str, attempts_: Sequence[Attempt]
     return _move(connection, run_id, State.PLANNED, attempts_)
 
 
-def answered(connection: sa.Connection, run_id: str, answers: Sequence[Answer]) -> Sequence[list[File]]:
+def answered(
+    connection: sa.Connection, run_id: str, answers: Sequence[Answer]
+) -> Sequence[list[File] | SameGeneration]:
     """The jobs are accepted: records their ids, and when they are finished their costs and files.
+
+    An id says which generation a job is. Where another job has it already, the answer is none for this job.
 
     Args:
         connection: the transaction.
@@ -162,8 +167,18 @@ def answered(connection: sa.Connection, run_id: str, answers: Sequence[Answer]) 
         answers: all of accepted videos, or all of finished generations.
 
     Returns:
-        The files of each finished generation, each with a free name in storage.
+        The files of each finished generation, each with a free name in storage; or why it is in doubt.
     """
+    if same := of_other_jobs(connection, answers):
+        doubt(connection, run_id, [(answers[index].attempt, known.what) for index, known in same.items()])
+    own = [answer for index, answer in enumerate(answers) if index not in same]
+    files = iter(_own_answers(connection, run_id, own))
+    return [same[index] if index in same else next(files) for index in range(len(answers))]
+
+
+def _own_answers(connection: sa.Connection, run_id: str, answers: Sequence[Answer]) -> list[list[File]]:
+    if not answers:
+        return []
     rows = [_of_answer(answer) for answer in answers]
     _move_rows(connection, run_id, rows[0]["state"], rows, [answer.attempt for answer in answers])
     return _new_files(connection, answers)
@@ -178,7 +193,12 @@ def recover(connection: sa.Connection, run_id: str, answer: Answer, submitted_at
         answer: its answer.
         submitted_at: when the request left, as far as that is known.
     """
-    connection.execute(_RECOVER, _of_answer(answer) | {"run_id": run_id, "submitted_at": submitted_at})
+    taken_over = {"run_id": run_id, "submitted_at": submitted_at}
+    if same := of_other_jobs(connection, [answer]):
+        in_doubt = _in_doubt(answer.attempt, same[0].what) | {"state": State.IN_DOUBT}
+        connection.execute(_RECOVER, in_doubt | taken_over)
+        return
+    connection.execute(_RECOVER, _of_answer(answer) | taken_over)
     _new_files(connection, [answer])
 
 
@@ -427,6 +447,12 @@ def _refuse_polled(connection: sa.Connection, batch: str, doubts: Sequence[Doubt
                 "nothing was settled",
                 hint="Wait until that run has ended, or end it (Ctrl-C); then the same command.",
             )
+
+
+def _in_doubt(attempt: Attempt, message: str) -> dict[str, Any]:
+    """The attempt, and the columns that a doubt sets."""
+    why = {"error_code": "in_doubt", "error_message": message, "finished_at": _now()}
+    return _the_attempt(attempt) | why
 
 
 def _move(

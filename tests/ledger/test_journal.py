@@ -142,7 +142,7 @@ def test_a_last_line_that_was_cut_off_is_ignored(url: str, spool: Path, cut: int
     async def scenario() -> None:
         async with dead_run(url, spool) as (image, own):
             own.append(answer(image))
-            own.append(answer(replace(image, job_key=VIDEO.key)))
+            own.append(answer(replace(image, job_key=VIDEO.key), "video"))
         [path] = files_in(spool)
         path.write_bytes(path.read_bytes()[:-cut])
         async with buyer(url, spool) as heir:

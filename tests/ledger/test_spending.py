@@ -248,6 +248,24 @@ def test_the_balance_is_expected_from_before_the_first_doubt_and_from_what_was_s
     asyncio.run(scenario())
 
 
+def test_the_evidence_of_older_doubts_is_the_same_when_the_service_has_moved(url: str) -> None:
+    """All its batches in the ledger have moved with it: their spending left the same balance."""
+
+    async def scenario() -> None:
+        async with buyer(url, "other", "10", service=HERE) as ledger:
+            await bought(ledger, "before", "3")
+        async with buyer(url, "b", "7", service=HERE) as ledger:
+            doubt = await in_doubt(ledger, "a")
+            async with buyer(url, "other", service=HERE) as other:
+                await bought(other, "since", "0.02")
+            before = await expected(ledger, doubt)
+            assert before.spent_since == Decimal("0.02")
+            await ledger.rebind(ELSEWHERE)
+            assert await expected(ledger, doubt) == before
+
+    asyncio.run(scenario())
+
+
 def test_another_service_s_jobs_are_no_evidence(url: str) -> None:
     """Neither their costs, before and since, nor what is in doubt or in flight there, nor its balance."""
 
