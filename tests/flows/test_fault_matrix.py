@@ -16,6 +16,7 @@ import pytest
 import yaml
 
 from backlot.faults import AnyRule, Faults
+from callsheet.limits import charges
 from tests.conftest import Project
 
 ROWS = {
@@ -164,7 +165,9 @@ def test_the_matrix_has_every_fault_of_the_backlot() -> None:
 
 
 def test_every_fault_has_its_one_end_and_the_books_agree_to_the_cent(
-    project: Callable[..., Project], tmp_path_factory: pytest.TempPathFactory
+    project: Callable[..., Project],
+    tmp_path_factory: pytest.TempPathFactory,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     faults = tmp_path_factory.mktemp("faults") / "faults.yaml"
     faults.write_text(yaml.safe_dump({"rules": [rule for cell in CELLS for rule in cell.rules()]}))
@@ -179,6 +182,7 @@ def test_every_fault_has_its_one_end_and_the_books_agree_to_the_cent(
         concurrency=1000,
     )
     # Doubts that come one after another are no news here, nor are charges above the quotes.
+    monkeypatch.setattr(charges, "IN_A_ROW", len(CELLS))
     made.set(poll={"timeout": 2}, stop_after=len(CELLS), budget={"limit": "100"})
     first = made.run()
     ends = {name: cell.state for cell in CELLS for name in cell.ids} | dict.fromkeys(PLAIN, "stored")
