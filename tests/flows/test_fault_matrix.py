@@ -183,7 +183,7 @@ def test_every_fault_has_its_one_end_and_the_books_agree_to_the_cent(
     )
     # Doubts that come one after another are no news here, nor are charges above the quotes.
     monkeypatch.setattr(charges, "IN_A_ROW", len(CELLS))
-    made.set(poll={"timeout": 2}, stop_after=len(CELLS), budget={"limit": "100"})
+    made.set(poll={"timeout": 10}, stop_after=len(CELLS), budget={"limit": "100"})
     first = made.run()
     ends = {name: cell.state for cell in CELLS for name in cell.ids} | dict.fromkeys(PLAIN, "stored")
     assert states(made) == ends
