@@ -46,15 +46,13 @@ class Crew:
 
     Attributes:
         deployment: whose runs they are.
-        flow_run: the id of the first run.
-        attempt: how often it has begun; after a suspension it starts others anew.
+        attempt: the id of the state in which the first run has begun; resumed, it starts others anew.
         parameters: those of the first run.
         others: how many they are at most; never more than have a job to buy.
     """
 
     deployment: UUID
-    flow_run: UUID
-    attempt: int
+    attempt: UUID
     parameters: Mapping[str, Any]
     others: int
 
@@ -93,7 +91,7 @@ class Crew:
         return summary
 
     async def _start(self, number: int, parameters: dict[str, Any]) -> UUID:
-        key = f"{self.flow_run}-{self.attempt}-{parameters['joins']}-{number}"
+        key = f"{self.attempt}-{parameters['joins']}-{number}"
         run = await arun_deployment(self.deployment, parameters=parameters, timeout=0, idempotency_key=key)
         return run.id
 
@@ -116,9 +114,9 @@ async def gather(crew: int) -> Crew:
         ConfigError: the server has no deployment that others could be runs of.
     """
     context = FlowRunContext.get()
-    if context is None or context.flow_run is None:
+    run = context.flow_run if context else None
+    if run is None or run.state_id is None:
         raise AssertionError("only a flow run has a crew")
-    run = context.flow_run
     async with get_client() as client:
         try:
             deployment = run.deployment_id or (await client.read_deployment_by_name(DEPLOYMENT)).id
@@ -127,7 +125,7 @@ async def gather(crew: int) -> Crew:
                 f"the Prefect server has no deployment {DEPLOYMENT}, whose runs could join this one",
                 hint="Make the deployments of prefect.yaml: callsheet up, or python -m flows.deployments.",
             ) from None
-    return Crew(deployment, run.id, run.run_count, run.parameters, crew - 1)
+    return Crew(deployment, run.state_id, run.parameters, crew - 1)
 
 
 async def first_has_ended() -> bool:

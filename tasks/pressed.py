@@ -61,7 +61,8 @@ async def pressed() -> Pressed | None:
         return Pressed.CANCEL
     if state.is_paused():
         return Pressed.SUSPEND if run.deployment_id else Pressed.CANCEL
-    is_resumed = state.is_scheduled() or state.is_pending() or now.run_count > run.run_count
+    is_another_start = state.is_running() and now.state_id != run.state_id
+    is_resumed = state.is_scheduled() or state.is_pending() or is_another_start
     return Pressed.RESUME if is_resumed else None
 
 

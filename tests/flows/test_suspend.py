@@ -237,3 +237,17 @@ def test_a_suspended_collector_leaves_its_videos_and_resume_goes_on(
     made.backlot.service.clock = lambda before=made.backlot.service.clock: before() + 3600
     assert crew.post(f"flow_runs/{run['id']}/resume", {})["status"] == "ACCEPT"
     assert crew.ended(made.folder.name)["state"]["name"] == "Complete"
+
+
+@pytest.mark.soak
+def test_a_run_that_is_resumed_before_it_has_ended_leaves_its_state_to_the_next_process(
+    crew: PrefectServer, buying: Callable[..., tuple[Project, dict[str, Any]]]
+) -> None:
+    made, run = buying()
+    suspend(crew, run)
+    assert crew.post(f"flow_runs/{run['id']}/resume", {})["status"] == "ACCEPT"
+    wait_until(lambda: runs_of(made) == 2, "it is never resumed", 0.3)
+    make_quick(made)
+    ended = crew.ended(made.folder.name)
+    assert ended["state"]["name"] == "Complete"
+    assert made.report()["stored"] == submissions(made) == len(ROWS)
