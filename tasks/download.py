@@ -23,7 +23,6 @@ from callsheet.media_types import with_extension
 from callsheet.records import File, Generation, ModelType, State
 from callsheet.report.sidecars import Sidecars
 from callsheet.service import verdicts
-from callsheet.service.failures import WINDOW
 from callsheet.service.verdicts import Verdict
 from callsheet.session import Run
 from callsheet.storage.spool import Spooled
@@ -130,7 +129,8 @@ async def _failed(run: Run, waiting: Waiting, error: ServiceError | MediaError) 
             run.halt(error)
         return None
     told = (error.retry_after if isinstance(error, Refusal) else None) or 0.0
-    return max(min(told, WINDOW), verdicts.backoff(waiting.tries, run.jitter))
+    left = waiting.began + patience - time.monotonic()  # the end of its patience is worth a try
+    return max(min(told, left), verdicts.backoff(waiting.tries, run.jitter))
 
 
 async def _lose(run: Run, file: File, error: Exception) -> None:

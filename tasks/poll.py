@@ -118,7 +118,7 @@ class _Polls:
         errors = not_found = no_file = 0
         said = video.said
         while True:
-            wait = interval
+            wait, told = interval, 0.0
             try:
                 left = max(patience - anyio.current_time(), LAST_ANSWER)
                 answer = await run.client.video(video.generation_id, within=left)
@@ -140,10 +140,11 @@ class _Polls:
                 if not_found == NOT_FOUND_TRIES:
                     return _Unknown(str(error))
                 told = (error.retry_after if isinstance(error, Refusal) else None) or 0.0
-                wait = max(interval, told, verdicts.backoff(errors, run.jitter))
-            if anyio.current_time() + wait > patience:
+                wait = max(interval, verdicts.backoff(errors, run.jitter))
+            left = patience - anyio.current_time()
+            if wait > left:
                 return _Left(said)
-            await anyio.sleep(wait)
+            await anyio.sleep(max(wait, min(told, left)))  # the end of its patience is worth a try
 
 
 def _wrong_key(why: str) -> KeyRefused:
