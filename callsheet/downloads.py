@@ -20,6 +20,8 @@ MOST = 1_000
 SIDE_BY_SIDE = 24
 """Downloads at once: enough to use the network, few enough for the order by deadline to matter."""
 
+_AT_ONCE = datetime.min.replace(tzinfo=UTC)
+
 
 @dataclass(slots=True)
 class Waiting:
@@ -28,18 +30,18 @@ class Waiting:
     Attributes:
         file: under its latest URL.
         tries: failed downloads of this run.
-        asked_late: the service was asked for a fresh URL after the file's `deletes_at`.
+        gone: how often the service has said after the file's `deletes_at` that there is no such file.
         began: when this run first tried, in monotonic seconds.
     """
 
     file: File
     tries: int = 0
-    asked_late: bool = False
+    gone: int = 0
     began: float = field(default_factory=time.monotonic)
 
 
 class Downloads:
-    """A queue by `deletes_at`, for one event loop.
+    """A queue by `deletes_at`, for one event loop. Files without it come first.
 
     Attributes:
         succeeded: when a download last succeeded, in monotonic seconds; 0 before the first.
@@ -87,12 +89,13 @@ class Downloads:
 
         Before the first one is done, and while none gets done, the time since the last change counts.
         """
-        if not self._heap:
+        if not self._heap or self._heap[0][0] == _AT_ONCE:  # then no deadline is known
             return False
         left = (self._heap[0][0] - datetime.now(UTC)).total_seconds()
         seconds = max(self._seconds_per_file, time.monotonic() - self._moved)
         return len(self._heap) * seconds > left / 2
 
     def _put(self, waiting: Waiting) -> None:
-        heapq.heappush(self._heap, (waiting.file.media.deletes_at, next(self._numbers), waiting))
+        deadline = waiting.file.media.deletes_at or _AT_ONCE
+        heapq.heappush(self._heap, (deadline, next(self._numbers), waiting))
         self._ready.release()

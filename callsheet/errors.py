@@ -38,7 +38,8 @@ The whole tree:
             ├── ContentPolicyViolation    422 content_policy_violation
             ├── RateLimit                 429 rate_limit (retry_after)
             ├── ServerError               500 server_error
-            └── UnexpectedAnswer          a status or body that the interface does not define
+            └── UnexpectedAnswer          a status or code that the interface does not define
+                └── GatewayAnswer         no error body of the interface: not the service's words
 
 Code that handles an error looks at its type and the fields above, never at its message.
 This module imports nothing else of Callsheet.
@@ -203,7 +204,13 @@ class NotSent(ServiceError):
 
 
 class MaybeSent(ServiceError):
-    """The request left and no readable answer came: a paid request is in doubt."""
+    """The request left and no readable answer came: a paid request is in doubt.
+
+    Attributes:
+        generation_id: the service's id where the answer had one, and nothing that can be stored.
+    """
+
+    generation_id: str | None = None
 
 
 class Refusal(ServiceError):
@@ -218,9 +225,14 @@ class Refusal(ServiceError):
         param: the offending parameter, where the service names one.
         rate: the rate-limit headers of an answer to a submission (INTERFACE 8): the limit, what remains, the
             window's end and the service's clock, both in Unix seconds; None where it has none.
+        retry_after: seconds to wait (`Retry-After`); None where the answer does not say. A 429 has it when
+            the window is full, and has none when the lanes are full (INTERFACE 7).
+        date: the service's clock when it answered (`Date`), in Unix seconds; None where missing.
     """
 
     code = "unexpected_answer"
+    retry_after: float | None = None
+    date: float | None = None
     rate: tuple[int, int, int, float | None] | None = None
 
     def __init__(
@@ -276,14 +288,9 @@ class ContentPolicyViolation(Refusal):
 
 
 class RateLimit(Refusal):
-    """429 `rate_limit`.
-
-    Attributes:
-        retry_after: seconds to wait when the window is full; None when the lanes are full (INTERFACE 7).
-    """
+    """429 `rate_limit`."""
 
     code = "rate_limit"
-    retry_after: float | None = None
 
 
 class ServerError(Refusal):
@@ -293,7 +300,11 @@ class ServerError(Refusal):
 
 
 class UnexpectedAnswer(Refusal):
-    """A status or body that the interface does not define: most often a proxy's page."""
+    """A status or code that the interface does not define."""
+
+
+class GatewayAnswer(UnexpectedAnswer):
+    """An error without the interface's error body: the words of a gateway, a proxy or a firewall between."""
 
 
 def as_stop(error: CallsheetError) -> Stop:

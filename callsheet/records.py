@@ -20,13 +20,14 @@ from typing import Annotated, Any
 
 from pydantic import (
     AfterValidator,
-    AwareDatetime,
     BaseModel,
+    BeforeValidator,
     ConfigDict,
     Field,
     ValidationError,
     ValidatorFunctionWrapHandler,
     WrapValidator,
+    model_validator,
 )
 
 from callsheet.plain_text import counted
@@ -92,21 +93,40 @@ class Rate(ServiceObject):
     The interface does not list every value of `sound` and `billable_unit`, so other values may come.
     """
 
-    resolution: str
-    sound: str
-    billable_unit: str
+    resolution: str = ""
+    sound: str = "not_applicable"
+    billable_unit: str = ""
     unit_price: Decimal
+
+
+def _with_price(rates: Any) -> Any:
+    """A rate that has no price is none."""
+    if not isinstance(rates, list):
+        return rates
+    return [rate for rate in rates if not isinstance(rate, dict) or "unit_price" in rate]
 
 
 class Pricing(ServiceObject):
     """A model's prices. With empty `rates` the model has no price; it does not mean that it is free."""
 
-    currency: str
-    rates: tuple[Rate, ...] = ()
+    currency: str = ""
+    rates: Annotated[tuple[Rate, ...], BeforeValidator(_with_price)] = ()
+
+
+def _without_nulls(value: Any) -> Any:
+    """The value without the entries of lists and objects that are null: null means none."""
+    if isinstance(value, dict):
+        return {name: _without_nulls(item) for name, item in value.items() if item is not None}
+    if isinstance(value, list):
+        return [_without_nulls(item) for item in value if item is not None]
+    return value
 
 
 class Model(ServiceObject):
-    """A model of the catalogue (INTERFACE 2.10). The first entry of each list is its default."""
+    """A model of the catalogue (INTERFACE 2.10). The first entry of each list is its default.
+
+    What is null in the service's answer is none, as if it was not there.
+    """
 
     id: str
     name: str = ""
@@ -116,9 +136,16 @@ class Model(ServiceObject):
     supported_resolutions: tuple[str, ...] = ()
     supports_sound: bool = False
     supported_references: dict[str, int] = {}
-    pricing: Pricing
+    pricing: Pricing = Pricing()
     unreadable: str = ""
     """Why the catalogue's entry cannot be read. The other fields are then empty, and it cannot be used."""
+    ambiguous: bool = False
+    """The catalogue has it twice, with different prices: it has no price."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _null_is_none(cls, value: Any) -> Any:
+        return _without_nulls(value)
 
 
 Catalogue = Mapping[str, Model]
@@ -175,29 +202,6 @@ class Job:
         return self.price.total if self.price else Decimal(0)
 
 
-class Usage(ServiceObject):
-    """The cost of a generation in dollars, from the service's answer (INTERFACE 2.5)."""
-
-    total_cost: Decimal
-    billable_unit: str
-    unit_price: Decimal
-    quantity: Decimal
-
-
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-
-
-def _in_utc(moment: datetime) -> datetime:
-    """The moment in UTC, not before 1970.
-
-    Some services write "no time" as the year 1, and the ledger's text cannot represent years below 1000.
-    """
-    try:
-        return max(moment.astimezone(UTC), _EPOCH)
-    except OverflowError:
-        raise ValueError("is not within the years 1 to 9999 in UTC") from None
-
-
 def _or_none(value: Any, validate: ValidatorFunctionWrapHandler) -> Any:
     try:
         return validate(value)
@@ -205,31 +209,94 @@ def _or_none(value: Any, validate: ValidatorFunctionWrapHandler) -> Any:
         return None
 
 
-def _without_parameters(mime_type: str) -> str:
-    return mime_type.partition(";")[0].strip().lower()
+OR_NONE = WrapValidator(_or_none)
+"""An invalid value becomes None: it only describes what is paid for, and that is still wanted."""
 
 
-# An invalid value that only describes a file becomes None: the file is paid for, and still wanted.
-_DESCRIPTIVE = WrapValidator(_or_none)
-Pixels = Annotated[int | None, Field(ge=0, lt=2**31), _DESCRIPTIVE]  # the range of the ledger's column
-Measure = Annotated[float | None, Field(ge=0, allow_inf_nan=False), _DESCRIPTIVE]
+class CostSource(StrEnum):
+    """Whose word a cost is."""
+
+    USAGE = "usage"
+    """The service's."""
+
+    COMPUTED = "computed"
+    """The service gave a unit price and a quantity, and no sum."""
+
+    QUOTED = "quoted"
+    """The service gave neither: the quote stands for it."""
+
+
+_MOST = 10**12
+_SIX_DECIMALS = Decimal("0.000001")
+
+
+class Usage(ServiceObject):
+    """The cost of a generation in dollars, from the service's answer (INTERFACE 2.5).
+
+    Each part is None where the answer has no valid value. The generation is paid for all the same.
+    """
+
+    total_cost: Decimal | None = None
+    billable_unit: Annotated[str | None, OR_NONE] = None
+    unit_price: Decimal | None = None
+    quantity: Decimal | None = None
+
+    def cost(self, quoted: Decimal | None) -> tuple[Decimal | None, CostSource]:
+        """What the generation cost in dollars, and whose word that is.
+
+        Args:
+            quoted: its quote in dollars; None where it has none. Then the cost may not be known at all.
+        """
+        if self.total_cost is not None:
+            return self.total_cost, CostSource.USAGE
+        if self.unit_price is not None and self.quantity is not None:
+            product = self.unit_price * self.quantity
+            if product < _MOST:
+                return product.quantize(_SIX_DECIMALS), CostSource.COMPUTED
+        return quoted, CostSource.QUOTED
+
+
+_FIRST_YEAR = 2000
+
+
+def _deletion(moment: datetime | None) -> datetime | None:
+    """The moment in UTC, which the interface says it is in; None for the year 1, 1970 and the like.
+
+    With such years services write "no time".
+    """
+    if moment is None:
+        return None
+    try:
+        moment = moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
+    except OverflowError:
+        raise ValueError("is not within the years 1 to 9999 in UTC") from None
+    return moment if moment.year >= _FIRST_YEAR else None
+
+
+def _mime_type(value: Any) -> str:
+    return value.partition(";")[0].strip().lower() if isinstance(value, str) else ""
+
+
+Pixels = Annotated[int | None, Field(ge=0, lt=2**31), OR_NONE]  # the range of the ledger's column
+Measure = Annotated[float | None, Field(ge=0, allow_inf_nan=False), OR_NONE]
 
 
 class Media(ServiceObject):
     """One file of a generation, at the service (INTERFACE 2.6, 2.7).
 
     `width` and `height` are in pixels, `duration` in seconds, `fps` in frames per second; each is None where
-    the answer has no valid value. `mime_type` is lower case without parameters, `deletes_at` is in UTC.
+    the answer has no valid value. `mime_type` is lower case without parameters, empty where the answer has
+    none; the bytes say the type of what is stored. `deletes_at` is in UTC; None where the answer has none.
     """
 
     url: str
-    mime_type: Annotated[str, AfterValidator(_without_parameters)]
-    deletes_at: Annotated[AwareDatetime, AfterValidator(_in_utc)]
+    mime_type: Annotated[str, BeforeValidator(_mime_type)] = ""
+    deletes_at: Annotated[datetime | None, AfterValidator(_deletion), OR_NONE] = None
     width: Pixels = None
     height: Pixels = None
     duration: Measure = None
     fps: Measure = None
-    has_sound: Annotated[bool | None, _DESCRIPTIVE] = None
+    has_sound: Annotated[bool | None, OR_NONE] = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,9 +310,21 @@ class Generation:
 
 @dataclass(frozen=True, slots=True)
 class Pending:
-    """A video that is not finished yet (INTERFACE 3)."""
+    """A video that is not finished yet (INTERFACE 3).
+
+    `said`: the service's words where its status is none that the interface has; empty otherwise.
+    """
 
     id: str
+    said: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class NoFile:
+    """A video that is completed, and no file came with it. `said`: the service's words."""
+
+    id: str
+    said: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,7 +341,8 @@ class Attempt:
     """One attempt at a job, by this run. `number` counts a job's attempts from 1, over all runs.
 
     `quoted`: its price by the catalogue, in dollars; None where it has none.
-    `in_doubt`: it was accepted, and the service did not know its id when an earlier run asked.
+    `in_doubt`: it was accepted, and an earlier run was told that its id is not known, or got no file.
+    `said`: the service's words for a pending video in an earlier run, where these were no known status.
     `request_key`: as in the job, for a ledger that does not know the attempt.
     """
 
@@ -275,6 +355,7 @@ class Attempt:
     quoted: Decimal | None = None
     generation_id: str | None = None
     in_doubt: bool = False
+    said: str = ""
     request_key: str = ""
 
 
@@ -290,12 +371,16 @@ class File:
 
 @dataclass(frozen=True, slots=True)
 class StoredFile:
-    """A verified file in storage: its URL (a path for local storage), sha256 (hex), and size in bytes."""
+    """A verified file in storage: its URL (a path for local storage), sha256 (hex), size in bytes, and type.
+
+    The type is that of its bytes, whatever was announced.
+    """
 
     url: str
     sha256: str
     bytes: int
     stored_at: datetime
+    mime_type: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -306,8 +391,8 @@ class Doubt:
         price: its cost in dollars if it was charged; None where the catalogue had no price.
         submitted_at: when the request left.
         what: the event that left it in doubt, in words.
-        generation_id: the service's id where it accepted the video. Then it is no doubt about money: each run
-            asks for it again. None where no answer says whether it was accepted.
+        generation_id: the service's id where it accepted it. A video is then no doubt about money: each run
+            asks for it again. Of an image there is nothing more to ask. None where no answer has an id.
         state: `in_doubt`, or `pending` for a video that has not ended.
     """
 
@@ -325,8 +410,8 @@ class Doubt:
 
     @property
     def is_accepted(self) -> bool:
-        """Whether the service has accepted it: it has an id."""
-        return self.generation_id is not None
+        """Whether it is a video that the service has accepted: it has an id, and every run asks for it."""
+        return self.generation_id is not None and self.type is ModelType.VIDEO
 
     def as_json(self) -> dict[str, Any]:
         """The JSON object of `resolve --json`; money is a string."""

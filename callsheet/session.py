@@ -27,6 +27,7 @@ from callsheet.downloads import Downloads
 from callsheet.errors import CallsheetError, ConfigError, Interrupted, LedgerError, NoLane, Stop, as_stop
 from callsheet.ledger.leases import NO_ANSWER
 from callsheet.ledger.ledger import Ledger
+from callsheet.ledger.same_ids import SameGeneration
 from callsheet.ledger.waits import waits
 from callsheet.limits.breaker import Breaker
 from callsheet.limits.charges import Charges
@@ -91,6 +92,7 @@ class Run:
         interrupted: a person or the system wants the run to end.
         ended: it ends at once: what is not answered yet is left to the next run.
         stop: why nothing more is bought; None while buying goes on.
+        left_by_gateway: the answer of a gateway that refused a job whenever it was sent; None without such.
         listeners: are called with each change of a job, besides the watcher.
         leads: it is the first run of a crew: it waits for the others, and reports on all that they did.
         joined: it is one of the others.
@@ -120,6 +122,7 @@ class Run:
     interrupted: bool = False
     ended: bool = False
     stop: Stop | None = None
+    left_by_gateway: CallsheetError | None = None
     jitter: random.Random = field(default_factory=random.SystemRandom)
     began: float = field(default_factory=time.monotonic)
     listeners: Sequence[Callable[[Change], None]] = ()
@@ -196,8 +199,12 @@ class Run:
         """
         return await _learned(self.ledger, self.client.base_url)
 
-    async def keep(self, attempt: Attempt, generation: Generation) -> list[File]:
-        """Writes a paid generation into the ledger, each of its files under a name in storage."""
+    async def keep(self, attempt: Attempt, generation: Generation) -> list[File] | None:
+        """Writes a paid generation into the ledger, each of its files under a name in storage.
+
+        Returns:
+            The files; None where the generation's id is another job's, and this one is in doubt.
+        """
         names = [
             name_in_store(
                 self.settings.storage.key,
@@ -213,12 +220,21 @@ class Run:
             for index, item in enumerate(generation.media)
         ]
         files = await self.ledger.generated(attempt, generation, names, self.settings.storage.url)
-        if self.charges:
-            self.charges.charged(attempt, generation.usage.total_cost)
+        if isinstance(files, SameGeneration):
+            self.doubts(attempt, files.what)
+            return None
+        cost, _ = generation.usage.cost(attempt.quoted)
+        if self.charges and cost is not None:
+            self.charges.charged(attempt, cost)
             if self.charges.stop:
                 self.halt(self.charges.stop)
-        self.tell(attempt, State.GENERATED, generation.id, generation.usage.total_cost)
+        self.tell(attempt, State.GENERATED, generation.id, cost)
         return files
+
+    def doubts(self, attempt: Attempt, why: str) -> None:
+        """A job is in doubt, and the ledger has it so."""
+        self.tell(attempt, State.IN_DOUBT, why)
+        self.breaker.doubt(why)
 
     def tell(self, attempt: Attempt, state: State, detail: str, cost: Decimal | None = None) -> None:
         """Tells the watcher that a job has come into another state; see `watch.Change`."""

@@ -1,7 +1,8 @@
 """Download: each file that is paid for is fetched before its URL expires, verified, and stored.
 
-A file is stored only whole: its length, type and first bytes are checked and its sha256 is kept. The files
-whose URLs expire first go first. What cannot be stored stays `generated` in the ledger, for the next run.
+A file is stored only whole: its length, its first bytes and its end are checked, and its sha256 is kept. Its
+type is the one that its bytes have, whatever was announced. The files whose URLs expire first go first. What
+cannot be stored stays `generated` in the ledger, for the next run.
 """
 
 from __future__ import annotations
@@ -11,15 +12,15 @@ import hashlib
 import itertools
 import time
 from dataclasses import replace
-from datetime import UTC, datetime
 
 import anyio
 
 from callsheet.downloads import SIDE_BY_SIDE, Waiting
-from callsheet.errors import KeyRefused, MediaError, ServiceError, StorageConflict, StorageError
+from callsheet.errors import KeyRefused, MediaError, Refusal, ServiceError, StorageConflict, StorageError
 from callsheet.ledger import queries
 from callsheet.ledger.names import other_name
-from callsheet.records import File, Generation, State
+from callsheet.media_types import with_extension
+from callsheet.records import File, Generation, ModelType, State
 from callsheet.report.sidecars import Sidecars
 from callsheet.service import verdicts
 from callsheet.service.verdicts import Verdict
@@ -28,6 +29,8 @@ from callsheet.storage.spool import Spooled
 from callsheet.watch import WATCHER
 from tasks.step import step
 
+_GONE_IMAGE = 2  # answers after `deletes_at` that there is no such file: one alone loses nothing
+_GONE_VIDEO = 3  # the first of them is the reason to ask for a fresh URL
 STORE_TRIES = 3  # a store that refuses this often is left for the next run
 
 
@@ -102,29 +105,36 @@ async def _failed(run: Run, waiting: Waiting, error: ServiceError | MediaError) 
     """Carries out the verdict on a failed download: as `_fetch` returns it."""
     file = waiting.file
     waiting.tries += 1
-    overdue = datetime.now(UTC) >= file.media.deletes_at
-    verdict = verdicts.download(error, file.attempt.type, overdue=overdue)
-    if verdict is Verdict.LOST or (verdict is Verdict.RENEW and waiting.asked_late):
+    is_video = file.attempt.type is ModelType.VIDEO
+    verdict = verdicts.download(error, file.attempt.type)
+    late = verdicts.is_late(error, file.media.deletes_at)
+    waiting.gone += verdict is Verdict.GONE and late
+    if verdict is Verdict.GONE and late and waiting.gone >= (_GONE_VIDEO if is_video else _GONE_IMAGE):
         await _lose(run, file, error)
         return None
-    if verdict is Verdict.RENEW and (renewed := await _renew(run, file)):
+    renews = is_video and (late or verdict in (Verdict.GONE, Verdict.RENEW))
+    if renews and (renewed := await _renew(run, file)):
         changed = renewed.media.url != file.media.url
-        waiting.file, waiting.asked_late = renewed, overdue
+        waiting.file = renewed
         if waiting.tries == 1 and changed:
             return 0.0
+    elif renews:
+        waiting.gone = 0  # the service did not say whether there is a fresh URL
     patience = run.settings.poll.timeout
-    no_key = verdict is Verdict.RENEW and isinstance(run.stop, KeyRefused)  # then no fresh URL is to be had
+    no_key = renews and isinstance(run.stop, KeyRefused)  # then no fresh URL is to be had
     out_of_patience = waiting.tries > 1 and time.monotonic() > waiting.began + patience
     if run.interrupted or no_key or out_of_patience:
         WATCHER.get().note(f"row {file.attempt.row_id}: not downloaded yet, left for the next run: {error}")
         if run.downloads.succeeded < waiting.began:  # nothing could be downloaded in all that time
             run.halt(error)
         return None
-    return verdicts.backoff(waiting.tries, run.jitter)
+    told = (error.retry_after if isinstance(error, Refusal) else None) or 0.0
+    left = waiting.began + patience - time.monotonic()  # the end of its patience is worth a try
+    return max(min(told, left), verdicts.backoff(waiting.tries, run.jitter))
 
 
 async def _lose(run: Run, file: File, error: Exception) -> None:
-    why = f"the file could not be downloaded before {file.media.deletes_at}: {error}"
+    why = f"the file was deleted on {file.media.deletes_at}: {error}"
     if await run.ledger.lost(file, why) is State.LOST:
         run.tell(file.attempt, State.LOST, why)
         run.breaker.loss(f"row {file.attempt.row_id}: {why}")
@@ -152,6 +162,7 @@ async def _store(run: Run, file: File, spooled: Spooled, sidecars: Sidecars | No
 
     It is stored when its sidecar is there too: what comes between them is done again by the next run.
     """
+    file = await _under_its_type(run, file, spooled)
     renamed = False
     for tries in itertools.count(1):
         try:
@@ -163,8 +174,8 @@ async def _store(run: Run, file: File, spooled: Spooled, sidecars: Sidecars | No
             if renamed:  # the other name has the job's key in it: a server says so of every name
                 _refused(run, file, error)
                 return False
-            file, renamed = replace(file, name=other_name(file.name, file.attempt, file.index)), True
-            await run.ledger.renamed(file, file.name)
+            other = other_name(file.name, file.attempt, file.index)
+            file, renamed = replace(file, name=await run.ledger.renamed(file, other)), True
         except StorageError as error:
             if tries >= STORE_TRIES or not spooled.sha256:  # without it, it is not even in the spool
                 _refused(run, file, error)
@@ -177,6 +188,15 @@ async def _store(run: Run, file: File, spooled: Spooled, sidecars: Sidecars | No
             run.breaker.stored()
             return True
     raise AssertionError("unreachable")
+
+
+async def _under_its_type(run: Run, file: File, spooled: Spooled) -> File:
+    """The file with the type that its bytes have, and a name that ends so where `storage.key` does."""
+    mime_type = spooled.mime_type or file.media.mime_type
+    name = with_extension(file.name, mime_type) if run.settings.storage.key.endswith("{ext}") else file.name
+    if name != file.name:
+        name = await run.ledger.renamed(file, name)
+    return replace(file, name=name, media=file.media.model_copy(update={"mime_type": mime_type}))
 
 
 async def _leave_in_spool(run: Run, file: File, spooled: Spooled) -> None:

@@ -23,8 +23,8 @@ from callsheet.errors import (
     BudgetReached,
     InputError,
     KeyRefused,
+    MaybeSent,
     PriceChanged,
-    RateLimit,
     Refusal,
     ServiceError,
     Stop,
@@ -66,6 +66,8 @@ async def submit(run: Run) -> None:
                         group.start_soon(buyer.buy_all, jobs)
                 watching.cancel_scope.cancel()
             more, joins = await others.left_more(), False
+    if run.left_by_gateway:
+        run.halt(run.left_by_gateway)
     if isinstance(run.stop, PriceChanged):
         run.stop = await _with_listed_prices(run, run.stop)
 
@@ -107,10 +109,9 @@ class _Bought:
 
 @dataclass(frozen=True, slots=True)
 class _Again:
-    """Nothing happened: try again after so many seconds. `failed` says whether that counts as a try."""
+    """Nothing happened: try again after so many seconds."""
 
-    seconds: float
-    failed: bool
+    seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +134,24 @@ class _Stopped:
     """Buying has ended; the job stays as it was."""
 
 
-_Outcome = _Bought | _Again | _Failed | _InDoubt | _NoRoom | _Stopped
+@dataclass(frozen=True, slots=True)
+class _Left:
+    """A gateway always refuses it; the job stays planned, for another run."""
+
+
+@dataclass(slots=True)
+class _Tries:
+    """What has become of a job so far: refusals of the service's own, of a gateway, and how often it waited.
+
+    A 429 and a request that could not leave are none of its tries.
+    """
+
+    failed: int = 0
+    by_gateway: int = 0
+    waits: int = 0
+
+
+_Outcome = _Bought | _Again | _Failed | _InDoubt | _NoRoom | _Stopped | _Left
 
 
 class _Buyer:
@@ -181,14 +199,14 @@ class _Buyer:
             self._room[job.type].release()
 
     async def _until_it_ends(self, job: Job, attempt: Attempt) -> _Outcome:
-        for tries in itertools.count(1):
+        tries = _Tries()
+        while True:
             outcome = await self._try(job, attempt, tries)
             if not isinstance(outcome, _Again):
                 return outcome
             await anyio.sleep(outcome.seconds)
-        raise AssertionError("unreachable")
 
-    async def _try(self, job: Job, attempt: Attempt, tries: int) -> _Outcome:
+    async def _try(self, job: Job, attempt: Attempt, tries: _Tries) -> _Outcome:
         """Waits for the job's turn and sends it once."""
         run = self._run
         while run.downloads.late():  # noqa: ASYNC110 - it is the passing of time that ends it, not an event
@@ -198,7 +216,7 @@ class _Buyer:
             if run.breaker.stop:
                 run.halt(run.breaker.stop)
             if not run.stop and run.downloads.late():  # the turn may have been long in coming
-                outcome = _Again(0, failed=False)
+                outcome = _Again()
             elif not run.stop:
                 outcome = await _filled_and_sent(run, job, attempt, turn, tries)
         return outcome
@@ -269,7 +287,7 @@ async def _reserve(run: Run, jobs: list[Job]) -> Reservation:
     return result
 
 
-async def _filled_and_sent(run: Run, job: Job, attempt: Attempt, turn: Turn, tries: int) -> _Outcome:
+async def _filled_and_sent(run: Run, job: Job, attempt: Attempt, turn: Turn, tries: _Tries) -> _Outcome:
     """Puts the reference images into the request, and sends it."""
     outcome: _Outcome = _Stopped()
     try:
@@ -281,7 +299,7 @@ async def _filled_and_sent(run: Run, job: Job, attempt: Attempt, turn: Turn, tri
     return outcome
 
 
-async def _send(run: Run, attempt: Attempt, body: Mapping[str, Any], turn: Turn, tries: int) -> _Outcome:
+async def _send(run: Run, attempt: Attempt, body: Mapping[str, Any], turn: Turn, tries: _Tries) -> _Outcome:
     """Sends one POST, and makes its answer durable."""
     if kept_back := await _kept_back(run, attempt):
         return kept_back
@@ -302,12 +320,15 @@ async def _send(run: Run, attempt: Attempt, body: Mapping[str, Any], turn: Turn,
     turn.accepted()
     if attempt.type is ModelType.VIDEO:
         turn.answered(*(accepted.rate or _NO_HEADERS))
+        if same := await run.ledger.pending(attempt, accepted.value.id):
+            run.doubts(attempt, same.what)
+            return _InDoubt()
         turn.keep()
-        await run.ledger.pending(attempt, accepted.value.id)
         run.tell(attempt, State.PENDING, accepted.value.id)
         return _Bought(video=replace(attempt, generation_id=accepted.value.id))
     turn.answered(*(answered.rate or _NO_HEADERS))
-    return _Bought(files=await run.keep(attempt, answered.value))
+    files = await run.keep(attempt, answered.value)
+    return _InDoubt() if files is None else _Bought(files=files)
 
 
 async def _kept_back(run: Run, attempt: Attempt) -> _NoRoom | _Stopped | None:
@@ -329,34 +350,38 @@ async def _kept_back(run: Run, attempt: Attempt) -> _NoRoom | _Stopped | None:
 
 
 async def _not_accepted(
-    run: Run, attempt: Attempt, error: ServiceError, turn: Turn, tries: int
-) -> _Again | _Failed | _InDoubt:
+    run: Run, attempt: Attempt, error: ServiceError, turn: Turn, tries: _Tries
+) -> _Again | _Failed | _InDoubt | _Left:
     """Carries out the verdict on a POST that was not accepted."""
     assert run.charges is not None  # noqa: S101 - something is bought
     if isinstance(error, Refusal):
         turn.answered(*(error.rate or _NO_HEADERS))
     verdict = verdicts.submit(error)
+    told = (error.retry_after if isinstance(error, Refusal) else None) or 0.0
+    tries.failed += verdict is Verdict.SAYS_NO
+    tries.by_gateway += verdict is Verdict.GATEWAY
     if verdict is Verdict.IN_DOUBT:
+        if isinstance(error, MaybeSent):
+            attempt = replace(attempt, generation_id=error.generation_id)
         await run.ledger.doubt(attempt, str(error))
-        run.tell(attempt, State.IN_DOUBT, str(error))
-        run.breaker.doubt(str(error))
+        run.doubts(attempt, str(error))
         return _InDoubt()
-    if verdict is Verdict.REFUSED or (verdict is Verdict.SAYS_NO and tries >= run.settings.attempts):
+    if verdict is Verdict.REFUSED or (verdict is Verdict.SAYS_NO and tries.failed >= run.settings.attempts):
         run.breaker.failure(str(error)) if verdict is Verdict.SAYS_NO else run.breaker.accepted()
         code = error.code if isinstance(error, Refusal) else "server_error"
         await run.ledger.failed(attempt, code, str(error))
         run.charges.is_free(attempt)
         run.tell(attempt, State.FAILED, str(error))
         return _Failed()
-    if verdict is Verdict.WINDOW_FULL and isinstance(error, RateLimit) and error.retry_after is not None:
-        turn.window_full(error.retry_after)
+    if verdict is Verdict.WINDOW_FULL:
+        turn.window_full(told)
     elif verdict is Verdict.LANES_FULL:
         turn.lanes_full()  # told before the ledger: until then requests leave that will be refused too
     await run.ledger.release(attempt)
     run.charges.is_free(attempt)
     match verdict:
         case Verdict.WINDOW_FULL | Verdict.LANES_FULL:
-            return _Again(0, failed=False)
+            return _Again()
         case Verdict.STOP_KEY:
             run.halt(KeyRefused(str(error), hint=error.hint))
         case Verdict.STOP_BALANCE:
@@ -364,4 +389,10 @@ async def _not_accepted(
         case Verdict.NOT_SENT:
             turn.unsent()
             run.breaker.unsent(str(error))
-    return _Again(verdicts.backoff(tries, run.jitter), failed=True)
+        case Verdict.GATEWAY:
+            run.breaker.gateway(str(error), error.hint, told)
+            if tries.by_gateway >= run.settings.attempts:  # others are accepted, or the breaker ends it first
+                run.left_by_gateway = run.left_by_gateway or error
+                return _Left()
+    tries.waits += 1
+    return _Again(max(told, verdicts.backoff(tries.waits, run.jitter)))

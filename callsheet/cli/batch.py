@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
     from callsheet.config.settings import Settings
     from callsheet.pricing.quote import Quote
+    from callsheet.records import Doubt
     from callsheet.report.summary import Summary
 
 
@@ -160,6 +161,10 @@ def status(
             show_default=False,
         ),
     ] = None,
+    verbose: Annotated[
+        bool,
+        typer.Option("--verbose", "-v", help="Print the jobs that are in doubt, and what was said of them."),
+    ] = False,
     set_: Sets = None,
     json: Json = False,
 ) -> None:
@@ -167,25 +172,26 @@ def status(
     if config is None:
         _status_of_all(set_ or [], json)
     else:
-        _status_of_one(config, set_ or [], json)
+        _status_of_one(config, set_ or [], verbose, json)
 
 
-def _status_of_one(config: Path, overrides: list[str], json: bool) -> None:
+def _status_of_one(config: Path, overrides: list[str], verbose: bool, json: bool) -> None:
     from callsheet.cli import show
     from callsheet.config.load import load_without_service
+    from callsheet.ledger import queries
     from callsheet.report.status import Status, read_status
 
     settings = load_without_service(config, overrides)
 
-    async def read() -> Status:
+    async def read() -> tuple[Status, list[Doubt]]:
         async with open_ledger(settings.ledger.url, settings.batch) as ledger:
-            return await read_status(ledger)
+            return await read_status(ledger), await ledger.read(queries.doubts) if verbose else []
 
-    status = asyncio.run(read())
+    status, doubts = asyncio.run(read())
     if json:
         print_json(status.as_json())
     else:
-        show.show_status(status)
+        show.show_status(status, doubts)
 
 
 def _status_of_all(overrides: list[str], json: bool) -> None:

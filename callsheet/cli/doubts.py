@@ -13,7 +13,7 @@ import typer
 from callsheet.cli.options import Config, Json, Sets, load_settings, open_client, open_ledger
 from callsheet.cli.streams import print_json
 from callsheet.errors import CallsheetError
-from callsheet.records import dollars
+from callsheet.records import State, dollars
 
 if TYPE_CHECKING:
     from callsheet.config.settings import Settings
@@ -89,7 +89,8 @@ async def _list(settings: Settings, config: Path, json: bool) -> int:
         if doubts:
             evidence = await balance_evidence.evidence(ledger, doubts, lambda: open_client(settings))
     if json:
-        exposure = dollars(sum((doubt.price or Decimal(0) for doubt in found), Decimal(0)))
+        prices = (doubt.price or Decimal(0) for doubt in found if doubt.state is State.IN_DOUBT)
+        exposure = dollars(sum(prices, Decimal(0)))
         answer = {
             "in_doubt": [doubt.as_json() for doubt in doubts],
             "accepted": [doubt.as_json() for doubt in accepted],

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json as jsonlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -84,21 +83,21 @@ def move(
 def service_moved(config: Config, set_: Sets = None, json: Json = False) -> None:
     """Record that the batch's service has a new address, service.base_url of the config.
 
+    All batches of the ledger that belong to that service are at the new address then.
     Only for the same service: another one does not know what the batch has bought.
     """
     settings = load_settings(config, set_)
-    service = asyncio.run(rebind(settings))
+    service, batches = asyncio.run(rebind(settings))
     if json:
-        typer.echo(jsonlib.dumps({"batch": settings.batch, "service": service}))
+        print_json({"batch": settings.batch, "service": service, "batches": batches})
     else:
-        typer.echo(printable(f"{settings.batch}: the service is at {service} from now on"))
+        typer.echo(printable(f"{', '.join(batches)}: the service is at {service} from now on"))
 
 
-async def rebind(settings: Settings) -> str:
-    """Binds the config's batch to the config's service, and returns its address."""
+async def rebind(settings: Settings) -> tuple[str, list[str]]:
+    """The service of the config's batch is the config's: its address, and all its batches in the ledger."""
     from tasks.connect import address
 
     service = await address(settings)
     async with open_ledger(settings.ledger.url, settings.batch) as ledger:
-        await ledger.rebind(service)
-    return service
+        return service, await ledger.rebind(service)

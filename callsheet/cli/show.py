@@ -97,6 +97,8 @@ def show_summary(summary: Summary, config: Path | None, *, media: str) -> None:
         ("Spent", f"{dollars(summary.spent)} {currency}"),
     ]
     facts += [("Other run", other.line()) for other in summary.other_runs]
+    if summary.estimated_costs:
+        facts += [("Estimated", summary.estimated())]
     if details.surcharges:
         facts += [("Surcharge", details.surcharges.line())]
     if summary.in_doubt_exposure:
@@ -175,8 +177,8 @@ def show_demo(summary: Summary) -> None:
         out.print(safe(browser_address(summary.details.contact_sheet)))
 
 
-def show_status(status: Status) -> None:
-    """Prints the state of a batch, and the runs that are at work, from the ledger."""
+def show_status(status: Status, doubts: Sequence[Doubt] = ()) -> None:
+    """Prints the state of a batch, the runs that are at work, and these jobs in doubt, from the ledger."""
     out.print(f"[bold]{safe(status.batch)}[/]")
     counts = {state: status[state] for state in State if status[state]}
     if counts:
@@ -197,6 +199,8 @@ def show_status(status: Status) -> None:
             *(("Asked", one.line()) for one in status.approvals[-_APPROVALS:]),
         ],
     )
+    if doubts:
+        _print_jobs(doubts, {})
 
 
 def show_pilot(asked: Asked, console: Console) -> None:
@@ -281,7 +285,7 @@ def _accepted(count: int) -> str:
 
 def _print_jobs(doubts: Sequence[Doubt], lines: Mapping[str, int]) -> None:
     """Prints the first of these jobs, with their ids where they have any, and what has happened to them."""
-    ids = any(doubt.is_accepted for doubt in doubts)
+    ids = any(doubt.generation_id for doubt in doubts)
     names = ("key", "row", "model", "submitted (UTC)", "USD", *(["id"] if ids else []))
     table = Table(*names, box=SIMPLE_HEAD)
     rows_by_event: dict[str, list[str]] = {}

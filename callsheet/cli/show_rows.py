@@ -12,7 +12,12 @@ from rich.table import Column, Table
 from callsheet.cli.output import out, print_facts, print_more, print_steps, safe
 from callsheet.ledger.stories import StoredCopy, Story
 from callsheet.plain_text import counted, row_name
-from callsheet.records import dollars
+from callsheet.records import CostSource, dollars
+
+_SOURCES: dict[str | None, str] = {
+    CostSource.COMPUTED: ", computed: the service gave a unit price and a quantity, and no sum",
+    CostSource.QUOTED: ", as quoted: the service did not say what it cost",
+}
 
 
 def show_stories(batch: str, row: str, stories: Sequence[Story], planned: Mapping[str, str]) -> None:
@@ -55,7 +60,8 @@ def _facts(story: Story) -> Iterator[tuple[str, str]]:
         yield "ended", f"{_moment(story.finished_at)}{took}"
     quoted = "unpriced" if story.quoted is None else f"{dollars(story.quoted)} USD quoted"
     cost = "cost not known" if story.cost is None else f"{dollars(story.cost)} USD charged"
-    yield "price", f"{quoted}, {cost}"
+    source = _SOURCES.get(story.cost_source, "")
+    yield "price", f"{quoted}, {cost}{source}"
     if story.generation_id:
         yield "id", story.generation_id
     if story.reused_from:
@@ -77,7 +83,8 @@ def _file(file: StoredCopy) -> str:
     if file.lost_at:
         return f"{what}; lost {_moment(file.lost_at)}"
     if file.stored_at is None:
-        return f"{what}; not stored yet, its URL expires {_moment(file.deletes_at)}"
+        until = f", its URL expires {_moment(file.deletes_at)}" if file.deletes_at else ""
+        return f"{what}; not stored yet{until}"
     return f"{what}, {file.bytes:,} bytes, stored {_moment(file.stored_at)}, sha256 {file.sha256}"
 
 

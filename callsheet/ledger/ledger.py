@@ -41,6 +41,7 @@ from callsheet.ledger.group_commit import GroupCommit
 from callsheet.ledger.journal import Answer, Journal
 from callsheet.ledger.patience import Patience
 from callsheet.ledger.policy import Policy
+from callsheet.ledger.same_ids import SameGeneration
 from callsheet.ledger.tables import about, learned
 from callsheet.ledger.takeover import Owner
 from callsheet.ledger.transitions import Intent
@@ -210,9 +211,9 @@ class Ledger:
         """
         await self.read(lambda connection, batch: services.check(connection, batch, service))
 
-    async def rebind(self, service: str) -> None:
-        """Binds the batch to the service at this URL: a person knows that its service has moved."""
-        await self._commits.write_one(
+    async def rebind(self, service: str) -> list[str]:
+        """The batch's service is at this URL now, as a person knows; returns all its batches here."""
+        return await self._commits.write_one(
             "rebind", lambda connection: services.rebind(connection, self.batch, service)
         )
 
@@ -318,21 +319,26 @@ class Ledger:
         """The service took nothing: the job is planned again, and still ours."""
         await self._commits.write(State.PLANNED, transitions.release, attempt)
 
-    async def pending(self, attempt: Attempt, generation_id: str) -> None:
-        """A video was accepted."""
-        await self._answered(State.PENDING, self._answer(attempt, generation_id))
+    async def pending(self, attempt: Attempt, generation_id: str) -> SameGeneration | None:
+        """A video was accepted; or it is in doubt, because the id is another job's."""
+        result = await self._answered(State.PENDING, self._answer(attempt, generation_id))
+        return result if isinstance(result, SameGeneration) else None
 
     async def failed(self, attempt: Attempt, code: str, message: str) -> None:
         """The service refused the job or gave it up; it costs nothing."""
         await self._commits.write(State.FAILED, transitions.failed, (attempt, code, message))
 
     async def doubt(self, attempt: Attempt, message: str) -> None:
-        """No answer says whether the job was accepted."""
+        """What became of the job is not known; the attempt has its id where an answer had one."""
         await self._commits.write(State.IN_DOUBT, transitions.doubt, (attempt, message))
+
+    async def says(self, attempt: Attempt, said: str) -> None:
+        """Keeps the service's words for a pending video; empty where it says nothing odd any more."""
+        await self._commits.write("says", transitions.says, (attempt, said))
 
     async def generated(
         self, attempt: Attempt, generation: Generation, names: Sequence[str], storage: str
-    ) -> list[File]:
+    ) -> list[File] | SameGeneration:
         """The job is paid for: records its cost, its files' URLs, and a free name in `storage` for each file.
 
         Where the database fails, the answer is kept in the journal, too. What the journal has, the next run
@@ -344,6 +350,9 @@ class Ledger:
             names: the wanted name of each file of `generation.media`, in order.
             storage: the storage URL that the names are in.
 
+        Returns:
+            The files; or why the job is in doubt: the answer's id is another job's.
+
         Raises:
             LedgerError: the job is in another state, or the answer cannot be stored.
         """
@@ -354,18 +363,18 @@ class Ledger:
     def _answer(self, attempt: Attempt, generation_id: str) -> Answer:
         return Answer(attempt, generation_id, batch=self.batch, service=self._service, ledger_id=self.id)
 
-    async def _answered(self, state: State, answer: Answer) -> list[File]:
+    async def _answered(self, state: State, answer: Answer) -> list[File] | SameGeneration:
         """Writes an answer; also into the journal, where the database fails or refuses it."""
         if self._commits.failing:
             await self._keep(answer)
         try:
-            files = await self._commits.write(state, transitions.answered, answer)
+            result = await self._commits.write(state, transitions.answered, answer)
         except LedgerError:
             await self._keep(answer)
             raise
         if self._journal and self._journal.waiting:
             await asyncio.to_thread(self._journal.written, answer)
-        return files
+        return result
 
     async def _wait(self, error: LedgerUnavailable, items: Sequence[Any]) -> None:
         """The database fails, and these items wait for it: the answers among them are kept elsewhere too."""
@@ -385,13 +394,13 @@ class Ledger:
                 self._journal_failed = True
                 self._note(f"what is answered is not kept: the journal cannot be written: {error}")
 
-    async def refreshed(self, file: File, source_url: str, deletes_at: datetime) -> None:
+    async def refreshed(self, file: File, source_url: str, deletes_at: datetime | None) -> None:
         """The service gave a new URL for a file."""
         await self._commits.write("refreshed", transitions.refreshed, (file, source_url, deletes_at))
 
-    async def renamed(self, file: File, name: str) -> None:
-        """The file's name is taken in storage by other bytes; `name` is used instead."""
-        await self._commits.write("renamed", transitions.renamed, (file, name))
+    async def renamed(self, file: File, name: str) -> str:
+        """The file gets this name, or another one where a file of the ledger has it; returns its name."""
+        return await self._commits.write("renamed", transitions.renamed, (file, name))
 
     async def stored(self, file: File, copy: StoredFile) -> State | None:
         """A file is verified and in storage. Returns the job's end state when this was its last file."""

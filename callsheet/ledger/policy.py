@@ -19,6 +19,9 @@ CHARGED = "charged"
 NOT_CHARGED = "not_charged"
 """The error code of an attempt that was in doubt, and that a person has settled as not charged."""
 
+UNKNOWN_STATUS = "unknown_status"
+"""The error code of a pending video of which the service said a status that the interface does not have."""
+
 BOUGHT = (State.SUBMITTING, State.PENDING, State.GENERATED, State.STORED, State.LOST)
 """The states of jobs that are sent, and that no run sends again."""
 

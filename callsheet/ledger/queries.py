@@ -16,15 +16,17 @@ import sqlalchemy as sa
 from callsheet.ledger import columns
 from callsheet.ledger.policy import BOUGHT, DELIVERED, Policy, is_final, to_buy
 from callsheet.ledger.tables import Money, attempts, batches, learned, media
-from callsheet.records import Attempt, Doubt, File, Media, ModelType, State
+from callsheet.records import Attempt, CostSource, Doubt, File, Media, ModelType, State
 
 _KEYS = 5_000  # that one statement names
 
 IS_POLLED = sa.and_(
     attempts.c.state.in_((State.PENDING, State.IN_DOUBT)),  # which an index finds
     sa.or_(attempts.c.state == State.PENDING, attempts.c.generation_id.is_not(None)),
+    attempts.c.type == ModelType.VIDEO,
 )
-"""Videos that were accepted and have not ended: those too that the service did not know the last time."""
+"""Videos that were accepted and have not ended: those too that the service did not know the last time, or had
+no file of. Of an image in doubt there is nothing to ask, even where it has an id."""
 
 _OF_ONE_JOB = sa.and_(attempts.c.job_key == media.c.job_key, attempts.c.attempt == media.c.attempt)
 FILES_OF = sa.and_(
@@ -165,12 +167,16 @@ def doubts(connection: sa.Connection, batch: str, *, pending: bool = False) -> l
     Args:
         connection: the transaction.
         batch: the batch.
-        pending: the accepted videos too that have not ended.
+        pending: every accepted video too that has not ended. Otherwise only those of which the service said a
+            status that is not known.
     """
-    states = (State.IN_DOUBT, State.PENDING) if pending else (State.IN_DOUBT,)
+    is_pending = attempts.c.state == State.PENDING
+    if not pending:
+        is_pending = sa.and_(is_pending, attempts.c.error_message.is_not(None))
+    listed = attempts.c.state.in_((State.IN_DOUBT, State.PENDING))  # which an index finds
     query = (
         sa.select(attempts)
-        .where(attempts.c.batch == batch, attempts.c.state.in_(states))
+        .where(attempts.c.batch == batch, listed, sa.or_(attempts.c.state == State.IN_DOUBT, is_pending))
         .order_by(attempts.c.submitted_at, attempts.c.job_key, attempts.c.attempt)
     )
     return [doubt_of(row) for row in connection.execute(query)]
@@ -287,6 +293,13 @@ def stored_files(
     return columns.parts(connection, query)
 
 
+def estimated_costs(connection: sa.Connection, batch: str) -> int:
+    """How many jobs of the batch have a cost that is not the service's word."""
+    estimated = attempts.c.cost_source.in_((CostSource.COMPUTED, CostSource.QUOTED))
+    jobs = sa.select(sa.func.count(sa.distinct(attempts.c.job_key)))
+    return connection.scalar(jobs.where(attempts.c.batch == batch, estimated)) or 0
+
+
 def learned_limits(connection: sa.Connection, batch: str) -> dict[str, Any] | None:
     """What runs have learned of the limits of the service that the batch belongs to; None where nothing."""
     of_batch = sa.select(batches.c.service).where(batches.c.batch == batch).scalar_subquery()
@@ -307,6 +320,7 @@ def attempt_of(row: Any) -> Attempt:
         quoted=row.quoted,
         generation_id=row.generation_id,
         in_doubt=row.state == State.IN_DOUBT,
+        said=(row.error_message or "") if row.state == State.PENDING else "",
         request_key=row.request_key,
     )
 

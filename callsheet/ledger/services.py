@@ -44,11 +44,25 @@ def bind(connection: sa.Connection, batch: str, service: str, run_id: str) -> No
         return
     if _has(connection, batch, attempts.c.state == State.PLANNED, attempts.c.run_id != run_id):
         raise _other(f"another run is about to send jobs of the batch {batch!r} to another service", service)
-    rebind(connection, batch, service)
+    _bind_to(connection, batch, service)
 
 
-def rebind(connection: sa.Connection, batch: str, service: str) -> None:
-    """Binds the batch to `service`, whatever it was bound to."""
+def rebind(connection: sa.Connection, batch: str, service: str) -> list[str]:
+    """The batch's service has moved to this address, and with it all its batches in the ledger.
+
+    One account pays for all of them: apart, what some have spent would be missing from its balance.
+
+    Returns:
+        The batches, in order.
+    """
+    old = of_batch(connection, batch)
+    moved = {batch} if old is None else {batch, *_bound_to(connection, old)}
+    for each in moved:
+        _bind_to(connection, each, service)
+    return sorted(moved)
+
+
+def _bind_to(connection: sa.Connection, batch: str, service: str) -> None:
     row = {"service": without_login(service), "bound_at": datetime.now(UTC)}
     if connection.execute(batches.update().where(batches.c.batch == batch), row).rowcount == 0:
         connection.execute(batches.insert(), row | {"batch": batch})
@@ -62,13 +76,21 @@ def of_batch(connection: sa.Connection, batch: str) -> str | None:
 
 def elsewhere(connection: sa.Connection, service: str) -> list[str]:
     """The batches that are bound to another service than the one at this base URL."""
-    rows = connection.execute(sa.select(batches.c.batch, batches.c.service))
-    return [batch for batch, bound in rows if not is_same(bound, service)]
+    return [batch for batch, bound in _all(connection) if not is_same(bound, service)]
 
 
 def is_same(one: str, other: str) -> bool:
     """Whether two addresses are those of one service."""
     return _canonical(one) == _canonical(other)
+
+
+def _bound_to(connection: sa.Connection, service: str) -> list[str]:
+    return [batch for batch, bound in _all(connection) if is_same(bound, service)]
+
+
+def _all(connection: sa.Connection) -> list[tuple[str, str]]:
+    """Every batch that is bound to a service, with the address."""
+    return [(row.batch, row.service) for row in connection.execute(sa.select(batches))]
 
 
 def _has(connection: sa.Connection, batch: str, *which: sa.ColumnElement[bool]) -> bool:

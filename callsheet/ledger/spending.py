@@ -21,7 +21,7 @@ from callsheet.ledger.tables import Money, attempts, runs, settlements
 from callsheet.records import Doubt, ExpectedBalance, State
 
 _IN_FLIGHT = sa.or_(attempts.c.state == State.SUBMITTING, IS_POLLED)
-_IN_DOUBT = sa.and_(attempts.c.state == State.IN_DOUBT, attempts.c.generation_id.is_(None))
+_IN_DOUBT = sa.and_(attempts.c.state == State.IN_DOUBT, ~IS_POLLED)
 _LAST_MINUTES, _FIRST_MINUTES = "23:5", "00:0"  # how the times of ten minutes begin
 
 

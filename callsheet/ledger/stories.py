@@ -36,7 +36,7 @@ class StoredCopy:
     duration: float | None
     bytes: int | None
     sha256: str | None
-    deletes_at: datetime
+    deletes_at: datetime | None
     stored_at: datetime | None
     lost_at: datetime | None
 
@@ -58,7 +58,8 @@ class Story:
     Attributes:
         request: as sent, as JSON text, with `sha256:<hex>` in place of each inlined image.
         quoted: in dollars; None where the catalogue had no price.
-        cost: in dollars, as the service reported it; None while that is not known.
+        cost: in dollars; None while that is not known.
+        cost_source: whose word that is (`records.CostSource`); None where nothing was charged.
         reused_from: the key of the job of another batch whose files stand for this one's.
     """
 
@@ -75,6 +76,7 @@ class Story:
     carried: dict[str, Any]
     quoted: Decimal | None
     cost: Decimal | None
+    cost_source: str | None
     generation_id: str | None
     error_code: str | None
     error_message: str | None

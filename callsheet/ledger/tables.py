@@ -14,7 +14,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.engine import Dialect
 
-SCHEMA_VERSION = 10
+SCHEMA_VERSION = 11
 _MICRO = Decimal(1_000_000)
 
 
@@ -110,6 +110,7 @@ attempts = sa.Table(
     sa.Column("carried", sa.JSON, nullable=False),
     sa.Column("quoted", Money),  # by the catalogue; empty where it has no price
     sa.Column("cost", Money),
+    sa.Column("cost_source", sa.String(16)),  # whose word the cost is (`records.CostSource`)
     sa.Column("currency", sa.String(8), nullable=False),
     sa.Column("billable_unit", sa.Text),
     sa.Column("unit_price", Money),
@@ -126,6 +127,8 @@ attempts = sa.Table(
     sa.Column("reused_attempt", sa.Integer),
     sa.Index("attempts_by_state", "batch", "state", "superseded", "run_id"),
 )
+# A service may give ids of any length, which only this kind of index takes in PostgreSQL.
+sa.Index("attempts_by_generation", attempts.c.generation_id, postgresql_using="hash")
 _IS_REUSED = attempts.c.reused_key.is_not(None)
 sa.Index("attempts_reused", attempts.c.reused_key, sqlite_where=_IS_REUSED, postgresql_where=_IS_REUSED)
 
@@ -146,7 +149,7 @@ media = sa.Table(
     sa.Column("duration", sa.Float),
     sa.Column("fps", sa.Float),
     sa.Column("has_sound", sa.Boolean),
-    sa.Column("deletes_at", Moment, nullable=False),
+    sa.Column("deletes_at", Moment),  # empty where the service does not say
     sa.Column("url", sa.Text),
     sa.Column("sha256", sa.String(64)),
     sa.Column("bytes", sa.BigInteger),

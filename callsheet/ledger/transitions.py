@@ -21,9 +21,10 @@ from callsheet.ledger import approvals, budgets, leases
 from callsheet.ledger.budgets import Budget, Wall
 from callsheet.ledger.journal import Answer
 from callsheet.ledger.names import FreeNames
-from callsheet.ledger.policy import CHARGED, NOT_CHARGED
+from callsheet.ledger.policy import CHARGED, NOT_CHARGED, UNKNOWN_STATUS
+from callsheet.ledger.same_ids import SameGeneration, of_other_jobs
 from callsheet.ledger.tables import attempts, media, settlements
-from callsheet.records import Attempt, Doubt, File, State, StoredFile
+from callsheet.records import Attempt, CostSource, Doubt, File, State, StoredFile
 from callsheet.storage.names import folded
 
 _BEFORE: dict[State, tuple[State, ...]] = {
@@ -62,10 +63,16 @@ _MOVES: dict[State, sa.Update] = {
     )
     for state in State
 }
+_DOUBT = _MOVES[State.IN_DOUBT].values(
+    generation_id=sa.func.coalesce(sa.bindparam("the_id"), attempts.c.generation_id)
+)
 _SETTLE = attempts.update().where(
     _THE_ATTEMPT,
     attempts.c.state == sa.bindparam("the_state"),
     attempts.c.generation_id.is_not_distinct_from(sa.bindparam("the_id")),
+)
+_SAYS = attempts.update().where(
+    _THE_ATTEMPT, attempts.c.state == State.PENDING, attempts.c.run_id == sa.bindparam("the_run")
 )
 _FILE = media.update().where(
     media.c.job_key == sa.bindparam("the_job"),
@@ -76,6 +83,11 @@ _FILE = media.update().where(
         attempts.c.attempt == media.c.attempt,
         attempts.c.run_id == sa.bindparam("the_run"),
     ),
+)
+_STORAGE = sa.select(media.c.storage).where(
+    media.c.job_key == sa.bindparam("the_job"),
+    media.c.attempt == sa.bindparam("the_attempt"),
+    media.c.index == sa.bindparam("the_index"),
 )
 _NEW_FILES = {
     dialect.dialect.name: dialect.insert(media)
@@ -142,8 +154,12 @@ def release(connection: sa.Connection, run_id: str, attempts_: Sequence[Attempt]
     return _move(connection, run_id, State.PLANNED, attempts_)
 
 
-def answered(connection: sa.Connection, run_id: str, answers: Sequence[Answer]) -> Sequence[list[File]]:
+def answered(
+    connection: sa.Connection, run_id: str, answers: Sequence[Answer]
+) -> Sequence[list[File] | SameGeneration]:
     """The jobs are accepted: records their ids, and when they are finished their costs and files.
+
+    An id says which generation a job is. Where another job has it already, the answer is none for this job.
 
     Args:
         connection: the transaction.
@@ -151,8 +167,18 @@ def answered(connection: sa.Connection, run_id: str, answers: Sequence[Answer]) 
         answers: all of accepted videos, or all of finished generations.
 
     Returns:
-        The files of each finished generation, each with a free name in storage.
+        The files of each finished generation, each with a free name in storage; or why it is in doubt.
     """
+    if same := of_other_jobs(connection, answers):
+        doubt(connection, run_id, [(answers[index].attempt, known.what) for index, known in same.items()])
+    own = [answer for index, answer in enumerate(answers) if index not in same]
+    files = iter(_own_answers(connection, run_id, own))
+    return [same[index] if index in same else next(files) for index in range(len(answers))]
+
+
+def _own_answers(connection: sa.Connection, run_id: str, answers: Sequence[Answer]) -> list[list[File]]:
+    if not answers:
+        return []
     rows = [_of_answer(answer) for answer in answers]
     _move_rows(connection, run_id, rows[0]["state"], rows, [answer.attempt for answer in answers])
     return _new_files(connection, answers)
@@ -167,7 +193,12 @@ def recover(connection: sa.Connection, run_id: str, answer: Answer, submitted_at
         answer: its answer.
         submitted_at: when the request left, as far as that is known.
     """
-    connection.execute(_RECOVER, _of_answer(answer) | {"run_id": run_id, "submitted_at": submitted_at})
+    taken_over = {"run_id": run_id, "submitted_at": submitted_at}
+    if same := of_other_jobs(connection, [answer]):
+        in_doubt = _in_doubt(answer.attempt, same[0].what) | {"state": State.IN_DOUBT}
+        connection.execute(_RECOVER, in_doubt | taken_over)
+        return
+    connection.execute(_RECOVER, _of_answer(answer) | taken_over)
     _new_files(connection, [answer])
 
 
@@ -181,13 +212,16 @@ def _of_answer(answer: Answer) -> dict[str, Any]:
         "error_message": None,
         "finished_at": None,
         "cost": None,
+        "cost_source": None,
     }
     if answer.generation is None:
         return row
     usage = answer.generation.usage
+    cost, source = usage.cost(answer.attempt.quoted)
     return row | {
         "state": State.GENERATED,
-        "cost": usage.total_cost,
+        "cost": cost,
+        "cost_source": source,
         "billable_unit": usage.billable_unit,
         "unit_price": usage.unit_price,
         "quantity": usage.quantity,
@@ -249,14 +283,36 @@ def failed(
 
 
 def doubt(connection: sa.Connection, run_id: str, doubts: Sequence[tuple[Attempt, str]]) -> Sequence[None]:
-    """No answer says whether the jobs were accepted: each with a message."""
+    """What became of the jobs is not known: each with a message, and with its id where an answer had one."""
     ended = {"error_code": "in_doubt", "finished_at": _now()}
-    rows = [_the_attempt(attempt) | ended | {"error_message": message} for attempt, message in doubts]
-    return _move_rows(connection, run_id, State.IN_DOUBT, rows, [attempt for attempt, _ in doubts])
+    rows = [
+        _the_attempt(attempt) | ended | {"error_message": message, "the_id": attempt.generation_id}
+        for attempt, message in doubts
+    ]
+    if _moved(connection, run_id, _DOUBT, State.IN_DOUBT, rows) != len(rows):
+        raise _refused(doubts[0][0], State.IN_DOUBT)
+    return [None] * len(rows)
+
+
+def says(connection: sa.Connection, run_id: str, words: Sequence[tuple[Attempt, str]]) -> Sequence[None]:
+    """What the service says of pending videos, where that is no status that is known; empty: nothing odd."""
+    connection.execute(
+        _SAYS,
+        [
+            _the_attempt(attempt)
+            | {
+                "the_run": run_id,
+                "error_code": UNKNOWN_STATUS if said else None,
+                "error_message": said or None,
+            }
+            for attempt, said in words
+        ],
+    )
+    return [None] * len(words)
 
 
 def refreshed(
-    connection: sa.Connection, run_id: str, files: Sequence[tuple[File, str, datetime]]
+    connection: sa.Connection, run_id: str, files: Sequence[tuple[File, str, datetime | None]]
 ) -> Sequence[None]:
     """The service gave new URLs for files, each with its `deletes_at`."""
     rows = [_the_file(file, run_id) | {"source_url": url, "deletes_at": until} for file, url, until in files]
@@ -264,11 +320,19 @@ def refreshed(
     return [None] * len(files)
 
 
-def renamed(connection: sa.Connection, run_id: str, files: Sequence[tuple[File, str]]) -> Sequence[None]:
-    """The files' names are taken in storage by other bytes; these names are used instead."""
-    rows = [_the_file(file, run_id) | {"name": name, "folded_name": folded(name)} for file, name in files]
-    connection.execute(_FILE, rows)
-    return [None] * len(files)
+def renamed(connection: sa.Connection, run_id: str, files: Sequence[tuple[File, str]]) -> Sequence[str]:
+    """The files get other names: their own are taken in storage by other bytes, or end as another type.
+
+    Returns:
+        Their names from now on: those that are wanted, unless another file of the ledger has them.
+    """
+    names = []
+    for file, wanted in files:  # rarely more than one
+        storage = connection.scalar(_STORAGE, _the_file(file, run_id)) or ""
+        name = FreeNames(connection, [(storage, wanted)]).take(storage, wanted, file.attempt, file.index)
+        connection.execute(_FILE, _the_file(file, run_id) | {"name": name, "folded_name": folded(name)})
+        names.append(name)
+    return names
 
 
 def stored(
@@ -333,7 +397,12 @@ def settle(
     """
     _refuse_polled(connection, batch, doubts)
     decision: dict[str, Any] = (
-        {"state": State.LOST, "cost": attempts.c.quoted, "error_code": CHARGED}
+        {
+            "state": State.LOST,
+            "cost": attempts.c.quoted,
+            "cost_source": CostSource.QUOTED,
+            "error_code": CHARGED,
+        }
         if charged
         else {"state": State.FAILED, "cost": Decimal(0), "error_code": NOT_CHARGED}
     )
@@ -378,6 +447,12 @@ def _refuse_polled(connection: sa.Connection, batch: str, doubts: Sequence[Doubt
                 "nothing was settled",
                 hint="Wait until that run has ended, or end it (Ctrl-C); then the same command.",
             )
+
+
+def _in_doubt(attempt: Attempt, message: str) -> dict[str, Any]:
+    """The attempt, and the columns that a doubt sets."""
+    why = {"error_code": "in_doubt", "error_message": message, "finished_at": _now()}
+    return _the_attempt(attempt) | why
 
 
 def _move(

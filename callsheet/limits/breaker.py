@@ -23,6 +23,12 @@ FAILURES = 20
 PAUSES = 6
 """Pauses, each longer than the one before, some minutes together; then the service counts as down."""
 
+GATEWAY = 5
+"""Answers of a gateway in a row that pause the buying. They are free, and hardly ever about one job."""
+
+GATEWAY_PAUSES = 3
+"""Pauses that outlast a gateway that restarts: up to half a minute together."""
+
 _HINT = "What is bought is still collected. The same command goes on later."
 
 
@@ -45,8 +51,9 @@ class Breaker:
         self._stop_after = stop_after
         self._ask = ask
         self._note = note
-        self._streaks: Counter[str] = Counter()  # of doubts, losses, failures and unsent requests
-        self._why = ""
+        self._streaks: Counter[str] = Counter()  # of doubts, losses, failures, gateways, unsent requests
+        self._why = self._hint = ""
+        self._told = 0.0  # seconds to wait, by the last answer
         self._probes = 0  # paid probes since the last job that worked
         self._probing = False
         self._noted = False
@@ -55,7 +62,7 @@ class Breaker:
 
     def accepted(self) -> None:
         """The service accepted a job, or found out that it failed for a reason of the job's."""
-        for name in ("doubt", "failure", "unsent"):
+        for name in ("doubt", "failure", "gateway", "unsent"):
             self._streaks[name] = 0
         self._recovered()
 
@@ -75,6 +82,17 @@ class Breaker:
     def failure(self, why: str) -> None:
         """A job was given up because the service reported its own failure."""
         self._count("failure", why)
+
+    def gateway(self, why: str, hint: str, told: float) -> None:
+        """A gateway answered a submission, and not the service.
+
+        Args:
+            why: what it answered.
+            hint: what a person can do about it.
+            told: seconds to wait, by its answer; 0 where it does not say.
+        """
+        self._count("gateway", why)
+        self._hint, self._told = hint, told
 
     def unsent(self, why: str) -> None:
         """A request could not leave this machine."""
@@ -101,7 +119,8 @@ class Breaker:
 
     @property
     def _well(self) -> bool:
-        return not self._streaks["doubt"] and not self._streaks["unsent"] and not self._must_pause
+        alone = any(self._streaks[name] for name in ("doubt", "gateway", "unsent"))
+        return not alone and not self._must_pause
 
     @property
     def _costly(self) -> bool:
@@ -109,17 +128,21 @@ class Breaker:
 
     @property
     def _must_pause(self) -> bool:
-        return self._costly or self._streaks["failure"] >= FAILURES
+        return self._costly or self._refused or self._streaks["failure"] >= FAILURES
+
+    @property
+    def _refused(self) -> bool:
+        return self._streaks["gateway"] >= GATEWAY
 
     async def _probe(self) -> None:
         if self._must_pause:
-            if self._probes >= (1 if self._costly else PAUSES):
+            if self._probes >= (1 if self._costly else GATEWAY_PAUSES if self._refused else PAUSES):
                 self.stop = self._too_many()
                 return
             self._probes += 1
             self._note(f"buying pauses: {self._why}")
             self._noted = True
-            await anyio.sleep(self._pause(self._probes))
+            await anyio.sleep(max(self._pause(self._probes), self._told if self._refused else 0.0))
         await self._until_answered()
 
     async def _until_answered(self) -> None:
@@ -140,6 +163,9 @@ class Breaker:
         self.stop = ServiceDown(f"the service does not answer: {self._why}", hint=_HINT)
 
     def _too_many(self) -> Stop:
+        if self._refused and not self._costly:
+            hint = f"{self._hint} Nothing failed, and nothing is lost. The same command goes on later."
+            return ServiceDown(f"a gateway answers in place of the service: {self._why}", hint=hint.strip())
         if not self._costly:
             return ServiceDown(f"the service fails for every job: {self._why}", hint=_HINT)
         counted = max(self._streaks["doubt"], self._streaks["loss"])

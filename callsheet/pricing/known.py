@@ -54,7 +54,7 @@ def match(
         )
     jobs = keyed(_with_names(jobs, renamed), batch)
     jobs = _bought_as_another(jobs.with_columns(request_key()), known)
-    notes += _changed_defaults(jobs, known)
+    notes += _changed_defaults(jobs, known) + _bought_for_other_rows(jobs, known)
     kept = _kept(keyed(_with_names(not_offered, renamed), batch), jobs, known)
     return pl.concat([jobs.drop("request_key"), kept], how="diagonal_relaxed"), notes
 
@@ -180,6 +180,20 @@ def _changed_defaults(jobs: pl.DataFrame, known: pl.DataFrame) -> list[str]:
         f"the default {name} of {model} was {then} and is {now} now; {counted(count, 'job')} bought with it "
         f"{'stays' if count == 1 else 'stay'} as bought"
         for (model, name, then, now), count in changes.most_common(5)
+    ]
+
+
+def _bought_for_other_rows(jobs: pl.DataFrame, known: pl.DataFrame) -> list[str]:
+    """How many new jobs ask for what was bought for rows that are gone: a column of ids is new, say."""
+    new = jobs.filter(~pl.col("key").is_in(known["job_key"].implode())).select("request_key", nth=_NTH)
+    bought = known.filter(pl.col("state").is_in(_KEPT), ~pl.col("job_key").is_in(jobs["key"].implode()))
+    again = new.join(bought.select("request_key", nth=_NTH), on=["request_key", "nth"], how="semi").height
+    if not again:
+        return []
+    asks = "asks" if again == 1 else "ask"
+    return [
+        f"{counted(again, 'new job')} {asks} for the very request that this batch has bought under another "
+        "row id; with the ids as they were it is not bought again"
     ]
 
 

@@ -210,6 +210,8 @@ def _checked_role(given: str | None, column: str, model: Model) -> str:
 def _price(model: Model, parameters: Mapping[str, str | int | bool], sound: str) -> tuple[Price | None, str]:
     """The price by the matching rate (INTERFACE 2.10, rules 1 to 4), or why there is no price."""
     pricing, resolution = model.pricing, parameters.get("resolution")
+    if model.ambiguous:
+        return None, f"{model.id} stands in the catalogue twice, with different prices"
     if not pricing.rates:
         return None, f"{model.id} has no rates in the catalogue, which does not mean that it is free"
     if pricing.currency != "USD":

@@ -31,7 +31,7 @@ class Problem:
     """Jobs in one state for one reason.
 
     Attributes:
-        state: failed, in doubt or lost.
+        state: failed, in doubt or lost; or pending, with a status that is not known.
         reason: the message of the first of these jobs.
         jobs: how many there are.
         rows: the names of the first rows, for people.
@@ -81,7 +81,8 @@ class Findings:
 
     def add(self, attempts: pl.DataFrame) -> None:
         """Takes in rows of the ledger's `attempts`."""
-        problems = attempts.filter(pl.col("state").is_in(_PROBLEMS), ~pl.col("superseded"))
+        said = (pl.col("state") == State.PENDING) & pl.col("error_message").is_not_null()
+        problems = attempts.filter(pl.col("state").is_in(_PROBLEMS) | said, ~pl.col("superseded"))
         if problems.height:
             self._add_problems(problems)
         surcharged = attempts.filter(pl.col("cost") > pl.col("quoted"))

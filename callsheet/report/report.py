@@ -87,11 +87,12 @@ async def write_report(
     manifest = await ledger.read(
         lambda connection, batch: _read_manifest(connection, batch, positions, ordered=in_storage_order)
     )
-    totals, others, asked = await ledger.read(
+    totals, others, asked, estimated = await ledger.read(
         lambda connection, batch: (
             running_totals.of_batch(connection, batch),
             leases.others(connection, batch, ledger.run_id),
             approvals.of_batch(connection, batch),
+            queries.estimated_costs(connection, batch),
         )
     )
     counts = current_states(totals.states, removed)
@@ -117,6 +118,7 @@ async def write_report(
         rate_limited=rate_limited,
         other_runs=tuple(other for other in others if other.jobs),
         approvals=asked,
+        estimated_costs=estimated,
     )
 
 
@@ -192,10 +194,11 @@ async def summary_without_report(
     Raises:
         LedgerError: the ledger cannot be read.
     """
-    totals, others = await ledger.read(
+    totals, others, estimated = await ledger.read(
         lambda connection, batch: (
             running_totals.of_batch(connection, batch),
             leases.others(connection, batch, ledger.run_id),
+            queries.estimated_costs(connection, batch),
         )
     )
     return _summary(
@@ -211,6 +214,7 @@ async def summary_without_report(
         submissions=submissions,
         rate_limited=rate_limited,
         other_runs=tuple(other for other in others if other.jobs),
+        estimated_costs=estimated,
     )
 
 

@@ -82,7 +82,8 @@ class Summary(Record):
     batch, also of rows that were removed. `submissions`, `rate_limited` and `seconds` are of this run.
     `other_runs` are the runs of the batch that are still at work, and have jobs in hand. `approvals` are what
     persons were asked about the batch, and what they said, the oldest first. `ledger_id` and `paid_jobs` (of
-    the whole batch) say which ledger it is from, and how far that was, at `written_at`. Money is in dollars.
+    the whole batch) say which ledger it is from, and how far that was, at `written_at`. `estimated_costs` are
+    the jobs of which the cost is not the service's word. Money is in dollars.
     """
 
     batch: str
@@ -108,6 +109,7 @@ class Summary(Record):
     ledger_id: str
     paid_jobs: int
     written_at: datetime
+    estimated_costs: int = 0
     other_runs: tuple[OtherRun, ...] = ()
     approvals: tuple[Approval, ...] = ()
     details: Details = field(default_factory=Details)
@@ -130,12 +132,18 @@ class Summary(Record):
         counts = ((getattr(self, name), name.replace("_", " ")) for name in names)
         return ", ".join(f"{count:,} {name}" for count, name in counts if count) or "nothing bought"
 
+    def estimated(self) -> str:
+        """For how many jobs the cost is not the service's word."""
+        jobs = counted(self.estimated_costs, "job")
+        return f"the cost of {jobs} is not the service's word: computed, or as quoted (cost_source)"
+
     def line(self) -> str:
         """The summary in one line."""
         rejected = f"; {counted(self.rejected_rows, 'row')} rejected" if self.rejected_rows else ""
         stopped = "stopped: " if self.stop_reason else ""
         stop = f"; {stopped}{self.stop_message}" if self.stop_message else ""
         spent = f"{dollars(self.spent)} {self.currency} spent"
+        spent += f"; {self.estimated()}" if self.estimated_costs else ""
         others = "".join(f"; another run is at work: {other.line()}" for other in self.other_runs)
         return f"{counted(self.jobs, 'job')}: {self.counts()}; {spent}{rejected}{stop}{others}"
 

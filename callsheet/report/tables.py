@@ -55,6 +55,7 @@ _COSTS: dict[str, Any] = {
     "error_message": pl.String,
     "quoted": MONEY,
     "cost": MONEY,
+    "cost_source": pl.String,
     "currency": pl.String,
     "billable_unit": pl.String,
     "unit_price": MONEY,

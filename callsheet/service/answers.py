@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from pydantic import TypeAdapter, ValidationError
 
 from callsheet.errors import MaybeSent
-from callsheet.records import Catalogue, Model, Pricing
-from callsheet.service.models import RateHeaders, parse
+from callsheet.records import Catalogue, Model
+from callsheet.service.models import RateHeaders, VideoAnswer, parse
 
 if TYPE_CHECKING:
     import httpx
@@ -42,12 +42,16 @@ def read_answer(response: httpx.Response, validate: Callable[[Any], T]) -> T:
         content = parse(response.content)
         return validate(content)
     except (ValueError, ArithmeticError) as error:
-        generation_id = content.get("id") if isinstance(content, dict) else None
-        raise MaybeSent(
+        answer = content if isinstance(content, dict) else {}
+        generation_id = str(answer.get("id") or "")
+        words = f"; it says {VideoAnswer.model_validate(answer).said()}" if answer.get("error") else ""
+        unreadable = MaybeSent(
             f"{request_name(response.request)}: answered {response.status_code}, but the answer cannot be "
-            f"read: {describe(error)}" + (f"; it is about {generation_id}" if generation_id else ""),
+            f"read: {describe(error)}{words}" + (f"; it is about {generation_id}" if generation_id else ""),
             hint="Is this the service of the interface's version 2?",
-        ) from error
+        )
+        unreadable.generation_id = generation_id or None
+        raise unreadable from error
 
 
 def read_catalogue(response: httpx.Response) -> Catalogue:
@@ -56,16 +60,25 @@ def read_catalogue(response: httpx.Response) -> Catalogue:
     Raises:
         MaybeSent: the answer is not a list of objects.
     """
-    entries = read_answer(response, _model_entries.validate_python)
-    return {model.id: model for model in map(_read_model, entries)}
+    catalogue: dict[str, Model] = {}
+    for model in map(_read_model, read_answer(response, _entries)):
+        other = catalogue.get(model.id, model)
+        ambiguous = other.ambiguous or set(other.pricing.rates) != set(model.pricing.rates)
+        catalogue[model.id] = model.model_copy(update={"ambiguous": ambiguous})
+    return catalogue
+
+
+def _entries(content: Any) -> tuple[dict[str, Any], ...]:
+    models = [entry for entry in content if entry is not None] if isinstance(content, list) else content
+    return _model_entries.validate_python(models)
 
 
 def _read_model(entry: Mapping[str, Any]) -> Model:
     try:
-        return Model.model_validate({**entry, "unreadable": ""})
+        return Model.model_validate({**entry, "unreadable": "", "ambiguous": False})
     except ValidationError as error:
         model_id = str(entry.get("id", ""))
-        return Model(id=model_id, type="unknown", pricing=Pricing(currency=""), unreadable=describe(error))
+        return Model(id=model_id, type="unknown", unreadable=describe(error))
 
 
 def rate_headers(headers: Mapping[str, str]) -> RateHeaders | None:
@@ -75,11 +88,11 @@ def rate_headers(headers: Mapping[str, str]) -> RateHeaders | None:
     )
     if limit is None or remaining is None or reset is None:
         return None
-    return RateHeaders(limit, remaining, reset, _unix(headers.get("date", "")))
+    return RateHeaders(limit, remaining, reset, unix(headers.get("date", "")))
 
 
 @functools.lru_cache(maxsize=16)
-def _unix(date: str) -> float | None:
+def unix(date: str) -> float | None:
     """A `Date` in Unix seconds; None where it cannot be read. The answers of one second have the same."""
     try:
         return parsedate_to_datetime(date).timestamp()

@@ -25,19 +25,18 @@ from typing import Any, Self
 from urllib.parse import quote, unquote_to_bytes, urlencode, urljoin, urlsplit
 
 import httpx
-from pydantic import TypeAdapter
 
 from callsheet.errors import (
     ConfigError,
     InvalidApiKey,
+    MaybeSent,
     MediaError,
     NotFound,
     NotSent,
-    RateLimit,
     Refusal,
     UnexpectedAnswer,
 )
-from callsheet.records import Catalogue, Failed, Generation, Model, ModelType, Pending
+from callsheet.records import Catalogue, Failed, Generation, Model, ModelType, NoFile, Pending
 from callsheet.service import verdicts
 from callsheet.service.answers import header_number, rate_headers, read_answer, read_catalogue, request_name
 from callsheet.service.failures import WINDOW, redirect, refusal, transport_failures, without_secrets
@@ -47,11 +46,8 @@ from callsheet.service.models import (
     Balance,
     Costs,
     Download,
-    FailedVideo,
     ImageAnswer,
-    PendingVideo,
     VideoAnswer,
-    VideoError,
 )
 from callsheet.service.transport import Connections, Unsent
 
@@ -67,7 +63,6 @@ _HEADERS = {"User-Agent": "callsheet", "Accept": "*/*", "Accept-Encoding": "iden
 _URL_SAFE = bytes.maketrans(b"-_", b"+/")  # of the other alphabet of base64
 _jitter = random.SystemRandom()
 _encoder = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False)
-_video: TypeAdapter[Any] = TypeAdapter(VideoAnswer)
 
 
 class Client:
@@ -134,8 +129,8 @@ class Client:
     async def create_image(self, body: Mapping[str, Any]) -> Answer[Generation]:
         """Buys an image and waits for it (INTERFACE 4.1).
 
-        An answer without the id, a file or the cost is `MaybeSent`, and its message has the id: without the
-        cost the ledger would not be right to the cent, so a person has to settle it.
+        An answer with an id and a file is bought, whatever else is missing. Any other is `MaybeSent`, with
+        the id where it has one: a person has to settle it.
         """
         response = await self._post("/v2/images/generations", body)
         image = read_answer(response, ImageAnswer.model_validate)
@@ -159,8 +154,13 @@ class Client:
         response = await self._repeated(f"/v2/models/{quote(model_id, safe='')}")
         return read_answer(response, Model.model_validate)
 
-    async def video(self, generation_id: str, *, within: float = math.inf) -> Pending | Failed | Generation:
+    async def video(
+        self, generation_id: str, *, within: float = math.inf
+    ) -> Pending | Failed | NoFile | Generation:
         """The state of a video (INTERFACE 4.5). Its one file is the first of the answer's `data`.
+
+        An answer with a file is a finished video, unless its status says another thing that the interface
+        knows. A status that it does not know is not the end. An answer about another id is `MaybeSent`.
 
         Args:
             generation_id: the id of its submission.
@@ -172,13 +172,20 @@ class Client:
         except NotFound as unknown:
             unknown.hint = _OTHER_PROJECT
             raise
-        video = read_answer(response, _video.validate_python)
-        if isinstance(video, PendingVideo):
-            return Pending(generation_id)
-        if isinstance(video, FailedVideo):
-            error = video.error or VideoError()
-            return Failed(generation_id, error.code or "unknown", error.message or "no reason was given")
-        return Generation(generation_id, video.data[:1], video.usage)
+        video = read_answer(response, VideoAnswer.model_validate)
+        if video.id not in (None, generation_id):
+            raise MaybeSent(f"GET {path}: the answer is about another generation: {video.id}")
+        match (video.status or "").strip().casefold():
+            case "pending":
+                return Pending(generation_id)
+            case "failed":
+                error = video.error
+                return Failed(generation_id, error.code or "unknown", error.message or "no reason was given")
+            case _ if video.data:
+                return Generation(generation_id, video.data[:1], video.usage)
+            case "completed":
+                return NoFile(generation_id, video.said())
+        return Pending(generation_id, video.said())
 
     async def balance(self) -> Decimal:
         """The workspace's balance in dollars (INTERFACE 4.6). It is free and never cached: also a probe."""
@@ -215,7 +222,9 @@ class Client:
                     await response.aread()
                 refused = refusal(name, response, api_key=self._key)
                 # The key was not sent, so no answer here is about the key or its workspace's balance.
-                raise UnexpectedAnswer(refused.message, status=refused.status, code=refused.code)
+                plain = UnexpectedAnswer(refused.message, status=refused.status, code=refused.code)
+                plain.retry_after, plain.date = refused.retry_after, refused.date
+                raise plain
             packed = "content-encoding" in response.headers  # then Content-Length is not the file's
             length = None if packed else header_number(response.headers, "content-length")
             mime_type = response.headers.get("content-type", "").partition(";")[0].strip().lower()
@@ -230,7 +239,7 @@ class Client:
                 return await self._get(path, query)
             except Refusal as error:
                 may_pass = error.status == 429 or error.status >= 500
-                retry_after = (error.retry_after or 0.0) if isinstance(error, RateLimit) else 0.0
+                retry_after = error.retry_after or 0.0
                 if not may_pass or tries == READ_TRIES or retry_after > WINDOW:
                     raise
             await asyncio.sleep(max(retry_after, verdicts.backoff(tries, _jitter)))

@@ -16,6 +16,7 @@ import httpx
 from callsheet.errors import (
     CallsheetError,
     ContentPolicyViolation,
+    GatewayAnswer,
     InvalidApiKey,
     InvalidParameter,
     MaybeSent,
@@ -28,12 +29,25 @@ from callsheet.errors import (
     ServerError,
     UnexpectedAnswer,
 )
-from callsheet.service.answers import describe, header_number, rate_headers
-from callsheet.service.models import ErrorEnvelope, parse
+from callsheet.service.answers import describe, header_number, rate_headers, unix
+from callsheet.service.models import ErrorBody, ErrorEnvelope, parse
 from callsheet.service.transport import Unsent
 
 WINDOW = 60.0
 """Seconds to wait where a `Retry-After` cannot be read: a whole window (INTERFACE 8)."""
+
+_CODES = frozenset(  # INTERFACE 7
+    {
+        "invalid_parameter",
+        "parameter_missing",
+        "invalid_api_key",
+        "quota_exceeded",
+        "not_found",
+        "content_policy_violation",
+        "rate_limit",
+        "server_error",
+    }
+)
 
 _LONGEST_RETRY_AFTER = 3600  # seconds; with windows of 60 seconds, a longer wait is not a real one
 
@@ -129,10 +143,9 @@ def refusal(name: str, response: httpx.Response, *, api_key: str, hint: str = ""
         hint: the end of the error's hint where the body is not the interface's.
     """
     status = response.status_code
-    try:
-        body = ErrorEnvelope.model_validate(parse(response.content)).error
-    except ValueError:
-        error = _BY_STATUS.get(status, UnexpectedAnswer)(
+    body = _error_body(response)
+    if body is None:
+        error = _BY_STATUS.get(status, GatewayAnswer)(
             f"{name}: answered {status} {response.reason_phrase}, without the service's error body",
             status=status,
             code=f"http_{status}",
@@ -149,11 +162,24 @@ def refusal(name: str, response: httpx.Response, *, api_key: str, hint: str = ""
             param=body.param,
             hint=_HINTS.get(error_type, ""),
         )
-    if isinstance(error, RateLimit):
-        error.retry_after = _retry_after(response.headers)
+    error.retry_after = _retry_after(response.headers)
+    error.date = unix(response.headers.get("date", ""))
     if response.request.method == "POST":
         error.rate = rate_headers(response.headers)
     return error
+
+
+def _error_body(response: httpx.Response) -> ErrorBody | None:
+    """The interface's error body (INTERFACE 2.1); None where the answer has none.
+
+    Gateways too answer with a JSON object that has `error` in it: its type or its code is then another one.
+    """
+    try:
+        body = ErrorEnvelope.model_validate(parse(response.content)).error
+    except ValueError:
+        return None
+    is_the_interfaces = body.type == "invalid_request_error" or body.code in _CODES
+    return body if is_the_interfaces and response.status_code >= 400 else None
 
 
 def _error_type(status: int, code: str) -> type[Refusal]:
@@ -165,10 +191,16 @@ def _error_type(status: int, code: str) -> type[Refusal]:
 
 
 def _retry_after(headers: Mapping[str, str]) -> float | None:
-    """Seconds to wait for the window. With the header the window is full, even where it cannot be read."""
+    """Seconds to wait; None without the header. One that cannot be read means a whole window.
+
+    Gateways write a date, by the clock of the header `Date`.
+    """
     if "retry-after" not in headers:
         return None
-    seconds = header_number(headers, "retry-after")
+    seconds: float | None = header_number(headers, "retry-after")
+    until, now = unix(headers["retry-after"]), unix(headers.get("date", ""))
+    if until is not None and now is not None:
+        seconds = max(0.0, until - now)
     return WINDOW if seconds is None or seconds > _LONGEST_RETRY_AFTER else float(seconds)
 
 

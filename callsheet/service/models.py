@@ -13,9 +13,9 @@ from datetime import date
 from decimal import ROUND_HALF_EVEN, Decimal
 from typing import Annotated, Any, Generic, Literal, NamedTuple, TypeVar
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field
 
-from callsheet.records import Media, ServiceObject, Usage
+from callsheet.records import OR_NONE, Media, ServiceObject, Usage
 
 T = TypeVar("T")
 
@@ -61,6 +61,7 @@ class ErrorBody(ServiceObject):
 
     message: str
     code: str
+    type: str | None = None
     param: str | None = None
 
 
@@ -70,58 +71,85 @@ class ErrorEnvelope(ServiceObject):
     error: ErrorBody
 
 
+_Part = Annotated[Amount | None, OR_NONE]
+_Text = Annotated[str | None, OR_NONE]
+_Id = Annotated[str, Field(min_length=1, coerce_numbers_to_str=True)]
+
+
 class Cost(Usage):
     """The `usage` of a generation, with its numbers rounded (INTERFACE 2.5)."""
 
-    total_cost: Amount
-    unit_price: Amount
-    quantity: Amount
+    total_cost: _Part = None
+    unit_price: _Part = None
+    quantity: _Part = None
+
+
+def _or_empty(value: Any) -> Any:
+    return value if isinstance(value, dict) else {}
+
+
+def _with_address(data: Any) -> list[Any]:
+    """The items of `data` that are files: those with an address."""
+    items = data if isinstance(data, list) else [data]
+    return [
+        item for item in items if isinstance(item, dict) and item.get("url") and isinstance(item["url"], str)
+    ]
+
+
+def _some(files: tuple[Media, ...]) -> tuple[Media, ...]:
+    if not files:
+        raise ValueError("no file came with it")
+    return files
+
+
+Files = Annotated[tuple[Media, ...], BeforeValidator(_with_address)]
+UsageOrNone = Annotated[Cost, BeforeValidator(_or_empty)]
 
 
 class ImageAnswer(ServiceObject):
-    """A finished image generation (INTERFACE 2.8)."""
+    """A finished image generation (INTERFACE 2.8). With an id and a file it is bought, whatever is odd."""
 
-    id: str = Field(min_length=1)
-    data: tuple[Media, ...] = Field(min_length=1)
-    usage: Cost
+    id: _Id
+    data: Annotated[Files, AfterValidator(_some)]
+    usage: UsageOrNone = Cost()
 
 
 class Accepted(ServiceObject):
     """The answer to an accepted video (INTERFACE 2.9). Its id is enough to poll it."""
 
-    id: str = Field(min_length=1)
-
-
-class PendingVideo(ServiceObject):
-    """A video that is not finished (INTERFACE 2.9)."""
-
-    status: Literal["pending"]
+    id: _Id
 
 
 class VideoError(ServiceObject):
     """The reason why a video failed. Both fields may be missing: the status alone shows that it failed."""
 
-    message: str | None = None
-    code: str | None = None
+    message: _Text = None
+    code: _Text = None
 
 
-class FailedVideo(ServiceObject):
-    """A video that failed (INTERFACE 2.9)."""
-
-    status: Literal["failed"]
-    error: VideoError | None = None
+def _error(value: Any) -> Any:
+    return {"message": value} if isinstance(value, str) else _or_empty(value)
 
 
-class CompletedVideo(ServiceObject):
-    """A finished video; its file is the first of `data` (INTERFACE 2.9)."""
+class VideoAnswer(ServiceObject):
+    """The answer to a poll (INTERFACE 2.9). Its one file is the first of `data`."""
 
-    status: Literal["completed"]
-    data: tuple[Media, ...] = Field(min_length=1)
-    usage: Cost
+    id: Annotated[_Id | None, OR_NONE] = None
+    status: _Text = None
+    data: Files = ()
+    usage: UsageOrNone = Cost()
+    error: Annotated[VideoError, BeforeValidator(_error)] = VideoError()
+
+    def said(self) -> str:
+        """The service's words: the status, and what its error says."""
+        words = f"status {self.status!r}" if self.status else "no status"
+        if self.error.message or self.error.code:
+            code = f" ({self.error.code})" if self.error.code and self.error.message else ""
+            words += f": {self.error.message or self.error.code}{code}"
+        return words[:_LONGEST_WORDS]
 
 
-VideoAnswer = Annotated[PendingVideo | FailedVideo | CompletedVideo, Field(discriminator="status")]
-"""The answer to a poll (INTERFACE 2.9)."""
+_LONGEST_WORDS = 500  # characters: they may be a whole page
 
 
 class Balance(ServiceObject):

@@ -1,11 +1,11 @@
 """What each failure means and what to do about it, one function for each phase.
 
-This is the table of `docs/architecture.md, "Verdicts"`. The functions decide and do nothing else: no I/O and
-no clock. Cases that the table does not list:
+This is the table of `docs/architecture.md, "Verdicts"`. The functions decide, and do no I/O. Cases that the
+table does not list:
 
-- Another 4xx, or a redirect, to a submission: refused for good. Nothing was carried out, and the same request
-  would get the same answer. The exception is 408, which is in doubt: gateways send it when the service behind
-  them is too slow.
+- Another 4xx with the interface's error body to a submission: refused for good. Nothing was carried out, and
+  the same request would get the same answer. The exception is 408, which is in doubt: gateways send it when
+  the service behind them is too slow.
 - Another 5xx to a submission: with the interface's error body, the service reports that it failed (the client
   raises `ServerError`). Without that body it is in doubt. 502 and 504 are always in doubt, because a gateway
   may have passed the request on.
@@ -17,9 +17,11 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from enum import StrEnum
 
 from callsheet.errors import (
+    GatewayAnswer,
     InvalidApiKey,
     MediaError,
     NotFound,
@@ -49,6 +51,10 @@ class Verdict(StrEnum):
     """The service reports its own failure, and nothing happened: back off, a bounded number of tries, then
     failed."""
 
+    GATEWAY = "gateway"
+    """The words of a gateway, not of the service: nothing was bought, and the job stays planned. Too many of
+    them one after another stop the buying."""
+
     IN_DOUBT = "in_doubt"
     """It may have been carried out and paid for: never repeated without a person or a policy."""
 
@@ -69,11 +75,11 @@ class Verdict(StrEnum):
     is in doubt, with its id as evidence. It was accepted, so it is never failed and never free."""
 
     RENEW = "renew"
-    """The URL no longer works. Poll the video for a fresh one. It is lost only when `deletes_at` has passed
-    and the fresh URL does not work either."""
+    """The URL may no longer work. Poll the video for a fresh one."""
 
-    LOST = "lost"
-    """The image's `deletes_at` has passed, so the file can no longer be downloaded."""
+    GONE = "gone"
+    """The service says that there is no such file. A video is polled for a fresh URL. It is lost only when
+    the service says so more than once after `deletes_at`, by its own clock."""
 
 
 def submit(error: ServiceError) -> Verdict:  # noqa: PLR0911 - one return for each row of the table
@@ -92,7 +98,7 @@ def submit(error: ServiceError) -> Verdict:  # noqa: PLR0911 - one return for ea
         case ServerError():
             return Verdict.SAYS_NO
         case Refusal(status=status) if status < 500 and status != 408:
-            return Verdict.REFUSED
+            return Verdict.GATEWAY if isinstance(error, GatewayAnswer) else Verdict.REFUSED
         case _:
             return Verdict.IN_DOUBT
 
@@ -108,25 +114,33 @@ def poll(error: ServiceError) -> Verdict:
             return Verdict.AGAIN
 
 
-def download(error: ServiceError | MediaError, model_type: ModelType, *, overdue: bool) -> Verdict:
+def download(error: ServiceError | MediaError, model_type: ModelType) -> Verdict:
     """What a failed download means.
 
-    An image has one URL, so it is tried again until `deletes_at`, whatever the answer is: a lagging server at
-    the network's edge may answer 404 for a file that exists. A video is polled for a fresh URL. A 401 is not
-    about the key, which is not sent here.
+    An image has one URL, so it is tried again: a lagging server at the network's edge may answer 404 for a
+    file that exists. Other refusals are not about the key or the balance: the key is not sent here.
 
     Args:
         error: the failure.
         model_type: whether the file is of an image or of a video.
-        overdue: the file's `deletes_at` has passed.
     """
     match error:
-        case _ if model_type is ModelType.IMAGE:
-            return Verdict.LOST if overdue else Verdict.AGAIN
-        case Refusal(status=401 | 403 | 404 | 410):
+        case Refusal(status=403 | 404 | 410):
+            return Verdict.GONE
+        case Refusal(status=400 | 401 | 402) if model_type is ModelType.VIDEO:
             return Verdict.RENEW
         case _:
-            return Verdict.RENEW if overdue else Verdict.AGAIN
+            return Verdict.AGAIN
+
+
+def is_late(error: ServiceError | MediaError, deletes_at: datetime | None) -> bool:
+    """Whether a file's `deletes_at` had passed at an answer, by the service's clock.
+
+    This machine's clock counts where the answer has no `Date`. Without `deletes_at` it is never late.
+    """
+    date = error.date if isinstance(error, Refusal) else None
+    now = datetime.now(UTC) if date is None else datetime.fromtimestamp(date, UTC)
+    return deletes_at is not None and now >= deletes_at
 
 
 @dataclass

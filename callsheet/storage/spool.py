@@ -1,7 +1,7 @@
 """The spool: a folder in which downloads are checked before they go to storage.
 
-A file that has not come to its end is in memory, or its name ends in `.part`. Once it has, and is of the
-promised type, its name ends in its SHA-256. If storage does not take it, it stays in the spool for the next
+A file that has not come to its end is in memory, or its name ends in `.part`. Once it has, and is an image
+or a video, its name ends in its SHA-256. If storage does not take it, it stays in the spool for the next
 run, which sees by its name whether all of it is there and whether it is still the same. Nothing is decoded.
 
 Two ledgers may have one spool. A file under a name that nobody asks for stays: another ledger may want it.
@@ -22,7 +22,7 @@ from typing import Self
 from callsheet import failpoints
 from callsheet.errors import MediaError
 from callsheet.files import PartialFile, disk_errors
-from callsheet.media_types import begins_as
+from callsheet.media_types import Ending, extension, recognise
 from callsheet.service.models import Download
 
 SLOWEST = 1024
@@ -77,34 +77,37 @@ class Spool:
                 with path.open("rb") as file:
                     sha256 = hashlib.file_digest(file, "sha256").hexdigest()
                     if path.name == f"{name}.{sha256}":
-                        return Spooled.settled(path, sha256, file.tell())
+                        size = file.tell()
+                        file.seek(0)
+                        return Spooled.settled(path, sha256, size, recognise(file.read(_FIRST)) or "")
                 path.unlink()
         return None
 
-    async def receive(self, download: Download, mime_type: str, name: str, *, patience: float) -> Spooled:
+    async def receive(self, download: Download, announced: str, name: str, *, patience: float) -> Spooled:
         """Receives a download and verifies it. A small one stays in memory until `Spooled.settle`.
 
         Args:
             download: what the client receives.
-            mime_type: the type that the service promised (INTERFACE 2.6, 2.7).
+            announced: the type that the service announced (INTERFACE 2.6, 2.7); the bytes say the true one.
             name: the file's name in the spool.
             patience: seconds after which the average speed must be at least `SLOWEST`.
 
         Raises:
-            MediaError: it is short, empty, too slow or not of the promised type. Nothing of it is kept.
+            MediaError: it is short, empty, too slow, or no image or video. Nothing of it is kept.
             MaybeSent: the connection broke off. Nothing of it is kept.
             StorageError: the spool cannot be written.
         """
-        _check_declared_type(download.mime_type, mime_type)
-        spooled = Spooled(self, name)
+        spooled, ending = Spooled(self, name), Ending()
         began = time.monotonic()
         try:
             async for chunk in download.chunks:
                 spooled.hold(chunk)
+                ending.feed(chunk)
                 _check_speed(spooled.bytes, time.monotonic() - began, patience)
                 if spooled.held >= _BLOCK:
                     await asyncio.to_thread(spooled.write)
-            _check_content(spooled, download.length, mime_type)
+            _check_length(spooled.bytes, download.length, ending)
+            spooled.mime_type = _type_of(spooled.first_bytes, announced, download.mime_type)
         except BaseException:
             spooled.discard()
             raise
@@ -133,6 +136,7 @@ class Spooled:
     Attributes:
         bytes: its size.
         first_bytes: what it begins with, by which its type is recognised.
+        mime_type: its type, by its bytes; empty where they are of no known format.
         held: bytes in memory that are not written yet.
         sha256: in hex; empty until it is settled.
         path: its file; complete once it is settled.
@@ -143,7 +147,7 @@ class Spooled:
     def __init__(self, spool: Spool, name: str) -> None:
         self.bytes = self.held = 0
         self.first_bytes = b""
-        self.sha256 = ""
+        self.sha256 = self.mime_type = ""
         self._spool = spool
         self._name = name
         self._blocks: list[bytes] = []
@@ -152,10 +156,10 @@ class Spooled:
         self._begun = False
 
     @classmethod
-    def settled(cls, path: Path, sha256: str, size: int) -> Self:
+    def settled(cls, path: Path, sha256: str, size: int, mime_type: str = "") -> Self:
         """A file that is complete already."""
         spooled = cls(Spool(path.parent), path.name)
-        spooled.path, spooled.sha256, spooled.bytes = path, sha256, size
+        spooled.path, spooled.sha256, spooled.bytes, spooled.mime_type = path, sha256, size, mime_type
         return spooled
 
     def hold(self, block: bytes) -> None:
@@ -236,30 +240,38 @@ class Spooled:
             self._partial.close()
 
 
-def _check_declared_type(declared: str, promised: str) -> None:
-    """Refuses a web page or an error in place of a file, by the `Content-Type` header.
-
-    Which image format it is, the first bytes say more reliably than the header.
-    """
-    family = promised.partition("/")[0]
-    if family not in ("image", "video") or declared == promised:
-        return
-    other_family = declared.startswith(("image/", "video/", "text/")) and not declared.startswith(
-        f"{family}/"
-    )
-    if other_family or declared.endswith(("json", "xml")):
-        raise MediaError(f"the service sent {declared}; it promised {promised}")
-
-
 def _check_speed(size: int, seconds: float, patience: float) -> None:
     if seconds > patience and size < SLOWEST * seconds:
         raise MediaError(f"the download is slower than {SLOWEST} bytes a second")
 
 
-def _check_content(content: Spooled, length: int | None, promised: str) -> None:
-    if not content.bytes:
+def _check_length(size: int, length: int | None, ending: Ending) -> None:
+    """Refuses what is not whole: by its length, and where that is not known, by the end of its format."""
+    if not size:
         raise MediaError("the download is empty")
-    if length is not None and content.bytes != length:
-        raise MediaError(f"the download has {content.bytes} of {length} bytes")
-    if not begins_as(promised, content.first_bytes):
-        raise MediaError(f"the download does not begin like {promised}: {content.first_bytes!r}")
+    if length is not None and size != length:
+        raise MediaError(f"the download has {size} of {length} bytes")
+    if length is None and not ending.is_whole():
+        raise MediaError(f"the download was cut off after {size} bytes: it does not end as its format ends")
+
+
+def _type_of(first_bytes: bytes, announced: str, declared: str) -> str:
+    """The type of a file: by its bytes. Of another format that it may be, the service's word is taken.
+
+    Args:
+        first_bytes: what it begins with.
+        announced: the type in the service's answer.
+        declared: the `Content-Type` header.
+
+    Raises:
+        MediaError: it is a web page, an error, or no file of the type that is said.
+    """
+    if known := recognise(first_bytes):
+        return known
+    is_text = declared.startswith("text/") or declared.endswith(("json", "xml"))
+    for said in (declared, announced):
+        is_media = said.startswith(("image/", "video/")) and extension(said) == "bin"
+        if is_media and (said == declared or not is_text):
+            return said
+    sent = f"{declared}: " if declared else ""
+    raise MediaError(f"the download is neither an image nor a video: {sent}{first_bytes!r}")

@@ -77,7 +77,7 @@ class Store:
             StorageError: the store refused it, and the file is in the spool; or the spool did, and it is not.
         """
         await self._group.put(spooled, name, mime_type)
-        return StoredFile(self.url_of(name), spooled.sha256, spooled.bytes, datetime.now(UTC))
+        return StoredFile(self.url_of(name), spooled.sha256, spooled.bytes, datetime.now(UTC), mime_type)
 
     async def add(self, name: str, data: bytes, mime_type: str) -> None:
         """Stores a small file, as `put` does. Nothing that is stored is overwritten.

@@ -151,6 +151,7 @@ def test_run_prints_one_json_object_and_says_with_its_exit_code_how_it_ended(
         "ledger_id",
         "paid_jobs",
         "written_at",
+        "estimated_costs",
     }
     assert (answer["outcome"], answer["stored"], answer["failed"], answer["spent"]) == (
         "partial",

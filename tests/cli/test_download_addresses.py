@@ -14,7 +14,7 @@ from urllib.parse import quote, urlsplit
 import pytest
 
 from tests.conftest import Project
-from tests.servers.reverse_proxy import ReverseProxy, reverse_proxy
+from tests.servers.reverse_proxy import ReverseProxy, http_answer, reverse_proxy
 
 Make = Callable[..., Project]
 ROWS = [{"id": f"r{n}", "prompt": f"boat {n}", "model": "sketch-1", "aspect_ratio": "1:1"} for n in range(4)]
@@ -28,11 +28,6 @@ def batch(project: Make) -> Iterator[tuple[Project, ReverseProxy]]:
     with reverse_proxy(made.backlot.base_url) as gateway:
         made.set(service={"base_url": gateway.base_url})
         yield made, gateway
-
-
-def answer(status: bytes, body: bytes, *headers: bytes) -> bytes:
-    length = b"Content-Length: %d" % len(body)
-    return b"\r\n".join([b"HTTP/1.1 " + status, length, *headers, b"", body])
 
 
 def all_stored(made: Project) -> None:
@@ -51,10 +46,10 @@ def test_a_file_behind_a_redirect_with_characters_that_a_url_cannot_have_is_stor
         if path.startswith(FILES):
             name = path.split("/")[3]
             files[name] = body
-            return answer(b"302 Found", b"", f"Location: /caf\u00e9 {name}?a=\u00e9".encode())
+            return http_answer(b"302 Found", b"", f"Location: /caf\u00e9 {name}?a=\u00e9".encode())
         if path.startswith(quote("/caf\u00e9 ")):
             name = path.partition("%20")[2].partition("?")[0]
-            return answer(b"200 OK", files[name], b"Content-Type: image/jpeg")
+            return http_answer(b"200 OK", files[name], b"Content-Type: image/jpeg")
         return head + body
 
     gateway.rewrite = redirect
@@ -69,7 +64,8 @@ def test_a_file_that_is_compressed_on_the_way_is_stored_as_it_was(
     def compress(path: str, head: bytes, body: bytes) -> bytes:
         if not path.startswith(FILES):
             return head + body
-        return answer(b"200 OK", gzip.compress(body), b"Content-Type: image/jpeg", b"Content-Encoding: gzip")
+        headers = [b"Content-Type: image/jpeg", b"Content-Encoding: gzip"]
+        return http_answer(b"200 OK", gzip.compress(body), *headers)
 
     gateway.rewrite = compress
     all_stored(made)
@@ -96,7 +92,7 @@ def test_a_file_whose_address_is_not_a_whole_url_is_stored(
         headers = [
             line for line in head.split(b"\r\n")[1:] if re.match(rb"(?i)content-type|x-ratelimit", line)
         ]
-        return answer(b"200 OK", json.dumps(content).encode(), *headers)
+        return http_answer(b"200 OK", json.dumps(content).encode(), *headers)
 
     gateway.rewrite = change
     all_stored(made)

@@ -241,3 +241,15 @@ def test_a_run_that_somebody_refuses_changes_no_plan(project: Make) -> None:
     made.set(budget={"approve_above": "0"})
     assert made.run().stop_reason == "approval"
     assert made.collect().stored == 2
+
+
+# ---- what is a new job, and asks for what was bought
+
+
+def test_ids_that_are_given_later_make_new_jobs_and_the_quote_says_what_they_buy_again(project: Make) -> None:
+    made = project([IMAGE, IMAGE | {"prompt": "a jug"}])
+    made.run()
+    assert notes(made) == ""
+    made.rows(*rows("a"), IMAGE | {"id": "b", "prompt": "a jug"}, IMAGE | {"id": "c", "prompt": "a bowl"})
+    assert _quote(made).to_buy == 3
+    assert "2 new jobs ask for the very request that this batch has bought" in notes(made)

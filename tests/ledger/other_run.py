@@ -18,7 +18,7 @@ from typing import IO
 
 from callsheet.errors import CallsheetError
 from callsheet.ledger.waits import set_waits
-from callsheet.records import Attempt
+from callsheet.records import Attempt, ModelType
 from tests.ledger.buying import buyer, generation, intend, job, reserve
 from tests.servers.forks import ROOT, Process, forks
 
@@ -97,7 +97,7 @@ async def main(url: str, batch: str = "b", spool: str = "", busy: str = "30") ->
             step, *names = line.split()
             try:
                 if step == "reserve":
-                    reserved, _ = await reserve(ledger, *map(job, names))
+                    reserved, _ = await reserve(ledger, *(job(name, ModelType.VIDEO) for name in names))
                     attempts |= {one.row_id: attempt for one, attempt in reserved}
                 elif step == "intend":
                     await intend(ledger, attempts[names[0]])

@@ -72,7 +72,7 @@ async def _send(
     else:
         [file] = await ledger.generated(attempt, generation(name), [f"{name}.png"], "out")
         _die_if(dies_at == "generated")
-        await ledger.stored(file, StoredFile(f"out/{name}.png", "ab" * 32, 7, NOW))
+        await ledger.stored(file, StoredFile(f"out/{name}.png", "ab" * 32, 7, NOW, "image/png"))
 
 
 def _die_if(now: bool) -> None:
@@ -171,7 +171,7 @@ async def _inherit(url: str, book: Path) -> dict[str, State]:
         videos, files = await heir.adopted()
         assert videos == []
         for file in files:
-            await heir.stored(file, StoredFile(f"out/{file.name}", "ab" * 32, 7, NOW))
+            await heir.stored(file, StoredFile(f"out/{file.name}", "ab" * 32, 7, NOW, "image/png"))
         reserved, _ = await reserve(heir, *JOBS, limit=str(LIMIT))
         for one, attempt in reserved:
             await _send(heir, book, one.row_id, attempt, random.Random(0), None)

@@ -98,7 +98,7 @@ def test_what_cannot_be_written_before_the_lease_expires_is_written_by_the_next_
             totals = await heir.read(running_totals.of_batch)
             assert (totals.spent, totals.in_doubt_exposure) == (Decimal("0.05"), 0)
             assert files_in(spool) == []
-            stored = StoredFile("u", "ab" * 32, 7, NOW)
+            stored = StoredFile("u", "ab" * 32, 7, NOW, "image/png")
             assert [await heir.stored(file, stored) for file in files] == [None, State.STORED]
             await heir.generated(videos[0], generation("video"), ["v.mp4"], "out")
 
@@ -142,7 +142,7 @@ def test_a_last_line_that_was_cut_off_is_ignored(url: str, spool: Path, cut: int
     async def scenario() -> None:
         async with dead_run(url, spool) as (image, own):
             own.append(answer(image))
-            own.append(answer(replace(image, job_key=VIDEO.key)))
+            own.append(answer(replace(image, job_key=VIDEO.key), "video"))
         [path] = files_in(spool)
         path.write_bytes(path.read_bytes()[:-cut])
         async with buyer(url, spool) as heir:
@@ -219,7 +219,7 @@ def test_a_journal_that_is_read_again_changes_nothing(url: str, spool: Path, ste
         async with buyer(url, spool) as heir:
             videos, files = await heir.adopted()
             if steps > 0:
-                await heir.stored(files[0], StoredFile("u", "ab" * 32, 7, NOW))
+                await heir.stored(files[0], StoredFile("u", "ab" * 32, 7, NOW, "image/png"))
                 await heir.doubt(videos[0], "polled, and not found")
             await heir.end_run()
             if steps > 1:
@@ -286,7 +286,7 @@ def test_both_answers_count_where_a_job_was_bought_again_before_the_first_one_wa
                 await intend(second, again)
                 paid = generation("again")
                 [file] = await second.generated(again, paid, ["image.png"], "out")
-                await second.stored(file, StoredFile("u", "ab" * 32, 7, NOW))
+                await second.stored(file, StoredFile("u", "ab" * 32, 7, NOW, "image/png"))
                 await second.end_run()
             sleeper.ask("generated image")
         async with buyer(url, spool) as third:

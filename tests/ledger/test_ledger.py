@@ -30,7 +30,7 @@ def test_a_job_walks_from_intent_to_stored_and_the_totals_say_what_it_cost(url: 
             assert await state_of(ledger, one) is State.SUBMITTING
             [file] = await ledger.generated(attempt, generation("one", "0.0500"), ["b/one.png"], "out")
             assert await state_of(ledger, one) is State.GENERATED
-            stored = StoredFile("out/b/one.png", "ab" * 32, 7, NOW)
+            stored = StoredFile("out/b/one.png", "ab" * 32, 7, NOW, "image/png")
             assert await ledger.stored(file, stored) is State.STORED
             totals = await ledger.read(running_totals.of_batch)
             assert totals.states == {State.STORED: 1}
@@ -47,7 +47,7 @@ def test_a_generation_of_several_files_is_stored_with_the_last_one(url: str) -> 
             [(_, attempt)], _ = await reserve(ledger, job("one"))
             await intend(ledger, attempt)
             files = await ledger.generated(attempt, generation("one", files=2), ["a.png", "b.png"], "out")
-            stored = StoredFile("u", "ab" * 32, 7, NOW)
+            stored = StoredFile("u", "ab" * 32, 7, NOW, "image/png")
             assert await ledger.stored(files[0], stored) is None
             assert await ledger.lost(files[1], "gone") is State.LOST
 
@@ -63,7 +63,7 @@ def test_all_files_of_a_generation_can_be_stored_in_one_commit_beside_those_of_o
                 await intend(ledger, attempt)
                 names = [f"{one.row_id}{number}.png" for number in range(count)]
                 files += await ledger.generated(attempt, generation(one.row_id, files=count), names, "out")
-            stored = StoredFile("u", "ab" * 32, 7, NOW)
+            stored = StoredFile("u", "ab" * 32, 7, NOW, "image/png")
             ends = await asyncio.gather(*(ledger.stored(file, stored) for file in files))
             assert ends == [None, State.STORED, State.STORED]
             assert (await ledger.read(running_totals.of_batch)).states == {State.STORED: 2}
@@ -114,7 +114,7 @@ async def store(ledger: Ledger, *jobs: Job) -> None:
     for one, attempt in reserved:
         await intend(ledger, attempt)
         [file] = await ledger.generated(attempt, generation(one.row_id), [f"{one.row_id}.png"], "out")
-        await ledger.stored(file, StoredFile(f"out/{one.row_id}.png", "ab" * 32, 7, NOW))
+        await ledger.stored(file, StoredFile(f"out/{one.row_id}.png", "ab" * 32, 7, NOW, "image/png"))
 
 
 def test_another_batchs_files_stand_for_the_same_request_once_a_batch_and_only_if_asked_for(url: str) -> None:

@@ -30,14 +30,14 @@ from callsheet.ledger.databases import open_engine
 from callsheet.ledger.journal import Answer, Journal
 from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.policy import Policy
-from callsheet.records import Attempt, Doubt, File, Job, State, StoredFile
+from callsheet.records import Attempt, Doubt, File, Job, ModelType, State, StoredFile
 from tests.ledger import reading
 from tests.ledger.buying import NOW, buyer, generation, intend, job, reserve, state_of
 
 T = TypeVar("T")
 
 PRICES = ("0.0100", "0.0400", "0.0900")
-JOBS = [job(f"job-{number}", price=PRICES[number % 3]) for number in range(4)]
+JOBS = [job(f"job-{number}", ModelType.VIDEO, price=PRICES[number % 3]) for number in range(4)]
 IN_HAND = {State.SUBMITTING, State.PENDING}
 
 # Which step leads from which states to which: written down once more, on purpose.
@@ -402,7 +402,7 @@ async def _step(ledger: Ledger, one: Try, name: str, cost: str) -> File | None:
     elif name == "doubt":
         await ledger.doubt(one.attempt, "cut off")
     elif name == "stored" and one.file:
-        await ledger.stored(one.file, StoredFile("out/x", "ab" * 32, 7, NOW))
+        await ledger.stored(one.file, StoredFile("out/x", "ab" * 32, 7, NOW, "image/png"))
     elif name == "lost" and one.file:
         await ledger.lost(one.file, "gone")
     else:
@@ -432,7 +432,7 @@ def test_from_every_state_every_step_is_carried_out_or_refused_as_a_whole(
     async def scenario() -> None:
         async with buyer(url) as ledger:
             for name, (_, after) in STEPS.items():
-                one = Try(job(name), 1, ledger)
+                one = Try(job(name, ModelType.VIDEO), 1, ledger)
                 await reserve(ledger, one.job)
                 # A file there may be, so that only the state can forbid to store or lose it.
                 item = generation(name).media[0]

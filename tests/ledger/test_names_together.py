@@ -38,7 +38,7 @@ async def _take_names(url: str, chance: random.Random, batch: str, everybody: Ba
         chosen = attempts[start : start + NAMES]
         await asyncio.gather(
             *(
-                ledger.generated(attempt, generation("x"), [name], "out")
+                ledger.generated(attempt, generation(attempt.job_key), [name], "out")
                 for attempt, name in zip(chosen, names, strict=True)
             )
         )

@@ -24,7 +24,7 @@ from tests.waiting import LONGEST
 
 A, B, C, D = map(job, "abcd")
 VIDEO = job("video", ModelType.VIDEO)
-STORED = StoredFile("out/x", "ab" * 32, 7, NOW)
+STORED = StoredFile("out/x", "ab" * 32, 7, NOW, "image/png")
 
 
 @pytest.fixture(autouse=True)

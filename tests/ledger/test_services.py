@@ -92,6 +92,24 @@ def test_a_service_that_has_moved_keeps_its_batch(url: str) -> None:
     asyncio.run(scenario())
 
 
+def test_the_other_batches_of_a_service_that_has_moved_move_with_it(url: str) -> None:
+    """And those of another service stay."""
+
+    async def scenario() -> None:
+        for batch, service in (
+            ("b", "https://a.example"),
+            ("c", "https://A.example/"),
+            ("d", "https://d.example"),
+        ):
+            await send(url, service, batch, batch=batch)
+        async with buyer(url) as ledger:
+            assert await ledger.rebind("https://b.example") == ["b", "c"]
+        await send(url, "https://b.example", "more", batch="c")
+        await send(url, "https://d.example", "more of d", batch="d")
+
+    asyncio.run(scenario())
+
+
 def test_a_password_in_the_address_is_not_shown(url: str) -> None:
     async def scenario() -> None:
         await send(url, "https://me:secret@a.example", "a")
@@ -120,7 +138,7 @@ def test_a_batch_is_not_bought_at_a_second_service_until_a_person_says_that_it_h
     assert isinstance(quote.exception, OtherService)
     assert second.service.workspaces["default"].spent == 0
     moved = CliRunner().invoke(app, ["ledger", "service-moved", str(made.config), "--json"])
-    assert json.loads(moved.stdout) == {"batch": "test", "service": second.base_url}
+    assert json.loads(moved.stdout) == {"batch": "test", "service": second.base_url, "batches": ["test"]}
     summary = run(made)
     assert (summary.stored, summary.submissions) == (2, 1)
 

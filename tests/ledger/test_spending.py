@@ -16,7 +16,7 @@ from callsheet.ledger import queries, spending
 from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.spending import KnownBalance, Spending
 from callsheet.ledger.tables import attempts, runs
-from callsheet.records import Doubt, ExpectedBalance, Job, StoredFile
+from callsheet.records import Doubt, ExpectedBalance, Job, ModelType, StoredFile
 from tests.ledger.buying import buyer, generation, intend, job, reserve
 
 HERE, ELSEWHERE = "https://api.example.com", "https://api.example.org"
@@ -90,7 +90,7 @@ async def _send(ledger: Ledger, one: Job, **end: Any) -> None:
         name = f"{ledger.batch}/{one.row_id}"
         [file] = await ledger.generated(attempt, generation(one.row_id, end["cost"]), [name], "out")
         if "stored_at" in end:
-            await ledger.stored(file, StoredFile("u", "ab" * 32, 7, end["stored_at"]))
+            await ledger.stored(file, StoredFile("u", "ab" * 32, 7, end["stored_at"], "image/png"))
 
 
 @pytest.fixture
@@ -248,6 +248,24 @@ def test_the_balance_is_expected_from_before_the_first_doubt_and_from_what_was_s
     asyncio.run(scenario())
 
 
+def test_the_evidence_of_older_doubts_is_the_same_when_the_service_has_moved(url: str) -> None:
+    """All its batches in the ledger have moved with it: their spending left the same balance."""
+
+    async def scenario() -> None:
+        async with buyer(url, "other", "10", service=HERE) as ledger:
+            await bought(ledger, "before", "3")
+        async with buyer(url, "b", "7", service=HERE) as ledger:
+            doubt = await in_doubt(ledger, "a")
+            async with buyer(url, "other", service=HERE) as other:
+                await bought(other, "since", "0.02")
+            before = await expected(ledger, doubt)
+            assert before.spent_since == Decimal("0.02")
+            await ledger.rebind(ELSEWHERE)
+            assert await expected(ledger, doubt) == before
+
+    asyncio.run(scenario())
+
+
 def test_another_service_s_jobs_are_no_evidence(url: str) -> None:
     """Neither their costs, before and since, nor what is in doubt or in flight there, nor its balance."""
 
@@ -273,7 +291,7 @@ def test_another_service_s_jobs_are_no_evidence(url: str) -> None:
 def test_an_accepted_video_is_in_flight_and_not_in_doubt(url: str) -> None:
     async def scenario() -> None:
         async with buyer(url, "b", "10", service=HERE) as ledger:
-            [(_, attempt)], _ = await reserve(ledger, job("video"))
+            [(_, attempt)], _ = await reserve(ledger, job("video", ModelType.VIDEO))
             await intend(ledger, attempt)
             await ledger.pending(attempt, "req-video")
             await ledger.doubt(attempt, "the service does not know it")

@@ -126,7 +126,7 @@ def test_an_answer_is_taken_up_where_batch_row_and_request_match(url: str, spool
             assert "7" in str(newest["carried"])
             assert await ledger.read(lambda it, _: running_totals.differences(it)) == []
             assert (await reserve(ledger, PLAN, retry_failed=True, retry_doubt=True))[0] == []
-            assert await ledger.stored(file, StoredFile("u", "ab" * 32, 7, NOW)) is State.STORED
+            assert await ledger.stored(file, StoredFile("u", "ab" * 32, 7, NOW, "image/png")) is State.STORED
 
     asyncio.run(scenario())
 
@@ -222,7 +222,7 @@ def test_what_the_ledger_has_already_is_known_and_the_file_goes(url: str, spool:
             await first.begin_run()
             [attempt] = await submitting(first, IMAGE)
             [file] = await first.generated(attempt, generation("image"), ["i.png"], "out")
-            await first.stored(file, StoredFile("u", "ab" * 32, 7, NOW))
+            await first.stored(file, StoredFile("u", "ab" * 32, 7, NOW, "image/png"))
             await first.end_run()
         await write_journal(url, spool, answer(ledger_id="another"))
         async with opened(url, spool) as ledger:

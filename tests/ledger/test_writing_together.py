@@ -25,6 +25,7 @@ from callsheet.errors import LedgerError
 from callsheet.ledger import running_totals
 from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.policy import Policy
+from callsheet.ledger.same_ids import SameGeneration
 from callsheet.records import Attempt, File, Job, ModelType, State
 from tests.ledger import reading
 from tests.ledger.buying import buyer, generation, intend, job, reserve
@@ -112,6 +113,10 @@ def live(url: str, seed: int, book: Path) -> None:
     asyncio.run(_live(url, random.Random(seed), f"batch {seed % 2}", book))
 
 
+def id_of(attempt: Attempt) -> str:
+    return f"{attempt.job_key}-{attempt.number}"
+
+
 async def _live(url: str, chance: random.Random, batch: str, book: Path) -> None:
     notes: list[str] = []
     ledger = await Ledger.open(url, batch, note=notes.append)
@@ -137,7 +142,10 @@ async def _live(url: str, chance: random.Random, batch: str, book: Path) -> None
             await step(ledger.doubt(attempt, "cut off"))
         else:
             names = [f"{chance.randrange(6)}.png" for _ in range(2)]
-            await fetched(await ledger.generated(attempt, generation("x", files=2), names, "out"))
+            made = generation(id_of(attempt), files=2)
+            files = await ledger.generated(attempt, made, names, "out")
+            assert not isinstance(files, SameGeneration)
+            await fetched(files)
 
     async def sent(attempt: Attempt) -> None:
         await step(intend(ledger, attempt))
@@ -145,13 +153,13 @@ async def _live(url: str, chance: random.Random, batch: str, book: Path) -> None
             await step(ledger.release(attempt))
             await step(intend(ledger, attempt))
         with book.open("a") as file:
-            file.write(f"{attempt.job_key}-{attempt.number}\n")
+            file.write(f"{id_of(attempt)}\n")
         if attempt.type is ModelType.VIDEO:
-            await step(ledger.pending(attempt, f"req-{attempt.job_key}"))
+            await step(ledger.pending(attempt, f"req-{id_of(attempt)}"))
         await answered(attempt, "doubt")
 
-    videos, files = await ledger.adopted()
-    await asyncio.gather(fetched(files), *map(answered, videos))
+    videos, adopted = await ledger.adopted()
+    await asyncio.gather(fetched(adopted), *map(answered, videos))
     policy = Policy(retry_failed=True, retry_doubt=True, attempts=3)
     jobs = jobs_of(batch)
     for start in chance.sample(range(0, len(jobs), 6), 6):

@@ -11,7 +11,7 @@ from tests.ledger.buying import NOW
 
 FORKS = multiprocessing.get_context("forkserver")
 FORKS.set_forkserver_preload([__name__])
-STORED = StoredFile("out/x", "ab" * 32, 7, NOW)
+STORED = StoredFile("out/x", "ab" * 32, 7, NOW, "image/png")
 WAITERS = "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
 
 

@@ -164,3 +164,35 @@ def test_a_key_that_is_refused_meanwhile_is_what_stops_the_buying() -> None:
             assert isinstance(guard.stop, KeyRefused)
 
     asyncio.run(scenario())
+
+
+def test_a_gateway_that_keeps_answering_ends_the_buying_after_a_few_pauses() -> None:
+    async def scenario() -> None:
+        service = Service()
+        guard = service.breaker()
+        sent = 0
+        while not guard.stop:
+            async with guard.passing():
+                if not guard.stop:
+                    sent += 1
+                    guard.gateway("404 page not found", "Look at the ingress.", 0.0)
+        assert isinstance(guard.stop, ServiceDown)
+        assert "404 page not found" in str(guard.stop)
+        assert guard.stop.hint.startswith("Look at the ingress.")
+        assert sent == breaker.GATEWAY + breaker.GATEWAY_PAUSES
+
+    asyncio.run(scenario())
+
+
+def test_a_gateway_that_says_how_long_to_wait_is_asked_again_no_sooner() -> None:
+    async def scenario() -> None:
+        service = Service()
+        guard = service.breaker()
+        for _ in range(breaker.GATEWAY):
+            guard.gateway("403 blocked", "", 0.05)
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        async with guard.passing():
+            assert loop.time() - began >= 0.05
+
+    asyncio.run(scenario())

@@ -92,7 +92,7 @@ async def enter(ledger: Ledger, plan: Plan, states: dict[str, str]) -> None:
             made = Generation("req-1", (image,), usage)
             [file] = await ledger.generated(attempt, made, [f"{job.key}.png"], "out/media")
             if states[job.row_id] == "stored":
-                await ledger.stored(file, StoredFile("out/x", "ab" * 32, 7, NOON))
+                await ledger.stored(file, StoredFile("out/x", "ab" * 32, 7, NOON, "image/png"))
         if states[job.row_id] == "doubt":
             await ledger.doubt(attempt, "cut off")
 

@@ -26,6 +26,7 @@ class Failure:
         method: the method of the requests.
         path: how their path begins.
         status: answers with this status and an HTML page, not with the service's answer.
+        answer: answers with this, as it is (`http_answer` makes one).
         cut: closes the connection without an answer. With neither, the service's answer is sent.
         reaches_service: whether the service gets the request before that and carries it out.
         seconds: waits for so long before it sends or closes anything.
@@ -36,6 +37,7 @@ class Failure:
     method: str
     path: str
     status: int | None = None
+    answer: bytes = b""
     cut: bool = False
     reaches_service: bool = True
     seconds: float = 0.0
@@ -59,6 +61,7 @@ class ReverseProxy:
         base_url: its address.
         requests: the method and path of every request that it has received.
         failed: those of them that met a failure.
+        refuses: the answer to a request that the service does not get, from the request's method and body.
         rewrite: makes another answer of the service's, from the request's path, the head and the body.
     """
 
@@ -69,6 +72,7 @@ class ReverseProxy:
         self._lock = threading.Lock()
         self.base_url = ""
         self.rewrite: Callable[[str, bytes, bytes], bytes] | None = None
+        self.refuses: Callable[[str, bytes], bytes | None] | None = None
         self.requests: list[tuple[str, str]] = []
         self.failed: list[tuple[str, str]] = []
 
@@ -104,7 +108,10 @@ class ReverseProxy:
         head = await reader.readuntil(b"\r\n\r\n")
         body = await reader.readexactly(_length(head))
         method, path, _ = head.decode("latin-1").split(" ", 2)
-        failure = self._failure(method, path)
+        if refusal := self.refuses and self.refuses(method, body):
+            failure: Failure | None = Failure(method, path, answer=refusal, reaches_service=False)
+        else:
+            failure = self._failure(method, path)
         answer = b""
         if failure is None or failure.reaches_service:
             answer = await self._pass_on(head, body)
@@ -115,7 +122,9 @@ class ReverseProxy:
             await asyncio.sleep(failure.seconds)
             if failure.cut:
                 return False
-            if failure.status:
+            if failure.answer:
+                answer = failure.answer
+            elif failure.status:
                 answer = _html(failure.status)
         writer.write(answer)
         await writer.drain()
@@ -153,6 +162,12 @@ def _without_connection(head: bytes) -> bytes:
 
 def _with_connection_closed(head: bytes) -> bytes:
     return _without_connection(head.removesuffix(b"\r\n\r\n")) + b"\r\nConnection: close\r\n\r\n"
+
+
+def http_answer(status: bytes, body: bytes, *headers: bytes) -> bytes:
+    """A whole answer: `200 OK`, a body, and headers such as `Content-Type: image/png`."""
+    length = b"Content-Length: %d" % len(body)
+    return b"\r\n".join([b"HTTP/1.1 " + status, length, *headers, b"", body])
 
 
 def _html(status: int) -> bytes:

@@ -15,7 +15,7 @@ import pytest
 
 from callsheet.errors import ContentPolicyViolation, MaybeSent, Refusal
 from callsheet.pricing import rates as pricing
-from callsheet.records import Failed, Generation, ModelType, Pending
+from callsheet.records import CostSource, Failed, Generation, ModelType, NoFile, Pending
 from callsheet.service import verdicts
 from callsheet.service.client import Client
 from callsheet.service.models import RateHeaders
@@ -52,9 +52,37 @@ def test_money_is_rounded_to_six_decimals_and_never_read_as_a_float() -> None:
     assert str(cost("0.0000005")) == "0.000000"  # half to even
     assert str(cost("0.0000015")) == "0.000002"
     assert str(cost("123456789012.123456")) == "123456789012.123456"  # more digits than a float holds
-    for invalid in ("NaN", "Infinity", "-1", "1e999", "null"):
-        with pytest.raises(MaybeSent, match=r"cannot be read: usage.*about req-1"):
-            cost(invalid)
+
+
+QUOTE = Decimal("0.0400")
+
+
+@pytest.mark.parametrize("total", ["NaN", "Infinity", "-1", "1e999", "null", '"a lot"', "[]"])
+def test_a_cost_that_is_not_said_is_computed_and_otherwise_the_quote_stands_for_it(total: str) -> None:
+    def cost(usage: str) -> Any:
+        body = json.dumps(IMAGE | {"usage": "?"}).replace('"?"', usage).encode()
+        return ask(reply(200, body), image).value.usage.cost(QUOTE)
+
+    assert cost(f'{{"total_cost": {total}, "unit_price": 0.03, "quantity": 3}}') == (
+        Decimal("0.09"),
+        CostSource.COMPUTED,
+    )
+    for other in (
+        '"unit_price": null, "quantity": 3',
+        '"unit_price": 0.03',
+        '"quantity": -1, "unit_price": 1',
+    ):
+        assert cost(f'{{"total_cost": {total}, {other}}}') == (QUOTE, CostSource.QUOTED)
+    assert cost('{"total_cost": 0, "unit_price": 0.03, "quantity": 3}') == (Decimal(0), CostSource.USAGE)
+    huge = '"unit_price": 99999999999, "quantity": 99999999999'
+    assert cost(f'{{"total_cost": {total}, {huge}}}') == (QUOTE, CostSource.QUOTED)
+
+
+@pytest.mark.parametrize("usage", [None, [], "free", 0])
+def test_an_image_without_a_usage_is_bought(usage: Any) -> None:
+    bought = ask(json_reply(IMAGE | {"usage": usage}), image).value
+    assert bought.usage.cost(QUOTE) == (QUOTE, CostSource.QUOTED)
+    assert bought.usage.cost(None) == (None, CostSource.QUOTED)
 
 
 def with_text(answer: Any, old: str, new: str, status: int = 200) -> Behaviour:
@@ -87,12 +115,10 @@ def test_characters_that_cannot_be_stored_are_replaced() -> None:
     "old, new",
     [
         ('"total_cost": 0.04', '"total_cost": 1e9999999999999999999'),
-        ("2026-01-01T00:00:00.000Z", "9999-12-31T23:59:59.999-01:00"),
-        ("2026-01-01T00:00:00.000Z", "0001-01-01T00:00:00.000+01:00"),
     ],
-    ids=["cost", "deletes-at-9999", "deletes-at-1"],
+    ids=["cost"],
 )
-def test_a_number_or_time_out_of_range_makes_the_answer_unreadable(old: str, new: str) -> None:
+def test_a_number_out_of_range_makes_the_answer_unreadable(old: str, new: str) -> None:
     with pytest.raises(MaybeSent, match="cannot be read") as caught:
         ask(with_text(IMAGE, old, new), image)
     assert verdicts.submit(caught.value) is Verdict.IN_DOUBT
@@ -104,8 +130,33 @@ def test_deletes_at_is_converted_to_utc() -> None:
     [media] = ask(with_text(IMAGE, "00:00:00.000Z", "00:00:00.000+02:00"), image).value.media
     assert media.deletes_at == datetime(2025, 12, 31, 22, tzinfo=UTC)
     assert media.deletes_at.tzinfo is UTC
-    [media] = ask(with_text(IMAGE, "2026-01-01", "0001-01-01"), image).value.media
-    assert media.deletes_at == datetime(1970, 1, 1, tzinfo=UTC)
+    [media] = ask(with_text(IMAGE, "00:00:00.000Z", "00:00:00.000"), image).value.media
+    assert media.deletes_at == datetime(2026, 1, 1, tzinfo=UTC), "the interface says that it is in UTC"
+
+
+@pytest.mark.parametrize(
+    "no_time",
+    [
+        '"0001-01-01T00:00:00Z"',
+        '"0001-01-01T00:00:00.000+01:00"',
+        '"1970-01-01T00:00:00Z"',
+        '"9999-12-31T23:59:59.999-01:00"',
+        '"never"',
+        "null",
+        "0",
+        "{}",
+    ],
+)
+def test_a_deletes_at_that_is_no_time_is_none(no_time: str) -> None:
+    answer = with_text(IMAGE, '"2026-01-01T00:00:00.000Z"', no_time)
+    [media] = ask(answer, image).value.media
+    assert media.deletes_at is None
+
+
+@pytest.mark.parametrize("mime_type", [None, "", 7, ["image/png"]])
+def test_a_file_without_a_media_type_is_bought(mime_type: Any) -> None:
+    item = IMAGE["data"][0] | {"mime_type": mime_type}  # type: ignore[index]
+    assert ask(json_reply(IMAGE | {"data": [item]}), image).value.media[0].mime_type == ""
 
 
 @pytest.mark.parametrize("mime_type", ["IMAGE/JPEG", "image/jpeg; charset=binary"])
@@ -138,13 +189,30 @@ def test_a_balance_out_of_range_is_an_unreadable_answer() -> None:
         ask(json_reply({"currency": "USD", "balance": "1e40"}), lambda client: client.balance())
 
 
-@pytest.mark.parametrize("missing", ["id", "data", "usage"])
-def test_an_image_without_id_file_or_cost_is_in_doubt(missing: str) -> None:
+@pytest.mark.parametrize("missing", ["id", "data"])
+def test_an_image_without_id_or_file_is_in_doubt(missing: str) -> None:
     partial = {name: value for name, value in IMAGE.items() if name != missing}
     with pytest.raises(MaybeSent, match=f"cannot be read: {missing}: Field required"):
         ask(json_reply(partial), image)
-    with pytest.raises(MaybeSent, match="data"):
-        ask(json_reply({**IMAGE, "data": []}), image)
+
+
+@pytest.mark.parametrize("data", [[], None, [{}], [{"url": None}], [{"url": ""}], "?", [7]])
+def test_an_image_without_a_file_is_in_doubt_with_its_id_and_the_service_s_words(data: Any) -> None:
+    error = {"message": "Blocked.", "code": "content_policy_violation"}
+    with pytest.raises(MaybeSent, match=r"no file came with it; it says .*Blocked.*about req-1") as caught:
+        ask(json_reply({**IMAGE, "data": data, "error": error}), image)
+    assert caught.value.generation_id == "req-1"
+    assert verdicts.submit(caught.value) is Verdict.IN_DOUBT
+
+
+@pytest.mark.parametrize("data", [[None, IMAGE["data"][0]], IMAGE["data"][0]])  # type: ignore[index]
+def test_an_address_that_came_is_kept(data: Any) -> None:
+    assert len(ask(json_reply({**IMAGE, "data": data}), image).value.media) == 1
+
+
+def test_an_id_that_is_a_number_is_an_id() -> None:
+    assert ask(json_reply({**IMAGE, "id": 7}), image).value.id == "7"
+    assert ask(json_reply({"id": 7}, 202), video).value.id == "7"
 
 
 @pytest.mark.parametrize(
@@ -162,17 +230,17 @@ def test_a_poll_tells_whether_a_video_is_pending_failed_or_finished() -> None:
         return [await client.video("req/2") for _ in range(4)]
 
     completed = {
-        "id": "req-2",
+        "id": "req/2",
         "status": "completed",
         "model": "m",
         "data": [VIDEO, VIDEO],
         "usage": IMAGE["usage"],
     }
-    failed = {"id": "req-2", "status": "failed", "error": {"message": "Upstream.", "code": "server_error"}}
+    failed = {"id": "req/2", "status": "failed", "error": {"message": "Upstream.", "code": "server_error"}}
     with serve(
-        json_reply({"id": "req-2", "status": "pending", "data": None}),
+        json_reply({"id": "req/2", "status": "pending", "data": None}),
         json_reply(failed),
-        json_reply({"id": "req-2", "status": "failed", "error": None}),
+        json_reply({"status": "failed", "error": None}),
         json_reply(completed),
     ) as server:
         pending, failure, without_reason, generation = run(server.url, poll)
@@ -188,9 +256,52 @@ def test_a_poll_tells_whether_a_video_is_pending_failed_or_finished() -> None:
     )
 
 
-def test_a_poll_with_a_status_that_the_interface_does_not_define_is_repeated() -> None:
-    with pytest.raises(MaybeSent) as caught:
-        ask(json_reply({"id": "req-2", "status": "queued"}), lambda client: client.video("req-2"))
+def polled(answer: dict[str, Any]) -> Any:
+    return ask(json_reply({"id": "req-2", **answer}), lambda client: client.video("req-2"))
+
+
+@pytest.mark.parametrize(
+    "answer, words",
+    [
+        ({"status": "queued"}, "status 'queued'"),
+        ({}, "no status"),
+        ({"status": 7}, "no status"),
+        (
+            {
+                "status": "cancelled",
+                "error": {"code": "server_error", "message": "Cancelled by the operator."},
+            },
+            "status 'cancelled': Cancelled by the operator. (server_error)",
+        ),
+        ({"status": "expired", "error": "too old"}, "status 'expired': too old"),
+    ],
+)
+def test_a_status_that_the_interface_does_not_define_is_not_the_end_and_its_words_are_kept(
+    answer: dict[str, Any], words: str
+) -> None:
+    assert polled(answer) == Pending("req-2", words)
+
+
+@pytest.mark.parametrize("status", ["completed", "Completed", " COMPLETED", "succeeded", None])
+def test_a_poll_with_a_file_is_a_finished_video_whatever_else_is_odd(status: str | None) -> None:
+    finished = polled({"status": status, "data": [VIDEO], "usage": None})
+    assert isinstance(finished, Generation)
+    assert finished.usage.cost(QUOTE) == (QUOTE, CostSource.QUOTED)
+
+
+def test_statuses_are_compared_without_case() -> None:
+    assert polled({"status": "PENDING"}) == Pending("req-2")
+    assert isinstance(polled({"status": "Failed"}), Failed)
+
+
+@pytest.mark.parametrize("data", [[], None, [{"url": None}]])
+def test_a_completed_video_without_a_file_is_told_apart(data: Any) -> None:
+    assert polled({"status": "Completed", "data": data}) == NoFile("req-2", "status 'Completed'")
+
+
+def test_a_poll_that_is_answered_about_another_video_is_repeated() -> None:
+    with pytest.raises(MaybeSent, match="about another generation: req-3") as caught:
+        polled({"id": "req-3", "status": "completed", "data": [VIDEO]})
     assert verdicts.poll(caught.value) is Verdict.AGAIN
 
 
@@ -228,7 +339,7 @@ def test_the_catalogue_is_read_with_exact_prices() -> None:
 
 
 def test_a_model_that_cannot_be_read_does_not_hide_the_others() -> None:
-    odd = MODEL | {"id": "odd", "pricing": {"currency": "USD", "rates": [{"resolution": "1K"}]}}
+    odd = MODEL | {"id": "odd", "supported_durations": ["long"]}
     with serve(json_reply([odd, MODEL]), json_reply([MODEL, "odd"])) as server:
         catalogue = run(server.url, lambda client: client.models())
         with pytest.raises(MaybeSent, match="cannot be read: 1: Input should be a valid dictionary"):
@@ -236,9 +347,49 @@ def test_a_model_that_cannot_be_read_does_not_hide_the_others() -> None:
     assert not catalogue["m"].unreadable
     reject = pricing.offer(pricing.Combination("odd"), catalogue)
     assert isinstance(reject, pricing.Reject)
-    assert reject.reason == (
-        "the service's entry for odd cannot be read: pricing.rates.0.sound: Field required"
-    )
+    assert reject.reason.startswith("the service's entry for odd cannot be read: supported_durations.0: ")
+
+
+def offered(*entries: Any) -> Any:
+    catalogue = ask(json_reply(list(entries)), lambda client: client.models())
+    return pricing.offer(pricing.Combination("m"), catalogue)
+
+
+@pytest.mark.parametrize(
+    "field",
+    ["name", "supported_aspect_ratios", "supported_durations", "supports_sound", "supported_references"],
+)
+def test_null_in_the_catalogue_is_none(field: str) -> None:
+    offer = offered(MODEL | {field: None}, None)
+    assert isinstance(offer, pricing.Offer)
+    assert offer.price
+    assert offer.price.total == Decimal("0.0400")
+
+
+@pytest.mark.parametrize(
+    "pricing_", [None, {"currency": "USD", "rates": None}, {"currency": None, "rates": [None]}]
+)
+def test_a_model_whose_prices_are_null_is_unpriced(pricing_: Any) -> None:
+    offer = offered(MODEL | {"pricing": pricing_})
+    assert isinstance(offer, pricing.Offer)
+    assert (offer.price, "no rates" in offer.unpriced) == (None, True)
+
+
+def test_a_rate_whose_price_is_null_is_none_and_one_whose_sound_is_null_is_not_about_sound() -> None:
+    [rate] = MODEL["pricing"]["rates"]  # type: ignore[index]
+    rates = [rate | {"unit_price": None}, rate | {"sound": None}]
+    offer = offered(MODEL | {"pricing": {"currency": "USD", "rates": rates}})
+    assert offer.price.total == Decimal("0.0400")
+
+
+def test_a_model_that_stands_twice_with_different_prices_is_unpriced() -> None:
+    [rate] = MODEL["pricing"]["rates"]  # type: ignore[index]
+    dearer = MODEL | {"pricing": {"currency": "USD", "rates": [rate | {"unit_price": "0.0500"}]}}
+    for entries in ((MODEL, dearer), (dearer, MODEL), (MODEL, dearer, dearer)):
+        offer = offered(*entries)
+        assert offer.price is None
+        assert offer.unpriced == "m stands in the catalogue twice, with different prices"
+    assert offered(MODEL, MODEL | {"name": "Another"}).price, "the prices are the same"
 
 
 def test_balance_and_costs_are_exact() -> None:

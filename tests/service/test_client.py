@@ -252,7 +252,7 @@ def test_the_error_of_a_download_says_nothing_of_the_key_which_it_did_not_have(
 def test_the_error_of_a_download_does_not_show_its_signature() -> None:
     with serve(page(403)) as server, pytest.raises(UnexpectedAnswer) as caught:
         run(server.url, lambda client: fetch(client, server.url + "/f?sig=hidden"))
-    assert verdicts.download(caught.value, ModelType.VIDEO, overdue=False) is Verdict.RENEW
+    assert verdicts.download(caught.value, ModelType.VIDEO) is Verdict.GONE
     assert "hidden" not in str(caught.value)
 
 
@@ -364,7 +364,7 @@ def test_each_refusal_of_the_backlot(backlot: Backlot) -> None:
         with pytest.raises(UnexpectedAnswer) as forged:
             async with client.download(f"{backlot.base_url}/v2/downloads/req-none/0?exp=1&sig=x"):
                 pass
-        assert verdicts.download(forged.value, ModelType.VIDEO, overdue=False) is Verdict.RENEW
+        assert verdicts.download(forged.value, ModelType.VIDEO) is Verdict.GONE
 
     run(backlot.base_url, try_all, key=backlot.api_key)
     with pytest.raises(InvalidApiKey):

@@ -10,6 +10,7 @@ from callsheet import errors
 from callsheet.errors import (
     CallsheetError,
     ContentPolicyViolation,
+    GatewayAnswer,
     InvalidApiKey,
     InvalidParameter,
     NotFound,
@@ -58,7 +59,7 @@ def test_every_refusal_type_is_raised_for_some_answer() -> None:
     classes = (cls for _, cls in inspect.getmembers(errors, inspect.isclass))
     refusals = {cls for cls in classes if issubclass(cls, Refusal)}
     raised = {ServerError, *failures._BY_STATUS.values(), *failures._BY_STATUS_AND_CODE.values()}
-    assert refusals - raised == {Refusal, UnexpectedAnswer}
+    assert refusals - raised == {Refusal, UnexpectedAnswer, GatewayAnswer}
 
 
 @pytest.mark.parametrize("status", [500, 501, 503, 599])
@@ -120,6 +121,37 @@ def test_retry_after_is_read_as_seconds_and_an_unreadable_one_means_a_whole_wind
     with pytest.raises(RateLimit) as caught:
         ask(error_reply(429, "rate_limit", headers), image)
     assert caught.value.retry_after == seconds
+
+
+@pytest.mark.parametrize("status", [400, 404, 500, 503])
+def test_retry_after_is_read_on_every_status_and_as_a_date_too(status: int) -> None:
+    date = "Wed, 21 Oct 2026 07:28:00 GMT"
+    until = "Wed, 21 Oct 2026 07:28:45 GMT"
+    with pytest.raises(Refusal) as caught:
+        ask(error_reply(status, "server_error", {"Retry-After": until, "Date": date}), image)
+    assert caught.value.retry_after == 45
+    assert caught.value.date == 1792567680
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"404 page not found",
+        b'{"message": "no Route matched with those values"}',
+        b'{"error": {"message": "no route", "code": "ROUTE_NOT_FOUND"}}',
+        b'{"error": {"message": "no route", "code": 404, "status": "NOT_FOUND"}}',
+        b'{"error": "not_found"}',
+    ],
+)
+def test_an_error_body_of_another_program_is_a_gateway_s(body: bytes) -> None:
+    with pytest.raises(GatewayAnswer):
+        ask(reply(404, body, {"Content-Type": "application/json"}), image)
+
+
+def test_a_code_that_is_new_in_the_interface_s_error_body_is_the_service_s() -> None:
+    with pytest.raises(UnexpectedAnswer) as caught:
+        ask(error_reply(400, "brand_new"), image)
+    assert not isinstance(caught.value, GatewayAnswer)
 
 
 def test_a_key_that_the_service_repeats_is_not_shown() -> None:

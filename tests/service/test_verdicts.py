@@ -7,6 +7,7 @@ import json
 import random
 import socket
 from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import pytest
 
 from callsheet.errors import (
     ContentPolicyViolation,
+    GatewayAnswer,
     InvalidApiKey,
     InvalidParameter,
     MaybeSent,
@@ -77,7 +79,9 @@ SUBMIT: list[tuple[ServiceError, Verdict]] = [
     (refusal(ContentPolicyViolation, 422), Verdict.REFUSED),
     (refusal(ServerError, 500), Verdict.SAYS_NO),
     (refusal(ServerError, 503), Verdict.SAYS_NO),
-    *((refusal(UnexpectedAnswer, n), Verdict.REFUSED) for n in (302, 400, 403, 404, 409, 410, 413)),
+    *((refusal(UnexpectedAnswer, n), Verdict.REFUSED) for n in (400, 403, 404, 409, 410, 413)),
+    *((refusal(GatewayAnswer, n), Verdict.GATEWAY) for n in (302, 400, 403, 404, 409, 410, 413, 431)),
+    *((refusal(GatewayAnswer, n), Verdict.IN_DOUBT) for n in (408, 500, 502, 503, 504, 520)),
     *((refusal(UnexpectedAnswer, n), Verdict.IN_DOUBT) for n in (408, 500, 502, 504, 520)),
 ]
 ERRORS = [error for error, _ in SUBMIT]
@@ -97,20 +101,31 @@ def test_a_poll_goes_on_unless_the_key_or_the_generation_is_unknown() -> None:
 DOWNLOAD_ERRORS: list[ServiceError | MediaError] = [*ERRORS, MediaError("short")]
 
 
-@pytest.mark.parametrize("overdue, verdict", [(False, Verdict.AGAIN), (True, Verdict.LOST)])
-def test_an_image_is_downloaded_again_until_its_deletion_whatever_the_answer_is(
-    overdue: bool, verdict: Verdict
-) -> None:
+@pytest.mark.parametrize("model_type", ModelType)
+def test_only_403_404_and_410_say_that_a_file_is_gone(model_type: ModelType) -> None:
     for error in DOWNLOAD_ERRORS:
-        assert verdicts.download(error, ModelType.IMAGE, overdue=overdue) is verdict
+        gone = isinstance(error, Refusal) and error.status in {403, 404, 410}
+        assert (verdicts.download(error, model_type) is Verdict.GONE) == gone
 
 
-@pytest.mark.parametrize("overdue", [False, True])
-def test_a_video_is_polled_for_a_fresh_url_when_its_url_no_longer_works(overdue: bool) -> None:
+def test_a_video_is_polled_for_a_fresh_url_when_its_url_is_refused() -> None:
     for error in DOWNLOAD_ERRORS:
-        gone = isinstance(error, Refusal) and error.status in {401, 403, 404, 410}
-        expected = Verdict.RENEW if gone or overdue else Verdict.AGAIN
-        assert verdicts.download(error, ModelType.VIDEO, overdue=overdue) is expected
+        refused = isinstance(error, Refusal) and error.status in {400, 401, 402}
+        assert (verdicts.download(error, ModelType.VIDEO) is Verdict.RENEW) == refused
+        assert verdicts.download(error, ModelType.IMAGE) is not Verdict.RENEW
+
+
+def test_a_file_is_late_by_the_clock_of_the_service() -> None:
+    deleted, now = datetime(2026, 1, 1, tzinfo=UTC), datetime.now(UTC)
+    by_service = refusal(UnexpectedAnswer, 404)
+    by_service.date = deleted.timestamp() - 1
+    assert not verdicts.is_late(by_service, deleted)
+    by_service.date += 1
+    assert verdicts.is_late(by_service, deleted)
+    assert verdicts.is_late(by_service, None) is False, "nobody knows when it is deleted"
+    without_date = refusal(UnexpectedAnswer, 404)
+    assert verdicts.is_late(without_date, now - timedelta(seconds=1))
+    assert not verdicts.is_late(without_date, now + timedelta(hours=1))
 
 
 def test_tests_need_not_wait_for_a_backoff() -> None:
@@ -170,7 +185,11 @@ CASES: dict[str, tuple[Behaviour, Verdict]] = {
     "402": (error_reply(402, "quota_exceeded"), Verdict.STOP_BALANCE),
     "404": (error_reply(404, "not_found"), Verdict.REFUSED),
     "422": (error_reply(422, "content_policy_violation"), Verdict.REFUSED),
-    "redirect": (reply(302, b"", {"Location": "/elsewhere"}), Verdict.REFUSED),
+    "redirect": (reply(302, b"", {"Location": "/elsewhere"}), Verdict.GATEWAY),
+    "403 with a page": (page(403), Verdict.GATEWAY),
+    "404 with a page": (page(404), Verdict.GATEWAY),
+    "408 with a page": (page(408), Verdict.IN_DOUBT),
+    "429 with a page": (page(429), Verdict.LANES_FULL),
 }
 
 

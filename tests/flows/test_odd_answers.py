@@ -1,0 +1,359 @@
+"""Answers that are not as the interface has them: what can be stored is stored, and nothing is given up."""
+
+from __future__ import annotations
+
+import io
+import json
+import time
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from PIL import Image
+from typer.testing import CliRunner
+
+from callsheet.cli.main import app
+from tests.conftest import Project
+from tests.servers.reverse_proxy import Failure, ReverseProxy, http_answer, reverse_proxy
+
+Make = Callable[..., Project]
+Change = Callable[[dict[str, Any]], None]
+IMAGES, VIDEOS, FILES = "/v2/images/generations", "/v2/videos/generations/", "/v2/downloads/"
+IMAGE = {"id": "a", "prompt": "an image", "model": "sketch-1", "aspect_ratio": "1:1"}
+VIDEO = {"id": "a", "prompt": "a video", "model": "dailies-1", "duration": 1}
+PRICE = {"image": Decimal("0.0015"), "video": Decimal("0.0080")}
+
+
+@pytest.fixture
+def behind(project: Make) -> Iterator[Callable[..., tuple[Project, ReverseProxy]]]:
+    """A batch whose service is behind what changes its answers."""
+    opened = []
+
+    def make(*rows: dict[str, Any], **service: Any) -> tuple[Project, ReverseProxy]:
+        made = project(rows, **service)
+        gateway = reverse_proxy(made.backlot.base_url)
+        opened.append(gateway)
+        proxy = gateway.__enter__()
+        made.set(service={"base_url": proxy.base_url})
+        return made, proxy
+
+    yield make
+    for gateway in opened:
+        gateway.__exit__(None, None, None)
+
+
+def changed(begins: str, change: Change) -> Callable[[str, bytes, bytes], bytes]:
+    """Changes the JSON object of each answer whose path begins so."""
+
+    def rewrite(path: str, head: bytes, body: bytes) -> bytes:
+        if not path.startswith(begins) or not body.startswith(b"{"):
+            return head + body
+        content = json.loads(body)
+        change(content)
+        lines = head.split(b"\r\n")
+        kept = [line for line in lines[1:] if line and not line.lower().startswith(b"content-length")]
+        return http_answer(lines[0].partition(b" ")[2], json.dumps(content).encode(), *kept)
+
+    return rewrite
+
+
+def nulls(*path: str | int) -> Change:
+    def change(content: dict[str, Any]) -> None:
+        place: Any = content
+        for name in path[:-1]:
+            place = place[name]
+        place[path[-1]] = None
+
+    return change
+
+
+def command(made: Project, *words: str) -> str:
+    done = CliRunner().invoke(app, [*words[:1], str(made.config), *words[1:]])
+    return done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(
+    "change, source",
+    [
+        (nulls("usage", "quantity"), "usage"),
+        (nulls("usage", "unit_price"), "usage"),
+        (nulls("usage", "billable_unit"), "usage"),
+        (nulls("usage", "total_cost"), "computed"),
+        (nulls("usage"), "quoted"),
+        (nulls("data", 0, "deletes_at"), "usage"),
+        (nulls("data", 0, "mime_type"), "usage"),
+        (lambda answer: answer["data"][0].update(deletes_at="0001-01-01T00:00:00Z"), "usage"),
+        (lambda answer: answer["data"][0].update(deletes_at="2026-02-30 12:00"), "usage"),
+        (lambda answer: answer.update(status=None, model=None, usage="free"), "quoted"),
+    ],
+    ids=[
+        "quantity",
+        "unit-price",
+        "unit",
+        "total-cost",
+        "usage",
+        "deletes-at",
+        "mime-type",
+        "year-1",
+        "no-such-day",
+        "more",
+    ],
+)
+@pytest.mark.parametrize("row", [IMAGE, VIDEO], ids=["image", "video"])
+def test_what_has_an_id_and_a_file_is_stored_whatever_else_is_missing(
+    row: dict[str, Any], change: Change, source: str, behind: Make
+) -> None:
+    made, gateway = behind(row)  # type: ignore[misc]
+
+    def finished(answer: dict[str, Any]) -> None:
+        if answer.get("data"):
+            change(answer)
+
+    gateway.rewrite = changed(IMAGES if row is IMAGE else VIDEOS, finished)
+    summary = made.run()
+    kind = "image" if row is IMAGE else "video"
+    assert (summary.stored, summary.submissions, summary.spent) == (1, 1, PRICE[kind])
+    [costs] = made.costs().to_dicts()
+    assert (costs["cost"], costs["cost_source"]) == (PRICE[kind], source)
+    [file] = made.manifest().to_dicts()
+    assert file["mime_type"] == ("image/jpeg" if row is IMAGE else "video/mp4")
+    assert file["url"].endswith(".jpeg" if row is IMAGE else ".mp4")
+    assert summary.estimated_costs == (source != "usage")
+    assert made.report()["estimated_costs"] == (source != "usage")
+    assert ("not the service's word" in summary.line()) == (source != "usage")
+    words = {"usage": "charged", "computed": "computed", "quoted": "as quoted"}[source]
+    assert words in " ".join(command(made, "show", "a").split())
+
+
+def test_an_image_without_a_file_is_in_doubt_with_its_id_and_is_settled_by_a_person(behind: Make) -> None:
+    made, gateway = behind(IMAGE)  # type: ignore[misc]
+    gateway.rewrite = changed(IMAGES, nulls("data"))
+    made.set(on_doubt="retry")
+    summary = made.run()
+    assert (summary.in_doubt, summary.submissions) == (1, 1), "it has an id: it is not bought again"
+    [costs] = made.costs().to_dicts()
+    assert costs["generation_id"].startswith("req-")
+    assert costs["generation_id"] in command(made, "resolve")
+    assert made.collect().in_doubt == 1
+    assert gateway.count("GET", VIDEOS) == 0, "an image is not asked for as a video"
+    command(made, "resolve", "a", "--charged")
+    assert made.collect().lost == 1
+    assert made.collect().spent == PRICE["image"]
+
+
+# ---- the true type
+
+
+def picture(file_format: str) -> bytes:
+    buffer = io.BytesIO()
+    Image.new("RGB", (64, 64), "red").save(buffer, file_format)
+    return buffer.getvalue()
+
+
+@pytest.mark.parametrize("true, ending", [("webp", "webp"), ("png", "png"), ("gif", "gif")])
+def test_a_file_is_stored_under_its_true_type_and_ending(true: str, ending: str, behind: Make) -> None:
+    made, gateway = behind(IMAGE, IMAGE | {"id": "b"})  # type: ignore[misc]
+    content = picture(true)
+    made.set(storage={"sidecar": True})
+    gateway.rewrite = lambda path, head, body: (
+        http_answer(b"200 OK", content, b"Content-Type: image/jpeg")
+        if path.startswith(FILES)
+        else head + body
+    )
+    assert made.run().stored == 2
+    for file in made.manifest().to_dicts():
+        assert (file["mime_type"], Path(file["url"]).suffix) == (f"image/{true}", f".{ending}")
+        assert (made.folder / file["url"]).read_bytes() == content
+        assert json.loads((made.folder / f"{file['url']}.json").read_text())["mime_type"] == f"image/{true}"
+    assert made.run().submissions == 0
+
+
+def test_a_name_that_another_file_has_is_not_taken_by_the_true_ending(behind: Make) -> None:
+    """Row `a` becomes `a.webp`, a name that row `A` has already: on some disks both are one file."""
+    made, gateway = behind(  # type: ignore[misc]
+        IMAGE | {"id": "A", "output_format": "webp"}, IMAGE | {"id": "a", "output_format": "png"}
+    )
+    made.set(storage={"key": "{row_id}.{ext}"})
+    content = picture("webp")
+    gateway.rewrite = lambda path, head, body: (
+        http_answer(b"200 OK", content) if path.startswith(FILES) else head + body
+    )
+    assert made.run().stored == 2
+    urls = made.manifest()["url"].to_list()
+    assert len({url.lower() for url in urls}) == 2
+    assert all(url.endswith(".webp") for url in urls)
+
+
+@pytest.mark.parametrize("row", [IMAGE, VIDEO], ids=["image", "video"])
+def test_half_a_file_whose_length_is_not_told_is_never_stored(row: dict[str, Any], behind: Make) -> None:
+    made, gateway = behind(row)  # type: ignore[misc]
+    made.set(poll={"timeout": 1})
+
+    def half(path: str, head: bytes, body: bytes) -> bytes:
+        if not path.startswith(FILES):
+            return head + body
+        return b"HTTP/1.1 200 OK\r\nContent-Type: x\r\nConnection: close\r\n\r\n" + body[: len(body) // 2]
+
+    gateway.rewrite = half
+    first = made.run()
+    assert (first.stored, first.lost, first.pending) == (0, 0, 1)
+    gateway.rewrite = None
+    second = made.run()
+    assert (second.stored, second.submissions) == (1, 0)
+
+
+# ---- polls
+
+
+def test_a_completed_video_without_a_file_is_shown_and_settled_by_a_person(behind: Make) -> None:
+    made, gateway = behind(VIDEO)  # type: ignore[misc]
+
+    def no_data(answer: dict[str, Any]) -> None:
+        if answer.get("data"):
+            answer["data"] = []
+
+    gateway.rewrite = changed(VIDEOS, no_data)
+    summary = made.run()
+    assert (summary.in_doubt, summary.pending) == (1, 0)
+    for words in (["show", "a"], ["status", "-v"], ["resolve"]):
+        assert "completed without a file" in " ".join(command(made, *words).split()), words
+    assert "completed without a file" in summary.details.problems[0].line()
+    before = gateway.count("GET", VIDEOS)
+    assert made.collect().in_doubt == 1
+    assert gateway.count("GET", VIDEOS) == before + 1, "it is asked for once"
+    gateway.rewrite = None
+    assert made.collect().stored == 1, "the file has come after all"
+
+
+def test_a_completed_video_whose_file_comes_a_moment_later_is_stored(behind: Make) -> None:
+    made, gateway = behind(VIDEO)  # type: ignore[misc]
+    answers: list[dict[str, Any]] = []
+
+    def late(answer: dict[str, Any]) -> None:
+        if answer.get("data") and len(answers) < 2:
+            answers.append(answer)
+            answer["data"] = []
+
+    gateway.rewrite = changed(VIDEOS, late)
+    assert (made.run().stored, len(answers)) == (1, 2)
+
+
+def test_a_status_that_is_not_known_is_left_for_later_and_shown_and_can_be_given_up(behind: Make) -> None:
+    made, gateway = behind(VIDEO, VIDEO | {"id": "b", "prompt": "another"})  # type: ignore[misc]
+    made.set(poll={"timeout": 1.5})
+    ids: list[str] = []
+
+    def cancel(answer: dict[str, Any]) -> None:
+        ids.append(answer["id"])
+        if answer["id"] == ids[0]:
+            error = {"code": "server_error", "message": "Cancelled by the operator."}
+            answer.update(status="cancelled", error=error, data=None, usage=None)
+        elif answer["status"] == "completed":
+            answer["status"] = "Completed"
+
+    gateway.rewrite = changed(VIDEOS, cancel)
+    summary = made.run()
+    assert (summary.stored, summary.pending, summary.in_doubt) == (1, 1, 0)
+    [row] = made.costs().filter(made.costs()["state"] == "pending")["row_id"].to_list()
+    for words in (["show", row], ["status", "-v"], ["resolve"]):
+        assert "Cancelled by the operator." in " ".join(command(made, *words).split()), words
+    assert "Cancelled by the operator." in summary.details.problems[0].line()
+
+    made.set(poll={"timeout": 600})
+    before = gateway.count("GET", VIDEOS)
+    assert made.collect().pending == 1
+    assert gateway.count("GET", VIDEOS) == before + 1, "it is asked for once, and not for poll.timeout"
+
+    command(made, "resolve", row, "--give-up", "--charged")
+    assert made.collect().lost == 1
+
+
+def test_an_answer_about_another_video_is_no_answer(behind: Make) -> None:
+    made, gateway = behind(VIDEO)  # type: ignore[misc]
+    wrong = iter(["req-of-another"] * 2)
+
+    def other(answer: dict[str, Any]) -> None:
+        answer["id"] = next(wrong, answer["id"])
+        if answer["id"] == "req-of-another":
+            answer.update(status="failed", error={"code": "server_error", "message": "No."})
+
+    gateway.rewrite = changed(VIDEOS, other)
+    assert (made.run().stored, made.run().failed) == (1, 0)
+
+
+# ---- lost
+
+
+def earlier(hours: int) -> Change:
+    """To the client it is the same as a clock of its own that is so many hours ahead."""
+
+    def change(answer: dict[str, Any]) -> None:
+        for item in answer.get("data") or ():
+            moment = datetime.fromisoformat(item["deletes_at"]) - timedelta(hours=hours)
+            item["deletes_at"] = moment.isoformat()
+
+    return change
+
+
+BUSY = http_answer(b"503 Service Unavailable", b"busy", b"Content-Type: text/plain")
+
+
+@pytest.mark.parametrize("row", [IMAGE, VIDEO], ids=["image", "video"])
+@pytest.mark.parametrize(
+    "failure",
+    [
+        {"answer": BUSY, "times": 3},
+        {"cut": True, "times": 3},
+        {"status": 404, "times": 1},
+    ],
+    ids=["503", "cut", "404-once"],
+)
+def test_a_passed_deletes_at_alone_loses_nothing(
+    row: dict[str, Any], failure: dict[str, Any], behind: Make
+) -> None:
+    made, gateway = behind(row)  # type: ignore[misc]
+    gateway.rewrite = changed("/v2/", earlier(2))
+    gateway.fail(Failure("GET", FILES, reaches_service=False, **failure))
+    summary = made.run()
+    assert (summary.stored, summary.lost) == (1, 0)
+
+
+@pytest.mark.parametrize("row", [IMAGE, VIDEO], ids=["image", "video"])
+def test_a_file_that_the_service_says_is_gone_after_its_deletion_is_lost(
+    row: dict[str, Any], behind: Make
+) -> None:
+    made, gateway = behind(row)  # type: ignore[misc]
+    gateway.rewrite = changed("/v2/", earlier(2))
+    gateway.fail(Failure("GET", FILES, status=410, reaches_service=False))
+    assert made.run().lost == 1
+    assert gateway.count("GET", FILES) == (2 if row is IMAGE else 3)
+
+
+def test_a_service_whose_clock_is_behind_has_not_deleted_a_file_yet(behind: Make) -> None:
+    """For this machine `deletes_at` has passed; by the `Date` of the answers it has not."""
+    made, gateway = behind(IMAGE)  # type: ignore[misc]
+    made.set(poll={"timeout": 1})
+    gateway.rewrite = changed("/v2/", earlier(2))
+    date = (datetime.now(UTC) - timedelta(hours=2)).strftime("%a, %d %b %Y %H:%M:%S GMT").encode()
+    gone = http_answer(b"404 Not Found", b"", b"Date: " + date)
+    gateway.fail(Failure("GET", FILES, answer=gone, reaches_service=False))
+    summary = made.run()
+    assert (summary.lost, summary.pending) == (0, 1)
+    gateway.fail()
+    assert made.run().stored == 1
+
+
+def test_a_file_without_a_deletes_at_is_never_lost_by_a_clock(behind: Make) -> None:
+    made, gateway = behind(IMAGE)  # type: ignore[misc]
+    made.set(poll={"timeout": 1})
+    gateway.rewrite = changed(IMAGES, nulls("data", 0, "deletes_at"))
+    gateway.fail(Failure("GET", FILES, status=404, reaches_service=False))
+    began = time.monotonic()
+    summary = made.run()
+    assert (summary.lost, summary.pending) == (0, 1)
+    assert time.monotonic() - began > 1
+    gateway.fail()
+    assert made.run().stored == 1
