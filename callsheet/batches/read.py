@@ -18,7 +18,6 @@ from typing import TypeVar
 import polars as pl
 
 from callsheet.batches.identities import Contents, Ids, Occurrences
-from callsheet.batches.prefetch import parallel_map, read_ahead
 from callsheet.batches.rejects import Rejects
 from callsheet.batches.tables import FileTable, read_tables, template_columns
 from callsheet.config.settings import COLUMNS, Input, Settings
@@ -152,8 +151,7 @@ class Batch:
             fills=_fills(config),
             contents=Contents({*config.matrix}),
         )
-        tables = read_ahead(read_tables(config, self._settings.storage.endpoint_url))
-        return parallel_map(check_table, tables, threads=1)
+        return map(check_table, read_tables(config, self._settings.storage.endpoint_url))
 
     def _slices(self) -> Iterator[pl.DataFrame]:
         """The correct rows, by what is known of the batch; at its end all is known.

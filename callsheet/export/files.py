@@ -15,7 +15,6 @@ import polars as pl
 import sqlalchemy as sa
 
 from callsheet.batches.identities import sha256
-from callsheet.batches.prefetch import read_ahead
 from callsheet.batches.sources import local_copy
 from callsheet.errors import InputError
 from callsheet.ledger import queries
@@ -82,7 +81,7 @@ async def stored_files(
     def read(connection: sa.Connection, batch: str) -> Manifest:
         manifest = Manifest(None if in_order_of_storage else positions)
         ordered = in_order_of_storage or also_removed or positions is None
-        for files in read_ahead(queries.stored_files(connection, batch, MANIFEST, ordered=ordered)):
+        for files in queries.stored_files(connection, batch, MANIFEST, ordered=ordered):
             if positions is not None and not also_removed:
                 manifest.add(files.filter(positions.of(files["job_key"]).is_not_null()))
             else:

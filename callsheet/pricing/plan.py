@@ -25,7 +25,6 @@ from typing import Any, BinaryIO, Literal
 import polars as pl
 from polars.io.plugins import register_io_source
 
-from callsheet.batches.prefetch import parallel_map
 from callsheet.batches.read import Batch
 from callsheet.batches.rejects import Rejects, in_order
 from callsheet.config.settings import Settings
@@ -192,7 +191,7 @@ def _made(
             counts["rejected_rows"] -= rows.height
             yield from maker.split(rows)
 
-    for made in parallel_map(maker.make_jobs, parts(), threads=3):
+    for made in map(maker.make_jobs, parts()):
         counts["rejected_rows"] += made.rejected
         counts["unpriced"] += made.unpriced
         if made.rejected:

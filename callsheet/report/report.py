@@ -21,7 +21,6 @@ from typing import Any
 import polars as pl
 import sqlalchemy as sa
 
-from callsheet.batches.prefetch import read_ahead
 from callsheet.batches.rejects import write_csv
 from callsheet.errors import Interrupted, Stop
 from callsheet.ledger import approvals, leases, queries, running_totals
@@ -259,7 +258,7 @@ class _Attempts:
 def read_attempts(connection: sa.Connection, batch: str, positions: Positions | None) -> _Attempts:
     """All attempts of the batch; without `positions`, nothing counts as removed."""
     found = _Attempts()
-    for attempts in read_ahead(queries.every_attempt(connection, batch, [*COSTS, "superseded"])):
+    for attempts in queries.every_attempt(connection, batch, [*COSTS, "superseded"]):
         submitted = attempts.filter(_SUBMITTED)
         found.costs.add(submitted)
         found.activity.add(submitted)
@@ -278,7 +277,7 @@ def _read_manifest(
     connection: sa.Connection, batch: str, positions: Positions | None, *, ordered: bool
 ) -> Manifest:
     manifest = Manifest(positions)
-    for files in read_ahead(queries.stored_files(connection, batch, MANIFEST, ordered=ordered)):
+    for files in queries.stored_files(connection, batch, MANIFEST, ordered=ordered):
         manifest.add(files)
     return manifest
 

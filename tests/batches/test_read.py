@@ -218,7 +218,7 @@ def test_a_file_that_cannot_be_read_is_named_with_its_line(error_of, tmp_path, c
     assert message.startswith(str(tmp_path / name))
 
 
-def test_the_error_of_the_first_file_is_raised_although_files_are_read_ahead(tmp_path):
+def test_the_error_of_the_first_file_is_raised(tmp_path):
     (tmp_path / "a.csv").write_text("text,id\nx,1\n")
     (tmp_path / "b.csv").write_bytes(b"prompt,id\ncaf\xe9,1\n")
     with pytest.raises(InputError, match=r"a\.csv, line 1: there is no column 'prompt'"):

@@ -89,7 +89,7 @@ async def enter(ledger: Ledger, plan: Plan, states: dict[str, str]) -> None:
             assert job.price
             usage = Usage(total_cost=job.quoted, **asdict(job.price))
             image = Media(url="http://x", mime_type="image/png", deletes_at=NOON)
-            made = Generation("req-1", (image,), usage)
+            made = Generation(f"req-{job.key}", (image,), usage)
             [file] = await ledger.generated(attempt, made, [f"{job.key}.png"], "out/media")
             if states[job.row_id] == "stored":
                 await ledger.stored(file, StoredFile("out/x", "ab" * 32, 7, NOON, "image/png"))
