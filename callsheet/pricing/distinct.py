@@ -31,7 +31,7 @@ class _Resolved:
 
 
 class Resolver:
-    """Adds columns to the tables of one batch. Threads may share it.
+    """Adds columns to the tables of one batch.
 
     Most tables of a batch have the same combinations as the one before, so those are kept.
 

@@ -11,7 +11,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future
 from dataclasses import asdict, dataclass
 from itertools import product
-from threading import Lock
 from typing import Any
 
 import polars as pl
@@ -55,7 +54,7 @@ class JobTable:
 
 
 class JobMaker:
-    """Turns the rows of one batch into jobs. Threads may share it.
+    """Turns the rows of one batch into jobs.
 
     Args:
         catalogue: the live models.
@@ -131,7 +130,6 @@ class _Images:
         self._endpoint_url = endpoint_url
         self._readers = readers
         self._files: dict[str, Future[RequestImage | str]] = {}
-        self._lock = Lock()
 
     def examine(self, sources: Sequence[str]) -> dict[str, RequestImage | str]:
         """Each source as its request has it, or why it cannot be sent (`references.examine`)."""
@@ -142,10 +140,9 @@ class _Images:
         }
 
     def _read(self, source: str) -> Future[RequestImage | str]:
-        with self._lock:
-            if source not in self._files:
-                self._files[source] = self._readers.submit(references.examine, source, self._endpoint_url)
-            return self._files[source]
+        if source not in self._files:
+            self._files[source] = self._readers.submit(references.examine, source, self._endpoint_url)
+        return self._files[source]
 
 
 def _combinations(settings: Settings) -> pl.DataFrame | None:
