@@ -71,13 +71,17 @@ class Try:
     state: State = State.PLANNED
     cost: Decimal | None = None
     free_again: bool = False
-    has_id: bool = False
+    generation_id: str | None = None
     file: File | None = None
 
     @property
     def attempt(self) -> Attempt:
         job_ = self.job
         return Attempt(job_.key, self.number, job_.type, job_.row_id, 1, job_.model, job_.quoted)
+
+    @property
+    def has_id(self) -> bool:
+        return self.generation_id is not None
 
     @property
     def is_polled(self) -> bool:
@@ -158,7 +162,8 @@ class LedgerMachine(RuleBasedStateMachine):
             if last is None or last.state is not State.PLANNED:
                 last = Try(one, last.number + 1 if last else 1, ledger)
                 self.tries.append(last)
-            last.owner, last.state, last.has_id, last.cost = ledger, State.GENERATED, True, Decimal("0.03")
+            last.owner, last.state, last.cost = ledger, State.GENERATED, Decimal("0.03")
+            last.generation_id = generation_id
             files = self.do(ledger.adopted())[1]
             [last.file] = [
                 file
@@ -276,7 +281,8 @@ class LedgerMachine(RuleBasedStateMachine):
             assert one.owner is not None
             one.file = self.do(_step(one.owner, one, name, cost)) or one.file
             one.state = STEPS[name][1]
-            one.has_id = one.has_id or name in ("pending", "generated")
+            if name in ("pending", "generated"):
+                one.generation_id = answered_id(one)
             if one.state in (State.GENERATED, State.FAILED):
                 one.cost = Decimal(cost) if name == "generated" else Decimal(0)
 
@@ -390,12 +396,17 @@ def raw_outlook(connection: sa.Connection, batch: str) -> tuple[Any, Any]:
     return reading.known(POLICY)(connection, batch), running_totals.of_batch(connection, batch)
 
 
+def answered_id(one: Try) -> str:
+    """The id under which the service makes this attempt: no two attempts have the same."""
+    return one.generation_id or f"req-{one.job.row_id}-{one.number}"
+
+
 async def _step(ledger: Ledger, one: Try, name: str, cost: str) -> File | None:
     """Carries out the step called `name`; returns the file of `generated`."""
     if name == "pending":
-        await ledger.pending(one.attempt, f"req-{one.job.row_id}")
+        await ledger.pending(one.attempt, answered_id(one))
     elif name == "generated":
-        paid = generation(one.job.row_id, cost)
+        paid = replace(generation(one.job.row_id, cost), id=answered_id(one))
         return (await ledger.generated(one.attempt, paid, [f"{one.job.row_id}.png"], "out"))[0]
     elif name == "failed":
         await ledger.failed(one.attempt, "server_error", "no")
