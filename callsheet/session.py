@@ -1,17 +1,16 @@
 """One run's open parts: client, limits, ledger, storage, and the channels between its steps.
 
-It opens and closes; what is done with the parts is in `tasks/`, and in what order in `flows/`.
+It opens and closes; what is done with the parts, and in what order, is in `steps/`.
 """
 
 from __future__ import annotations
 
 import asyncio
 import gc
-import os
 import random
 import signal
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from decimal import Decimal
@@ -24,7 +23,7 @@ from callsheet import signals
 from callsheet.channels import Channel, OpenJobs
 from callsheet.config.settings import Settings
 from callsheet.downloads import Downloads
-from callsheet.errors import CallsheetError, ConfigError, Interrupted, LedgerError, NoLane, Stop, as_stop
+from callsheet.errors import CallsheetError, Interrupted, LedgerError, NoLane, Stop, as_stop
 from callsheet.ledger.leases import NO_ANSWER
 from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.same_ids import SameGeneration
@@ -41,11 +40,10 @@ from callsheet.service.client import Client
 from callsheet.storage.names import name as name_in_store
 from callsheet.storage.spool import Spool
 from callsheet.storage.store import Store
-from callsheet.watch import WATCHER, Change
+from callsheet.watch import WATCHER, Change, Progress
 
 T = TypeVar("T")
 
-_QUOTES = "\"'`\u2018\u2019\u201c\u201d"
 GRACE = 25.0  # seconds that an interrupted run has to store what was answered; Prefect kills after 30
 
 
@@ -93,9 +91,7 @@ class Run:
         ended: it ends at once: what is not answered yet is left to the next run.
         stop: why nothing more is bought; None while buying goes on.
         left_by_gateway: the answer of a gateway that refused a job whenever it was sent; None without such.
-        listeners: are called with each change of a job, besides the watcher.
-        leads: it is the first run of a crew: it waits for the others, and reports on all that they did.
-        joined: it is one of the others.
+        progress: how the batch stood when it was last looked at.
     """
 
     settings: Settings
@@ -125,9 +121,7 @@ class Run:
     left_by_gateway: CallsheetError | None = None
     jitter: random.Random = field(default_factory=random.SystemRandom)
     began: float = field(default_factory=time.monotonic)
-    listeners: Sequence[Callable[[Change], None]] = ()
-    leads: bool = False
-    joined: bool = False
+    progress: Progress = field(default_factory=lambda: Progress(0, {}, Decimal(0)))
     _begun: set[anyio.CancelScope] = field(default_factory=set)
 
     @property
@@ -181,23 +175,8 @@ class Run:
                 await channel.send(item)
 
     async def remember(self) -> None:
-        """Writes what is learned of the limits into the ledger, for later runs and for others of a crew."""
+        """Writes what is learned of the limits into the ledger, for later runs."""
         await self.ledger.learn(self.client.base_url, asdict(self.limits.learned()))
-
-    async def hear(self) -> bool:
-        """Takes in what other runs of a crew have learned since.
-
-        Returns:
-            Whether this run knows better.
-        """
-        known = await self.learned()
-        return known is not None and self.limits.hear(known)
-
-    async def learned(self) -> Learned | None:
-        """What runs remember of the limits. A crew's first run writes it every few seconds, and so does one
-        that knows better.
-        """
-        return await _learned(self.ledger, self.client.base_url)
 
     async def keep(self, attempt: Attempt, generation: Generation) -> list[File] | None:
         """Writes a paid generation into the ledger, each of its files under a name in storage.
@@ -238,61 +217,12 @@ class Run:
 
     def tell(self, attempt: Attempt, state: State, detail: str, cost: Decimal | None = None) -> None:
         """Tells the watcher that a job has come into another state; see `watch.Change`."""
-        change = Change(attempt, state, detail, cost)
-        for listener in (WATCHER.get().changed, *self.listeners):
-            listener(change)
+        WATCHER.get().changed(Change(attempt, state, detail, cost))
 
     def left_in_doubt(self, attempts: Sequence[Attempt]) -> None:
         """Tells the watcher of what dead runs were submitting."""
         for attempt in attempts:
             self.tell(attempt, State.IN_DOUBT, NO_ANSWER)
-
-
-def api_key(name: str) -> str:
-    """The API key from the environment variable `name`.
-
-    Raises:
-        ConfigError: it is not set, or no key.
-    """
-    key = os.environ.get(name, "")
-    if not key.strip():
-        raise ConfigError(
-            f"the API key is missing: the environment variable {name} is not set",
-            hint=f"export {name}=sk_...",
-        )
-    return checked_key(key, variable(name))
-
-
-def variable(name: str) -> str:
-    """An environment variable as the place of a key, in words."""
-    return f"the environment variable {name}"
-
-
-def checked_key(text: str, place: str) -> str:
-    """An API key without the blanks around it (INTERFACE 5: `sk_<secret>`).
-
-    Args:
-        text: as it was found.
-        place: where, in words; no message repeats the key itself.
-
-    Raises:
-        ConfigError: it cannot be a key.
-    """
-    key = text.strip()
-    if not key:
-        wrong = "is empty"
-    elif key[0] in _QUOTES or key[-1] in _QUOTES:
-        wrong = "is in quotes"
-    elif key.lower().startswith("bearer"):
-        wrong = "begins with Bearer"
-    elif not (key.isascii() and key.isprintable() and " " not in key):
-        wrong = "has a blank, a line break or a character that is not ASCII in it"
-    else:
-        return key
-    raise ConfigError(
-        f"the API key in {place} {wrong}",
-        hint="Give the key alone, as sk_...: without quotes, blanks or the word Bearer.",
-    )
 
 
 @asynccontextmanager
@@ -302,7 +232,6 @@ async def open_run(
     *,
     quote: Quote | None = None,
     stop: Stop | None = None,
-    listeners: Sequence[Callable[[Change], None]] = (),
 ) -> AsyncIterator[Run]:
     """Opens a run and takes over what dead runs left; closes it in any case.
 
@@ -311,7 +240,6 @@ async def open_run(
         client: the open client of the service.
         quote: what to buy; None to only collect.
         stop: a reason to buy nothing, found before.
-        listeners: are called with each change of a job, from what dead runs left in doubt on.
 
     Raises:
         StorageError: the store does not take a real write; nothing was bought.
@@ -350,7 +278,6 @@ async def open_run(
             run.plan = plan
             if quote:
                 run.rates, run.charges = quote.rates(), Charges(quote.bound, quote.charged)
-            run.listeners = listeners
             run.left_in_doubt(doubts)
             run.adopted_videos, run.adopted_files = await ledger.adopted()
             run.open_jobs.begin(len(run.adopted_videos))

@@ -20,8 +20,7 @@ from backlot.server import Backlot, serve
 from backlot.settings import Settings
 from callsheet.cli.demo import demo_config
 from callsheet.config.load import load
-from flows import pipeline
-from tasks import plots
+from callsheet.steps import batch, plots
 from tests.servers.browser import browser
 
 PICTURES = Path(__file__).with_name("pictures")
@@ -34,7 +33,7 @@ def main(folder: Path) -> None:
     plots.WORTH = 0.0  # the batch is small
     with TemporaryDirectory() as work, chdir(work), serve(Settings(port=0, image_seconds=0.2)) as backlot:
         os.environ |= {"CALLSHEET_BASE_URL": backlot.base_url, "CALLSHEET_API_KEY": backlot.api_key}
-        summary = asyncio.run(pipeline.generate(load(demo_config()), approved=False))
+        summary = asyncio.run(batch.generate(load(demo_config()), approved=False))
         address = Path(summary.details.contact_sheet or "").absolute().as_uri()
         with browser(Path(work)) as chromium, chromium.page() as page:
             take_sheet(page, address, folder)

@@ -27,7 +27,7 @@ async def start(
     """Starts `python -m <words>` with a pipe as stdin, whose end tells it that this process is gone."""
     with log.open("wb") as output:
         return await asyncio.create_subprocess_exec(
-            *(sys.executable, "-P", "-m", *words),
+            *(sys.executable, "-m", *words),
             stdin=PIPE,
             stdout=output,
             stderr=STDOUT,

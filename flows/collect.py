@@ -8,9 +8,13 @@ from prefect import flow
 
 from callsheet.config.form import ConfigFile, Overrides, PollForm, ServiceForm, load_form
 from callsheet.errors import CallsheetError
-from flows import pipeline
+from callsheet.steps import batch
+from callsheet.watch import WATCHER
+from flows.command import main
 from flows.names import ended, failed, final_state, run_name
+from flows.steps import STEPS
 from tasks import artifacts
+from tasks.events import Events
 
 
 @flow(name="collect-media", flow_run_name=run_name, persist_result=False)
@@ -29,7 +33,12 @@ async def collect_media(
     """
     try:
         settings = load_form(config, overrides, poll=poll, service=service)
+        WATCHER.set(Events(settings.batch))
         await artifacts.name_run(settings.batch)
-        return await ended(final_state(await pipeline.collect(settings)))
+        return await ended(final_state(await batch.collect(settings, steps=STEPS)))
     except CallsheetError as error:
         return await ended(failed(error))
+
+
+if __name__ == "__main__":
+    main(collect_media)

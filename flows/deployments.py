@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import shlex
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -48,8 +47,7 @@ def in_this_folder() -> tuple[list[str], str]:
     except FileNotFoundError:
         raise ConfigError(
             f"there is no {FILE} in this folder, so there is nothing to run from the UI",
-            hint="Go to the folder of your project. To begin one here, copy the file that comes with "
-            f"Callsheet: cp {shlex.quote(str(_own_deployments()))} .",
+            hint="Go to the folder of your project, or make one: callsheet init --project FOLDER",
         ) from None
     except OSError as error:
         raise ConfigError(f"{FILE}: cannot be read: {error.strerror}") from None
@@ -62,12 +60,6 @@ def in_this_folder() -> tuple[list[str], str]:
             f"{FILE}: there is no list of `deployments`, each with a `name` and all in one `work_pool`"
         )
     return names, pools.pop()
-
-
-def _own_deployments() -> Path:
-    """The `prefect.yaml` of this installation: in the wheel beside the flows, or in the repository's root."""
-    in_wheel = Path(__file__).parent / FILE
-    return in_wheel if in_wheel.exists() else Path(__file__).parents[1] / FILE
 
 
 async def make_pool(name: str) -> None:
@@ -112,7 +104,7 @@ async def _set_schemas(deployments: Iterable[DeploymentResponse]) -> None:
     """
     async with get_client() as client:
         for each in deployments:
-            if not (each.entrypoint or "").startswith("flows."):
+            if not (each.entrypoint or "").startswith("flows/"):
                 continue
             schema = each.parameter_openapi_schema or {}
             fields = {name: _or_absent(field) for name, field in schema.get("properties", {}).items()}

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from prefect import flow
-from prefect.states import Cancelled
 
 from callsheet.config.checks import Count, Text
 from callsheet.config.form import (
@@ -19,10 +18,15 @@ from callsheet.config.form import (
     load_form,
 )
 from callsheet.errors import CallsheetError
-from callsheet.pricing.choice import Choice, check_crew
-from flows import pipeline
-from flows.crew import first_has_ended, gather
-from flows.names import ended, failed, final_state, joined, run_name
+from callsheet.pricing.choice import Choice
+from callsheet.steps import batch
+from callsheet.watch import WATCHER
+from flows.command import main
+from flows.crew import Crew, check_crew
+from flows.names import ended, failed, final_state, run_name
+from flows.steps import STEPS
+from tasks.approve import ask_to_go_on
+from tasks.events import Events
 
 
 @flow(name="generate-batch", flow_run_name=run_name, persist_result=False)
@@ -38,7 +42,7 @@ async def generate_batch(
     first: Count | None = None,
     only: RowIds = (),
     crew: Count | None = None,
-    joins: Text | None = None,
+    plan: Text | None = None,
 ) -> Any:
     """Buys every job of a batch that is not bought yet, and stores its media.
 
@@ -51,18 +55,24 @@ async def generate_batch(
         first: Only so many jobs, the first that are not bought.
         only: Only the rows with these ids.
         crew: So many runs buy it side by side: this one starts the others on the work pool.
-        joins: Only for runs that another one starts: the plan that they share.
+        plan: Only for runs that another one starts: the hash of the plan that was approved.
     """
     try:
         settings = load_form(config, overrides, input=input, budget=budget, limits=limits, service=service)
-        if joins:
-            if await first_has_ended():
-                return Cancelled(message="The crew's first run has ended, so this one buys nothing.")
-            return await ended(joined(await pipeline.join(settings, joins)))
+        WATCHER.set(Events(settings.batch))
         choice = Choice(first, tuple(only))
         check_crew(crew, choice)
-        others = await gather(crew) if crew and crew > 1 else None
-        summary = await pipeline.generate(settings, approved=approved, choice=choice, crew=others)
+        if crew and crew > 1:
+            summary = await Crew(crew - 1).generate(settings, approved=approved)
+        else:
+            summary = await batch.generate(
+                settings, approved=approved or plan is not None, choice=choice, plan=plan, steps=STEPS
+            )
+        await ask_to_go_on(settings, choice, summary)
         return await ended(final_state(summary))
     except CallsheetError as error:
         return await ended(failed(error))
+
+
+if __name__ == "__main__":
+    main(generate_batch)

@@ -21,9 +21,13 @@ from callsheet.config.load import load, load_without_service
 from callsheet.config.settings import Settings
 from callsheet.errors import CallsheetError
 from callsheet.plain_text import counted
+from callsheet.pricing.choice import ALL
+from callsheet.steps import batch
 from callsheet.watch import WATCHER
-from flows import pipeline
 from flows.names import ended, failed, final_state, run_name
+from flows.steps import STEPS
+from tasks.approve import ask_to_go_on
+from tasks.events import Events
 
 BUY_FILE = "buy-file/inbox-file"
 
@@ -65,7 +69,9 @@ async def buy_file(config: ConfigFile, file: Text, overrides: Overrides = ()) ->
     try:
         settings = _of_file(Path(config), file, overrides)
         waiting = inboxes.waiting_file(file, settings.storage.endpoint_url)
-        summary = await pipeline.generate(settings, approved=False)
+        WATCHER.set(Events(settings.batch))
+        summary = await batch.generate(settings, approved=False, steps=STEPS)
+        await ask_to_go_on(settings, ALL, summary)
         if summary.outcome != "stopped" and not summary.pending and not summary.in_doubt:
             place = inboxes.move_to_done(waiting, settings.storage.endpoint_url)
             WATCHER.get().note(f"moved to {place}" if place else f"{file} was written anew, and stays")
@@ -76,6 +82,6 @@ async def buy_file(config: ConfigFile, file: Text, overrides: Overrides = ()) ->
 
 def _of_file(config: Path, file: str, overrides: Sequence[str]) -> Settings:
     """The config with the file's own batch, any price of which must be approved."""
-    batch = inboxes.batch_name(load_without_service(config, overrides).batch, Path(file).name)
-    own = {"batch": batch, "input.path": file, "budget.approve_above": "0"}
+    name = inboxes.batch_name(load_without_service(config, overrides).batch, Path(file).name)
+    own = {"batch": name, "input.path": file, "budget.approve_above": "0"}
     return load(config, overrides, values=own)

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
-from prefect import tags
 from prefect.client.schemas.objects import State
 from prefect.exceptions import Pause
 from prefect.runtime import flow_run
 from prefect.states import Cancelled, Completed, Failed
 
 from callsheet.errors import CallsheetError, Stop
-from callsheet.plain_text import counted
 from callsheet.report.summary import Summary
 from tasks import suspend
 from tasks.pressed import Pressed, pressed
@@ -25,11 +22,6 @@ def run_name() -> str:
     return (
         Path(str(parameters["file"])).name if "file" in parameters else Path(str(parameters["config"])).stem
     )
-
-
-def tagged() -> AbstractContextManager[set[str]]:
-    """Within it, runs that start outside a deployment are tagged as its runs are."""
-    return tags("callsheet")
 
 
 def final_state(summary: Summary) -> State[Summary]:
@@ -44,13 +36,6 @@ def final_state(summary: Summary) -> State[Summary]:
     if name in ("Complete", "Partial", "StoppedAtBudget"):
         return Completed(name=name, message=summary.line(), data=summary)
     return Failed(name=name, message=summary.line())
-
-
-def joined(summary: Summary) -> State[Summary]:
-    """The state of a run that has joined a crew: what is in doubt or lost is for the first run to say."""
-    if summary.outcome == "stopped":
-        return final_state(summary)
-    return Completed(message=f"Joined: {counted(summary.submissions, 'submission')}", data=summary)
 
 
 def failed(error: CallsheetError) -> State[Any]:

@@ -32,7 +32,7 @@ def main() -> int:
         signal.signal(number, lambda *_: os.write(write, _TOLD))
     # Of its own session, because a terminal sends Ctrl-C to every process of a command.
     worker = subprocess.Popen(  # noqa: S603 - our own program
-        [sys.executable, "-P", "-m", "flows.prefect_worker", *sys.argv[1:]],
+        [sys.executable, "-m", "flows.prefect_worker", *sys.argv[1:]],
         stdin=subprocess.DEVNULL,
         start_new_session=True,
     )

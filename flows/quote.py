@@ -19,9 +19,11 @@ from callsheet.config.form import (
 )
 from callsheet.errors import CallsheetError
 from callsheet.pricing.choice import Choice
+from callsheet.watch import WATCHER
 from flows.names import failed, run_name
 from tasks.approve import show
 from tasks.connect import connect
+from tasks.events import Events
 from tasks.price import price
 from tasks.read import read
 
@@ -47,6 +49,7 @@ async def quote_batch(
     """
     try:
         settings = load_form(config, overrides, input=input, budget=budget, service=service)
+        WATCHER.set(Events(settings.batch))
         async with await connect(settings) as client:
             rows = await read(settings)
             plan = await price(rows, settings, client)

@@ -1,257 +1,254 @@
-"""What `callsheet up` starts: a Prefect server with its UI, and a worker. Nothing is printed here."""
+"""`callsheet up`: all that the Prefect UI needs, in one terminal: server, deployments, worker, a backlot."""
 
 from __future__ import annotations
 
+import argparse
 import asyncio
-import platform
-import re
+import fcntl
+import json
+import logging
+import os
 import socket
-import time
-from asyncio.subprocess import Process
-from collections.abc import (
-    AsyncIterator,
-    Callable,
-    Iterator,
-    Mapping,
-)
-from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass
+import sys
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
-import httpx
-from prefect import get_client
-from prefect.settings import PREFECT_API_URL, PREFECT_HOME, PREFECT_UI_URL, temporary_settings
+from backlot.errors import SettingsError
+from backlot.server import dashboard_of, spawn
+from backlot.settings import read_settings
+from callsheet import signals
+from callsheet.cli.output import err, out, print_facts, safe
+from callsheet.cli.show import show_error
+from callsheet.errors import CallsheetError, ConfigError, Interrupted
+from callsheet.service.client import Client
 
-from callsheet.config.yaml_lines import masked
-from callsheet.errors import ConfigError, ProcessEnded
-from flows.children import ending, start, unless_it_ends
-from flows.deployments import make_pool
-from flows.server import configured_server
-
-SERVER_LOG, WORKER_LOG = "server.log", "worker.log"
-PORT = 4200
-WORKER_ENDING = 75.0  # more than the worker itself gives its runs (own_worker.py)
-_ERROR = re.compile(r"\| (ERROR|CRITICAL) +\|")  # in the lines of Prefect's logs
-_LOCAL = ("127.0.0.1", "localhost")
-
-# Offline, the telemetry prints stack traces. Leases in memory are lost when the server ends, and with them
-# the slots of deployments with a concurrency limit. The second UI sends usage data to its makers.
-_SERVER = {
-    "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
-    "PREFECT_SERVER_CONCURRENCY_LEASE_STORAGE": "prefect.server.concurrency.lease_storage.filesystem",
-    "PREFECT_SERVER_UI_ENABLED": "true",
-    "PREFECT_SERVER_UI_V2_ENABLED": "false",
-}
-_WORKER = {"PREFECT_WORKER_QUERY_SECONDS": "2"}  # a run that somebody starts in the UI begins at once
+STATE = "out/backlot"  # of the backlot: pending videos and its account outlive it
 
 
-@dataclass
-class _Away:
-    """Seconds between two looks whether a server answers that was there already; and how long it may not.
+def main() -> None:
+    """Starts all of it, and stays until Ctrl-C."""
+    parser = argparse.ArgumentParser(prog="callsheet up")
+    parser.add_argument("--port", type=int)
+    parser.add_argument("--backlot", action="store_true")
+    given = parser.parse_args()
+    try:
+        up(given.port, backlot=given.backlot)
+    except CallsheetError as error:
+        show_error(error)
+        sys.exit(error.exit_code)
 
-    After longer, the worker does not hear any more that a run is to be cancelled.
-    """
 
-    look: float = 5.0
-    longest: float = 60.0
-
-
-_away = _Away()
-
-
-def set_away(look: float = 5.0, longest: float = 60.0) -> None:
-    """For tests: changes how long a server may be away; without arguments, resets.
+def up(port: int | None, *, backlot: bool) -> None:
+    """Starts all of it, and stays until Ctrl-C.
 
     Args:
-        look: seconds between two looks.
-        longest: seconds without an answer.
+        port: of the Prefect server on this machine; None for the configured one, or 4200.
+        backlot: also start a service to buy from.
     """
-    _away.look, _away.longest = look, longest
+    environment = dict(os.environ)
+    # Before Prefect is imported. On this terminal it says nothing: worker and server log to files.
+    logging.disable(logging.ERROR)
+    os.environ.setdefault("PREFECT_INTERNAL_LOGGING_LEVEL", "CRITICAL")
+    os.environ.setdefault("PREFECT_CLIENT_MAX_RETRIES", "5")  # a server that has just started is busy
+    stays = asyncio.Event()
+    try:
+        asyncio.run(_up(port, environment, stays, with_backlot=backlot))
+    except Interrupted:
+        if not stays.is_set():
+            raise
+        err.print("Ended.")
 
 
-def api_address(port: int | None) -> str:
-    """The API of the server: on this machine at a given port, or the configured one, or at 4200."""
-    if port is None and (url := configured_server()):
-        return url
-    return f"http://127.0.0.1:{port or PORT}/api"
+async def _up(
+    port: int | None, environment: dict[str, str], stays: asyncio.Event, *, with_backlot: bool
+) -> None:
+    """Starts everything and stays, or renews what another `up` has started.
+
+    Args:
+        stays: set when everything runs.
+    """
+    from flows import deployments
+    from flows import servers as parts
+
+    names, pool = deployments.in_this_folder()
+    api = parts.api_address(port)
+    folder = parts.state_folder(api)
+    about = {"process": os.getpid(), "folder": str(Path.cwd()), "backlot": with_backlot}
+    with signals.cancelled_by_signals(), _lock(folder, about) as other:
+        if other is not None:
+            await _renew(api, names, environment, folder, _same(other, about))
+            return
+        async with AsyncExitStack() as stack:
+            if with_backlot:
+                environment |= await stack.enter_async_context(_backlot(folder / "backlot.log"))
+            else:
+                _check_service(environment)
+            with _waiting("Starting the Prefect server, which takes 10 to 25 seconds ..."):
+                server = await stack.enter_async_context(parts.server(api, environment, folder))
+            environment["PREFECT_API_URL"] = api
+            ui = parts.ui_address(api)
+            _say("UI", ui if server else f"{ui}  (the server ran already)")
+            with _waiting("Starting a worker, and making the deployments ..."):
+                worker = await stack.enter_async_context(parts.worker(pool, environment, folder))
+                lost = await deployments.deploy(names, environment, folder)
+            _say_deployments(ui, names, lost)
+            _say("Logs", str(folder))
+            _say("", "Ctrl-C ends it all.")
+            stays.set()
+            try:
+                await parts.unless_they_end(api, server, worker, folder, show=_error, note=_note)
+            finally:
+                _note("Ending: runs at work stop in order first. A second Ctrl-C ends them at once.")
 
 
-def ui_address(api: str) -> str:
-    """Where the UI of a server is."""
-    with connected(api):
-        return str(PREFECT_UI_URL.value() or api.removesuffix("/api"))
+async def _renew(api: str, names: list[str], environment: dict[str, str], folder: Path, process: int) -> None:
+    """Makes the deployments anew, on the server of another `up`, whose worker carries out their runs."""
+    from flows import deployments
+    from flows import servers as parts
 
-
-def state_folder(api: str) -> Path:
-    """Where the logs of what is started are, one folder for each server."""
-    address = urlsplit(api)
-    return Path(PREFECT_HOME.value()) / "callsheet" / f"{address.hostname}-{address.port or address.scheme}"
+    if not await parts.answers(api):
+        raise ConfigError(f"callsheet up is just starting here, as process {process}", hint="Wait for it.")
+    ui = parts.ui_address(api)
+    _say("UI", f"{ui}  (callsheet up runs already, as process {process})")
+    with _waiting("Renewing the deployments ..."), parts.connected(api):
+        lost = await deployments.deploy(names, environment | {"PREFECT_API_URL": api}, folder)
+    _say_deployments(ui, names, lost)
 
 
 @contextmanager
-def connected(api: str) -> Iterator[None]:
-    """Within it, Prefect's client in this process uses this server.
+def _lock(folder: Path, about: dict[str, Any]) -> Iterator[dict[str, Any] | None]:
+    """Lets one `up` for each server work at a time; yields what another one that works says about itself.
 
-    Raises:
-        ConfigError: the server fails, or is gone.
+    The system gives the lock up with the process, however that ends.
     """
-    with temporary_settings({PREFECT_API_URL: api}):
-        try:
-            yield
-        except httpx.HTTPError as error:  # what Prefect's client raises
-            raise ConfigError(
-                f"the Prefect server at {masked(api)} fails: {error or type(error).__name__}",
-                hint="What was started has been ended. Run the command again.",
-            ) from None
-
-
-async def answers(api: str) -> bool:
-    """Whether a Prefect server answers there."""
-    with connected(api):
-        try:
-            async with get_client(httpx_settings={"timeout": 10}) as client:
-                return isinstance(await client.api_version(), str)
-        except Exception:  # noqa: BLE001 - whatever it is, it is no Prefect server that can be used
-            return False
-
-
-@asynccontextmanager
-async def server(api: str, environment: Mapping[str, str], folder: Path) -> AsyncIterator[Process | None]:
-    """A server that answers: the one that is there already, or one that is started. Prefect's client uses it.
-
-    Yields:
-        Its process; None where it was there already.
-
-    Raises:
-        ConfigError: none answers, and none can be started there.
-        ProcessEnded: it ended before it answered.
-    """
-    if await answers(api):
-        with connected(api):
-            yield None
-        return
-    log = folder / SERVER_LOG
-    # Otherwise it unpacks its UI into its own installation, which may be another user's.
-    unpacked = {"PREFECT_UI_STATIC_DIRECTORY": str(folder.parent / "ui")}
-    addresses = {"PREFECT_API_URL": api, "PREFECT_SERVER_UI_API_URL": api}
-    own = _SERVER | unpacked | dict(environment) | addresses
-    with _listener(api) as listener:
-        words = ["flows.own_server", str(listener.fileno())]
-        process = await start(words, own, log, pass_fds=[listener.fileno()])
-    async with ending(process):
-        await unless_it_ends(process, log, _until_it_answers(api))
-        with connected(api):
-            yield process
-
-
-def _listener(api: str) -> socket.socket:
-    address = urlsplit(api)
-    if address.scheme != "http" or address.hostname not in _LOCAL or address.path.rstrip("/") != "/api":
-        raise ConfigError(
-            f"the Prefect server at {masked(api)} does not answer",
-            hint="It is the configured one (PREFECT_API_URL or a profile). With --port 4200 a server of this "
-            "machine is used instead.",
-        )
     try:
-        return socket.create_server(("127.0.0.1", address.port or 80))
+        folder.mkdir(parents=True, exist_ok=True)
+        file = (folder / "up.lock").open("a+")
     except OSError as error:
+        raise ConfigError(f"{folder}: cannot be written: {error.strerror}") from None
+    with file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            file.seek(0)
+            yield json.loads(file.read() or "{}")
+            return
+        file.truncate(0)
+        file.write(json.dumps(about))
+        file.flush()
+        yield None
+
+
+def _same(other: dict[str, Any], about: dict[str, Any]) -> int:
+    """The process of another `up`, when it is one for this folder with the same service.
+
+    Raises:
+        ConfigError: it is not; both would have deployments of the same names.
+    """
+    process = int(other.get("process", 0))
+    hint = f"End it first, with Ctrl-C or kill {process}."
+    if other.get("folder") != about["folder"]:
         raise ConfigError(
-            f"port {address.port} of this machine cannot be used for the Prefect server: {error.strerror}",
-            hint="Another program has it, which is no Prefect server. Choose another one: --port 4201",
-        ) from None
-
-
-async def _until_it_answers(api: str) -> None:
-    while not await answers(api):  # noqa: ASYNC110 - it has no other way of saying that it is there
-        await asyncio.sleep(0.2)
+            f"callsheet up runs already for the folder {other.get('folder')}, as process {process}", hint=hint
+        )
+    if about["backlot"] and not other.get("backlot"):
+        raise ConfigError(f"callsheet up runs already without a backlot, as process {process}", hint=hint)
+    return process
 
 
 @asynccontextmanager
-async def worker(pool: str, environment: Mapping[str, str], folder: Path) -> AsyncIterator[Process]:
-    """A worker of a process pool, which is made where there is none. Its runs end before it does.
+async def _backlot(log: Path) -> AsyncIterator[dict[str, str]]:
+    """A service to buy from, the one that answers at its address or a new one; yields how a worker finds it.
+
+    It has the settings that `callsheet backlot` would have, but that it keeps its state.
 
     Raises:
-        ProcessEnded: it ended before it was ready.
+        ConfigError: it cannot start.
     """
-    name = f"callsheet-up-{platform.node()}"
-    log = folder / WORKER_LOG
-    await make_pool(pool)
-    before = await _heartbeat(pool, name)
-    words = ["flows.own_worker", "--type", "process", "--pool", pool, "--name", name]
-    process = await start(words, _WORKER | dict(environment), log)
-    async with ending(process, WORKER_ENDING):
-        await unless_it_ends(process, log, _until_a_heartbeat(pool, name, before))
-        yield process
+    with ExitStack() as stack:
+        try:
+            settings = read_settings(None, {}, os.environ)
+            base_url, state = f"http://{settings.host}:{settings.port}", str(settings.state or STATE)
+            if await _is_backlot(base_url, settings.api_key):
+                how, dashboard = "it ran already", None
+            else:
+                errors = stack.enter_context(log.open("w"))
+                flags = ("--port", str(settings.port), "--state", state)
+                base_url, process = stack.enter_context(spawn(*flags, stderr=errors))
+                how, dashboard = f"its state is kept in {state}", dashboard_of(process)
+        except SettingsError as error:
+            raise ConfigError(f"the backlot did not start: {error}", hint=f"Its log: {log}") from None
+        _say("Backlot", f"{base_url} with the key {settings.api_key}  ({how})")
+        if dashboard:
+            _say("Dashboard", f"{dashboard}  (a link that works once)")
+        yield {"CALLSHEET_BASE_URL": base_url, "CALLSHEET_API_KEY": settings.api_key}
 
 
-async def _heartbeat(pool: str, name: str) -> str:
-    """When a worker last told the server that it is there; empty where it never did."""
-    async with get_client() as client:
-        known = await client.read_workers_for_work_pool(pool)
-    return next((str(each.last_heartbeat_time) for each in known if each.name == name), "")
-
-
-async def _until_a_heartbeat(pool: str, name: str, before: str) -> None:
-    while await _heartbeat(pool, name) == before:  # noqa: ASYNC110 - a worker tells only the server
-        await asyncio.sleep(0.3)
-
-
-async def unless_they_end(
-    api: str,
-    server: Process | None,
-    worker: Process,
-    folder: Path,
-    *,
-    show: Callable[[str], None],
-    note: Callable[[str], None],
-) -> None:
-    """Calls `show` with each error in the worker's log, its runs' among them, until a process ends.
-
-    The server's log is for those who look for something: when it is busy, it has errors that mean nothing.
-
-    Args:
-        api: the server's address.
-        server: None where it was not started here: then `note` is called when it goes away and comes back.
+async def _is_backlot(base_url: str, key: str) -> bool:
+    """Whether a backlot with this key listens there; False where nothing does.
 
     Raises:
-        ProcessEnded: one of them has ended, or the server has not answered for `_away.longest` seconds.
+        ConfigError: another program listens there.
     """
-    work = unless_it_ends(worker, folder / WORKER_LOG, _show_errors(folder / WORKER_LOG, show))
-    if server:
-        await unless_it_ends(server, folder / SERVER_LOG, work)
-        return
-    both = [asyncio.ensure_future(each) for each in (work, _while_it_answers(api, note))]
+    address = urlsplit(base_url)
     try:
-        ended, _ = await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
-        for each in ended:
-            each.result()
-    finally:
-        for each in both:
-            each.cancel()
+        socket.create_connection((address.hostname, address.port), timeout=5).close()
+    except OSError:
+        return False
+    try:
+        async with Client(base_url, key) as client:
+            await client.models()
+    except CallsheetError:
+        raise ConfigError(
+            f"the backlot cannot start: another program listens at {base_url}",
+            hint="End that program, or set BACKLOT_PORT to another port.",
+        ) from None
+    return True
 
 
-async def _while_it_answers(api: str, note: Callable[[str], None]) -> None:
-    since: float | None = None
-    while since is None or time.monotonic() - since < _away.longest:
-        await asyncio.sleep(_away.look)
-        if await answers(api):
-            if since is not None:
-                note(f"the Prefect server at {masked(api)} answers again")
-            since = None
-        elif since is None:
-            since = time.monotonic()
-            note(f"the Prefect server at {masked(api)} does not answer; runs at work go on without it")
-    raise ProcessEnded(
-        f"the Prefect server at {masked(api)}, which ran already, has not answered for {_away.longest:g} s",
-        hint="Start it, and run the command again.",
-    )
+def _check_service(environment: dict[str, str]) -> None:
+    missing = [
+        name for name in ("CALLSHEET_BASE_URL", "CALLSHEET_API_KEY") if not environment.get(name, "").strip()
+    ]
+    if missing:
+        _note(
+            f"{' and '.join(missing)} not set: runs fail whose config needs them. Set them and begin again, "
+            "or try it with --backlot."
+        )
 
 
-async def _show_errors(log: Path, show: Callable[[str], None]) -> None:
-    with log.open(errors="replace") as file:
-        while True:
-            for line in file:
-                if _ERROR.search(line):
-                    show(line.strip())
-            await asyncio.sleep(0.5)
+@contextmanager
+def _waiting(text: str) -> Iterator[None]:
+    """Says what is going on while something slow does."""
+    if err.is_terminal:
+        with err.status(text):
+            yield
+    else:
+        err.print(text)
+        yield
+
+
+def _say(name: str, value: str) -> None:
+    print_facts(out, [(name, value)], indent="")
+
+
+def _say_deployments(ui: str, names: list[str], lost: list[str]) -> None:
+    _say("Run", f"{ui}/deployments  ({', '.join(names)})")
+    for each in lost:
+        _note(each)
+
+
+def _note(text: str) -> None:
+    err.print(f"[yellow]note:[/] {safe(text)}")
+
+
+def _error(line: str) -> None:
+    err.print(f"[red]{safe(line)}[/]")
+
+
+if __name__ == "__main__":
+    signals.keep_until_heard()
+    main()

@@ -1,18 +1,28 @@
 """What people see of a run in the Prefect UI: the quote, the progress, the costs and the reconciliation.
 
-Outside a flow run there is no page to show them on, and nothing happens. No run depends on it: when the
-server does not answer, a note says so and the run goes on.
+No run depends on it: when the server does not answer, a note says so and the run goes on.
 """
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import re
-from collections.abc import Awaitable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from typing import TypeVar
 from uuid import UUID
 
 import anyio
+import httpx
+from prefect import get_client
+from prefect.artifacts import (
+    acreate_markdown_artifact,
+    acreate_progress_artifact,
+    acreate_table_artifact,
+    aupdate_progress_artifact,
+)
+from prefect.exceptions import PrefectException
 
 from callsheet.ledger.approvals import Question
 from callsheet.plain_text import counted, printable
@@ -21,11 +31,13 @@ from callsheet.records import State, dollars
 from callsheet.report.books import Reconciliation
 from callsheet.report.pilot import PilotJob
 from callsheet.report.summary import Summary
+from callsheet.session import Run
 from callsheet.watch import WATCHER, Asked, Progress
-from tasks.step import in_flow_run
+from tasks.pressed import flow_run
 
 T = TypeVar("T")
 PATIENCE = 5.0  # seconds for the server to answer
+EVERY = 3.0  # seconds between two updates of the progress bar, which cost the server 7 ms each
 _ROWS = 1_000  # of a table, the last ones; more help nobody
 _APPROVALS = 20  # the last ones
 _ASKED_ROWS = 50  # of the quote above the fields in which to approve
@@ -33,15 +45,9 @@ _ASKED_ROWS = 50  # of the quote above the fields in which to approve
 
 async def name_run(batch: str, quote: Quote | None = None) -> None:
     """Tags the run with its batch; with a quote, its name says what is bought, and for how much."""
-    if not in_flow_run():
+    run = flow_run()
+    if run is None:
         return
-    from prefect import get_client
-    from prefect.context import FlowRunContext
-
-    context = FlowRunContext.get()
-    if context is None or context.flow_run is None:
-        return
-    run = context.flow_run
     name = f"{batch}: {counted(quote.to_buy, 'job')}, {dollars(quote.quoted)} USD" if quote else None
     async with get_client() as client:
         await _answered(client.update_flow_run(run.id, name=name, tags={*run.tags, f"batch:{batch}"}))
@@ -49,11 +55,8 @@ async def name_run(batch: str, quote: Quote | None = None) -> None:
 
 async def show_quote(quote: Quote) -> None:
     """The quote as a table, with the facts beside it as its description."""
-    if in_flow_run():
-        from prefect.artifacts import acreate_table_artifact
-
-        key = _key("quote", quote.plan.batch)
-        await acreate_table_artifact(quote.table(), key=key, description=_facts(quote))
+    key = _key("quote", quote.plan.batch)
+    await acreate_table_artifact(quote.table(), key=key, description=_facts(quote))
 
 
 def question_in_markdown(asked: Asked) -> str:
@@ -95,20 +98,27 @@ def _facts(quote: Quote) -> str:
     return "\n".join(f"- **{name}**: {_text(fact)}" for name, fact in quote.facts())
 
 
-async def start_progress(batch: str) -> UUID | None:
-    """A progress bar at 0; returns its id for `update_progress`, or None where nobody sees it."""
-    if not in_flow_run():
-        return None
-    from prefect.artifacts import acreate_progress_artifact
+@asynccontextmanager
+async def progress_of(run: Run) -> AsyncIterator[None]:
+    """Within it, a progress bar follows the run; at the end it stands where the run does."""
+    key = _key("progress", run.settings.batch)
+    artifact = await _answered(acreate_progress_artifact(progress=0.0, key=key, description="Jobs done"))
 
-    key = _key("progress", batch)
-    return await _answered(acreate_progress_artifact(progress=0.0, key=key, description="Jobs done"))
+    async def follow() -> None:
+        while artifact and await _update(artifact, run.progress):  # noqa: ASYNC110 - the server is slow
+            await asyncio.sleep(EVERY)
+
+    following = asyncio.create_task(follow())
+    try:
+        yield
+    finally:
+        following.cancel()
+    if artifact:
+        await _update(artifact, run.progress)
 
 
-async def update_progress(artifact: UUID, progress: Progress) -> bool:
+async def _update(artifact: UUID, progress: Progress) -> bool:
     """Moves the progress bar; False where the server does not answer."""
-    from prefect.artifacts import aupdate_progress_artifact
-
     percent = 100.0 * min(1.0, progress.done / progress.jobs) if progress.jobs else 100.0
     update = aupdate_progress_artifact(artifact, progress=percent, description=progress.line())
     return await _answered(update) is not None
@@ -116,11 +126,8 @@ async def update_progress(artifact: UUID, progress: Progress) -> bool:
 
 async def show_costs(summary: Summary) -> None:
     """The cost summary as a page of its own."""
-    if in_flow_run():
-        from prefect.artifacts import acreate_markdown_artifact
-
-        title, key = f"Costs of {summary.batch}", _key("costs", summary.batch)
-        await _answered(acreate_markdown_artifact(_markdown(summary), key=key, description=title))
+    title, key = f"Costs of {summary.batch}", _key("costs", summary.batch)
+    await _answered(acreate_markdown_artifact(_markdown(summary), key=key, description=title))
 
 
 async def show_books(result: Reconciliation, config: str) -> None:
@@ -130,15 +137,12 @@ async def show_books(result: Reconciliation, config: str) -> None:
         result: the reconciliation.
         config: the config's path, for the commands that settle doubts.
     """
-    if in_flow_run():
-        from prefect.artifacts import acreate_table_artifact
-
-        facts = [f"- **{name}**: {fact}" for name, fact in result.facts()]
-        lines = [*result.doubt_lines(), *result.accepted_lines(), *map(printable, result.resolving(config))]
-        doubts = "\n".join(["```", *lines, "```"]) if lines else ""
-        description = "\n".join([result.line(), "", *facts, "", doubts])
-        table, key = result.table()[-_ROWS:], _key("reconcile", result.batch)
-        await acreate_table_artifact(table, key=key, description=description)
+    facts = [f"- **{name}**: {fact}" for name, fact in result.facts()]
+    lines = [*result.doubt_lines(), *result.accepted_lines(), *map(printable, result.resolving(config))]
+    doubts = "\n".join(["```", *lines, "```"]) if lines else ""
+    description = "\n".join([result.line(), "", *facts, "", doubts])
+    table, key = result.table()[-_ROWS:], _key("reconcile", result.batch)
+    await acreate_table_artifact(table, key=key, description=description)
 
 
 def _key(what: str, batch: str) -> str:
@@ -148,9 +152,6 @@ def _key(what: str, batch: str) -> str:
 
 async def _answered(request: Awaitable[T]) -> T | None:
     """Waits for the server; None, and a note, when it cannot be reached."""
-    import httpx
-    from prefect.exceptions import PrefectException
-
     try:
         with anyio.fail_after(PATIENCE):
             return await request

@@ -1,19 +1,18 @@
-"""Connect: the service's address and API key, from the config and the environment or from a Prefect block.
+"""Connect: a client whose address and key may be in blocks of the Prefect server.
 
-Not a step, but what every step that talks to the service stands on. A key is never a flow parameter: Prefect
-stores those in plain text.
+A key is never a flow parameter: Prefect stores those in plain text.
 """
 
 from __future__ import annotations
 
-from typing import Any
-
+from prefect.blocks.system import Secret
 from pydantic import ValidationError
 
-from callsheet.config.settings import Service, Settings
+from callsheet.config.settings import Settings
 from callsheet.errors import ConfigError
 from callsheet.service.client import Client
-from callsheet.session import api_key, checked_key, variable
+from callsheet.steps import connect as library
+from tasks.service_block import CallsheetService
 
 
 async def connect(settings: Settings) -> Client:
@@ -22,39 +21,22 @@ async def connect(settings: Settings) -> Client:
     Raises:
         ConfigError: the address or the key is not where the config says, or it cannot be one.
     """
-    key, place = await _key(settings.service)
-    timeout = settings.service.timeout
-    return Client(await address(settings), key, key_place=place, generation_timeout=timeout)
-
-
-async def _key(service: Service) -> tuple[str, str]:
-    """The API key, and where it is from, in words."""
+    service = settings.service
     if service.block is not None:
+        block = await _service(service.block)
+        url, key = str(block.base_url), block.api_key.get_secret_value()
         place = f"the CallsheetService block {service.block!r}"
-        key = (await _service(service.block)).api_key.get_secret_value()
     elif service.api_key_block is not None:
+        url, key = library.address(settings), await _secret(service.api_key_block)
         place = f"the Prefect Secret block {service.api_key_block!r}"
-        key = await _secret(service.api_key_block)
     else:
-        return api_key(service.api_key_env), variable(service.api_key_env)
-    return checked_key(key, place), place
+        return await library.connect(settings)
+    key = library.checked_key(key, place)
+    return Client(url, key, key_place=place, generation_timeout=service.timeout)
 
 
-async def address(settings: Settings) -> str:
-    """The base URL of the config's service.
-
-    Raises:
-        ConfigError: the block that the config names does not have one.
-    """
-    if settings.service.block is not None:
-        return str((await _service(settings.service.block)).base_url)
-    return str(settings.service.base_url)  # the config has one where it names no block
-
-
-async def _service(name: str) -> Any:
+async def _service(name: str) -> CallsheetService:
     """The CallsheetService block of a name."""
-    from tasks.service_block import CallsheetService
-
     try:
         return await CallsheetService.aload(name)
     except RuntimeError as error:
@@ -70,19 +52,17 @@ async def _service(name: str) -> Any:
         raise ConfigError(
             f"service.block: there is no CallsheetService block named {name!r}",
             hint="Create it in the Prefect UI under Blocks. Where the UI does not offer the type, run "
-            "`prefect block register -m tasks.service_block` first.",
+            "`prefect block register -f tasks/service_block.py` first.",
         ) from None
 
 
 async def _secret(name: str) -> str:
     """The value of the Prefect Secret block of a name."""
-    from prefect.blocks.system import Secret
-
     try:
-        secret: Any = await Secret.aload(name)
+        secret = await Secret.aload(name)
     except ValueError as error:
         raise ConfigError(
             f"service.api_key_block: there is no Prefect Secret block named {name!r}",
             hint="Create it in the Prefect UI under Blocks, or use service.api_key_env.",
         ) from error
-    return str(secret.get())
+    return str(secret.get())  # type: ignore[attr-defined]

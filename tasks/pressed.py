@@ -10,12 +10,15 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from enum import Enum
-from typing import Any
 
 import anyio
+import httpx
+from prefect import get_client
+from prefect.client.schemas.objects import FlowRun
+from prefect.context import FlowRunContext
+from prefect.exceptions import PrefectException
 
 from callsheet.session import Run
-from tasks.step import in_flow_run
 
 LOOK = 1.0  # seconds between two looks, each of which takes the server 10 ms
 _PATIENCE = 5.0  # seconds for the server to answer
@@ -37,14 +40,10 @@ _NEXT = {
 }
 
 
-def flow_run() -> Any:
-    """The flow run, as it was when this process began with it; None outside of Prefect."""
-    if not in_flow_run():
-        return None
-    from prefect.context import FlowRunContext
-
+def flow_run() -> FlowRun | None:
+    """The flow run, as it was when this process began with it."""
     context = FlowRunContext.get()
-    return context and context.flow_run
+    return context.flow_run if context else None
 
 
 async def pressed() -> Pressed | None:
@@ -54,7 +53,7 @@ async def pressed() -> Pressed | None:
     """
     run = flow_run()
     now = await _as_it_is_now(run) if run else None
-    if now is None or now.state is None:
+    if run is None or now is None or now.state is None:
         return None
     state = now.state
     if state.is_cancelling() or state.is_cancelled():
@@ -66,11 +65,7 @@ async def pressed() -> Pressed | None:
     return Pressed.RESUME if is_resumed else None
 
 
-async def _as_it_is_now(run: Any) -> Any:
-    import httpx
-    from prefect import get_client
-    from prefect.exceptions import PrefectException
-
+async def _as_it_is_now(run: FlowRun) -> FlowRun | None:
     with suppress(httpx.HTTPError, PrefectException), anyio.move_on_after(_PATIENCE):
         async with get_client() as client:
             return await client.read_flow_run(run.id)
@@ -93,9 +88,6 @@ async def heed(run: Run) -> None:
 @asynccontextmanager
 async def heeding(run: Run) -> AsyncIterator[None]:
     """Within it, what is pressed ends `run` politely; what was pressed before, before it sends anything."""
-    if not in_flow_run():
-        yield
-        return
     with anyio.move_on_after(LOOK):  # a server that does not answer holds nothing up
         await heed(run)
     looking = asyncio.create_task(until_pressed())

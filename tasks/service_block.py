@@ -1,7 +1,7 @@
 """The CallsheetService block: a service's address and API key, kept by the Prefect server.
 
 A person saves one in the UI, under Blocks; a config or a form names it. The server offers the type once it is
-registered there: `callsheet up` does it, and by hand `prefect block register -m tasks.service_block`.
+registered there: `callsheet up` does it, and by hand `prefect block register -f tasks/service_block.py`.
 """
 
 from __future__ import annotations

@@ -9,50 +9,85 @@ so that a run that begins again finds the answer to what it has asked.
 from __future__ import annotations
 
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
+from uuid import UUID
+
+import httpx
+from prefect import State, get_client
+from prefect.client.orchestration import PrefectClient
+from prefect.client.schemas.objects import StateType
+from prefect.events.actions import ChangeFlowRunState
+from prefect.events.schemas.automations import AutomationCore, EventTrigger, Posture
+from prefect.exceptions import Pause, PrefectException
+from prefect.flow_runs import asuspend_flow_run
+from prefect.input.run_input import keyset_from_base_key
+from prefect.states import Suspended
 
 from callsheet.ledger.approvals import Approval, Decision, Place
 from callsheet.pricing.approval import answered
-from callsheet.watch import WATCHER
+from callsheet.watch import Asked
+from tasks import events
+from tasks.answer import Answer
+from tasks.artifacts import question_in_markdown
 from tasks.pressed import flow_run
-
-if TYPE_CHECKING:
-    from prefect.client.orchestration import PrefectClient
 
 AUTOMATION = "callsheet: cancel a run that nobody approves"
 _GRACE = 60  # seconds after which Prefect itself ends a run that the automation has not cancelled
 
 
-def flow_run_id() -> str | None:
-    """The id of the flow run; None outside of Prefect."""
-    run = flow_run()
-    return str(run.id) if run else None
+@dataclass(frozen=True)
+class UI:
+    """How this run of a deployment is approved in the UI (`steps.approve.InTheUI`)."""
 
+    batch: str
+    flow_run: str
+    has_deployment: bool
 
-def can_suspend() -> bool:
-    """Whether a person can be asked in the UI: in a run of a deployment of ours that no command shows."""
-    run = flow_run()
-    return bool(run and run.deployment_id and WATCHER.get().yes is Place.PARAMETER)
+    @classmethod
+    def of_this_run(cls, batch: str) -> UI | None:
+        """That of the flow run; None where it has none."""
+        run = flow_run()
+        return UI(batch, str(run.id), run.deployment_id is not None) if run else None
 
+    async def answer_to(self, asked: Approval) -> Approval | None:
+        """The question with the answer that a person has given; None where nobody has."""
+        async with get_client() as client:
+            key = f"{_key(asked)}-response"
+            found = await client.filter_flow_run_input(UUID(self.flow_run), key, 1, set())
+            if not found:
+                return None
+            await _remove_automations(client)
+        answer = Answer.load_from_flow_run_input(found[0])
+        return answered(
+            asked,
+            Decision.APPROVED if answer.decision == "approve" else Decision.REFUSED,
+            by=answer.name,
+            place=Place.UI,
+            at=found[0].created,
+            limit=Decimal(answer.limit) if answer.limit else None,
+            note=answer.note,
+        )
 
-async def ask(asked: Approval, description: str, within: float) -> NoReturn:
-    """Suspends the run until a person has answered, and ends this process.
+    async def ask(self, asked: Asked, question: Approval, within: float) -> None:
+        """Suspends the run until a person has answered, and ends this process; a run without a deployment
+        cannot begin again, so nobody is asked.
 
-    Args:
-        asked: the question; its id is the key of the suspension.
-        description: what the person sees above the fields, in markdown.
-        within: seconds after which the run is cancelled.
-    """
-    from prefect.flow_runs import asuspend_flow_run
+        Args:
+            asked: what the person sees above the fields.
+            question: in the ledger; its id is the key of the suspension.
+            within: seconds after which the run is cancelled.
+        """
+        if self.has_deployment:
+            await _cancel_after(within)
+            form = Answer.with_initial_data(description=question_in_markdown(asked))
+            await asuspend_flow_run(wait_for_input=form, key=question.id, timeout=round(within) + _GRACE)
 
-    from tasks.answer import Answer
-
-    await _cancel_after(within)
-    form = Answer.with_initial_data(description=description)
-    await asuspend_flow_run(wait_for_input=form, key=asked.id, timeout=round(within) + _GRACE)
-    raise AssertionError("the key of a suspension is used once")
+    def approved(self, approval: Approval) -> None:
+        """Sends the event of it."""
+        events.approved(self.batch, approval)
 
 
 async def stay(message: str, asked: Approval | None = None, description: str = "") -> NoReturn:
@@ -63,14 +98,9 @@ async def stay(message: str, asked: Approval | None = None, description: str = "
         asked: what Resume asks, with fields for the answer; None where it goes on without a question.
         description: what the person sees above the fields, in markdown.
     """
-    from prefect import State, get_client
-    from prefect.exceptions import Pause
-    from prefect.input.run_input import keyset_from_base_key
-    from prefect.states import Suspended
-
-    from tasks.answer import Answer
 
     run = flow_run()
+    assert run is not None  # noqa: S101 - only a flow run is suspended
     details: dict[str, Any] = {}
     if asked:
         keys = keyset_from_base_key(_key(asked))
@@ -87,30 +117,6 @@ async def stay(message: str, asked: Approval | None = None, description: str = "
     raise Pause(state=state)
 
 
-async def answer_to(asked: Approval) -> Approval | None:
-    """The question with the answer that a person has given in the UI; None where nobody has."""
-    from prefect import get_client
-
-    from tasks.answer import Answer
-
-    run = flow_run()
-    async with get_client() as client:
-        found = await client.filter_flow_run_input(run.id, f"{_key(asked)}-response", 1, set())
-        if not found:
-            return None
-        await _remove_automations(client)
-    answer = Answer.load_from_flow_run_input(found[0])
-    return answered(
-        asked,
-        Decision.APPROVED if answer.decision == "approve" else Decision.REFUSED,
-        by=answer.name,
-        place=Place.UI,
-        at=found[0].created,
-        limit=Decimal(answer.limit) if answer.limit else None,
-        note=answer.note,
-    )
-
-
 def _key(asked: Approval) -> str:
     """What Prefect calls the fields of the suspension with this key."""
     return f"suspended-{asked.id}"
@@ -121,12 +127,6 @@ async def _cancel_after(seconds: float) -> None:
 
     Where the server takes no automations, Prefect ends the run as Failed a minute later.
     """
-    import httpx
-    from prefect import get_client
-    from prefect.client.schemas.objects import StateType
-    from prefect.events.actions import ChangeFlowRunState
-    from prefect.events.schemas.automations import AutomationCore, EventTrigger, Posture
-    from prefect.exceptions import PrefectException
 
     resource = {"prefect.resource.id": _resource()}
     waited = EventTrigger(
@@ -149,8 +149,6 @@ async def _cancel_after(seconds: float) -> None:
 
 async def _remove_automations(client: PrefectClient) -> None:
     """Removes this run's automation, and those of runs whose time is over."""
-    import httpx
-    from prefect.exceptions import PrefectException
 
     now = datetime.now(UTC)
     with suppress(httpx.HTTPError, PrefectException):
@@ -163,4 +161,6 @@ async def _remove_automations(client: PrefectClient) -> None:
 
 
 def _resource() -> str:
-    return f"prefect.flow-run.{flow_run_id()}"
+    run = flow_run()
+    assert run is not None  # noqa: S101 - only a flow run is suspended
+    return f"prefect.flow-run.{run.id}"

@@ -26,7 +26,7 @@ from callsheet.config.load import load
 from callsheet.pricing.choice import ALL, Choice
 from callsheet.report.summary import Summary
 from callsheet.service import verdicts
-from flows import pipeline
+from callsheet.steps import batch
 from tests.servers import browser as browsers
 from tests.servers import s3 as s3_server
 from tests.servers.backlots import backlots
@@ -242,11 +242,11 @@ class Project:
     def run(self, *overrides: str, approved: bool = False, choice: Choice = ALL) -> Summary:
         """Runs the batch in this process, without Prefect."""
         settings = load(self.config, overrides)
-        return asyncio.run(pipeline.generate(settings, approved=approved, choice=choice))
+        return asyncio.run(batch.generate(settings, approved=approved, choice=choice))
 
     def collect(self, *overrides: str) -> Summary:
         """Collects the batch in this process, without Prefect."""
-        return asyncio.run(pipeline.collect(load(self.config, overrides)))
+        return asyncio.run(batch.collect(load(self.config, overrides)))
 
     def manifest(self) -> pl.DataFrame:
         return pl.read_parquet(self.folder / "out/report/manifest.parquet")
@@ -272,7 +272,7 @@ def project(
     def make(rows: Sequence[dict[str, Any]] = (), **service: Any) -> Project:
         backlot = start_backlot(**service)
         monkeypatch.chdir(tmp_path)
-        monkeypatch.setattr("tasks.plots.WORTH", 0.0)  # where plots are asked for
+        monkeypatch.setattr("callsheet.steps.plots.WORTH", 0.0)  # where plots are asked for
         monkeypatch.setenv("CALLSHEET_API_KEY", backlot.api_key)
         monkeypatch.setenv("CALLSHEET_BASE_URL", backlot.base_url)
         settings = {

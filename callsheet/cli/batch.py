@@ -11,7 +11,6 @@ import typer
 from callsheet import signals
 from callsheet.cli.options import (
     Config,
-    CrewSize,
     First,
     Json,
     NewLedger,
@@ -22,16 +21,14 @@ from callsheet.cli.options import (
     Sets,
     Style,
     Verbose,
-    WithoutPrefect,
     Yes,
     choice_of,
     load_settings,
     open_client,
     open_ledger,
 )
-from callsheet.cli.running import run_watched, server_is_configured
+from callsheet.cli.running import run_watched
 from callsheet.cli.streams import print_json
-from callsheet.errors import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable
@@ -50,12 +47,10 @@ def run(
     pilot: Pilot = None,
     first: First = None,
     only: Only = None,
-    crew: CrewSize = None,
     new_ledger: NewLedger = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Say what would be bought, as `quote` does, and buy nothing.")
     ] = False,
-    without_prefect: WithoutPrefect = False,
     quiet: Quiet = False,
     verbose: Verbose = False,
     progress: ProgressAs = Style.BARS,
@@ -75,29 +70,15 @@ def run(
         quote(config, set_, json, first, only)
         return
     from callsheet.cli.screens import screen_of
-    from callsheet.pricing.choice import check_crew
 
     settings = load_settings(config, set_)  # a bad config is reported at once
-    check_crew(crew, choice)
-    if crew and (without_prefect or not server_is_configured()):
-        raise ConfigError(
-            "--crew starts runs on a Prefect work pool, and this run is not on a Prefect server",
-            hint="Start one with `callsheet up`, set PREFECT_API_URL to its address, and run again.",
-        )
 
-    def plain() -> Awaitable[Summary]:
-        from flows.pipeline import generate
+    def start() -> Awaitable[Summary]:
+        from callsheet.steps.batch import generate
 
         return generate(settings, approved=yes, choice=choice)
 
-    async def flow() -> Any:
-        from flows.generate import generate_batch
-
-        chosen: dict[str, Any] = {"first": first, "only": only or (), "crew": crew}
-        return await generate_batch(str(config), set_, yes, **chosen, return_state=True)
-
-    screen = screen_of(progress, quiet=quiet, verbose=verbose)
-    summary = run_watched(plain, flow, without_prefect=without_prefect, screen=screen)
+    summary = run_watched(start, screen_of(progress, quiet=quiet, verbose=verbose))
     _print(summary, settings, config, json)
 
 
@@ -105,7 +86,6 @@ def collect(
     config: Config,
     set_: Sets = None,
     *,
-    without_prefect: WithoutPrefect = False,
     quiet: Quiet = False,
     verbose: Verbose = False,
     progress: ProgressAs = Style.BARS,
@@ -116,18 +96,12 @@ def collect(
 
     settings = load_settings(config, set_)
 
-    def plain() -> Awaitable[Summary]:
-        from flows.pipeline import collect
+    def start() -> Awaitable[Summary]:
+        from callsheet.steps.batch import collect
 
         return collect(settings)
 
-    async def flow() -> Any:
-        from flows.collect import collect_media
-
-        return await collect_media(str(config), set_ or [], return_state=True)
-
-    screen = screen_of(progress, quiet=quiet, verbose=verbose)
-    summary = run_watched(plain, flow, without_prefect=without_prefect, screen=screen)
+    summary = run_watched(start, screen_of(progress, quiet=quiet, verbose=verbose))
     _print(summary, settings, config, json)
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from callsheet.cli.options import Json, client_of_environment
+from callsheet.cli.project import make_project
 from callsheet.cli.streams import print_json
 from callsheet.errors import ConfigError
 from callsheet.plain_text import counted
@@ -61,12 +62,26 @@ def init(
             show_default=False,
         ),
     ] = Path(),
+    project: Annotated[
+        Path | None,
+        typer.Option(
+            "--project",
+            metavar="FOLDER",
+            help="Write a Prefect project instead: flows/, tasks/, configs/, prefect.yaml, yours to change.",
+            show_default=False,
+        ),
+    ] = None,
     json: Json = False,
 ) -> None:
     """Write a commented config and a small CSV, with models of your account's own catalogue.
 
     The prices are those of the catalogue, and nothing is bought. Files that exist are left as they are.
     """
+    if project is not None:
+        make_project(project)
+        typer.echo(f"A Prefect project is in {project}. Next:")
+        typer.echo(f"  cd {shlex.quote(str(project))} && callsheet up --backlot")
+        return
     config, prompts = _names(path)
     _check_free(config, prompts)
     made = _starter(asyncio.run(_catalogue()))

@@ -27,12 +27,6 @@ class JsonLines:
         self._last: Progress | None = None
         self.summary: Summary | None = None
 
-    def unseen(self) -> None:
-        """Prints nothing: that is for people."""
-
-    def start(self) -> None:
-        """Prints nothing: that is for people."""
-
     def quoted(self, quote: Quote) -> None:
         """Prints what `quote --json` prints."""
         _print("quoted", quote.as_json())

@@ -96,8 +96,8 @@ def service_moved(config: Config, set_: Sets = None, json: Json = False) -> None
 
 async def rebind(settings: Settings) -> tuple[str, list[str]]:
     """The service of the config's batch is the config's: its address, and all its batches in the ledger."""
-    from tasks.connect import address
+    from callsheet.steps.connect import address
 
-    service = await address(settings)
+    service = address(settings)
     async with open_ledger(settings.ledger.url, settings.batch) as ledger:
         return service, await ledger.rebind(service)

@@ -16,11 +16,11 @@ from callsheet.cli import (
     export,
     init,
     ledger,
+    project,
     reconcile,
     rows,
     service,
     streams,
-    up,
 )
 from callsheet.cli.demo.command import demo
 from callsheet.errors import CallsheetError, OutputError, as_stop, known_error
@@ -46,7 +46,7 @@ app = typer.Typer(
 for command in (
     *(demo, init.init, batch.quote, batch.run, batch.collect, batch.status),
     *(rows.show, rows.failed, rows.report, export.export, doubts.resolve),
-    *(reconcile.reconcile, service.models, service.balance, up.up),
+    *(reconcile.reconcile, service.models, service.balance, project.up),
 ):
     app.command()(command)
 app.command("open")(contact_sheet.open_)

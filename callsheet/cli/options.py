@@ -55,12 +55,6 @@ First = Annotated[
 Only = Annotated[
     list[str] | None, typer.Option("--only", metavar="ROW", help="Only the row with this id; repeatable.")
 ]
-CrewSize = Annotated[
-    int | None,
-    typer.Option(
-        "--crew", metavar="N", min=1, help="N runs side by side: the others start on Prefect's work pool."
-    ),
-]
 NewLedger = Annotated[
     bool,
     typer.Option("--new-ledger", help="Buy by this ledger, whatever it does not know of the report's jobs."),
@@ -72,27 +66,17 @@ Verbose = Annotated[
 ProgressAs = Annotated[
     Style, typer.Option("--progress", help="bars: for people. jsonl: a JSON object a line, for programs.")
 ]
-WithoutPrefect = Annotated[
-    bool,
-    typer.Option("--without-prefect", help="Run outside of Prefect, also where a server is configured."),
-]
 
 
 def load_settings(config: Path, overrides: list[str] | None) -> Settings:
     """The config file, checked, with the values of `--set`.
 
-    Where the address or the API key is in a Prefect block, it also sets what Prefect does on this terminal.
-
     Raises:
         ConfigError: see `callsheet.config.load.load`.
     """
-    from callsheet.cli.running import quiet_prefect
     from callsheet.config.load import load
 
-    settings = load(config, overrides or ())
-    if settings.service.block or settings.service.api_key_block:
-        quiet_prefect()
-    return settings
+    return load(config, overrides or ())
 
 
 def choice_of(first: int | None, only: list[str] | None, pilot: int | None = None) -> Choice:
@@ -112,8 +96,8 @@ def choice_of(first: int | None, only: list[str] | None, pilot: int | None = Non
 
 
 async def open_client(settings: Settings) -> Client:
-    """The service's client. Prefect is imported only where the key is in one of its blocks."""
-    from tasks.connect import connect
+    """The service's client."""
+    from callsheet.steps.connect import connect
 
     return await connect(settings)
 
@@ -129,7 +113,7 @@ def client_of_environment(hint: str) -> Client:
     """
     from callsheet.config.checks import WrongValue, service_address
     from callsheet.service.client import Client
-    from callsheet.session import api_key, variable
+    from callsheet.steps.connect import api_key, variable
 
     base_url = os.environ.get("CALLSHEET_BASE_URL")
     if not base_url:

@@ -155,9 +155,9 @@ def report(config: Config, set_: Sets = None, json: Json = False) -> None:
         from callsheet.pricing.last_report import check_report
         from callsheet.pricing.planning import last_plan
         from callsheet.report.report import write_report, write_summary
+        from callsheet.steps.contact_sheet import write_sheet
+        from callsheet.steps.plots import draw
         from callsheet.storage.store import Store
-        from tasks.contact_sheet import write_sheet
-        from tasks.plots import draw
 
         await check_report(settings)
         async with open_ledger(settings.ledger.url, settings.batch) as ledger:

@@ -15,12 +15,6 @@ class Screen(Watcher, Protocol):
 
     summary: Summary | None
 
-    def unseen(self) -> None:
-        """The run is not in any UI."""
-
-    def start(self) -> None:
-        """Prefect is started, which is slow."""
-
     def close(self) -> None:
         """The run is over, or broken off."""
 

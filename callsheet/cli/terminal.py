@@ -49,21 +49,6 @@ class Terminal:
         self._lines: dict[str, int] = {}  # by job, where there is no row id to name it by
         self._live: Live | None = None
         self._last, self._counts = clock(), ""  # of the last line of progress
-        self._status = err.status("Starting Prefect ...")
-
-    def unseen(self) -> None:
-        """Prints that the run is not in any UI, and how it would be."""
-        if not self._quiet:
-            err.print("[dim]This run is not in a Prefect UI; to see runs there, set PREFECT_API_URL.[/]")
-
-    def start(self) -> None:
-        """Prints that something slow begins."""
-        if self._quiet:
-            return
-        if err.is_terminal:
-            self._status.start()
-        else:
-            err.print("Starting Prefect ...")
 
     def quoted(self, quote: Quote) -> None:
         """Shows the quote."""
@@ -127,8 +112,7 @@ class Terminal:
         self.summary = summary
 
     def close(self) -> None:
-        """Removes the status from the terminal, and leaves the bars as they are."""
-        self._status.stop()
+        """Leaves the bars as they are."""
         if self._live:
             self._live.stop()
             self._live = None

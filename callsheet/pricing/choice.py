@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from callsheet.errors import ConfigError, InputError
+from callsheet.errors import InputError
 from callsheet.plain_text import counted, printable
 from callsheet.pricing.plan import Plan
 
@@ -42,19 +42,6 @@ class Choice:
 
 
 ALL = Choice()
-
-
-def check_crew(crew: int | None, choice: Choice) -> None:
-    """Checks that a crew buys a whole batch: each of its runs would choose the first jobs anew.
-
-    Raises:
-        ConfigError: some jobs are chosen.
-    """
-    if crew and crew > 1 and choice:
-        raise ConfigError(
-            "a crew cannot be combined with chosen rows or the first jobs",
-            hint="A crew buys all that is left of a batch.",
-        )
 
 
 def chosen(choice: Choice, plan: Plan, to_buy: pl.Series) -> pl.Series:

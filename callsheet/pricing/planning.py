@@ -15,16 +15,12 @@ import polars as pl
 from callsheet.batches.read import Batch
 from callsheet.config.settings import BatchSettings, Settings
 from callsheet.errors import InputError, StorageError
-from callsheet.files import PartialFile
 from callsheet.ledger import queries
 from callsheet.ledger.ledger import Ledger
 from callsheet.pricing.known import changed_carried
-from callsheet.pricing.plan import Plan, adopted, make_plan, open_plan, rejects_path
+from callsheet.pricing.plan import Plan, adopted, make_plan, open_plan
 from callsheet.pricing.rates import changed_rates
 from callsheet.service.client import Client
-from callsheet.storage.store import Store
-
-_PARQUET_TYPE = "application/vnd.apache.parquet"
 
 
 async def price_batch(batch: Batch, settings: Settings, client: Client) -> Plan:
@@ -95,53 +91,6 @@ def _plan_at(path: Path, settings: BatchSettings) -> Plan | None:
     except InputError:
         return None
     return plan if plan.batch == settings.batch else None
-
-
-async def share(plan: Plan, settings: Settings) -> None:
-    """Puts the plan under `report.url`, where the other runs of a crew find it; in a folder it is already.
-
-    Raises:
-        StorageError: it cannot be written.
-    """
-    if _is_elsewhere(settings):
-        store = Store(settings.report.url, endpoint_url=settings.storage.endpoint_url)
-        for path in (rejects_path(plan.path), plan.path):
-            await store.write(path.name, path, _PARQUET_TYPE)
-
-
-async def shared(settings: Settings, sha256: str) -> Plan:
-    """The plan that the first run of a crew has shared.
-
-    Args:
-        settings: the config.
-        sha256: `Plan.sha256` of that plan.
-
-    Raises:
-        InputError: it is not there, or it is another plan by now.
-        StorageError: it cannot be read.
-    """
-    path = plan_path(settings)
-    if _is_elsewhere(settings):
-        store = Store(settings.report.url, endpoint_url=settings.storage.endpoint_url)
-        for file in (rejects_path(path), path):
-            if (content := await store.read(file.name)) is not None:
-                await asyncio.to_thread(_write, file, content)
-    plan = await asyncio.to_thread(open_plan, path)
-    if plan.batch != settings.batch or await asyncio.to_thread(plan.sha256) != sha256:
-        raise InputError(
-            f"the plan in {settings.report.url} is not the one that this crew buys",
-            hint="Another run of the batch has made a new one since. Run the batch again.",
-        )
-    return plan
-
-
-def _write(path: Path, content: bytes) -> None:
-    try:
-        with PartialFile(path) as partial:
-            partial.file.write(content)
-            partial.commit()
-    except OSError as error:
-        raise StorageError(f"{path}: the plan cannot be written: {error.strerror or error}") from None
 
 
 def _is_elsewhere(settings: BatchSettings) -> bool:

@@ -1,6 +1,6 @@
 """`quote`, `run`, `collect` and `status` as coroutines: what a call from Python gets is what a command gets.
 
-Nothing here decides about money. The steps and their order are in `flows/pipeline.py`.
+Nothing here decides about money. The steps and their order are in `steps/batch.py`.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from callsheet.python.results import QuotedBatch
 from callsheet.python.rows import Rows, batch_file
 from callsheet.report.status import Status, read_status
 from callsheet.report.summary import Summary
+from callsheet.steps import batch
+from callsheet.steps.connect import connect
 from callsheet.watch import WATCHER, ScriptWatcher
-from flows import pipeline
-from tasks.connect import connect
 
 Config = str | os.PathLike[str]
 Values = Mapping[str, object]
@@ -42,7 +42,7 @@ async def run(config: Config, rows: Rows | None, settings: Values | None, *, yes
     with _errors_of_a_command(), _shown():
         async with batch_file(rows) as given:
             checked = load(Path(config), values=_together(settings, given))
-            summary = await pipeline.generate(checked, approved=yes)
+            summary = await batch.generate(checked, approved=yes)
     return _unless_a_person_stopped_it(summary)
 
 
@@ -50,7 +50,7 @@ async def collect(config: Config, settings: Values | None) -> Summary:
     """See `callsheet.collect`."""
     with _errors_of_a_command(), _shown():
         checked = load(Path(config), values=settings or {}, reads_batch=False)
-        return _unless_a_person_stopped_it(await pipeline.collect(checked))
+        return _unless_a_person_stopped_it(await batch.collect(checked))
 
 
 async def status(config: Config, settings: Values | None) -> Status:

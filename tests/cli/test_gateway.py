@@ -36,7 +36,7 @@ def batch(project: Make) -> Iterator[tuple[Project, ReverseProxy]]:
 
 def run(made: Project, code: int) -> dict[str, Any]:
     """Runs the command in this process, where it backs off for a moment only; returns its JSON object."""
-    done = CliRunner().invoke(app, ["run", str(made.config), "--json", "--without-prefect"])
+    done = CliRunner().invoke(app, ["run", str(made.config), "--json"])
     assert done.exit_code == code, done.stderr
     answer: dict[str, Any] = json.loads(done.stdout)
     return answer

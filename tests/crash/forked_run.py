@@ -11,7 +11,7 @@ code: -9 for one that was killed. A request has `folder`, `environment`, and som
     file_size              no file that it writes can grow beyond so many bytes: a disk that is full
     record                 a file that gets the name of every point that is passed
 
-It runs `flows.pipeline.generate`, as `callsheet run` does where no Prefect server is configured.
+It runs `flows.batch.generate`, as `callsheet run` does where no Prefect server is configured.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from callsheet.config.load import load
 from callsheet.errors import known_error
 from callsheet.ledger.waits import set_waits
 from callsheet.service import verdicts
-from flows.pipeline import generate
+from callsheet.steps.batch import generate
 from tests.servers.forks import IMPORTED_LATER
 
 

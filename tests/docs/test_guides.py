@@ -45,7 +45,7 @@ def first_cells(table: str) -> list[str]:
 
 def test_the_quick_start_works_when_it_is_typed(project: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     made = project()
-    monkeypatch.setattr("tasks.plots.WORTH", inf)
+    monkeypatch.setattr("callsheet.steps.plots.WORTH", inf)
     *_, real = typed = [line for block in blocks("quick_start.md", "sh") for line in block.splitlines()]
     assert real == "callsheet quote second.yaml"
     said = {line: said for line in typed[5:-3] for said in type_in(line, made.folder)}

@@ -26,7 +26,7 @@ from callsheet.ledger.waits import set_waits
 from callsheet.pricing.planning import share
 from callsheet.pricing.quote import Quote
 from callsheet.report.summary import Summary
-from flows import pipeline
+from callsheet.steps import batch
 from flows.crew import Crew
 from tests.cli.test_commands import callsheet, refused
 from tests.cli.test_two_runs import run_at_work
@@ -63,7 +63,7 @@ class Beside:
 
 def bought(made: Project, crew: Any, *overrides: str) -> Summary:
     settings = load(made.config, overrides)
-    return asyncio.run(pipeline.generate(settings, approved=True, crew=crew))
+    return asyncio.run(batch.generate(settings, approved=True, crew=crew))
 
 
 def test_all_buy_nothing_twice_and_one_writes_the_report(
@@ -126,7 +126,7 @@ def test_the_first_run_waits_for_the_others_and_takes_over_from_one_that_is_kill
 
 async def _first_while_another_is_killed(made: Project, pid: int) -> Summary:
     """Buys with the first run of a crew, and kills the other run once the first is open."""
-    first = asyncio.create_task(pipeline.generate(load(made.config), approved=True, crew=Beside(0)))
+    first = asyncio.create_task(batch.generate(load(made.config), approved=True, crew=Beside(0)))
     ledger = await Ledger.open(f"sqlite:///{made.folder}/out/ledger.db", "test")
     while len(await ledger.others()) < 2:  # noqa: ASYNC110 - another process changes it
         await asyncio.sleep(0.05)

@@ -13,7 +13,7 @@ import pytest
 from backlot.faults import RULES, Faults, Matched
 from callsheet.downloads import SIDE_BY_SIDE, Downloads
 from callsheet.records import Attempt, File, ModelType
-from tasks import download
+from callsheet.steps import download
 from tests.conftest import Project
 from tests.ledger.buying import generation
 

@@ -22,8 +22,8 @@ from callsheet.errors import StorageError
 from callsheet.pricing.quote import Quote
 from callsheet.report.summary import Summary
 from callsheet.service.client import Client
+from callsheet.steps import batch
 from callsheet.watch import WATCHER, Asked, LogWatcher
-from flows import pipeline
 from tests.conftest import Project
 from tests.servers.backlots import finish_videos
 from tests.servers.s3 import Server
@@ -318,7 +318,7 @@ def test_two_runs_of_the_same_batch_at_once_buy_each_job_once(project: Make) -> 
     made = project(images(20), image_seconds=0.1)
 
     async def both() -> list[Any]:
-        return await asyncio.gather(*(pipeline.generate(load(made.config), approved=False) for _ in range(2)))
+        return await asyncio.gather(*(batch.generate(load(made.config), approved=False) for _ in range(2)))
 
     summaries = asyncio.run(both())
     assert sum(summary.submissions for summary in summaries) == 20
@@ -405,7 +405,7 @@ def test_a_run_whose_balance_is_spent_by_others_stops_and_keeps_what_it_has(proj
             await client.create_image({"model": "still-1", "prompt": "somebody else's"})
 
     async def both() -> Summary:
-        summary, _ = await asyncio.gather(pipeline.generate(load(made.config), approved=False), spend())
+        summary, _ = await asyncio.gather(batch.generate(load(made.config), approved=False), spend())
         return summary
 
     summary = asyncio.run(both())

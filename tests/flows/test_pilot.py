@@ -18,8 +18,8 @@ from callsheet.config.load import load
 from callsheet.errors import InputError
 from callsheet.pricing.choice import Choice
 from callsheet.report.summary import Summary
+from callsheet.steps import batch
 from callsheet.watch import WATCHER, Asked, LogWatcher
-from flows import pipeline
 from tests.cli.test_commands import CALLSHEET, callsheet
 from tests.conftest import Project
 
@@ -147,7 +147,7 @@ def test_two_runs_with_a_pilot_beside_each_other_buy_nothing_twice(project: Make
     settings = load(made.config, PILOT)
 
     async def both() -> list[Summary]:
-        return await asyncio.gather(*(pipeline.generate(settings, approved=True) for _ in range(2)))
+        return await asyncio.gather(*(batch.generate(settings, approved=True) for _ in range(2)))
 
     assert {summary.exit_code for summary in asyncio.run(both())} <= {0, 3}
     assert made.run(*PILOT).stored == 8, "nobody is asked: the rest is approved"

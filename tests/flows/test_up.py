@@ -196,7 +196,7 @@ def test_ctrl_c_ends_all_that_it_has_started_after_the_runs_at_work(studio: Stud
 
 
 def test_a_worker_that_dies_is_reported_with_the_errors_of_its_log(tmp_path: Path) -> None:
-    from flows import up as parts
+    from flows import servers as parts
 
     lines = ("12:00:00.000 | INFO    | worker - fine", "12:00:01.000 | ERROR   | Flow run 'x' - in doubt", "")
     (tmp_path / parts.WORKER_LOG).write_text("\n".join(lines))
@@ -231,7 +231,7 @@ def test_a_worker_that_dies_is_reported_with_the_errors_of_its_log(tmp_path: Pat
 
 
 def test_a_server_that_ran_already_and_goes_away_is_reported_and_ends_it(tmp_path: Path) -> None:
-    from flows import up as parts
+    from flows import servers as parts
 
     (tmp_path / parts.WORKER_LOG).touch()
     noted: list[str] = []

@@ -19,7 +19,6 @@ from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.policy import Policy
 from callsheet.ledger.tables import attempts
 from callsheet.records import Job, OtherRun
-from flows import pipeline
 from tests.conftest import Project
 from tests.ledger.buying import buyer, generation, intend, job
 from tests.ledger.other_run import other_run
@@ -187,6 +186,6 @@ def test_runs_of_two_batches_stop_at_the_daily_wall_and_say_so(project: Callable
     made.set(budget={"per_day": "0.0030"})
     for batch, stored in (("first", 2), ("second", 0)):
         made.set(batch=batch)
-        summary = asyncio.run(pipeline.generate(load(made.config), approved=True))
+        summary = asyncio.run(batch.generate(load(made.config), approved=True))
         assert (summary.stored, summary.stop_reason, summary.exit_code) == (stored, "budget", 4)
         assert "budget.per_day" in (summary.stop_message or "")

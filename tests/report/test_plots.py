@@ -149,7 +149,7 @@ def test_a_short_run_draws_none_and_the_page_keeps_those_that_there_are(
     project: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = project(images("a"))
-    monkeypatch.setattr("tasks.plots.WORTH", 600.0)
+    monkeypatch.setattr("callsheet.steps.plots.WORTH", 600.0)
     made.set(report={"plots": True, "contact_sheet": 10})
 
     def shown() -> bool:

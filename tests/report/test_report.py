@@ -11,8 +11,8 @@ import pytest
 
 from callsheet.config.load import load
 from callsheet.report.summary import Summary
+from callsheet.steps.batch import collect, generate
 from callsheet.watch import WATCHER, LogWatcher, Progress
-from flows.pipeline import collect, generate
 from tests.conftest import Project
 
 Make = Callable[..., Project]

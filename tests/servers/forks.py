@@ -35,7 +35,7 @@ from typing import IO, Any
 
 ROOT = Path(__file__).parents[2]
 IMPORTED = (
-    "flows.pipeline",
+    "callsheet.steps.batch",
     "callsheet.config.load",
     "callsheet.report.reconcile",
     "rich.progress",

@@ -16,9 +16,9 @@ import pytest
 from botocore.retries.standard import ExponentialBackoff
 
 from backlot.faults import RULES, Faults, Matched
+from callsheet.steps import download
+from callsheet.steps.download import SIDE_BY_SIDE, STORE_TRIES
 from callsheet.watch import WATCHER, LogWatcher
-from tasks import download
-from tasks.download import SIDE_BY_SIDE, STORE_TRIES
 from tests.cli.test_commands import callsheet
 from tests.conftest import Project
 from tests.servers.s3 import Server

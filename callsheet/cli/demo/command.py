@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import os
+from collections.abc import Awaitable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import typer
 
 from callsheet.cli.demo import demo_config
 from callsheet.cli.ledger import rebind
 from callsheet.cli.options import load_settings
-from callsheet.cli.running import run_flow
+from callsheet.cli.running import run_watched
 from callsheet.errors import ConfigError
+
+if TYPE_CHECKING:
+    from callsheet.report.summary import Summary
 
 KEY = "sk_demo"
 BACKLOT = (
@@ -43,19 +47,17 @@ def demo() -> None:
                 err.print(f"What it sees, while the demo runs: {link}", soft_wrap=True, highlight=False)
             asyncio.run(rebind(load_settings(config, None)))  # its backlot may have another port this time
 
-            async def flow() -> Any:
-                from flows.generate import generate_batch
+            def start() -> Awaitable[Summary]:
+                from callsheet.steps.batch import generate
 
-                return await generate_batch(str(config), return_state=True)
+                return generate(load_settings(config, None), approved=False)
 
-            summary = run_flow(flow, terminal)
+            summary = run_watched(start, terminal)
     except SettingsError:
         raise ConfigError(
             "the demo's backlot did not start",
             hint="The line above says why. End what is in its way, or start afresh: rm -r out/demo",
         ) from None
-    finally:
-        terminal.close()
     if not summary.pending:
         PORT.unlink(missing_ok=True)
     show.show_summary(summary, None, media="out/demo/media")  # its service has ended: nothing can be typed

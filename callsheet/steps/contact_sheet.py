@@ -21,7 +21,7 @@ from callsheet.report.contact_sheet.sheet import ContactSheet, open_sheet
 from callsheet.report.plots.plots import Plot
 from callsheet.report.summary import Summary
 from callsheet.session import Run
-from callsheet.watch import WATCHER, Progress
+from callsheet.watch import WATCHER
 
 
 class Sheet:
@@ -35,12 +35,7 @@ class Sheet:
     def __init__(self, run: Run, page: ContactSheet | None) -> None:
         self._run = run
         self._page = page
-        self._progress = Progress(0, {}, Decimal(0))
         self._keeping = asyncio.create_task(self._keep())
-
-    def seen(self, progress: Progress) -> None:
-        """The run stands so."""
-        self._progress = progress
 
     async def _keep(self) -> None:
         """Writes the page now and then, until the run has collected everything."""
@@ -69,7 +64,7 @@ class Sheet:
         await asyncio.wait([self._keeping])
 
     def _header(self, summary: Summary | None = None) -> Header:
-        plan, progress = self._run.plan, self._progress
+        plan, progress = self._run.plan, self._run.progress
         return Header(
             outcome=summary.outcome if summary else None,
             stop=summary.stop_message if summary else None,

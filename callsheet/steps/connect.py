@@ -1,0 +1,95 @@
+"""Connect: a client for the service, with the address and the API key that the config and environment say.
+
+Not a step, but what every step that talks to the service stands on. Blocks of Prefect are read by flow runs
+alone (`tasks/connect.py`).
+"""
+
+from __future__ import annotations
+
+import os
+
+from callsheet.config.settings import Settings
+from callsheet.errors import ConfigError
+from callsheet.service.client import Client
+
+_QUOTES = "\"'`\u2018\u2019\u201c\u201d"
+
+
+async def connect(settings: Settings) -> Client:
+    """A client for the config's service, to be used in an `async with`.
+
+    Raises:
+        ConfigError: the address or the key is not where the config says, or it cannot be one.
+    """
+    url, service = address(settings), settings.service
+    if service.api_key_block is not None:
+        raise _only_in_prefect("api_key_block")
+    key, place = api_key(service.api_key_env), variable(service.api_key_env)
+    return Client(url, key, key_place=place, generation_timeout=service.timeout)
+
+
+def address(settings: Settings) -> str:
+    """The base URL of the config's service.
+
+    Raises:
+        ConfigError: the config names a block of Prefect, which only a flow run can read.
+    """
+    if settings.service.block is not None:
+        raise _only_in_prefect("block")
+    return str(settings.service.base_url)  # the config has one where it names no block
+
+
+def _only_in_prefect(field: str) -> ConfigError:
+    instead = " service.base_url=https://..." if field == "block" else ""
+    return ConfigError(
+        f"service.{field} names a block of Prefect, which only runs in Prefect read",
+        hint=f"Start a run of a deployment, or say --set service.{field}=null{' --set' if instead else ''}"
+        f"{instead} here, with the key in the environment.",
+    )
+
+
+def api_key(name: str) -> str:
+    """The API key from the environment variable `name`.
+
+    Raises:
+        ConfigError: it is not set, or no key.
+    """
+    key = os.environ.get(name, "")
+    if not key.strip():
+        raise ConfigError(
+            f"the API key is missing: the environment variable {name} is not set",
+            hint=f"export {name}=sk_...",
+        )
+    return checked_key(key, variable(name))
+
+
+def variable(name: str) -> str:
+    """An environment variable as the place of a key, in words."""
+    return f"the environment variable {name}"
+
+
+def checked_key(text: str, place: str) -> str:
+    """An API key without the blanks around it (INTERFACE 5: `sk_<secret>`).
+
+    Args:
+        text: as it was found.
+        place: where, in words; no message repeats the key itself.
+
+    Raises:
+        ConfigError: it cannot be a key.
+    """
+    key = text.strip()
+    if not key:
+        wrong = "is empty"
+    elif key[0] in _QUOTES or key[-1] in _QUOTES:
+        wrong = "is in quotes"
+    elif key.lower().startswith("bearer"):
+        wrong = "begins with Bearer"
+    elif not (key.isascii() and key.isprintable() and " " not in key):
+        wrong = "has a blank, a line break or a character that is not ASCII in it"
+    else:
+        return key
+    raise ConfigError(
+        f"the API key in {place} {wrong}",
+        hint="Give the key alone, as sk_...: without quotes, blanks or the word Bearer.",
+    )

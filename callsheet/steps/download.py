@@ -1,0 +1,219 @@
+"""Download: each file that is paid for is fetched before its URL expires, verified, and stored.
+
+A file is stored only whole: its length, its first bytes and its end are checked, and its sha256 is kept. Its
+type is the one that its bytes have, whatever was announced. The files whose URLs expire first go first. What
+cannot be stored stays `generated` in the ledger, for the next run.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import itertools
+import time
+from dataclasses import replace
+
+import anyio
+
+from callsheet.downloads import SIDE_BY_SIDE, Waiting
+from callsheet.errors import KeyRefused, MediaError, Refusal, ServiceError, StorageConflict, StorageError
+from callsheet.ledger import queries
+from callsheet.ledger.names import other_name
+from callsheet.media_types import with_extension
+from callsheet.records import File, Generation, ModelType, State
+from callsheet.report.sidecars import Sidecars
+from callsheet.service import verdicts
+from callsheet.service.verdicts import Verdict
+from callsheet.session import Run
+from callsheet.storage.spool import Spooled
+from callsheet.watch import WATCHER
+
+_GONE_IMAGE = 2  # answers after `deletes_at` that there is no such file: one alone loses nothing
+_GONE_VIDEO = 3  # the first of them is the reason to ask for a fresh URL
+STORE_TRIES = 3  # a store that refuses this often is left for the next run
+
+
+async def download(run: Run) -> None:
+    """Downloads the files of earlier runs and of this one, the most urgent first."""
+    refused = 0  # files in a row that storage did not take
+    sidecars = Sidecars(run.store, run.ledger) if run.settings.storage.sidecar else None
+
+    async def worker() -> None:
+        nonlocal refused
+        while True:
+            waiting = await run.downloads.next()
+            began = time.monotonic()
+            spooled = await _fetch(run, waiting)
+            if isinstance(spooled, float):
+                run.downloads.again(waiting, spooled)
+                continue
+            if spooled is not None and refused >= SIDE_BY_SIDE:
+                await _leave_in_spool(run, waiting.file, spooled)
+            elif spooled is not None:
+                refused = 0 if await _store(run, waiting.file, spooled, sidecars) else refused + 1
+            run.downloads.done(time.monotonic() - began)
+
+    try:
+        await _sweep(run)
+        async with anyio.create_task_group() as workers:
+            for _ in range(SIDE_BY_SIDE):
+                workers.start_soon(worker)
+            for file in run.adopted_files:
+                await run.downloads.add(file)
+            async for file in run.files.items:
+                await run.downloads.add(file)
+            await run.downloads.all_done()
+            workers.cancel_scope.cancel()
+        await asyncio.to_thread(run.spool.clear)
+    finally:
+        run.collected.set()
+
+
+async def _sweep(run: Run) -> None:
+    """Clears the spool of what a killed run had already stored, or lost, and not yet removed."""
+    if left := await asyncio.to_thread(run.spool.look):
+        keys = [name.partition("-")[0] for name in left]  # see _spool_name
+        files = await run.ledger.read(lambda connection, _: queries.ended(connection, keys))
+        await asyncio.to_thread(run.spool.remove, left & {_spool_name(file) for file in files})
+
+
+async def _fetch(run: Run, waiting: Waiting) -> Spooled | float | None:
+    """Tries once to download and verify a file.
+
+    Returns:
+        The verified file; seconds after which to try again; None when it is lost, or left for the next run.
+    """
+    file, name = waiting.file, _spool_name(waiting.file)
+    if found := await run.spool.left(name):
+        return found  # an earlier run had it, and storage did not take it
+    try:
+        async with run.client.download(file.media.url) as response:
+            patience = run.settings.poll.timeout
+            spooled = await run.spool.receive(response, file.media.mime_type, name, patience=patience)
+    except (ServiceError, MediaError) as error:
+        return await _failed(run, waiting, error)
+    except StorageError as error:  # the spool's disk
+        _refused(run, file, error)
+        return None
+    run.downloads.succeeded = time.monotonic()
+    return spooled
+
+
+async def _failed(run: Run, waiting: Waiting, error: ServiceError | MediaError) -> float | None:
+    """Carries out the verdict on a failed download: as `_fetch` returns it."""
+    file = waiting.file
+    waiting.tries += 1
+    is_video = file.attempt.type is ModelType.VIDEO
+    verdict = verdicts.download(error, file.attempt.type)
+    late = verdicts.is_late(error, file.media.deletes_at)
+    waiting.gone += verdict is Verdict.GONE and late
+    if verdict is Verdict.GONE and late and waiting.gone >= (_GONE_VIDEO if is_video else _GONE_IMAGE):
+        await _lose(run, file, error)
+        return None
+    renews = is_video and (late or verdict in (Verdict.GONE, Verdict.RENEW))
+    if renews and (renewed := await _renew(run, file)):
+        changed = renewed.media.url != file.media.url
+        waiting.file = renewed
+        if waiting.tries == 1 and changed:
+            return 0.0
+    elif renews:
+        waiting.gone = 0  # the service did not say whether there is a fresh URL
+    patience = run.settings.poll.timeout
+    no_key = renews and isinstance(run.stop, KeyRefused)  # then no fresh URL is to be had
+    out_of_patience = waiting.tries > 1 and time.monotonic() > waiting.began + patience
+    if run.interrupted or no_key or out_of_patience:
+        WATCHER.get().note(f"row {file.attempt.row_id}: not downloaded yet, left for the next run: {error}")
+        if run.downloads.succeeded < waiting.began:  # nothing could be downloaded in all that time
+            run.halt(error)
+        return None
+    told = (error.retry_after if isinstance(error, Refusal) else None) or 0.0
+    left = waiting.began + patience - time.monotonic()  # the end of its patience is worth a try
+    return max(min(told, left), verdicts.backoff(waiting.tries, run.jitter))
+
+
+async def _lose(run: Run, file: File, error: Exception) -> None:
+    why = f"the file was deleted on {file.media.deletes_at}: {error}"
+    if await run.ledger.lost(file, why) is State.LOST:
+        run.tell(file.attempt, State.LOST, why)
+        run.breaker.loss(f"row {file.attempt.row_id}: {why}")
+
+
+async def _renew(run: Run, file: File) -> File | None:
+    """Polls a video again for a fresh URL: the file as it is now; None when the service does not say."""
+    assert file.attempt.generation_id is not None  # noqa: S101 - what has files has an id
+    try:
+        answer = await run.client.video(file.attempt.generation_id)
+    except ServiceError as error:
+        verdict = verdicts.poll(error)
+        if verdict is Verdict.STOP_KEY:
+            run.halt(KeyRefused(str(error), hint=error.hint))
+        return file if verdict is Verdict.NOT_FOUND else None
+    if not isinstance(answer, Generation) or file.index >= len(answer.media):
+        return file
+    fresh = answer.media[file.index]
+    await run.ledger.refreshed(file, fresh.url, fresh.deletes_at)
+    return replace(file, media=fresh)
+
+
+async def _store(run: Run, file: File, spooled: Spooled, sidecars: Sidecars | None) -> bool:
+    """Puts a verified file into storage under a name that no other file has; False when it is not taken.
+
+    It is stored when its sidecar is there too: what comes between them is done again by the next run.
+    """
+    file = await _under_its_type(run, file, spooled)
+    renamed = False
+    for tries in itertools.count(1):
+        try:
+            stored = await run.store.put(spooled, file.name, file.media.mime_type)
+            if sidecars and not await sidecars.write(file, stored):
+                taken = f"its sidecar is not written, because something else is named {stored.url}.json"
+                WATCHER.get().note(f"row {file.attempt.row_id}: {taken}")
+        except StorageConflict as error:
+            if renamed:  # the other name has the job's key in it: a server says so of every name
+                _refused(run, file, error)
+                return False
+            other = other_name(file.name, file.attempt, file.index)
+            file, renamed = replace(file, name=await run.ledger.renamed(file, other)), True
+        except StorageError as error:
+            if tries >= STORE_TRIES or not spooled.sha256:  # without it, it is not even in the spool
+                _refused(run, file, error)
+                return False
+            await anyio.sleep(verdicts.backoff(tries, run.jitter))
+        else:
+            await run.ledger.stored(file, stored)
+            run.tell(file.attempt, State.STORED, stored.url)
+            run.spool.forget(spooled)
+            run.breaker.stored()
+            return True
+    raise AssertionError("unreachable")
+
+
+async def _under_its_type(run: Run, file: File, spooled: Spooled) -> File:
+    """The file with the type that its bytes have, and a name that ends so where `storage.key` does."""
+    mime_type = spooled.mime_type or file.media.mime_type
+    name = with_extension(file.name, mime_type) if run.settings.storage.key.endswith("{ext}") else file.name
+    if name != file.name:
+        name = await run.ledger.renamed(file, name)
+    return replace(file, name=name, media=file.media.model_copy(update={"mime_type": mime_type}))
+
+
+async def _leave_in_spool(run: Run, file: File, spooled: Spooled) -> None:
+    """Keeps a verified file for the next run, because storage takes none now."""
+    try:
+        await asyncio.to_thread(spooled.settle)
+    except StorageError as error:
+        _refused(run, file, error)
+
+
+def _refused(run: Run, file: File, error: StorageError) -> None:
+    WATCHER.get().note(f"row {file.attempt.row_id}: {error}")
+    run.halt(error)
+
+
+def _spool_name(file: File) -> str:
+    """A file's name in the spool: of this purchase alone, for another ledger may have bought the same job.
+
+    A hash stands for the service's id, which is text of any length with any characters.
+    """
+    generation = hashlib.sha256((file.attempt.generation_id or "").encode()).hexdigest()[:16]
+    return f"{file.attempt.job_key}-{generation}-{file.index}"

@@ -1,0 +1,25 @@
+"""The steps of a batch as tasks of Prefect, for `steps.batch.generate` and `collect`."""
+
+from callsheet.steps.batch import Steps
+from tasks.approve import approve, show
+from tasks.connect import connect
+from tasks.download import download
+from tasks.poll import poll
+from tasks.pressed import heeding
+from tasks.price import price
+from tasks.read import read
+from tasks.record import record
+from tasks.submit import submit
+
+STEPS = Steps(
+    connect=connect,
+    read=read,
+    price=price,
+    show=show,
+    approve=approve,
+    submit=submit,
+    poll=poll,
+    download=download,
+    record=record,
+    beside=heeding,
+)
