@@ -16,6 +16,7 @@ COPY callsheet callsheet
 COPY flows flows
 COPY tasks tasks
 COPY backlot backlot
+COPY configs configs
 # Every version comes from the lock, that of the build tool too.
 RUN python -m venv /opt/build \
     && /opt/build/bin/pip install --constraint constraints.txt hatchling \
@@ -44,5 +45,7 @@ ENV PATH="/opt/callsheet/bin:$PATH" \
 USER 1000:1000
 WORKDIR /srv/callsheet
 COPY --chown=1000:1000 prefect.yaml ./
+COPY --chown=1000:1000 flows flows
+COPY --chown=1000:1000 tasks tasks
 COPY --chown=1000:1000 configs configs
 CMD ["callsheet", "--help"]

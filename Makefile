@@ -12,7 +12,7 @@ help:  ## list these commands
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	@echo "Installing into .venv (the first time takes a minute or two) ..."
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
-	@$(BIN)/python -m compileall -q callsheet tasks flows backlot
+	@$(BIN)/python -m compileall -q callsheet backlot flows tasks
 	@touch $@
 
 setup: .venv/.installed  ## make .venv and install everything from the lock

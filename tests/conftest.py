@@ -8,6 +8,7 @@ import gc
 import json
 import os
 import shutil
+import subprocess
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -30,8 +31,9 @@ from callsheet.steps import batch
 from tests.servers import browser as browsers
 from tests.servers import s3 as s3_server
 from tests.servers.backlots import backlots
+from tests.servers.installed import installed
 from tests.servers.postgres import postgres
-from tests.servers.prefect import BEHIND_A_PROXY, ROOT, PrefectServer, free_port, prefect_environment
+from tests.servers.prefect import BEHIND_A_PROXY, PrefectServer, free_port, prefect_environment
 from tests.servers.up import READY, Up, up
 
 QUICK = ("limits", "service", "pricing", "batches", "config", "docs", "servers", "packaging")
@@ -93,8 +95,8 @@ def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> 
 
 @pytest.fixture(scope="session")
 def the_up(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Up:
-    """`callsheet up --backlot` in the project's root: a real Prefect server with a database of its own, the
-    deployments of prefect.yaml, and a worker of their pool.
+    """`callsheet up --backlot` in a project of `init --project`, in an environment that has the wheel alone:
+    a real Prefect server with a database of its own, the deployments, and a worker of their pool.
 
     The worker has the key of a backlot's first workspace, and that of `tests.cli.test_reconcile.STUDIO`.
     """
@@ -108,7 +110,11 @@ def the_up(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     }
     stack = request.session.stash[PREFECT] = ExitStack()
     request.addfinalizer(stack.close)
-    running = stack.enter_context(up(ROOT, "--port", str(port), "--backlot", **environment))
+    python, project = installed(folder), folder / "project"
+    init = [python, "-m", "callsheet", "init", "--project", project]
+    subprocess.run(init, check=True, capture_output=True)
+    options = ("--port", str(port), "--backlot")
+    running = stack.enter_context(up(project, *options, python=python, **environment))
     running.until(READY)
     return running
 

@@ -22,7 +22,6 @@ import pytest
 from callsheet.ledger.doubts import login
 from tests.conftest import Project
 from tests.servers.forks import forks
-from tests.servers.prefect import BEHIND_A_PROXY, PrefectServer
 from tests.waiting import LONGEST
 
 Make = Callable[..., Project]
@@ -101,28 +100,12 @@ def test_quote_prints_one_json_object_with_exact_money(project: Make) -> None:
     assert made.rejects()[0]["line"] == "5"
 
 
-def test_a_prefect_server_that_is_not_there_is_named(project: Make) -> None:
-    made = project([{"id": "a", "prompt": "x", **IMAGE}])
-    done = callsheet("run", str(made.config), "--json", PREFECT_API_URL="http://127.0.0.1:9/api")
-    assert done.returncode == 2
-    assert "http://127.0.0.1:9/api cannot be reached" in json.loads(done.stdout)["error"]
-    assert "Traceback" not in done.stderr
-
-
-def test_a_run_in_prefect_works_behind_a_proxy(project: Make, prefect: PrefectServer) -> None:
-    """httpx, Prefect's client too, raises InvalidURL on a network of IPv6 in NO_PROXY."""
-    made = project([{"id": "a", "prompt": "x", **IMAGE}])
-    done = callsheet("run", str(made.config), PREFECT_API_URL=prefect.api, **BEHIND_A_PROXY)
-    assert done.returncode == 0, done.stderr
-
-
-def test_run_prints_one_json_object_and_says_with_its_exit_code_how_it_ended(
-    project: Make, prefect: PrefectServer
-) -> None:
+def test_run_prints_one_json_object_and_says_with_its_exit_code_how_it_ended(project: Make) -> None:
+    """It needs no Prefect server, whatever Prefect's settings say."""
     made = project(
         [{"id": "a", "prompt": "x", **IMAGE}, {"id": "no", "prompt": "forbidden-test-word", **IMAGE}]
     )
-    done = callsheet("run", str(made.config), "--json", PREFECT_API_URL=prefect.api)
+    done = callsheet("run", str(made.config), "--json", PREFECT_API_URL="http://127.0.0.1:9/api")
     assert done.returncode == 3, done.stderr
     answer = json.loads(done.stdout)
     assert set(answer) == {

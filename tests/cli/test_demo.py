@@ -15,11 +15,11 @@ import polars as pl
 import pytest
 
 from tests.cli.test_commands import CALLSHEET, callsheet, refused
-from tests.servers.prefect import BEHIND_A_PROXY, PrefectServer
+from tests.servers.prefect import BEHIND_A_PROXY
 
 
-def test_the_demo_runs_clean_and_a_second_one_buys_nothing(tmp_path: Path, prefect: PrefectServer) -> None:
-    """The first without a Prefect server, as a newcomer has it who sits behind a proxy."""
+def test_the_demo_runs_clean_and_a_second_one_buys_nothing(tmp_path: Path) -> None:
+    """Also for a newcomer who sits behind a proxy."""
     first = callsheet("demo", cwd=tmp_path, **BEHIND_A_PROXY)
     assert first.returncode == 0, first.stderr
     noise = [line for line in first.stderr.splitlines() if "Warning" in line or "Traceback" in line]
@@ -30,16 +30,14 @@ def test_the_demo_runs_clean_and_a_second_one_buys_nothing(tmp_path: Path, prefe
     assert kinds["image/png"] >= 2
     assert kinds["video/mp4"] >= 6
     assert manifest["has_sound"].sum() == 1
-    second = callsheet("demo", cwd=tmp_path, PREFECT_API_URL=prefect.api, **BEHIND_A_PROXY)
+    second = callsheet("demo", cwd=tmp_path, **BEHIND_A_PROXY)
     assert second.returncode == 0
     assert "Nothing was bought" in second.stdout
     assert pl.read_parquet(tmp_path / "out/demo/report/manifest.parquet").equals(manifest)
 
 
 @pytest.mark.soak
-def test_an_interrupted_demo_and_a_killed_one_are_finished_by_the_next(
-    tmp_path: Path, prefect: PrefectServer
-) -> None:
+def test_an_interrupted_demo_and_a_killed_one_are_finished_by_the_next(tmp_path: Path) -> None:
     """Files that are paid for wait at the first demo's address, so its port is kept until they are stored."""
     ledger, port = tmp_path / "out/demo/ledger.db", tmp_path / "out/demo/port"
 
@@ -48,7 +46,6 @@ def test_an_interrupted_demo_and_a_killed_one_are_finished_by_the_next(
         with subprocess.Popen(
             [*CALLSHEET, "demo"],
             cwd=tmp_path,
-            env=os.environ | {"PREFECT_API_URL": prefect.api},
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
@@ -77,21 +74,11 @@ def test_an_interrupted_demo_and_a_killed_one_are_finished_by_the_next(
     stopped(signal.SIGKILL)
     assert waiting() > 0
     assert port.exists()
-    last = callsheet("demo", cwd=tmp_path, PREFECT_API_URL=prefect.api)
+    last = callsheet("demo", cwd=tmp_path)
     assert last.returncode == 0, last.stderr
     assert "not downloaded yet" not in last.stderr
     assert waiting() == 0
     assert not port.exists()
-
-
-def test_a_demo_whose_prefect_server_does_not_start_in_time_ends_with_a_message(tmp_path: Path) -> None:
-    environment = {
-        "PREFECT_API_URL": "",
-        "PREFECT_HOME": str(tmp_path / "prefect"),
-        "PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS": "0",
-    }
-    done = callsheet("demo", cwd=tmp_path, **environment)
-    refused(done, "a Prefect server could not be started", "Nothing was bought")
 
 
 def test_a_demo_whose_backlot_cannot_start_says_what_to_do(tmp_path: Path) -> None:

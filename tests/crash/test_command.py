@@ -1,4 +1,4 @@
-"""The whole command, Prefect and all, is killed at a named point; the same command finishes the job."""
+"""The whole command is killed at a named point; the same command finishes the job."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ import pytest
 
 from tests.crash.conftest import MakeBatch
 from tests.servers.forks import forks
-from tests.servers.prefect import PrefectServer
 
 KILLED = """
 from callsheet import failpoints
@@ -29,14 +28,12 @@ main()
 class CommandLine:
     """Runs `callsheet run` as a person would."""
 
-    prefect: PrefectServer
     tally: Counter[str]
 
     def run(self, request: dict[str, Any]) -> int:
         kill = request.get("kill", {"point": "", "nth": 0})
         program = KILLED.format(**kill, waits=request.get("waits", {}))
         environment = os.environ | request["environment"]
-        environment |= {"PREFECT_API_URL": self.prefect.api}
         folder = Path(request["folder"])
         words = ("-c", program, "run", "batch.yaml", "--json")
         with (
@@ -47,9 +44,9 @@ class CommandLine:
 
 
 @pytest.mark.soak
-def test_the_command_killed_with_a_paid_answer_in_hand(new_batch: MakeBatch, prefect: PrefectServer) -> None:
+def test_the_command_killed_with_a_paid_answer_in_hand(new_batch: MakeBatch) -> None:
     made = new_batch()
-    made.starter = CommandLine(prefect, made.starter.tally)
+    made.starter = CommandLine(made.starter.tally)
     assert made.run(kill={"point": "after submit", "nth": 3}) == -9, made.log()
     assert made.run() == 3, made.log()
     made.compare()

@@ -1,4 +1,4 @@
-"""A crew: several runs buy one batch side by side, and the first one writes one report on all of it."""
+"""Runs side by side: they buy nothing twice, whether they are of one crew or just begun at the same time."""
 
 from __future__ import annotations
 
@@ -6,32 +6,23 @@ import asyncio
 import os
 import signal
 import sqlite3
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from contextlib import closing, suppress
-from dataclasses import dataclass
 from decimal import Decimal
-from pathlib import Path
 from typing import Any
-from uuid import uuid4
 
 import httpx
 import pytest
-from prefect.settings import PREFECT_API_URL, temporary_settings
 
 from callsheet.config.load import load
-from callsheet.config.settings import Settings
 from callsheet.errors import InputError
 from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.waits import set_waits
-from callsheet.pricing.planning import share
-from callsheet.pricing.quote import Quote
 from callsheet.report.summary import Summary
 from callsheet.steps import batch
-from flows.crew import Crew
-from tests.cli.test_commands import callsheet, refused
+from flows.generate import generate_batch
 from tests.cli.test_two_runs import run_at_work
 from tests.conftest import Project
-from tests.servers import s3 as s3_server
 from tests.servers.prefect import PrefectServer
 from tests.waiting import wait_until
 
@@ -42,131 +33,58 @@ def images(number: int) -> list[dict[str, Any]]:
     return [{"id": f"s{n}", "prompt": f"image {n}", "model": "sketch-1"} for n in range(number)]
 
 
-@dataclass
-class Beside:
-    """The other runs of a crew, in this process."""
-
-    others: int
-    before: Callable[[], None] = lambda: None
-    joined: tuple[Summary, ...] = ()
-
-    async def buy(self, quote: Quote, settings: Settings, buy: Callable[[], Awaitable[Summary]]) -> Summary:
-        await share(quote.plan, settings)
-        self.before()
-        plan = quote.plan.sha256()
-        first, *others = await asyncio.gather(
-            buy(), *(pipeline.join(settings, plan) for _ in range(self.others))
-        )
-        self.joined = tuple(others)
-        return first
-
-
-def bought(made: Project, crew: Any, *overrides: str) -> Summary:
-    settings = load(made.config, overrides)
-    return asyncio.run(batch.generate(settings, approved=True, crew=crew))
-
-
-def test_all_buy_nothing_twice_and_one_writes_the_report(
-    project: Make, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("tasks.others.SOON", 0.1)  # the batch takes some seconds
-    monkeypatch.setattr("tasks.others._KNOWN", 0.2)
-    made = project(images(400), image_seconds=0.05, concurrency=16, image_rpm=10**6)
-    crew = Beside(2)
-    summary = bought(made, crew)
-    assert (summary.outcome, summary.stored, summary.other_runs) == ("complete", 400, ())
-    assert all(joined.submissions for joined in crew.joined)
-    assert summary.submissions + sum(joined.submissions for joined in crew.joined) >= 400
-    assert made.costs().height == made.manifest().height == 400
-    assert made.report()["stored"] == 400
-    assert len(list(made.backlot.service.store.select("1 = ?", 1))) == 400
-
-
-def test_others_wait_while_the_first_finds_out_limits_that_it_uses_up_alone(
-    project: Make, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("tasks.others.SOON", 0.1)
-    monkeypatch.setattr("tasks.others._KNOWN", 0.2)
-    monkeypatch.setattr("tasks.others._LATELY", 20.0)  # the first has begun within it
-    monkeypatch.setattr("tasks.submit.BLOCK", 5)  # so that the first leaves jobs to the others
-    monkeypatch.setattr("tasks.submit.AHEAD_IN_CREW", 5)
-    # The first answer comes when the first run has written several times what it knows. A window that ended
-    # meanwhile would tell it all.
-    made = project(images(40), image_seconds=1, concurrency=16, image_rpm=60, window=3600)
-    crew = Beside(2)
-    summary = bought(made, crew)
-    assert (summary.stored, summary.submissions) == (40, 40 + summary.rate_limited)
-    assert [joined.submissions for joined in crew.joined] == [0, 0]
-
-
-def test_the_budget_is_one_wall_for_all(project: Make) -> None:
+def test_the_budget_is_one_wall_for_runs_side_by_side(project: Make) -> None:
     made = project(images(400), image_seconds=0.01, concurrency=16)
-    summary = bought(made, Beside(2), "budget.limit=0.3000")
+    settings = load(made.config, ["budget.limit=0.3000"])
+
+    async def both() -> list[Summary]:
+        return await asyncio.gather(*(batch.generate(settings, approved=True) for _ in range(2)))
+
+    summaries = asyncio.run(both())
     [workspace] = made.backlot.service.workspaces.values()
-    assert (summary.outcome, summary.stop_reason) == ("stopped", "budget")
-    assert summary.spent == workspace.spent == Decimal("0.3000")
+    assert {summary.stop_reason for summary in summaries} == {"budget"}
+    assert workspace.spent == Decimal("0.3000")
     assert made.costs()["cost"].sum() == Decimal("0.3000")
 
 
-def test_the_first_run_waits_for_the_others_and_takes_over_from_one_that_is_killed(project: Make) -> None:
-    made = project(images(120), image_seconds=0.2, concurrency=4)
+def test_a_run_takes_over_from_one_that_is_killed_while_it_buys(project: Make) -> None:
+    made = project(images(300), image_seconds=0.2, concurrency=8)
     made.set(limits={"concurrency": 4})
     before = set_waits(lease=4)
     try:
-        with run_at_work(made, jobs=4) as pid:  # it has reserved every job
-            summary = asyncio.run(_first_while_another_is_killed(made, pid))
+        with run_at_work(made, jobs=4) as pid:  # it has reserved two thirds of the jobs
+            summary = asyncio.run(_run_while_another_is_killed(made, pid))
     finally:
         set_waits(lease=before.lease)
-    assert summary.stored + summary.in_doubt == 120
+    assert summary.stored + summary.in_doubt == 300
     assert summary.in_doubt <= 4, "what the other was sending"
-    assert made.report()["stored"] == summary.stored
     [workspace] = made.backlot.service.workspaces.values()
     assert summary.spent <= workspace.spent <= summary.spent + summary.in_doubt_exposure
 
 
-async def _first_while_another_is_killed(made: Project, pid: int) -> Summary:
-    """Buys with the first run of a crew, and kills the other run once the first is open."""
-    first = asyncio.create_task(batch.generate(load(made.config), approved=True, crew=Beside(0)))
+async def _run_while_another_is_killed(made: Project, pid: int) -> Summary:
+    """Buys, and kills the other run once this one is open."""
+    run = asyncio.create_task(batch.generate(load(made.config), approved=True))
     ledger = await Ledger.open(f"sqlite:///{made.folder}/out/ledger.db", "test")
     while len(await ledger.others()) < 2:  # noqa: ASYNC110 - another process changes it
         await asyncio.sleep(0.05)
     os.kill(pid, signal.SIGKILL)
     await ledger.close()
-    return await first
+    return await run
 
 
-def test_a_plan_on_s3_is_shared_and_another_plan_is_not_bought(
-    project: Make, s3: s3_server.Server, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    made = project(images(150), image_seconds=0.01)
-    for name, value in s3.environment().items():
-        monkeypatch.setenv(name, value)
-    made.set(report={"url": f"s3://{s3.bucket}/crew"}, storage={"endpoint_url": s3.endpoint_url})
-    plan = Path(".callsheet/test/plan.parquet")
-    assert bought(made, Beside(1, before=plan.unlink)).stored == 150
-    with pytest.raises(InputError, match="is not the one that this crew buys"):
-        asyncio.run(pipeline.join(load(made.config), "another"))
-
-
-def test_the_first_run_buys_all_when_the_prefect_server_cannot_start_others(project: Make) -> None:
+def test_another_plan_than_the_approved_one_is_not_bought(project: Make) -> None:
     made = project(images(3))
-    with temporary_settings({PREFECT_API_URL: "http://127.0.0.1:9/api"}):  # nothing listens there
-        summary = bought(made, Crew(uuid4(), uuid4(), {}, others=2))
-    assert (summary.outcome, summary.stored) == ("complete", 3)
-
-
-def test_without_a_prefect_server_there_is_no_crew(project: Make) -> None:
-    made = project(images(1))
-    refused(callsheet("run", str(made.config), "--crew", "2"), "--crew", "Prefect", "callsheet up")
+    with pytest.raises(InputError, match="are not those that were approved"):
+        asyncio.run(batch.generate(load(made.config), approved=True, plan="another"))
     assert not list(made.backlot.service.store.select("1 = ?", 1))
 
 
-def test_a_crew_buys_whole_batches_only(project: Make) -> None:
+def test_a_crew_buys_whole_batches_only(project: Make, prefect: PrefectServer) -> None:
     made = project(images(2))
-    done = callsheet(
-        "run", str(made.config), "--crew", "2", "--first", "1", PREFECT_API_URL="http://127.0.0.1:9"
-    )
-    refused(done, "a crew cannot be combined")
+    state = asyncio.run(generate_batch(str(made.config), crew=2, first=1, return_state=True))
+    assert "a crew cannot be combined" in state.message
+    assert not list(made.backlot.service.store.select("1 = ?", 1))
 
 
 def of_its_crew(crew: PrefectServer, run: dict[str, Any]) -> list[dict[str, Any]]:
@@ -175,37 +93,27 @@ def of_its_crew(crew: PrefectServer, run: dict[str, Any]) -> list[dict[str, Any]
     return crew.ask("flow_runs", flow_runs={"parent_task_run_id": {"any_": parents}})
 
 
-def runs_of(made: Project) -> int:
-    """How many runs the ledger knows of, once there is one."""
+def asks(made: Project, query: str) -> list[tuple[Any, ...]]:
+    """Rows of the ledger; none where it has no tables yet."""
     file = made.folder / "out/ledger.db"
     if not file.exists():
-        return 0
-    with closing(sqlite3.connect(file)) as ledger, suppress(sqlite3.OperationalError):  # no table yet
-        return int(ledger.execute("SELECT count(*) FROM runs").fetchone()[0])
-    return 0
+        return []
+    with closing(sqlite3.connect(file)) as ledger, suppress(sqlite3.OperationalError):
+        return ledger.execute(query).fetchall()
+    return []
 
 
-def test_a_deployed_run_starts_as_many_sub_runs_as_have_a_job_and_those_that_come_too_late_buy_nothing(
-    crew: PrefectServer, project: Make
-) -> None:
+def test_a_deployed_run_starts_as_many_sub_runs_as_have_a_job(crew: PrefectServer, project: Make) -> None:
     made = project(images(2))
     made.at_absolute_paths()
     crew.start("generate-batch/by-hand", tag=made.folder.name, config=str(made.config), crew=20)
     run = crew.ended(made.folder.name)
     assert (run["state"]["type"], run["state"]["name"]) == ("COMPLETED", "Complete"), run["state"]["message"]
     assert made.costs().height == made.manifest().height == 2
+    assert len(list(made.backlot.service.store.select("1 = ?", 1))) == 2
     [other] = of_its_crew(crew, run)
-    assert other["parameters"]["joins"]
-    assert other["state"]["type"] == "CANCELLED", "no worker had begun it when all was bought"
-    late = f"late-{made.folder.name}"
-    same = {name: other[name] for name in ("parameters", "parent_task_run_id")}
-    crew.post(f"deployments/{other['deployment_id']}/create_flow_run", same | {"tags": [late]})
-    run = crew.ended(late)
-    assert (run["state"]["type"], run["state"]["message"]) == (
-        "CANCELLED",
-        "The crew's first run has ended, so this one buys nothing.",
-    )
-    assert runs_of(made) == 1, "neither has joined it"
+    assert other["parameters"]["plan"]
+    assert other["state"]["type"] in ("CANCELLED", "COMPLETED"), "begun by a worker or not: it has ended"
 
 
 @pytest.mark.soak
@@ -214,15 +122,15 @@ def test_deployed_runs_buy_side_by_side(crew: PrefectServer, project: Make) -> N
     made.at_absolute_paths()
     service = made.backlot.service
     crew.start("generate-batch/by-hand", tag=made.folder.name, config=str(made.config), crew=3)
-    wait_until(lambda: runs_of(made) == 3, "the others never begin", 0.3)
+    wait_until(lambda: len(asks(made, "SELECT id FROM runs")) == 3, "the others never begin", 0.3)
     service.settings = service.settings.model_copy(update={"image_seconds": 0.1})
     run = crew.ended(made.folder.name)
     assert (run["state"]["type"], run["state"]["name"]) == ("COMPLETED", "Complete"), run["state"]["message"]
     assert made.costs().height == made.manifest().height == 600
-    messages = [other["state"]["message"] for other in of_its_crew(crew, run)]
-    assert len(messages) == 2
-    assert all(message.startswith("Joined: ") for message in messages)
-    assert "Joined: 0 submissions" not in messages
+    others = of_its_crew(crew, run)
+    assert [other["state"]["name"] for other in others] == ["Complete"] * 2
+    bought = asks(made, "SELECT run_id, count(*) FROM attempts GROUP BY run_id")
+    assert len(bought) == 3, "each has bought some"
 
 
 @pytest.mark.soak

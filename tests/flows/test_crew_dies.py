@@ -32,20 +32,11 @@ from tests.waiting import wait_until
 pytestmark = pytest.mark.soak
 CREW = 4
 IMAGES, VIDEOS = 900, 30
-IMAGES_OF_MINUTES = 1_100
-"""A run that begins when another looks for the limits waits until that knows them: then all are there, and
-have enough to buy, from the fourth minute on."""
 LANES = 24
 MICRO = Decimal(1_000_000)
-A_MINUTE = 200  # images
 AT_WORK = """
     SELECT count(DISTINCT run_id) FILTER (WHERE state IN ('submitting', 'pending', 'generated')) AS runs,
     count(*) FILTER (WHERE state = 'stored') AS stored FROM attempts
-"""
-
-OF_EACH_MINUTE = """
-    SELECT left(submitted_at, 16) AS minute, run_id, count(*) AS jobs FROM attempts
-    WHERE type = 'image' GROUP BY minute, run_id ORDER BY minute
 """
 
 
@@ -180,46 +171,11 @@ def test_with_nothing_that_dies_all_is_stored_and_one_report_says_so(studio: Stu
     assert studio.finished() == {"stored": IMAGES + VIDEOS}
 
 
-@pytest.mark.parametrize("lanes", [LANES, 200])
-def test_the_limits_are_used_as_by_one_run_and_shared_fairly(studio: Studio, lanes: int) -> None:
-    [workspace] = studio.made.backlot.service.workspaces.values()
-    workspace.windows["image"].limit, workspace.concurrency = A_MINUTE, lanes
-    studio.made.rows(*mixed(IMAGES_OF_MINUTES))
-    studio.start()
-    half = IMAGES_OF_MINUTES // 2  # all of them take six minutes
-    wait_until(lambda: studio.ask(AT_WORK)[0]["stored"] >= half, "half of the images are never stored", 1)
-    assert studio.prefect.ended("first")["state"]["name"] == "Complete"
-    minutes: dict[str, Counter[str]] = {}
-    for row in studio.ask(OF_EACH_MINUTE):
-        minutes.setdefault(row["minute"], Counter())[row["run_id"]] = row["jobs"]
-    whole = _in_which_all_buy(list(minutes.values()))
-    assert whole, minutes
-    assert all(minute.total() >= 0.97 * A_MINUTE for minute in whole), minutes
-    together = sum(whole, Counter())
-    assert len(together) == CREW, minutes
-    assert all(0.9 <= part * CREW / together.total() <= 1.1 for part in together.values()), minutes
-    totals = workspace.traffic.totals
-    assert totals["window"] + totals["lanes"] <= 0.01 * IMAGES_OF_MINUTES, totals
-
-
-def _in_which_all_buy(minutes: list[Counter[str]]) -> list[Counter[str]]:
-    """The minutes after the one in which the last run began, at whose end there is enough for one more."""
-    whole, begun = [], set[str]()
-    for number, minute in enumerate(minutes):
-        left = sum(minutes[number + 1 :], Counter()).total()
-        if len(begun) == CREW and left >= A_MINUTE:
-            whole.append(minute)
-        begun |= set(minute)
-    return whole
-
-
 @pytest.mark.parametrize("which", [0, -1], ids=["the first run", "another run"])
 def test_a_run_is_killed(studio: Studio, which: int) -> None:
     studio.start()
     os.kill(studio.processes()[which], signal.SIGKILL)
     studio.all_ended()
-    left = studio.ask("SELECT count(*) FROM attempts WHERE state NOT IN ('stored', 'in_doubt')")
-    assert left == [{"count": 0}], "the others have finished everything"
     states = studio.finished()
     assert states["in_doubt"] <= LANES
     assert states.total() == IMAGES + VIDEOS

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -18,7 +19,7 @@ from prefect.blocks.webhook import Webhook
 from tests.cli.test_commands import CALLSHEET
 from tests.conftest import Project
 from tests.flows.test_forms import bought
-from tests.servers.prefect import PrefectServer
+from tests.servers.prefect import ROOT, PrefectServer
 from tests.waiting import wait_until
 
 AUTOMATIONS = Path(__file__).parents[2] / "docs" / "automations"
@@ -124,8 +125,10 @@ def test_a_run_whose_process_is_gone_becomes_crashed(
     rows = [{"id": f"s{n}", "prompt": f"image {n}", "model": "sketch-1"} for n in range(300)]
     made = project(rows, image_seconds=2, concurrency=2)
     made.set(batch=made.folder.name)
+    made.at_absolute_paths()
     with subprocess.Popen(
-        [*CALLSHEET, "run", str(made.config)],
+        [sys.executable, "-m", "flows.generate", str(made.config)],
+        cwd=ROOT,
         env=os.environ | {"PREFECT_API_URL": prefect.api, "PREFECT_FLOWS_HEARTBEAT_FREQUENCY": "30"},
         stderr=subprocess.DEVNULL,
     ) as process:

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tests.cli.test_commands import CALLSHEET
 from tests.cli.test_reconcile import STUDIO, spend
 from tests.conftest import Project
 from tests.servers import http
-from tests.servers.prefect import PrefectServer, prefect_server
+from tests.servers.prefect import ROOT, PrefectServer, prefect_server
 from tests.waiting import LONGEST, wait_until
 
 
@@ -97,9 +97,11 @@ def test_a_run_goes_on_without_the_server(project: Callable[..., Project], tmp_p
     """Prefect is how people watch a run, not what the money rests on."""
     rows = [{"id": f"s{n}", "prompt": f"image {n}", "model": "sketch-1"} for n in range(60)]
     made = project(rows, image_seconds=1, concurrency=6)
+    made.at_absolute_paths()
     with prefect_server(tmp_path / "prefect") as lost:
         process = subprocess.Popen(
-            [*CALLSHEET, "run", str(made.config)],
+            [sys.executable, "-m", "flows.generate", str(made.config)],
+            cwd=ROOT,
             env=os.environ | {"PREFECT_API_URL": lost.api},
             stderr=subprocess.PIPE,
             text=True,

@@ -18,7 +18,6 @@ import pytest
 import yaml
 
 from backlot.server import spawn
-from tests.servers.prefect import PrefectServer
 
 JOBS = 20_000
 PROMPTS = 400  # different pictures: what is under test is the run, not the drawing
@@ -49,9 +48,7 @@ RUN = (sys.executable, "-m", "callsheet", "run", "batch.yaml", "--json")
 
 
 @pytest.mark.soak
-def test_20000_jobs_with_5_percent_of_all_faults(
-    tmp_path: Path, prefect: PrefectServer, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_20000_jobs_with_5_percent_of_all_faults(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     rules = [
         {"endpoint": endpoint, "probability": STRUCK / len(faults), **fault}
         for endpoint, faults in (("images", IMAGES), ("downloads", DOWNLOADS))
@@ -72,7 +69,6 @@ def test_20000_jobs_with_5_percent_of_all_faults(
         environment = os.environ | {
             "CALLSHEET_BASE_URL": base_url,
             "CALLSHEET_API_KEY": "sk_backlot",
-            "PREFECT_API_URL": prefect.api,
         }
         began = time.monotonic()
         with subprocess.Popen(

@@ -13,9 +13,7 @@ from tests.conftest import Project
 
 
 @pytest.mark.parametrize("runs", [3, pytest.param(10, marks=pytest.mark.soak)])
-def test_runs_that_start_at_once_all_end_with_0_and_without_prefect(
-    project: Callable[..., Project], runs: int
-) -> None:
+def test_runs_that_start_at_once_all_end_with_0(project: Callable[..., Project], runs: int) -> None:
     made = project([{"id": f"s{n}", "prompt": f"image {n}", "model": "sketch-1"} for n in range(5)])
     processes = [
         subprocess.Popen(
@@ -30,5 +28,4 @@ def test_runs_that_start_at_once_all_end_with_0_and_without_prefect(
     for process in processes:
         _, err = process.communicate()
         assert process.returncode == 0, err
-        assert "not in a Prefect UI" in err
     assert len(list(made.folder.glob("out/media/*/*.jpeg"))) == 5 * runs

@@ -20,24 +20,14 @@ from callsheet.watch import WATCHER, LogWatcher
 from tests.conftest import Project
 from tests.servers.backlots import finish_videos
 from tests.servers.forks import Process, forks
-from tests.servers.prefect import PrefectServer
 from tests.servers.reverse_proxy import reverse_proxy
 from tests.waiting import wait_until
 
 Make = Callable[..., Project]
 
 
-@pytest.mark.parametrize(
-    "number, with_prefect",
-    [
-        *((number, False) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)),
-        (signal.SIGTERM, True),
-        *(pytest.param(number, True, marks=pytest.mark.soak) for number in (signal.SIGINT, signal.SIGHUP)),
-    ],
-)
-def test_a_signal_stops_buying_and_leaves_nothing_in_doubt(
-    project: Make, prefect: PrefectServer, number: signal.Signals, with_prefect: bool
-) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_stops_buying_and_leaves_nothing_in_doubt(project: Make, number: signal.Signals) -> None:
     """Images on the wire are answered and stored, videos stay pending, and the report says how it stands."""
     images = [{"id": f"s{n}", "prompt": "x", "model": "sketch-1"} for n in range(60)]
     made = project(
@@ -47,12 +37,11 @@ def test_a_signal_stops_buying_and_leaves_nothing_in_doubt(
         concurrency=6,
     )
     answer, log = made.folder / "answer.json", made.folder / "run.log"
-    environment = os.environ | ({"PREFECT_API_URL": prefect.api} if with_prefect else {})
     words = ("-m", "callsheet", "run", str(made.config), "--json")
     with (
         answer.open("w") as out,
         log.open("w") as err,
-        forks().start(*words, env=environment, stdout=out, stderr=err) as process,
+        forks().start(*words, env=dict(os.environ), stdout=out, stderr=err) as process,
     ):
         while not list(made.folder.glob("out/media/**/*.jpeg")):
             assert process.poll() is None

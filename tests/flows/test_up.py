@@ -18,6 +18,7 @@ import psutil
 import pytest
 import yaml
 
+from callsheet.cli.project import make_project
 from callsheet.errors import ConfigError, ProcessEnded
 from tests.cli.test_commands import callsheet, refused
 from tests.servers import http
@@ -41,7 +42,7 @@ def other_program() -> Iterator[str]:
 
 def a_project(folder: Path, *, pool: str = "crew", rows: int = 3) -> Path:
     """A folder with a batch, and a `prefect.yaml` of one deployment, `mine`, that is switched off."""
-    folder.mkdir()
+    make_project(folder)
     prompts = "".join(f"s{n},image {n},sketch-1\n" for n in range(rows))
     (folder / "prompts.csv").write_text("id,prompt,model\n" + prompts)
     report = {"contact_sheet": 0, "plots": False}

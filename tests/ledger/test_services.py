@@ -14,7 +14,7 @@ from backlot.server import Backlot
 from callsheet.cli.main import app
 from callsheet.config.load import load
 from callsheet.errors import OtherService
-from callsheet.steps import batch
+from callsheet.steps import batch as batches
 from tests.conftest import Project
 from tests.ledger.buying import buyer, intend, job, reserve, state_of
 
@@ -144,11 +144,11 @@ def test_a_batch_is_not_bought_at_a_second_service_until_a_person_says_that_it_h
 
 
 def run(made: Project) -> Any:
-    return asyncio.run(batch.generate(load(made.config), approved=True))
+    return asyncio.run(batches.generate(load(made.config), approved=True))
 
 
 def collect(made: Project) -> Any:
-    return asyncio.run(batch.collect(load(made.config)))
+    return asyncio.run(batches.collect(load(made.config)))
 
 
 def test_a_run_that_sends_nothing_does_not_bind_the_batch_to_a_service(

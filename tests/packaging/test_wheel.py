@@ -2,40 +2,64 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from tests.conftest import Project
+from tests.servers.installed import build_wheel, installed
+
 ROOT = Path(__file__).parents[2]
-PACKAGES = ("callsheet", "flows", "tasks", "backlot")
 
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A wheel built from this folder, without network."""
-    folder = tmp_path_factory.mktemp("wheel")
-    command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)]
-    subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
-    (built,) = folder.iterdir()
-    return built
+    return build_wheel(tmp_path_factory.mktemp("wheel"))
 
 
-def test_the_wheel_has_every_module_and_data_file_of_the_packages(wheel: Path) -> None:
-    packed = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
-    files = {
+def files_of(*folders: str) -> set[str]:
+    return {
         str(file.relative_to(ROOT))
-        for package in PACKAGES
-        for file in (ROOT / package).rglob("*")
+        for folder in folders
+        for file in (ROOT / folder).rglob("*")
         if file.is_file() and "__pycache__" not in file.parts
     }
-    assert packed == files | {"flows/prefect.yaml"}
+
+
+def test_the_wheel_has_every_module_and_data_file_and_no_package_of_a_project_s_own_name(wheel: Path) -> None:
+    """`flows` and `tasks` are what people call folders of their own."""
+    packed = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
+    project = {f"callsheet/project/{name}" for name in files_of("flows", "tasks", "configs")}
+    assert packed == files_of("callsheet", "backlot") | project | {"callsheet/project/prefect.yaml"}
     assert {"callsheet/py.typed", "backlot/py.typed", "backlot/catalogue.yaml"} <= packed
     dashboard = ("templates/overview.html", "static/htmx.min.js", "static/swagger-ui/swagger-ui-bundle.js")
     assert {f"backlot/dashboard/{name}" for name in dashboard} <= packed
     assert {f"callsheet/cli/demo/{name}" for name in ("demo.yaml", "prompts.csv", "lamp.png")} <= packed
+
+
+def test_callsheet_works_beside_folders_called_flows_and_tasks(
+    project: Callable[..., Project], tmp_path: Path
+) -> None:
+    made = project([{"id": "a", "prompt": "x", "model": "sketch-1"}])
+    for name in ("flows", "tasks"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "__init__.py").write_text("raise RuntimeError('not of Callsheet')")
+    (tmp_path / "installed").mkdir()
+    python = str(installed(tmp_path / "installed"))
+    program = f"import callsheet; print(callsheet.run({str(made.config)!r}).stored)"
+    called = subprocess.run(
+        [python, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert called.stdout == "1\n", called.stderr
+    environment = os.environ | {"PYTHONPATH": "."}
+    command = [python, "-m", "callsheet", "run", str(made.config)]
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
 
 
 def test_the_demo_finds_its_files_inside_a_wheel_and_keeps_what_a_user_has_changed(

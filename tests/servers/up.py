@@ -26,10 +26,10 @@ READY = "Ctrl-C ends it all."
 class Up:
     """A running `callsheet up`, with what it has printed so far, and the environment that it was given."""
 
-    def __init__(self, folder: Path, *options: str, **environment: str) -> None:
+    def __init__(self, folder: Path, *options: str, python: Path, **environment: str) -> None:
         self.environment = environment
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "callsheet", "up", *options],
+            [python, "-m", "callsheet", "up", *options],
             cwd=folder,
             env=os.environ | {"COLUMNS": "200"} | environment,
             stdout=subprocess.PIPE,
@@ -60,9 +60,9 @@ class Up:
 
 
 @contextmanager
-def up(folder: Path, *options: str, **environment: str) -> Iterator[Up]:
+def up(folder: Path, *options: str, python: Path = Path(sys.executable), **environment: str) -> Iterator[Up]:
     """Runs it in a project's folder; it is ended in any case."""
-    running = Up(folder, *options, **environment)
+    running = Up(folder, *options, python=python, **environment)
     try:
         yield running
     finally:
