@@ -80,8 +80,8 @@ class Service(Section):
     """The service to buy from."""
 
     block: Text | None = None
-    """The CallsheetService block of the Prefect server with the address and the API key. They are then not
-    read from anywhere else."""
+    """The CallsheetService block of the Prefect server with the address and the API key. Only runs in Prefect
+    read it; then they are not read from anywhere else."""
 
     base_url: Annotated[ServiceAddress | None, Field(validate_default=True)] = None
     """The service's address without the version: `https://...`, or `http://127.0.0.1:...` for a backlot.
@@ -91,7 +91,7 @@ class Service(Section):
     """The environment variable with the API key. The key itself is never written into a config."""
 
     api_key_block: Text | None = None
-    """The Prefect Secret block with the API key. Where it is given, the environment variable is not read."""
+    """The Prefect Secret block with the API key. Only runs in Prefect read it; then no variable is read."""
 
     timeout: SomeSeconds = 300
     """Seconds to wait for the answer to a submission. The service makes an image meanwhile; one that is
