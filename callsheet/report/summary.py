@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from callsheet.ledger.approvals import Approval
 from callsheet.plain_text import counted
-from callsheet.records import OtherRun, Record, dollars
+from callsheet.records import OtherRun, Record, State, dollars
 from callsheet.report.by_model import ModelLine
 from callsheet.report.problems import Problem, Surcharges
 
@@ -177,6 +177,8 @@ class Summary(Record):
             yield f"callsheet run {config} buys the other jobs."
         elif (self.pending or removed.pending) and not self.other_runs:
             yield f"callsheet collect {config} fetches the pending media, and buys nothing."
+        if any(problem.state is State.PENDING for problem in self.details.problems):
+            yield f"callsheet resolve {config} lists videos that stay pending; --give-up settles one."
         if self.failed:
             yield f"callsheet failed {config} --csv prints the failed rows, to correct and run again."
             yield f"callsheet run {config} --set retry_failed=true buys them again as they are."

@@ -261,6 +261,7 @@ def test_a_status_that_is_not_known_is_left_for_later_and_shown_and_can_be_given
     for words in (["show", row], ["status", "-v"], ["resolve"]):
         assert "Cancelled by the operator." in " ".join(command(made, *words).split()), words
     assert "Cancelled by the operator." in summary.details.problems[0].line()
+    assert any("--give-up settles one" in step for step in summary.next_steps())
 
     made.set(poll={"timeout": 600})
     before = gateway.count("GET", VIDEOS)
