@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import platform
 import re
 import socket
-import time
 from asyncio.subprocess import Process
 from collections.abc import (
     AsyncIterator,
@@ -15,7 +15,6 @@ from collections.abc import (
     Mapping,
 )
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -24,7 +23,7 @@ from prefect import get_client
 from prefect.settings import PREFECT_API_URL, PREFECT_HOME, PREFECT_UI_URL, temporary_settings
 
 from callsheet.config.yaml_lines import masked
-from callsheet.errors import ConfigError, ProcessEnded
+from callsheet.errors import ConfigError
 from flows.children import ending, start, unless_it_ends
 from flows.deployments import make_pool
 
@@ -45,30 +44,6 @@ _SERVER = {
 _WORKER = {"PREFECT_WORKER_QUERY_SECONDS": "2"}  # a run that somebody starts in the UI begins at once
 
 
-@dataclass
-class _Away:
-    """Seconds between two looks whether a server answers that was there already; and how long it may not.
-
-    After longer, the worker does not hear any more that a run is to be cancelled.
-    """
-
-    look: float = 5.0
-    longest: float = 60.0
-
-
-_away = _Away()
-
-
-def set_away(look: float = 5.0, longest: float = 60.0) -> None:
-    """For tests: changes how long a server may be away; without arguments, resets.
-
-    Args:
-        look: seconds between two looks.
-        longest: seconds without an answer.
-    """
-    _away.look, _away.longest = look, longest
-
-
 def api_address(port: int | None) -> str:
     """The API of the server: on this machine at a given port, or the configured one, or at 4200."""
     if port is None and (url := PREFECT_API_URL.value()):
@@ -83,9 +58,10 @@ def ui_address(api: str) -> str:
 
 
 def state_folder(api: str) -> Path:
-    """Where the logs of what is started are, one folder for each server."""
+    """Where the logs of what this process starts are."""
     address = urlsplit(api)
-    return Path(PREFECT_HOME.value()) / "callsheet" / f"{address.hostname}-{address.port or address.scheme}"
+    server = f"{address.hostname}-{address.port or address.scheme}"
+    return Path(PREFECT_HOME.value()) / "callsheet" / server / str(os.getpid())
 
 
 @contextmanager
@@ -132,7 +108,7 @@ async def server(api: str, environment: Mapping[str, str], folder: Path) -> Asyn
         return
     log = folder / SERVER_LOG
     # Otherwise it unpacks its UI into its own installation, which may be another user's.
-    unpacked = {"PREFECT_UI_STATIC_DIRECTORY": str(folder.parent / "ui")}
+    unpacked = {"PREFECT_UI_STATIC_DIRECTORY": str(folder.parents[1] / "ui")}
     addresses = {"PREFECT_API_URL": api, "PREFECT_SERVER_UI_API_URL": api}
     own = _SERVER | unpacked | dict(environment) | addresses
     with _listener(api) as listener:
@@ -173,7 +149,7 @@ async def worker(pool: str, environment: Mapping[str, str], folder: Path) -> Asy
     Raises:
         ProcessEnded: it ended before it was ready.
     """
-    name = f"callsheet-up-{platform.node()}"
+    name = f"callsheet-up-{platform.node()}-{os.getpid()}"
     log = folder / WORKER_LOG
     await make_pool(pool)
     before = await _heartbeat(pool, name)
@@ -197,54 +173,20 @@ async def _until_a_heartbeat(pool: str, name: str, before: str) -> None:
 
 
 async def unless_they_end(
-    api: str,
-    server: Process | None,
-    worker: Process,
-    folder: Path,
-    *,
-    show: Callable[[str], None],
-    note: Callable[[str], None],
+    server: Process | None, worker: Process, folder: Path, *, show: Callable[[str], None]
 ) -> None:
     """Calls `show` with each error in the worker's log, its runs' among them, until a process ends.
 
     The server's log is for those who look for something: when it is busy, it has errors that mean nothing.
 
     Args:
-        api: the server's address.
-        server: None where it was not started here: then `note` is called when it goes away and comes back.
+        server: None where it was not started here: then the worker waits for it, whatever becomes of it.
 
     Raises:
-        ProcessEnded: one of them has ended, or the server has not answered for `_away.longest` seconds.
+        ProcessEnded: one of them has ended.
     """
     work = unless_it_ends(worker, folder / WORKER_LOG, _show_errors(folder / WORKER_LOG, show))
-    if server:
-        await unless_it_ends(server, folder / SERVER_LOG, work)
-        return
-    both = [asyncio.ensure_future(each) for each in (work, _while_it_answers(api, note))]
-    try:
-        ended, _ = await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
-        for each in ended:
-            each.result()
-    finally:
-        for each in both:
-            each.cancel()
-
-
-async def _while_it_answers(api: str, note: Callable[[str], None]) -> None:
-    since: float | None = None
-    while since is None or time.monotonic() - since < _away.longest:
-        await asyncio.sleep(_away.look)
-        if await answers(api):
-            if since is not None:
-                note(f"the Prefect server at {masked(api)} answers again")
-            since = None
-        elif since is None:
-            since = time.monotonic()
-            note(f"the Prefect server at {masked(api)} does not answer; runs at work go on without it")
-    raise ProcessEnded(
-        f"the Prefect server at {masked(api)}, which ran already, has not answered for {_away.longest:g} s",
-        hint="Start it, and run the command again.",
-    )
+    await (unless_it_ends(server, folder / SERVER_LOG, work) if server else work)
 
 
 async def _show_errors(log: Path, show: Callable[[str], None]) -> None:

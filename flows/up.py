@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import fcntl
-import json
 import logging
 import os
 import socket
@@ -13,7 +11,6 @@ import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager
 from pathlib import Path
-from typing import Any
 from urllib.parse import urlsplit
 
 from backlot.errors import SettingsError
@@ -65,7 +62,7 @@ def up(port: int | None, *, backlot: bool) -> None:
 async def _up(
     port: int | None, environment: dict[str, str], stays: asyncio.Event, *, with_backlot: bool
 ) -> None:
-    """Starts everything and stays, or renews what another `up` has started.
+    """Starts everything and stays.
 
     Args:
         stays: set when everything runs.
@@ -76,11 +73,11 @@ async def _up(
     names, pool = deployments.in_this_folder()
     api = parts.api_address(port)
     folder = parts.state_folder(api)
-    about = {"process": os.getpid(), "folder": str(Path.cwd()), "backlot": with_backlot}
-    with signals.cancelled_by_signals(), _lock(folder, about) as other:
-        if other is not None:
-            await _renew(api, names, environment, folder, _same(other, about))
-            return
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(f"{folder}: cannot be written: {error.strerror}") from None
+    with signals.cancelled_by_signals():
         async with AsyncExitStack() as stack:
             if with_backlot:
                 environment |= await stack.enter_async_context(_backlot(folder / "backlot.log"))
@@ -94,69 +91,16 @@ async def _up(
             with _waiting("Starting a worker, and making the deployments ..."):
                 worker = await stack.enter_async_context(parts.worker(pool, environment, folder))
                 lost = await deployments.deploy(names, environment, folder)
-            _say_deployments(ui, names, lost)
+            _say("Run", f"{ui}/deployments  ({', '.join(names)})")
+            for each in lost:
+                _note(each)
             _say("Logs", str(folder))
             _say("", "Ctrl-C ends it all.")
             stays.set()
             try:
-                await parts.unless_they_end(api, server, worker, folder, show=_error, note=_note)
+                await parts.unless_they_end(server, worker, folder, show=_error)
             finally:
                 _note("Ending: runs at work stop in order first. A second Ctrl-C ends them at once.")
-
-
-async def _renew(api: str, names: list[str], environment: dict[str, str], folder: Path, process: int) -> None:
-    """Makes the deployments anew, on the server of another `up`, whose worker carries out their runs."""
-    from flows import deployments
-    from flows import servers as parts
-
-    if not await parts.answers(api):
-        raise ConfigError(f"callsheet up is just starting here, as process {process}", hint="Wait for it.")
-    ui = parts.ui_address(api)
-    _say("UI", f"{ui}  (callsheet up runs already, as process {process})")
-    with _waiting("Renewing the deployments ..."), parts.connected(api):
-        lost = await deployments.deploy(names, environment | {"PREFECT_API_URL": api}, folder)
-    _say_deployments(ui, names, lost)
-
-
-@contextmanager
-def _lock(folder: Path, about: dict[str, Any]) -> Iterator[dict[str, Any] | None]:
-    """Lets one `up` for each server work at a time; yields what another one that works says about itself.
-
-    The system gives the lock up with the process, however that ends.
-    """
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        file = (folder / "up.lock").open("a+")
-    except OSError as error:
-        raise ConfigError(f"{folder}: cannot be written: {error.strerror}") from None
-    with file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            file.seek(0)
-            yield json.loads(file.read() or "{}")
-            return
-        file.truncate(0)
-        file.write(json.dumps(about))
-        file.flush()
-        yield None
-
-
-def _same(other: dict[str, Any], about: dict[str, Any]) -> int:
-    """The process of another `up`, when it is one for this folder with the same service.
-
-    Raises:
-        ConfigError: it is not; both would have deployments of the same names.
-    """
-    process = int(other.get("process", 0))
-    hint = f"End it first, with Ctrl-C or kill {process}."
-    if other.get("folder") != about["folder"]:
-        raise ConfigError(
-            f"callsheet up runs already for the folder {other.get('folder')}, as process {process}", hint=hint
-        )
-    if about["backlot"] and not other.get("backlot"):
-        raise ConfigError(f"callsheet up runs already without a backlot, as process {process}", hint=hint)
-    return process
 
 
 @asynccontextmanager
@@ -233,12 +177,6 @@ def _waiting(text: str) -> Iterator[None]:
 
 def _say(name: str, value: str) -> None:
     print_facts(out, [(name, value)], indent="")
-
-
-def _say_deployments(ui: str, names: list[str], lost: list[str]) -> None:
-    _say("Run", f"{ui}/deployments  ({', '.join(names)})")
-    for each in lost:
-        _note(each)
 
 
 def _note(text: str) -> None:

@@ -224,37 +224,42 @@ class _Buyer:
             await self._run.hand_on(self._files, file)
 
 
-async def _reserved(run: Run, jobs: Iterable[Job]) -> AsyncIterator[tuple[Job, Attempt]]:
-    """The jobs of a sequence that are to be bought, in its order, each reserved against the budget.
+def _reserved(run: Run, jobs: Iterable[Job]) -> AsyncIterator[tuple[Job, Attempt]]:
+    """The jobs of a sequence that are to be bought, in its order, each reserved against the budget."""
+    return (_all_that_fit if run.settings.budget.on_exceed == "skip" else _in_order)(run, jobs)
 
-    A job that fails gives its reservation back. So with `on_exceed: stop` a job that does not fit waits for
-    the jobs under way; with `skip` all that did not fit are looked at again when these have ended.
-    """
-    skip = run.settings.budget.on_exceed == "skip"
+
+async def _in_order(run: Run, jobs: Iterable[Job]) -> AsyncIterator[tuple[Job, Attempt]]:
+    """Up to the first job that does not fit; it waits for those under way, of which one may fail."""
+    rest, left = iter(jobs), list[Job]()
+    while not run.stop and (block := left or list(itertools.islice(rest, BLOCK))):
+        ended = run.open_jobs.ended
+        result = await _reserve(run, block)
+        for pair in result.reserved:
+            yield pair
+        left = result.left
+        if left and run.open_jobs.ended == ended and not await run.open_jobs.next_end():
+            run.halt(_does_not_fit(run, result.wall, f"row {left[0].row_id} does not fit"))
+
+
+async def _all_that_fit(run: Run, jobs: Iterable[Job]) -> AsyncIterator[tuple[Job, Attempt]]:
+    """All that fit; the others are looked at again when those under way have ended."""
     while not run.stop:
-        ended, skipped, wall = run.open_jobs.ended, list[Job](), None
-        rest = iter(jobs)
+        ended, left, wall, rest = run.open_jobs.ended, list[Job](), None, iter(jobs)
         while not run.stop and (block := list(itertools.islice(rest, BLOCK))):
-            while block and not run.stop:
-                ended_before = run.open_jobs.ended
-                result = await _reserve(run, block)
-                for pair in result.reserved:
-                    yield pair
-                block, wall = result.left, wall or result.wall
-                if skip:
-                    skipped += block
-                    block = []
-                elif block and run.open_jobs.ended == ended_before and not await run.open_jobs.next_end():
-                    run.halt(_does_not_fit(run, result.wall, f"row {block[0].row_id} does not fit"))
-        if not skipped or run.stop:
+            result = await _reserve(run, block)
+            for pair in result.reserved:
+                yield pair
+            left, wall = left + result.left, wall or result.wall
+        if not left or run.stop:
             return
         while await run.open_jobs.next_end():
             pass
         if run.open_jobs.ended == ended:
-            first = f"(the first: row {skipped[0].row_id})"
-            what = f"skipped {counted(len(skipped), 'job')} {first}: they cost more than"
+            first = f"(the first: row {left[0].row_id})"
+            what = f"skipped {counted(len(left), 'job')} {first}: they cost more than"
             run.halt(_does_not_fit(run, wall, what))
-        jobs = skipped
+        jobs = left
 
 
 def _does_not_fit(run: Run, wall: Wall | None, what: str) -> Stop:

@@ -7,7 +7,7 @@ import signal
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -22,7 +22,7 @@ from callsheet.cli.project import make_project
 from callsheet.errors import ConfigError, ProcessEnded
 from tests.cli.test_commands import callsheet, refused
 from tests.servers import http
-from tests.servers.prefect import ROOT, PrefectServer, free_port, prefect_server
+from tests.servers.prefect import ROOT, PrefectServer, free_port
 from tests.servers.up import READY, Up, up
 from tests.waiting import LONGEST, wait_until
 
@@ -135,31 +135,6 @@ def test_one_command_starts_the_ui_the_deployments_a_worker_and_a_backlot(
 
 
 @pytest.mark.soak
-def test_a_second_one_renews_the_deployments_and_leaves_switches_as_they_are(studio: Studio) -> None:
-    found = deployment(studio.api, "mine")
-    address = f"{studio.api}/deployments/{found['id']}/schedules/{found['schedules'][0]['id']}"
-    wait_until(  # it answers 503 while its database is locked
-        lambda: http.patch(address, json={"active": True}, timeout=LONGEST).is_success,
-        "the server is always busy",
-        0.3,
-    )
-    with up(studio.folder, "--port", str(studio.port), "--backlot", **studio.environment) as second:
-        assert second.ended() == 0, second.text
-    assert f"callsheet up runs already, as process {studio.up.process.pid}" in second.text
-    [renewed] = deployment(studio.api, "mine")["schedules"]
-    assert renewed["active"]
-    assert renewed["id"] != found["schedules"][0]["id"]
-
-
-@pytest.mark.soak
-def test_a_second_one_for_another_folder_is_refused(studio: Studio, tmp_path: Path) -> None:
-    other = a_project(tmp_path / "mine")
-    with up(other, "--port", str(studio.port), **studio.environment) as refused_one:
-        assert refused_one.ended() == 2
-    assert f"callsheet up runs already for the folder {studio.folder}" in refused_one.text
-
-
-@pytest.mark.soak
 def test_a_server_that_runs_already_is_used_and_lives_on_when_all_else_is_gone(
     studio: Studio, tmp_path: Path
 ) -> None:
@@ -191,7 +166,7 @@ def test_ctrl_c_ends_all_that_it_has_started_after_the_runs_at_work(studio: Stud
     assert studio.up.ended() == 0, studio.up.text
     all_end(processes)
     assert 0 < stored(studio.folder) < 400
-    [log] = Path(studio.environment["PREFECT_HOME"]).glob("callsheet/*/worker.log")
+    [log] = Path(studio.environment["PREFECT_HOME"]).glob("callsheet/*/*/worker.log")
     assert "Finished in state BrokenOff" in log.read_text()
     assert "Traceback" not in studio.up.text
 
@@ -210,7 +185,7 @@ def test_a_worker_that_dies_is_reported_with_the_errors_of_its_log(tmp_path: Pat
             )
             for _ in range(2)
         ]
-        working = parts.unless_they_end("", server, worker, tmp_path, show=shown.append, note=shown.append)
+        working = parts.unless_they_end(server, worker, tmp_path, show=shown.append)
         staying = asyncio.ensure_future(working)
         try:
             while not shown:  # noqa: ASYNC110 - it is told by a file
@@ -231,56 +206,14 @@ def test_a_worker_that_dies_is_reported_with_the_errors_of_its_log(tmp_path: Pat
     assert error.value.exit_code == 4
 
 
-def test_a_server_that_ran_already_and_goes_away_is_reported_and_ends_it(tmp_path: Path) -> None:
-    from flows import servers as parts
-
-    (tmp_path / parts.WORKER_LOG).touch()
-    noted: list[str] = []
-
-    async def stay() -> None:
-        worker = await asyncio.create_subprocess_exec(
-            sys.executable, "-c", "input()", stdin=asyncio.subprocess.PIPE
-        )
-        try:
-            await parts.unless_they_end(api, None, worker, tmp_path, show=noted.append, note=noted.append)
-        finally:
-            worker.kill()
-            await worker.wait()
-
-    api = f"http://127.0.0.1:{free_port()}/api"
-    parts.set_away(look=0.01, longest=0.05)
-    try:
-        with pytest.raises(ProcessEnded, match="which ran already, has not answered for") as error:
-            asyncio.run(stay())
-    finally:
-        parts.set_away()
-    assert noted == [f"the Prefect server at {api} does not answer; runs at work go on without it"]
-    assert error.value.exit_code == 4
+def test_outside_of_a_project_it_says_where_to_go_or_how_to_make_one(tmp_path: Path) -> None:
+    refused(callsheet("up", cwd=tmp_path), "no folder of a Callsheet project", "callsheet init --project")
 
 
-@pytest.mark.soak
-def test_a_server_that_ran_already_may_be_started_anew(tmp_path: Path) -> None:
-    home, port, mine = tmp_path / "server", free_port(), a_project(tmp_path / "mine")
-    own = {"PREFECT_HOME": str(tmp_path / "prefect"), "PREFECT_API_URL": f"http://127.0.0.1:{port}/api"}
-    servers = ExitStack()
-    servers.enter_context(prefect_server(home, port))
-    with servers, up(mine, **own) as running:
-        running.until(READY)
-        servers.close()
-        running.until("does not answer")
-        servers.enter_context(prefect_server(home, port))
-        running.until("answers again")
-        servers.close()
-        assert running.ended() == 4, running.text
-    for words in ("which ran already, has not answered for 60 s", "Start it, and run the command again"):
-        assert words in running.text
-
-
-def test_without_a_prefect_yaml_it_says_where_to_go_or_what_to_copy(tmp_path: Path) -> None:
-    done = callsheet("up", cwd=tmp_path)
-    refused(done, "there is no prefect.yaml in this folder", "cp ")
-    copied = done.stderr.partition("cp ")[2].split()[0]
-    assert "deployments" in yaml.safe_load(Path(copied).read_text())
+def test_a_project_is_not_written_over_another(tmp_path: Path) -> None:
+    (tmp_path / "flows").mkdir()
+    refused(callsheet("init", "--project", str(tmp_path)), "already there; nothing was written")
+    assert [file.name for file in tmp_path.iterdir()] == ["flows"]
 
 
 @pytest.mark.parametrize("content", ["deployments: []", "[1", "name: x", "deployments: [{name: x}]"])
