@@ -14,6 +14,7 @@ from callsheet.report.summary import Summary
 from callsheet.steps.batch import collect, generate
 from callsheet.watch import WATCHER, LogWatcher, Progress
 from tests.conftest import Project
+from tests.servers.backlots import finish_videos
 
 Make = Callable[..., Project]
 IMAGE = {"model": "sketch-1", "aspect_ratio": "1:1"}
@@ -113,8 +114,9 @@ def test_a_removed_row_in_doubt_keeps_the_batch_from_being_complete(project: Mak
 
 
 def test_progress_follows_a_removed_video_that_is_still_made(project: Make) -> None:
-    made = project([{"id": "v", "prompt": "a video", **VIDEO}], video_seconds=1.5)
+    made = project([{"id": "v", "prompt": "a video", **VIDEO}], video_seconds=3600)
     assert run(made, "poll.timeout=0.2").pending == 1
+    finish_videos(made.backlot.service)
     made.rows(*images("a", "b"))
     summary, recorder = watched(made)
     assert (summary.jobs, summary.stored, summary.exit_code) == (2, 2, 0)
