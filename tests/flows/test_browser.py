@@ -141,7 +141,7 @@ def test_a_batch_is_bought_and_approved_with_the_mouse(
         expect(ui.field("config")).to_have_value("configs/example.yaml")
         page.get_by_text("Run Name").scroll_into_view_if_needed()
         ui.picture("form", height=1250)
-        page.get_by_text("joins (Optional)").scroll_into_view_if_needed()
+        page.get_by_text("plan (Optional)").scroll_into_view_if_needed()
         ui.picture("form-end", height=1250)
         ui.field("config").clear()
         ui.field("config").press_sequentially(str(made.config))

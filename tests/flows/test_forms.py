@@ -20,6 +20,7 @@ from callsheet.config.settings import Budget
 from flows.generate import generate_batch
 from flows.quote import quote_batch
 from tasks.service_block import CallsheetService, register
+from tests.cli.test_commands import callsheet, refused
 from tests.conftest import Project
 from tests.servers import http
 from tests.servers.prefect import PrefectServer
@@ -45,7 +46,7 @@ def test_the_server_knows_choices_bounds_and_words(crew: PrefectServer) -> None:
     for field in known["definitions"]["LimitsForm"]["properties"].values():
         assert (field["type"], field["minimum"]) == ("integer", 1)
     assert "default" not in limit, "the UI would send it"
-    for name, kind in (("first", "integer"), ("crew", "integer"), ("joins", "string")):
+    for name, kind in (("first", "integer"), ("crew", "integer"), ("plan", "string")):
         field = known["properties"][name]
         assert field["type"] == kind
         assert not {"anyOf", "default"} & field.keys(), "an empty field, not a choice between two types"
@@ -229,17 +230,10 @@ def test_what_is_wrong_with_a_key_of_a_block_names_the_block(
     assert "hidden" not in f"{of_block.message} {of_secret.message}"
 
 
-def test_the_command_line_uses_the_block_too(
-    prefect: PrefectServer, project: Callable[..., Project], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("field", ["block", "api_key_block"])
+def test_a_command_says_that_blocks_are_read_in_prefect_alone(
+    project: Callable[..., Project], field: str
 ) -> None:
-    from tests.cli.test_commands import callsheet
-
-    made = project(ROWS, api_key="sk_block")
-    made.settings["service"] = {"block": "terminal"}
-    made.set()
-    asyncio.run(save_block(made, "terminal"))
-    for name, value in prefect.environment.items():
-        monkeypatch.setenv(name, value)
-    monkeypatch.delenv("CALLSHEET_API_KEY")
-    done = callsheet("ledger", "service-moved", str(made.config), "--json")
-    assert made.backlot.base_url in done.stdout
+    made = project(ROWS)
+    made.set(service={field: "studio"})
+    refused(callsheet("quote", str(made.config)), f"service.{field} names a block of Prefect")

@@ -18,7 +18,7 @@ from callsheet.watch import WATCHER, Change, LogWatcher
 from flows.generate import generate_batch
 from tests.conftest import Project
 from tests.flows.test_approval import answer, asked
-from tests.flows.test_crew import of_its_crew, runs_of
+from tests.flows.test_crew import asks, of_its_crew
 from tests.servers import http
 from tests.servers.prefect import PrefectServer
 from tests.waiting import LONGEST, wait_until
@@ -201,7 +201,7 @@ def test_suspend_ends_the_other_runs_of_a_crew_and_resume_starts_others(
     made.set(batch=made.folder.name)
     made.at_absolute_paths()
     crew.start("generate-batch/by-hand", tag=made.folder.name, config=str(made.config), crew=2)
-    wait_until(lambda: runs_of(made) == 2, "the other run never begins", 0.3)
+    wait_until(lambda: len(asks(made, "SELECT id FROM runs")) == 2, "the other run never begins", 0.3)
     run = crew.run(made.folder.name)
     suspend(crew, run)
     shown = suspended(crew, made)
@@ -227,7 +227,7 @@ def test_a_suspended_collector_leaves_its_videos_and_resume_goes_on(
     assert made.run().pending == 2
     made.set(poll={"timeout": 3600})
     crew.start("collect-media/collector", tag=made.folder.name, config=str(made.config))
-    wait_until(lambda: runs_of(made) == 2, "the collector never begins", 0.3)
+    wait_until(lambda: len(asks(made, "SELECT id FROM runs")) == 2, "the collector never begins", 0.3)
     run = crew.run(made.folder.name)
     suspend(crew, run)
     wait_until(lambda: crew.run(made.folder.name)["state"]["message"], "the run never ends", 0.3)
@@ -246,7 +246,7 @@ def test_a_run_that_is_resumed_before_it_has_ended_leaves_its_state_to_the_next_
     made, run = buying()
     suspend(crew, run)
     assert crew.post(f"flow_runs/{run['id']}/resume", {})["status"] == "ACCEPT"
-    wait_until(lambda: runs_of(made) == 2, "it is never resumed", 0.3)
+    wait_until(lambda: len(asks(made, "SELECT id FROM runs")) == 2, "it is never resumed", 0.3)
     make_quick(made)
     ended = crew.ended(made.folder.name)
     assert ended["state"]["name"] == "Complete"
