@@ -40,7 +40,7 @@ def measure(*, quick: bool) -> Iterator[Figure]:
         figure, answers = send("image generations", [image(n) for n in range(count)])
         yield figure
         downloads = [get(json.loads(body)["data"][0]["url"]) for body in answers]
-        yield send("images made, 1K", downloads[: len(PROMPTS)])[0]
+        yield send("images of `sketch-1` made", downloads[: len(PROMPTS)])[0]
         yield send("downloads of made images", downloads)[0]
         yield send("video submissions", [video(n) for n in range(count // 2)])[0]
 
