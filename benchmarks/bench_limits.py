@@ -40,11 +40,8 @@ GOALS = {
     "bucket": "at least 90 %, which is all but one window",
 }
 """By the first word of the names in `SHAPES`."""
-ACCOUNTS = (
-    (60, 50, SLOW),
-    (600, 10, QUICK),
-    (600, 200, SLOW),
-)  # images a minute, at a time, and their seconds
+ACCOUNTS = ((60, 50, SLOW), (600, 10, QUICK), (600, 200, SLOW))
+"""Images a minute, how many at a time, and how long each takes."""
 
 
 def ideal(scenario: Scenario, service: Service, begins: float, seed: int = 1) -> int:
