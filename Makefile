@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: help setup demo test soak check docs pictures bench bench-long lock clean
+.PHONY: help setup demo test soak check docs pictures bench lock clean
 
 help:  ## list these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -46,11 +46,8 @@ pictures: setup  ## take the pictures of docs/pictures anew (needs Chromium)
 	@$(BIN)/python -m docs.take_pictures
 	@CALLSHEET_DRAW=1 $(BIN)/python -m pytest -m soak -q tests/flows/test_browser.py
 
-bench: setup  ## measure speed and memory, and write docs/benchmarks.md (20 minutes)
-	@$(BIN)/python -m benchmarks.write_page
-
-bench-long: setup  ## add a run of a million rows to docs/benchmarks.md (an hour)
-	@$(BIN)/python -m benchmarks.write_page --long
+bench: setup  ## measure speed and memory: prints the table of docs/benchmarks.md (10 minutes)
+	@$(BIN)/python -m benchmarks
 
 lock: setup  ## renew constraints.txt
 	@$(BIN)/uv pip compile --quiet --universal --upgrade --python-version 3.11 --all-extras \

@@ -1,127 +1,69 @@
-"""What the size of a batch costs: resuming it, a row more of it, and a run of it when all is done.
+"""How many jobs a second pass through a ledger, without HTTP and without files.
 
-    python benchmarks/bench_ledger.py [--sizes N ...] [--times N] [--enough SECONDS]
-
-resume  all but 1,000 rows are done: the time until the first request
-row     all but 4,000 rows are done: the CPU of a row, after the first quarter of them, when nothing of the
-        start is left
-rerun   nothing is left to do; the first of these also makes the plots and the contact sheet
-
-The service is `sink.py`. The finished rows are put into the ledger by `filled_ledger.py`; their files do not
-exist. While rows are bought no contact sheet is made: it shows the first 10,000 jobs, so that only the small
-batches would have work with it. The sizes take turns. `rerun` has `--times` tries, `row` two more, as
-single tries differ by as much as its goal of 10 %, and `resume` one, as its goal is far away. Where a part
-would take longer than `--enough`, fewer turns are made, but at least one.
+One run reserves in blocks of 50, and for each job the intent, the answer and the stored file are durable one
+after the other, as in a real run. 50 jobs are under way at once. PostgreSQL is on the same cores; both have
+their data in the temporary folder, so set TMPDIR to a real disk.
 """
 
 from __future__ import annotations
 
+import asyncio
 import time
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Iterator
 from pathlib import Path
 from statistics import median
-from typing import Any
+from tempfile import TemporaryDirectory
 
-from benchmarks import sink
-from benchmarks.figures import options, save
-from benchmarks.measuring import CONFIG, Cost, finished, run, write_rows
+from benchmarks.measuring import Figure
+from callsheet.ledger.ledger import Ledger
+from callsheet.records import Attempt, Job, StoredFile
+from tests.ledger.buying import NOW, buyer, generation, intend, job, reserve
+from tests.servers.postgres import postgres
 
-LEFT = 1_000  # rows that a resumed batch still has to buy
-MORE = 4_000  # the same where the CPU of a row is measured
-
-
-def in_turns(measure: Callable[[int], Any], sizes: list[int], times: int, enough: float) -> list[list[Any]]:
-    """A list of figures for each turn, one for each size."""
-    turns: list[list[Any]] = []
-    began = time.monotonic()
-    while len(turns) < times:
-        turns.append([measure(size) for size in sizes])
-        taken = time.monotonic() - began
-        if taken + taken / len(turns) > enough:
-            break
-    return turns
+BLOCK = 50  # jobs that are reserved in one transaction
+FLIGHT = 50  # jobs under way at once
+LIMIT = "1000000"
 
 
-def measure(base_url: str, sizes: list[int], times: int, enough: float) -> dict[str, Any]:
-    with ExitStack() as stack:
-        folders: dict[int, Path] = {}
-        for size in sizes:
-            began = time.monotonic()
-            folders[size] = stack.enter_context(finished(size - LEFT, base_url))
-            print(
-                f"a ledger of {size - LEFT:,} finished rows, in {time.monotonic() - began:.0f} s", flush=True
-            )
-        rows = dict.fromkeys(sizes, 0)
-
-        def buy(size: int, left: int) -> tuple[Cost, dict[str, float]]:
-            """So many rows more than are done: what the run cost, and what the sink saw."""
-            rows[size] = max(size, rows[size] + left)
-            write_rows(folders[size], rows[size])
-            (folders[size] / "batch.yaml").write_text(f"{CONFIG}report: {{contact_sheet: 0}}\n")
-            sink.count(base_url)  # from here on
-            return run(folders[size], base_url, rows[size]), sink.count(base_url)
-
-        def resume(size: int) -> dict[str, float]:
-            cost, seen = buy(size, LEFT)
-            return {"first": seen["first"] - cost.samples[0][0], "cpu": cost.cpu, "mb": cost.mb}
-
-        def row(size: int) -> dict[str, float]:
-            cost, seen = buy(size, MORE)
-            seconds = cost.cpu_at(seen["last"]) - cost.cpu_at(seen["quarter"])
-            return {"ms": seconds * 1000 / (MORE * 3 / 4)}
-
-        def rerun(size: int) -> dict[str, float]:
-            (folders[size] / "batch.yaml").write_text(CONFIG)
-            cost = run(folders[size], base_url, rows[size])
-            return {"seconds": cost.seconds, "cpu": cost.cpu, "mb": cost.mb}
-
-        turns = in_turns(resume, sizes, 1, enough), in_turns(row, sizes, times + 2, enough)
-        resumed = shown_resumes(sizes, *turns)
-        return {"resume": resumed, "rerun": shown_reruns(sizes, in_turns(rerun, sizes, times, enough))}
-
-
-def shown_resumes(
-    sizes: list[int], resumes: list[list[dict[str, float]]], rows: list[list[dict[str, float]]]
-) -> list[dict[str, float]]:
-    """Prints the figures of each size, and returns them."""
-    print(f"a batch in which {LEFT:,} rows are left, and the CPU of a row where {MORE:,} are")
-    head = f"{'s to the first POST':>22}{'ms a row':>10}{'ratio':>7}{'CPU s':>8}{'MB':>6}"
-    print(f"{'rows':>12}{'tries':>7}{head}")
-    figures = []
-    for at, size in enumerate(sizes):
-        medians = {name: median(turn[at][name] for turn in resumes) for name in resumes[0][at]}
-        ms = median(turn[at]["ms"] for turn in rows)
-        ratio = median(turn[at]["ms"] / turn[0]["ms"] for turn in rows)
-        figures.append({"rows": size, "tries": len(rows), "ms": ms, "ratio": ratio, **medians})
-        print(
-            "{rows:12,}{tries:7}{first:22.2f}{ms:10.2f}{ratio:7.2f}{cpu:8.2f}{mb:6.0f}".format(**figures[-1])
+def measure(*, quick: bool) -> Iterator[Figure]:
+    """Jobs a second with SQLite and with PostgreSQL, in turns; medians."""
+    jobs, times = (200, 1) if quick else (3_000, 3)
+    speeds: dict[str, list[float]] = {"SQLite": [], "PostgreSQL": []}
+    with TemporaryDirectory(prefix="callsheet-") as folder, postgres() as server:
+        for turn in range(times):
+            sqlite = f"sqlite:///{Path(folder) / str(turn)}.db"
+            for name, url in (("SQLite", sqlite), ("PostgreSQL", server.new_database())):
+                speeds[name].append(jobs / asyncio.run(seconds(url, jobs)))
+    for name, each in speeds.items():
+        yield Figure(
+            f"jobs a second through a ledger in {name}", f"{median(each):,.0f}", "an account takes 10"
         )
-    return figures
 
 
-def shown_reruns(sizes: list[int], turns: list[list[dict[str, float]]]) -> list[dict[str, float]]:
-    """Prints the figures of each size, and returns them."""
-    print("a batch in which everything is done")
-    print(f"{'rows':>12}{'tries':>7}{'seconds':>10}{'longest':>10}{'CPU s':>8}{'MB':>6}")
-    figures = []
-    for at, size in enumerate(sizes):
-        medians = {name: median(turn[at][name] for turn in turns) for name in turns[0][at]}
-        longest = max(turn[at]["seconds"] for turn in turns)
-        figures.append({"rows": size, "tries": len(turns), "longest": longest, **medians})
-        print("{rows:12,}{tries:7}{seconds:10.2f}{longest:10.2f}{cpu:8.2f}{mb:6.0f}".format(**figures[-1]))
-    return figures
+async def seconds(url: str, count: int) -> float:
+    """The seconds in which a run takes so many jobs, whole blocks of them, through a new ledger."""
+    jobs = [job(f"row-{number}") for number in range(count)]
+    reserved: asyncio.Queue[tuple[Job, Attempt] | None] = asyncio.Queue(FLIGHT)
+    async with buyer(url) as ledger:
+        began = time.perf_counter()
+        async with asyncio.TaskGroup() as group:
+            for _ in range(FLIGHT):
+                group.create_task(lane(ledger, reserved))
+            for start in range(0, count, BLOCK):
+                pairs, _ = await reserve(ledger, *jobs[start : start + BLOCK], limit=LIMIT)
+                assert len(pairs) == BLOCK
+                for pair in pairs:
+                    await reserved.put(pair)
+            for _ in range(FLIGHT):
+                await reserved.put(None)
+        return time.perf_counter() - began
 
 
-def main() -> None:
-    parser = options(__doc__)
-    parser.add_argument("--sizes", type=int, nargs="+", default=[10_000, 100_000, 1_000_000])
-    parser.add_argument("--times", type=int, default=3, help="tries; medians count")
-    parser.add_argument("--enough", type=float, default=300, help="seconds for each part")
-    chosen = parser.parse_args()
-    with sink.running() as base_url:
-        save(chosen, measure(base_url, chosen.sizes, chosen.times, chosen.enough))
-
-
-if __name__ == "__main__":
-    main()
+async def lane(ledger: Ledger, reserved: asyncio.Queue[tuple[Job, Attempt] | None]) -> None:
+    """Buys one job after the other."""
+    while pair := await reserved.get():
+        one, attempt = pair
+        assert await intend(ledger, attempt, limit=LIMIT) is None
+        name = f"{one.row_id}.jpeg"
+        [file] = await ledger.generated(attempt, generation(one.row_id), [name], "out/media")
+        await ledger.stored(file, StoredFile(f"out/media/{name}", one.key, 20_000, NOW, "image/png"))

@@ -1,66 +1,77 @@
 """From Enter to the quote, and to the first request that buys: `callsheet run` of one row, without Prefect.
 
-    python benchmarks/bench_start.py [--times N]
-
-The service is `sink.py`, which answers at once. The goals are under 2 s to the quote and under 3 s to the
-first POST, on a machine with nothing else to do. CPU seconds are of the whole run.
+The service is `sink.py`, which answers at once.
 """
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 import time
-from pathlib import Path
+from collections.abc import Iterator
 from statistics import median
 
 from benchmarks import sink
-from benchmarks.figures import options, save
-from benchmarks.measuring import environment, project
+from benchmarks.measuring import CALLSHEET, Figure, environment, measured, project, run
 
-COMMAND = (str(Path(sys.executable).with_name("callsheet")), "run", "batch.yaml")
-GOALS = {"quote shown": 2.0, "first POST": 3.0}  # seconds
+# The modules that a run has imported at its end.
+LIST_THEM = """
+import atexit, json, pathlib, sys
+from callsheet.__main__ import main
+atexit.register(lambda: pathlib.Path("modules.json").write_text(json.dumps(list(sys.modules))))
+sys.argv = ["callsheet", "run", "batch.yaml", "--json"]
+main()
+"""
+IMPORT_THEM = """
+import contextlib, importlib, json, pathlib
+for name in json.loads(pathlib.Path("modules.json").read_text()):
+    with contextlib.suppress(ImportError):
+        importlib.import_module(name)
+"""
 
 
-def start(base_url: str) -> dict[str, float]:
-    """Seconds until each thing happened, and the run's CPU seconds."""
+def measure(*, quick: bool) -> Iterator[Figure]:
+    """How long a run takes to begin, and what that is made of."""
+    times = 1 if quick else 5
+    with sink.running() as base_url:
+        begin(base_url)  # the first one reads the files from the disk
+        begun = [begin(base_url) for _ in range(times)]
+        ratios = [next_to_its_imports(base_url) for _ in range(times)]
+    shown, sent = (median(seconds) for seconds in zip(*begun, strict=True))
+    yield Figure("`callsheet run` of one row, from Enter to the quote", f"{shown:.2f} s", "at most 2 s")
+    yield Figure("the same, to the first request that buys", f"{sent:.2f} s", "at most 3 s")
+    yield Figure(
+        "the same, CPU of the whole run next to its imports alone",
+        f"{median(ratios):.2f} times",
+        "at most 2 times",
+    )
+
+
+def begin(base_url: str) -> tuple[float, float]:
+    """Seconds from Enter until the quote is shown, and until the first POST."""
     with project(1) as folder:
-        sink.count(base_url)  # from here on
-        began, env = time.time(), environment(base_url, folder)
-        process = subprocess.Popen(
-            COMMAND, cwd=folder, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
-        )
-        assert process.stderr
-        shown = next((time.time() for line in process.stderr if "To pay" in line), None)
-        problems = process.stderr.read()
-        _, status, usage = os.wait4(process.pid, 0)
-        process.returncode = os.waitstatus_to_exitcode(status)
+        sink.moments(base_url)  # from here on
+        began = time.time()
+        with subprocess.Popen(
+            [*CALLSHEET, "run", "batch.yaml"],
+            cwd=folder,
+            env=environment(base_url, folder),
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+        ) as process:
+            assert process.stderr
+            shown = next((time.time() for line in process.stderr if "To pay" in line), None)
+            problems = process.stderr.read()
         if process.returncode or shown is None:
             raise SystemExit(f"ended with {process.returncode}: {problems}")
-        return {
-            "quote shown": shown - began,
-            "first POST": sink.count(base_url)["first"] - began,
-            "the end": time.time() - began,
-            "CPU": usage.ru_utime + usage.ru_stime,
-        }
+        return shown - began, sink.moments(base_url)[0] - began
 
 
-def main() -> None:
-    parser = options(__doc__)
-    parser.add_argument("--times", type=int, default=5)
-    chosen = parser.parse_args()
-    with sink.running() as base_url:
-        start(base_url)  # the first one reads the files from the disk
-        runs = [start(base_url) for _ in range(chosen.times)]
-    print(f"callsheet run of one row, {chosen.times} times")
-    print(f"{'':14}{'best, s':>8}{'median':>8}{'goal':>8}")
-    for name in runs[0]:
-        seconds = [run[name] for run in runs]
-        goal = f"{GOALS[name]:8.0f}" if name in GOALS else ""
-        print(f"{name:14}{min(seconds):8.2f}{median(seconds):8.2f}{goal}")
-    save(chosen, {name: median(run[name] for run in runs) for name in runs[0]})
-
-
-if __name__ == "__main__":
-    main()
+def next_to_its_imports(base_url: str) -> float:
+    """CPU of a run of one row, over that of a process that imports the same modules."""
+    with project(1) as folder:
+        measured([sys.executable, "-c", LIST_THEM], folder, base_url)
+        imports = measured([sys.executable, "-c", IMPORT_THEM], folder, base_url)
+    with project(1) as folder:
+        return run(folder, base_url, 1).cpu / imports.cpu

@@ -1,4 +1,4 @@
-"""A project to run, and what a process costs."""
+"""A figure, a project to run, and what a process costs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
 import psutil
 
@@ -28,48 +27,50 @@ limits: {{concurrency: 32}}
 """
 CALLSHEET = (sys.executable, "-m", "callsheet")
 HERE = Path(__file__).parent
-
-
 EVERY = 0.05  # seconds between two samples of a process
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A line of the table: what is measured, its value with its unit, and what that should be."""
+
+    what: str
+    value: str
+    goal: str = ""
 
 
 @dataclass(frozen=True)
 class Cost:
     """What a process took: CPU and wall seconds, and its peak memory in MB; and what it printed.
 
-    `samples` has its Unix times, CPU seconds so far and memory in MB while it ran.
+    `samples` has its Unix times, and its CPU seconds so far.
     """
 
     cpu: float
     seconds: float
     mb: float
-    printed: str = ""
-    samples: Sequence[tuple[float, float, float]] = ()
+    printed: str
+    samples: Sequence[tuple[float, float]]
 
     def cpu_at(self, moment: float) -> float:
         """CPU seconds until a Unix time, between the samples before and after it."""
         at = bisect(self.samples, (moment,))
-        (begin, before, _), (end, after, _) = self.samples[at - 1 : at + 1]
+        (begin, before), (end, after) = self.samples[at - 1 : at + 1]
         return before + (after - before) * (moment - begin) / (end - begin)
 
 
 @contextmanager
-def project(rows: int) -> Iterator[Path]:
+def project(rows: int, config: str = CONFIG) -> Iterator[Path]:
     """A folder with a config and a batch of so many rows; it is removed at the end."""
     with TemporaryDirectory(prefix="callsheet-") as name:
         folder = Path(name)
-        (folder / "batch.yaml").write_text(CONFIG)
-        write_rows(folder, rows)
+        (folder / "batch.yaml").write_text(config)
+        with (folder / "rows.csv").open("w") as file:
+            file.write("id,prompt\n")
+            file.writelines(
+                f"row-{n},A lantern behind a market in the rain study number {n}\n" for n in range(rows)
+            )
         yield folder
-
-
-def write_rows(folder: Path, rows: int) -> None:
-    """Writes the batch file."""
-    with (folder / "rows.csv").open("w") as file:
-        file.write("id,prompt\n")
-        file.writelines(
-            f"row-{n},A lantern behind a market in the rain study number {n}\n" for n in range(rows)
-        )
 
 
 def environment(base_url: str, folder: Path) -> dict[str, str]:
@@ -82,8 +83,8 @@ def environment(base_url: str, folder: Path) -> dict[str, str]:
     }
 
 
-def measured(command: Sequence[str], folder: Path, base_url: str, ends: Sequence[int] = (0,)) -> Cost:
-    """Runs a command in `folder`; it must end with one of these exit codes.
+def measured(command: Sequence[str], folder: Path, base_url: str) -> Cost:
+    """Runs a command in `folder`; it must end with 0.
 
     This process stays small, because Linux counts its size for the processes that it starts.
     """
@@ -91,61 +92,34 @@ def measured(command: Sequence[str], folder: Path, base_url: str, ends: Sequence
     with (folder / "stdout").open("w") as out, (folder / "stderr").open("w") as err:
         env = environment(base_url, folder)
         process = subprocess.Popen(command, cwd=folder, env=env, stdout=out, stderr=err)
-        samples: list[tuple[float, float, float]] = []
+        samples: list[tuple[float, float]] = []
         sampler = threading.Thread(target=sample, args=(process.pid, samples))
         sampler.start()
         _, status, usage = os.wait4(process.pid, 0)
         process.returncode = os.waitstatus_to_exitcode(status)
         sampler.join()
     seconds = time.monotonic() - began
-    if process.returncode not in ends:
+    if process.returncode:
         raise SystemExit(f"{command} ended with {process.returncode}:\n{(folder / 'stderr').read_text()}")
     mb = usage.ru_maxrss / (1 << 20 if sys.platform == "darwin" else 1 << 10)
     cpu = usage.ru_utime + usage.ru_stime
-    samples.append((time.time(), cpu, 0.0))
+    samples.append((time.time(), cpu))
     return Cost(cpu, seconds, mb, (folder / "stdout").read_text(), samples)
 
 
-def sample(pid: int, samples: list[tuple[float, float, float]]) -> None:
+def sample(pid: int, samples: list[tuple[float, float]]) -> None:
     """Adds to `samples` until the process has ended."""
     with suppress(psutil.Error):
         process = psutil.Process(pid)
-        while memory := process.memory_info().rss:
+        while process.status() != psutil.STATUS_ZOMBIE:
             cpu = process.cpu_times()
-            samples.append((time.time(), cpu.user + cpu.system, memory / (1 << 20)))
+            samples.append((time.time(), cpu.user + cpu.system))
             time.sleep(EVERY)
 
 
-def run(folder: Path, base_url: str, rows: int, *launcher: str) -> Cost:
-    """`callsheet run`, after which so many rows must be stored.
-
-    Args:
-        folder: the project.
-        base_url: the service's.
-        rows: how many its batch has.
-        launcher: what to run in place of `python -m callsheet`.
-    """
-    cost = measured([*(launcher or CALLSHEET), "run", "batch.yaml", "--json"], folder, base_url)
-    check(json.loads(cost.printed), rows)
-    return cost
-
-
-def check(totals: dict[str, Any], rows: int) -> None:
-    """Raises SystemExit unless so many are stored."""
-    if totals["stored"] != rows:
+def run(folder: Path, base_url: str, rows: int) -> Cost:
+    """`callsheet run`, after which so many rows must be stored."""
+    cost = measured([*CALLSHEET, "run", "batch.yaml", "--json"], folder, base_url)
+    if (totals := json.loads(cost.printed))["stored"] != rows:
         raise SystemExit(f"{rows} rows should be stored: {totals}")
-
-
-@contextmanager
-def finished(rows: int, base_url: str) -> Iterator[Path]:
-    """A project whose rows are all stored, by its ledger; there are files for a few of them only."""
-    few = min(rows, 10)
-    with project(few) as folder:
-        if few:
-            run(folder, base_url, few)
-            write_rows(folder, rows)
-            measured([*CALLSHEET, "quote", "batch.yaml", "--json"], folder, base_url)
-            measured([sys.executable, str(HERE / "filled_ledger.py")], folder, base_url)
-            status = measured([*CALLSHEET, "status", "batch.yaml", "--json"], folder, base_url)
-            check(json.loads(status.printed), rows)
-        yield folder
+    return cost

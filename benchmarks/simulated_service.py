@@ -16,7 +16,6 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
-from benchmarks.told_limits import ToldLimits
 from callsheet.limits.turns import Limits
 from callsheet.records import ModelType
 
@@ -260,12 +259,12 @@ class Scenario:
 
 
 class Client:
-    """One run: endless demand through one `Limits`, or through what has its methods.
+    """One run: endless demand through one `Limits`.
 
     `accepted_at` has the Unix time of each submission that the service accepted.
     """
 
-    def __init__(self, scenario: Scenario, service: Service, limits: Limits | ToldLimits, seed: int) -> None:
+    def __init__(self, scenario: Scenario, service: Service, limits: Limits, seed: int) -> None:
         self.scenario, self.service, self.limits = scenario, service, limits
         self.random = random.Random(seed)
         self.accepted_at: list[float] = []

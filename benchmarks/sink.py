@@ -1,7 +1,8 @@
 """A service that costs almost nothing: what the benchmarks buy from.
 
 It answers at once, keeps no state but a count, and never refuses: so what a run costs is the run's own.
-Images only. Each is a real JPEG of `SIZE` bytes, or of as many as asked for, with its number in a comment.
+It makes images only; its video model is there to be priced. Each image is a real JPEG of `SIZE` bytes, or of
+as many as asked for, with its number in a comment.
 """
 
 from __future__ import annotations
@@ -21,31 +22,48 @@ from typing import Any
 
 SIZE = 20_000  # bytes of an image
 MODEL = "still-1"
-PRICE = "0.0407"
-MODELS = [
-    {
-        "id": MODEL,
-        "name": "Still",
-        "type": "image",
+RATES = {
+    ("still-1", "1K"): "0.0407",
+    ("still-1", "2K"): "0.0833",
+    ("poster-1", "1K"): "0.0311",
+    ("poster-1", "2K"): "0.0622",
+    ("reel-1", "720p"): "0.0513",
+    ("reel-1", "1080p"): "0.1009",
+}
+"""US dollars for an image, or for a second of `reel-1`, by model and resolution."""
+PRICE = RATES[MODEL, "1K"]
+
+
+def model(name: str) -> dict[str, Any]:
+    """A model of the catalogue."""
+    rates = {resolution: price for (of, resolution), price in RATES.items() if of == name}
+    video = name == "reel-1"
+    return {
+        "id": name,
+        "name": name,
+        "type": "video" if video else "image",
         "supported_aspect_ratios": ["1:1"],
-        "supported_durations": [],
-        "supported_resolutions": ["1K"],
+        "supported_durations": [5, 10] if video else [],
+        "supported_resolutions": list(rates),
         "supports_sound": False,
         "supported_references": {},
         "pricing": {
             "currency": "USD",
             "rates": [
                 {
-                    "resolution": "1K",
-                    "sound": "not_applicable",
-                    "billable_unit": "image",
-                    "unit_price": PRICE,
+                    "resolution": resolution,
+                    "sound": "sound_off" if video else "not_applicable",
+                    "billable_unit": "video_second" if video else "image",
+                    "unit_price": price,
                 }
+                for resolution, price in rates.items()
             ],
         },
         "created_at": "2026-01-01T00:00:00.000Z",
     }
-]
+
+
+MODELS = [model(name) for name in dict.fromkeys(name for name, _ in RATES)]
 IMAGE_ANSWER = (
     '{"id":"req-%(number)d","status":"completed","model":"' + MODEL + '","data":[{"url":'
     '"%(base_url)s/v2/downloads/req-%(number)d/0?exp=4102444800&sig=0123456789abcdef","width":%(side)d,"height":%(side)d,'
@@ -54,7 +72,7 @@ IMAGE_ANSWER = (
 )
 ANSWERS = {
     "/v2/models": json.dumps(MODELS).encode(),
-    f"/v2/models/{MODEL}": json.dumps(MODELS[0]).encode(),
+    **{f"/v2/models/{each['id']}": json.dumps(each).encode() for each in MODELS},
     "/v2/billing/balance": b'{"currency":"USD","balance":"9000000.0000"}',
 }
 
@@ -72,33 +90,29 @@ def jpeg(size: int) -> tuple[int, bytes]:
 
 
 class Sink:
-    """What all connections share: how many submissions came, and when; and when the last request came."""
+    """What all connections share: how many submissions came, and when."""
 
     def __init__(self, size: int) -> None:
         self.base_url, self.size = "", size
         self.side, self.jpeg = jpeg(size)
-        self.posts, self.last = 0, 0.0
-        self.moments: list[float] = []  # of the submissions
+        self.posts = 0
+        self.moments: list[float] = []  # Unix times of the submissions since somebody asked for them
         self.reset, self.used = 0, 0
 
     def answer(self, method: str, path: str) -> tuple[bytes, str, bytes]:
         """Status line, further headers, and body of an answer."""
         if path.startswith("/v2/downloads/"):
-            self.last = time.time()
             return b"200 OK", "Content-Type: image/jpeg\r\n", self.image(path.split("/")[3])
         headers = "Content-Type: application/json\r\n"
         if method == "POST" and path == "/v2/images/generations":
-            self.last = time.time()
-            self.moments.append(self.last)
+            self.moments.append(time.time())
             self.posts += 1
-            headers += self.rate_headers(int(self.last))
+            headers += self.rate_headers(int(self.moments[-1]))
             image = {"number": self.posts, "base_url": self.base_url, "side": self.side}
             return b"200 OK", headers, (IMAGE_ANSWER % image).encode()
-        if path == "/count":  # since the last time that somebody asked
-            moments, self.moments = self.moments or [0.0], []
-            quarter = moments[len(moments) // 4]
-            seen = {"posts": self.posts, "first": moments[0], "quarter": quarter, "last": self.last}
-            return b"200 OK", headers, json.dumps(seen).encode()
+        if path == "/moments":
+            seen, self.moments = json.dumps(self.moments).encode(), []
+            return b"200 OK", headers, seen
         body = ANSWERS.get(path.partition("?")[0], b"")
         return (b"200 OK" if body else b"404 Not Found"), headers, body
 
@@ -164,12 +178,10 @@ def running(size: int = SIZE) -> Iterator[str]:
             process.kill()
 
 
-def count(base_url: str) -> dict[str, float]:
-    """`posts` so far; Unix times of the `first` since the last call and of the one after a `quarter` of them,
-    and of the `last` POST or download.
-    """
-    with urllib.request.urlopen(f"{base_url}/count") as answer:
-        return dict(json.load(answer))
+def moments(base_url: str) -> list[float]:
+    """Unix times of the submissions since the last call."""
+    with urllib.request.urlopen(f"{base_url}/moments") as answer:
+        return list(json.load(answer))
 
 
 if __name__ == "__main__":
