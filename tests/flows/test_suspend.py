@@ -14,7 +14,7 @@ from prefect.settings import PREFECT_API_URL
 
 from callsheet.pricing.quote import Quote
 from callsheet.records import State
-from callsheet.watch import WATCHER, Change, LogWatcher
+from callsheet.watch import Change, LogWatcher
 from flows.generate import generate_batch
 from tests.conftest import Project
 from tests.flows.test_approval import answer, asked
@@ -176,14 +176,13 @@ class Presses(LogWatcher):
 @pytest.mark.parametrize("state", [{"type": "CANCELLING"}, {"type": "PAUSED", "name": "Suspended"}])
 @pytest.mark.usefixtures("prefect")
 def test_a_run_that_a_command_has_started_is_cancelled_by_either_button(
-    project: Make, state: dict[str, Any], at_once: bool
+    project: Make, monkeypatch: pytest.MonkeyPatch, state: dict[str, Any], at_once: bool
 ) -> None:
     """No worker sends it a signal, and no deployment could resume it."""
     made = project(ROWS, image_seconds=2, concurrency=LANES)
     made.set(limits={"concurrency": LANES})
-    token = WATCHER.set(Presses(state, at_once=at_once))
+    monkeypatch.setattr("flows.generate.Events", lambda batch: Presses(state, at_once=at_once))
     ended = asyncio.run(generate_batch(str(made.config), return_state=True))
-    WATCHER.reset(token)
     assert ended.is_cancelled()
     stored = submissions(made)
     assert made.report()["stored"] == stored < len(ROWS)
