@@ -37,8 +37,13 @@ class Window:
         return {
             "X-RateLimit-Limit": str(self.limit),
             "X-RateLimit-Remaining": str(max(self.limit - self.used, 0)),  # the limit may have been lowered
-            "X-RateLimit-Reset": str((self.index + 1) * self.seconds),
+            "X-RateLimit-Reset": str(self.reset(now)),
         }
+
+    def reset(self, now: float) -> int:
+        """When the next window begins, in Unix seconds."""
+        self.roll(now)
+        return (self.index + 1) * self.seconds
 
     def change(self, limit: int, seconds: int, now: float) -> None:
         """Sets another limit. What was used in this window stays used; another length begins a new window."""
@@ -55,8 +60,7 @@ class Window:
 
     def full(self, now: float) -> Refused:
         """The 429 of a full window. After `Retry-After` seconds the window is open again, never later."""
-        self.roll(now)
-        wait = math.ceil((self.index + 1) * self.seconds - now)
+        wait = math.ceil(self.reset(now) - now)
         message = f"Rate limit reached: {self.limit} requests per {self.seconds} seconds."
         return Refused("rate_limit", message, headers={"Retry-After": str(max(wait, 1))})
 

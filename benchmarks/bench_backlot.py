@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from backlot.media.cache import make
 from backlot.media.recipe import Recipe, size
-from backlot.media.workers import make
 from backlot.server import spawn
 from benchmarks.figures import options, save
 

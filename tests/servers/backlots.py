@@ -19,7 +19,7 @@ from contextlib import contextmanager
 import uvicorn
 
 from backlot.dashboard.sign_in import SignIn
-from backlot.media.workers import MediaCache
+from backlot.media.cache import MediaCache
 from backlot.server import Backlot, address, configure, listen
 from backlot.service import Service
 from backlot.settings import Settings
