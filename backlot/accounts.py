@@ -110,6 +110,10 @@ class Workspace:
         if self.spent + self.reserved + cost > self.opening:
             raise Refused("quota_exceeded", f"Insufficient balance: this generation costs {cost} USD.")
         window.used += 1
+        self.take(cost)
+
+    def take(self, cost: Decimal) -> None:
+        """Takes a concurrent place, and reserves the money of a generation until it is finished."""
         self.busy += 1
         self.reserved += cost
 

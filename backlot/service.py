@@ -10,7 +10,6 @@ are due; the charge is dated when the video was due. So a restart changes nothin
 from __future__ import annotations
 
 import asyncio
-import heapq
 import math
 import time
 import uuid
@@ -22,7 +21,7 @@ from typing import Any
 
 from backlot import checks, signing, wire
 from backlot.accounts import Caller, ModelType, Window, Workspace
-from backlot.catalogue import BUILT_IN, read_catalogue
+from backlot.catalogue import BUILT_IN, UNITS, read_catalogue
 from backlot.errors import Refused, invalid
 from backlot.faults import ExpireUrl, FailVideo, Matched, NeverFinish, read_faults
 from backlot.keys import Keys
@@ -55,18 +54,16 @@ class Service:
         self.workspaces: dict[str, Workspace] = {}
         self.keys = Keys(self.store)
         self.keyless = Traffic()  # requests without a valid key, and downloads, which need none
-        self.due: list[tuple[int, str]] = []
-        self.pending: dict[str, Generation] = {}
         default = WorkspaceSettings(balance=settings.balance, projects={"default": (settings.api_key,)})
         spent = self.store.spent()
         for name, workspace in (settings.workspaces or {"default": default}).items():
             self.add_workspace(name, workspace, spent.get(name, Decimal(0)))
         for video in self.store.pending():
-            self.track(video)
+            if kept := self.workspaces.get(video.workspace):
+                kept.take(video.cost)
 
     def add_workspace(self, name: str, workspace: WorkspaceSettings, spent: Decimal = Decimal(0)) -> None:
         """Opens a workspace with its projects and keys. A limit of None is the server's."""
-
         server = self.settings
         limits = {
             name: getattr(server if getattr(workspace, name) is None else workspace, name)
@@ -91,31 +88,16 @@ class Service:
         self.store.top_up(workspace.name, amount, int(self.clock() * 1000))
         workspace.opening += amount
 
-    # Pending videos
-
-    def track(self, video: Generation) -> None:
-        """Takes a concurrent place and reserves the money of a pending video until it is finished."""
-        self.pending[video.id] = video
-        if workspace := self.workspaces.get(video.workspace):
-            workspace.busy += 1
-            workspace.reserved += video.cost
-        if video.due_at is not None:
-            heapq.heappush(self.due, (video.due_at, video.id))
-
     def finish_due(self, now: float) -> None:
         """Finishes and charges every video that is due."""
-        done = []
-        while self.due and self.due[0][0] <= now * 1000:
-            video = self.pending.pop(heapq.heappop(self.due)[1])
-            video.finished_at = video.due_at
+        videos = self.store.due(int(now * 1000))
+        for video in videos:
+            video.finished_at = video.due_at or 0
             video.state = "failed" if video.error_code else "completed"
             if video.state == "completed":
-                video.deletes_at = self.deletion(video.finished_at or 0)
-            done.append(video)
-        if not done:
-            return
-        self.store.finish(done)
-        for video in done:
+                video.deletes_at = self.deletion(video.finished_at)
+        self.store.finish(videos)
+        for video in videos:
             if workspace := self.workspaces.get(video.workspace):
                 workspace.finish(video.cost, video.cost if video.state == "completed" else Decimal(0))
 
@@ -196,11 +178,7 @@ class Service:
             video.error_code, video.error_message = UNSAFE_VIDEO
         workspace.admit("video", video.cost, now)
         video.recorded = int(now * 1_000_000)
-        try:
-            self.store.add(video)
-            self.track(video)
-        finally:
-            workspace.finish(video.cost, Decimal(0))  # `track` has taken the place and the money again
+        self.store.add(video)
         return faults.after(status_answer(video))
 
     async def status(self, caller: Caller, generation_id: str, base: str) -> Answer:
@@ -243,7 +221,7 @@ class Service:
             item |= {"duration": recipe.duration, "fps": FPS, "has_sound": recipe.sound}
         usage = {
             "total_cost": generation.cost,
-            "billable_unit": "image" if generation.type == "image" else "video_second",
+            "billable_unit": UNITS[generation.type],
             "unit_price": generation.unit_price,
             "quantity": generation.quantity,
         }

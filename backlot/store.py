@@ -177,6 +177,8 @@ class Store:
     def finish(self, generations: Iterable[Generation]) -> None:
         """Records the final states of videos, in one transaction."""
         rows = [(g.state, g.finished_at, g.deletes_at, g.id) for g in generations]
+        if not rows:
+            return
         with self.db:
             self.db.execute("BEGIN")
             self.db.executemany(
@@ -190,6 +192,10 @@ class Store:
     def pending(self) -> Iterator[Generation]:
         """The videos that are not finished."""
         return self.select("state = 'pending'")
+
+    def due(self, now_ms: int) -> list[Generation]:
+        """The videos that are finished now, in their order."""
+        return list(self.select("state = 'pending' AND due_at <= ? ORDER BY due_at, recorded", now_ms))
 
     def newest(self, workspace: str, limit: int, before: int | None = None) -> list[Generation]:
         """At most `limit` generations of a workspace, newest first; those recorded earlier than `before`."""

@@ -85,7 +85,7 @@ def media_costs() -> dict[str, float]:
         width, height = size(ratio, label)
         seconds = 5 if mime == "mp4" else 0
         recipes = [
-            Recipe("bench", p, width, height, label, mime, 0, seconds, bool(seconds)) for p in PROMPTS[:6]
+            Recipe("bench", p, width, height, mime, 0, seconds, bool(seconds)) for p in PROMPTS[:6]
         ]
         make(recipes[0])
         start = time.process_time()

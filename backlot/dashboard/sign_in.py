@@ -5,7 +5,6 @@ Everything is forgotten when the server ends.
 
 from __future__ import annotations
 
-import hashlib
 import ipaddress
 import secrets
 from urllib.parse import urlsplit
@@ -17,11 +16,6 @@ from backlot.settings import Settings
 
 LASTS = 30 * 86400  # seconds that a browser keeps the cookie; the session ends with the server
 LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
-
-
-def fingerprint(secret: str) -> str:
-    """What is kept of a token or session, so that looking one up tells nothing about another."""
-    return hashlib.sha256(secret.encode()).hexdigest()
 
 
 class SignIn:
@@ -59,25 +53,25 @@ class SignIn:
     def new_token(self) -> str:
         """A token that is good for one session."""
         token = secrets.token_urlsafe(16)
-        self._tokens.add(fingerprint(token))
+        self._tokens.add(token)
         return token
 
     def exchange(self, token: str) -> str | None:
         """A new session for a token, which cannot be used again; None for one that is wrong or used."""
-        if fingerprint(token) not in self._tokens:
+        if token not in self._tokens:
             return None
-        self._tokens.remove(fingerprint(token))
+        self._tokens.remove(token)
         session = secrets.token_urlsafe(24)
-        self._sessions.add(fingerprint(session))
+        self._sessions.add(session)
         return session
 
     def knows(self, session: str) -> bool:
         """Whether a session is open."""
-        return fingerprint(session) in self._sessions
+        return session in self._sessions
 
     def end(self, session: str) -> None:
         """Ends a session."""
-        self._sessions.discard(fingerprint(session))
+        self._sessions.discard(session)
 
 
 def is_loopback(host: str) -> bool:

@@ -59,9 +59,7 @@ def backlots() -> Backlots:
 def finish_videos(service: Service) -> None:
     """Every video that the service is making is due now."""
     now = int(service.clock() * 1000)
-    for video in service.pending.values():
-        video.due_at = now
-    service.due = [(now, name) for name in sorted(service.pending)]
+    service.store.db.execute("UPDATE generations SET due_at = ? WHERE state = 'pending'", [now])
 
 
 async def _close(server: uvicorn.Server) -> None:
