@@ -28,6 +28,7 @@ PAPER, INK = (0.06, 0.95, 0.5), (0, 0.15, 0.4)
 TURN = Image.Transpose
 TURNS = (TURN.ROTATE_90, TURN.ROTATE_180, TURN.ROTATE_270, TURN.FLIP_LEFT_RIGHT)
 Colour = tuple[int, int, int]
+Font = ImageFont.FreeTypeFont | ImageFont.ImageFont
 
 
 def reduce(data: bytes, mime_type: str) -> bytes:
@@ -160,28 +161,38 @@ def open_reference(reference: Reference) -> Image.Image:
 
 def write(image: Image.Image, prompt: str, label: str, ink: Colour) -> None:
     """Writes a picture's caption: the prompt as large as it fits, and the label below it in small type."""
-    top = pattern_height(image.height)
-    margin = round(min(image.size) * 0.04)
-    small = max(round(image.height * 0.028), 7)
-    width, height = image.width - 2 * margin, image.height - top - 2 * margin - round(small * 1.3)
-    text = " ".join(prompt.split())[:1000]
-    pitch = font(20, ascii_only=text.isascii()).getlength(text) / 20 / max(len(text), 1)
-    for count in range(2, 9):
-        size = max(height / count / 1.2, 7)
-        face = font(round(size), ascii_only=text.isascii())
-        lines = textwrap.wrap(
-            text, max(int(width / size / (pitch or 1)), 5), max_lines=count, placeholder=" ..."
-        )
-        if not any(line.endswith(" ...") or face.getlength(line) > width for line in lines):
-            break
     pen = ImageDraw.Draw(image)
-    for n, line in enumerate(lines):
-        pen.text((margin, top + margin + n * size * 1.2), line, ink, face)
+    margin, small = round(min(image.size) * 0.04), max(round(min(image.size) * 0.036), 7)
     pen.text((margin, image.height - margin), label, ink, font(small), anchor="ls")
+    top = pattern_height(image.height) + margin
+    width, height = image.width - 2 * margin, image.height - top - margin - round(small * 1.3)
+    text = " ".join(prompt.split())
+    text = f"{text[:297]}..." if len(text) > 300 else text
+    size = height / 2.4
+    lines, face = wrap(text, size, width, height)
+    while size > 7 and not fits(text, lines, face, width):
+        size = max(size * 0.9, 7)
+        lines, face = wrap(text, size, width, height)
+    for n, line in enumerate(lines):
+        pen.text((margin, top + n * size * 1.2), line, ink, face)
+
+
+def wrap(text: str, size: float, width: float, height: float) -> tuple[list[str], Font]:
+    """The lines of a text in a box, and their font; a text without room for all of it ends in dots."""
+    face = font(round(size), ascii_only=text.isascii())
+    characters = 0.95 * width * len(text) / max(face.getlength(text), 1)
+    most = max(int(height / size / 1.2), 1)
+    return textwrap.wrap(text, max(int(characters), 5), max_lines=most, placeholder=" ..."), face
+
+
+def fits(text: str, lines: Sequence[str], face: Font, width: float) -> bool:
+    """Whether the lines have all of the text, and none is too long."""
+    whole = "".join(lines).replace(" ", "") == text.replace(" ", "")
+    return whole and all(face.getlength(line) <= width for line in lines)
 
 
 @functools.cache
-def font(size: int, *, ascii_only: bool = True) -> ImageFont.FreeTypeFont | ImageFont.ImageFont:
+def font(size: int, *, ascii_only: bool = True) -> Font:
     """Pillow's own font, which has little more than ASCII; for other text one of the system, if it is there.
 
     A character that a font lacks is drawn as a box.

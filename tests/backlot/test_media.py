@@ -87,9 +87,9 @@ def test_prompt_model_and_sample_are_written_in_the_image(api: httpx.Client) -> 
     caption = ImageOps.autocontrast(image.crop((0, 720, 1024, 1024)))
     expected = Image.new("L", caption.size, 255)
     pen = ImageDraw.Draw(expected)
-    pen.text((41, 38), "LEGIBLE", 0, ImageFont.load_default(78))
+    pen.text((41, 38), "LEGIBLE", 0, ImageFont.load_default(73))
     pen.text(
-        (41, 263), "still-1 \u00b7 1024 x 1024 \u00b7 sample 2", 0, ImageFont.load_default(29), anchor="ls"
+        (41, 263), "still-1 \u00b7 1024 x 1024 \u00b7 sample 2", 0, ImageFont.load_default(37), anchor="ls"
     )
     assert difference(caption, expected) < 1 < difference(caption, Image.new("L", caption.size, 255))
 
