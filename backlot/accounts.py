@@ -129,17 +129,9 @@ class Workspace:
         self.reads.used += 1
 
 
-@dataclass(frozen=True, slots=True)
-class Caller:
-    """The project and workspace that a key belongs to."""
-
-    workspace: Workspace
-    project: str
-
-
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class ApiKey:
-    """What is known of a key. The key itself is not kept: it is shown once, when it is created.
+    """A key of a project. The key itself is not kept: it is shown once, when it is created.
 
     Attributes:
         digest: its SHA-256, in hex.
@@ -150,7 +142,7 @@ class ApiKey:
 
     digest: str
     hint: str
-    workspace: str
+    workspace: Workspace
     project: str
     created_at: int | None = None
     revoked_at: int | None = None

@@ -17,7 +17,7 @@ from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from backlot import wire
-from backlot.accounts import Caller, ModelType, Workspace
+from backlot.accounts import ApiKey, ModelType, Workspace
 from backlot.dashboard.routes import add_dashboard
 from backlot.dashboard.sign_in import SignIn
 from backlot.errors import Refused, invalid
@@ -174,7 +174,7 @@ class CountAnswers:
     def count(self, scope: Scope, status: int, *, retry_after: bool) -> None:
         """Counts one answer, and remembers a refusal."""
         state, now = scope["state"], self.service.clock()
-        caller: Caller | None = state.get("caller")
+        caller: ApiKey | None = state.get("caller")
         traffic = caller.workspace.traffic if caller else self.service.keyless
         traffic.count(outcome_of(scope["method"], status, retry_after=retry_after), now)
         if not 100 <= status < 400:
@@ -219,7 +219,7 @@ class Keyed(APIRoute):
         makes = MAKES.get(self.path)
         parameters = {field.alias for field in self.dependant.query_params}
 
-        async def checked(request: Request, service: Service, caller: Caller) -> Response:
+        async def checked(request: Request, service: Service, caller: ApiKey) -> Response:
             if makes is None:
                 caller.workspace.read(service.clock())
                 check_query(request, parameters)
@@ -380,7 +380,8 @@ def add_reads(router: APIRouter, service: Service) -> None:
         if end - start > timedelta(days=180):
             raise invalid("end must be within 180 days of start.", "end")
         await apply_faults(request, "costs")
-        return answer(service.costs(request.state.caller, start, end), headers=NO_STORE)
+        caller: ApiKey = request.state.caller
+        return answer(service.costs(caller.workspace, caller.project, start, end), headers=NO_STORE)
 
 
 def add_downloads(app: FastAPI, service: Service) -> None:

@@ -20,7 +20,7 @@ from decimal import Decimal
 from typing import Any
 
 from backlot import checks, signing, wire
-from backlot.accounts import Caller, ModelType, Window, Workspace
+from backlot.accounts import ApiKey, ModelType, Window, Workspace
 from backlot.catalogue import BUILT_IN, UNITS, read_catalogue
 from backlot.errors import Refused, invalid
 from backlot.faults import ExpireUrl, FailVideo, Matched, NeverFinish, read_faults
@@ -108,7 +108,7 @@ class Service:
     # Generations
 
     async def checked(
-        self, caller: Caller, model_type: ModelType, request: wire.ImageRequest | wire.VideoRequest
+        self, caller: ApiKey, model_type: ModelType, request: wire.ImageRequest | wire.VideoRequest
     ) -> Generation:
         """The generation of a request that passed every check except limits and balance; not accepted yet.
 
@@ -139,7 +139,7 @@ class Service:
             cost=price * quantity,
         )
 
-    async def create_image(self, caller: Caller, request: wire.ImageRequest, base: str) -> Answer:
+    async def create_image(self, caller: ApiKey, request: wire.ImageRequest, base: str) -> Answer:
         """POST image generation (INTERFACE 4.1). It is charged when it is answered."""
         workspace = caller.workspace
         image = await self.checked(caller, "image", request)
@@ -161,7 +161,7 @@ class Service:
             workspace.finish(image.cost, charged)
         return faults.after(self.completed(image, base, faults))
 
-    async def create_video(self, caller: Caller, request: wire.VideoRequest) -> Answer:
+    async def create_video(self, caller: ApiKey, request: wire.VideoRequest) -> Answer:
         """POST video generation (INTERFACE 4.4). The price is reserved now, and charged when it finishes."""
         workspace = caller.workspace
         video = await self.checked(caller, "video", request)
@@ -181,7 +181,7 @@ class Service:
         self.store.add(video)
         return faults.after(status_answer(video))
 
-    async def status(self, caller: Caller, generation_id: str, base: str) -> Answer:
+    async def status(self, caller: ApiKey, generation_id: str, base: str) -> Answer:
         """GET video generation (INTERFACE 4.5).
 
         Raises:
@@ -235,13 +235,11 @@ class Service:
 
     # Money and media
 
-    def costs(self, caller: Caller, start: datetime, end: datetime) -> wire.Costs:
+    def costs(self, workspace: Workspace, project: str, start: datetime, end: datetime) -> wire.Costs:
         """A project's costs by UTC date; `start` and `end` are inclusive (INTERFACE 4.7)."""
-        last_ms = milliseconds(end, math.floor)
+        first_ms, last_ms = milliseconds(start, math.ceil), milliseconds(end, math.floor)
         known_ms = int((self.clock() - self.settings.costs_lag) * 1000)
-        spent = self.store.costs(
-            caller.workspace.name, caller.project, milliseconds(start, math.ceil), min(last_ms, known_ms)
-        )
+        spent = self.store.costs(workspace.name, project, first_ms, min(last_ms, known_ms))
         days = (end.date() - start.date()).days + 1
         data: list[wire.Bucket] = []
         for n in range(days):

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from decimal import Decimal
 from pathlib import Path
 
-from backlot.accounts import ApiKey, ModelType
+from backlot.accounts import ApiKey, ModelType, Workspace
 from backlot.errors import SettingsError
 from backlot.media.recipe import Recipe, Reference
 
@@ -256,15 +256,18 @@ class Store:
 
     def add_key(self, key: ApiKey) -> None:
         """Records a key that was created while the server runs."""
-        row = [key.digest, key.hint, key.workspace, key.project, key.created_at, key.revoked_at]
+        row = [key.digest, key.hint, key.workspace.name, key.project, key.created_at, key.revoked_at]
         self.db.execute("INSERT INTO keys VALUES (?, ?, ?, ?, ?, ?)", row)
 
     def revoke_key(self, digest: str, revoked_at: int) -> None:
         """Records that a key is no longer valid; one of the settings is not recorded here."""
         self.db.execute("UPDATE keys SET revoked_at = ? WHERE digest = ?", [revoked_at, digest])
 
-    def created_keys(self) -> list[ApiKey]:
-        """The recorded keys, the oldest first."""
-        columns = "digest, hint, workspace, project, created_at, revoked_at"
-        query = f"SELECT {columns} FROM keys ORDER BY created_at"  # noqa: S608 - our own names
-        return [ApiKey(*row) for row in self.db.execute(query)]
+    def created_keys(self, workspace: Workspace) -> list[ApiKey]:
+        """The recorded keys of a workspace, the oldest first."""
+        query = (
+            "SELECT digest, hint, project, created_at, revoked_at FROM keys "
+            "WHERE workspace = ? ORDER BY created_at"
+        )
+        rows = self.db.execute(query, [workspace.name])
+        return [ApiKey(digest, hint, workspace, *others) for digest, hint, *others in rows]

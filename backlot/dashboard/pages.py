@@ -13,7 +13,7 @@ from urllib.parse import urlencode
 
 from fastapi import Request, Response
 
-from backlot.accounts import Caller, Workspace
+from backlot.accounts import Workspace
 from backlot.dashboard import charts, fault_forms, rendering
 from backlot.dashboard.sign_in import unknown
 from backlot.service import Service
@@ -227,13 +227,13 @@ def generation(request: Request, service: Service, generation_id: str) -> Respon
 def costs(request: Request, service: Service) -> Response:
     """A project's costs by day: the interface's answer for the last days, today included."""
     workspace = workspace_of(request, service)
-    projects = list(service.keys.of(workspace.name))
+    projects = list(service.keys.of(workspace))
     project = request.query_params.get("project", projects[0] if projects else "")
     days = number(request, "days")
     end = datetime.fromtimestamp(service.clock(), UTC)
     start = end - timedelta(days=(days if days in DAYS else DAYS[1]) - 1)
     start = start.replace(hour=0, minute=0, second=0, microsecond=0)
-    answer = service.costs(Caller(workspace, project), start, end)
+    answer = service.costs(workspace, project, start, end)
     return show(
         "costs.html",
         request,
@@ -251,7 +251,7 @@ def keys(
     request: Request, service: Service, failed: FormError | None = None, created: str | None = None
 ) -> Response:
     """The keys by project; `created` is a new one, which is shown here and never again."""
-    projects = service.keys.of(workspace_of(request, service).name)
+    projects = service.keys.of(workspace_of(request, service))
     return show(
         "keys.html", request, service, path="/keys", failed=failed, projects=projects, created=created
     )

@@ -102,8 +102,8 @@ def pattern(
 ) -> Image.Image:
     """Cells with a shape in each, and the reference images over the first ones."""
     image = Image.new("RGB", (width, height))
-    columns = max(round(3 * width / min(width, height)), 4)
-    rows = max(round(height * columns / width), 2)
+    columns = min(max(round(3 * width / min(width, height)), 4), width)
+    rows = min(max(round(height * columns / width), 2), height)
     xs = [round(n * width / columns) for n in range(columns + 1)]
     ys = [round(n * height / rows) for n in range(rows + 1)]
     for row in range(rows):
@@ -168,7 +168,7 @@ def write(image: Image.Image, prompt: str, label: str, ink: Colour) -> None:
     width, height = image.width - 2 * margin, image.height - top - margin - round(small * 1.3)
     text = " ".join(prompt.split())
     text = f"{text[:297]}..." if len(text) > 300 else text
-    size = height / 2.4
+    size = max(height / 2.4, 7)
     lines, face = wrap(text, size, width, height)
     while size > 7 and not fits(text, lines, face, width):
         size = max(size * 0.9, 7)

@@ -14,7 +14,7 @@ from hypothesis import given, settings, strategies
 from PIL import Image, ImageChops, ImageDraw, ImageFont, ImageOps, ImageStat
 
 from backlot.media.cache import make
-from backlot.media.recipe import Recipe, size
+from backlot.media.recipe import Recipe, Reference, size
 
 from .conftest import Account, Clock, data_url, make_image, make_video, poll
 
@@ -116,6 +116,14 @@ def test_any_prompt_can_be_drawn_inside_of_its_image(prompt: str, ratio: str) ->
     assert image.size == (width, height)
     margin = image.crop((width - 4, round(height * 0.7) + 1, width, height))
     assert len(margin.getcolors() or ()) == 1
+
+
+@pytest.mark.parametrize("ratio", ["1:1", "16:9", "1:40", "40:1"])
+def test_the_smallest_image_can_be_drawn(ratio: str) -> None:
+    sides = size(ratio, "0.001K")
+    references = (Reference("reference_image", "https://example.com/a.png", b""),)
+    recipe = Recipe("still-1", "a boat", *sides, "png", seed=0, references=references)
+    assert opened(make(recipe)).size == sides
 
 
 @pytest.mark.parametrize("examples", [100, pytest.param(3000, marks=pytest.mark.soak)])
