@@ -13,7 +13,6 @@ import anyio
 from anyio.streams.memory import MemoryObjectSendStream
 
 from callsheet.ledger import leases, queries
-from callsheet.ledger.waits import waits
 from callsheet.limits.pace import WINDOW, Shape
 from callsheet.limits.turns import Learned
 from callsheet.records import Attempt, File, ModelType
@@ -92,7 +91,7 @@ class Others:
         if joins:
             await self.join()
         while True:
-            await anyio.sleep(waits().lease / 8 if self._is_alone else SOON)
+            await anyio.sleep(self._run.ledger.lease / 8 if self._is_alone else SOON)
             await self.look()
             if not self._is_alone:
                 knows_better = await self._run.hear()

@@ -12,7 +12,7 @@ import logging
 import uuid
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import asdict, replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -32,11 +32,12 @@ from callsheet.ledger import (
     services,
     takeover,
     transitions,
+    writing,
 )
 from callsheet.ledger.approvals import Approval
 from callsheet.ledger.budgets import Budget, Wall
 from callsheet.ledger.claims import Reservation
-from callsheet.ledger.databases import explained, open_engine
+from callsheet.ledger.databases import BUSY, explained, open_engine
 from callsheet.ledger.group_commit import GroupCommit
 from callsheet.ledger.journal import Answer, Journal
 from callsheet.ledger.patience import Patience
@@ -44,8 +45,7 @@ from callsheet.ledger.policy import Policy
 from callsheet.ledger.same_ids import SameGeneration
 from callsheet.ledger.tables import about, learned
 from callsheet.ledger.takeover import Owner
-from callsheet.ledger.transitions import Intent
-from callsheet.ledger.waits import waits
+from callsheet.ledger.transitions import End, FileEnd, Intent
 from callsheet.records import Attempt, Doubt, File, Generation, Job, OtherRun, State, StoredFile
 
 T = TypeVar("T")
@@ -53,9 +53,9 @@ T = TypeVar("T")
 logger = logging.getLogger("callsheet")
 
 
-def _opened(url: str) -> tuple[sa.Engine, str]:
+def _opened(url: str, busy: float) -> tuple[sa.Engine, str]:
     """The database, and the ledger's id."""
-    engine = open_engine(url)
+    engine = open_engine(url, busy)
 
     def read() -> str:
         with engine.connect() as connection:
@@ -68,8 +68,8 @@ def _log(text: str) -> None:
     logger.warning("%s", text)
 
 
-def _lease_from_now() -> datetime:
-    return datetime.now(UTC) + timedelta(seconds=waits().lease)
+def _now() -> datetime:
+    return datetime.now(UTC)
 
 
 class Ledger:
@@ -79,6 +79,7 @@ class Ledger:
         id: which ledger it is; a backup, and what it was moved to, have the same.
         batch: the batch.
         run_id: the run.
+        lease: for how many seconds the run counts as alive after `renew`.
 
     While the run's lease lives, a database that fails is tried again, for writes and reads: the run waits.
     When it has failed until the lease expired, and at once where there is no lease, every method raises
@@ -96,6 +97,7 @@ class Ledger:
         service: str = "",
         journal: Path | None = None,
         note: Callable[[str], None] = _log,
+        lease: float = leases.LEASE,
     ) -> None:
         self._engine = engine
         self._threads = ThreadPoolExecutor(2, "ledger")  # nobody else makes a commit wait
@@ -106,10 +108,11 @@ class Ledger:
         self._note = note
         self._journal_failed = False
         self._service = service
-        self._owner = Owner(run_id, batch, ledger_id, service)
+        self._owner = Owner(run_id, batch, ledger_id, service, lease)
         self.id = ledger_id
         self.batch = batch
         self.run_id = run_id
+        self.lease = lease
 
     # ---- opening, leases and closing
 
@@ -122,6 +125,8 @@ class Ledger:
         service: str = "",
         journal: Path | None = None,
         note: Callable[[str], None] = _log,
+        busy: float = BUSY,
+        lease: float = leases.LEASE,
     ) -> Self:
         """Opens the ledger at `url` (a SQLAlchemy URL) for reading; `begin_run` makes it ready to buy.
 
@@ -133,13 +138,24 @@ class Ledger:
             journal: the folder for answers that are paid for and cannot be written to the ledger; on the
                 local disk, and the same for the next run. None: such answers are in doubt.
             note: called with what a person should know, and the run goes on from.
+            busy: for how many seconds a write waits for another process's write, before it has failed.
+            lease: for how many seconds the run counts as alive after `renew`.
 
         Raises:
             LedgerError: it cannot be opened.
         """
-        engine, ledger_id = await asyncio.to_thread(_opened, url)
+        engine, ledger_id = await asyncio.to_thread(_opened, url, busy)
         run_id = str(uuid.uuid4())
-        return cls(engine, batch, run_id, ledger_id=ledger_id, service=service, journal=journal, note=note)
+        return cls(
+            engine,
+            batch,
+            run_id,
+            ledger_id=ledger_id,
+            service=service,
+            journal=journal,
+            note=note,
+            lease=lease,
+        )
 
     async def begin_run(
         self,
@@ -164,7 +180,7 @@ class Ledger:
         Raises:
             UnknownAnswers: the run would buy again what a journal has an answer for.
         """
-        lease_until = _lease_from_now()
+        lease_until = self._lease_from_now()
         journals = await asyncio.to_thread(self._read_journals)
         keys = {answer.attempt.job_key for left in journals for answer in left.answers}
         jobs = await asyncio.to_thread(find, keys) if keys else {}
@@ -182,10 +198,12 @@ class Ledger:
             What is new of it: videos to poll, files to download, and what is in doubt from now on.
         """
         journals = await asyncio.to_thread(self._read_journals)
+        taken = takeover.Taken()
         videos, files, recovered = await self._commits.write_one(
-            "take_over", lambda connection: takeover.take_over(connection, self._owner, journals)
+            "take_over", lambda connection: takeover.take_over(connection, self._owner, journals, taken)
         )
-        return videos, files, await self._recovered(recovered)
+        await self._recovered(recovered)
+        return videos, files, [*taken.doubts]
 
     async def _recovered(self, recovered: takeover.Recovered) -> list[Attempt]:
         for left in recovered.journals:
@@ -223,9 +241,14 @@ class Ledger:
         Raises:
             LedgerError: it had expired, and another run has taken our jobs over: stop at once.
         """
-        lease_until = _lease_from_now()
-        await self._commits.write_one("renew", lambda connection: leases.renew(connection, self.run_id))
+        lease_until = self._lease_from_now()
+        await self._commits.write_one(
+            "renew", lambda connection: leases.renew(connection, self.run_id, self.lease)
+        )
         self._patience.until = lease_until
+
+    def _lease_from_now(self) -> datetime:
+        return _now() + timedelta(seconds=self.lease)
 
     def hurry(self) -> None:
         """From now on nothing waits for a database that fails, or is locked for longer than a moment.
@@ -281,11 +304,14 @@ class Ledger:
             OtherService: the batch belongs to another service; nothing was reserved.
         """
         budget = Budget(self.batch, limit, per_day)
+        result: Reservation | None = None  # of a try whose commit was not confirmed
 
         def reserve(connection: sa.Connection) -> Reservation:
-            result = claims.reserve(connection, self.run_id, jobs, policy, budget=budget, skip=skip)
-            if result.reserved and self._service:
-                services.bind(connection, self.batch, self._service, self.run_id)
+            nonlocal result
+            if result is None or not claims.stands(connection, self.run_id, result):
+                result = claims.reserve(connection, self.run_id, jobs, policy, budget=budget, skip=skip)
+                if result.reserved and self._service:
+                    services.bind(connection, self.batch, self._service, self.run_id)
             return result
 
         return await self._commits.write_one("reserve", reserve)
@@ -313,7 +339,11 @@ class Ledger:
             None where it may leave. Otherwise the wall that it does not fit, and it is no longer reserved.
         """
         budget = Budget(self.batch, limit, per_day)
-        return await self._commits.write(State.SUBMITTING, transitions.intend, Intent(attempt, budget, rates))
+        intent = Intent(attempt, budget, rates, _now())
+        wall = await self._commits.write(State.SUBMITTING, transitions.intend, intent)
+        if wall:
+            await self._commits.write("free", transitions.free, attempt)
+        return wall
 
     async def release(self, attempt: Attempt) -> None:
         """The service took nothing: the job is planned again, and still ours."""
@@ -326,11 +356,12 @@ class Ledger:
 
     async def failed(self, attempt: Attempt, code: str, message: str) -> None:
         """The service refused the job or gave it up; it costs nothing."""
-        await self._commits.write(State.FAILED, transitions.failed, (attempt, code, message))
+        await self._commits.write(State.FAILED, transitions.failed, End(attempt, code, message, _now()))
 
     async def doubt(self, attempt: Attempt, message: str) -> None:
         """What became of the job is not known; the attempt has its id where an answer had one."""
-        await self._commits.write(State.IN_DOUBT, transitions.doubt, (attempt, message))
+        end = End(attempt, "in_doubt", message, _now())
+        await self._commits.write(State.IN_DOUBT, transitions.doubt, end)
 
     async def says(self, attempt: Attempt, said: str) -> None:
         """Keeps the service's words for a pending video; empty where it says nothing odd any more."""
@@ -404,11 +435,15 @@ class Ledger:
 
     async def stored(self, file: File, copy: StoredFile) -> State | None:
         """A file is verified and in storage. Returns the job's end state when this was its last file."""
-        return await self._commits.write(State.STORED, transitions.stored, (file, copy))
+        return await self._commits.write(
+            State.STORED, transitions.ended, FileEnd(file, asdict(copy), "", _now())
+        )
 
     async def lost(self, file: File, message: str) -> State | None:
         """A file can no longer be had. Returns the job's end state when this was its last file."""
-        return await self._commits.write(State.LOST, transitions.lost, (file, message))
+        now = _now()
+        end = FileEnd(file, {"lost_at": now}, message, now)
+        return await self._commits.write(State.LOST, transitions.ended, end)
 
     async def settle(self, doubts: Sequence[Doubt], *, charged: bool, by: str, why: str | None) -> None:
         """Records a person's decision about doubts, all or none.
@@ -432,7 +467,7 @@ class Ledger:
 
     async def carries(self, cells: Sequence[tuple[str, dict[str, Any]]]) -> None:
         """The batch file's other columns have changed for some jobs: of each its key, and its cells now."""
-        await self._commits.write_one("carries", lambda connection: transitions.carries(connection, cells))
+        await self._commits.write_one("carries", lambda connection: writing.carry(connection, cells))
 
     async def ask(self, approval: Approval) -> None:
         """Records that a person was asked whether to buy, with the answer where there is one already."""

@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from decimal import Decimal
+from functools import partial
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -22,7 +23,6 @@ from callsheet.config.load import load
 from callsheet.config.settings import Settings
 from callsheet.errors import InputError
 from callsheet.ledger.ledger import Ledger
-from callsheet.ledger.waits import set_waits
 from callsheet.pricing.planning import share
 from callsheet.pricing.quote import Quote
 from callsheet.report.summary import Summary
@@ -108,15 +108,14 @@ def test_the_budget_is_one_wall_for_all(project: Make) -> None:
     assert made.costs()["cost"].sum() == Decimal("0.3000")
 
 
-def test_the_first_run_waits_for_the_others_and_takes_over_from_one_that_is_killed(project: Make) -> None:
+def test_the_first_run_waits_for_the_others_and_takes_over_from_one_that_is_killed(
+    project: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
     made = project(images(120), image_seconds=0.2, concurrency=4)
     made.set(limits={"concurrency": 4})
-    before = set_waits(lease=4)
-    try:
-        with run_at_work(made, jobs=4) as pid:  # it has reserved every job
-            summary = asyncio.run(_first_while_another_is_killed(made, pid))
-    finally:
-        set_waits(lease=before.lease)
+    monkeypatch.setattr(Ledger, "open", partial(Ledger.open, lease=4))
+    with run_at_work(made, jobs=4) as pid:  # it has reserved every job
+        summary = asyncio.run(_first_while_another_is_killed(made, pid))
     assert summary.stored + summary.in_doubt == 120
     assert summary.in_doubt <= 4, "what the other was sending"
     assert made.report()["stored"] == summary.stored

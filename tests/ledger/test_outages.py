@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
@@ -12,10 +12,8 @@ import sqlalchemy as sa
 
 from callsheet.errors import LedgerError, LedgerUnavailable
 from callsheet.ledger.ledger import Ledger
-from callsheet.ledger.tables import metadata, runs, totals
-from callsheet.ledger.waits import set_waits
+from callsheet.ledger.tables import metadata, runs
 from callsheet.records import Job, ModelType, State, StoredFile
-from tests.ledger import reading
 from tests.ledger.buying import NOW, buyer, generation, intend, job, reserve, state_of
 from tests.ledger.journals import until
 from tests.servers.postgres import postgres
@@ -27,12 +25,7 @@ VIDEO = job("video", ModelType.VIDEO)
 STORED = StoredFile("out/x", "ab" * 32, 7, NOW, "image/png")
 
 
-@pytest.fixture(autouse=True)
-def long_lease() -> Iterator[None]:
-    """No machine is so slow that the lease expires."""
-    before = set_waits(lease=10 * LONGEST)
-    yield
-    set_waits(lease=before.lease)
+LONG = 10 * LONGEST  # seconds of a lease: no machine is so slow that it expires
 
 
 async def life(ledger: Ledger) -> list[Any]:
@@ -70,7 +63,7 @@ async def life(ledger: Ledger) -> list[Any]:
 
 
 def content(url: str) -> dict[str, list[Any]]:
-    """Every row of the ledger, without the times, the numbers of commits, and what a run is called."""
+    """Every row of the ledger, without the times, and what a run is called."""
     engine = sa.create_engine(url)
     with engine.connect() as connection:
         tables = {
@@ -85,9 +78,8 @@ def content(url: str) -> dict[str, list[Any]]:
                 for row in connection.execute(sa.select(table)).mappings()
             )
             for table in metadata.sorted_tables
-            if table not in (runs, totals)
+            if table is not runs
         }
-        tables["totals"] = reading.totals(connection)
     engine.dispose()
     return tables
 
@@ -102,7 +94,7 @@ def test_whatever_a_run_writes_is_written_once_when_its_connection_is_lost_after
         async with buyer(told) as ledger:
             expected = await life(ledger)
         with postgres_proxy(not_told) as proxy:
-            async with buyer(proxy.url) as ledger:
+            async with buyer(proxy.url, lease=LONG) as ledger:
                 proxy.lose(every=2)
                 assert await life(ledger) == expected
                 assert proxy.lost == 22, "each of the writes"
@@ -116,7 +108,7 @@ def test_what_is_refused_in_a_commit_that_was_not_confirmed_is_refused_and_the_r
 ) -> None:
     async def scenario() -> None:
         with postgres_proxy(new_database()) as proxy:
-            async with buyer(proxy.url) as ledger:
+            async with buyer(proxy.url, lease=LONG) as ledger:
                 [(_, a), (_, b)], _ = await reserve(ledger, A, B)
                 await intend(ledger, a)
                 proxy.lose(every=2)
@@ -132,7 +124,7 @@ def test_what_is_refused_in_a_commit_that_was_not_confirmed_is_refused_and_the_r
 def test_a_run_waits_for_a_postgresql_that_is_restarted_and_goes_on() -> None:
     async def scenario(url: str) -> None:
         notes: list[str] = []
-        ledger = await Ledger.open(url, "b", note=notes.append)
+        ledger = await Ledger.open(url, "b", note=notes.append, lease=LONG)
         await ledger.begin_run()
         [(_, a), (_, b)], _ = await reserve(ledger, A, B)
         await intend(ledger, b)
@@ -157,7 +149,7 @@ def test_a_run_waits_for_a_postgresql_that_is_restarted_and_goes_on() -> None:
 
 def test_nothing_waits_where_there_is_no_lease_or_where_the_run_ends() -> None:
     async def scenario(url: str) -> None:
-        ledger, reader = await Ledger.open(url, "b"), await Ledger.open(url, "b")
+        ledger, reader = await Ledger.open(url, "b", lease=LONG), await Ledger.open(url, "b")
         await ledger.begin_run()
         [(_, a), *_], _ = await reserve(ledger, A)
         server.kill()
