@@ -28,6 +28,7 @@ from callsheet.ledger import (
     databases,
     journal,
     leases,
+    media,
     queries,
     services,
     takeover,
@@ -38,14 +39,14 @@ from callsheet.ledger.approvals import Approval
 from callsheet.ledger.budgets import Budget, Wall
 from callsheet.ledger.claims import Reservation
 from callsheet.ledger.databases import BUSY, explained, open_engine
-from callsheet.ledger.group_commit import GroupCommit
+from callsheet.ledger.group_commit import GroupCommit, Patience
 from callsheet.ledger.journal import Answer, Journal
-from callsheet.ledger.patience import Patience
+from callsheet.ledger.media import FileEnd
 from callsheet.ledger.policy import Policy
 from callsheet.ledger.same_ids import SameGeneration
 from callsheet.ledger.tables import about, learned
 from callsheet.ledger.takeover import Owner
-from callsheet.ledger.transitions import End, FileEnd, Intent
+from callsheet.ledger.transitions import End, Intent
 from callsheet.records import Attempt, Doubt, File, Generation, Job, OtherRun, State, StoredFile
 
 T = TypeVar("T")
@@ -427,23 +428,21 @@ class Ledger:
 
     async def refreshed(self, file: File, source_url: str, deletes_at: datetime | None) -> None:
         """The service gave a new URL for a file."""
-        await self._commits.write("refreshed", transitions.refreshed, (file, source_url, deletes_at))
+        await self._commits.write("refreshed", media.refreshed, (file, source_url, deletes_at))
 
     async def renamed(self, file: File, name: str) -> str:
         """The file gets this name, or another one where a file of the ledger has it; returns its name."""
-        return await self._commits.write("renamed", transitions.renamed, (file, name))
+        return await self._commits.write("renamed", media.renamed, (file, name))
 
     async def stored(self, file: File, copy: StoredFile) -> State | None:
         """A file is verified and in storage. Returns the job's end state when this was its last file."""
-        return await self._commits.write(
-            State.STORED, transitions.ended, FileEnd(file, asdict(copy), "", _now())
-        )
+        return await self._commits.write(State.STORED, media.ended, FileEnd(file, asdict(copy), "", _now()))
 
     async def lost(self, file: File, message: str) -> State | None:
         """A file can no longer be had. Returns the job's end state when this was its last file."""
         now = _now()
         end = FileEnd(file, {"lost_at": now}, message, now)
-        return await self._commits.write(State.LOST, transitions.ended, end)
+        return await self._commits.write(State.LOST, media.ended, end)
 
     async def settle(self, doubts: Sequence[Doubt], *, charged: bool, by: str, why: str | None) -> None:
         """Records a person's decision about doubts, all or none.
