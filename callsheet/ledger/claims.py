@@ -85,10 +85,11 @@ def enter(connection: sa.Connection, batch: str, run_id: str, job: Job) -> Attem
 
 
 def stands(connection: sa.Connection, run_id: str, reservation: Reservation) -> bool:
-    """Whether a run has reserved all of this already: the commit was made, and not confirmed."""
+    """Whether a run has reserved jobs just so already: the commit was made, and not confirmed."""
     rows = writing.found(connection, [job.key for job, _ in reservation.reserved])
     owned = (rows.get((job.key, attempt.number)) for job, attempt in reservation.reserved)
-    return all(row and (row["state"], row["run_id"]) == (State.PLANNED, run_id) for row in owned)
+    mine = [row for row in owned if row and (row["state"], row["run_id"]) == (State.PLANNED, run_id)]
+    return 0 < len(mine) == len(reservation.reserved)
 
 
 def _has_failed_in(last: Values, run_id: str) -> bool:

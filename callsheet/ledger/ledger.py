@@ -91,29 +91,22 @@ class Ledger:
     def __init__(
         self,
         engine: sa.Engine,
-        batch: str,
-        run_id: str,
+        owner: Owner,
         *,
-        ledger_id: str,
-        service: str = "",
         journal: Path | None = None,
         note: Callable[[str], None] = _log,
-        lease: float = leases.LEASE,
     ) -> None:
         self._engine = engine
         self._threads = ThreadPoolExecutor(2, "ledger")  # nobody else makes a commit wait
         self._patience = Patience()
-        self._commits = GroupCommit(engine, run_id, self._threads, self._patience, self._wait)
-        self._folder = journal
-        self._journal = Journal(journal, run_id) if journal else None
+        self._commits = GroupCommit(engine, owner.run_id, self._threads, self._patience, self._wait)
+        self._journal = Journal(journal, owner.run_id, note)
         self._note = note
-        self._journal_failed = False
-        self._service = service
-        self._owner = Owner(run_id, batch, ledger_id, service, lease)
-        self.id = ledger_id
-        self.batch = batch
-        self.run_id = run_id
-        self.lease = lease
+        self._owner = owner
+        self.id = owner.ledger_id
+        self.batch = owner.batch
+        self.run_id = owner.run_id
+        self.lease = owner.lease
 
     # ---- opening, leases and closing
 
@@ -146,17 +139,8 @@ class Ledger:
             LedgerError: it cannot be opened.
         """
         engine, ledger_id = await asyncio.to_thread(_opened, url, busy)
-        run_id = str(uuid.uuid4())
-        return cls(
-            engine,
-            batch,
-            run_id,
-            ledger_id=ledger_id,
-            service=service,
-            journal=journal,
-            note=note,
-            lease=lease,
-        )
+        owner = Owner(str(uuid.uuid4()), batch, ledger_id, service, lease)
+        return cls(engine, owner, journal=journal, note=note)
 
     async def begin_run(
         self,
@@ -182,7 +166,7 @@ class Ledger:
             UnknownAnswers: the run would buy again what a journal has an answer for.
         """
         lease_until = self._lease_from_now()
-        journals = await asyncio.to_thread(self._read_journals)
+        journals = await asyncio.to_thread(self._journal.left)
         keys = {answer.attempt.job_key for left in journals for answer in left.answers}
         jobs = await asyncio.to_thread(find, keys) if keys else {}
         owner = replace(self._owner, jobs=jobs, buys=buys, replaces=replaces)
@@ -198,7 +182,7 @@ class Ledger:
         Returns:
             What is new of it: videos to poll, files to download, and what is in doubt from now on.
         """
-        journals = await asyncio.to_thread(self._read_journals)
+        journals = await asyncio.to_thread(self._journal.left)
         taken = takeover.Taken()
         videos, files, recovered = await self._commits.write_one(
             "take_over", lambda connection: takeover.take_over(connection, self._owner, journals, taken)
@@ -212,15 +196,6 @@ class Ledger:
         for text in recovered.notes:
             self._note(f"an answer of an earlier run could not be written to the ledger: {text}")
         return recovered.doubts
-
-    def _read_journals(self) -> list[journal.Left]:
-        try:
-            return journal.left_in(self._folder) if self._folder else []
-        except OSError as error:
-            raise LedgerError(
-                f"{error.filename or self._folder}: cannot be read: {error.strerror or error}",
-                hint="It has answers that are paid for, and that the ledger does not know yet.",
-            ) from error
 
     async def check_service(self, service: str) -> None:
         """Checks that nothing of the batch was sent to another service than the one at this URL.
@@ -273,8 +248,7 @@ class Ledger:
         """Waits for the writes that are under way, and closes the database."""
         await self._commits.drain()
         leases.forget(self.run_id)
-        if self._journal:
-            self._journal.close()
+        self._journal.close()
         await asyncio.to_thread(self._engine.dispose)
         self._threads.shutdown(wait=False)
 
@@ -309,10 +283,10 @@ class Ledger:
 
         def reserve(connection: sa.Connection) -> Reservation:
             nonlocal result
-            if result is None or not claims.stands(connection, self.run_id, result):
+            if not (result and claims.stands(connection, self.run_id, result)):
                 result = claims.reserve(connection, self.run_id, jobs, policy, budget=budget, skip=skip)
-                if result.reserved and self._service:
-                    services.bind(connection, self.batch, self._service, self.run_id)
+                if result.reserved and self._owner.service:
+                    services.bind(connection, self.batch, self._owner.service, self.run_id)
             return result
 
         return await self._commits.write_one("reserve", reserve)
@@ -393,38 +367,30 @@ class Ledger:
         return await self._answered(State.GENERATED, answer)
 
     def _answer(self, attempt: Attempt, generation_id: str) -> Answer:
-        return Answer(attempt, generation_id, batch=self.batch, service=self._service, ledger_id=self.id)
+        return Answer(
+            attempt, generation_id, batch=self.batch, service=self._owner.service, ledger_id=self.id
+        )
 
     async def _answered(self, state: State, answer: Answer) -> list[File] | SameGeneration:
         """Writes an answer; also into the journal, where the database fails or refuses it."""
         if self._commits.failing:
-            await self._keep(answer)
+            await self._journal.keep(answer)
         try:
             result = await self._commits.write(state, transitions.answered, answer)
         except LedgerError:
-            await self._keep(answer)
+            await self._journal.keep(answer)
             raise
-        if self._journal and self._journal.waiting:
+        if self._journal.waiting:
             await asyncio.to_thread(self._journal.written, answer)
         return result
 
     async def _wait(self, error: LedgerUnavailable, items: Sequence[Any]) -> None:
         """The database fails, and these items wait for it: the answers among them are kept elsewhere too."""
-        kept = "is kept in the journal" if self._journal else "is not kept"
+        kept = "is kept in the journal" if self._journal.folder else "is not kept"
         self._note(f"{error}; the run waits and tries again until its lease expires; what is answered {kept}")
         for item in items:
             if isinstance(item, Answer):
-                await self._keep(item)
-
-    async def _keep(self, answer: Answer) -> None:
-        """Writes an answer to the journal, once."""
-        try:
-            if self._journal:
-                await asyncio.to_thread(self._journal.append, answer)
-        except OSError as error:
-            if not self._journal_failed:
-                self._journal_failed = True
-                self._note(f"what is answered is not kept: the journal cannot be written: {error}")
+                await self._journal.keep(item)
 
     async def refreshed(self, file: File, source_url: str, deletes_at: datetime | None) -> None:
         """The service gave a new URL for a file."""

@@ -30,6 +30,7 @@ from callsheet.ledger.databases import open_engine
 from callsheet.ledger.journal import Answer, Journal
 from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.policy import Policy
+from callsheet.ledger.takeover import Owner
 from callsheet.records import Attempt, Doubt, File, Job, ModelType, State, StoredFile
 from tests.ledger import reading
 from tests.ledger.buying import NOW, buyer, generation, intend, job, reserve, state_of
@@ -188,7 +189,7 @@ class LedgerMachine(RuleBasedStateMachine):
 
     def new_run(self, journals: Path | None = None) -> Ledger:
         run_id = f"run-{len(self.alive + self.dead)}"
-        return Ledger(self.engine, "b", run_id, ledger_id="one", journal=journals)
+        return Ledger(self.engine, Owner(run_id, "b", "one"), journal=journals)
 
     def has_begun(self, ledger: Ledger) -> None:
         """What dead runs had is the new run's."""

@@ -16,20 +16,21 @@ from callsheet.ledger.tables import metadata, runs
 from callsheet.records import Job, ModelType, State, StoredFile
 from tests.ledger.buying import NOW, buyer, generation, intend, job, reserve, state_of
 from tests.ledger.journals import until
+from tests.ledger.test_approvals import ANSWERED, ASKED
 from tests.servers.postgres import postgres
 from tests.servers.postgres_proxy import postgres_proxy
 from tests.waiting import LONGEST
 
-A, B, C, D = map(job, "abcd")
-VIDEO = job("video", ModelType.VIDEO)
+A, B, C, D, E, F = map(job, "abcdef")
+VIDEO, SENT, ACCEPTED = (job(name, ModelType.VIDEO) for name in ("video", "sent", "accepted"))
 STORED = StoredFile("out/x", "ab" * 32, 7, NOW, "image/png")
 
 
 LONG = 10 * LONGEST  # seconds of a lease: no machine is so slow that it expires
 
 
-async def life(ledger: Ledger) -> list[Any]:
-    """One after another, everything that a run writes; what each write came to."""
+async def life(ledger: Ledger, url: str) -> list[Any]:
+    """Everything that a run writes; what each write came to. The URL is for a run that dies beside it."""
     came: list[Any] = []
 
     async def attempt_of(one: Job) -> Any:
@@ -46,6 +47,14 @@ async def life(ledger: Ledger) -> list[Any]:
     await ledger.refreshed(files[0], "http://x/2", NOW + timedelta(hours=1))
     await ledger.renamed(files[0], "c.png")
     came += [await ledger.stored(files[0], STORED), await ledger.stored(files[1], STORED)]
+    e, f = await attempt_of(E), await attempt_of(F)
+    came.append(await intend(ledger, e, limit="0.01"))
+    [(_, e)], _ = await reserve(ledger, E)
+    came += await asyncio.gather(intend(ledger, e), intend(ledger, f, limit="0.12"))
+    files = await ledger.generated(e, generation("e", files=3), ["e.png"] * 3, "out")
+    ends = (ledger.stored(files[0], STORED), ledger.lost(files[1], "gone"), ledger.stored(files[2], STORED))
+    came += [file.name for file in files] + await asyncio.gather(*ends)
+    came.append(await ledger.generated(f, generation("e"), ["f.png"], "out"))
     c = await attempt_of(C)
     await intend(ledger, c)
     [file] = await ledger.generated(c, generation("c"), ["a.png"], "out")
@@ -56,7 +65,17 @@ async def life(ledger: Ledger) -> list[Any]:
     video = await attempt_of(VIDEO)
     await intend(ledger, video)
     await ledger.pending(video, "req-video")
+    await ledger.says(video, "unheard of")
     await ledger.failed(video, "server_error", "no")
+    await ledger.ask(ASKED)
+    await ledger.answer(ANSWERED)
+    async with buyer(url) as dead:
+        for one in (SENT, ACCEPTED):
+            [(_, attempt)], _ = await reserve(dead, one)
+            await intend(dead, attempt)
+        await dead.pending(attempt, "req-accepted")
+    videos, _, doubts = await ledger.take_over()
+    came += [one.row_id for one in (*videos, *doubts)]
     await ledger.renew()
     await ledger.learn("http://service", {"lanes": 3})
     return came
@@ -92,12 +111,13 @@ def test_whatever_a_run_writes_is_written_once_when_its_connection_is_lost_after
     async def scenario() -> None:
         told, not_told = new_database(), new_database()
         async with buyer(told) as ledger:
-            expected = await life(ledger)
+            expected = await life(ledger, told)
         with postgres_proxy(not_told) as proxy:
             async with buyer(proxy.url, lease=LONG) as ledger:
                 proxy.lose(every=2)
-                assert await life(ledger) == expected
-                assert proxy.lost == 22, "each of the writes"
+                assert await life(ledger, not_told) == expected
+                proxy.lose(every=0)
+                assert proxy.lost == 35, "each of the writes"
         assert content(not_told) == content(told)
 
     asyncio.run(scenario())
