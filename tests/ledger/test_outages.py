@@ -19,7 +19,7 @@ from tests.ledger.journals import until
 from tests.ledger.test_approvals import ANSWERED, ASKED
 from tests.servers.postgres import postgres
 from tests.servers.postgres_proxy import postgres_proxy
-from tests.waiting import LONGEST
+from tests.waiting import LONGEST, wait_until
 
 A, B, C, D, E, F = map(job, "abcdef")
 VIDEO, SENT, ACCEPTED = (job(name, ModelType.VIDEO) for name in ("video", "sent", "accepted"))
@@ -27,6 +27,16 @@ STORED = StoredFile("out/x", "ab" * 32, 7, NOW, "image/png")
 
 
 LONG = 10 * LONGEST  # seconds of a lease: no machine is so slow that it expires
+
+
+def waits_for_a_lock(url: str) -> bool:
+    """Whether a connection to this database waits for another one."""
+    engine = sa.create_engine(url, isolation_level="AUTOCOMMIT")
+    waiting = "wait_event_type = 'Lock' AND datname = current_database()"
+    with engine.connect() as connection:
+        found = connection.exec_driver_sql(f"SELECT 1 FROM pg_stat_activity WHERE {waiting}").first()
+    engine.dispose()
+    return found is not None
 
 
 async def life(ledger: Ledger, url: str) -> list[Any]:
@@ -137,6 +147,29 @@ def test_what_is_refused_in_a_commit_that_was_not_confirmed_is_refused_and_the_r
                 assert not isinstance(ends[0], LedgerUnavailable)
                 assert proxy.lost == 1
                 assert await state_of(ledger, B) is State.SUBMITTING
+
+    asyncio.run(scenario())
+
+
+def test_a_commit_that_the_server_makes_only_after_its_connection_is_lost_is_not_made_twice(
+    new_database: Callable[[], str],
+) -> None:
+    """The next try waits until it is known what came of the one before."""
+
+    async def scenario() -> None:
+        url = new_database()
+        with postgres_proxy(url) as proxy:
+            async with buyer(proxy.url, lease=LONG) as ledger:
+                [(_, attempt)], _ = await reserve(ledger, A)
+                proxy.lose(
+                    every=2,
+                    before=lambda: wait_until(lambda: waits_for_a_lock(url), "the next try has not come"),
+                )
+                await intend(ledger, attempt)
+                # The server frees its locks before it answers the commit: the next try may end before that.
+                await asyncio.to_thread(wait_until, lambda: proxy.lost, "the server has never answered")
+                assert proxy.lost == 1
+                assert await state_of(ledger, A) is State.SUBMITTING
 
     asyncio.run(scenario())
 
