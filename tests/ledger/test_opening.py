@@ -1,4 +1,4 @@
-"""A ledger is opened beside a writer. What is none, or of another schema, is refused in words and left as it is."""
+"""A ledger is opened beside a writer. What is none, or of another schema, is refused and left as it is."""
 
 from __future__ import annotations
 
