@@ -27,7 +27,6 @@ from callsheet.errors import CallsheetError, Interrupted, LedgerError, NoLane, S
 from callsheet.ledger.leases import NO_ANSWER
 from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.same_ids import SameGeneration
-from callsheet.ledger.waits import waits
 from callsheet.limits.breaker import Breaker
 from callsheet.limits.charges import Charges
 from callsheet.limits.turns import Learned, Limits
@@ -358,7 +357,7 @@ async def _limits(settings: Settings, ledger: Ledger, service: str) -> Limits:
 
 async def _keep_lease(ledger: Ledger) -> None:
     while True:
-        await asyncio.sleep(waits().lease / 4)
+        await asyncio.sleep(ledger.lease / 4)
         await ledger.renew()
 
 

@@ -5,7 +5,7 @@ Run them with `Ledger.read`. Nothing here writes.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import datetime
 from decimal import Decimal
 from typing import Any
@@ -235,7 +235,7 @@ def unfinished(connection: sa.Connection, batch: str, run_id: str) -> tuple[list
         .where(mine, attempts.c.state == State.GENERATED)
         .where(media.c.stored_at.is_(None), media.c.lost_at.is_(None))
     )
-    return [attempt_of(row) for row in videos], [_file(row) for row in files]
+    return [attempt_of(row._asdict()) for row in videos], [_file(row) for row in files]
 
 
 def free_jobs(connection: sa.Connection, batch: str) -> int:
@@ -313,15 +313,20 @@ def _others() -> list[sa.Column[Any]]:
     return [column for column in attempts.c if column.name not in media.c]
 
 
-def attempt_of(row: Any) -> Attempt:
-    """A row of `attempts`."""
+def attempt_of(row: Mapping[str, Any]) -> Attempt:
+    """A row of `attempts`, by column."""
     return Attempt(
-        *(row.job_key, row.attempt, ModelType(row.type), row.row_id, row.sample, row.model),
-        quoted=row.quoted,
-        generation_id=row.generation_id,
-        in_doubt=row.state == State.IN_DOUBT,
-        said=(row.error_message or "") if row.state == State.PENDING else "",
-        request_key=row.request_key,
+        job_key=row["job_key"],
+        number=row["attempt"],
+        type=ModelType(row["type"]),
+        row_id=row["row_id"],
+        sample=row["sample"],
+        model=row["model"],
+        quoted=row["quoted"],
+        generation_id=row["generation_id"],
+        in_doubt=row["state"] == State.IN_DOUBT,
+        said=(row["error_message"] or "") if row["state"] == State.PENDING else "",
+        request_key=row["request_key"],
     )
 
 
@@ -332,4 +337,4 @@ def file_of(row: Any, attempt: Attempt) -> File:
 
 
 def _file(row: Any) -> File:
-    return file_of(row, attempt_of(row))
+    return file_of(row, attempt_of(row._asdict()))

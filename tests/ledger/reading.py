@@ -48,11 +48,5 @@ def outlook(policy: Policy) -> Callable[[sa.Connection, str], tuple[dict[str, Ro
     return read
 
 
-def totals(connection: sa.Connection) -> list[str]:
-    """Every row of the running totals, as text in order."""
-    rows_ = connection.execute(sa.select(tables.totals).where(tables.totals.c.jobs > 0))
-    return sorted(" ".join(map(str, row)) for row in rows_)
-
-
 def _by_key(parts: Iterable[pl.DataFrame]) -> dict[str, Row]:
     return {row["job_key"]: row for row in rows(parts)}
