@@ -32,11 +32,11 @@ import polars as pl
 
 from benchmarks.figures import options, save
 from callsheet.batches.identities import sha256
-from callsheet.batches.read import Batch
-from callsheet.batches.rejects import write_csv
+from callsheet.batches.read import read_batch
 from callsheet.config.settings import Settings
 from callsheet.pricing import plan
 from callsheet.records import Model
+from callsheet.rows import write_rejects
 
 MODELS = ("still-1", "still-1", "poster-1", "reel-1")
 RESOLUTIONS = {"still-1": ("1K", "2K"), "poster-1": ("1K", "2K"), "reel-1": ("720p", "1080p")}
@@ -115,14 +115,14 @@ def planned(path: str) -> Decimal:
     """Read, check, key, price, write the plan."""
     priced = make_plan(path)
     if priced.rejected_rows:
-        raise SystemExit(f"{priced.rejects.collect()}")
+        raise SystemExit(f"{priced.rejects}")
     return priced.quoted
 
 
 def rejected(path: str) -> Decimal:
     """The same where each row is wrong, and rejects.csv."""
     priced = make_plan(path, columns={"duration": "sku"})
-    write_csv(priced.rejects, Path(path).with_suffix(".rejects.csv"))
+    write_rejects(priced.rejects, Path(path).with_suffix(".rejects.csv"))
     return Decimal(priced.rejected_rows)
 
 
@@ -149,7 +149,7 @@ def make_plan(path: str, **of_input: Any) -> plan.Plan:
         {"batch": "bench", "service": service, "input": {"path": path, **of_input}}
     )
     target = Path(path).with_suffix(".plan.parquet")
-    return plan.make_plan(Batch(settings), catalogue, settings, target, now=datetime.now(UTC))
+    return plan.make_plan(read_batch(settings), catalogue, settings, target, now=datetime.now(UTC))
 
 
 def columns(path: str) -> Decimal:

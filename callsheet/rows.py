@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TypeVar
 
 import polars as pl
@@ -219,6 +220,18 @@ def rejects(wrong: pl.DataFrame, file_columns: Mapping[str, str]) -> pl.DataFram
         pl.when(flat.str.len_chars() > _LONGEST_VALUE).then(cut).otherwise(flat).alias("value"),
         pl.when(pl.col("file").is_null()).then("reason").otherwise(reason_and_file).alias("reason"),
     )
+
+
+def write_rejects(rejects: pl.DataFrame, path: Path) -> None:
+    """Writes `rejects.csv`.
+
+    A cell that a spreadsheet would run as a formula begins with an apostrophe; numbers are left as they are.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    with path.open("wb") as file:
+        rejects.with_columns(harmless(pl.col(pl.String))).write_csv(file)
 
 
 def harmless(text: pl.Expr) -> pl.Expr:

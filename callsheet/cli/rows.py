@@ -125,7 +125,7 @@ def failed(
 
 def _print_rows(settings: Settings, row_ids: set[str]) -> None:
     """Prints these rows as a batch file."""
-    from callsheet.batches.originals import original_rows
+    from callsheet.batches.read import original_rows
 
     rows = original_rows(settings, row_ids)
     sys.stdout.write(rows.write_csv())

@@ -8,7 +8,6 @@ from decimal import Decimal
 from itertools import islice
 from pathlib import Path
 
-import polars as pl
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
@@ -58,10 +57,10 @@ def show_quote(quote: Quote, console: Console = out) -> None:
         console.print(f"  and {len(lines) - _LINES} more prices")
     print_facts(console, quote.facts())
     rejects = quote.plan.rejects
-    for line, column, _, reason in rejects.head(_REJECTS).collect().iter_rows():
+    for line, column, _, reason in rejects.head(_REJECTS).iter_rows():
         where = ", ".join(filter(None, (f"line {line}", column)))
         console.print(f"  [yellow]{safe(where)}: {safe(reason)}[/]")
-    more = rejects.select(pl.len()).collect().item() - _REJECTS
+    more = rejects.height - _REJECTS
     if more > 0:
         console.print(f"  and {more:,} more in rejects.csv")
     if not quote.plan.jobs:

@@ -10,8 +10,6 @@ from collections.abc import Collection
 from datetime import UTC, datetime
 from pathlib import Path
 
-import polars as pl
-
 from callsheet.batches.read import Batch
 from callsheet.config.settings import BatchSettings, Settings
 from callsheet.errors import InputError, StorageError
@@ -59,7 +57,7 @@ async def adopt(plan: Plan, settings: Settings) -> Plan:
     ledger = await Ledger.open(settings.ledger.url, settings.batch)
     try:
         known = await ledger.read(queries.requests)
-        if changes := await asyncio.to_thread(changed_carried, plan.scan(), known):
+        if changes := await asyncio.to_thread(changed_carried, plan.table, known):
             await ledger.carries(changes)
     finally:
         await ledger.close()
@@ -75,8 +73,7 @@ async def is_outdated(plan: Plan, settings: Settings, client: Client) -> bool:
     age = datetime.now(UTC) - plan.made_at
     if age.total_seconds() < settings.budget.quote_valid_for:
         return False
-    models = await asyncio.to_thread(plan.scan().select(pl.col("model").unique()).collect)
-    return bool(changed_rates(plan.catalogue, await client.models(), models["model"]))
+    return bool(changed_rates(plan.catalogue, await client.models(), plan.table["model"].unique()))
 
 
 def last_plan(settings: BatchSettings) -> Plan | None:

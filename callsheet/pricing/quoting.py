@@ -14,8 +14,7 @@ from typing import Any
 import polars as pl
 import sqlalchemy as sa
 
-from callsheet.batches.read import Batch
-from callsheet.batches.rejects import write_csv
+from callsheet.batches.read import read_batch
 from callsheet.config.settings import Settings
 from callsheet.errors import InputError
 from callsheet.ledger import approvals, leases, queries
@@ -31,6 +30,7 @@ from callsheet.pricing.planning import price_batch
 from callsheet.pricing.quote import Pilot, Quote
 from callsheet.pricing.taken_names import taken_names
 from callsheet.records import Model, ModelType, Totals
+from callsheet.rows import write_rejects
 from callsheet.service.client import Client
 from callsheet.storage.store import Store
 
@@ -43,7 +43,7 @@ async def quote_batch(settings: Settings, client: Client, choice: Choice = ALL) 
             chosen row is not in the batch.
         ServiceError: the catalogue or the balance cannot be read.
     """
-    batch = await asyncio.to_thread(Batch, settings)
+    batch = await asyncio.to_thread(read_batch, settings)
     return await quote_plan(await price_batch(batch, settings, client), settings, client, choice)
 
 
@@ -55,9 +55,9 @@ async def quote_plan(plan: Plan, settings: Settings, client: Client, choice: Cho
         ServiceError: the balance cannot be read.
     """
     report = Store(settings.report.url, endpoint_url=settings.storage.endpoint_url)
-    rejects = await report.write_made("rejects.csv", partial(write_csv, plan.rejects), "text/csv")
+    rejects = await report.write_made("rejects.csv", partial(write_rejects, plan.rejects), "text/csv")
     if settings.input.strict and plan.rejected_rows:
-        line, column, _, reason = plan.rejects.head(1).collect().row(0)
+        line, column, _, reason = plan.rejects.row(0)
         raise InputError(
             f"{plan.rejected_rows} rows of {settings.input.path} are rejected; the first, on line {line}: "
             f"{column}: {reason}",
@@ -148,7 +148,7 @@ def _pilot(plan: Plan, marks: Marks, number: int) -> Pilot | None:
     jobs = pilot(plan, number)
     if not (marks.to_buy & ~jobs).any():
         return None
-    prices = marks.among(jobs).jobs(plan).filter("to_buy").select("price").collect()["price"]
+    prices = marks.among(jobs).jobs(plan).filter("to_buy")["price"]
     return Pilot(jobs, len(prices), Decimal(prices.sum() or 0))
 
 

@@ -50,7 +50,7 @@ async def taken_names(plan: Plan, marks: Marks, settings: Settings, ledger: Ledg
 def _first_names(plan: Plan, marks: Marks, settings: Settings) -> list[str]:
     """The names of the first files to buy, each the first of its job."""
     columns = ("key", "row_id", "sample", "type", "model", "request")
-    jobs = marks.jobs(plan).filter("to_buy").select(*columns).head(_FIRST).collect()
+    jobs = marks.jobs(plan).filter("to_buy").select(*columns).head(_FIRST)
     return [
         name_in_store(
             settings.storage.key,

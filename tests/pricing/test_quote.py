@@ -10,7 +10,7 @@ from decimal import Decimal
 
 import pytest
 
-from callsheet.batches.read import Batch
+from callsheet.batches.read import read_batch
 from callsheet.cli.show import show_quote
 from callsheet.config.settings import Settings
 from callsheet.errors import BalanceTooLow, BudgetReached
@@ -54,7 +54,7 @@ def quote(tmp_path, monkeypatch) -> Quoter:
         (tmp_path / "shots.csv").write_text(text)
         base = Maker(tmp_path).settings(tmp_path / "shots.csv", batch=batch)
         settings = Settings.model_validate(base.model_dump() | sections)
-        plan = make_plan(Batch(settings), catalogue, settings, tmp_path / "plan.parquet", now=now)
+        plan = make_plan(read_batch(settings), catalogue, settings, tmp_path / "plan.parquet", now=now)
 
         async def quoted() -> Quote:
             ledger = await Ledger.open(f"sqlite:///{tmp_path}/ledger.db", settings.batch)
