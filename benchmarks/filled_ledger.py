@@ -19,7 +19,7 @@ import sqlalchemy as sa
 
 from callsheet.config.load import load
 from callsheet.ledger import running_totals
-from callsheet.pricing.planning import last_plan
+from callsheet.pricing.plan import last_plan
 from callsheet.records import Job, canonical
 
 CACHE = 1 << 19  # kB of the database that stay in memory: keys come in no order, and each has its place

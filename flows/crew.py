@@ -26,7 +26,7 @@ from callsheet.config.settings import Settings
 from callsheet.config.yaml_lines import split_override
 from callsheet.errors import ConfigError, Interrupted
 from callsheet.plain_text import counted
-from callsheet.pricing.planning import share
+from callsheet.pricing.plan import share
 from callsheet.pricing.quote import Quote
 from callsheet.report.summary import Summary
 from callsheet.watch import WATCHER

@@ -17,7 +17,7 @@ from callsheet.config.settings import Settings
 from callsheet.errors import Stop
 from callsheet.pricing.choice import ALL, Choice
 from callsheet.pricing.last_report import check_report
-from callsheet.pricing.planning import adopt, is_outdated, shared
+from callsheet.pricing.plan import adopt, is_outdated, shared
 from callsheet.pricing.quote import Quote
 from callsheet.pricing.quoting import quote_plan
 from callsheet.report.summary import Summary

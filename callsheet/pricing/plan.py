@@ -7,6 +7,7 @@ settings and time make the same bytes. `jobs.py` makes the rows; here they are w
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import json
 from collections.abc import Collection, Iterator
@@ -19,15 +20,22 @@ from typing import Any, Literal
 import polars as pl
 
 from callsheet.batches.read import Batch
-from callsheet.config.settings import Settings
+from callsheet.config.settings import BatchSettings, Settings
 from callsheet.errors import InputError, StorageError
 from callsheet.files import PartialFile
+from callsheet.ledger import queries
+from callsheet.ledger.ledger import Ledger
 from callsheet.pricing.config_values import check_config_values
 from callsheet.pricing.jobs import make_jobs, request_key
-from callsheet.pricing.known import match
+from callsheet.pricing.known import changed_carried, match
+from callsheet.pricing.rates import changed_rates
+from callsheet.pricing.work_folder import is_elsewhere, plan_path, quote_path
 from callsheet.records import Catalogue, Job, Model, ModelType, Price, canonical
 from callsheet.rows import rejects
+from callsheet.service.client import Client
+from callsheet.storage.store import Store
 
+_PARQUET_TYPE = "application/vnd.apache.parquet"
 _SLICE = 16_384  # jobs whose hashes are made at once
 _UNREADABLE = (KeyError, ValueError, OSError, pl.exceptions.PolarsError)
 _COLUMNS = ["key", "row_id", "sample", "line", "type", "model", "resolution", "duration", "sound", "request"]
@@ -207,17 +215,6 @@ def make_plan(
     return plan
 
 
-def adopted(plan: Plan, path: Path) -> Plan:
-    """The plan, as the batch's own: both files at `path`, each written in one step.
-
-    Raises:
-        StorageError: it cannot be written.
-    """
-    plan = replace(plan, path=path)
-    _write(plan)
-    return plan
-
-
 def open_plan(path: Path) -> Plan:
     """Reads a plan back.
 
@@ -281,3 +278,130 @@ def _write(plan: Plan) -> None:
 def rejects_path(path: Path) -> Path:
     """Where the rejects of the plan at `path` are."""
     return path.with_suffix(".rejects.parquet")
+
+
+# ---- the plans of a batch on this machine
+
+
+async def price_batch(batch: Batch, settings: Settings, client: Client) -> Plan:
+    """Reads the live catalogue, prices every row, and writes the plan of a quote to the work folder.
+
+    Raises:
+        ServiceError: the catalogue cannot be read.
+        LedgerError: the ledger cannot be read.
+        StorageError: the plan cannot be written.
+    """
+    catalogue = await client.models()
+    path = quote_path(settings)
+    ledger = await Ledger.open(settings.ledger.url, settings.batch)
+    try:
+        known = await ledger.read(queries.requests)
+    finally:
+        await ledger.close()
+    return await asyncio.to_thread(
+        make_plan, batch, catalogue, settings, path, now=datetime.now(UTC), known=known
+    )
+
+
+async def adopt(plan: Plan, settings: Settings) -> Plan:
+    """Makes the plan of a quote the batch's own, which reports and exports go by: a run is about to buy it.
+
+    What is bought has the carried columns of this plan from now on.
+
+    Raises:
+        LedgerError: the ledger cannot be read or written.
+        StorageError: the plan cannot be written.
+    """
+    ledger = await Ledger.open(settings.ledger.url, settings.batch)
+    try:
+        known = await ledger.read(queries.requests)
+        if changes := await asyncio.to_thread(changed_carried, plan.table, known):
+            await ledger.carries(changes)
+    finally:
+        await ledger.close()
+    plan = replace(plan, path=plan_path(settings))
+    await asyncio.to_thread(_write, plan)
+    return plan
+
+
+async def is_outdated(plan: Plan, settings: Settings, client: Client) -> bool:
+    """Whether a plan is older than `budget.quote_valid_for`, and the rates of its models have changed since.
+
+    Raises:
+        ServiceError: the catalogue cannot be read.
+    """
+    age = datetime.now(UTC) - plan.made_at
+    if age.total_seconds() < settings.budget.quote_valid_for:
+        return False
+    return bool(changed_rates(plan.catalogue, await client.models(), plan.table["model"].unique()))
+
+
+def last_plan(settings: BatchSettings) -> Plan | None:
+    """The batch's plan in the work folder; None if there is none that can be read."""
+    return _plan_at(plan_path(settings), settings)
+
+
+def last_quote(settings: BatchSettings) -> Plan | None:
+    """The plan that was priced last; None if there is none that can be read."""
+    return _plan_at(quote_path(settings), settings)
+
+
+def _plan_at(path: Path, settings: BatchSettings) -> Plan | None:
+    try:
+        plan = open_plan(path)
+    except InputError:
+        return None
+    return plan if plan.batch == settings.batch else None
+
+
+async def share(plan: Plan, settings: Settings) -> None:
+    """Puts the plan under `report.url`, where the other runs of a crew find it; in a folder it is already.
+
+    Raises:
+        StorageError: it cannot be written.
+    """
+    if is_elsewhere(settings):
+        store = Store(settings.report.url, endpoint_url=settings.storage.endpoint_url)
+        for path in (rejects_path(plan.path), plan.path):
+            await store.write(path.name, path, _PARQUET_TYPE)
+
+
+async def shared(settings: Settings, sha256: str) -> Plan:
+    """The plan that the first run of a crew has shared.
+
+    Args:
+        settings: the config.
+        sha256: `Plan.sha256` of that plan.
+
+    Raises:
+        InputError: it is not there, or it is another plan by now.
+        StorageError: it cannot be read.
+    """
+    path = plan_path(settings)
+    if is_elsewhere(settings):
+        store = Store(settings.report.url, endpoint_url=settings.storage.endpoint_url)
+        for file in (rejects_path(path), path):
+            if (content := await store.read(file.name)) is not None:
+                await asyncio.to_thread(_write_copy, file, content)
+    plan = await asyncio.to_thread(open_plan, path)
+    if plan.batch != settings.batch or await asyncio.to_thread(plan.sha256) != sha256:
+        raise InputError(
+            f"the plan in {settings.report.url} is not the one that this crew buys",
+            hint="Another run of the batch has made a new one since. Run the batch again.",
+        )
+    return plan
+
+
+def _write_copy(path: Path, content: bytes) -> None:
+    try:
+        with PartialFile(path) as partial:
+            partial.file.write(content)
+            partial.commit()
+    except OSError as error:
+        raise StorageError(f"{path}: the plan cannot be written: {error.strerror or error}") from None
+
+
+def lines_of_last_plan(settings: BatchSettings, keys: Collection[str]) -> dict[str, int]:
+    """The line of each of these jobs in the batch file, by key, where the last plan has it."""
+    plan = last_plan(settings) if keys else None
+    return plan.lines(keys) if plan else {}

@@ -25,8 +25,7 @@ from callsheet.limits.charges import IN_A_ROW, Charge
 from callsheet.pricing.choice import ALL, Choice, chosen, pilot
 from callsheet.pricing.last_report import warning_of_report
 from callsheet.pricing.marks import Marks, mark, with_reused
-from callsheet.pricing.plan import Plan
-from callsheet.pricing.planning import price_batch
+from callsheet.pricing.plan import Plan, price_batch
 from callsheet.pricing.quote import Pilot, Quote
 from callsheet.pricing.taken_names import taken_names
 from callsheet.records import Model, ModelType, Totals

@@ -23,7 +23,7 @@ from callsheet.config.settings import Settings
 from callsheet.errors import InputError
 from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.waits import set_waits
-from callsheet.pricing.planning import share
+from callsheet.pricing.plan import share
 from callsheet.pricing.quote import Quote
 from callsheet.report.summary import Summary
 from flows import pipeline

@@ -15,7 +15,7 @@ from pyarrow import parquet
 
 from callsheet.batches.read import read_batch
 from callsheet.errors import InputError, StorageError
-from callsheet.pricing.plan import adopted, make_plan, open_plan
+from callsheet.pricing.plan import make_plan, open_plan
 from callsheet.records import ModelType
 from tests.pricing.plans import CATALOGUE, MIXED, NOW, jobs
 
@@ -52,13 +52,6 @@ def test_a_run_keeps_its_plan_when_another_run_makes_a_new_one(plan):
     assert first.table.height == 2
     assert first.path == second.path
     assert [each.row_id for each in jobs(second)] == ["3"]
-
-
-def test_a_quote_s_plan_can_be_read_after_it_has_become_the_batch_s(plan, tmp_path):
-    """A run with a pilot quotes the rest from it."""
-    quoted = plan("id,prompt\n1,x\n2,y\n", to="quote.parquet")
-    for _ in range(2):
-        assert jobs(adopted(quoted, tmp_path / "plan.parquet")) == jobs(quoted)
 
 
 def test_a_plan_replaces_the_last_one_and_leaves_no_other_files(plan, tmp_path):

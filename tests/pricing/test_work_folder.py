@@ -6,7 +6,8 @@ import pytest
 
 from callsheet.config.settings import Settings
 from callsheet.errors import StorageError
-from callsheet.pricing.planning import last_plan, plan_path, work_folder
+from callsheet.pricing.plan import last_plan
+from callsheet.pricing.work_folder import plan_path, work_folder
 from tests.pricing.plans import Maker
 
 
