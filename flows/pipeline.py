@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING
 from callsheet import signals
 from callsheet.config.settings import Settings
 from callsheet.errors import Stop
+from callsheet.pricing import approval
 from callsheet.pricing.choice import ALL, Choice
 from callsheet.pricing.last_report import check_report
 from callsheet.pricing.plan import adopt, is_outdated, shared
-from callsheet.pricing.quote import Quote
-from callsheet.pricing.quoting import quote_plan
+from callsheet.pricing.quote import Quote, quote_plan
 from callsheet.report.summary import Summary
 from callsheet.service.client import Client
 from callsheet.session import after_buying, open_run
@@ -97,7 +97,7 @@ async def join(settings: Settings, plan: str) -> Summary:
         async with await connect(settings) as client:
             quote = await quote_plan(await shared(settings, plan), settings, client)
             await artifacts.name_run(settings.batch)
-            return await _buy(settings, client, quote, quote.objection(), began=began, joined=True)
+            return await _buy(settings, client, quote, approval.objection(quote), began=began, joined=True)
 
 
 async def _buy(

@@ -14,10 +14,10 @@ from callsheet.errors import CallsheetError, Stop
 from callsheet.ledger.approvals import Approval, Decision, Place, Question
 from callsheet.ledger.doubts import login
 from callsheet.ledger.ledger import Ledger
-from callsheet.pricing import approval, quoting
+from callsheet.pricing import approval
 from callsheet.pricing.choice import ALL, Choice
 from callsheet.pricing.plan import Plan
-from callsheet.pricing.quote import Quote
+from callsheet.pricing.quote import Quote, quote_plan
 from callsheet.report.contact_sheet.page import INDEX
 from callsheet.report.pilot import bought_pilot
 from callsheet.report.summary import Summary
@@ -34,7 +34,7 @@ async def show(plan: Plan, settings: Settings, client: Client, choice: Choice = 
     Raises:
         InputError: rows were rejected, and `input.strict` wants none; or a chosen row is not in the batch.
     """
-    quote = await quoting.quote_plan(plan, settings, client, choice)
+    quote = await quote_plan(plan, settings, client, choice)
     WATCHER.get().quoted(quote)
     await artifacts.name_run(settings.batch, quote)
     await artifacts.show_quote(quote)
@@ -75,7 +75,7 @@ async def approve(
     own = [*_of_this_run(quote), *([answer] if answer else [])]
     limits = [one.budget_limit for one in own if one.is_approved and one.budget_limit is not None]
     quote = quote.with_limit(limits[-1] if limits else None)
-    if stop := quote.objection():
+    if stop := approval.objection(quote):
         return quote, stop
     part, question = approval.next_part(quote, [*quote.approvals, *own], piloted=pilot is not None)
     if question is None or approval.is_covered(part, question, own):
@@ -100,7 +100,7 @@ async def ask_to_go_on(quote: Quote, summary: Summary, settings: Settings, clien
     if await pressed() is not Pressed.SUSPEND:
         return
     try:
-        left = await quoting.quote_plan(quote.plan, settings, client, quote.choice)
+        left = await quote_plan(quote.plan, settings, client, quote.choice)
     except CallsheetError:  # then Resume asks nothing
         return
     if not left.to_buy:

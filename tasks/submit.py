@@ -34,7 +34,7 @@ from callsheet.ledger.claims import Reservation
 from callsheet.limits.turns import Turn
 from callsheet.plain_text import counted, printable
 from callsheet.pricing import references
-from callsheet.pricing.quoting import policy_of
+from callsheet.pricing.quote import policy_of
 from callsheet.pricing.rates import changed_rates
 from callsheet.records import Attempt, File, Job, ModelType, State
 from callsheet.service import verdicts
