@@ -17,7 +17,7 @@ from callsheet.config.settings import Settings
 from callsheet.errors import Stop
 from callsheet.pricing import approval
 from callsheet.pricing.choice import ALL, Choice
-from callsheet.pricing.last_report import check_report
+from callsheet.pricing.not_in_ledger import check_report
 from callsheet.pricing.plan import adopt, is_outdated, shared
 from callsheet.pricing.quote import Quote, quote_plan
 from callsheet.report.summary import Summary

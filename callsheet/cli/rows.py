@@ -152,7 +152,7 @@ def report(config: Config, set_: Sets = None, json: Json = False) -> None:
 
     async def write() -> Summary:
         from callsheet.ledger import queries
-        from callsheet.pricing.last_report import check_report
+        from callsheet.pricing.not_in_ledger import check_report
         from callsheet.pricing.plan import last_plan
         from callsheet.report.report import write_report, write_summary
         from callsheet.storage.store import Store

@@ -28,11 +28,10 @@ from callsheet.ledger.policy import Policy
 from callsheet.limits.charges import IN_A_ROW, Charge, Pairs
 from callsheet.pricing.breakdown import by_price, count_fitting, most_expensive
 from callsheet.pricing.choice import ALL, Choice, chosen, pilot
-from callsheet.pricing.last_report import warning_of_report
 from callsheet.pricing.marks import Marks, mark, with_reused
+from callsheet.pricing.not_in_ledger import taken_names, warning_of_report
 from callsheet.pricing.plan import Plan, price_batch
 from callsheet.pricing.rates import changed_rates
-from callsheet.pricing.taken_names import taken_names
 from callsheet.records import Catalogue, Job, Model, ModelType, Totals, dollars
 from callsheet.rows import write_rejects
 from callsheet.service.client import Client
