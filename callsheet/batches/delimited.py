@@ -190,13 +190,12 @@ def _parse_plain(
         The cells, and the line on which each row begins; None where `csv` has to parse the rows.
     """
     delimiter, quote = dialect.delimiter, dialect.quote
+    if not f"{delimiter}{quote or ''}".isascii():  # polars takes a single byte for each
+        return None
     schema = {str(at): pl.String for at in range(len(columns))}
     try:
         cells = pl.read_csv(rows, has_header=False, schema=schema, separator=delimiter, quote_char=quote)
-    except (
-        pl.exceptions.PolarsError,
-        ValueError,
-    ):  # ValueError: the delimiter or the quote has several bytes
+    except pl.exceptions.PolarsError:
         return None
     written = io.BytesIO()
     style: Literal["necessary", "never"] = "necessary" if quote else "never"

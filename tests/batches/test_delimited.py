@@ -116,6 +116,11 @@ def test_an_encoding_and_a_delimiter_can_be_declared(batch):
     assert prompts(read) == [(2, "café, fort")]
 
 
+def test_a_delimiter_and_a_quote_may_be_any_character(batch):
+    read = batch("prompt¦id\n«a¦b«¦1\nc é¦2\n", delimiter="¦", quote="«")
+    assert read.rows.select("prompt", "row_id").rows() == [("a¦b", "1"), ("c é", "2")]
+
+
 @pytest.mark.parametrize("written", ["utf-8-sig", "utf-16", "utf-32"])
 @pytest.mark.parametrize("declared", [None, "utf-8", "cp1252", "utf-16-le", "utf-16-be", "utf-32"])
 def test_a_byte_order_mark_overrides_the_config(batch, written, declared):
