@@ -91,7 +91,7 @@ class Plan:
     def jobs_in_order(
         self, of_type: ModelType | None = None, among: pl.Series | None = None
     ) -> Iterator[Job]:
-        """The jobs in the file's order.
+        """The jobs that can be bought, in the file's order.
 
         Args:
             of_type: only those of this type.
@@ -102,8 +102,7 @@ class Plan:
 
     def jobs_of(self, keys: Collection[str]) -> dict[str, Job]:
         """Those of these jobs that the plan has and can be bought, by key."""
-        wanted = pl.col("key").is_in(list(keys)) & pl.col("request").is_not_null()
-        return {job.key: job for job in _jobs(self.table.filter(wanted))}
+        return {job.key: job for job in _jobs(self.table.filter(pl.col("key").is_in(list(keys))))}
 
     def scan(self) -> pl.LazyFrame:
         """`table`, for queries of some of its columns."""
@@ -132,7 +131,8 @@ class Plan:
 
 
 def _jobs(rows: pl.DataFrame) -> Iterator[Job]:
-    for part in rows.iter_slices(_SLICE):
+    """Those that can be bought: of what is bought and not offered any more, there is no request."""
+    for part in rows.filter(pl.col("request").is_not_null()).iter_slices(_SLICE):
         yield from map(_job, part.with_columns(request_key()).iter_rows(named=True))
 
 

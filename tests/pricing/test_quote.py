@@ -14,6 +14,7 @@ from callsheet.batches.read import read_batch
 from callsheet.cli.show import show_quote
 from callsheet.config.settings import Settings
 from callsheet.errors import BalanceTooLow, BudgetReached
+from callsheet.ledger import queries
 from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.policy import Policy
 from callsheet.pricing.approval import objection
@@ -55,11 +56,13 @@ def quote(tmp_path, monkeypatch) -> Quoter:
         (tmp_path / "shots.csv").write_text(text)
         base = Maker(tmp_path).settings(tmp_path / "shots.csv", batch=batch)
         settings = Settings.model_validate(base.model_dump() | sections)
-        plan = make_plan(read_batch(settings), catalogue, settings, tmp_path / "plan.parquet", now=now)
+        path = tmp_path / "plan.parquet"
 
         async def quoted() -> Quote:
             ledger = await Ledger.open(f"sqlite:///{tmp_path}/ledger.db", settings.batch)
             try:
+                known = await ledger.read(queries.requests)
+                plan = make_plan(read_batch(settings), catalogue, settings, path, now=now, known=known)
                 await enter(ledger, plan, states or {})
                 service = str(settings.service.base_url)
                 if learned:
@@ -149,6 +152,15 @@ def test_what_takes_another_batchs_file_is_bought_already_and_a_run_looks_at_it_
     assert (reused.already_bought, reused.to_buy) == (2, 2)
     assert reused.marks.bought.to_list() == [True, True, False, False], "the first rows that want them"
     assert [job.row_id for job in reused.jobs_in_order()] == ["1", "2", "3", "4"]
+
+
+@pytest.mark.parametrize("reuse", ["batch", "ledger"])
+def test_what_is_stored_and_offered_no_more_stays_bought(quote, reuse):
+    text = "id,model,prompt\nx,reel-1,a cat\n"
+    quote(text, states={"x": "stored"})
+    others = {name: model for name, model in CATALOGUE.items() if name != "reel-1"}
+    made = quote(text, catalogue=others, reuse=reuse)
+    assert (made.plan.kept(), made.already_bought, made.to_buy) == (1, 1, 0)
 
 
 def test_reserved_jobs_count_once_and_jobs_in_flight_are_paid_besides_the_balance(quote):
