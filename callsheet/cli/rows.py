@@ -67,7 +67,7 @@ def _planned(settings: BatchSettings, row: str, tried: Collection[str]) -> dict[
     """By key, the request of each job of the row that was priced last and never tried, as JSON text."""
     import polars as pl
 
-    from callsheet.pricing.planning import last_quote
+    from callsheet.pricing.plan import last_quote
 
     plan = last_quote(settings)
     if plan is None:
@@ -112,7 +112,7 @@ def failed(
 
         _read(settings, print_all)
     else:
-        from callsheet.pricing.planning import lines_of_last_plan
+        from callsheet.pricing.plan import lines_of_last_plan
 
         def first(connection: Connection, batch: str) -> tuple[list[Story], int]:
             states = running_totals.of_batch(connection, batch).states
@@ -125,7 +125,7 @@ def failed(
 
 def _print_rows(settings: Settings, row_ids: set[str]) -> None:
     """Prints these rows as a batch file."""
-    from callsheet.batches.originals import original_rows
+    from callsheet.batches.read import original_rows
 
     rows = original_rows(settings, row_ids)
     sys.stdout.write(rows.write_csv())
@@ -152,8 +152,8 @@ def report(config: Config, set_: Sets = None, json: Json = False) -> None:
 
     async def write() -> Summary:
         from callsheet.ledger import queries
-        from callsheet.pricing.last_report import check_report
-        from callsheet.pricing.planning import last_plan
+        from callsheet.pricing.not_in_ledger import check_report
+        from callsheet.pricing.plan import last_plan
         from callsheet.report.report import write_report, write_summary
         from callsheet.steps.contact_sheet import write_sheet
         from callsheet.steps.plots import draw

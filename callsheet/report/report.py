@@ -21,13 +21,11 @@ from typing import Any
 import polars as pl
 import sqlalchemy as sa
 
-from callsheet.batches.rejects import write_csv
 from callsheet.errors import Interrupted, Stop
 from callsheet.ledger import approvals, leases, queries, running_totals
 from callsheet.ledger.columns import MONEY, TIME
 from callsheet.ledger.ledger import Ledger
-from callsheet.pricing.plan import Plan
-from callsheet.pricing.positions import Positions
+from callsheet.pricing.plan import Plan, Positions
 from callsheet.records import State, Totals
 from callsheet.report.by_model import ByModel
 from callsheet.report.counts import ENDED, current_states
@@ -35,6 +33,7 @@ from callsheet.report.plots.activity import Activity
 from callsheet.report.problems import Findings
 from callsheet.report.summary import Details, Removed, Summary
 from callsheet.report.tables import COSTS, MANIFEST, Costs, Manifest
+from callsheet.rows import write_rejects
 from callsheet.storage.store import Store
 
 _COSTS, _MANIFEST = "costs.parquet", "manifest.parquet"
@@ -98,7 +97,7 @@ async def write_report(
     await store.write_made(_COSTS, attempts.costs.write, _PARQUET_TYPE)
     await store.write_made(_MANIFEST, manifest.write, _PARQUET_TYPE)
     if plan:
-        await store.write_made("rejects.csv", partial(write_csv, plan.rejects), "text/csv")
+        await store.write_made("rejects.csv", partial(write_rejects, plan.rejects), "text/csv")
     details = _details(attempts, plan, stop, attempts.removed_costs(), store.url_of("rejects.csv"))
     if chosen is not None and positions is not None:
         stored = await ledger.read(partial(_stored_among, positions=positions, chosen=chosen))

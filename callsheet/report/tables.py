@@ -1,6 +1,6 @@
-"""The Parquet tables of the report, `manifest.parquet` and `costs.parquet`, in the memory of a part of them.
+"""The Parquet tables of the report, `manifest.parquet` and `costs.parquet`.
 
-Each takes the ledger's rows some thousands at a time, keeps them in a temporary file, and writes its own file
+Each takes the ledger's rows some thousands at a time, and writes its file
 when it has them all: before that, neither its columns nor its order is known.
 """
 
@@ -15,10 +15,9 @@ from typing import Any
 import polars as pl
 from polars.io.plugins import register_io_source
 
-from callsheet.disk_tables import DiskTables
 from callsheet.files import temporary_file_errors
 from callsheet.ledger.columns import MONEY, TIME
-from callsheet.pricing.positions import Positions
+from callsheet.pricing.plan import Positions
 
 _MANIFEST: dict[str, Any] = {
     "job_key": pl.String,
@@ -83,7 +82,7 @@ class Manifest:
     def __init__(self, positions: Positions | None) -> None:
         self._positions = positions
         self._schemas: dict[str, pl.DataFrame] = {}
-        self._tables = DiskTables()
+        self._tables: list[pl.DataFrame] = []
         self._tables_of: defaultdict[int | None, list[int]] = defaultdict(list)  # by slice of the batch file
 
     def add(self, files: pl.DataFrame) -> None:
@@ -95,7 +94,7 @@ class Manifest:
         slices = rows.with_columns((pl.col(_POSITION) // _SLICE).alias(_SLICE_OF))
         for (number,), part in slices.partition_by(_SLICE_OF, include_key=False, as_dict=True).items():
             self._tables_of[number].append(len(self._tables))
-            self._tables.add(part)
+            self._tables.append(part)
 
     def write(self, path: Path) -> None:
         """Writes the file, in the batch file's order.
@@ -127,11 +126,11 @@ class Costs:
     """`costs.parquet`: a row for each attempt that was submitted."""
 
     def __init__(self) -> None:
-        self._tables = DiskTables()
+        self._tables: list[pl.DataFrame] = []
 
     def add(self, attempts: pl.DataFrame) -> None:
         """Takes in some attempts in order of submission."""
-        self._tables.add(attempts.select([*_COSTS]))
+        self._tables.append(attempts.select([*_COSTS]))
 
     def write(self, path: Path) -> None:
         """Writes the file, in order of submission.

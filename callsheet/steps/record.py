@@ -16,7 +16,7 @@ import anyio
 from callsheet.errors import StorageError
 from callsheet.ledger import running_totals
 from callsheet.ledger.policy import Policy
-from callsheet.pricing.quoting import policy_of
+from callsheet.pricing.quote import policy_of
 from callsheet.records import ModelType, State
 from callsheet.report.counts import current_states, left_to_buy, refreshed, removed_jobs
 from callsheet.report.report import write_report, write_summary

@@ -13,7 +13,7 @@ import polars as pl
 import pytest
 
 from callsheet.ledger.columns import MONEY, TIME
-from callsheet.pricing.positions import Positions
+from callsheet.pricing.plan import Positions
 from callsheet.report import tables
 from callsheet.report.tables import MANIFEST, Manifest
 
