@@ -23,6 +23,10 @@ from callsheet.report.summary import Summary
 from callsheet.session import Run
 from callsheet.watch import WATCHER, Progress
 
+_WAITED_FOR = (
+    500  # thumbnails, some ten seconds: if more are missing at its end, a run does not wait for them
+)
+
 
 class Sheet:
     """The contact sheet of a run. Use `sheet_of`.
@@ -55,9 +59,10 @@ class Sheet:
         await self._keeping
         if self._page is None:
             return summary
+        wait_for = 0 if self._run.interrupted else _WAITED_FOR
         try:
-            header = replace(self._header(summary), plots=plots)
-            await self._page.finish(header, WATCHER.get().note, all_thumbnails=False)
+            header = _header(summary, self._run.plan, plots)
+            await self._page.finish(header, WATCHER.get().note, wait_for=wait_for)
         except (StorageError, LedgerError) as error:
             self._cannot_be_written(error)
             return summary
@@ -68,18 +73,16 @@ class Sheet:
         self._keeping.cancel()
         await asyncio.wait([self._keeping])
 
-    def _header(self, summary: Summary | None = None) -> Header:
+    def _header(self) -> Header:
         plan, progress = self._run.plan, self._progress
         return Header(
-            outcome=summary.outcome if summary else None,
-            stop=summary.stop_message if summary else None,
+            outcome=None,
+            stop=None,
             jobs=progress.jobs,
             states=progress.states,
-            spent=summary.spent if summary else progress.spent,
+            spent=progress.spent,
             quoted=plan.quoted if plan else None,
             rejected_rows=plan.rejected_rows if plan else 0,
-            in_doubt=summary.in_doubt_exposure if summary else Decimal(0),
-            removed=summary.details.removed.jobs if summary else 0,
         )
 
     def _cannot_be_written(self, error: StorageError | LedgerError) -> None:
@@ -93,8 +96,7 @@ async def sheet_of(run: Run) -> AsyncIterator[Sheet]:
     async with AsyncExitStack() as stack:
         page = None
         if run.settings.report.contact_sheet:
-            opened = open_sheet(run.ledger, run.settings, run.plan, hurry=lambda: run.interrupted)
-            page = await stack.enter_async_context(opened)
+            page = await stack.enter_async_context(open_sheet(run.ledger, run.settings, run.plan))
         sheet = Sheet(run, page)
         stack.push_async_callback(sheet.leave)
         yield sheet
@@ -123,9 +125,14 @@ async def write_sheet(
         StorageError: the page cannot be written.
         LedgerError: the ledger cannot be read.
     """
-    header = Header(
+    async with open_sheet(ledger, settings, plan) as page:
+        await page.finish(_header(summary, plan, plots), note, wait_for=None)
+
+
+def _header(summary: Summary, plan: Plan | None, plots: Sequence[Plot]) -> Header:
+    return Header(
         outcome=summary.outcome,
-        stop=None,
+        stop=summary.stop_message,
         jobs=summary.jobs,
         states={
             State.STORED: summary.stored,
@@ -141,5 +148,3 @@ async def write_sheet(
         removed=summary.details.removed.jobs,
         plots=plots,
     )
-    async with open_sheet(ledger, settings, plan) as page:
-        await page.finish(header, note, all_thumbnails=True)

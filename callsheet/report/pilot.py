@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import aclosing
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -80,16 +81,14 @@ def _first_file(story: Story) -> StoredCopy | None:
 
 async def _thumbnails(files: Sequence[StoredCopy | None], settings: Settings) -> list[bytes]:
     store = Store(settings.storage.url, endpoint_url=settings.storage.endpoint_url)
-    decoder = Decoder()
     made = []
     try:
-        with TemporaryDirectory(prefix="callsheet-") as folder:
-            for file in files:
-                made.append(await _thumbnail(file, store, decoder, Path(folder, "file")) if file else b"")
+        async with aclosing(Decoder()) as decoder:
+            with TemporaryDirectory(prefix="callsheet-") as folder:
+                for file in files:
+                    made.append(await _thumbnail(file, store, decoder, Path(folder, "file")) if file else b"")
     except OSError:  # there is no place for temporary files
         made += [b""] * (len(files) - len(made))
-    finally:
-        await asyncio.to_thread(decoder.close)
     return made
 
 
@@ -102,4 +101,4 @@ async def _thumbnail(file: StoredCopy, store: Store, decoder: Decoder, copy: Pat
             return b""
         await asyncio.to_thread(copy.write_bytes, content or b"")
         path = copy
-    return await asyncio.to_thread(decoder.make, path, file.mime_type)
+    return await decoder.make(path, file.mime_type)

@@ -13,8 +13,6 @@ from callsheet.errors import StorageError
 FOLDER = "contact-sheet"
 """The page's folder inside `report.url`."""
 
-_KEPT = 20_000  # signed addresses, so that a page that is written again does not change
-
 
 class Links:
     """The links of a batch's contact sheet.
@@ -29,7 +27,7 @@ class Links:
         self._report_url = settings.report.url.rstrip("/")
         report = local_path(settings.report.url)
         self._folder = (report / FOLDER).absolute() if report else None
-        self._signed: dict[str, str] = {}
+        self._signed: dict[str, str] = {}  # so that a page that is written again does not change
         self._to_folders: dict[str, str] = {}  # the path from the page to each folder with media
 
     @property
@@ -41,10 +39,6 @@ class Links:
     def signs_own_files(self) -> bool:
         """Whether the page reaches its own files by signed addresses."""
         return self._folder is None and self._seconds is not None
-
-    def is_beside(self, url: str) -> bool:
-        """Whether a media file and the page are on this machine."""
-        return self.on_disk and not url.startswith("s3://")
 
     def to_media(self, url: str) -> str | None:
         """The address of a media file in the page; None where a browser cannot open it.
@@ -78,8 +72,6 @@ class Links:
 
     def _sign(self, url: str) -> str:
         if url not in self._signed:
-            if len(self._signed) >= _KEPT:
-                self._signed.clear()
             with s3.errors_as(StorageError, url):
                 self._signed[url] = s3.signed(url, self._endpoint_url, self._seconds or 0)
         return self._signed[url]

@@ -41,14 +41,12 @@ class Plot:
     """A plot that is drawn.
 
     Attributes:
-        light: the name of its file inside `report.url`, for a light page.
-        dark: the same for a dark one.
+        file: the name of its file inside `report.url`.
         text: what it shows, in words.
         version: changes when the plot does.
     """
 
-    light: str
-    dark: str
+    file: str
     text: str
     version: str
 
@@ -96,11 +94,7 @@ async def write_plots(
         return ()
     version = hashlib.sha256(numbers).hexdigest()[:12]
     texts = _texts(figures, limit)
-    return tuple(
-        Plot(f"{FOLDER}/{name}.png", f"{FOLDER}/{name}-dark.png", texts[name], version)
-        for name in NAMES
-        if texts[name]
-    )
+    return tuple(Plot(f"{FOLDER}/{name}.png", texts[name], version) for name in NAMES if texts[name])
 
 
 class _NotDrawnError(Exception):

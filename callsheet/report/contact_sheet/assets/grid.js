@@ -166,9 +166,6 @@ const grid = (() => {
       const { index } = event.target.closest(".card") ?? {};
       if (index !== undefined && !getSelection().toString()) opened(index);
     });
-    callsheet.events.addEventListener("pack", () => {
-      for (const element of made.values()) cards.fill(element);
-    });
   }
 
   return {
