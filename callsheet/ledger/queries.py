@@ -28,6 +28,9 @@ IS_POLLED = sa.and_(
 """Videos that were accepted and have not ended: those too that the service did not know the last time, or had
 no file of. Of an image in doubt there is nothing to ask, even where it has an id."""
 
+IS_ESTIMATED = attempts.c.cost_source.in_((CostSource.COMPUTED, CostSource.QUOTED))
+"""Attempts of which the cost is not the service's word."""
+
 _OF_ONE_JOB = sa.and_(attempts.c.job_key == media.c.job_key, attempts.c.attempt == media.c.attempt)
 FILES_OF = sa.and_(
     sa.func.coalesce(attempts.c.reused_key, attempts.c.job_key) == media.c.job_key,
@@ -295,9 +298,8 @@ def stored_files(
 
 def estimated_costs(connection: sa.Connection, batch: str) -> int:
     """How many jobs of the batch have a cost that is not the service's word."""
-    estimated = attempts.c.cost_source.in_((CostSource.COMPUTED, CostSource.QUOTED))
     jobs = sa.select(sa.func.count(sa.distinct(attempts.c.job_key)))
-    return connection.scalar(jobs.where(attempts.c.batch == batch, estimated)) or 0
+    return connection.scalar(jobs.where(attempts.c.batch == batch, IS_ESTIMATED)) or 0
 
 
 def learned_limits(connection: sa.Connection, batch: str) -> dict[str, Any] | None:
