@@ -6,16 +6,12 @@ It is for looking. Where it cannot be written, a person is told so, and the run 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from decimal import Decimal
 
-from callsheet.config.settings import BatchSettings
 from callsheet.errors import LedgerError, StorageError
-from callsheet.ledger.ledger import Ledger
-from callsheet.pricing.plan import Plan
-from callsheet.records import State
 from callsheet.report.contact_sheet.page import Header
 from callsheet.report.contact_sheet.sheet import ContactSheet, open_sheet
 from callsheet.report.plots.plots import Plot
@@ -61,7 +57,7 @@ class Sheet:
             return summary
         wait_for = 0 if self._run.interrupted else _WAITED_FOR
         try:
-            header = _header(summary, self._run.plan, plots)
+            header = Header.of(summary, self._run.plan, plots)
             await self._page.finish(header, WATCHER.get().note, wait_for=wait_for)
         except (StorageError, LedgerError) as error:
             self._cannot_be_written(error)
@@ -100,51 +96,3 @@ async def sheet_of(run: Run) -> AsyncIterator[Sheet]:
         sheet = Sheet(run, page)
         stack.push_async_callback(sheet.leave)
         yield sheet
-
-
-async def write_sheet(
-    ledger: Ledger,
-    settings: BatchSettings,
-    plan: Plan | None,
-    summary: Summary,
-    *,
-    plots: Sequence[Plot],
-    note: Callable[[str], None],
-) -> None:
-    """Writes the contact sheet of a batch that no run is at work on, with every thumbnail.
-
-    Args:
-        ledger: the ledger, opened for the batch.
-        settings: the config.
-        plan: the batch's last plan; None where there is none.
-        summary: how the batch stands.
-        plots: those that are drawn.
-        note: called with what a person should know.
-
-    Raises:
-        StorageError: the page cannot be written.
-        LedgerError: the ledger cannot be read.
-    """
-    async with open_sheet(ledger, settings, plan) as page:
-        await page.finish(_header(summary, plan, plots), note, wait_for=None)
-
-
-def _header(summary: Summary, plan: Plan | None, plots: Sequence[Plot]) -> Header:
-    return Header(
-        outcome=summary.outcome,
-        stop=summary.stop_message,
-        jobs=summary.jobs,
-        states={
-            State.STORED: summary.stored,
-            State.FAILED: summary.failed,
-            State.IN_DOUBT: summary.in_doubt,
-            State.LOST: summary.lost,
-            State.PENDING: summary.pending,
-        },
-        spent=summary.spent,
-        quoted=plan.quoted if plan else None,
-        rejected_rows=summary.rejected_rows,
-        in_doubt=summary.in_doubt_exposure,
-        removed=summary.details.removed.jobs,
-        plots=plots,
-    )

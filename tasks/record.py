@@ -20,7 +20,7 @@ from callsheet.ledger.policy import Policy
 from callsheet.pricing.quoting import policy_of
 from callsheet.records import ModelType, State
 from callsheet.report.counts import current_states, left_to_buy, refreshed, removed_jobs
-from callsheet.report.report import summary_without_report, write_report, write_summary
+from callsheet.report.report import OfRun, summary_of, write_report, write_summary
 from callsheet.report.summary import Summary
 from callsheet.session import Run
 from callsheet.storage.store import Store
@@ -62,29 +62,19 @@ async def record(run: Run) -> Summary:
 
 async def _joined(run: Run) -> Summary:
     removed = await _show_progress(run, lambda progress: None)
-    assert run.plan is not None  # noqa: S101 - a crew shares one
     store = Store(run.settings.report.url, endpoint_url=run.settings.storage.endpoint_url)
-    summary = await summary_without_report(
-        run.ledger,
-        store,
-        plan=run.plan,
-        removed=removed,
-        stop=run.stop,
-        seconds=time.monotonic() - run.began,
-        submissions=run.limits.submissions,
-        rate_limited=run.limits.rate_limited,
-        left_to_buy=await _left_to_buy(run),
-    )
+    summary = await summary_of(run.ledger, store, run.plan, await _of_run(run), removed=removed)
     WATCHER.get().finished(summary)
     return summary
 
 
 async def _report(run: Run, store: Store) -> Summary:
-    return await write_report(
-        run.ledger,
-        store,
-        plan=run.plan,
-        chosen=run.quote.chosen if run.quote else None,
+    chosen = run.quote.chosen if run.quote else None
+    return await write_report(run.ledger, store, run.plan, await _of_run(run), chosen=chosen)
+
+
+async def _of_run(run: Run) -> OfRun:
+    return OfRun(
         stop=run.stop,
         seconds=time.monotonic() - run.began,
         submissions=run.limits.submissions,

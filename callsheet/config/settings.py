@@ -275,9 +275,9 @@ class Report(Section):
     run ends, it does not wait for them, and `callsheet report` makes them. 0: no contact sheet is made."""
 
     plots: bool = True
-    """Whether to draw the plots, `plots/*.png`, when a run that took at least 10 s has ended: 2 to 3 s of
-    CPU, in a process of low priority, and only where something has changed since they were drawn. `callsheet
-    report` draws them after shorter runs."""
+    """Whether to draw the plots, `plots/*.png`, when a run that took at least 10 s has ended: 2 s of CPU,
+    and only where something has changed since they were drawn. `callsheet report` draws them after shorter
+    runs."""
 
     links_valid_for: Annotated[Seconds, Field(gt=0, le=604_800)] | None = None
     """Seconds, up to 604,800 (a week), for which the contact sheet's links to files on S3 work. They are

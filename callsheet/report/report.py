@@ -12,11 +12,10 @@ import asyncio
 import json
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from decimal import Decimal
 from functools import partial
-from typing import Any
 
 import polars as pl
 
@@ -25,7 +24,7 @@ from callsheet.errors import Interrupted, Stop
 from callsheet.ledger import approvals, leases, queries, running_totals
 from callsheet.ledger.ledger import Ledger
 from callsheet.pricing.plan import Plan
-from callsheet.records import State, Totals
+from callsheet.records import State
 from callsheet.report.by_model import model_lines, most_expensive
 from callsheet.report.counts import ENDED, current_states
 from callsheet.report.plots.activity import figures_of
@@ -39,17 +38,27 @@ _PARQUET_TYPE = "application/vnd.apache.parquet"
 _OPEN = (State.SUBMITTING, State.PENDING, State.GENERATED)
 
 
+@dataclass(frozen=True, slots=True)
+class OfRun:
+    """What a summary says of one run.
+
+    Attributes:
+        stop: why it stopped early, if it did.
+        seconds: how long it took.
+        submissions: its POSTs.
+        rate_limited: those of them that were answered 429.
+        left_to_buy: jobs that it was to buy, and has not tried.
+    """
+
+    stop: Stop | None = None
+    seconds: float = 0.0
+    submissions: int = 0
+    rate_limited: int = 0
+    left_to_buy: int = 0
+
+
 async def write_report(
-    ledger: Ledger,
-    store: Store,
-    *,
-    plan: Plan | None,
-    stop: Stop | None,
-    seconds: float,
-    submissions: int,
-    rate_limited: int,
-    left_to_buy: int = 0,
-    chosen: pl.Series | None = None,
+    ledger: Ledger, store: Store, plan: Plan | None, of_run: OfRun, *, chosen: pl.Series | None = None
 ) -> Summary:
     """Writes the report and returns the summary, which `write_summary` writes at the end.
 
@@ -57,11 +66,7 @@ async def write_report(
         ledger: the ledger, opened for the batch.
         store: where to write the report.
         plan: the batch's plan; None where `collect` finds none, and knows the batch only from the ledger.
-        stop: why the run stopped early, if it did.
-        seconds: how long the run took.
-        submissions: POSTs of this run.
-        rate_limited: those of them that were answered 429.
-        left_to_buy: jobs that the run was to buy, and has not tried.
+        of_run: the run; one that did nothing where there was none.
         chosen: whether the run was for a job, for every job of the plan; None where it was for all.
 
     Raises:
@@ -75,6 +80,47 @@ async def write_report(
             manifest(queries.stored_files(connection, batch, MANIFEST), jobs),
         )
     )
+    current, removed = _split(attempts, jobs)
+    await store.write_made(_COSTS, partial(write, costs(attempts)), _PARQUET_TYPE)
+    await store.write_made(_MANIFEST, partial(write, files), _PARQUET_TYPE)
+    if plan:
+        await store.write_made("rejects.csv", partial(write_csv, plan.rejects), "text/csv")
+    details = replace(
+        await asyncio.to_thread(_details, current.filter(SUBMITTED), plan),
+        rejects=store.url_of("rejects.csv"),
+        removed=_removed(removed),
+        figures=await asyncio.to_thread(figures_of, attempts.filter(SUBMITTED)),
+    )
+    if chosen is not None:
+        stored = current.filter(pl.col("state") == State.STORED, ~pl.col("superseded"))["position"]
+        details = replace(details, all_chosen_stored=chosen.gather(stored).sum() == chosen.sum())
+    return await summary_of(
+        ledger, store, plan, of_run, removed=removed.filter(~pl.col("superseded")), details=details
+    )
+
+
+async def summary_of(
+    ledger: Ledger,
+    store: Store,
+    plan: Plan | None,
+    of_run: OfRun,
+    *,
+    removed: pl.DataFrame,
+    details: Details | None = None,
+) -> Summary:
+    """How the batch stands, from the running totals. Writes nothing.
+
+    Args:
+        ledger: the ledger, opened for the batch.
+        store: where the report is, or will be.
+        plan: the batch's plan; None where the batch is known only from the ledger.
+        of_run: the run.
+        removed: the state of each job that is not in the plan (`counts.refreshed`).
+        details: what is told to people besides.
+
+    Raises:
+        LedgerError: the ledger cannot be read.
+    """
     totals, others, asked, estimated = await ledger.read(
         lambda connection, batch: (
             running_totals.of_batch(connection, batch),
@@ -83,64 +129,21 @@ async def write_report(
             queries.estimated_costs(connection, batch),
         )
     )
-    current, removed = _split(attempts, jobs)
-    await store.write_made(_COSTS, partial(write, costs(attempts)), _PARQUET_TYPE)
-    await store.write_made(_MANIFEST, partial(write, files), _PARQUET_TYPE)
-    if plan:
-        await store.write_made("rejects.csv", partial(write_csv, plan.rejects), "text/csv")
-    details = replace(
-        await asyncio.to_thread(_details, current.filter(SUBMITTED), plan),
-        stop_message=str(stop) if stop else None,
-        stop_hint=stop.hint if stop else "",
-        rejects=store.url_of("rejects.csv"),
-        removed=_removed(removed),
-        figures=await asyncio.to_thread(figures_of, attempts.filter(SUBMITTED)),
+    stop = of_run.stop
+    told = replace(
+        details or Details(), stop_message=str(stop) if stop else None, stop_hint=stop.hint if stop else ""
     )
-    if chosen is not None:
-        stored = current.filter(pl.col("state") == State.STORED, ~pl.col("superseded"))["position"]
-        details = replace(details, all_chosen_stored=chosen.gather(stored).sum() == chosen.sum())
-    counts = current_states(totals.states, removed.filter(~pl.col("superseded")))
-    return _summary(
-        ledger,
-        store,
-        plan,
-        totals,
-        counts=counts,
-        stop=stop,
-        left_to_buy=left_to_buy,
-        details=details,
-        seconds=seconds,
-        submissions=submissions,
-        rate_limited=rate_limited,
-        other_runs=tuple(other for other in others if other.jobs),
-        approvals=asked,
-        estimated_costs=estimated,
-    )
-
-
-def _summary(
-    ledger: Ledger,
-    store: Store,
-    plan: Plan | None,
-    totals: Totals,
-    *,
-    counts: Counter[State],
-    stop: Stop | None,
-    left_to_buy: int,
-    details: Details,
-    seconds: float,
-    **of_run: Any,
-) -> Summary:
+    counts = current_states(totals.states, removed)
     jobs = plan.jobs if plan else counts.total()
     rejected_rows = plan.rejected_rows if plan else 0
     ended = sum(counts[state] for state in ENDED) >= jobs
-    stopped = stop and (left_to_buy or (isinstance(stop, Interrupted) and not ended))
+    stopped = stop and (of_run.left_to_buy or (isinstance(stop, Interrupted) and not ended))
     return Summary(
         batch=ledger.batch,
         ledger_id=ledger.id,
         paid_jobs=totals.paid_jobs,
         written_at=datetime.now(UTC),
-        outcome="stopped" if stopped else _outcome(counts, jobs, details.removed, rejected_rows),
+        outcome="stopped" if stopped else _outcome(counts, jobs, told.removed, rejected_rows),
         stop_reason=stop.reason if stop and stopped else None,
         jobs=jobs,
         stored=counts[State.STORED],
@@ -153,64 +156,16 @@ def _summary(
         spent=totals.spent,
         in_doubt_exposure=totals.in_doubt_exposure,
         currency="USD",
-        seconds=round(seconds, 3),
+        seconds=round(of_run.seconds, 3),
+        submissions=of_run.submissions,
+        rate_limited=of_run.rate_limited,
         manifest=store.url_of(_MANIFEST),
         costs=store.url_of(_COSTS),
         report=store.url_of("report.json"),
-        details=details,
-        **of_run,
-    )
-
-
-async def summary_without_report(
-    ledger: Ledger,
-    store: Store,
-    *,
-    plan: Plan,
-    removed: pl.DataFrame,
-    stop: Stop | None,
-    seconds: float,
-    submissions: int,
-    rate_limited: int,
-    left_to_buy: int,
-) -> Summary:
-    """How the batch stands, from the running totals: for a run whose crew's first run writes the report.
-
-    Args:
-        ledger: the ledger, opened for the batch.
-        store: where the report will be.
-        plan: the batch's plan.
-        removed: the state of each job that is not in the plan (`counts.refreshed`).
-        stop: why the run stopped early, if it did.
-        seconds: how long the run took.
-        submissions: POSTs of this run.
-        rate_limited: those of them that were answered 429.
-        left_to_buy: jobs that the run was to buy, and has not tried.
-
-    Raises:
-        LedgerError: the ledger cannot be read.
-    """
-    totals, others, estimated = await ledger.read(
-        lambda connection, batch: (
-            running_totals.of_batch(connection, batch),
-            leases.others(connection, batch, ledger.run_id),
-            queries.estimated_costs(connection, batch),
-        )
-    )
-    return _summary(
-        ledger,
-        store,
-        plan,
-        totals,
-        counts=current_states(totals.states, removed),
-        stop=stop,
-        left_to_buy=left_to_buy,
-        details=Details(stop_message=str(stop) if stop else None, stop_hint=stop.hint if stop else ""),
-        seconds=seconds,
-        submissions=submissions,
-        rate_limited=rate_limited,
-        other_runs=tuple(other for other in others if other.jobs),
         estimated_costs=estimated,
+        other_runs=tuple(other for other in others if other.jobs),
+        approvals=asked,
+        details=told,
     )
 
 

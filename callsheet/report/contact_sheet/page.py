@@ -19,11 +19,13 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from callsheet.config.settings import BatchSettings
+from callsheet.pricing.plan import Plan
 from callsheet.records import State, dollars
 from callsheet.report.contact_sheet.cards import Card, MediaFile
 from callsheet.report.contact_sheet.links import FOLDER, Links
 from callsheet.report.contact_sheet.thumbnails import thumbnail_name
 from callsheet.report.plots.plots import Plot
+from callsheet.report.summary import Summary
 
 ASSETS = {
     "style.css": "text/css",
@@ -77,6 +79,28 @@ class Header:
     in_doubt: Decimal = Decimal(0)
     removed: int = 0
     plots: Sequence[Plot] = ()
+
+    @classmethod
+    def of(cls, summary: Summary, plan: Plan | None, plots: Sequence[Plot]) -> Header:
+        """What it says of a batch that no run is at work on."""
+        return cls(
+            outcome=summary.outcome,
+            stop=summary.stop_message,
+            jobs=summary.jobs,
+            states={
+                State.STORED: summary.stored,
+                State.FAILED: summary.failed,
+                State.IN_DOUBT: summary.in_doubt,
+                State.LOST: summary.lost,
+                State.PENDING: summary.pending,
+            },
+            spent=summary.spent,
+            quoted=plan.quoted if plan else None,
+            rejected_rows=summary.rejected_rows,
+            in_doubt=summary.in_doubt_exposure,
+            removed=summary.details.removed.jobs,
+            plots=plots,
+        )
 
 
 def part_name(number: int) -> str:

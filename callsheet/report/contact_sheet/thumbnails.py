@@ -94,19 +94,25 @@ class Thumbnails:
         """Makes a thumbnail; none of a file that cannot be read or shown."""
         async with self._few:
             with ExitStack() as copies:
-                path = await asyncio.to_thread(self._path, file, copies)
+                path = await asyncio.to_thread(path_of, file.url, self._endpoint_url, copies)
                 jpeg = await self._decoder.make(path, file.mime_type) if path else b""
             if jpeg:
                 await self._store.write(f"{file.sha256}.jpg", jpeg, "image/jpeg")
                 self._made.add(file.sha256)
 
-    def _path(self, file: MediaFile, copies: ExitStack) -> Path | None:
-        """Where a file is on this machine, copied if need be; None where it cannot be read."""
-        url = str(local_path(file.url) or file.url)
-        with suppress(InputError, StorageError):
-            path = copies.enter_context(local_copy(url, self._endpoint_url))
-            return path if path.is_file() else None
-        return None
+
+def path_of(url: str, endpoint_url: str | None, copies: ExitStack) -> Path | None:
+    """Where a stored file is on this machine, copied if need be; None where it cannot be read.
+
+    Args:
+        url: its URL.
+        endpoint_url: the address of an S3 server other than Amazon's.
+        copies: removes the copy at its end.
+    """
+    with suppress(InputError, StorageError):
+        path = copies.enter_context(local_copy(str(local_path(url) or url), endpoint_url))
+        return path if path.is_file() else None
+    return None
 
 
 class Decoder:

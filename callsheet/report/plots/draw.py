@@ -1,30 +1,20 @@
-"""Draws the plots of a batch, in a process of its own, with a low priority: matplotlib is slow to import.
-
-    python -P -m callsheet.report.plots.draw FOLDER
-
-Stdin has JSON: `batch`, `limit` (of the budget, or null), `limits` (submissions a minute by type) and
-`figures` (`Figures.as_json`). FOLDER receives `<name>.png` for each plot that has anything to show. Amounts
-are exact until they become the height of a line or a bar.
+"""Draws the plots of a batch. Amounts are exact until they become the height of a line or a bar.
 
 The ground is transparent, and the colours are in the middle between light and dark: every plot is read on a
-light page and on a dark one.
+light page and on a dark one. Matplotlib takes a second to import, so this module is imported in a thread, and
+only where plots are drawn.
 """
 
 from __future__ import annotations
 
-import json
-import os
-import sys
+import logging
+import warnings
 from collections.abc import Callable, Mapping
-from contextlib import suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
-from pathlib import Path
+from io import BytesIO
 from typing import Any
-
-import matplotlib as mpl
-
-mpl.use("agg")  # no screen is needed
 
 from matplotlib import dates as untyped_dates
 from matplotlib.axes import Axes
@@ -32,6 +22,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from callsheet.plain_text import counted, printable
+from callsheet.report.plots.activity import Figures
 
 _COLOURS = ("#3b7dd8", "#cf7a12", "#2f9e6e", "#d05288", "#8272dc", "#858a38", "#2f98a8", "#a9744f")
 _OTHERS_COLOUR = "#8b8b86"
@@ -48,29 +39,45 @@ _MINUTES_OF_A_DAY = 1440
 _FLAT = 25  # a limit that is so many times what is plotted would leave a flat line
 
 dates: Any = untyped_dates
-Asked = Mapping[str, Any]
+logging.getLogger("matplotlib").setLevel(logging.ERROR)  # it tells of fonts that it looks for
 
 
-def main() -> None:
-    """Draws what stdin asks for."""
-    with suppress(OSError):
-        os.nice(10)
-    asked, folder = json.load(sys.stdin), Path(sys.argv[1])
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What is drawn.
+
+    Attributes:
+        figures: the numbers.
+        limit: the budget's, in dollars, or None.
+        limits: submissions a minute by model type, as far as they are known.
+    """
+
+    figures: Figures
+    limit: Decimal | None
+    limits: Mapping[str, int]
+
+
+def drawn(asked: Asked) -> dict[str, bytes]:
+    """A PNG for each plot that has anything to show, by its name. Call it in a thread."""
+    images = {}
     for name, draw in PLOTS.items():
         figure = Figure(figsize=(8, 4), dpi=144, layout="constrained")
         if draw(figure, asked):
             _finish(figure)
-            figure.savefig(folder / f"{name}.png", transparent=True, metadata={"Software": None})
+            content = BytesIO()
+            with warnings.catch_warnings(action="ignore"):  # of letters that the font does not have
+                figure.savefig(content, format="png", transparent=True, metadata={"Software": None})
+            images[name] = content.getvalue()
+    return images
 
 
 def spending(figure: Figure, asked: Asked) -> bool:
     """Spending over time, against the budget."""
-    points = [(_moment(at), Decimal(spent)) for at, spent in asked["figures"]["spending"]]
-    if not points:
+    if not asked.figures.spending:
         return False
     axes = figure.add_subplot()
-    moments, amounts = zip(*points, strict=True)
-    spent, limit = amounts[-1], Decimal(asked["limit"]) if asked["limit"] else None
+    times, amounts = zip(*asked.figures.spending, strict=True)
+    moments, spent, limit = [*map(_moment, times)], amounts[-1], asked.limit
     heights = [float(amount) for amount in amounts]
     axes.plot(moments, heights, color=_COLOURS[0], linewidth=2)
     axes.fill_between(moments, heights, color=_COLOURS[0], alpha=0.15)
@@ -85,31 +92,31 @@ def spending(figure: Figure, asked: Asked) -> bool:
 
 def submissions(figure: Figure, asked: Asked) -> bool:
     """Submissions a minute, against the limit: a part of the plot for each type."""
-    figures = asked["figures"]
-    width = figures["span"] / _MINUTES_OF_A_DAY
-    parts = figure.subplots(len(figures["submissions"]), sharex=True, squeeze=False)[:, 0]
-    for axes, (of_type, counts) in zip(parts, figures["submissions"].items(), strict=True):
+    figures = asked.figures
+    width = figures.span / _MINUTES_OF_A_DAY
+    parts = figure.subplots(len(figures.submissions), sharex=True, squeeze=False)[:, 0]
+    for axes, (of_type, counts) in zip(parts, figures.submissions.items(), strict=True):
         heights = [count for _, count in counts]
         axes.bar([_moment(at) for at, _ in counts], heights, width=width, align="edge", color=_COLOURS[0])
-        limit = asked["limits"].get(of_type)
+        limit = asked.limits.get(of_type)
         if limit and limit <= _FLAT * max(heights):
             axes.axhline(limit, color=_ALARM, linestyle="--", linewidth=1.2)
         axes.set_ylabel(f"{of_type}s" + (f" (limit {limit:,})" if limit else ""))
         axes.set_ylim(bottom=0)
         axes.yaxis.set_major_locator(MaxNLocator("auto", integer=True))
         _dates(axes)
-    starts = [_moment(at) for counts in figures["submissions"].values() for at, _ in counts]
+    starts = [_moment(at) for counts in figures.submissions.values() for at, _ in counts]
     middle, half = (min(starts) + max(starts) + width) / 2, (max(starts) - min(starts) + width) / 2
     half = max(1.04 * half, _FEWEST_BARS / 2 * width)
     parts[-1].set_xlim(middle - half, middle + half)
-    every = "a minute" if figures["span"] == 1 else f"in the busiest minute of {_length(figures['span'])}"
+    every = "a minute" if figures.span == 1 else f"in the busiest minute of {_length(figures.span)}"
     _title(figure, f"Submissions {every}")
     return True
 
 
 def latency(figure: Figure, asked: Asked) -> bool:
     """Seconds from submission to storage, by model."""
-    models = list(asked["figures"]["latency"].items())
+    models = list(asked.figures.latency.items())
     if not models:
         return False
     axes = figure.add_subplot()
@@ -143,10 +150,7 @@ def latency(figure: Figure, asked: Asked) -> bool:
 
 def costs(figure: Figure, asked: Asked) -> bool:
     """Cost by model and day; by model alone where there is one day."""
-    days = {
-        day: {name: Decimal(cost) for name, cost in models.items()}
-        for day, models in asked["figures"]["costs"].items()
-    }
+    days = asked.figures.costs
     if not days:
         return False
     totals: dict[str, Decimal] = {}
@@ -178,7 +182,7 @@ def _costs_of_a_day(figure: Figure, totals: Mapping[str, Decimal], ranked: list[
 
 def _costs_by_day(figure: Figure, days: Mapping[str, Mapping[str, Decimal]], ranked: list[str]) -> None:
     axes = figure.add_subplot()
-    first, last = int(_moment(min(days))), int(_moment(max(days)))
+    first, last = _day(min(days)), _day(max(days))
     width = -(-(last - first + 1) // _DAYS)  # days of a bar
     starts = range(first, last + 1, width)
     own, others = ranked[:_MODELS_BY_DAY], ranked[_MODELS_BY_DAY:]
@@ -189,7 +193,7 @@ def _costs_by_day(figure: Figure, days: Mapping[str, Mapping[str, Decimal]], ran
     for name, models, colour in groups:
         sums = [Decimal(0)] * len(starts)
         for day, costs_of_day in days.items():
-            place = (int(_moment(day)) - first) // width
+            place = (_day(day) - first) // width
             sums[place] += sum((costs_of_day.get(model, Decimal(0)) for model in models), Decimal(0))
         axes.bar(
             [start + width / 2 for start in starts],
@@ -219,10 +223,14 @@ def _dates(axes: Axes) -> None:
     axes.set_xlabel("UTC")
 
 
-def _moment(text: str) -> float:
-    """A moment or a day in UTC as matplotlib counts: in days."""
-    moment = datetime.fromisoformat(text)
-    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() / 86_400
+def _moment(moment: datetime) -> float:
+    """A moment as matplotlib counts: in days."""
+    return moment.timestamp() / 86_400
+
+
+def _day(text: str) -> int:
+    """A UTC day, counted in the same way."""
+    return int(_moment(datetime.fromisoformat(text).replace(tzinfo=UTC)))
 
 
 def _names(axes: Axes, names: list[str]) -> None:
@@ -282,7 +290,3 @@ PLOTS: Mapping[str, Callable[[Figure, Asked], bool]] = {
     "costs": costs,
 }
 """The plots by their names, which are the files' too."""
-
-
-if __name__ == "__main__":
-    main()

@@ -97,10 +97,10 @@
     at("cards").style.setProperty("--ratio", String(Math.min(1.5, Math.max(0.8, median)).toFixed(3)));
   }
 
-  function redraw(options = {}) {
+  function redraw(fromTop = false) {
     filters.offer(jobs, changed);
     const shown = filters.apply(jobs);
-    grid.show(shown, { among: jobs.length, ...options });
+    grid.show(shown, fromTop);
     at("clear").hidden = !filters.active;
     at("count").textContent = shown.length === jobs.length
       ? `${number(jobs.length)} ${jobs.length === 1 ? "job" : "jobs"}` : `${number(shown.length)} of ${number(jobs.length)} jobs`;
@@ -109,7 +109,7 @@
   }
 
   function changed() {
-    redraw({ fromTop: true });
+    redraw(true);
   }
 
   function later() {
