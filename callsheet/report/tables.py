@@ -37,7 +37,6 @@ _MANIFEST: dict[str, Any] = {
 }
 _CURRENT = "current"
 _POSITION = "\0position"  # no column of a batch file has such a name
-_ROWS = 32_768  # of a row group
 _COSTS: dict[str, Any] = {
     "job_key": pl.String,
     "row_id": pl.String,
@@ -108,7 +107,7 @@ def write(table: pl.DataFrame, path: Path) -> None:
         StorageError: it cannot be written.
     """
     with temporary_file_errors():
-        table.write_parquet(path, row_group_size=_ROWS)
+        table.write_parquet(path)
 
 
 def _carried(texts: pl.Series) -> list[pl.Series]:

@@ -28,7 +28,6 @@ class Links:
         report = local_path(settings.report.url)
         self._folder = (report / FOLDER).absolute() if report else None
         self._signed: dict[str, str] = {}  # so that a page that is written again does not change
-        self._to_folders: dict[str, str] = {}  # the path from the page to each folder with media
 
     @property
     def on_disk(self) -> bool:
@@ -48,17 +47,12 @@ class Links:
         Raises:
             StorageError: the AWS settings of this machine cannot sign it.
         """
-        before, slash, name = url.rpartition("/")
-        folder = before + slash
-        if folder not in self._to_folders:
-            path = local_path(folder)
-            if path is None:
-                return self._sign(url) if self._seconds else None
-            if self._folder is None:
-                return None
-            way = os.path.relpath(path.absolute(), self._folder).replace(os.sep, "/")
-            self._to_folders[folder] = quote(way)
-        return f"{self._to_folders[folder]}/{quote(unquote(name) if url.startswith('file://') else name)}"
+        path = local_path(url)
+        if path is None:
+            return self._sign(url) if self._seconds else None
+        if self._folder is None:
+            return None
+        return quote(os.path.relpath(path.absolute(), self._folder).replace(os.sep, "/"))
 
     def to_own(self, name: str) -> str:
         """The address of one of the page's own files, whose name inside `report.url` is `name`.

@@ -22,7 +22,7 @@ from callsheet.storage.store import Store
 
 _FOLDER = f"{FOLDER}/thumbs"
 _AT_ONCE = 16  # files that are read at the same time: a bucket answers slowly
-_PATIENCE = 60.0  # seconds for one thumbnail
+_PATIENCE = 30.0  # seconds for one thumbnail
 _MOST_DEATHS = 5  # of a decoder, one after another
 
 
@@ -109,7 +109,7 @@ def path_of(url: str, endpoint_url: str | None, copies: ExitStack) -> Path | Non
         endpoint_url: the address of an S3 server other than Amazon's.
         copies: removes the copy at its end.
     """
-    with suppress(InputError, StorageError):
+    with suppress(InputError, StorageError, OSError):
         path = copies.enter_context(local_copy(str(local_path(url) or url), endpoint_url))
         return path if path.is_file() else None
     return None
@@ -129,7 +129,7 @@ class Decoder:
         return self._deaths < _MOST_DEATHS
 
     async def make(self, path: Path, mime_type: str) -> bytes:
-        """A thumbnail of a file, as JPEG; empty where it cannot be shown, or takes more than a minute."""
+        """A thumbnail of a file, as JPEG; empty where it cannot be shown, or takes half a minute."""
         async with self._one:
             if not self.works:
                 return b""
