@@ -25,12 +25,12 @@ def states(connection: sa.Connection, batch: str) -> dict[str, State]:
 
 
 def attempts(connection: sa.Connection, batch: str) -> list[Row]:
-    return rows(queries.every_attempt(connection, batch, tables.attempts.c.keys()))
+    return rows([queries.every_attempt(connection, batch, tables.attempts.c.keys())])
 
 
 def manifest(connection: sa.Connection, batch: str) -> list[Row]:
     names = dict.fromkeys([*tables.attempts.c.keys(), *tables.media.c.keys()])
-    return rows(queries.stored_files(connection, batch, names, ordered=True))
+    return rows(queries.stored_files(connection, batch, names))
 
 
 def known(policy: Policy) -> Callable[[sa.Connection, str], dict[str, Row]]:
