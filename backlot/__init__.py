@@ -2,13 +2,14 @@
 
 The modules, in the order in which a request passes through them:
 
-    app         HTTP: routes, headers, the error body, OpenAPI
+    app         HTTP: keys, routes, headers, the error body
     wire        the shapes of requests and answers; strict about every field
     service     what the service does: check, accept, charge, finish
-    catalogue   models and prices                 accounts  rate windows, concurrency, balance
-    safety      the list of refused words         faults    errors on demand
-    store       what a restart keeps              signing   temporary download URLs
-    media       images and videos, made in worker processes
+    checks      what a schema cannot check            catalogue  models and prices
+    accounts    rate windows, concurrency, balance    keys       whose they are
+    faults      errors on demand                      signing    temporary download URLs
+    store       what a restart keeps                  media      images and videos
+    dashboard   the pages for a browser               traffic    what was asked, and how it was answered
 
 It shares no code with callsheet, so that one misreading of the interface cannot be in both.
 """

@@ -37,8 +37,13 @@ class Window:
         return {
             "X-RateLimit-Limit": str(self.limit),
             "X-RateLimit-Remaining": str(max(self.limit - self.used, 0)),  # the limit may have been lowered
-            "X-RateLimit-Reset": str((self.index + 1) * self.seconds),
+            "X-RateLimit-Reset": str(self.reset(now)),
         }
+
+    def reset(self, now: float) -> int:
+        """When the next window begins, in Unix seconds."""
+        self.roll(now)
+        return (self.index + 1) * self.seconds
 
     def change(self, limit: int, seconds: int, now: float) -> None:
         """Sets another limit. What was used in this window stays used; another length begins a new window."""
@@ -55,8 +60,7 @@ class Window:
 
     def full(self, now: float) -> Refused:
         """The 429 of a full window. After `Retry-After` seconds the window is open again, never later."""
-        self.roll(now)
-        wait = math.ceil((self.index + 1) * self.seconds - now)
+        wait = math.ceil(self.reset(now) - now)
         message = f"Rate limit reached: {self.limit} requests per {self.seconds} seconds."
         return Refused("rate_limit", message, headers={"Retry-After": str(max(wait, 1))})
 
@@ -106,6 +110,10 @@ class Workspace:
         if self.spent + self.reserved + cost > self.opening:
             raise Refused("quota_exceeded", f"Insufficient balance: this generation costs {cost} USD.")
         window.used += 1
+        self.take(cost)
+
+    def take(self, cost: Decimal) -> None:
+        """Takes a concurrent place, and reserves the money of a generation until it is finished."""
         self.busy += 1
         self.reserved += cost
 
@@ -121,17 +129,9 @@ class Workspace:
         self.reads.used += 1
 
 
-@dataclass(frozen=True, slots=True)
-class Caller:
-    """The project and workspace that a key belongs to."""
-
-    workspace: Workspace
-    project: str
-
-
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class ApiKey:
-    """What is known of a key. The key itself is not kept: it is shown once, when it is created.
+    """A key of a project. The key itself is not kept: it is shown once, when it is created.
 
     Attributes:
         digest: its SHA-256, in hex.
@@ -142,7 +142,7 @@ class ApiKey:
 
     digest: str
     hint: str
-    workspace: str
+    workspace: Workspace
     project: str
     created_at: int | None = None
     revoked_at: int | None = None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from decimal import Decimal
 from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
     BaseModel,
@@ -21,6 +21,7 @@ from backlot.errors import SettingsError
 from backlot.yaml_files import problems, read_yaml
 
 BUILT_IN = Path(__file__).with_name("catalogue.yaml")
+UNITS = {"image": "image", "video": "video_second"}  # the billable units (INTERFACE 2.5)
 CREATED_AT = "2026-01-15T09:00:00.000Z"
 
 
@@ -70,11 +71,6 @@ class Model(Shape):
     rates: tuple[Rate, ...] = ()
     unlisted: tuple[Rate, ...] = ()
 
-    @property
-    def unit(self) -> str:
-        """The billable unit (INTERFACE 2.5)."""
-        return "image" if self.type == "image" else "video_second"
-
     @model_validator(mode="after")
     def everything_has_a_price(self) -> Self:
         """Checks that every combination of resolution and sound has a price, listed or not."""
@@ -95,31 +91,14 @@ class Model(Shape):
                         return rate.unit_price
         raise ValueError(f"model {self.id} has no rate, listed or not, for {resolution} with {exact}")
 
-    def as_wire(self) -> wire.Model:
+    def as_wire(self) -> dict[str, Any]:
         """The model object of INTERFACE 2.10."""
-        return {
-            "id": self.id,
-            "name": self.name,
-            "type": self.type,
-            "supported_aspect_ratios": list(self.supported_aspect_ratios),
-            "supported_durations": list(self.supported_durations),
-            "supported_resolutions": list(self.supported_resolutions),
-            "supports_sound": self.supports_sound,
-            "supported_references": dict(self.supported_references),
-            "pricing": {
-                "currency": "USD",
-                "rates": [
-                    {
-                        "resolution": rate.resolution,
-                        "sound": rate.sound,
-                        "billable_unit": self.unit,
-                        "unit_price": f"{rate.unit_price:.4f}",
-                    }
-                    for rate in self.rates
-                ],
-            },
-            "created_at": CREATED_AT,
-        }
+        listed = self.model_dump(exclude={"rates", "unlisted"})
+        rates = [
+            rate.model_dump() | {"billable_unit": UNITS[self.type], "unit_price": f"{rate.unit_price:.4f}"}
+            for rate in self.rates
+        ]
+        return {**listed, "pricing": {"currency": "USD", "rates": rates}, "created_at": CREATED_AT}
 
 
 MODELS = TypeAdapter(list[Model])

@@ -1,26 +1,25 @@
-"""Checks of a generation request that its schema cannot make: the model's lists, the roles, the images.
+"""Checks of a generation request that its schema cannot make: the model's lists, roles, images, safety.
 
 A wrong value is refused with 400 `invalid_parameter`, with its name in `param` (INTERFACE 2.2-2.4, 7).
 """
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import hashlib
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from decimal import Decimal
-from typing import Literal, TypeVar
+from collections.abc import Iterable, Sequence
+from typing import TypeVar
 from urllib.parse import urlsplit
 
 from backlot import wire
-from backlot.accounts import ModelType
 from backlot.catalogue import Model
-from backlot.errors import invalid
-from backlot.media.recipe import Reference, size
-from backlot.media.workers import in_worker, reduce
+from backlot.errors import Refused, invalid
+from backlot.media.pictures import reduce
+from backlot.media.recipe import Recipe, Reference, size
+from backlot.settings import Safety
 
 MAX_INLINE_BYTES = 10 * 2**20
 DATA_URL = re.compile(r"data:(image/(?:png|jpeg|webp));base64,", re.IGNORECASE)
@@ -28,46 +27,22 @@ DATA_URL = re.compile(r"data:(image/(?:png|jpeg|webp));base64,", re.IGNORECASE)
 V = TypeVar("V", str, int)
 
 
-@dataclass(frozen=True, slots=True)
-class Terms:
-    """A request with every default filled in, and its price. Sizes in pixels, `duration` in seconds."""
-
-    model: Model
-    resolution: str
-    width: int
-    height: int
-    format: Literal["png", "jpeg", "webp", "mp4"]
-    duration: int
-    sound: bool
-    unit_price: Decimal
-    quantity: int
-
-
-def check(
-    models: Mapping[str, Model], model_type: ModelType, request: wire.ImageRequest | wire.VideoRequest
-) -> Terms:
-    """Checks a request against its model.
+def check(model: Model, request: wire.ImageRequest | wire.VideoRequest, seed: int) -> tuple[Recipe, str]:
+    """A request with every default of its model, as a recipe without reference images; and its resolution.
 
     Raises:
         Refused: 400 `invalid_parameter`.
     """
-    model = models.get(request.model)
-    if model is None:
-        raise invalid(f"There is no model '{request.model}'.", "model")
-    if model.type != model_type:
-        raise invalid(f"Model '{model.id}' makes {model.type}s; this endpoint makes {model_type}s.", "model")
     ratio = choose(request, "aspect_ratio", request.aspect_ratio, model.supported_aspect_ratios)
     resolution = choose(request, "resolution", request.resolution, model.supported_resolutions)
-    width, height = size(ratio, resolution)
     check_roles(model, request.images)
+    width, height = size(ratio, resolution)
     if isinstance(request, wire.ImageRequest):
-        price = model.unit_price(resolution, sound=False)
-        return Terms(model, resolution, width, height, request.output_format, 0, False, price, 1)
-    duration = choose(request, "duration", request.duration, model.supported_durations)
+        return Recipe(model.id, request.prompt, width, height, request.output_format, seed), resolution
     if request.sound and not model.supports_sound:
         raise invalid(f"Model '{model.id}' has no sound.", "sound")
-    price = model.unit_price(resolution, sound=request.sound)
-    return Terms(model, resolution, width, height, "mp4", duration, request.sound, price, duration)
+    duration = choose(request, "duration", request.duration, model.supported_durations)
+    return Recipe(model.id, request.prompt, width, height, "mp4", seed, duration, request.sound), resolution
 
 
 def choose(request: wire.GenerationRequest, name: str, value: V, supported: Sequence[V]) -> V:
@@ -107,50 +82,40 @@ def check_roles(model: Model, images: Sequence[wire.ImageReference]) -> None:
         raise invalid("A reference_image cannot be combined with first_frame or last_frame.", "images")
 
 
-@dataclass(frozen=True, slots=True)
-class InputImage:
-    """A reference image as it will be used, and the hash that the safety check compares."""
+async def read_images(images: Sequence[wire.ImageReference]) -> list[tuple[str, Reference]]:
+    """The reference images, each with its SHA-256 in hex. Inline ones are decoded in threads.
 
-    reference: Reference
-    sha256: str
-
-
-async def read_images(images: Sequence[wire.ImageReference]) -> list[InputImage]:
-    """Decodes inline images in worker processes. An https URL is not fetched; its text is used.
+    An https URL is not fetched; its text is used.
 
     Raises:
         Refused: 400; `param` is `images[n].url`.
     """
-    inputs = []
+    found = []
     for position, image in enumerate(images):
         param = f"images[{position}].url"
         if inline := DATA_URL.match(image.url):
             encoded = image.url[inline.end() :]
-            if decoded_size(encoded) > MAX_INLINE_BYTES:
+            if len(encoded) // 4 * 3 - encoded[-2:].count("=") > MAX_INLINE_BYTES:
                 raise invalid("An inline image has at most 10 MiB after decoding.", param)
             try:
-                digest, data = await in_worker(decode, encoded, inline[1].lower())
+                digest, data = await asyncio.to_thread(decode, encoded, inline[1].lower())
             except ValueError as error:
                 raise invalid(f"Not a usable inline image: {error}.", param) from None
-            inputs.append(InputImage(Reference(image.role, "", data), digest))
+            reference = Reference(image.role, "", data)
         elif is_https(image.url):
             digest = hashlib.sha256(image.url.encode()).hexdigest()
-            inputs.append(InputImage(Reference(image.role, image.url, b""), digest))
+            reference = Reference(image.role, image.url, b"")
         else:
             raise invalid(
                 "Expected an https URL, or data:<mime>;base64,<data> of image/png, image/jpeg, image/webp.",
                 param,
             )
-    return inputs
-
-
-def decoded_size(encoded: str) -> int:
-    """The number of bytes that base64 text decodes to."""
-    return len(encoded) // 4 * 3 - encoded[-2:].count("=")
+        found.append((digest, reference))
+    return found
 
 
 def decode(encoded: str, mime_type: str) -> tuple[str, bytes]:
-    """The SHA-256 of an inline image's bytes, in hex, and the image made small. Runs in a worker.
+    """The SHA-256 of an inline image's bytes, in hex, and the image made small.
 
     Raises:
         ValueError: it is not base64, or not an image of that type.
@@ -166,3 +131,31 @@ def is_https(url: str) -> bool:
         return parts.scheme == "https" and bool(parts.hostname) and not re.search(r"\s", url)
     except ValueError:
         return False
+
+
+class SafetyCheck:
+    """The safety check of one server (INTERFACE 7: 422)."""
+
+    def __init__(self, rules: Safety) -> None:
+        self.words = pattern(rules.words)
+        self.video_words = pattern(rules.video_words)
+        self.images = frozenset(rules.images)
+
+    def request(self, prompt: str, image_hashes: Iterable[str]) -> None:
+        """Refuses a prompt or reference image that fails the check.
+
+        Raises:
+            Refused: 422 `content_policy_violation`; `param` is `prompt` or `images[n].url`.
+        """
+        if self.words.search(prompt):
+            raise Refused("content_policy_violation", "The prompt does not pass the safety check.", "prompt")
+        for position, digest in enumerate(image_hashes):
+            if digest in self.images:
+                message = "A reference image does not pass the safety check."
+                raise Refused("content_policy_violation", message, f"images[{position}].url")
+
+
+def pattern(words: Iterable[str]) -> re.Pattern[str]:
+    """Matches any of the words as a whole word, in any case; without words, nothing."""
+    choice = "|".join(re.escape(word) for word in words)
+    return re.compile(rf"(?<!\w)(?:{choice})(?!\w)" if choice else r"(?!)", re.IGNORECASE)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from starlette.exceptions import HTTPException
+
 CODES = {
     "invalid_parameter": 400,
     "parameter_missing": 400,
@@ -17,13 +19,14 @@ CODES = {
 """The codes of INTERFACE 7, each with its usual status."""
 
 
-class Refused(Exception):
+class Refused(HTTPException):
     """An error answer.
 
-    Attributes:
+    Args:
         code: one of `CODES`.
-        status: the HTTP status; without one, the code's usual status.
+        message: for people.
         param: the parameter at fault, or None.
+        status: the HTTP status; without one, the code's usual status.
         headers: more headers of the answer, such as `Retry-After`.
     """
 
@@ -36,12 +39,9 @@ class Refused(Exception):
         status: int | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> None:
-        super().__init__(message)
+        super().__init__(status or CODES[code], message, dict(headers or {}))
         self.code = code
-        self.message = message
         self.param = param
-        self.status = status or CODES[code]
-        self.headers = dict(headers or {})
 
 
 def invalid(message: str, param: str | None = None) -> Refused:

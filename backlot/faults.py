@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar, cast
+from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar
 
 from pydantic import BeforeValidator, Field, TypeAdapter, ValidationError, model_validator
 
@@ -209,7 +209,6 @@ AnyRule = Annotated[
 RULE: TypeAdapter[Rule] = TypeAdapter(AnyRule)
 RULES = TypeAdapter(tuple[AnyRule, ...])
 R = TypeVar("R", bound=Rule)
-A = TypeVar("A")
 
 
 @dataclass(slots=True)
@@ -295,13 +294,12 @@ class Matched(tuple[Rule, ...]):
                 case Drop(when="before_charging"):
                     raise Dropped
 
-    def after(self, answer: A) -> A:
+    def after(self, body: dict[str, Any]) -> dict[str, Any]:
         """The answer as it is sent, after the request was carried out.
 
         Raises:
             Dropped: no answer is sent.
         """
-        body = cast("dict[str, Any]", answer)  # a fault may change its shape
         for rule in self:
             match rule:
                 case Drop(when="after_charging"):
@@ -313,7 +311,7 @@ class Matched(tuple[Rule, ...]):
                     for part in (body, *body.get("data", []), body.get("usage"), body.get("error")):
                         if part is not None:
                             part.update(rule.fields)
-        return answer
+        return body
 
     @property
     def surcharge(self) -> Decimal:

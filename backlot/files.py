@@ -10,7 +10,7 @@ from starlette.types import Receive, Scope, Send
 
 from backlot.errors import Refused
 
-RANGE = re.compile(r"bytes=(\d*)-(\d*)", re.ASCII)
+RANGE = re.compile(r"bytes=(\d{0,18})-(\d{0,18})", re.ASCII)
 
 
 class Disconnect(Response):
@@ -44,20 +44,18 @@ class File(Response):
             content = content[first : last + 1]
             status = 206
         super().__init__(content, status, headers, mime_type)
-        self.head_only = request.method == "HEAD"
         self.truncated = truncated
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Sends it."""
-        await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
-        if self.truncated and not self.head_only:
-            await send(
-                {"type": "http.response.body", "body": self.body[: len(self.body) // 2], "more_body": True}
-            )
-            scope["state"]["transport"].close()
-            await receive_disconnect(receive)
+        if not self.truncated or scope["method"] == "HEAD":
+            await super().__call__(scope, receive, send)
             return
-        await send({"type": "http.response.body", "body": b"" if self.head_only else self.body})
+        await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+        half = self.body[: len(self.body) // 2]
+        await send({"type": "http.response.body", "body": half, "more_body": True})
+        scope["state"]["transport"].close()
+        await receive_disconnect(receive)
 
 
 def span(first: str, last: str, length: int) -> tuple[int, int]:
@@ -67,9 +65,9 @@ def span(first: str, last: str, length: int) -> tuple[int, int]:
         Refused: 416 when the range has no byte of the file.
     """
     if first:
-        start, end = number(first), min(number(last), length - 1) if last else length - 1
+        start, end = int(first), min(int(last or length), length - 1)
     else:
-        start, end = max(length - number(last), 0), length - 1
+        start, end = max(length - int(last), 0), length - 1
     if start > end:
         raise Refused(
             "invalid_parameter",
@@ -79,8 +77,3 @@ def span(first: str, last: str, length: int) -> tuple[int, int]:
             headers={"Content-Range": f"bytes */{length}"},
         )
     return start, end
-
-
-def number(digits: str) -> int:
-    """A number of any length. `int` refuses very long ones; 18 digits are larger than every file."""
-    return int(digits.lstrip("0")[:18] or "0")

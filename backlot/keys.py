@@ -8,9 +8,8 @@ from __future__ import annotations
 import hashlib
 import secrets
 from collections.abc import Iterable
-from dataclasses import replace
 
-from backlot.accounts import ApiKey, Caller, Workspace
+from backlot.accounts import ApiKey, Workspace
 from backlot.errors import Refused
 from backlot.store import Store
 
@@ -21,71 +20,56 @@ def digest(key: str) -> str:
 
 
 class Keys:
-    """The keys of one server.
-
-    Attributes:
-        known: every key by its digest, revoked ones too.
-        callers: whose the valid ones are.
-    """
+    """The keys of one server; `known` has them by their digest, revoked ones too."""
 
     def __init__(self, store: Store) -> None:
         self.store = store
         self.known: dict[str, ApiKey] = {}
-        self.callers: dict[str, Caller] = {}
 
     def open(self, workspace: Workspace, projects: Iterable[tuple[str, Iterable[str]]]) -> None:
         """Adds a workspace's keys: those of the settings, and those that were created in it."""
         for project, keys in projects:
             for key in keys:
-                self.add(ApiKey(digest(key), hint(key), workspace.name, project), workspace)
-        for kept in self.store.created_keys():
-            if kept.workspace == workspace.name:
-                self.add(kept, workspace)
+                self.known[digest(key)] = ApiKey(digest(key), hint(key), workspace, project)
+        for kept in self.store.created_keys(workspace):
+            self.known[kept.digest] = kept
 
-    def add(self, key: ApiKey, workspace: Workspace) -> None:
-        """Makes a key known, and valid unless it is revoked."""
-        self.known[key.digest] = key
-        if key.revoked_at is None:
-            self.callers[key.digest] = Caller(workspace, key.project)
-
-    def caller(self, authorization: str | None) -> Caller:
-        """The project and workspace of a request's key.
+    def caller(self, authorization: str | None) -> ApiKey:
+        """The key of a request.
 
         Raises:
             Refused: 401 for a missing or wrong key (INTERFACE 5.2).
         """
-        scheme, _, key = (authorization or "").partition(" ")
-        caller = self.callers.get(digest(key.strip()))
-        if scheme.lower() != "bearer" or caller is None:
+        scheme, _, text = (authorization or "").partition(" ")
+        key = self.known.get(digest(text.strip()))
+        if scheme.lower() != "bearer" or key is None or key.revoked_at is not None:
             raise Refused(
                 "invalid_api_key", "Missing or incorrect API key. Send 'Authorization: Bearer sk_...'."
             )
-        return caller
+        return key
 
-    def of(self, workspace: str) -> dict[str, list[ApiKey]]:
+    def of(self, workspace: Workspace) -> dict[str, list[ApiKey]]:
         """A workspace's keys by project, revoked ones too."""
         found: dict[str, list[ApiKey]] = {}
         for key in self.known.values():
-            if key.workspace == workspace:
+            if key.workspace is workspace:
                 found.setdefault(key.project, []).append(key)
         return found
 
     def create(self, workspace: Workspace, project: str, now: float) -> str:
         """A new key of a project, which may be new too. Nobody can read it here again."""
         key = f"sk_{secrets.token_urlsafe(24)}"
-        made = ApiKey(digest(key), hint(key), workspace.name, project, created_at=int(now * 1000))
+        made = ApiKey(digest(key), hint(key), workspace, project, created_at=int(now * 1000))
         self.store.add_key(made)
-        self.add(made, workspace)
+        self.known[made.digest] = made
         return key
 
     def revoke(self, which: str, now: float) -> None:
         """Ends a key, by its digest; from now on it gets 401. Revoking again changes nothing."""
         key = self.known[which]
         if key.revoked_at is None:
-            at = int(now * 1000)
-            self.store.revoke_key(which, at)
-            self.known[which] = replace(key, revoked_at=at)
-            self.callers.pop(which, None)
+            key.revoked_at = int(now * 1000)
+            self.store.revoke_key(which, key.revoked_at)
 
 
 def hint(key: str) -> str:

@@ -10,27 +10,28 @@ are due; the charge is dated when the video was due. So a restart changes nothin
 from __future__ import annotations
 
 import asyncio
-import heapq
 import math
 import time
 import uuid
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
+from typing import Any
 
 from backlot import checks, signing, wire
-from backlot.accounts import Caller, ModelType, Window, Workspace
-from backlot.catalogue import BUILT_IN, read_catalogue
-from backlot.errors import Refused
+from backlot.accounts import ApiKey, ModelType, Window, Workspace
+from backlot.catalogue import BUILT_IN, UNITS, read_catalogue
+from backlot.errors import Refused, invalid
 from backlot.faults import ExpireUrl, FailVideo, Matched, NeverFinish, read_faults
 from backlot.keys import Keys
+from backlot.media.cache import MediaCache
 from backlot.media.recipe import FPS, Recipe
-from backlot.media.workers import MediaCache
-from backlot.safety import SafetyCheck
 from backlot.settings import Settings, WorkspaceSettings
 from backlot.store import Generation, Store
 from backlot.traffic import Traffic
 
+Answer = dict[str, Any]  # of the shapes in `wire`
 UNSAFE_VIDEO = ("content_policy_violation", "The finished video does not pass the safety check.")
 
 
@@ -46,38 +47,37 @@ class Service:
         self.clock = clock
         self.models = read_catalogue(settings.catalogue or BUILT_IN)
         self.faults = read_faults(settings.faults)
-        self.safety = SafetyCheck(settings.safety)
+        self.safety = checks.SafetyCheck(settings.safety)
         self.cache = MediaCache()
         self.store = Store(settings.state)
         self.store.forget_references(clock())
         self.workspaces: dict[str, Workspace] = {}
         self.keys = Keys(self.store)
         self.keyless = Traffic()  # requests without a valid key, and downloads, which need none
-        self.due: list[tuple[int, str]] = []
-        self.pending: dict[str, Generation] = {}
         default = WorkspaceSettings(balance=settings.balance, projects={"default": (settings.api_key,)})
         spent = self.store.spent()
         for name, workspace in (settings.workspaces or {"default": default}).items():
             self.add_workspace(name, workspace, spent.get(name, Decimal(0)))
         for video in self.store.pending():
-            self.track(video)
+            if kept := self.workspaces.get(video.workspace):
+                kept.take(video.cost)
 
     def add_workspace(self, name: str, workspace: WorkspaceSettings, spent: Decimal = Decimal(0)) -> None:
         """Opens a workspace with its projects and keys. A limit of None is the server's."""
-
-        def or_default(limit: int | None, default: int) -> int:
-            return default if limit is None else limit
-
-        windows: dict[ModelType, Window] = {
-            "image": Window(or_default(workspace.image_rpm, self.settings.image_rpm), self.settings.window),
-            "video": Window(or_default(workspace.video_rpm, self.settings.video_rpm), self.settings.window),
+        server = self.settings
+        limits = {
+            name: getattr(server if getattr(workspace, name) is None else workspace, name)
+            for name in ("image_rpm", "video_rpm", "concurrency")
         }
         opened = self.workspaces[name] = Workspace(
             name=name,
             opening=workspace.balance or Decimal(0),
-            windows=windows,
-            reads=Window(self.settings.read_rpm, 60),
-            concurrency=or_default(workspace.concurrency, self.settings.concurrency),
+            windows={
+                "image": Window(limits["image_rpm"], server.window),
+                "video": Window(limits["video_rpm"], server.window),
+            },
+            reads=Window(server.read_rpm, 60),
+            concurrency=limits["concurrency"],
             spent=spent,
         )
         opened.opening += self.store.top_ups().get(name, Decimal(0))
@@ -88,31 +88,16 @@ class Service:
         self.store.top_up(workspace.name, amount, int(self.clock() * 1000))
         workspace.opening += amount
 
-    # Pending videos
-
-    def track(self, video: Generation) -> None:
-        """Takes a concurrent place and reserves the money of a pending video until it is finished."""
-        self.pending[video.id] = video
-        if workspace := self.workspaces.get(video.workspace):
-            workspace.busy += 1
-            workspace.reserved += video.cost
-        if video.due_at is not None:
-            heapq.heappush(self.due, (video.due_at, video.id))
-
     def finish_due(self, now: float) -> None:
         """Finishes and charges every video that is due."""
-        done = []
-        while self.due and self.due[0][0] <= now * 1000:
-            video = self.pending.pop(heapq.heappop(self.due)[1])
-            video.finished_at = video.due_at
+        videos = self.store.due(int(now * 1000))
+        for video in videos:
+            video.finished_at = video.due_at or 0
             video.state = "failed" if video.error_code else "completed"
             if video.state == "completed":
-                video.deletes_at = self.deletion(video.finished_at or 0)
-            done.append(video)
-        if not done:
-            return
-        self.store.finish(done)
-        for video in done:
+                video.deletes_at = self.deletion(video.finished_at)
+        self.store.finish(videos)
+        for video in videos:
             if workspace := self.workspaces.get(video.workspace):
                 workspace.finish(video.cost, video.cost if video.state == "completed" else Decimal(0))
 
@@ -123,44 +108,38 @@ class Service:
     # Generations
 
     async def checked(
-        self, caller: Caller, model_type: ModelType, request: wire.ImageRequest | wire.VideoRequest
+        self, caller: ApiKey, model_type: ModelType, request: wire.ImageRequest | wire.VideoRequest
     ) -> Generation:
         """The generation of a request that passed every check except limits and balance; not accepted yet.
 
         Raises:
             Refused: 400 or 422.
         """
-        terms = checks.check(self.models, model_type, request)
+        model = self.models.get(request.model)
+        if model is None:
+            raise invalid(f"There is no model '{request.model}'.", "model")
+        if model.type != model_type:
+            raise invalid(
+                f"Model '{model.id}' makes {model.type}s; this endpoint makes {model_type}s.", "model"
+            )
+        recipe, resolution = checks.check(model, request, self.settings.seed)
         images = await checks.read_images(request.images)
-        self.safety.request(request.prompt, (image.sha256 for image in images))
-        recipe = Recipe(
-            model=terms.model.id,
-            prompt=request.prompt,
-            width=terms.width,
-            height=terms.height,
-            label=terms.resolution,
-            format=terms.format,
-            seed=self.settings.seed,
-            duration=terms.duration,
-            sound=terms.sound,
-            references=tuple(image.reference for image in images),
-        )
+        self.safety.request(request.prompt, (sha256 for sha256, _ in images))
+        price, quantity = model.unit_price(resolution, sound=recipe.sound), recipe.duration or 1
         return Generation(
             id=f"req-{uuid.uuid4().hex}",
             workspace=caller.workspace.name,
             project=caller.project,
             type=model_type,
             state="pending",
-            model=terms.model.id,
-            recipe=recipe,
-            unit_price=terms.unit_price,
-            quantity=terms.quantity,
-            cost=terms.unit_price * terms.quantity,
+            model=model.id,
+            recipe=replace(recipe, references=tuple(reference for _, reference in images)),
+            unit_price=price,
+            quantity=quantity,
+            cost=price * quantity,
         )
 
-    async def create_image(
-        self, caller: Caller, request: wire.ImageRequest, base: str
-    ) -> wire.ImageGeneration:
+    async def create_image(self, caller: ApiKey, request: wire.ImageRequest, base: str) -> Answer:
         """POST image generation (INTERFACE 4.1). It is charged when it is answered."""
         workspace = caller.workspace
         image = await self.checked(caller, "image", request)
@@ -176,13 +155,13 @@ class Service:
             image.deletes_at = self.deletion(image.finished_at)
             image.state = "completed"
             image.recorded = image.finished_at * 1000
-            self.store.add(image, image.recipe.references)
+            self.store.add(image)
             charged = image.cost
         finally:
             workspace.finish(image.cost, charged)
-        return faults.after(self.image_answer(image, base, faults))
+        return faults.after(self.completed(image, base, faults))
 
-    async def create_video(self, caller: Caller, request: wire.VideoRequest) -> wire.Pending:
+    async def create_video(self, caller: ApiKey, request: wire.VideoRequest) -> Answer:
         """POST video generation (INTERFACE 4.4). The price is reserved now, and charged when it finishes."""
         workspace = caller.workspace
         video = await self.checked(caller, "video", request)
@@ -195,21 +174,14 @@ class Service:
             video.due_at = int((now + self.settings.video_seconds) * 1000)
         if fault := faults.find(FailVideo):
             video.error_code, video.error_message = fault.code, fault.message
-        elif self.safety.video_fails(request.prompt):
+        elif self.safety.video_words.search(request.prompt):
             video.error_code, video.error_message = UNSAFE_VIDEO
         workspace.admit("video", video.cost, now)
         video.recorded = int(now * 1_000_000)
-        try:
-            self.store.add(video, video.recipe.references)
-            self.track(video)
-        finally:
-            workspace.finish(video.cost, Decimal(0))  # `track` has taken the place and the money again
-        pending: wire.Pending = {"id": video.id, "status": "pending"}
-        return faults.after(pending)
+        self.store.add(video)
+        return faults.after(status_answer(video))
 
-    async def status(
-        self, caller: Caller, generation_id: str, base: str
-    ) -> wire.Pending | wire.Failed | wire.Completed:
+    async def status(self, caller: ApiKey, generation_id: str, base: str) -> Answer:
         """GET video generation (INTERFACE 4.5).
 
         Raises:
@@ -224,80 +196,50 @@ class Service:
             raise Refused("not_found", f"No video generation with id '{generation_id}'.", "id")
         faults = self.faults.match("status", video.model, video.recipe.prompt)
         await faults.before(caller.workspace.reads, caller.workspace.concurrency, self.clock)
-        return faults.after(self.video_answer(video, base, faults))
+        if video.state == "completed":
+            return faults.after(self.completed(video, base, faults))
+        return faults.after(status_answer(video))
 
-    # Answers
+    def completed(self, generation: Generation, base: str, faults: Matched) -> Answer:
+        """The answer with a file: of an image at once, of a video when it is finished (INTERFACE 2.8, 2.9).
 
-    def url(self, generation: Generation, base: str, faults: Matched) -> str:
-        """The signed URL of a generation's file. It works until the file is deleted."""
-        exp = generation.deletes_at or 0
-        if faults.find(ExpireUrl):
-            exp = int(self.clock()) - 1
-        return base + signing.signed_path(self.store.secret, generation.id, 0, exp)
-
-    def deletes_at_text(self, generation: Generation, faults: Matched) -> str:
-        """The `deletes_at` of a generation's file."""
-        expired = faults.find(ExpireUrl)
-        if expired and expired.deleted:
-            return timestamp((int(self.clock()) - 1) * 1000)
-        return timestamp((generation.deletes_at or 0) * 1000)
-
-    def image_answer(self, image: Generation, base: str, faults: Matched) -> wire.ImageGeneration:
-        """The answer to an image request (INTERFACE 2.8)."""
-        item: wire.ImageData = {
-            "url": self.url(image, base, faults),
-            "width": image.recipe.width,
-            "height": image.recipe.height,
-            "mime_type": image.recipe.mime_type,
-            "deletes_at": self.deletes_at_text(image, faults),
+        Its URL works until the file is deleted.
+        """
+        recipe, deletes_at = generation.recipe, generation.deletes_at or 0
+        expires_at, expired = deletes_at, faults.find(ExpireUrl)
+        if expired:
+            expires_at = int(self.clock()) - 1
+            deletes_at = expires_at if expired.deleted else deletes_at
+        item = {
+            "url": base + signing.signed_path(self.store.secret, generation.id, 0, expires_at),
+            "width": recipe.width,
+            "height": recipe.height,
+            "mime_type": recipe.mime_type,
+            "deletes_at": timestamp(deletes_at * 1000),
+        }
+        if generation.type == "video":
+            item |= {"duration": recipe.duration, "fps": FPS, "has_sound": recipe.sound}
+        usage = {
+            "total_cost": generation.cost,
+            "billable_unit": UNITS[generation.type],
+            "unit_price": generation.unit_price,
+            "quantity": generation.quantity,
         }
         return {
-            "id": image.id,
+            "id": generation.id,
             "status": "completed",
-            "model": image.model,
+            "model": generation.model,
             "data": [item],
-            "usage": usage(image),
-        }
-
-    def video_answer(
-        self, video: Generation, base: str, faults: Matched
-    ) -> wire.Pending | wire.Failed | wire.Completed:
-        """The status answer of each state (INTERFACE 2.9)."""
-        if video.state == "pending":
-            return {"id": video.id, "status": "pending"}
-        if video.state == "failed":
-            reason: wire.FailureReason = {
-                "message": video.error_message or "",
-                "code": video.error_code or "",
-            }
-            return {"id": video.id, "status": "failed", "error": reason}
-        item: wire.VideoData = {
-            "url": self.url(video, base, faults),
-            "width": video.recipe.width,
-            "height": video.recipe.height,
-            "duration": Decimal(video.recipe.duration),
-            "fps": Decimal(FPS),
-            "has_sound": video.recipe.sound,
-            "mime_type": video.recipe.mime_type,
-            "deletes_at": self.deletes_at_text(video, faults),
-        }
-        return {
-            "id": video.id,
-            "status": "completed",
-            "model": video.model,
-            "data": [item],
-            "usage": usage(video),
+            "usage": usage,
         }
 
     # Money and media
 
-    def costs(self, caller: Caller, start: datetime, end: datetime) -> wire.Costs:
+    def costs(self, workspace: Workspace, project: str, start: datetime, end: datetime) -> wire.Costs:
         """A project's costs by UTC date; `start` and `end` are inclusive (INTERFACE 4.7)."""
-        last_ms = milliseconds(end, math.floor)
+        first_ms, last_ms = milliseconds(start, math.ceil), milliseconds(end, math.floor)
         known_ms = int((self.clock() - self.settings.costs_lag) * 1000)
-        spent = self.store.costs(
-            caller.workspace.name, caller.project, milliseconds(start, math.ceil), min(last_ms, known_ms)
-        )
+        spent = self.store.costs(workspace.name, project, first_ms, min(last_ms, known_ms))
         days = (end.date() - start.date()).days + 1
         data: list[wire.Bucket] = []
         for n in range(days):
@@ -325,18 +267,15 @@ class Service:
 
     def whole_recipe(self, generation: Generation) -> Recipe:
         """The recipe of a generation's file, with its reference images."""
-        object.__setattr__(generation.recipe, "references", self.store.references(generation.id))
-        return generation.recipe
+        return replace(generation.recipe, references=self.store.references(generation.id))
 
 
-def usage(generation: Generation) -> wire.Usage:
-    """The usage object (INTERFACE 2.5)."""
-    return {
-        "total_cost": generation.cost,
-        "billable_unit": "image" if generation.type == "image" else "video_second",
-        "unit_price": generation.unit_price,
-        "quantity": Decimal(generation.quantity),
-    }
+def status_answer(video: Generation) -> Answer:
+    """The answer for a video without a file: it is pending, or it has failed (INTERFACE 2.9)."""
+    found: Answer = {"id": video.id, "status": video.state}
+    if video.state == "failed":
+        found["error"] = {"message": video.error_message, "code": video.error_code}
+    return found
 
 
 def timestamp(unix_ms: int) -> str:

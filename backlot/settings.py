@@ -11,7 +11,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Annotated, Any, Self
 
-from pydantic import AfterValidator, AliasChoices, Field, ValidationError, model_validator
+from pydantic import AfterValidator, Field, ValidationError, model_validator
 
 from backlot.catalogue import Money, Shape
 from backlot.errors import SettingsError
@@ -39,13 +39,11 @@ class Safety(Shape):
 
     Words match whole words of the prompt, in any case. `images` are the SHA-256, in hex, of an inline image's
     bytes or of an https URL's text. A prompt with one of `video_words` is accepted, but its video then fails
-    with `content_policy_violation`. Earlier versions called that key `film_words`.
+    with `content_policy_violation`.
     """
 
     words: tuple[str, ...] = (TEST_WORD, "gore", "beheading", "nude", "nudity", "porn", "swastika")
-    video_words: tuple[str, ...] = Field(
-        default=(SPOILED_WORD,), validation_alias=AliasChoices("video_words", "film_words")
-    )
+    video_words: tuple[str, ...] = (SPOILED_WORD,)
     images: tuple[Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")], ...] = ()
 
 

@@ -6,26 +6,27 @@ milliseconds. In a state folder the database is in WAL mode: everything that was
 
 from __future__ import annotations
 
-import secrets
 import sqlite3
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from pathlib import Path
 
-from backlot.accounts import ApiKey, ModelType
+from backlot.accounts import ApiKey, ModelType, Workspace
 from backlot.errors import SettingsError
 from backlot.media.recipe import Recipe, Reference
 
 TEN_THOUSANDTH = Decimal("0.0001")
 
+VERSION = 1  # of the schema
 SCHEMA = """
-CREATE TABLE IF NOT EXISTS secret (value BLOB NOT NULL);
-CREATE TABLE IF NOT EXISTS generations (
+CREATE TABLE secret (value BLOB NOT NULL);
+INSERT INTO secret VALUES (randomblob(32));
+CREATE TABLE generations (
     id TEXT PRIMARY KEY,
     workspace TEXT NOT NULL,
     project TEXT NOT NULL,
-    kind TEXT NOT NULL,
+    type TEXT NOT NULL,
     state TEXT NOT NULL,           -- pending, completed, failed
     model TEXT NOT NULL,
     recipe TEXT NOT NULL,          -- JSON: what the media is made from
@@ -39,10 +40,17 @@ CREATE TABLE IF NOT EXISTS generations (
     deletes_at INTEGER,            -- Unix seconds
     recorded INTEGER               -- Unix microseconds; no two are equal, so it is the order too
 ) WITHOUT ROWID;
-CREATE INDEX IF NOT EXISTS charges ON generations (workspace, project, finished_at, cost)
+CREATE INDEX charges ON generations (workspace, project, finished_at, cost)
     WHERE state = 'completed';
-CREATE INDEX IF NOT EXISTS waiting ON generations (due_at) WHERE state = 'pending';
-CREATE TABLE IF NOT EXISTS reference_images (
+CREATE INDEX waiting ON generations (due_at) WHERE state = 'pending';
+CREATE UNIQUE INDEX newest ON generations (workspace, recorded);
+CREATE TABLE samples (
+    project TEXT NOT NULL,         -- with its workspace
+    request TEXT NOT NULL,         -- hash of what was asked for
+    count INTEGER NOT NULL,        -- how often it was accepted
+    PRIMARY KEY (project, request)
+) WITHOUT ROWID;
+CREATE TABLE reference_images (
     generation_id TEXT NOT NULL,
     position INTEGER NOT NULL,
     role TEXT NOT NULL,
@@ -50,12 +58,12 @@ CREATE TABLE IF NOT EXISTS reference_images (
     data BLOB NOT NULL,
     PRIMARY KEY (generation_id, position)
 ) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS top_ups (
+CREATE TABLE top_ups (
     workspace TEXT NOT NULL,
     amount INTEGER NOT NULL,       -- ten-thousandths of a dollar
     made_at INTEGER NOT NULL
 );
-CREATE TABLE IF NOT EXISTS keys (
+CREATE TABLE keys (
     digest TEXT PRIMARY KEY,       -- SHA-256 of the key, which is kept nowhere
     hint TEXT NOT NULL,
     workspace TEXT NOT NULL,
@@ -64,17 +72,6 @@ CREATE TABLE IF NOT EXISTS keys (
     revoked_at INTEGER
 ) WITHOUT ROWID;
 """
-
-# State folders of earlier versions do not have `recorded`: there, the order is that of the ends.
-ADD_RECORDED = """
-ALTER TABLE generations ADD COLUMN recorded INTEGER;
-UPDATE generations SET recorded = earlier.moment FROM (
-    SELECT id, COALESCE(finished_at, due_at, 0) * 1000
-        + ROW_NUMBER() OVER (ORDER BY COALESCE(finished_at, due_at, 0), id) AS moment
-    FROM generations
-) AS earlier WHERE earlier.id = generations.id;
-"""
-NEWEST = "CREATE UNIQUE INDEX IF NOT EXISTS newest ON generations (workspace, recorded)"
 
 
 @dataclass(slots=True)
@@ -103,8 +100,6 @@ class Generation:
 
 
 FIELDS = tuple(Generation.__dataclass_fields__)
-# The column is called `kind`, so that state folders of earlier versions can be opened.
-COLUMNS = tuple("kind" if name == "type" else name for name in FIELDS)
 
 
 def whole(dollars: Decimal) -> int:
@@ -135,14 +130,11 @@ class Store:
             self.db.execute("PRAGMA locking_mode = EXCLUSIVE")
             self.db.execute("PRAGMA journal_mode = WAL")
             self.db.execute("PRAGMA synchronous = NORMAL")
-            self.db.executescript(SCHEMA)
-            if "recorded" not in {row[1] for row in self.db.execute("PRAGMA table_info(generations)")}:
-                self.db.executescript(f"BEGIN; {ADD_RECORDED} COMMIT;")
-            self.db.execute(NEWEST)
-            self.db.execute(
-                "INSERT INTO secret SELECT ? WHERE NOT EXISTS (SELECT 1 FROM secret)",
-                [secrets.token_bytes(32)],
-            )
+            if not self.db.execute("SELECT COUNT(*) FROM sqlite_master").fetchone()[0]:
+                self.db.executescript(f"BEGIN; {SCHEMA} PRAGMA user_version = {VERSION}; COMMIT;")
+            if self.db.execute("PRAGMA user_version").fetchone()[0] != VERSION:
+                self.db.close()
+                raise SettingsError(f"{path} is of another version of the backlot; take an empty folder")
         except sqlite3.DatabaseError as error:
             self.db.close()
             raise SettingsError(f"{path}: {error}; does another backlot use this folder?") from None
@@ -153,26 +145,40 @@ class Store:
         """Closes the database."""
         self.db.close()
 
-    def add(self, generation: Generation, references: Iterable[Reference] = ()) -> None:
+    def add(self, generation: Generation) -> None:
         """Records an accepted generation, with its reference images, in one transaction.
 
-        Its `recorded`, the present time, is made later than every other.
+        Its `recorded`, the present time, is made later than every other; its recipe gets its sample number.
         """
         generation.recorded = self.last = max(generation.recorded, self.last + 1)
-        row = [getattr(generation, name) for name in FIELDS]
-        for position in (FIELDS.index("unit_price"), FIELDS.index("cost")):
-            row[position] = whole(row[position])
-        row[FIELDS.index("recipe")] = generation.recipe.to_json()
-        insert = f"INSERT INTO generations ({', '.join(COLUMNS)}) VALUES ({', '.join('?' * len(COLUMNS))})"  # noqa: S608 - our own names
-        images = [(generation.id, n, r.role, r.url, r.data) for n, r in enumerate(references)]
+        insert = f"INSERT INTO generations ({', '.join(FIELDS)}) VALUES ({', '.join('?' * len(FIELDS))})"  # noqa: S608 - our own names
         with self.db:
             self.db.execute("BEGIN")
-            self.db.execute(insert, row)
+            recipe = generation.recipe = replace(generation.recipe, sample=self.next_sample(generation))
+            row = {name: getattr(generation, name) for name in FIELDS} | {
+                "recipe": recipe.to_json(),
+                "unit_price": whole(generation.unit_price),
+                "cost": whole(generation.cost),
+            }
+            self.db.execute(insert, list(row.values()))
+            images = [(generation.id, n, r.role, r.url, r.data) for n, r in enumerate(recipe.references)]
             self.db.executemany("INSERT INTO reference_images VALUES (?, ?, ?, ?, ?)", images)
+
+    def next_sample(self, generation: Generation) -> int:
+        """Counts a generation among those of its project that were asked for in the same words."""
+        count = (
+            "INSERT INTO samples VALUES (?, ?, 1) ON CONFLICT DO UPDATE SET count = count + 1 RETURNING count"
+        )
+        request = replace(generation.recipe, sample=1).digest()
+        values = [f"{generation.workspace}/{generation.project}", request]
+        counted: int = self.db.execute(count, values).fetchone()[0]
+        return counted
 
     def finish(self, generations: Iterable[Generation]) -> None:
         """Records the final states of videos, in one transaction."""
         rows = [(g.state, g.finished_at, g.deletes_at, g.id) for g in generations]
+        if not rows:
+            return
         with self.db:
             self.db.execute("BEGIN")
             self.db.executemany(
@@ -187,6 +193,10 @@ class Store:
         """The videos that are not finished."""
         return self.select("state = 'pending'")
 
+    def due(self, now_ms: int) -> list[Generation]:
+        """The videos that are finished now, in their order."""
+        return list(self.select("state = 'pending' AND due_at <= ? ORDER BY due_at, recorded", now_ms))
+
     def newest(self, workspace: str, limit: int, before: int | None = None) -> list[Generation]:
         """At most `limit` generations of a workspace, newest first; those recorded earlier than `before`."""
         where = "workspace = ? AND recorded < ? ORDER BY recorded DESC LIMIT ?"
@@ -200,7 +210,7 @@ class Store:
 
     def select(self, where: str, *values: str | int) -> Iterator[Generation]:
         """The generations that match a condition."""
-        for row in self.db.execute(f"SELECT {', '.join(COLUMNS)} FROM generations WHERE {where}", values):  # noqa: S608 - our own conditions
+        for row in self.db.execute(f"SELECT {', '.join(FIELDS)} FROM generations WHERE {where}", values):  # noqa: S608 - our own conditions
             fields = dict(zip(FIELDS, row, strict=True))
             fields["recipe"] = Recipe.from_json(fields["recipe"])
             fields["unit_price"] *= TEN_THOUSANDTH
@@ -246,15 +256,18 @@ class Store:
 
     def add_key(self, key: ApiKey) -> None:
         """Records a key that was created while the server runs."""
-        row = [key.digest, key.hint, key.workspace, key.project, key.created_at, key.revoked_at]
+        row = [key.digest, key.hint, key.workspace.name, key.project, key.created_at, key.revoked_at]
         self.db.execute("INSERT INTO keys VALUES (?, ?, ?, ?, ?, ?)", row)
 
     def revoke_key(self, digest: str, revoked_at: int) -> None:
         """Records that a key is no longer valid; one of the settings is not recorded here."""
         self.db.execute("UPDATE keys SET revoked_at = ? WHERE digest = ?", [revoked_at, digest])
 
-    def created_keys(self) -> list[ApiKey]:
-        """The recorded keys, the oldest first."""
-        columns = "digest, hint, workspace, project, created_at, revoked_at"
-        query = f"SELECT {columns} FROM keys ORDER BY created_at"  # noqa: S608 - our own names
-        return [ApiKey(*row) for row in self.db.execute(query)]
+    def created_keys(self, workspace: Workspace) -> list[ApiKey]:
+        """The recorded keys of a workspace, the oldest first."""
+        query = (
+            "SELECT digest, hint, project, created_at, revoked_at FROM keys "
+            "WHERE workspace = ? ORDER BY created_at"
+        )
+        rows = self.db.execute(query, [workspace.name])
+        return [ApiKey(digest, hint, workspace, *others) for digest, hint, *others in rows]

@@ -7,24 +7,40 @@ own digits.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from decimal import Decimal
-from typing import Annotated, Any, Literal, NotRequired, TypeVar
+from typing import Annotated, Any, Literal, NotRequired
 
 import orjson
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, WithJsonSchema
+from pydantic import AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
 from typing_extensions import TypedDict
-
-from backlot.errors import Refused, invalid
 
 Role = Literal["first_frame", "last_frame", "reference_image"]
 Number = Annotated[Decimal, WithJsonSchema({"type": "number"})]
 Timestamp = Annotated[str, Field(json_schema_extra={"format": "date-time"})]
+Price = Annotated[str, Field(pattern=r"^\d+\.\d{4}$")]
+
+DATE_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)", re.IGNORECASE | re.ASCII)
 
 
-def without_default(schema: dict[str, Any]) -> None:
-    """Removes a placeholder default from the schema: the real default depends on the model."""
-    schema.pop("default", None)
+def utc(text: str) -> datetime:
+    """An ISO 8601 date-time with time zone, in UTC. Raises `ValueError` for other forms that Python reads."""
+    try:
+        if DATE_TIME.fullmatch(text):
+            return datetime.fromisoformat(text.upper()).astimezone(UTC)
+    except (ValueError, OverflowError):
+        pass
+    raise ValueError("expected an ISO 8601 date-time with time zone, such as 2026-01-31T00:00:00Z")
+
+
+Moment = Annotated[AwareDatetime, BeforeValidator(utc)]
+
+
+def with_examples(*bodies: dict[str, Any]) -> ConfigDict:
+    """The config of a request that has these examples in the OpenAPI document."""
+    return ConfigDict(json_schema_extra={"examples": list(bodies)})
 
 
 class Request(BaseModel):
@@ -45,69 +61,64 @@ class ImageReference(Request):
 
 
 class GenerationRequest(Request):
-    """The fields of both types of request. `model_fields_set` has those that were sent."""
+    """The fields of both types of request. `model_fields_set` has those that were sent.
+
+    A factory makes what was not sent, so that the schema shows no default: it depends on the model.
+    """
 
     model: str = Field(description="A model id of `GET /v2/models`.")
     prompt: str = Field(min_length=1, max_length=4096, description="1 to 4096 characters.")
-    images: list[ImageReference] = Field(default=[], max_length=20, json_schema_extra=without_default)
+    images: list[ImageReference] = Field(default_factory=list, max_length=20)
     aspect_ratio: str = Field(
-        default="",
+        default_factory=str,
         description="One of the model's `supported_aspect_ratios`; the first is the default.",
-        json_schema_extra=without_default,
     )
     resolution: str = Field(
-        default="",
+        default_factory=str,
         description="One of the model's `supported_resolutions`; the first is the default.",
-        json_schema_extra=without_default,
     )
 
 
 class ImageRequest(GenerationRequest):
     """POST /v2/images/generations (INTERFACE 2.3)."""
 
+    model_config = with_examples(
+        {"model": "still-1", "prompt": "A red fox in the snow"},
+        {
+            "model": "still-1",
+            "prompt": "The same fox, at sunset",
+            "images": [{"url": "https://example.com/fox.png", "role": "reference_image"}],
+            "aspect_ratio": "16:9",
+            "resolution": "2K",
+            "output_format": "webp",
+        },
+    )
     output_format: Literal["png", "jpeg", "webp"] = "jpeg"
 
 
 class VideoRequest(GenerationRequest):
     """POST /v2/videos/generations (INTERFACE 2.4)."""
 
+    model_config = with_examples(
+        {"model": "reel-1", "prompt": "A city at night"},
+        {
+            "model": "reel-1",
+            "prompt": "Night falls over the city",
+            "images": [
+                {"url": "https://example.com/day.png", "role": "first_frame"},
+                {"url": "https://example.com/night.png", "role": "last_frame"},
+            ],
+            "aspect_ratio": "16:9",
+            "resolution": "1080p",
+            "duration": 10,
+            "sound": True,
+        },
+    )
     duration: int = Field(
-        default=0,
+        default_factory=int,
         description="Seconds: one of the model's `supported_durations`; the first is the default.",
-        json_schema_extra=without_default,
     )
     sound: bool = False
-
-
-R = TypeVar("R", bound=Request)
-
-
-def read_request(shape: type[R], body: bytes) -> R:
-    """The request in a body.
-
-    Raises:
-        Refused: 400 `parameter_missing` or `invalid_parameter`; `param` names the first wrong field.
-    """
-    try:
-        return shape.model_validate_json(body)
-    except ValidationError as error:
-        # Unknown fields last: a problem with a known field is more helpful.
-        problem = min(
-            error.errors(include_url=False, include_input=False), key=lambda e: e["type"] == "extra_forbidden"
-        )
-    param = (
-        "".join(f"[{p}]" if isinstance(p, int) else f".{p}" for p in problem["loc"]).removeprefix(".") or None
-    )
-    match problem["type"]:
-        case "json_invalid":
-            raise invalid(f"The body is not valid JSON: {problem['ctx']['error']}.")
-        case "missing":
-            raise Refused("parameter_missing", f"Missing required parameter: '{param}'.", param)
-        case "extra_forbidden":
-            raise invalid(f"Unknown parameter: '{param}'.", param)
-        case _:
-            where = f"Invalid value for '{param}'" if param else "Invalid body"
-            raise invalid(f"{where}: {problem['msg']}.", param)
 
 
 class ErrorBody(TypedDict):
@@ -215,7 +226,7 @@ class Rate(TypedDict):
     resolution: str
     sound: str
     billable_unit: str
-    unit_price: Annotated[str, Field(pattern=r"^\d+\.\d{4}$")]
+    unit_price: Price
 
 
 class Pricing(TypedDict):
@@ -244,7 +255,7 @@ class Balance(TypedDict):
     """The balance (INTERFACE 2.11)."""
 
     currency: Literal["USD"]
-    balance: Annotated[str, Field(pattern=r"^\d+\.\d{4}$")]
+    balance: Price
 
 
 class Bucket(TypedDict):

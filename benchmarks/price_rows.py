@@ -16,7 +16,7 @@ import polars as pl
 
 from benchmarks import sink
 from benchmarks.bench_reading import MODELS, check
-from callsheet.batches.read import Batch
+from callsheet.batches.read import read_batch
 from callsheet.config.settings import Settings
 from callsheet.pricing.plan import make_plan
 from callsheet.records import Model
@@ -70,7 +70,7 @@ def plan(path: Path) -> None:
     )
     catalogue = {each["id"]: Model.model_validate(each) for each in sink.MODELS}
     target = path.with_suffix(".plan.parquet")
-    made = make_plan(Batch(settings), catalogue, settings, target, now=datetime.now(UTC))
+    made = make_plan(read_batch(settings), catalogue, settings, target, now=datetime.now(UTC))
     check(int(path.stem), made.quoted)
 
 

@@ -27,14 +27,13 @@ from callsheet.errors import CallsheetError, Interrupted, LedgerError, NoLane, S
 from callsheet.ledger.leases import NO_ANSWER
 from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.same_ids import SameGeneration
-from callsheet.ledger.waits import waits
 from callsheet.limits.breaker import Breaker
 from callsheet.limits.charges import Charges
 from callsheet.limits.turns import Learned, Limits
 from callsheet.media_types import extension
-from callsheet.pricing.plan import Plan
-from callsheet.pricing.planning import last_plan, work_folder
+from callsheet.pricing.plan import Plan, last_plan
 from callsheet.pricing.quote import Quote
+from callsheet.pricing.work_folder import work_folder
 from callsheet.records import Attempt, File, Generation, State
 from callsheet.service.client import Client
 from callsheet.storage.names import name as name_in_store
@@ -358,7 +357,7 @@ async def _limits(settings: Settings, ledger: Ledger, service: str) -> Limits:
 
 async def _keep_lease(ledger: Ledger) -> None:
     while True:
-        await asyncio.sleep(waits().lease / 4)
+        await asyncio.sleep(ledger.lease / 4)
         await ledger.renew()
 
 

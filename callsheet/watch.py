@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from callsheet.ledger.approvals import Place, Question
 from callsheet.plain_text import counted, printable
-from callsheet.pricing.estimate import in_words
+from callsheet.pricing.facts import in_words
 from callsheet.pricing.quote import Quote
 from callsheet.records import Attempt, ModelType, State, dollars
 from callsheet.report.counts import ENDED

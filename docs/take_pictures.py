@@ -87,12 +87,12 @@ def take(page: Page, file: Path) -> None:
     shrink(file)
 
 
-def shrink(file: Path, dither: Image.Dither = Image.Dither.FLOYDSTEINBERG) -> None:
+def shrink(file: Path) -> None:
     """Writes a picture anew, in a palette of colours."""
     with Image.open(file) as image:
         full = image.convert("RGB")
     palette = full.quantize(_COLOURS)
-    small = full.quantize(palette=palette, dither=dither)
+    small = full.quantize(palette=palette, dither=Image.Dither.NONE)
     small.save(file, optimize=True)
     sys.stdout.write(f"{file}: {file.stat().st_size:,} bytes\n")
 

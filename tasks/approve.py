@@ -8,11 +8,10 @@ from __future__ import annotations
 from callsheet.config.settings import Settings
 from callsheet.errors import CallsheetError, Stop
 from callsheet.ledger.approvals import Question
-from callsheet.pricing import approval, quoting
+from callsheet.pricing import approval
 from callsheet.pricing.choice import ALL, Choice
-from callsheet.pricing.plan import Plan
-from callsheet.pricing.planning import last_plan
-from callsheet.pricing.quote import Quote
+from callsheet.pricing.plan import Plan, last_plan
+from callsheet.pricing.quote import Quote, quote_plan
 from callsheet.report.summary import Summary
 from callsheet.service.client import Client
 from callsheet.steps import approve as library
@@ -55,7 +54,7 @@ async def ask_to_go_on(settings: Settings, choice: Choice, summary: Summary) -> 
     ui = suspend.UI.of_this_run(settings.batch)
     try:
         async with await connect(settings) as client:
-            left = await quoting.quote_plan(plan, settings, client, choice)
+            left = await quote_plan(plan, settings, client, choice)
     except CallsheetError:  # then Resume asks nothing
         return
     if not left.to_buy:

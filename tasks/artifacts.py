@@ -26,6 +26,7 @@ from prefect.exceptions import PrefectException
 
 from callsheet.ledger.approvals import Question
 from callsheet.plain_text import counted, printable
+from callsheet.pricing.facts import as_facts, as_table
 from callsheet.pricing.quote import Quote
 from callsheet.records import State, dollars
 from callsheet.report.books import Reconciliation
@@ -56,13 +57,13 @@ async def name_run(batch: str, quote: Quote | None = None) -> None:
 async def show_quote(quote: Quote) -> None:
     """The quote as a table, with the facts beside it as its description."""
     key = _key("quote", quote.plan.batch)
-    await acreate_table_artifact(quote.table(), key=key, description=_facts(quote))
+    await acreate_table_artifact(as_table(quote), key=key, description=_facts(quote))
 
 
 def question_in_markdown(asked: Asked) -> str:
     """What a person sees above the fields in which to approve: the reason, the quote, and the facts."""
     quote = asked.quote
-    lines = [line for line in quote.table() if line["to buy"] != "0"]
+    lines = [line for line in as_table(quote) if line["to buy"] != "0"]
     rows = [_in_few_columns(line) for line in lines[:_ASKED_ROWS]]
     more = len(lines) - len(rows)
     sheet = asked.contact_sheet
@@ -95,7 +96,7 @@ def _pilot_job(job: PilotJob) -> str:
 
 
 def _facts(quote: Quote) -> str:
-    return "\n".join(f"- **{name}**: {_text(fact)}" for name, fact in quote.facts())
+    return "\n".join(f"- **{name}**: {_text(fact)}" for name, fact in as_facts(quote))
 
 
 @asynccontextmanager

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from callsheet.batches.read import Batch
 from callsheet.config.settings import Settings
-from callsheet.pricing.plan import Plan
-from callsheet.pricing.planning import price_batch
+from callsheet.pricing.plan import Plan, price_batch
 from callsheet.service.client import Client
 from tasks.step import step
 
 
 @step
 async def price(batch: Batch, settings: Settings, client: Client) -> Plan:
-    """Prices every job and freezes the plan (`planning.price_batch`)."""
+    """Prices every job and freezes the plan (`plan.price_batch`)."""
     return await price_batch(batch, settings, client)

@@ -2,44 +2,53 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from datetime import UTC, datetime
 from decimal import Decimal
+from typing import Any
+
+from backlot.accounts import Workspace
+from backlot.traffic import SECONDS, Outcome
 
 WIDTH, HEIGHT = 960, 190
 LEFT, BOTTOM, TOP = 64, 24, 10
+STEP = 2  # seconds of a bar
+SERIES: dict[str, tuple[Outcome, ...]] = {
+    "accepted": ("accepted",),
+    "window": ("window",),
+    "lanes": ("lanes",),
+    "refused": ("refused", "failed"),
+}
+Chart = dict[str, Any]  # what chart.html draws
 
 
-@dataclass(frozen=True, slots=True)
-class Segment:
-    """A part of a bar, in pixels; `series` is its class."""
+def traffic(workspace: Workspace, now: float) -> Chart:
+    """Generation requests by outcome in the last two minutes."""
+    end = int(now) // STEP * STEP + STEP
+    counts: dict[int, Counter[Outcome]] = {start: Counter() for start in range(end - SECONDS, end, STEP)}
+    for second, outcomes in workspace.traffic.seconds:
+        if (start := second // STEP * STEP) in counts:
+            counts[start] += outcomes
+    series = {
+        name: [Decimal(sum(count[each] for each in outcomes)) for count in counts.values()]
+        for name, outcomes in SERIES.items()
+    }
+    names = [f"{datetime.fromtimestamp(start, UTC):%H:%M:%S}" for start in counts]
+    words = [
+        ", ".join(f"{values[n]} {name}" for name, values in series.items() if values[n]) or "none"
+        for n in range(len(names))
+    ]
+    titles = [f"{name}: {word}" for name, word in zip(names, words, strict=True)]
+    return bars(names, series, titles, least=Decimal(10), every=10)
 
-    series: str
-    y: Decimal
-    height: Decimal
 
-
-@dataclass(frozen=True, slots=True)
-class Bar:
-    """A bar: its place in pixels, its parts from below, and what it says when it is pointed at."""
-
-    x: Decimal
-    width: Decimal
-    segments: tuple[Segment, ...]
-    title: str
-
-
-@dataclass(frozen=True, slots=True)
-class Chart:
-    """A chart of `WIDTH` by `HEIGHT`: its bars, and the places and texts of both axes."""
-
-    bars: tuple[Bar, ...]
-    values: tuple[tuple[Decimal, Decimal], ...]
-    labels: tuple[tuple[Decimal, str], ...]
-    width: int = WIDTH
-    height: int = HEIGHT
-    left: int = LEFT
-    base: int = HEIGHT - BOTTOM
+def costs(buckets: Sequence[Mapping[str, Any]]) -> Chart:
+    """The costs by day; the buckets are those of INTERFACE 2.12."""
+    names = [bucket["date"][5:] for bucket in buckets]
+    titles = [f"{bucket['date']}: {bucket['cost']:.4f} USD" for bucket in buckets]
+    series = {"cost": [bucket["cost"] for bucket in buckets]}
+    return bars(names, series, titles, least=Decimal("0.01"), every=max(len(names) // 8, 1))
 
 
 def bars(
@@ -50,31 +59,36 @@ def bars(
     least: Decimal,
     every: int,
 ) -> Chart:
-    """A chart of stacked bars.
+    """A chart of stacked bars, in pixels.
 
     Args:
         names: of the bars, from left to right; every `every`-th is written below.
         series: from below, a value for each bar.
-        titles: of the bars.
+        titles: what a bar says when it is pointed at.
         least: the smallest value that the top may stand for.
     """
-    sums = [sum(values, Decimal(0)) for values in zip(*series.values(), strict=True)]
-    top = round_up(max([least, *sums]))
-    room = Decimal(HEIGHT - BOTTOM - TOP)
-    step = Decimal(WIDTH - LEFT) / max(len(names), 1)
+    top = round_up(max([least, *(sum(values) for values in zip(*series.values(), strict=True))]))
+    base, room, step = HEIGHT - BOTTOM, HEIGHT - BOTTOM - TOP, (WIDTH - LEFT) / len(names)
     made = []
     for n, title in enumerate(titles):
-        y, parts = Decimal(HEIGHT - BOTTOM), []
+        y, parts = float(base), []
         for name, values in series.items():
-            height = (values[n] / top * room).quantize(Decimal("0.01"))
+            height = round(float(values[n] / top) * room, 2)
             y -= height
             if height:
-                parts.append(Segment(name, y, height))
-        width = (step * Decimal("0.8")).quantize(Decimal("0.01"))
-        made.append(Bar((LEFT + step * n).quantize(Decimal("0.01")), width, tuple(parts), title))
-    ticks = [(HEIGHT - BOTTOM - room * n / 2, top * n / 2) for n in range(3)]
-    labels = [(made[n].x, names[n]) for n in range(0, len(names), every)]
-    return Chart(tuple(made), tuple(ticks), tuple(labels))
+                parts.append({"series": name, "y": round(y, 2), "height": height})
+        made.append(
+            {"x": round(LEFT + step * n, 2), "width": round(step * 0.8, 2), "parts": parts, "title": title}
+        )
+    return {
+        "bars": made,
+        "ticks": [(base - room * n / 2, top * n / 2) for n in range(3)],
+        "labels": [(made[n]["x"], names[n]) for n in range(0, len(names), every)],
+        "width": WIDTH,
+        "height": HEIGHT,
+        "left": LEFT,
+        "base": base,
+    }
 
 
 def round_up(value: Decimal) -> Decimal:

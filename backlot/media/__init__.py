@@ -1,5 +1,5 @@
-"""Images and videos: pure functions of a recipe, which run in worker processes. No HTTP, no money.
+"""Images and videos: pure functions of a recipe. No HTTP, no money.
 
-`recipe` has what decides the content; `images` and `videos` make the files from a landscape (`scenes`, with
-the places in `places`) and the prompt as a title (`titles`); `workers` has the processes and the cache.
+`recipe` has what decides the content; `pictures` draws an image and `videos` lets it move; `cache` makes
+files in threads and keeps them.
 """

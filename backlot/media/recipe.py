@@ -26,17 +26,20 @@ class Reference:
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """Everything that decides the content. Sizes in pixels, `duration` in seconds (0 for an image)."""
+    """Everything that decides the content. Sizes in pixels, `duration` in seconds (0 for an image).
+
+    `sample` counts, from 1, how often the same was asked for.
+    """
 
     model: str
     prompt: str
     width: int
     height: int
-    label: str
     format: Literal["png", "jpeg", "webp", "mp4"]
     seed: int
     duration: int = 0
     sound: bool = False
+    sample: int = 1
     references: tuple[Reference, ...] = field(default=(), compare=False)
 
     @property
@@ -54,13 +57,13 @@ class Recipe:
         """The inverse of `to_json`."""
         return cls(**orjson.loads(text))
 
-    def digest(self) -> bytes:
-        """A hash of the recipe with its reference images."""
+    def digest(self) -> str:
+        """A hash of the recipe with its reference images, in hex."""
         content = hashlib.sha256(self.to_json().encode())
         for image in self.references:
             for part in (image.role.encode(), image.url.encode(), image.data):
                 content.update(hashlib.sha256(part).digest())
-        return content.digest()
+        return content.hexdigest()
 
 
 def size(aspect_ratio: str, resolution: str) -> tuple[int, int]:

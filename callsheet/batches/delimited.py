@@ -1,34 +1,45 @@
 """CSV and TSV files -> tables of text, with the line of the file on which each row begins.
 
-A file is read a block of lines at a time. A block that is plainly regular is parsed by polars, which is
-fast. Any other block (lines with too many or too few cells, quotes in unexpected places) is parsed by
-Python's `csv`; where polars is used, the result is the same. Does not know what the columns mean. A
-line break inside a quoted cell is read as one `\\n`.
+How a file is written (compression, encoding, delimiter, quote) is detected where the config does not say it.
+A plain file is parsed by polars, which is fast, and any other one by Python's `csv`; the cells are the same.
+Does not know what the columns mean. A line break inside a quoted cell is read as one `\\n`.
 """
 
 from __future__ import annotations
 
 import codecs
 import csv
+import gzip
 import io
+import re
+import sys
+import zlib
+from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from itertools import chain, islice
+from itertools import islice
 from pathlib import Path
-from typing import BinaryIO, Literal
+from typing import BinaryIO, Literal, cast
 
 import polars as pl
 
-from callsheet.batches import dialects
-from callsheet.batches.dialects import Dialect
 from callsheet.errors import InputError
 
-_BLOCK = 5 << 20
-"""Bytes in a block. With the tables made from it, a block takes some ten megabytes of memory."""
+if sys.version_info >= (3, 14):
+    from compression import zstd
+else:
+    from backports import zstd
 
-_LINES_BEYOND = 1_000
-"""Lines that are read beyond a block to find the end of its last quoted cell."""
+_DELIMITERS = [",", ";", "\t", "|"]
+_QUOTES = ['"', "'"]
+_BYTE_ORDER_MARKS = {  # UTF-32's begin with UTF-16's, so they come first
+    codecs.BOM_UTF8: "utf-8-sig",
+    codecs.BOM_UTF32_LE: "utf-32",
+    codecs.BOM_UTF32_BE: "utf-32",
+    codecs.BOM_UTF16_LE: "utf-16",
+    codecs.BOM_UTF16_BE: "utf-16",
+}
+_SEP_LINE = re.compile(r"sep=(.)", re.IGNORECASE)  # Excel names the delimiter in a first line like this
 
 _LARGEST_CELL = 64 << 20
 """Characters in a cell; an image as a data URL has millions."""
@@ -52,28 +63,23 @@ class Table:
 
 
 @dataclass(frozen=True, slots=True)
-class _Layout:
-    """What all blocks of a file have in common: the dialect, the columns, and where the header is."""
-
-    dialect: Dialect
-    columns: Sequence[str]
-    header: str
-
-
-@dataclass(frozen=True, slots=True)
-class _Block:
-    """Whole lines of a file.
+class _Dialect:
+    """How a file is written.
 
     Attributes:
-        text: the lines; empty at the file's end.
-        structural: the delimiters, quotes and line ends among their bytes.
+        name: the file's name in messages.
+        delimiter: what separates cells.
+        quote: what encloses a cell; None where nothing does.
+        lines_above: lines above the header that are neither rows nor blank.
     """
 
-    text: bytes
-    structural: bytes
+    name: str
+    delimiter: str
+    quote: str | None
+    lines_above: int = 0
 
 
-def read_tables(
+def read_table(
     path: Path,
     name: str,
     *,
@@ -81,8 +87,8 @@ def read_tables(
     encoding: str | None,
     expected: Collection[str],
     quote: str | None = None,
-) -> Iterator[Table]:
-    """Reads one file, a block of lines at a time. Blank lines, and lines of delimiters only, are left out.
+) -> Table:
+    """Reads one file. Blank lines, and lines of delimiters only, are left out.
 
     Args:
         path: the local file.
@@ -92,216 +98,125 @@ def read_tables(
         expected: columns that the header should have.
         quote: None: found with the delimiter.
 
-    Yields:
+    Returns:
         All columns as text.
 
     Raises:
         InputError: unreadable, empty, in another encoding, wrongly quoted, or two columns have one name.
     """
     csv.field_size_limit(_LARGEST_CELL)
-    with dialects.reading_errors(path, name, encoding):
-        dialect = dialects.detect(
-            path, name, delimiter=delimiter, quote=quote, encoding=encoding, expected=expected
-        )
-        if dialect.delimiter == "\t" and quote is None and _quotes_are_text(path, dialect):
-            dialect = replace(dialect, quote=None)
-        with dialects.open_lines(path, name, dialect.encoding) as file:
-            yield from _tables(file, dialect)
-
-
-def _tables(file: BinaryIO, dialect: Dialect) -> Iterator[Table]:
-    lines_above = len(list(islice(file, dialect.lines_above)))
-    first_record = next(_records(file, lines_above, dialect), None)
+    text = _read_text(path, name, encoding)
+    dialect = _detect(text, name, delimiter, quote, expected)
+    if dialect.delimiter == "\t" and quote is None and _quotes_are_text(text, dialect):
+        dialect = replace(dialect, quote=None)
+    file = io.BytesIO(text)
+    deque(islice(file, dialect.lines_above), maxlen=0)
+    first_record = next(_records(file, dialect.lines_above, dialect), None)
     if first_record is None:
-        raise InputError(f"{dialect.name}: is empty")
+        raise InputError(f"{name}: is empty")
     line, last_line, cells = first_record
-    header = f"{dialect.name}, line {line}"
-    layout = _Layout(dialect, column_names(cells, header), header)
-    block = _next_block(b"", file, dialect, _BLOCK // 10)  # small: until it is read nothing else can be done
-    with ThreadPoolExecutor(1, "parse") as parser:
-        while block.text:
-            following, table = _Block(b"", b""), None
-            if structure := _structure(block, layout):
-                parsing = parser.submit(_parse_regular, block.text, structure, last_line, layout)
-                following = _next_block(b"", file, dialect, _BLOCK)  # is read while polars parses
-                table = parsing.result()
-            if structure and table:
-                last_line += structure.lines
-            else:
-                table, last_line, rest = _parse_any(block.text, following.text, file, last_line, layout)
-                following = _next_block(rest, file, dialect, _BLOCK)
-            yield table
-            block = following
+    header = f"{name}, line {line}"
+    columns, rows = column_names(cells, header), text[file.tell() :]
+    plain = _parse_plain(rows, last_line, columns, dialect)
+    if plain is not None:
+        return Table(*plain, header)
+    records = _records(io.BytesIO(rows), last_line, dialect)
+    return table_of(((line, cells) for line, _, cells in records), columns, header)
 
 
-def _next_block(beginning: bytes, file: BinaryIO, dialect: Dialect, size: int) -> _Block:
-    """The next lines, about `size` bytes, to the end of the last quoted cell if it is not far away."""
-    text = beginning + file.read(max(0, size - len(beginning))) + file.readline()
-    structural = _structural(text, dialect)
-    quote = (dialect.quote or "").encode()
-    if quote and structural.count(quote) % 2:  # a quoted cell goes on
-        lines = []
-        for line in islice(file, _LINES_BEYOND):
-            lines.append(line)
-            if line.count(quote) % 2:
-                break
-        beyond = b"".join(lines)
-        text, structural = text + beyond, structural + _structural(beyond, dialect)
-    if text and not text.endswith(b"\n"):
-        text, structural = text + b"\n", structural + b"\n"
-    return _Block(text, structural)
-
-
-def _structural(text: bytes, dialect: Dialect) -> bytes:
-    kept = f"{dialect.delimiter}{dialect.quote or ''}\n".encode()
-    return text.translate(None, bytes({*range(256)} - {*kept}))
-
-
-# ---- a regular block: polars
-
-
-@dataclass(frozen=True, slots=True)
-class _Structure:
-    """The bytes of a regular block that are not in its cells, counted without parsing it.
-
-    Attributes:
-        records: line ends outside of quotes.
-        lines: all line ends.
-        separators: line ends and delimiters outside of quotes.
-        quotes: quotes that enclose a cell, and the first of each two that stand for one in it.
-    """
-
-    records: int
-    lines: int
-    separators: int
-    quotes: int
-
-
-def _structure(block: _Block, layout: _Layout) -> _Structure | None:
-    """Counts the structural bytes of a block.
-
-    Returns:
-        None where the block is not regular: a quoted cell has no end, or goes on behind it; there are more or
-        fewer delimiters outside of quotes than the records need; or polars would not see the bytes that `csv`
-        sees.
-    """
-    delimiter, quote = layout.dialect.delimiter.encode(), (layout.dialect.quote or "").encode()
-    if len(delimiter) > 1 or len(quote) > 1 or block.text.startswith(codecs.BOM_UTF8):
-        return None  # polars takes single bytes only, and leaves out a byte order mark
-    pieces = block.structural.split(quote) if quote else [block.structural]
-    if len(pieces) % 2 == 0:
-        return None
-    outside = b"".join(pieces[::2])  # every other piece is inside quotes
-    records = outside.count(b"\n")
-    if len(outside) != records * len(layout.columns):  # the others are delimiters, one fewer than columns
-        return None
-    doubled = pieces[2:-1:2].count(b"")  # nothing is between the two quotes
-    if doubled and block.text.split(quote)[2:-1:2].count(b"") != doubled:
-        return None  # there is text between two of them, behind the end of a cell: polars drops such quotes
-    return _Structure(records, block.structural.count(b"\n"), len(outside), len(pieces) - 1 - doubled)
-
-
-def _parse_regular(block: bytes, structure: _Structure, lines_above: int, layout: _Layout) -> Table | None:
-    """Parses a block with polars, and makes sure that the result is what `csv` would give.
-
-    That is certain when polars finds as many records as there are line ends outside of quotes, and all bytes
-    of the block are accounted for: those of the cells, the separators and the quotes. If one record were too
-    short, another would be too long, and polars refuses that.
+def table_of(records: Iterable[tuple[int, Sequence[str]]], columns: Sequence[str], header: str) -> Table:
+    """A table of records that were read one at a time. Those without any content are left out.
 
     Args:
-        block: whole lines.
-        structure: the block's.
-        lines_above: how many lines of the file come before the block.
-        layout: the file's.
-
-    Returns:
-        None where `csv` has to parse the block.
+        records: the line on which each begins, and its cells.
+        columns: the columns' names; one without a name is left out.
+        header: where the header is, for messages.
     """
-    cells = _parse_with_polars(block, layout)
-    if cells is None or cells.height != structure.records:
-        return None
-    text = cells.select(pl.sum_horizontal(pl.all().str.len_bytes().sum())).item()
-    if text + structure.separators + structure.quotes != len(block):
-        return None
-    lines = _line_numbers(cells, lines_above, structure)
-    content = pl.all() if len(layout.columns) > 1 else pl.all().str.strip_chars()
-    if (cells.select(content).to_series() == "").any():  # the first cell of a row
-        blank = cells.select(pl.all_horizontal(content == "")).to_series()
-        cells, lines = cells.filter(~blank), lines.filter(~blank)
-    named = [pl.col(str(at)).alias(name) for at, name in enumerate(layout.columns) if name]
-    return Table(cells.select(named), lines, layout.header)
-
-
-def _parse_with_polars(block: bytes, layout: _Layout) -> pl.DataFrame | None:
-    """All cells as text, in columns named `0`, `1`, ...; None where polars refuses the block."""
-    try:
-        return pl.read_csv(
-            block,
-            has_header=False,
-            schema={str(at): pl.String for at in range(len(layout.columns))},
-            separator=layout.dialect.delimiter,
-            quote_char=layout.dialect.quote,
-            empty_string_is_null=False,
-        ).rechunk()
-    except pl.exceptions.PolarsError:
-        return None
-
-
-def _line_numbers(cells: pl.DataFrame, lines_above: int, structure: _Structure) -> pl.Series:
-    """The line on which each record begins."""
-    lines = pl.int_range(lines_above + 1, lines_above + 1 + cells.height, eager=True)
-    if structure.lines == structure.records:
-        return lines
-    breaks = cells.select(pl.sum_horizontal(pl.all().str.count_matches("\n", literal=True))).to_series()
-    return lines + breaks.cast(pl.Int64).cum_sum().shift(1, fill_value=0)
-
-
-# ---- any block: csv
-
-
-def _parse_any(
-    block: bytes, following: bytes, file: BinaryIO, lines_above: int, layout: _Layout
-) -> tuple[Table, int, bytes]:
-    """Parses a block with `csv`, and reads on where its last record goes beyond the block.
-
-    Args:
-        block: whole lines.
-        following: lines after it that have been read.
-        file: the lines after these.
-        lines_above: how many lines of the file come before the block.
-        layout: the file's.
-
-    Returns:
-        The table, the number of its last line, and what is left of `following`.
-    """
-    lines_read = io.BytesIO(block + following)
-    rows: list[tuple[int, list[str]]] = []
+    lines: list[int] = []
+    rows: list[Sequence[str]] = []
     ragged: list[tuple[int, str, str]] = []
-    last_line, width = lines_above, len(layout.columns)
-    records = _records(chain(lines_read, file), lines_above, layout.dialect)
-    for line, last_line, cells in records:  # noqa: B007  # returned below
-        if len(cells) != width:
-            reason = f"the line has {len(cells)} cells, and the header has {width}"
+    for line, cells in records:
+        if len(cells) != len(columns):
+            reason = f"the line has {len(cells)} cells, and the header has {len(columns)}"
             ragged.append((line, " ... ".join(cells), reason))
         elif any(cells):
-            rows.append((line, cells))
-        if lines_read.tell() >= len(block):
-            break
-    table = Table(*_columns(rows, layout.columns), layout.header, tuple(ragged))
-    return table, last_line, lines_read.read()
-
-
-def _columns(rows: Sequence[tuple[int, list[str]]], names: Sequence[str]) -> tuple[pl.DataFrame, pl.Series]:
-    """Rows as columns of text, without those that have no name; and the rows' lines."""
-    by_column = list(zip(*(cells for _, cells in rows), strict=True)) or [()] * len(names)
-    cells = [
-        pl.Series(name, column, pl.String) for name, column in zip(names, by_column, strict=True) if name
+            lines.append(line)
+            rows.append(cells)
+    by_column = list(zip(*rows, strict=True)) or [()] * len(columns)
+    named = [
+        pl.Series(name, cells, pl.String) for name, cells in zip(columns, by_column, strict=True) if name
     ]
-    return pl.DataFrame(cells), pl.Series([line for line, _ in rows], dtype=pl.Int64)
+    return Table(pl.DataFrame(named), pl.Series(lines, dtype=pl.Int64), header, tuple(ragged))
+
+
+def column_names(cells: Sequence[str], header: str) -> list[str]:
+    """The header's cells as names.
+
+    Args:
+        cells: the header.
+        header: where it is, for messages.
+
+    Raises:
+        InputError: two columns have the same name.
+    """
+    names = [cell.strip() for cell in cells]
+    seen: set[str] = set()
+    for name in names:
+        if name and name in seen:
+            raise InputError(f"{header}: two columns are named {name!r}")
+        seen.add(name)
+    return names
+
+
+# ---- rows and their lines
+
+
+def _parse_plain(
+    rows: bytes, lines_above: int, columns: Sequence[str], dialect: _Dialect
+) -> tuple[pl.DataFrame, pl.Series] | None:
+    """Parses rows with polars, and makes sure that the cells are those that `csv` would find.
+
+    They are where polars, when it writes them, gives the same bytes: each of the two reads what the other
+    writes. Polars reads an empty cell as null and `""` as text, so both are written as they were, and a line
+    that is too short would be written longer.
+
+    Args:
+        rows: the lines below the header.
+        lines_above: how many lines of the file come before.
+        columns: the header.
+        dialect: the file's.
+
+    Returns:
+        The cells, and the line on which each row begins; None where `csv` has to parse the rows.
+    """
+    delimiter, quote = dialect.delimiter, dialect.quote
+    if not f"{delimiter}{quote or ''}".isascii():  # polars takes a single byte for each
+        return None
+    schema = {str(at): pl.String for at in range(len(columns))}
+    try:
+        cells = pl.read_csv(rows, has_header=False, schema=schema, separator=delimiter, quote_char=quote)
+    except pl.exceptions.PolarsError:
+        return None
+    written = io.BytesIO()
+    style: Literal["necessary", "never"] = "necessary" if quote else "never"
+    cells.write_csv(
+        written, include_header=False, separator=delimiter, quote_char=quote or '"', quote_style=style
+    )
+    if written.getbuffer() != rows:
+        return None
+    lines = pl.int_range(lines_above + 1, lines_above + 1 + cells.height, eager=True)
+    if rows.count(b"\n") > cells.height:
+        breaks = cells.select(pl.sum_horizontal(pl.all().str.count_matches("\n", literal=True)))
+        lines += breaks.to_series().cast(pl.Int64).cum_sum().shift(1, fill_value=0)
+    cells = cells.fill_null("")
+    content = pl.all() if len(columns) > 1 else pl.all().str.strip_chars()
+    is_row = cells.select(pl.any_horizontal(content != "")).to_series()
+    named = [pl.col(str(at)).alias(name) for at, name in enumerate(columns) if name]
+    return cells.filter(is_row).select(named), lines.filter(is_row)
 
 
 def _records(
-    lines: Iterable[bytes], lines_above: int, dialect: Dialect
+    lines: Iterable[bytes], lines_above: int, dialect: _Dialect
 ) -> Iterator[tuple[int, int, list[str]]]:
     """Each record's first line, last line and cells. Blank lines are left out.
 
@@ -312,7 +227,6 @@ def _records(
 
     Raises:
         InputError: a quoted cell has no end, or goes on behind it.
-        UnicodeError: a line is not UTF-8.
     """
     quoting: Literal[0, 3] = csv.QUOTE_MINIMAL if dialect.quote else csv.QUOTE_NONE
     text = map(bytes.decode, lines)
@@ -334,64 +248,107 @@ def _records(
         ) from None
 
 
-# ---- quotes in a file of tabs
+# ---- how the file is written
 
 
-def _quotes_are_text(path: Path, dialect: Dialect) -> bool:
+def _read_text(path: Path, name: str, declared: str | None) -> bytes:
+    """The whole file as UTF-8, decompressed, and with `\n` at the end of every line.
+
+    Raises:
+        InputError: it cannot be read, decompressed or decoded.
+    """
+    try:
+        with _open(path, name) as file:
+            content = file.read()
+    except (EOFError, gzip.BadGzipFile, zlib.error, zstd.ZstdError) as error:
+        raise InputError(f"{name}: cannot be decompressed: {error}") from None
+    except OSError as error:
+        raise InputError(f"{name}: cannot be read: {error.strerror or error}") from None
+    marked = (encoding for mark, encoding in _BYTE_ORDER_MARKS.items() if content.startswith(mark))
+    encoding = next(marked, declared or "utf-8")
+    try:
+        text = codecs.getincrementaldecoder(encoding)().decode(content, final=True)
+    except UnicodeError as error:
+        raise _wrong_encoding(name, encoding, error) from None
+    text = text.replace("\r\n", "\n").replace("\r", "\n")
+    return (text if not text or text.endswith("\n") else f"{text}\n").encode()
+
+
+def _open(path: Path, name: str) -> BinaryIO:
+    extension = Path(name.lower()).suffix
+    if extension == ".gz":
+        return cast(BinaryIO, gzip.open(path))
+    return cast(BinaryIO, zstd.open(path)) if extension == ".zst" else path.open("rb")
+
+
+def _wrong_encoding(name: str, encoding: str, error: UnicodeError) -> InputError:
+    """Says what is wrong, with the line where the file should be UTF-8."""
+    hint = "Save it as UTF-8, or set input.encoding to its encoding, for example cp1252."
+    if not isinstance(error, UnicodeDecodeError) or not encoding.startswith("utf-8"):
+        return InputError(f"{name}: is not {encoding} text: {error}", hint=hint)
+    before = error.object[: error.start].replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+    line, byte = before.count(b"\n") + 1, f"0x{error.object[error.start]:02X}"
+    return InputError(f"{name}, line {line}: is not UTF-8 (byte {byte})", hint=hint)
+
+
+def _detect(
+    text: bytes, name: str, delimiter: str | None, quote: str | None, expected: Collection[str]
+) -> _Dialect:
+    """Detects what is None by the header."""
+    lines = map(bytes.decode, io.BytesIO(text))
+    lines_above, header = next(((at, line) for at, line in enumerate(lines) if line.strip()), (0, ""))
+    sep_line = _SEP_LINE.fullmatch(header.rstrip("\n"))
+    if sep_line:
+        lines_above, header = lines_above + 1, next(lines, "")
+    delimiter = delimiter or (sep_line[1] if sep_line else None)
+    delimiter, quote = _delimiter_and_quote(header, name, expected, delimiter, quote)
+    return _Dialect(name, delimiter, quote, lines_above if sep_line else 0)
+
+
+def _delimiter_and_quote(
+    header: str, name: str, expected: Collection[str], delimiter: str | None, quote: str | None
+) -> tuple[str, str]:
+    """Those that find most of the expected columns in the header, and then most columns.
+
+    Where no delimiter finds any, the file has one column; commas are then part of its text, except in a .csv.
+    """
+    first_choice = [","] if ".csv" in name.lower() else ["\t"]
+    delimiters = [delimiter] if delimiter else first_choice + _DELIMITERS
+    quotes = [quote] if quote else _QUOTES
+
+    def columns(choice: tuple[str, str]) -> tuple[int, int]:
+        cells = next(csv.reader([header], delimiter=choice[0], quotechar=choice[1]), [])
+        return len(set(expected) & {cell.strip() for cell in cells}), len(cells)
+
+    return max([(delimiter, quote) for quote in quotes for delimiter in delimiters], key=columns)
+
+
+def _quotes_are_text(text: bytes, dialect: _Dialect) -> bool:
     """Whether quotes in a tab-separated file are ordinary characters, because no spreadsheet wrote them.
 
     They are when every line has the right number of cells without quoting, but with quoting the file would
     be broken or several lines would become one row.
     """
-    if not _a_cell_begins_with_a_quote(path, dialect):
-        return True
-    columns, rows, ragged = _count_records(path, replace(dialect, quote=None))
+    quote = str(dialect.quote).encode()
+    if b"\n" + quote not in b"\n" + text and b"\t" + quote not in text:
+        return True  # no cell begins with one
+    columns, rows, ragged = _count_records(text, replace(dialect, quote=None))
     if ragged:
         return False
     try:
-        _, rows_with_quoting, ragged = _count_records(path, dialect)
+        _, rows_with_quoting, ragged = _count_records(text, dialect)
     except InputError:
         return True
     return columns > 1 and (rows_with_quoting != rows or ragged > 0)
 
 
-def _a_cell_begins_with_a_quote(path: Path, dialect: Dialect) -> bool:
-    quote = str(dialect.quote).encode()
-    with dialects.open_lines(path, dialect.name, dialect.encoding) as file:
-        before = b"\n"
-        while block := file.read(_BLOCK):
-            if b"\n" + quote in before + block or b"\t" + quote in before + block:
-                return True
-            before = block[-1:]
-    return False
-
-
-def _count_records(path: Path, dialect: Dialect) -> tuple[int, int, int]:
+def _count_records(text: bytes, dialect: _Dialect) -> tuple[int, int, int]:
     """The header's cells, the rows with as many cells that are not blank, and the ragged lines."""
     rows = ragged = 0
-    with dialects.open_lines(path, dialect.name, dialect.encoding) as file:
-        records = (cells for _, _, cells in _records(islice(file, dialect.lines_above, None), 0, dialect))
-        columns = len(next(records, []))
-        for cells in records:
-            rows += len(cells) == columns and any(cells)
-            ragged += len(cells) != columns
+    lines = islice(io.BytesIO(text), dialect.lines_above, None)
+    records = (cells for _, _, cells in _records(lines, 0, dialect))
+    columns = len(next(records, []))
+    for cells in records:
+        rows += len(cells) == columns and any(cells)
+        ragged += len(cells) != columns
     return columns, rows, ragged
-
-
-def column_names(cells: Sequence[str], header: str) -> list[str]:
-    """The header's cells as names.
-
-    Args:
-        cells: the header.
-        header: where it is, for messages.
-
-    Raises:
-        InputError: two columns have the same name.
-    """
-    names = [cell.strip() for cell in cells]
-    seen: set[str] = set()
-    for name in names:
-        if name and name in seen:
-            raise InputError(f"{header}: two columns are named {name!r}")
-        seen.add(name)
-    return names

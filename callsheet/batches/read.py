@@ -1,24 +1,19 @@
 """Batch files -> prompt rows, and the rejects with their line numbers.
 
-Applies the config's columns, defaults and template, one table at a time, so that a batch of any size takes
-little memory: no row is kept. Knows what a request may contain, but not the catalogue. `input.matrix` is
-multiplied out in the plan, not here.
+Applies the config's columns, defaults and template. Knows what a request may contain, but not the catalogue.
+`input.matrix` is multiplied out in the plan, not here.
 """
 
 from __future__ import annotations
 
+import json
 import string
-from collections import deque
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
-from itertools import chain
-from typing import TypeVar
 
 import polars as pl
 
-from callsheet.batches.identities import Contents, Ids, Occurrences
-from callsheet.batches.rejects import Rejects
+from callsheet.batches.identities import nfc, repeated_ids, row_ids
 from callsheet.batches.tables import FileTable, read_tables, template_columns
 from callsheet.config.settings import COLUMNS, Input, Settings
 from callsheet.errors import InputError
@@ -33,212 +28,109 @@ from callsheet.rows import (
 )
 
 _CARRIED = "carried."
-_MOST_PASSES = 5
-_Result = TypeVar("_Result")
 
 UNTIL_PRICED = ("output_format", "duration", "sound")
 """Columns that only one type of model takes. Their defaults are applied later, by `pricing`."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Checked:
-    """A table's correct rows, its rejects, and the ids and the number of all its rows."""
-
-    rows: pl.DataFrame
-    rejects: list[pl.DataFrame]
-    ids: pl.DataFrame
-    total: int
-
-
 @dataclass(frozen=True)
-class _Known:
-    """What each row needs, and only the whole batch tells.
+class Batch:
+    """The prompt rows of `settings.input`.
 
     Attributes:
-        schema: a table without rows, with the columns of all tables; None: those of the first one.
-        repeated: hashes of the ids that several rows have (see `Ids`).
-        occurrences: of the correct rows (see `Occurrences`).
+        rows: the correct rows, in the files' order; matrix and samples are not multiplied out yet. Columns:
+            `line` (Int64); `file` (where the batch has several, otherwise null); `row_id`; as text, null
+            where empty, `model`, `prompt`, `aspect_ratio`, `resolution`, `output_format`, `images`,
+            `first_frame`, `last_frame`, `reference_image`; `duration` and `samples` (Int64), `sound`
+            (Boolean); and, if there are any, all other columns as a struct `carried` (see
+            `rows.json_value`). Defaults are applied, except those of UNTIL_PRICED; a matrix's column has its
+            first value.
+        rejects: the wrong cells (see `rows.rejects`), sorted by line. A row with two wrong cells has two.
+        total: the number of rows, rejected ones included.
+        columns: the file's name of each of our columns.
     """
 
-    schema: pl.DataFrame | None
-    repeated: pl.Series
-    occurrences: pl.Series
+    rows: pl.DataFrame
+    rejects: pl.DataFrame
+    total: int
+    columns: dict[str, str]
 
 
-class _ReadAgain(Exception):
-    """The end of the batch shows that what was known of it was not right."""
-
-
-class Batch:
-    """The prompt rows of `settings.input`. Files are read while the rows are used, and no row is kept.
-
-    Making one finds the files and checks the first rows. It blocks: do it in a thread.
-
-    Attributes:
-        columns: the file's name of each of our columns.
+def read_batch(settings: Settings) -> Batch:
+    """Reads and checks all files of a batch. It blocks: call it in a thread.
 
     Raises:
         InputError: a file is missing, empty, of an unknown type, in another encoding or broken, or has not
-            all columns.
+            all columns; or there is no type that fits a column in all files.
         StorageError: the temporary copy of a file on S3 cannot be written.
     """
-
-    def __init__(self, settings: Settings) -> None:
-        config = settings.input
-        self.columns: dict[str, str] = {column: config.columns.get(column, column) for column in COLUMNS}
-        self._settings = settings
-        self._rejects, self._total = Rejects(), 0
-        self._is_complete = False
-        self._known = _Known(None, pl.Series(dtype=pl.UInt64), pl.Series(dtype=pl.UInt32))
-        tables = self._tables()
-        self._begun: Iterator[_Checked] | None = chain([next(tables)], tables)
-
-    @property
-    def rejects(self) -> Rejects:
-        """The wrong cells. A row with two wrong cells has two.
-
-        Where no rows were used yet, asking for them reads the files. Raises as `use`.
-        """
-        self._complete()
-        return self._rejects
-
-    @property
-    def total(self) -> int:
-        """The number of rows, rejected ones included. Reads and raises as `rejects`."""
-        self._complete()
-        return self._total
-
-    def _complete(self) -> None:
-        if not self._is_complete:
-            self.use(lambda slices: deque(slices, maxlen=0))
-
-    def use(self, function: Callable[[Iterator[pl.DataFrame]], _Result]) -> _Result:
-        """Reads the files, and gives the correct rows to a function. It blocks: call it in a thread.
-
-        Where the end of the batch shows that several rows have the same id or content, or that its files have
-        different columns, the files are read again, and the function gets the rows again.
-
-        Args:
-            function: takes all rows, in the files' order, some ten thousand at a time, and lets errors that
-                they raise pass. The first slice is empty. Matrix and samples are not multiplied out yet.
-                Columns: `line` (Int64); `file` (where the batch has several, otherwise null); `row_id`; as
-                text, null where empty, `model`, `prompt`, `aspect_ratio`, `resolution`, `output_format`,
-                `images`, `first_frame`, `last_frame`, `reference_image`; `duration` and `samples` (Int64),
-                `sound` (Boolean); and, if there are any, all other columns as a struct `carried` (see
-                `rows.json_value`). Defaults are applied, except those of UNTIL_PRICED; a matrix's column has
-                its first value.
-
-        Returns:
-            What the function returns.
-
-        Raises:
-            InputError: as above, for all files; or they change while they are read.
-            StorageError: as above.
-        """
-        for _ in range(_MOST_PASSES):
-            try:
-                return function(self._slices())
-            except _ReadAgain:
-                continue
-        raise InputError(f"{self._settings.input.path}: changes while it is read")
-
-    def _tables(self) -> Iterator[_Checked]:
-        config = self._settings.input
-        check_table = partial(
-            _check_table,
-            config=config,
-            file_columns=self.columns,
-            fills=_fills(config),
-            contents=Contents({*config.matrix}),
-        )
-        return map(check_table, read_tables(config, self._settings.storage.endpoint_url))
-
-    def _slices(self) -> Iterator[pl.DataFrame]:
-        """The correct rows, by what is known of the batch; at its end all is known.
-
-        Raises:
-            _ReadAgain: at the end, where that is something else.
-        """
-        known, ids, occurrences = self._known, Ids(self._known.repeated), Occurrences(self._known.occurrences)
-        tables, self._begun = self._begun or self._tables(), None
-        first = next(tables)
-        schema = first.rows.clear() if known.schema is None else known.schema
-        yield _with_ids(schema, pl.Series(dtype=pl.UInt32))
-        schemas: dict[str, pl.DataFrame] = {}
-        found = Rejects()
-        total = 0
-        for checked in chain([first], tables):
-            total += checked.total
-            repeated = ids.next(checked.ids)
-            for some in (*checked.rejects, rejects(repeated, self.columns)):
-                found.add(some)
-            rows, numbers = checked.rows, occurrences.next(checked.rows["hash"])
-            schemas.setdefault(str(rows.schema), rows.clear())
-            if known.schema is not None or rows.schema == schema.schema:
-                yield _without(_with_ids(_in_schema(rows, schema), numbers), repeated)
-        common = _common_schema(schemas.values(), self._settings.input.path)
-        learned = _Known(common, ids.repeated(), occurrences.all())
-        self._known = learned
-        if not (
-            schema.schema == common.schema
-            and (known.schema is not None or len(schemas) == 1)
-            and known.repeated.equals(learned.repeated)
-            and known.occurrences.equals(learned.occurrences)
-        ):
-            raise _ReadAgain
-        self._rejects, self._total = found, total
-        self._is_complete = True
-
-
-# ---- one table: columns and template, defaults, checks
-
-
-def _check_table(
-    source: FileTable,
-    *,
-    config: Input,
-    file_columns: Mapping[str, str],
-    fills: Mapping[str, pl.Expr],
-    contents: Contents,
-) -> _Checked:
-    table = source.table
-    cells = _our_columns(source, file_columns, config)
-    filled, empty_in_template = cells, pl.DataFrame(schema=WRONG)
-    if config.template is not None:
-        filled, empty_in_template = _apply_template(cells, source, config)
-    filled = filled.with_columns(pl.col("id").str.normalize("NFC"))  # as a job's identity has it
-    rows, wrong = check(filled.with_columns(**fills))
-    return _Checked(
-        rows=contents.hashed(rows),
-        rejects=[
-            rejects(_ragged(source), {}),
-            rejects(empty_in_template, {}),
-            rejects(wrong, file_columns),
-        ],
-        ids=filled.select("file", "line", "id"),
-        total=table.cells.height + len(table.ragged),
+    config = settings.input
+    columns: dict[str, str] = {column: config.columns.get(column, column) for column in COLUMNS}
+    tables: list[pl.DataFrame] = []
+    rejected: list[pl.DataFrame] = []
+    total = 0
+    for source in read_tables(config, settings.storage.endpoint_url):
+        cells, wrong = _our_columns(source, columns, config)
+        tables.append(cells)
+        rejected.append(rejects(wrong, {}))
+        total += source.table.cells.height + len(source.table.ragged)
+    cells = _together(tables, config.path)
+    cells = cells.with_columns(nfc(pl.col("id")))  # as a job's identity has it
+    rows, wrong = check(cells.with_columns(**_fills(config)))
+    repeated = repeated_ids(cells)
+    if repeated.height:
+        rows = rows.join(repeated, on=["file", "line"], how="anti", nulls_equal=True, maintain_order="left")
+    rejected += [rejects(wrong, columns), rejects(repeated, columns)]
+    return Batch(
+        rows=_with_ids(rows, config.matrix),
+        rejects=pl.concat(rejected).sort("line", maintain_order=True),
+        total=total,
+        columns=columns,
     )
 
 
-def _fills(config: Input) -> dict[str, pl.Expr]:
-    """The columns that the config fills: defaults where a cell is empty, a matrix's in every row."""
-    fills: dict[str, pl.Expr] = {}
-    for column, value in fixed_values(config.defaults).items():
-        if column not in UNTIL_PRICED:
-            fills[column] = pl.col(column).fill_null(pl.lit(value).cast(pl.String))
-    for column, values in config.matrix.items():
-        fills[column] = pl.lit(as_text(values[0]), pl.String)
-    return fills
+def original_rows(settings: Settings, wanted: Collection[str]) -> pl.DataFrame:
+    """The rows of the batch file with these ids, as they stand there: to be corrected and bought again.
+
+    Lists and structs, which a CSV file cannot have, are JSON text. It blocks: call it in a thread.
+
+    Returns:
+        The file's own columns and order.
+
+    Raises:
+        InputError: the batch file cannot be read; or it has none of these rows any more.
+        StorageError: a temporary file cannot be written.
+    """
+    rows = read_batch(settings).rows.filter(pl.col("row_id").is_in(list(wanted)))
+    if rows.is_empty():
+        raise InputError(
+            f"{settings.input.path}: has none of these rows any more",
+            hint="Their rows were changed or removed since they were bought.",
+        )
+    found = []
+    for source in read_tables(settings.input, settings.storage.endpoint_url):
+        lines = rows.filter(pl.col("file").eq_missing(source.shown))["line"]
+        cells = source.table.cells.filter(source.table.lines.is_in(lines.implode()))
+        found.append(cells.with_columns(_as_json(column) for column in cells if column.dtype.is_nested()))
+    return pl.concat(found, how="diagonal_relaxed")
 
 
-def _ragged(source: FileTable) -> pl.DataFrame:
-    """Lines with a wrong number of cells, as wrong cells of no column."""
-    rows = [(line, source.shown, "", text, reason) for line, text, reason in source.table.ragged]
-    return pl.DataFrame(rows, schema=WRONG, orient="row")
+def _as_json(column: pl.Series) -> pl.Series:
+    texts = [None if value is None else json.dumps(value, default=str) for value in column.to_list()]
+    return pl.Series(column.name, texts, pl.String)
 
 
-def _our_columns(source: FileTable, file_columns: Mapping[str, str], config: Input) -> pl.DataFrame:
-    """A table with `line`, `file`, our columns as text, and the file's other columns as `carried.*`.
+# ---- one file: its columns and the template
+
+
+def _our_columns(
+    source: FileTable, file_columns: Mapping[str, str], config: Input
+) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """A file's rows, with a prompt where the template makes it, and what is wrong by the file alone.
+
+    Returns:
+        `line`, `file`, our columns as text, and the file's other columns as `carried.*`; and wrong cells, by
+        the file's name of the column: lines with a wrong number of cells, and what the template lacks.
 
     Raises:
         InputError: a column is missing, or has a type that cannot be text.
@@ -246,8 +138,8 @@ def _our_columns(source: FileTable, file_columns: Mapping[str, str], config: Inp
     cells, types = source.table.cells, source.table.cells.schema
     _check_columns(source.table.header, [*types], file_columns, config)
     ours = {*file_columns.values()}
-    return cells.select(
-        source.table.lines.alias("line"),
+    rows = cells.select(
+        source.table.lines.cast(pl.Int64).alias("line"),
         pl.lit(source.shown, pl.String).alias("file"),
         *[_as_text(types, column, name, source.file) for column, name in file_columns.items()],
         *[
@@ -256,6 +148,12 @@ def _our_columns(source: FileTable, file_columns: Mapping[str, str], config: Inp
             if name not in ours
         ],
     )
+    ragged = [(line, source.shown, "", text, reason) for line, text, reason in source.table.ragged]
+    wrong = pl.DataFrame(ragged, schema=WRONG, orient="row")
+    if config.template is None:
+        return rows, wrong
+    rows, empty = _apply_template(rows, source, config.template)
+    return rows, pl.concat([wrong, empty])
 
 
 def _check_columns(header: str, names: Sequence[str], file_columns: Mapping[str, str], config: Input) -> None:
@@ -322,7 +220,7 @@ def _cast_to_text(types: Mapping[str, pl.DataType], purpose: str, name: str, fil
 
 
 def _apply_template(
-    rows: pl.DataFrame, source: FileTable, config: Input
+    rows: pl.DataFrame, source: FileTable, template: str
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Fills `prompt` by the template.
 
@@ -331,13 +229,15 @@ def _apply_template(
     """
     cells = source.table.cells
     parts: list[pl.Expr] = []
-    for literal, name, _, _ in string.Formatter().parse(config.template or ""):
+    names: list[str] = []
+    for literal, name, _, _ in string.Formatter().parse(template):
         parts.append(pl.lit(literal))
         if name is not None:
             parts.append(_cast_to_text(cells.schema, "input.template", name, source.file))
+            names.append(name)
     rows = rows.with_columns(cells.with_columns(prompt=pl.concat_str(parts))["prompt"])
     wrong, complete = [pl.DataFrame(schema=WRONG)], pl.repeat(True, rows.height, eager=True)
-    for name in dict.fromkeys(template_columns(config)):
+    for name in dict.fromkeys(names):
         empty = cells[name].cast(pl.String).fill_null("").str.strip_chars() == ""
         empty_cells = rows.filter(empty).with_columns(pl.lit("").alias(name))
         wrong.append(wrong_cells(empty_cells, name, "is empty, and input.template needs it"))
@@ -345,53 +245,45 @@ def _apply_template(
     return rows.filter(complete), pl.concat(wrong)
 
 
-# ---- all tables
+# ---- all files
 
 
-def _common_schema(schemas: Collection[pl.DataFrame], path: str) -> pl.DataFrame:
-    """A table without rows, with the columns of all these, of types that fit them all.
+def _together(tables: Sequence[pl.DataFrame], path: str) -> pl.DataFrame:
+    """The rows of all files, with the columns of all of them, of types that fit them all.
 
     Raises:
         InputError: there is no type that fits a column in all files.
     """
     try:
-        common = pl.concat(schemas, how="diagonal_relaxed")
-        types = common.schema
-        for table in schemas:
+        together = pl.concat(tables, how="diagonal_relaxed")
+        types = together.schema
+        for table in tables:
             for column, dtype in table.schema.items():
                 if dtype.is_nested() != types[column].is_nested():
                     raise pl.exceptions.SchemaError(f"{column.removeprefix(_CARRIED)} is {dtype} in one")
     except pl.exceptions.PolarsError as error:
         raise InputError(f"{path}: a column has different types in different files: {error}") from None
-    return common
+    return together
 
 
-def _in_schema(rows: pl.DataFrame, schema: pl.DataFrame) -> pl.DataFrame:
-    """Rows of one table with the columns and types of all tables."""
-    if rows.schema == schema.schema:
-        return rows
-    blank = {name: pl.lit(None, dtype).alias(name) for name, dtype in schema.schema.items()}
-    whole = rows.select((blank | {name: pl.col(name) for name in rows.columns}).values())
-    return whole if whole.schema == schema.schema else pl.concat([schema, whole], how="diagonal_relaxed")
+def _fills(config: Input) -> dict[str, pl.Expr]:
+    """The columns that the config fills: defaults where a cell is empty, a matrix's in every row."""
+    fills: dict[str, pl.Expr] = {}
+    for column, value in fixed_values(config.defaults).items():
+        if column not in UNTIL_PRICED:
+            fills[column] = pl.col(column).fill_null(pl.lit(value).cast(pl.String))
+    for column, values in config.matrix.items():
+        fills[column] = pl.lit(as_text(values[0]), pl.String)
+    return fills
 
 
-def _without(rows: pl.DataFrame, repeated: pl.DataFrame) -> pl.DataFrame:
-    """Rows without those whose id an earlier row has."""
-    if not repeated.height:
-        return rows
-    return rows.join(repeated, on=["file", "line"], how="anti", nulls_equal=True, maintain_order="left")
-
-
-def _with_ids(rows: pl.DataFrame, occurrences: pl.Series) -> pl.DataFrame:
+def _with_ids(rows: pl.DataFrame, matrix: Collection[str]) -> pl.DataFrame:
     """Gives every row its id and its number of samples, and puts the carried columns into one."""
-    row_id = pl.col("id")
-    if rows["id"].null_count():
-        row_id = pl.coalesce(row_id, pl.concat_str(pl.col("hash"), pl.lit("-"), occurrences))
     carried = [name for name in rows.columns if name.startswith(_CARRIED)]
     fields = [pl.col(name).alias(name.removeprefix(_CARRIED)) for name in carried]
     return rows.select(
-        pl.exclude("id", "hash", "samples", *carried),
+        pl.exclude("id", "samples", *carried),
         pl.col("samples").fill_null(1),
-        row_id.alias("row_id"),
+        row_ids(rows, matrix).alias("row_id"),
         *([pl.struct(fields).alias("carried")] if fields else []),
     )

@@ -1,6 +1,6 @@
-"""Batch files -> tables as they are: CSV, TSV, Parquet and Excel; one file, a glob or S3.
+"""Batch files -> tables as they are: text, Parquet and Excel; one file, a glob or S3.
 
-Reads a table at a time, so that a file of any size takes little memory. Does not know what the columns mean.
+A new kind of file is one more function here that makes a `Table`. Does not know what the columns mean.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from pathlib import Path
 
 import polars as pl
 
-from callsheet.batches import delimited, excel, sources
-from callsheet.batches.delimited import Table
+from callsheet.batches import delimited, sources
+from callsheet.batches.delimited import Table, column_names
 from callsheet.config.settings import COLUMNS, Input
 from callsheet.errors import InputError
 
 _TEXT = (".csv", ".tsv", ".txt")
 _PARQUET = (".parquet", ".pq")
 _EXCEL = (".xlsx",)
-_SLICE = 49_152
+_ROW = "\0row"  # cannot be the name of a column in a workbook
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,13 +41,11 @@ def read_tables(config: Input, endpoint_url: str | None) -> Iterator[FileTable]:
     """
     files = sources.find_files(config.path, endpoint_url)
     for file in files:
-        empty = True
         with sources.local_copy(file, endpoint_url) as path:
-            for table in _read_file(path, file, config):
-                empty = empty and not table.cells.height and not table.ragged
-                yield FileTable(table, file, file if len(files) > 1 else None)
-        if empty:
+            table = _read_file(path, file, config)
+        if table.cells.is_empty() and not table.ragged:
             raise InputError(f"{file}: has no rows")
+        yield FileTable(table, file, file if len(files) > 1 else None)
 
 
 def is_batch_file(name: str) -> bool:
@@ -55,14 +53,21 @@ def is_batch_file(name: str) -> bool:
     return _is_text(name.lower()) or name.lower().endswith((*_PARQUET, *_EXCEL))
 
 
+def template_columns(config: Input) -> list[str]:
+    """The columns that `input.template` names, in its order."""
+    if config.template is None:
+        return []
+    return [name for _, name, _, _ in string.Formatter().parse(config.template) if name is not None]
+
+
 def _is_text(name: str) -> bool:
     return name.removesuffix(".gz").removesuffix(".zst").endswith(_TEXT)
 
 
-def _read_file(path: Path, name: str, config: Input) -> Iterator[Table]:
+def _read_file(path: Path, name: str, config: Input) -> Table:
     lower = name.lower()
     if _is_text(lower):
-        return delimited.read_tables(
+        return delimited.read_table(
             path,
             name,
             delimiter=config.delimiter,
@@ -73,26 +78,47 @@ def _read_file(path: Path, name: str, config: Input) -> Iterator[Table]:
     if lower.endswith(_PARQUET):
         return _read_parquet(path, name)
     if lower.endswith(_EXCEL):
-        return iter([excel.read_sheet(path, name)])
+        return _read_sheet(path, name)
     types = ", ".join([*_TEXT, *_PARQUET, *_EXCEL])
     raise InputError(f"{name}: is not of a known type; expected {types}, or text as .gz or .zst")
 
 
-def _read_parquet(path: Path, name: str) -> Iterator[Table]:
-    line = 1
+def _read_parquet(path: Path, name: str) -> Table:
+    """A Parquet file; a row's line is its number, from 1."""
     try:
-        for cells in pl.scan_parquet(path).collect_batches(chunk_size=_SLICE, maintain_order=True):
-            lines = pl.int_range(line, line + cells.height, eager=True)
-            line += cells.height
-            yield Table(cells, lines, name)
+        cells = pl.read_parquet(path, glob=False)
     except FileNotFoundError:
         raise InputError(f"{name}: there is no such file") from None
     except (pl.exceptions.PolarsError, OSError) as error:
         raise InputError(f"{name}: cannot be read as Parquet: {error}") from None
+    return Table(cells, pl.int_range(1, cells.height + 1, eager=True), name)
 
 
-def template_columns(config: Input) -> list[str]:
-    """The columns that `input.template` names, in its order."""
-    if config.template is None:
-        return []
-    return [name for _, name, _, _ in string.Formatter().parse(config.template) if name is not None]
+def _read_sheet(path: Path, name: str) -> Table:
+    """The first sheet of an Excel workbook as text; a row's line is its number in the sheet.
+
+    Blank rows are left out; the first other row is the header. Needs the `xlsx` extra.
+    """
+    try:
+        import fastexcel
+    except ImportError:
+        raise InputError(
+            f"{name}: cannot be read: .xlsx needs one more package",
+            hint="Install it with `pip install 'callsheet[xlsx]'`, or save the sheet as CSV.",
+        ) from None
+    try:
+        workbook = fastexcel.read_excel(path.read_bytes())
+        # `skip_rows=0` keeps blank rows above the header, so that row numbers are the sheet's.
+        cells = workbook.load_sheet(0, header_row=None, skip_rows=0, dtypes="string").to_polars()
+    except (fastexcel.FastExcelError, OSError) as error:
+        reason = getattr(error, "strerror", None) or str(error).partition("\n")[0]
+        raise InputError(f"{name}: cannot be read as a workbook: {reason}") from None
+    rows = cells.fill_null("").with_row_index(_ROW, offset=1).cast({_ROW: pl.Int64})
+    rows = rows.filter(pl.any_horizontal(pl.exclude(_ROW).str.strip_chars() != ""))
+    if rows.is_empty():
+        raise InputError(f"{name}: is empty")
+    number, *header_cells = rows.row(0)
+    header = f"{name}, line {number}"
+    names = column_names(header_cells, header)
+    named = [pl.col(old).alias(new) for old, new in zip(cells.columns, names, strict=True) if new]
+    return Table(rows[1:].select(named), rows[_ROW][1:], header)

@@ -110,7 +110,7 @@ def quote(
 ) -> None:
     """Price a batch exactly, and list what is wrong with which line. Buys nothing."""
     from callsheet.cli import show
-    from callsheet.pricing.quoting import quote_batch
+    from callsheet.pricing.quote import quote_batch
 
     settings, choice = load_settings(config, set_), choice_of(first, only)
 

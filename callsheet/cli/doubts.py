@@ -99,7 +99,7 @@ async def _list(settings: Settings, config: Path, json: bool) -> int:
         }
         print_json({"batch": settings.batch, **answer, "currency": "USD"})
     else:
-        from callsheet.pricing.planning import lines_of_last_plan
+        from callsheet.pricing.plan import lines_of_last_plan
 
         lines = lines_of_last_plan(settings, [doubt.job_key for doubt in found])
         if evidence:

@@ -33,8 +33,8 @@ def reconcile(
 ) -> None:
     """Compare quotes, answered costs and the service's own account, day by day. Buys and settles nothing.
 
-    Each difference gets its most likely name; reconcile.parquet in the report keeps the result. Costs are of
-    every key of the project, and lag; the balance is of the whole workspace.
+    What is certain of each difference has a name; reconcile.parquet in the report keeps the result. Costs are
+    of every key of the project, and lag; the balance is of the whole workspace.
 
     Exit codes: 0 nothing is unexplained, or not more than reconcile.threshold; 3 more is; 2 a wrong config or
     range; 4 the service cannot be asked.
@@ -80,10 +80,7 @@ def _show(result: Reconciliation, config: Path) -> None:
         over = f"{dollars(result.total('unexplained'))} {result.currency}"
         threshold = f"reconcile.threshold is {dollars(result.threshold)}"
         print_facts(out, [("Over", f"{over} unexplained, and {threshold}")])
-    for name, lines in (
-        ("Doubts", list(result.doubt_lines())),
-        ("Accepted", list(result.accepted_lines())),
-    ):
+    for name, lines in (("Doubts", result.doubt_lines()), ("Accepted", result.accepted_lines())):
         print_facts(out, [(name, line) for line in lines[:1]])
         for line in lines[1:]:
             out.print(f"    {safe(line)}")
@@ -103,7 +100,7 @@ def _print_table(result: Reconciliation) -> None:
     from callsheet.cli.output import out, safe
 
     table = Table(box=SIMPLE_HEAD)
-    *names, reason = ("UTC day", "quoted", "usage", "billed", "difference", "reason")
+    *names, reason = ("UTC day", "quoted", "usage", "in doubt", "billed", "difference", "reason")
     for name in names:
         table.add_column(name, justify="left" if name == "UTC day" else "right", no_wrap=True)
     table.add_column(reason)

@@ -67,7 +67,7 @@ def _planned(settings: BatchSettings, row: str, tried: Collection[str]) -> dict[
     """By key, the request of each job of the row that was priced last and never tried, as JSON text."""
     import polars as pl
 
-    from callsheet.pricing.planning import last_quote
+    from callsheet.pricing.plan import last_quote
 
     plan = last_quote(settings)
     if plan is None:
@@ -112,7 +112,7 @@ def failed(
 
         _read(settings, print_all)
     else:
-        from callsheet.pricing.planning import lines_of_last_plan
+        from callsheet.pricing.plan import lines_of_last_plan
 
         def first(connection: Connection, batch: str) -> tuple[list[Story], int]:
             states = running_totals.of_batch(connection, batch).states
@@ -125,7 +125,7 @@ def failed(
 
 def _print_rows(settings: Settings, row_ids: set[str]) -> None:
     """Prints these rows as a batch file."""
-    from callsheet.batches.originals import original_rows
+    from callsheet.batches.read import original_rows
 
     rows = original_rows(settings, row_ids)
     sys.stdout.write(rows.write_csv())
@@ -152,10 +152,11 @@ def report(config: Config, set_: Sets = None, json: Json = False) -> None:
 
     async def write() -> Summary:
         from callsheet.ledger import queries
-        from callsheet.pricing.last_report import check_report
-        from callsheet.pricing.planning import last_plan
-        from callsheet.report.report import write_report, write_summary
-        from callsheet.steps.contact_sheet import write_sheet
+        from callsheet.pricing.not_in_ledger import check_report
+        from callsheet.pricing.plan import last_plan
+        from callsheet.report.contact_sheet.page import Header
+        from callsheet.report.contact_sheet.sheet import open_sheet
+        from callsheet.report.report import OfRun, write_report, write_summary
         from callsheet.steps.plots import draw
         from callsheet.storage.store import Store
 
@@ -163,13 +164,12 @@ def report(config: Config, set_: Sets = None, json: Json = False) -> None:
         async with open_ledger(settings.ledger.url, settings.batch) as ledger:
             store = Store(settings.report.url, endpoint_url=settings.storage.endpoint_url)
             plan = await asyncio.to_thread(last_plan, settings)
-            summary = await write_report(
-                ledger, store, plan=plan, stop=None, seconds=0, submissions=0, rate_limited=0
-            )
+            summary = await write_report(ledger, store, plan, OfRun())
             learned = await ledger.read(queries.learned_limits)
             plots = await draw(settings, summary, learned, note)
             if settings.report.contact_sheet:
-                await write_sheet(ledger, settings, plan, summary, plots=plots, note=note)
+                async with open_sheet(ledger, settings, plan) as page:
+                    await page.finish(Header.of(summary, plan, plots), note, wait_for=None)
             await write_summary(store, summary)
             return summary
 

@@ -8,7 +8,6 @@ from decimal import Decimal
 from itertools import islice
 from pathlib import Path
 
-import polars as pl
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
@@ -16,6 +15,7 @@ from rich.table import Table
 from callsheet.cli.output import MOST_LISTED, err, out, print_facts, print_more, print_steps, safe
 from callsheet.errors import CallsheetError
 from callsheet.plain_text import counted, row_name
+from callsheet.pricing.facts import as_facts, as_table
 from callsheet.pricing.quote import Quote
 from callsheet.records import Doubt, Model, State, Totals, dollars
 from callsheet.report.balance_evidence import Evidence
@@ -43,7 +43,7 @@ def show_error(error: CallsheetError) -> None:
 def show_quote(quote: Quote, console: Console = out) -> None:
     """Prints the quote: a line for each price, the sums, and the first rejects."""
     table = Table(box=SIMPLE_HEAD)
-    lines = quote.table()
+    lines = as_table(quote)
     numbers = ("bought", "to buy", "each", "USD")
     for name in ("model", "what", *numbers):
         table.add_column(name, justify="right" if name in numbers else "left", no_wrap=name in numbers)
@@ -56,12 +56,12 @@ def show_quote(quote: Quote, console: Console = out) -> None:
         console.print(table)
     if len(lines) > _LINES:
         console.print(f"  and {len(lines) - _LINES} more prices")
-    print_facts(console, quote.facts())
+    print_facts(console, as_facts(quote))
     rejects = quote.plan.rejects
-    for line, column, _, reason in rejects.head(_REJECTS).collect().iter_rows():
+    for line, column, _, reason in rejects.head(_REJECTS).iter_rows():
         where = ", ".join(filter(None, (f"line {line}", column)))
         console.print(f"  [yellow]{safe(where)}: {safe(reason)}[/]")
-    more = rejects.select(pl.len()).collect().item() - _REJECTS
+    more = rejects.height - _REJECTS
     if more > 0:
         console.print(f"  and {more:,} more in rejects.csv")
     if not quote.plan.jobs:

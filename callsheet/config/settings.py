@@ -271,14 +271,13 @@ class Report(Section):
 
     contact_sheet: Annotated[CountFromZero, Field(le=100_000)] = 10_000
     """How many jobs the contact sheet shows at most, in the batch file's order; up to 100,000. A thumbnail
-    costs some 15 ms of CPU, in a process of low priority, and 15 kB; a run spends a tenth of its time on
-    them at most, and `callsheet report` makes the rest. A small image needs none. 0: no contact sheet is
-    made."""
+    costs some 15 ms of CPU, in a process of low priority, and 15 kB. Where more than 500 are missing when a
+    run ends, it does not wait for them, and `callsheet report` makes them. 0: no contact sheet is made."""
 
     plots: bool = True
-    """Whether to draw the plots, `plots/*.png`, when a run that took at least 10 s has ended: 2 to 3 s of
-    CPU, in a process of low priority, and only where something has changed since they were drawn. `callsheet
-    report` draws them after shorter runs."""
+    """Whether to draw the plots, `plots/*.png`, when a run that took at least 10 s has ended: 2 s of CPU,
+    and only where something has changed since they were drawn. `callsheet report` draws them after shorter
+    runs."""
 
     links_valid_for: Annotated[Seconds, Field(gt=0, le=604_800)] | None = None
     """Seconds, up to 604,800 (a week), for which the contact sheet's links to files on S3 work. They are

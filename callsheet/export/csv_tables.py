@@ -12,9 +12,11 @@ import polars as pl
 from callsheet.export.destination import Destination
 from callsheet.export.files import Exported, stored_files
 from callsheet.files import temporary_file_errors
+from callsheet.ledger import queries
 from callsheet.ledger.ledger import Ledger
 from callsheet.pricing.plan import Plan
-from callsheet.report.report import read_attempts
+from callsheet.report.tables import COSTS, costs
+from callsheet.report.tables import write as write_table
 from callsheet.rows import harmless
 
 _PART = 16_384  # rows that are in memory at once
@@ -35,8 +37,8 @@ async def write(ledger: Ledger, plan: Plan | None, destination: Destination, wor
     """
     tables = work / "manifest.parquet", work / "costs.parquet"
     await stored_files(ledger, plan, tables[0], also_removed=True)
-    attempts = await ledger.read(lambda connection, batch: read_attempts(connection, batch, None))
-    await asyncio.to_thread(attempts.costs.write, tables[1])
+    attempts = await ledger.read(lambda connection, batch: queries.every_attempt(connection, batch, COSTS))
+    await asyncio.to_thread(write_table, costs(attempts), tables[1])
     size = 0
     for table in tables:
         csv = table.with_suffix(".csv")

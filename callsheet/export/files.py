@@ -22,7 +22,7 @@ from callsheet.ledger.ledger import Ledger
 from callsheet.media_types import extension
 from callsheet.pricing.plan import Plan
 from callsheet.report.contact_sheet.links import local_path
-from callsheet.report.tables import MANIFEST, Manifest
+from callsheet.report.tables import MANIFEST, jobs_of, manifest, write
 
 AT_ONCE = 16
 """Files that are read at the same time."""
@@ -76,20 +76,16 @@ async def stored_files(
         StorageError: it cannot be written.
         LedgerError: the ledger cannot be read.
     """
-    positions = await asyncio.to_thread(plan.positions) if plan else None
+    jobs = await asyncio.to_thread(jobs_of, plan) if plan else None
 
-    def read(connection: sa.Connection, batch: str) -> Manifest:
-        manifest = Manifest(None if in_order_of_storage else positions)
-        ordered = in_order_of_storage or also_removed or positions is None
-        for files in queries.stored_files(connection, batch, MANIFEST, ordered=ordered):
-            if positions is not None and not also_removed:
-                manifest.add(files.filter(positions.of(files["job_key"]).is_not_null()))
-            else:
-                manifest.add(files)
-        return manifest
+    def read(connection: sa.Connection, batch: str) -> pl.DataFrame:
+        files = queries.stored_files(connection, batch, MANIFEST)
+        if jobs is not None and not also_removed:
+            files = (part.join(jobs, on="job_key", how="semi", maintain_order="left") for part in files)
+        return manifest(files, None if in_order_of_storage else jobs)
 
-    manifest = await ledger.read(read)
-    await asyncio.to_thread(manifest.write, path)
+    table = await ledger.read(read)
+    await asyncio.to_thread(write, table, path)
 
 
 def parts(path: Path) -> Iterator[pl.DataFrame]:

@@ -147,9 +147,10 @@ def known_rates(connection: sa.Connection, batch: str) -> dict[str, Any]:
 
 
 def ask(connection: sa.Connection, batch: str, approval: Approval) -> None:
-    """Enters a question, with its answer where it has one already."""
+    """Enters a question, with its answer where it has one already; once, however often it is entered."""
     values = {name: getattr(approval, name) for name in Approval.__slots__}
-    connection.execute(approvals.insert(), values | {"batch": batch})
+    if approval not in of_batch(connection, batch):
+        connection.execute(approvals.insert(), values | {"batch": batch})
 
 
 def answer(connection: sa.Connection, approval: Approval) -> None:
@@ -159,10 +160,11 @@ def answer(connection: sa.Connection, approval: Approval) -> None:
         LedgerError: it has one.
     """
     answers = ("decision", "decided_at", "decided_by", "place", "budget_limit", "note")
-    unanswered = sa.and_(approvals.c.id == approval.id, approvals.c.decision.is_(None))
-    update = approvals.update().where(unanswered)
-    if connection.execute(update.values({name: getattr(approval, name) for name in answers})).rowcount != 1:
+    values = {name: getattr(approval, name) for name in answers}
+    row = connection.execute(sa.select(approvals).where(approvals.c.id == approval.id)).mappings().one()
+    if row["decision"] is not None and any(row[name] != value for name, value in values.items()):
         raise LedgerError("the question was answered already", hint="Run the batch again.")
+    connection.execute(approvals.update().where(approvals.c.id == approval.id).values(values))
 
 
 def _approval(values: dict[str, Any]) -> Approval:

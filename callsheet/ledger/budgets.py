@@ -58,21 +58,21 @@ class Room:
 
 def to_reserve(connection: sa.Connection, budget: Budget) -> Room:
     """What may be reserved now; until the transaction ends, this stays true."""
-    left = {Wall.BATCH: budget.limit - running_totals.of_batch(connection, budget.batch).exposure}
+    exposure = running_totals.exposure(connection, budget.batch, reserved=True)
+    left = {Wall.BATCH: budget.limit - exposure}
     if budget.per_day is not None:
-        if leases.has_dead_reservations(connection):
-            leases.free_dead_reservations(connection)
+        leases.free_dead_reservations(connection)
         left[Wall.DAY] = budget.per_day - running_totals.exposure_of_day(connection, datetime.now(UTC))
     return Room(left)
 
 
-def to_send(connection: sa.Connection, budget: Budget) -> Room:
-    """What may be sent now of what is reserved; until the transaction ends, this stays true.
+def to_send(connection: sa.Connection, budget: Budget, at: datetime) -> Room:
+    """What may be sent at a moment of what is reserved; until the transaction ends, this stays true.
 
     Other reservations do not count: each is looked at when it is about to be sent.
     """
-    left = {Wall.BATCH: budget.limit - running_totals.of_batch(connection, budget.batch).sent}
+    left = {Wall.BATCH: budget.limit - running_totals.exposure(connection, budget.batch, reserved=False)}
     if budget.per_day is not None:
-        sent = running_totals.exposure_of_day(connection, datetime.now(UTC), reserved_by=())
+        sent = running_totals.exposure_of_day(connection, at, reserved_by=())
         left[Wall.DAY] = budget.per_day - sent
     return Room(left)

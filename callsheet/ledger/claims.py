@@ -16,15 +16,12 @@ from typing import Any
 import polars as pl
 import sqlalchemy as sa
 
-from callsheet.ledger import budgets, leases, queries, running_totals
+from callsheet.ledger import budgets, leases, queries, running_totals, writing
 from callsheet.ledger.budgets import Budget, Wall
 from callsheet.ledger.policy import NOT_CHARGED, Policy, to_buy
 from callsheet.ledger.tables import attempts
+from callsheet.ledger.writing import Values
 from callsheet.records import Attempt, Job, State, Totals, canonical
-
-_THE_ATTEMPT = attempts.update().where(
-    attempts.c.job_key == sa.bindparam("the_job"), attempts.c.attempt == sa.bindparam("the_attempt")
-)
 
 
 @dataclass(slots=True)
@@ -60,10 +57,10 @@ def reserve(
     result = Reservation()
     for position, job in enumerate(jobs):
         last = newest.get(job.key)
-        if last is not None and (not last.to_buy or last.reserved or _has_failed_in(last, run_id)):
+        if last is not None and (not last["to_buy"] or last["reserved"] or _has_failed_in(last, run_id)):
             continue
         if stored and (source := stored.get(job.request_key)):
-            entries.reuse(entries.add(job, last), source.popleft())
+            entries.add(job, last, _reused(source.popleft()))
         elif (wall := room.take(job.quoted)) is None:
             result.reserved.append((job, entries.add(job, last)))
         else:
@@ -87,10 +84,18 @@ def enter(connection: sa.Connection, batch: str, run_id: str, job: Job) -> Attem
     return attempt
 
 
-def _has_failed_in(last: Any, run_id: str) -> bool:
+def stands(connection: sa.Connection, run_id: str, reservation: Reservation) -> bool:
+    """Whether a run has reserved jobs just so already: the commit was made, and not confirmed."""
+    rows = writing.found(connection, [job.key for job, _ in reservation.reserved])
+    owned = (rows.get((job.key, attempt.number)) for job, attempt in reservation.reserved)
+    mine = [row for row in owned if row and (row["state"], row["run_id"]) == (State.PLANNED, run_id)]
+    return 0 < len(mine) == len(reservation.reserved)
+
+
+def _has_failed_in(last: Values, run_id: str) -> bool:
     """Whether a run has tried the job already, and it failed: the same run does not try it again."""
-    has_failed = last.state == State.FAILED and last.error_code != NOT_CHARGED
-    return bool(has_failed and last.run_id == run_id)
+    has_failed = last["state"] == State.FAILED and last["error_code"] != NOT_CHARGED
+    return bool(has_failed and last["run_id"] == run_id)
 
 
 def outlook(connection: sa.Connection, batch: str, policy: Policy) -> tuple[Iterator[pl.DataFrame], Totals]:
@@ -106,14 +111,13 @@ def outlook(connection: sa.Connection, batch: str, policy: Policy) -> tuple[Iter
     return known, running_totals.summed(connection, batch, table)
 
 
-def _newest(connection: sa.Connection, jobs: Sequence[Job], policy: Policy) -> dict[str, Any]:
+def _newest(connection: sa.Connection, jobs: Sequence[Job], policy: Policy) -> dict[str, Values]:
     """By key, the newest attempt at each job that has one, with `to_buy` and `reserved`."""
-    reserved = running_totals.is_reserved()
-    columns = [attempts.c[name] for name in ("job_key", "attempt", "state", "error_code", "run_id")]
-    query = sa.select(*columns, to_buy(policy).label("to_buy"), reserved.label("reserved")).where(
-        attempts.c.job_key.in_([job.key for job in jobs]), ~attempts.c.superseded
-    )
-    return {row.job_key: row for row in connection.execute(query)}
+    marks = (to_buy(policy).label("to_buy"), running_totals.is_reserved().label("reserved"))
+    of_jobs = attempts.c.job_key.in_([job.key for job in jobs])
+    return {
+        row["job_key"]: row for row in writing.which(connection, of_jobs, ~attempts.c.superseded, also=marks)
+    }
 
 
 def _stored(connection: sa.Connection, batch: str, jobs: Sequence[Job]) -> dict[str, deque[Any]]:
@@ -125,64 +129,58 @@ def _stored(connection: sa.Connection, batch: str, jobs: Sequence[Job]) -> dict[
 
 
 class _Entries:
-    """The rows that one reservation writes, so that each statement is carried out once for all of them."""
+    """The attempts that one reservation writes: each statement is carried out once for all of them."""
 
     def __init__(self, batch: str, run_id: str) -> None:
         self._owner = {"batch": batch, "run_id": run_id, "state": State.PLANNED}
-        self._superseded: list[dict[str, Any]] = []
-        self._new: list[dict[str, Any]] = []
-        self._planned: list[dict[str, Any]] = []
-        self._reused: list[dict[str, Any]] = []
+        self._changes: list[tuple[Values, Values]] = []
+        self._new: list[Values] = []
 
-    def add(self, job: Job, last: Any) -> Attempt:
+    def add(self, job: Job, last: Values | None, more: Values | None = None) -> Attempt:
         """Reserves a job: its planned attempt, or a new one that supersedes the last.
 
         A planned attempt was never sent, so it gets today's price.
+
+        Args:
+            job: the job.
+            last: the newest attempt at it; None where there is none.
+            more: other columns to set.
         """
-        number = 1 if last is None else last.attempt
-        the_last = {"the_job": job.key, "the_attempt": number}
-        if last is not None and last.state == State.PLANNED:
-            self._planned.append(the_last | _row(job) | {"run_id": self._owner["run_id"]})
+        values = _row(job) | self._owner | (more or {})
+        number = 1 if last is None else last["attempt"]
+        if last is not None and last["state"] == State.PLANNED:
+            self._changes.append((last, values))
         else:
             if last is not None:
-                self._superseded.append(the_last | {"superseded": True})
+                self._changes.append((last, {"superseded": True}))
                 number += 1
-            self._new.append(_row(job) | self._owner | {"attempt": number})
+            self._new.append(values | {"attempt": number})
         quoted = job.price.total if job.price else None
         return Attempt(
             *(job.key, number, job.type, job.row_id, job.sample, job.model, quoted),
             request_key=job.request_key,
         )
 
-    def reuse(self, attempt: Attempt, source: Any) -> None:
-        """Stores a job with the files of another batch's attempt, at no cost."""
-        self._reused.append(
-            {
-                "the_job": attempt.job_key,
-                "the_attempt": attempt.number,
-                "state": State.STORED,
-                "cost": Decimal(0),
-                "generation_id": source.generation_id,
-                "reused_key": source.job_key,
-                "reused_attempt": source.attempt,
-                "submitted_at": None,
-                "finished_at": datetime.now(UTC),
-            }
-        )
-
     def write(self, connection: sa.Connection) -> None:
-        """Carries the statements out; an attempt is entered before it is stored."""
-        for statement, rows in (
-            (_THE_ATTEMPT, self._superseded),
-            (attempts.insert(), self._new),
-            (_THE_ATTEMPT, self._planned),
-            (_THE_ATTEMPT, self._reused),
-        ):
-            if rows:
-                connection.execute(statement, rows)
+        """Writes all of it."""
+        writing.change(connection, self._changes)
+        writing.enter(connection, self._new)
 
 
-def _row(job: Job) -> dict[str, Any]:
+def _reused(source: Any) -> Values:
+    """The columns of an attempt that is stored with the files of another batch's attempt, at no cost."""
+    return {
+        "state": State.STORED,
+        "cost": Decimal(0),
+        "generation_id": source.generation_id,
+        "reused_key": source.job_key,
+        "reused_attempt": source.attempt,
+        "submitted_at": None,
+        "finished_at": datetime.now(UTC),
+    }
+
+
+def _row(job: Job) -> Values:
     return {
         "job_key": job.key,
         "row_id": job.row_id,

@@ -17,11 +17,11 @@ from callsheet.errors import LedgerError
 from callsheet.ledger import leases, running_totals
 from callsheet.ledger.databases import check_exists, explained, open_engine
 from callsheet.ledger.schema import mark_as_moved
-from callsheet.ledger.tables import about, metadata, totals
+from callsheet.ledger.tables import about, metadata
 
 _PAGE = 1_000  # rows that are read and written at once
-_COPIED = [table for table in metadata.sorted_tables if table not in (about, totals)]
-"""The schema's version is there already, and triggers keep the totals. The ledger's id is copied apart."""
+_COPIED = [table for table in metadata.sorted_tables if table is not about]
+"""The schema's version is there already. The ledger's id is copied apart."""
 
 
 def back_up(url: str, to: Path) -> dict[str, int]:

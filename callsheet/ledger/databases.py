@@ -14,24 +14,24 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import sqlalchemy as sa
-from sqlalchemy.util import LRUCache
 
 from callsheet.errors import LedgerError, LedgerUnavailable
 from callsheet.files import make_folder
 from callsheet.ledger import schema
 from callsheet.ledger.tables import SCHEMA_VERSION
-from callsheet.ledger.waits import waits
 
 T = TypeVar("T")
 
+BUSY = 30.0
+"""For how many seconds a write waits for another process's write; then the ledger counts as locked."""
+
+_IDLE = 30  # seconds that a transaction in PostgreSQL may pause; then its machine counts as vanished
 _MOMENT = 0.5  # seconds after which a writer that waits for SQLite's lock notices `hurry`
 _CHECKPOINT = "wal_autocheckpoint=4000"
 """Pages, 16 MB, after which SQLite takes them over from the -wal file. It does so at 1,000 by itself, and a
 row of a large ledger pays for that: its pages are far apart.
 """
 _WRITE_LOCK = 0x63616C6C73686565  # the number of PostgreSQL's advisory lock that a writer takes
-_MOST_STATEMENTS = 500  # as many as SQLAlchemy keeps by itself
-_statements: dict[tuple[str, Any], tuple[sa.Dialect, LRUCache[Any, Any]]] = {}
 
 _TO_CHECK = {
     "sqlite": "Check ledger.url, the permissions of its folder, free disk space, "
@@ -41,10 +41,14 @@ _TO_CHECK = {
 }
 
 
-def open_engine(url: str) -> sa.Engine:
+def open_engine(url: str, busy: float = BUSY) -> sa.Engine:
     """Opens the ledger's database; creates the tables in a new one.
 
     A transaction that only reads is begun on a connection with the execution option `reading=True`.
+
+    Args:
+        url: the database.
+        busy: for how many seconds a write waits for another process's write.
 
     Raises:
         LedgerError: it cannot be opened, or has another schema.
@@ -52,8 +56,8 @@ def open_engine(url: str) -> sa.Engine:
     address = _address(url)
     name = address.render_as_string(hide_password=True)
     try:
-        engine = _sqlite(address) if address.drivername == "sqlite" else _postgresql(address)
-        _share_statements(engine)
+        make = _sqlite if address.drivername == "sqlite" else _postgresql
+        engine = make(address, busy)
         with engine.connect().execution_options(reading=True) as connection:  # waits for no writer
             if schema.is_foreign(connection):
                 raise _foreign(name)
@@ -145,11 +149,10 @@ def _foreign(name: str) -> LedgerError:
     )
 
 
-def _sqlite(address: sa.URL) -> sa.Engine:
+def _sqlite(address: sa.URL, busy: float) -> sa.Engine:
     path = _sqlite_path(address)
     make_folder(path.parent)  # SQLite itself makes the files in it durable
-    _check_file(path)
-    busy = waits().busy
+    _check_file(path, busy)
     engine = sa.create_engine(address, connect_args={"timeout": busy, "check_same_thread": False})
     opened: list[tuple[int, int] | None] = []
 
@@ -229,7 +232,7 @@ def _sqlite_path(address: sa.URL) -> Path:
     return Path(address.database).absolute()
 
 
-def _check_file(path: Path) -> None:
+def _check_file(path: Path, busy: float) -> None:
     """Checks, without changing it, that a file is a ledger or can become one.
 
     Raises:
@@ -239,7 +242,7 @@ def _check_file(path: Path) -> None:
     if not path.exists():
         return
     read_only = f"{path.as_uri()}?mode=ro"
-    with closing(sqlite3.connect(read_only, uri=True, timeout=waits().busy)) as connection:
+    with closing(sqlite3.connect(read_only, uri=True, timeout=busy)) as connection:
         names = connection.execute("SELECT name FROM sqlite_master WHERE type IN ('table', 'view')")
         tables = {name for (name,) in names if not name.startswith("sqlite_")}
         columns = {name for (name,) in connection.execute("SELECT name FROM pragma_table_info('about')")}
@@ -259,20 +262,7 @@ def _identities(path: Path) -> list[tuple[int, int] | None]:
     return identities
 
 
-def _share_statements(engine: sa.Engine) -> None:
-    """Has an engine use what SQLAlchemy has compiled for the ledgers that this process opened before.
-
-    By itself each engine compiles all statements anew, which is a fifth of a short run. What is compiled is
-    of one dialect, so that is shared too, among databases of one kind and version.
-    """
-    with engine.connect() as connection:  # now the dialect knows the version
-        kind = connection.dialect.name, connection.dialect.server_version_info
-    engine.dialect, compiled = _statements.setdefault(kind, (engine.dialect, LRUCache(_MOST_STATEMENTS)))
-    engine.update_execution_options(compiled_cache=compiled)
-
-
-def _postgresql(address: sa.URL) -> sa.Engine:
-    busy = waits().busy
+def _postgresql(address: sa.URL, busy: float) -> sa.Engine:
     # Notices a server that has vanished, without waiting until the operating system gives up.
     keepalives = {"keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count": 4}
     timeouts = {"connect_timeout": max(2, round(busy)), "tcp_user_timeout": round(busy * 1000)}
@@ -285,7 +275,7 @@ def _postgresql(address: sa.URL) -> sa.Engine:
         for setting in (
             "synchronous_commit = on",
             f"lock_timeout = '{busy}s'",
-            f"idle_in_transaction_session_timeout = '{waits().idle}s'",
+            f"idle_in_transaction_session_timeout = '{_IDLE}s'",
             # A writer sees what was committed while it waited for a lock, whatever the server's default is.
             "default_transaction_isolation = 'read committed'",
         ):

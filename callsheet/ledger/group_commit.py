@@ -1,12 +1,12 @@
 """Group commit: writes that arrive within some milliseconds share a commit, so durability costs little.
 
 A commit that fails is tried again as a whole, while the run's lease lives; the writes that arrive meanwhile
-wait for it. Its connection may be lost when it has succeeded: so each commit has a number, which it writes
-into its run's row, and a commit whose number is there is not made twice.
+wait for it. Its connection may be lost when it has succeeded. So a write that is made a second time must
+change nothing, and come to the same; whoever writes sees to that (`transitions.py`).
 
-It knows no table but `runs`. A change is a function that writes many items at once, all or none: those of one
-commit are given to it together. Where it refuses, each item is tried alone, so that one that is refused
-leaves the others alone.
+It knows no table. A change is a function that writes many items at once, all or none: those of one commit
+are given to it together. Where it refuses, each item is tried alone, so that one that is refused leaves the
+others alone.
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
 
 import sqlalchemy as sa
@@ -23,8 +24,6 @@ import sqlalchemy as sa
 from callsheet import failpoints
 from callsheet.errors import CallsheetError, LedgerError, LedgerUnavailable
 from callsheet.ledger.databases import explained
-from callsheet.ledger.patience import Patience
-from callsheet.ledger.tables import runs
 
 A = TypeVar("A")
 T = TypeVar("T")
@@ -32,10 +31,8 @@ Operation = Callable[[sa.Connection], T]
 Change = Callable[[sa.Connection, str, Sequence[A]], Sequence[T]]
 """Writes items for a run, given its id, all or none; returns a result for each."""
 
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 2.0  # seconds between two tries
 _PAUSE = 0.01  # seconds between two commits, in which more writes arrive: the CPU of a commit is shared
-
-_NUMBER = runs.update().where(runs.c.id == sa.bindparam("the_run"))
-_LAST_NUMBER = sa.select(runs.c.commits).where(runs.c.id == sa.bindparam("the_run"))
 
 
 @dataclass(slots=True)
@@ -48,13 +45,52 @@ class _Group:
     futures: list[asyncio.Future[Any]] = field(default_factory=list)
 
 
-@dataclass(slots=True)
-class _Commit:
-    """A commit, and what its last try came to, where it is not known whether that try succeeded."""
+class Patience:
+    """How long an open run waits for a database that fails: as long as its lease lives, which others respect.
 
-    number: int
-    groups: list[_Group]
-    results: list[Any] | None = None
+    Attributes:
+        until: when the run's lease expires; None where there is no lease, and nothing is tried again.
+    """
+
+    def __init__(self) -> None:
+        self.until: datetime | None = None
+        self._ended = asyncio.Event()
+
+    def end(self) -> None:
+        """From now on nothing is tried again; what waits for its next try has it now."""
+        self._ended.set()
+
+    async def tried(
+        self,
+        work: Callable[[], Awaitable[T]],
+        failed: Callable[[LedgerUnavailable], Awaitable[None]] | None = None,
+    ) -> T:
+        """Does work on the database; again and again while the database fails and the lease lives.
+
+        Args:
+            work: what to do. It is idempotent: a database that fails may have done it.
+            failed: called after each failure that is not the last.
+
+        Raises:
+            LedgerUnavailable: the database failed until the lease expired, or patience ended.
+        """
+        pause = _FIRST_PAUSE
+        while True:
+            try:
+                return await work()
+            except LedgerUnavailable as error:
+                if not self._lasts(pause):
+                    raise
+                if failed:
+                    await failed(error)
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._ended.wait(), pause)
+            pause = min(2 * pause, _LONGEST_PAUSE)
+
+    def _lasts(self, seconds: float) -> bool:
+        if self._ended.is_set():
+            return False
+        return self.until is not None and datetime.now(UTC) + timedelta(seconds=seconds) < self.until
 
 
 class GroupCommit:
@@ -85,7 +121,6 @@ class GroupCommit:
         self._threads = threads
         self._patience = patience
         self._on_failure = on_failure
-        self._number = 0
         self.failing = False
         self._waiting: dict[tuple[str, Any], _Group] = {}
         self._committer: asyncio.Task[None] | None = None
@@ -127,10 +162,9 @@ class GroupCommit:
             while self._waiting:
                 groups = list(self._waiting.values())
                 self._waiting = {}
-                self._number += 1
                 results: list[Any]
                 try:
-                    results = await self._until_written(_Commit(self._number, groups))
+                    results = await self._until_written(groups)
                 except Exception as error:  # noqa: BLE001 - each caller gets it; otherwise they wait for ever
                     results = [error] * sum(len(group.items) for group in groups)
                 self.failing = False
@@ -147,61 +181,50 @@ class GroupCommit:
         finally:
             self._committer = None
 
-    async def _until_written(self, commit: _Commit) -> list[Any]:
+    async def _until_written(self, groups: Sequence[_Group]) -> list[Any]:
         """Makes a commit, as often as it takes; the result of each item, or the error that it ended with."""
         loop = asyncio.get_running_loop()
 
         async def write() -> list[Any]:
-            return await loop.run_in_executor(self._threads, explained, lambda: self._commit(commit))
+            return await loop.run_in_executor(self._threads, explained, lambda: self._commit(groups))
 
         async def failed(error: LedgerUnavailable) -> None:
             if not self.failing:
                 self.failing = True
-                groups = (*commit.groups, *self._waiting.values())
-                await self._on_failure(error, [item for group in groups for item in group.items])
+                waiting = (*groups, *self._waiting.values())
+                await self._on_failure(error, [item for group in waiting for item in group.items])
 
         return await self._patience.tried(write, failed)
 
-    def _commit(self, commit: _Commit) -> list[Any]:
+    def _commit(self, groups: Sequence[_Group]) -> list[Any]:
         """Writes the groups in one transaction."""
         try:
-            results = self._together(commit)
+            results = self._together(groups)
         except CallsheetError:  # of one of them
-            results = self._one_by_one(commit)
-        _passed("after", commit.groups)
+            results = self._one_by_one(groups)
+        _passed("after", groups)
         return results
 
-    def _together(self, commit: _Commit) -> list[Any]:
+    def _together(self, groups: Sequence[_Group]) -> list[Any]:
+        results: list[Any] = []
         with self._engine.begin() as connection, explain_values():
-            if commit.results is not None and self._succeeded(connection, commit):
-                return commit.results
-            results: list[Any] = []
-            for group in commit.groups:
+            for group in groups:
                 results += group.change(connection, self._run_id, group.items)
-            self._about_to_commit(connection, commit, results)
+            _passed("before", groups)
         return results
 
-    def _one_by_one(self, commit: _Commit) -> list[Any]:
+    def _one_by_one(self, groups: Sequence[_Group]) -> list[Any]:
         results: list[Any] = []
         with self._engine.begin() as connection:
-            for group in commit.groups:
+            for group in groups:
                 for item in group.items:
                     try:
                         with connection.begin_nested(), explain_values():
                             results += group.change(connection, self._run_id, [item])
                     except CallsheetError as error:
                         results.append(error)
-            self._about_to_commit(connection, commit, results)
+            _passed("before", groups)
         return results
-
-    def _about_to_commit(self, connection: sa.Connection, commit: _Commit, results: list[Any]) -> None:
-        connection.execute(_NUMBER, {"the_run": self._run_id, "commits": commit.number})
-        commit.results = results
-        _passed("before", commit.groups)
-
-    def _succeeded(self, connection: sa.Connection, commit: _Commit) -> bool:
-        """Whether the last try has succeeded. Since one transaction writes at a time, that one has ended."""
-        return connection.scalar(_LAST_NUMBER, {"the_run": self._run_id}) == commit.number
 
 
 def _passed(when: str, groups: Sequence[_Group]) -> None:

@@ -8,10 +8,13 @@ it is, and a run that is at work has its file locked. Knows no database.
 
 from __future__ import annotations
 
+import asyncio
 import fcntl
 import json
+import logging
 import os
 import threading
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
@@ -19,8 +22,11 @@ from decimal import Decimal
 from pathlib import Path
 from typing import IO, Any
 
+from callsheet.errors import LedgerError
 from callsheet.files import make_folder, sync_folder
 from callsheet.records import Attempt, Generation, Media, ModelType, Usage
+
+logger = logging.getLogger("callsheet")
 
 _PREFIX, _SUFFIX = "answers-", ".jsonl"
 
@@ -120,15 +126,45 @@ class Journal:
     """The journal of one run.
 
     Args:
-        folder: where it is; made when it is needed.
+        folder: where it is; made when it is needed. None: nothing is kept.
         run_id: the run.
+        note: called once with the reason why nothing is kept.
     """
 
-    def __init__(self, folder: Path, run_id: str) -> None:
-        self._path = folder / f"{_PREFIX}{run_id}{_SUFFIX}"
+    def __init__(
+        self, folder: Path | None, run_id: str, note: Callable[[str], None] = logger.warning
+    ) -> None:
+        self.folder = folder
+        self._path = (folder or Path()) / f"{_PREFIX}{run_id}{_SUFFIX}"
+        self._note = note
+        self._failed = False
         self._lock = threading.Lock()
         self._waiting: set[str] = set()
         self._handle: int | None = None
+
+    def left(self) -> list[Left]:
+        """The journals in its folder, of whichever runs.
+
+        Raises:
+            LedgerError: one of them cannot be read.
+        """
+        try:
+            return left_in(self.folder) if self.folder else []
+        except OSError as error:
+            raise LedgerError(
+                f"{error.filename or self.folder}: cannot be read: {error.strerror or error}",
+                hint="It has answers that are paid for, and that the ledger does not know yet.",
+            ) from error
+
+    async def keep(self, answer: Answer) -> None:
+        """Writes an answer, once, or says why it cannot be kept."""
+        try:
+            if self.folder:
+                await asyncio.to_thread(self.append, answer)
+        except OSError as error:
+            if not self._failed:
+                self._failed = True
+                self._note(f"what is answered is not kept: the journal cannot be written: {error}")
 
     @property
     def waiting(self) -> bool:

@@ -9,16 +9,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
 import sqlalchemy as sa
 
 from callsheet.errors import LedgerError
-from callsheet.ledger import clock, processes, queries, running_totals
+from callsheet.ledger import processes, queries, running_totals, writing
 from callsheet.ledger.tables import attempts, runs
-from callsheet.ledger.waits import waits
 from callsheet.records import Attempt, OtherRun, State
 
 _OPEN = (State.PLANNED, State.SUBMITTING, State.PENDING, State.GENERATED)
@@ -26,6 +25,9 @@ _IN_HAND = sa.and_(
     attempts.c.state.in_((*_OPEN, State.IN_DOUBT)),  # which an index finds
     sa.or_(attempts.c.state.in_(_OPEN), queries.IS_POLLED),
 )
+LEASE = 60.0
+"""For how many seconds a run counts as alive after it has last renewed its lease."""
+
 NO_ANSWER = "the run ended before the answer came"
 """Why a job of a dead run is in doubt."""
 
@@ -34,7 +36,13 @@ _open_here: set[str] = set()
 
 
 def enter(
-    connection: sa.Connection, run_id: str, batch: str, balance: Decimal | None, spent: Decimal
+    connection: sa.Connection,
+    run_id: str,
+    batch: str,
+    *,
+    balance: Decimal | None,
+    spent: Decimal,
+    lease: float,
 ) -> None:
     """Enters a run.
 
@@ -44,8 +52,9 @@ def enter(
         batch: the batch that it buys.
         balance: what the workspace had just before, in dollars; None where that is not known.
         spent: what the ledger has spent at the run's service, in dollars.
+        lease: how long it counts as alive without a renewal, in seconds.
     """
-    now = clock.now(connection)
+    now = _now(connection)
     _open_here.add(run_id)
     connection.execute(
         runs.insert().values(
@@ -56,7 +65,7 @@ def enter(
             pid=os.getpid(),
             process_start=processes.start_of(os.getpid()) or None,
             started_at=now,
-            lease_until=_lease_from(now),
+            lease_until=now + timedelta(seconds=lease),
             balance_at_start=balance,
             spent_at_start=spent,
         )
@@ -86,7 +95,8 @@ def take_over(connection: sa.Connection, run_id: str, batch: str) -> list[Attemp
     doubts = _close_dead_runs(connection, batch, alive)
     theirs = sa.and_(attempts.c.batch == batch, attempts.c.run_id.not_in(alive))
     for accepted in (queries.IS_POLLED, attempts.c.state == State.GENERATED):  # an index finds each
-        connection.execute(attempts.update().where(theirs, accepted).values(run_id=run_id))
+        rows = writing.which(connection, theirs, accepted)
+        writing.change(connection, [(row, {"run_id": run_id}) for row in rows])
     return doubts
 
 
@@ -95,17 +105,17 @@ def forget(run_id: str) -> None:
     _open_here.discard(run_id)
 
 
-def renew(connection: sa.Connection, run_id: str) -> None:
+def renew(connection: sa.Connection, run_id: str, lease: float) -> None:
     """Renews a run's lease, also one that has expired, unless another run has taken its jobs over.
 
     Raises:
         LedgerError: one has.
     """
     ours = sa.and_(runs.c.id == run_id, runs.c.ended_at.is_(None))
-    lease = _lease_from(clock.now(connection))
-    if connection.execute(runs.update().where(ours).values(lease_until=lease)).rowcount != 1:
+    until = _now(connection) + timedelta(seconds=lease)
+    if connection.execute(runs.update().where(ours).values(lease_until=until)).rowcount != 1:
         raise LedgerError(
-            f"this run was suspended for over {waits().lease:g} s, and another run has taken its jobs over",
+            f"this run was suspended for over {lease:g} s, and another run has taken its jobs over",
             hint="Run the same command again; nothing is lost.",
         )
 
@@ -114,7 +124,7 @@ def leave(connection: sa.Connection, run_id: str, batch: str) -> None:
     """Ends a run of the batch: what it had reserved is free again."""
     _free(connection, sa.and_(attempts.c.batch == batch, attempts.c.run_id == run_id))
     ours = sa.and_(runs.c.id == run_id, runs.c.ended_at.is_(None))
-    connection.execute(runs.update().where(ours).values(ended_at=clock.now(connection)))
+    connection.execute(runs.update().where(ours).values(ended_at=_now(connection)))
 
 
 def others(connection: sa.Connection, batch: str, run_id: str | None) -> list[OtherRun]:
@@ -208,12 +218,6 @@ def free_dead_reservations(connection: sa.Connection) -> None:
     _free(connection, _of_any_dead_run(connection))
 
 
-def has_dead_reservations(connection: sa.Connection) -> bool:
-    """Whether there is something that `free_dead_reservations` would free."""
-    theirs = sa.and_(_of_any_dead_run(connection), attempts.c.state == State.PLANNED)
-    return bool(connection.scalar(sa.select(sa.exists().where(theirs))))
-
-
 def _of_any_dead_run(connection: sa.Connection) -> sa.ColumnElement[bool]:
     alive = [run.id for run in _alive(connection)]
     of_open_runs = attempts.c.batch.in_(sa.select(runs.c.batch).where(runs.c.ended_at.is_(None)))
@@ -222,7 +226,7 @@ def _of_any_dead_run(connection: sa.Connection) -> sa.ColumnElement[bool]:
 
 def _alive(connection: sa.Connection, batch: str | None = None) -> list[Any]:
     """The runs that are alive, of one batch or of all, the oldest first."""
-    now = clock.now(connection)
+    now = _now(connection)
     query = sa.select(runs).where(runs.c.ended_at.is_(None)).order_by(runs.c.started_at)
     if batch is not None:
         query = query.where(runs.c.batch == batch)
@@ -243,25 +247,21 @@ def _is_alive(run: Any, now: datetime) -> bool:
 
 def _close_dead_runs(connection: sa.Connection, batch: str, alive: Collection[str]) -> list[Attempt]:
     """Puts in doubt, and returns, what dead runs were submitting; frees what they had reserved."""
-    now = clock.now(connection)
+    now = _now(connection)
     of_dead_runs = sa.and_(attempts.c.batch == batch, _is_of_dead_run(attempts, alive))
     _free(connection, of_dead_runs)
-    submitting = sa.and_(of_dead_runs, attempts.c.state == State.SUBMITTING)
-    doubts = [queries.attempt_of(row) for row in connection.execute(sa.select(attempts).where(submitting))]
-    connection.execute(
-        attempts.update()
-        .where(submitting)
-        .values(
-            state=State.IN_DOUBT,
-            run_id=None,
-            finished_at=now,
-            error_code="in_doubt",
-            error_message=NO_ANSWER,
-        )
-    )
+    doubts = writing.which(connection, of_dead_runs, attempts.c.state == State.SUBMITTING)
+    in_doubt = {
+        "state": State.IN_DOUBT,
+        "run_id": None,
+        "finished_at": now,
+        "error_code": "in_doubt",
+        "error_message": NO_ANSWER,
+    }
+    writing.change(connection, [(row, in_doubt) for row in doubts])
     dead = sa.and_(runs.c.batch == batch, runs.c.ended_at.is_(None), runs.c.id.not_in(alive))
     connection.execute(runs.update().where(dead).values(ended_at=now))
-    return doubts
+    return [queries.attempt_of(row) for row in doubts]
 
 
 def _is_of_dead_run(table: sa.FromClause, alive: Collection[str]) -> sa.ColumnElement[bool]:
@@ -279,15 +279,21 @@ def _free(connection: sa.Connection, whose: sa.ColumnElement[bool]) -> None:
     A second or later attempt is removed, and the one before it is the newest again. So a job that is in
     doubt, or failed, stays so unless it was really sent again.
     """
-    reserved = sa.and_(whose, attempts.c.state == State.PLANNED)
-    later = sa.select(attempts.c.job_key, attempts.c.attempt).where(reserved, attempts.c.attempt > 1)
-    for key, number in connection.execute(later).all():
-        of_job = attempts.c.job_key == key
-        connection.execute(attempts.delete().where(of_job, attempts.c.attempt == number))
-        before = sa.and_(of_job, attempts.c.attempt == number - 1)
-        connection.execute(attempts.update().where(before).values(superseded=False))
-    connection.execute(attempts.update().where(reserved).values(run_id=None))
+    reserved = writing.which(connection, whose, attempts.c.state == State.PLANNED)
+    later = [row for row in reserved if row["attempt"] > 1]
+    first = [(row, {"run_id": None}) for row in reserved if row["attempt"] == 1]
+    writing.remove(connection, later)
+    of_jobs = writing.found(connection, [row["job_key"] for row in later])
+    before = [of_jobs[row["job_key"], row["attempt"] - 1] for row in later]
+    writing.change(connection, first + [(row, {"superseded": False}) for row in before])
 
 
-def _lease_from(now: datetime) -> datetime:
-    return now + timedelta(seconds=waits().lease)
+def _now(connection: sa.Connection) -> datetime:
+    """The time by the database's clock, in UTC; SQLite has none, and all who use it are on one machine.
+
+    Machines may disagree about the time by minutes, which is longer than a lease.
+    """
+    if connection.dialect.name == "postgresql":
+        moment: datetime = connection.execute(sa.select(sa.func.clock_timestamp())).scalar_one()
+        return moment.astimezone(UTC)
+    return datetime.now(UTC)

@@ -12,7 +12,7 @@ import logging
 import uuid
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import asdict, replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -28,24 +28,25 @@ from callsheet.ledger import (
     databases,
     journal,
     leases,
+    media,
     queries,
     services,
     takeover,
     transitions,
+    writing,
 )
 from callsheet.ledger.approvals import Approval
 from callsheet.ledger.budgets import Budget, Wall
 from callsheet.ledger.claims import Reservation
-from callsheet.ledger.databases import explained, open_engine
-from callsheet.ledger.group_commit import GroupCommit
+from callsheet.ledger.databases import BUSY, explained, open_engine
+from callsheet.ledger.group_commit import GroupCommit, Patience
 from callsheet.ledger.journal import Answer, Journal
-from callsheet.ledger.patience import Patience
+from callsheet.ledger.media import FileEnd
 from callsheet.ledger.policy import Policy
 from callsheet.ledger.same_ids import SameGeneration
 from callsheet.ledger.tables import about, learned
 from callsheet.ledger.takeover import Owner
-from callsheet.ledger.transitions import Intent
-from callsheet.ledger.waits import waits
+from callsheet.ledger.transitions import End, Intent
 from callsheet.records import Attempt, Doubt, File, Generation, Job, OtherRun, State, StoredFile
 
 T = TypeVar("T")
@@ -53,9 +54,9 @@ T = TypeVar("T")
 logger = logging.getLogger("callsheet")
 
 
-def _opened(url: str) -> tuple[sa.Engine, str]:
+def _opened(url: str, busy: float) -> tuple[sa.Engine, str]:
     """The database, and the ledger's id."""
-    engine = open_engine(url)
+    engine = open_engine(url, busy)
 
     def read() -> str:
         with engine.connect() as connection:
@@ -68,8 +69,8 @@ def _log(text: str) -> None:
     logger.warning("%s", text)
 
 
-def _lease_from_now() -> datetime:
-    return datetime.now(UTC) + timedelta(seconds=waits().lease)
+def _now() -> datetime:
+    return datetime.now(UTC)
 
 
 class Ledger:
@@ -79,6 +80,7 @@ class Ledger:
         id: which ledger it is; a backup, and what it was moved to, have the same.
         batch: the batch.
         run_id: the run.
+        lease: for how many seconds the run counts as alive after `renew`.
 
     While the run's lease lives, a database that fails is tried again, for writes and reads: the run waits.
     When it has failed until the lease expired, and at once where there is no lease, every method raises
@@ -89,27 +91,22 @@ class Ledger:
     def __init__(
         self,
         engine: sa.Engine,
-        batch: str,
-        run_id: str,
+        owner: Owner,
         *,
-        ledger_id: str,
-        service: str = "",
         journal: Path | None = None,
         note: Callable[[str], None] = _log,
     ) -> None:
         self._engine = engine
         self._threads = ThreadPoolExecutor(2, "ledger")  # nobody else makes a commit wait
         self._patience = Patience()
-        self._commits = GroupCommit(engine, run_id, self._threads, self._patience, self._wait)
-        self._folder = journal
-        self._journal = Journal(journal, run_id) if journal else None
+        self._commits = GroupCommit(engine, owner.run_id, self._threads, self._patience, self._wait)
+        self._journal = Journal(journal, owner.run_id, note)
         self._note = note
-        self._journal_failed = False
-        self._service = service
-        self._owner = Owner(run_id, batch, ledger_id, service)
-        self.id = ledger_id
-        self.batch = batch
-        self.run_id = run_id
+        self._owner = owner
+        self.id = owner.ledger_id
+        self.batch = owner.batch
+        self.run_id = owner.run_id
+        self.lease = owner.lease
 
     # ---- opening, leases and closing
 
@@ -122,6 +119,8 @@ class Ledger:
         service: str = "",
         journal: Path | None = None,
         note: Callable[[str], None] = _log,
+        busy: float = BUSY,
+        lease: float = leases.LEASE,
     ) -> Self:
         """Opens the ledger at `url` (a SQLAlchemy URL) for reading; `begin_run` makes it ready to buy.
 
@@ -133,13 +132,15 @@ class Ledger:
             journal: the folder for answers that are paid for and cannot be written to the ledger; on the
                 local disk, and the same for the next run. None: such answers are in doubt.
             note: called with what a person should know, and the run goes on from.
+            busy: for how many seconds a write waits for another process's write, before it has failed.
+            lease: for how many seconds the run counts as alive after `renew`.
 
         Raises:
             LedgerError: it cannot be opened.
         """
-        engine, ledger_id = await asyncio.to_thread(_opened, url)
-        run_id = str(uuid.uuid4())
-        return cls(engine, batch, run_id, ledger_id=ledger_id, service=service, journal=journal, note=note)
+        engine, ledger_id = await asyncio.to_thread(_opened, url, busy)
+        owner = Owner(str(uuid.uuid4()), batch, ledger_id, service, lease)
+        return cls(engine, owner, journal=journal, note=note)
 
     async def begin_run(
         self,
@@ -164,8 +165,8 @@ class Ledger:
         Raises:
             UnknownAnswers: the run would buy again what a journal has an answer for.
         """
-        lease_until = _lease_from_now()
-        journals = await asyncio.to_thread(self._read_journals)
+        lease_until = self._lease_from_now()
+        journals = await asyncio.to_thread(self._journal.left)
         keys = {answer.attempt.job_key for left in journals for answer in left.answers}
         jobs = await asyncio.to_thread(find, keys) if keys else {}
         owner = replace(self._owner, jobs=jobs, buys=buys, replaces=replaces)
@@ -181,11 +182,13 @@ class Ledger:
         Returns:
             What is new of it: videos to poll, files to download, and what is in doubt from now on.
         """
-        journals = await asyncio.to_thread(self._read_journals)
+        journals = await asyncio.to_thread(self._journal.left)
+        taken = takeover.Taken()
         videos, files, recovered = await self._commits.write_one(
-            "take_over", lambda connection: takeover.take_over(connection, self._owner, journals)
+            "take_over", lambda connection: takeover.take_over(connection, self._owner, journals, taken)
         )
-        return videos, files, await self._recovered(recovered)
+        await self._recovered(recovered)
+        return videos, files, [*taken.doubts]
 
     async def _recovered(self, recovered: takeover.Recovered) -> list[Attempt]:
         for left in recovered.journals:
@@ -193,15 +196,6 @@ class Ledger:
         for text in recovered.notes:
             self._note(f"an answer of an earlier run could not be written to the ledger: {text}")
         return recovered.doubts
-
-    def _read_journals(self) -> list[journal.Left]:
-        try:
-            return journal.left_in(self._folder) if self._folder else []
-        except OSError as error:
-            raise LedgerError(
-                f"{error.filename or self._folder}: cannot be read: {error.strerror or error}",
-                hint="It has answers that are paid for, and that the ledger does not know yet.",
-            ) from error
 
     async def check_service(self, service: str) -> None:
         """Checks that nothing of the batch was sent to another service than the one at this URL.
@@ -223,9 +217,14 @@ class Ledger:
         Raises:
             LedgerError: it had expired, and another run has taken our jobs over: stop at once.
         """
-        lease_until = _lease_from_now()
-        await self._commits.write_one("renew", lambda connection: leases.renew(connection, self.run_id))
+        lease_until = self._lease_from_now()
+        await self._commits.write_one(
+            "renew", lambda connection: leases.renew(connection, self.run_id, self.lease)
+        )
         self._patience.until = lease_until
+
+    def _lease_from_now(self) -> datetime:
+        return _now() + timedelta(seconds=self.lease)
 
     def hurry(self) -> None:
         """From now on nothing waits for a database that fails, or is locked for longer than a moment.
@@ -249,8 +248,7 @@ class Ledger:
         """Waits for the writes that are under way, and closes the database."""
         await self._commits.drain()
         leases.forget(self.run_id)
-        if self._journal:
-            self._journal.close()
+        self._journal.close()
         await asyncio.to_thread(self._engine.dispose)
         self._threads.shutdown(wait=False)
 
@@ -281,11 +279,14 @@ class Ledger:
             OtherService: the batch belongs to another service; nothing was reserved.
         """
         budget = Budget(self.batch, limit, per_day)
+        result: Reservation | None = None  # of a try whose commit was not confirmed
 
         def reserve(connection: sa.Connection) -> Reservation:
-            result = claims.reserve(connection, self.run_id, jobs, policy, budget=budget, skip=skip)
-            if result.reserved and self._service:
-                services.bind(connection, self.batch, self._service, self.run_id)
+            nonlocal result
+            if not (result and claims.stands(connection, self.run_id, result)):
+                result = claims.reserve(connection, self.run_id, jobs, policy, budget=budget, skip=skip)
+                if result.reserved and self._owner.service:
+                    services.bind(connection, self.batch, self._owner.service, self.run_id)
             return result
 
         return await self._commits.write_one("reserve", reserve)
@@ -313,7 +314,11 @@ class Ledger:
             None where it may leave. Otherwise the wall that it does not fit, and it is no longer reserved.
         """
         budget = Budget(self.batch, limit, per_day)
-        return await self._commits.write(State.SUBMITTING, transitions.intend, Intent(attempt, budget, rates))
+        intent = Intent(attempt, budget, rates, _now())
+        wall = await self._commits.write(State.SUBMITTING, transitions.intend, intent)
+        if wall:
+            await self._commits.write("free", transitions.free, attempt)
+        return wall
 
     async def release(self, attempt: Attempt) -> None:
         """The service took nothing: the job is planned again, and still ours."""
@@ -326,11 +331,12 @@ class Ledger:
 
     async def failed(self, attempt: Attempt, code: str, message: str) -> None:
         """The service refused the job or gave it up; it costs nothing."""
-        await self._commits.write(State.FAILED, transitions.failed, (attempt, code, message))
+        await self._commits.write(State.FAILED, transitions.failed, End(attempt, code, message, _now()))
 
     async def doubt(self, attempt: Attempt, message: str) -> None:
         """What became of the job is not known; the attempt has its id where an answer had one."""
-        await self._commits.write(State.IN_DOUBT, transitions.doubt, (attempt, message))
+        end = End(attempt, "in_doubt", message, _now())
+        await self._commits.write(State.IN_DOUBT, transitions.doubt, end)
 
     async def says(self, attempt: Attempt, said: str) -> None:
         """Keeps the service's words for a pending video; empty where it says nothing odd any more."""
@@ -361,54 +367,48 @@ class Ledger:
         return await self._answered(State.GENERATED, answer)
 
     def _answer(self, attempt: Attempt, generation_id: str) -> Answer:
-        return Answer(attempt, generation_id, batch=self.batch, service=self._service, ledger_id=self.id)
+        return Answer(
+            attempt, generation_id, batch=self.batch, service=self._owner.service, ledger_id=self.id
+        )
 
     async def _answered(self, state: State, answer: Answer) -> list[File] | SameGeneration:
         """Writes an answer; also into the journal, where the database fails or refuses it."""
         if self._commits.failing:
-            await self._keep(answer)
+            await self._journal.keep(answer)
         try:
             result = await self._commits.write(state, transitions.answered, answer)
         except LedgerError:
-            await self._keep(answer)
+            await self._journal.keep(answer)
             raise
-        if self._journal and self._journal.waiting:
+        if self._journal.waiting:
             await asyncio.to_thread(self._journal.written, answer)
         return result
 
     async def _wait(self, error: LedgerUnavailable, items: Sequence[Any]) -> None:
         """The database fails, and these items wait for it: the answers among them are kept elsewhere too."""
-        kept = "is kept in the journal" if self._journal else "is not kept"
+        kept = "is kept in the journal" if self._journal.folder else "is not kept"
         self._note(f"{error}; the run waits and tries again until its lease expires; what is answered {kept}")
         for item in items:
             if isinstance(item, Answer):
-                await self._keep(item)
-
-    async def _keep(self, answer: Answer) -> None:
-        """Writes an answer to the journal, once."""
-        try:
-            if self._journal:
-                await asyncio.to_thread(self._journal.append, answer)
-        except OSError as error:
-            if not self._journal_failed:
-                self._journal_failed = True
-                self._note(f"what is answered is not kept: the journal cannot be written: {error}")
+                await self._journal.keep(item)
 
     async def refreshed(self, file: File, source_url: str, deletes_at: datetime | None) -> None:
         """The service gave a new URL for a file."""
-        await self._commits.write("refreshed", transitions.refreshed, (file, source_url, deletes_at))
+        await self._commits.write("refreshed", media.refreshed, (file, source_url, deletes_at))
 
     async def renamed(self, file: File, name: str) -> str:
         """The file gets this name, or another one where a file of the ledger has it; returns its name."""
-        return await self._commits.write("renamed", transitions.renamed, (file, name))
+        return await self._commits.write("renamed", media.renamed, (file, name))
 
     async def stored(self, file: File, copy: StoredFile) -> State | None:
         """A file is verified and in storage. Returns the job's end state when this was its last file."""
-        return await self._commits.write(State.STORED, transitions.stored, (file, copy))
+        return await self._commits.write(State.STORED, media.ended, FileEnd(file, asdict(copy), "", _now()))
 
     async def lost(self, file: File, message: str) -> State | None:
         """A file can no longer be had. Returns the job's end state when this was its last file."""
-        return await self._commits.write(State.LOST, transitions.lost, (file, message))
+        now = _now()
+        end = FileEnd(file, {"lost_at": now}, message, now)
+        return await self._commits.write(State.LOST, media.ended, end)
 
     async def settle(self, doubts: Sequence[Doubt], *, charged: bool, by: str, why: str | None) -> None:
         """Records a person's decision about doubts, all or none.
@@ -432,7 +432,7 @@ class Ledger:
 
     async def carries(self, cells: Sequence[tuple[str, dict[str, Any]]]) -> None:
         """The batch file's other columns have changed for some jobs: of each its key, and its cells now."""
-        await self._commits.write_one("carries", lambda connection: transitions.carries(connection, cells))
+        await self._commits.write_one("carries", lambda connection: writing.carry(connection, cells))
 
     async def ask(self, approval: Approval) -> None:
         """Records that a person was asked whether to buy, with the answer where there is one already."""

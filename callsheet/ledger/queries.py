@@ -5,7 +5,7 @@ Run them with `Ledger.read`. Nothing here writes.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import datetime
 from decimal import Decimal
 from typing import Any
@@ -27,6 +27,9 @@ IS_POLLED = sa.and_(
 )
 """Videos that were accepted and have not ended: those too that the service did not know the last time, or had
 no file of. Of an image in doubt there is nothing to ask, even where it has an id."""
+
+IS_ESTIMATED = attempts.c.cost_source.in_((CostSource.COMPUTED, CostSource.QUOTED))
+"""Attempts of which the cost is not the service's word."""
 
 _OF_ONE_JOB = sa.and_(attempts.c.job_key == media.c.job_key, attempts.c.attempt == media.c.attempt)
 FILES_OF = sa.and_(
@@ -235,7 +238,7 @@ def unfinished(connection: sa.Connection, batch: str, run_id: str) -> tuple[list
         .where(mine, attempts.c.state == State.GENERATED)
         .where(media.c.stored_at.is_(None), media.c.lost_at.is_(None))
     )
-    return [attempt_of(row) for row in videos], [_file(row) for row in files]
+    return [attempt_of(row._asdict()) for row in videos], [_file(row) for row in files]
 
 
 def free_jobs(connection: sa.Connection, batch: str) -> int:
@@ -258,20 +261,18 @@ def ended(connection: sa.Connection, keys: Sequence[str]) -> list[File]:
     return [_file(row) for these in of_jobs(keys) for row in connection.execute(query.where(these))]
 
 
-def every_attempt(connection: sa.Connection, batch: str, names: Collection[str]) -> Iterator[pl.DataFrame]:
-    """Some columns of every attempt of the batch in order of submission, some thousands at a time."""
+def every_attempt(connection: sa.Connection, batch: str, names: Collection[str]) -> pl.DataFrame:
+    """Some columns of every attempt of the batch, in order of submission."""
     query = (
         sa.select(*(attempts.c[name] for name in names))
         .where(attempts.c.batch == batch)
         .order_by(attempts.c.submitted_at, attempts.c.job_key, attempts.c.attempt)
     )
-    return columns.parts(connection, query)
+    return pl.concat(columns.parts(connection, query))
 
 
-def stored_files(
-    connection: sa.Connection, batch: str, names: Collection[str], *, ordered: bool
-) -> Iterator[pl.DataFrame]:
-    """A row for every stored file of the batch, some thousands at a time.
+def stored_files(connection: sa.Connection, batch: str, names: Collection[str]) -> Iterator[pl.DataFrame]:
+    """A row for every stored file of the batch, in order of storage, some thousands at a time.
 
     A job that reuses another batch's files has a row for each of them.
 
@@ -279,7 +280,6 @@ def stored_files(
         connection: the transaction.
         batch: the batch.
         names: columns of the file, or of its attempt where the file does not have them.
-        ordered: in order of storage; otherwise in any order, which is faster.
     """
     of_job = {"job_key", "attempt"}  # also where the file is another job's
     named = (attempts.c[name] if name in of_job or name not in media.c else media.c[name] for name in names)
@@ -287,17 +287,15 @@ def stored_files(
         sa.select(*named)
         .join_from(attempts, media, FILES_OF)
         .where(attempts.c.batch == batch, media.c.stored_at.is_not(None))
+        .order_by(media.c.stored_at, attempts.c.job_key, media.c.index)
     )
-    if ordered:
-        query = query.order_by(media.c.stored_at, attempts.c.job_key, media.c.index)
     return columns.parts(connection, query)
 
 
 def estimated_costs(connection: sa.Connection, batch: str) -> int:
     """How many jobs of the batch have a cost that is not the service's word."""
-    estimated = attempts.c.cost_source.in_((CostSource.COMPUTED, CostSource.QUOTED))
     jobs = sa.select(sa.func.count(sa.distinct(attempts.c.job_key)))
-    return connection.scalar(jobs.where(attempts.c.batch == batch, estimated)) or 0
+    return connection.scalar(jobs.where(attempts.c.batch == batch, IS_ESTIMATED)) or 0
 
 
 def learned_limits(connection: sa.Connection, batch: str) -> dict[str, Any] | None:
@@ -313,15 +311,20 @@ def _others() -> list[sa.Column[Any]]:
     return [column for column in attempts.c if column.name not in media.c]
 
 
-def attempt_of(row: Any) -> Attempt:
-    """A row of `attempts`."""
+def attempt_of(row: Mapping[str, Any]) -> Attempt:
+    """A row of `attempts`, by column."""
     return Attempt(
-        *(row.job_key, row.attempt, ModelType(row.type), row.row_id, row.sample, row.model),
-        quoted=row.quoted,
-        generation_id=row.generation_id,
-        in_doubt=row.state == State.IN_DOUBT,
-        said=(row.error_message or "") if row.state == State.PENDING else "",
-        request_key=row.request_key,
+        job_key=row["job_key"],
+        number=row["attempt"],
+        type=ModelType(row["type"]),
+        row_id=row["row_id"],
+        sample=row["sample"],
+        model=row["model"],
+        quoted=row["quoted"],
+        generation_id=row["generation_id"],
+        in_doubt=row["state"] == State.IN_DOUBT,
+        said=(row["error_message"] or "") if row["state"] == State.PENDING else "",
+        request_key=row["request_key"],
     )
 
 
@@ -332,4 +335,4 @@ def file_of(row: Any, attempt: Attempt) -> File:
 
 
 def _file(row: Any) -> File:
-    return file_of(row, attempt_of(row))
+    return file_of(row, attempt_of(row._asdict()))

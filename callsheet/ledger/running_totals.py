@@ -1,17 +1,14 @@
-"""What batches and days have cost so far: running totals, which the database keeps by itself.
+"""What batches and days have cost so far: running totals, which cost the same for ten jobs and for a million.
 
-Triggers on `attempts` change the table `totals` in the transaction of each change, so no write can forget
-them, and reading them costs the same for ten jobs and for a million. A total counts the attempts of one
-batch, day, state and kind.
-
-`summed` adds the attempts up anew: for a view of them that is not in a table, and to check the totals
-(`differences`).
+A row of the table `totals` has the money of one batch and day. `writing.py` changes it in the transaction
+that changes an attempt; here it is only read. `summed` adds the attempts up anew, for a view of them that is
+not in a table, and `differences` to check the totals.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Collection, Iterable
+from collections import defaultdict
+from collections.abc import Collection
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
@@ -21,71 +18,36 @@ import sqlalchemy as sa
 from callsheet.ledger.tables import Money, attempts, runs, totals
 from callsheet.records import State, Totals
 
-_UNDECIDED = (State.SUBMITTING, State.PENDING, State.IN_DOUBT)
-
-_KEY = "batch, day, state, superseded, reserved"
-_ADD = f"""
-    ON CONFLICT ({_KEY}) DO UPDATE SET jobs = totals.jobs + excluded.jobs,
-    quoted = totals.quoted + excluded.quoted, cost = totals.cost + excluded.cost"""
-
-
-def _columns(row: str) -> str:
-    """The key of a row of `totals` for an attempt. `row` comes before each column: empty, or `new.`."""
-    return (
-        f"{row}batch, COALESCE(substr({row}submitted_at, 1, 10), ''), {row}state, {row}superseded, "
-        f"({row}state = 'planned' AND {row}run_id IS NOT NULL)"
-    )
-
-
-def _sqlite_add(row: str, sign: str) -> str:
-    amounts = f"{sign}1, {sign}COALESCE({row}.quoted, 0), {sign}COALESCE({row}.cost, 0)"
-    return f"INSERT INTO totals VALUES ({_columns(f'{row}.')}, {amounts}) {_ADD};"  # noqa: S608 - constants
-
-
-def _grouped(table: str, sign: str) -> str:
-    amounts = f"{sign}COUNT(*), {sign}SUM(COALESCE(quoted, 0)), {sign}SUM(COALESCE(cost, 0))"
-    rows = f"SELECT {_columns('')}, {amounts} FROM {table} GROUP BY 1, 2, 3, 4, 5"  # noqa: S608 - constants
-    return f"INSERT INTO totals {rows}"
-
-
-_COUNTED = "superseded, batch, run_id, state, quoted, cost, submitted_at"
-_SQLITE = (
-    f"CREATE TRIGGER totals_insert AFTER INSERT ON attempts BEGIN {_sqlite_add('new', '')} END",
-    f"CREATE TRIGGER totals_delete AFTER DELETE ON attempts BEGIN {_sqlite_add('old', '-')} END",
-    f"CREATE TRIGGER totals_update AFTER UPDATE OF {_COUNTED} ON attempts "
-    f"BEGIN {_sqlite_add('old', '-')} {_sqlite_add('new', '')} END",
-)
-_POSTGRESQL = (
-    f"""CREATE OR REPLACE FUNCTION callsheet_totals() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
-    IF TG_OP <> 'INSERT' THEN {_grouped("old_attempts", "-")} {_ADD}; END IF;
-    IF TG_OP <> 'DELETE' THEN {_grouped("new_attempts", "")} {_ADD}; END IF;
-    RETURN NULL; END $$""",
-    "CREATE TRIGGER totals_insert AFTER INSERT ON attempts REFERENCING NEW TABLE AS new_attempts "
-    "FOR EACH STATEMENT EXECUTE FUNCTION callsheet_totals()",
-    "CREATE TRIGGER totals_delete AFTER DELETE ON attempts REFERENCING OLD TABLE AS old_attempts "
-    "FOR EACH STATEMENT EXECUTE FUNCTION callsheet_totals()",
-    "CREATE TRIGGER totals_update AFTER UPDATE ON attempts REFERENCING OLD TABLE AS old_attempts "
-    "NEW TABLE AS new_attempts FOR EACH STATEMENT EXECUTE FUNCTION callsheet_totals()",
-)
-
-
-def keep(connection: sa.Connection) -> None:
-    """Makes the triggers that keep the new table `totals`."""
-    for statement in _SQLITE if connection.dialect.name == "sqlite" else _POSTGRESQL:
-        connection.exec_driver_sql(statement)
+_SENT = totals.c.in_flight + totals.c.in_doubt + totals.c.spent
 
 
 def of_batch(connection: sa.Connection, batch: str) -> Totals:
     """The batch so far: jobs by state, and money."""
-    return _totals(connection.execute(sa.select(totals).where(totals.c.batch == batch)).all())
+    return _of_batch(connection, batch, sa.select(totals), attempts)
+
+
+def summed(connection: sa.Connection, batch: str, table: sa.FromClause) -> Totals:
+    """What `of_batch` returns, added up over a query with the columns of `attempts`."""
+    return _of_batch(connection, batch, _sums(table), table)
 
 
 def of_ledger(connection: sa.Connection) -> dict[str, Totals]:
     """Every batch of the ledger so far, by name."""
-    rows: dict[str, list[Any]] = {}
-    for row in connection.execute(_kept().order_by(totals.c.batch)):
-        rows.setdefault(row.batch, []).append(row)
-    return {batch: _totals(of_it) for batch, of_it in rows.items()}
+    batches = connection.scalars(sa.select(totals.c.batch).distinct().order_by(totals.c.batch)).all()
+    found = {batch: of_batch(connection, batch) for batch in batches}
+    return {batch: total for batch, total in found.items() if total.states}
+
+
+def exposure(connection: sa.Connection, batch: str, *, reserved: bool) -> Decimal:
+    """What counts against the budget of a batch, in dollars: spent, in flight and in doubt.
+
+    Args:
+        connection: the transaction.
+        batch: the batch.
+        reserved: whether what is reserved counts too.
+    """
+    counted = _SENT + totals.c.reserved if reserved else _SENT
+    return _sum(connection, counted, totals.c.batch == batch)
 
 
 def exposure_of_day(
@@ -101,38 +63,24 @@ def exposure_of_day(
         day: a moment of that day.
         reserved_by: the runs whose reservations count; None for all.
     """
-    sent = sa.and_(totals.c.day >= f"{day.astimezone(UTC):%Y-%m-%d}", totals.c.state != State.PLANNED)
+    sent = _sum(connection, _SENT, totals.c.day >= f"{day.astimezone(UTC):%Y-%m-%d}")
     if reserved_by is None:
-        sent, reserved = sa.or_(sent, totals.c.reserved), Decimal(0)
-    else:
-        reserved = _reserved(connection, reserved_by)
-    return _totals(connection.execute(sa.select(totals).where(sent)).all()).exposure + reserved
-
-
-def _reserved(connection: sa.Connection, by: Collection[str]) -> Decimal:
-    if not by:
-        return Decimal(0)
+        return sent + _sum(connection, totals.c.reserved)
+    if not reserved_by:
+        return sent
     with_open_runs = attempts.c.batch.in_(sa.select(runs.c.batch).where(runs.c.ended_at.is_(None)))
-    by_runs = attempts.c.run_id.in_(by)
-    quoted = sa.func.coalesce(sa.func.sum(attempts.c.quoted), 0, type_=Money)
-    return connection.scalar(sa.select(quoted).where(with_open_runs, is_reserved(), by_runs)) or Decimal(0)
+    by_runs = attempts.c.run_id.in_(reserved_by)
+    return sent + _sum(connection, attempts.c.quoted, with_open_runs, is_reserved(), by_runs)
 
 
 def spent(connection: sa.Connection, without: Collection[str] = ()) -> Decimal:
     """What all batches of the ledger but these together have cost, in dollars."""
-    summed_cost = sa.func.coalesce(sa.func.sum(totals.c.cost), 0, type_=Money)
-    counted = totals.c.batch.not_in(without)
-    return connection.scalar(sa.select(summed_cost).where(counted)) or Decimal(0)
+    return _sum(connection, totals.c.spent, totals.c.batch.not_in(without))
 
 
 def is_reserved(table: sa.FromClause = attempts) -> sa.ColumnElement[bool]:
     """Whether a run has reserved an attempt, and not sent it yet."""
     return sa.and_(table.c.state == State.PLANNED, table.c.run_id.is_not(None))
-
-
-def summed(connection: sa.Connection, batch: str, table: sa.FromClause = attempts) -> Totals:
-    """What `of_batch` returns, added up over a table or a query with the columns of `attempts`."""
-    return _totals(connection.execute(_sums(table).where(table.c.batch == batch)).all())
 
 
 def differences(connection: sa.Connection, batch: str | None = None) -> list[str]:
@@ -142,45 +90,51 @@ def differences(connection: sa.Connection, batch: str | None = None) -> list[str
         connection: the transaction.
         batch: checks this batch only.
     """
-    kept, summed_up = _kept(), _sums(attempts)
-    if batch is not None:
-        kept, summed_up = kept.where(totals.c.batch == batch), summed_up.where(attempts.c.batch == batch)
-    rows = [{tuple(row) for row in connection.execute(query)} for query in (kept, summed_up)]
-    return sorted({row[0] for row in rows[0] ^ rows[1]})
+    wrong: set[tuple[Any, ...]] = set()
+    for query in (sa.select(totals), _sums(attempts)):
+        wanted = query if batch is None else query.where(query.selected_columns.batch == batch)
+        wrong ^= {tuple(row) for row in connection.execute(wanted) if any(row[2:])}
+    return sorted({row[0] for row in wrong})
 
 
-def _kept() -> sa.Select[Any]:
-    """The totals that are not zero."""
-    return sa.select(totals).where(sa.or_(*(totals.c[name] != 0 for name in ("jobs", "quoted", "cost"))))
-
-
-def _sums(table: sa.FromClause) -> sa.Select[Any]:
-    """The totals, as they follow from the attempts."""
-    day = sa.func.coalesce(sa.func.substr(sa.type_coerce(table.c.submitted_at, sa.String), 1, 10), "")
-    reserved = sa.case((is_reserved(table), sa.true()), else_=sa.false())
-    key = (table.c.batch, day.label("day"), table.c.state, table.c.superseded, reserved.label("reserved"))
-    return sa.select(
-        *key,
-        sa.func.count().label("jobs"),
-        sa.func.sum(sa.func.coalesce(table.c.quoted, 0), type_=Money).label("quoted"),
-        sa.func.sum(sa.func.coalesce(table.c.cost, 0), type_=Money).label("cost"),
-    ).group_by(*(sa.literal_column(str(number)) for number in range(1, 6)))
-
-
-def _totals(rows: Collection[Any]) -> Totals:
-    """Rows of `totals` added up: of what is undecided or reserved the quote counts, of the rest the cost."""
-    states: Counter[State] = Counter()
-    for row in rows:
-        states[State(row.state)] += 0 if row.superseded else row.jobs
+def _of_batch(connection: sa.Connection, batch: str, sums: sa.Select[Any], table: sa.FromClause) -> Totals:
+    newest = sa.and_(table.c.batch == batch, ~table.c.superseded)
+    counts = sa.select(table.c.state, sa.func.count()).where(newest).group_by(table.c.state)
+    money: defaultdict[str, Decimal] = defaultdict(Decimal)
+    for row in connection.execute(sums.where(sums.selected_columns.batch == batch)).mappings():
+        for name in ("quoted", "reserved", "in_flight", "in_doubt", "spent"):
+            money[name] += row[name]
     return Totals(
-        states=dict(+states),
-        quoted=_added(row.quoted for row in rows if not row.superseded),
-        spent=_added(row.cost for row in rows),
-        in_doubt_exposure=_added(row.quoted for row in rows if row.state == State.IN_DOUBT),
-        exposure=_added(row.quoted if row.reserved or row.state in _UNDECIDED else row.cost for row in rows),
-        reserved=_added(row.quoted for row in rows if row.reserved),
+        states={State(state): count for state, count in connection.execute(counts)},
+        quoted=money["quoted"],
+        spent=money["spent"],
+        in_doubt_exposure=money["in_doubt"],
+        exposure=money["reserved"] + money["in_flight"] + money["in_doubt"] + money["spent"],
+        reserved=money["reserved"],
     )
 
 
-def _added(amounts: Iterable[Decimal]) -> Decimal:
-    return sum(amounts, Decimal(0))
+def _sums(table: sa.FromClause) -> sa.Select[Any]:
+    """The rows of `totals`, as they follow from the attempts."""
+    state, quoted = table.c.state, table.c.quoted
+    day = sa.func.coalesce(sa.func.substr(sa.type_coerce(table.c.submitted_at, sa.String), 1, 10), "")
+    amounts = {
+        "quoted": sa.case((~table.c.superseded, quoted)),
+        "reserved": sa.case((is_reserved(table), quoted)),
+        "in_flight": sa.case((state.in_((State.SUBMITTING, State.PENDING)), quoted)),
+        "in_doubt": sa.case((state == State.IN_DOUBT, quoted)),
+        "spent": table.c.cost,
+    }
+    summed_up = (_total(amount).label(name) for name, amount in amounts.items())
+    return sa.select(table.c.batch, day.label("day"), *summed_up).group_by(table.c.batch, sa.text("2"))
+
+
+def _sum(
+    connection: sa.Connection, amount: sa.ColumnElement[Any], *conditions: sa.ColumnElement[bool]
+) -> Decimal:
+    return connection.scalar(sa.select(_total(amount)).where(*conditions)) or Decimal(0)
+
+
+def _total(amount: sa.ColumnElement[Any]) -> sa.ColumnElement[Decimal]:
+    """The sum of an amount, exact; zero of nothing."""
+    return sa.func.coalesce(sa.func.sum(amount), 0, type_=Money)

@@ -9,7 +9,6 @@ from collections.abc import Collection
 
 import sqlalchemy as sa
 
-from callsheet.ledger import running_totals
 from callsheet.ledger.tables import SCHEMA_VERSION, about, metadata, moved_to
 
 _MOVED = 1_000_000  # on top of the schema's version of a moved ledger: an older Callsheet refuses it too
@@ -42,7 +41,6 @@ def create(connection: sa.Connection) -> int:
     if version := version_of(connection):
         return version
     metadata.create_all(connection)
-    running_totals.keep(connection)
     connection.execute(about.insert().values(schema_version=SCHEMA_VERSION))
     return SCHEMA_VERSION
 

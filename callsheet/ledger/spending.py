@@ -16,7 +16,7 @@ import sqlalchemy as sa
 
 from callsheet.ledger import running_totals, services
 from callsheet.ledger.policy import DELIVERED
-from callsheet.ledger.queries import IS_POLLED, doubt_of
+from callsheet.ledger.queries import IS_ESTIMATED, IS_POLLED, doubt_of
 from callsheet.ledger.tables import Money, attempts, runs, settlements
 from callsheet.records import Doubt, ExpectedBalance, State
 
@@ -34,6 +34,7 @@ class Spending:
         usage: the costs that the service has answered, and those of doubts that a person settled as charged.
         other_batches: the part of `usage` that is of other batches than the ledger is opened for.
         surcharge: by how much costs were above their quotes. A job without a quote has none.
+        estimated: the part of `usage` that is not the service's word: computed, or as quoted.
         in_flight: the quotes of what is on the wire, or accepted and not answered yet.
         late: the part of `usage` that the service may have charged on the next day only: it was answered or
             stored after midnight, or sent in the last ten minutes.
@@ -45,6 +46,7 @@ class Spending:
     usage: Decimal = Decimal(0)
     other_batches: Decimal = Decimal(0)
     surcharge: Decimal = Decimal(0)
+    estimated: Decimal = Decimal(0)
     in_flight: Decimal = Decimal(0)
     late: Decimal = Decimal(0)
     early: Decimal = Decimal(0)
@@ -91,6 +93,7 @@ def days(
         "usage": _sum(cost),
         "other_batches": _sum(cost, attempts.c.batch != batch),
         "surcharge": _sum(cost - quoted, cost > quoted),
+        "estimated": _sum(cost, IS_ESTIMATED),
         "in_flight": _sum(quoted, _IN_FLIGHT),
         "late": _sum(cost, ended_later),
         "early": _sum(cost, minutes == _FIRST_MINUTES),

@@ -14,7 +14,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.engine import Dialect
 
-SCHEMA_VERSION = 11
+SCHEMA_VERSION = 12
 _MICRO = Decimal(1_000_000)
 
 
@@ -82,8 +82,6 @@ runs = sa.Table(
     sa.Column("started_at", Moment, nullable=False),
     sa.Column("lease_until", Moment, nullable=False),
     sa.Column("ended_at", Moment),
-    # The number of the run's last commit. After a lost connection it tells whether that one succeeded.
-    sa.Column("commits", sa.Integer),
     # Evidence for doubts: what the workspace had, and what the ledger had spent at its service, when the run
     # began.
     sa.Column("balance_at_start", Money),
@@ -158,18 +156,18 @@ media = sa.Table(
     sa.Index("media_by_folded_name", "storage", "folded_name", unique=True),
 )
 
-# Running totals of the attempts, which triggers keep (`running_totals.py`).
+# What the attempts of a batch come to that were sent on one day (`writing.py` keeps it). Of those that are
+# reserved, in flight or in doubt the quotes count, of the others the costs.
 totals = sa.Table(
     "totals",
     metadata,
     sa.Column("batch", sa.Text, primary_key=True),
     sa.Column("day", sa.String(10), primary_key=True),  # the UTC day of submission; empty before it
-    sa.Column("state", sa.String(16), primary_key=True),
-    sa.Column("superseded", sa.Boolean, primary_key=True),
-    sa.Column("reserved", sa.Boolean, primary_key=True),
-    sa.Column("jobs", sa.BigInteger, nullable=False),
-    sa.Column("quoted", Money, nullable=False),
-    sa.Column("cost", Money, nullable=False),
+    sa.Column("quoted", Money, nullable=False),  # of all jobs, whatever became of them
+    sa.Column("reserved", Money, nullable=False),
+    sa.Column("in_flight", Money, nullable=False),
+    sa.Column("in_doubt", Money, nullable=False),
+    sa.Column("spent", Money, nullable=False),
 )
 
 # The service that a batch belongs to, and the catalogue's entries of the models that it bought last, by id.

@@ -23,6 +23,7 @@ from callsheet.ledger.group_commit import explain_values
 from callsheet.ledger.journal import Answer, Left
 from callsheet.ledger.policy import CHARGED, NOT_CHARGED
 from callsheet.ledger.tables import attempts
+from callsheet.ledger.writing import Key
 from callsheet.plain_text import counted
 from callsheet.records import Attempt, File, Job, State
 
@@ -44,6 +45,7 @@ class Owner:
         batch: the batch that it buys.
         ledger_id: its ledger.
         service: the base URL of its service.
+        lease: how long it counts as alive without a renewal, in seconds.
         jobs: by key, the jobs of its plan that journals have answers for.
         buys: it is about to buy.
         replaces: its ledger takes the place of others (`ledger.new`), so what they left is its own, too.
@@ -53,6 +55,7 @@ class Owner:
     batch: str
     ledger_id: str
     service: str = ""
+    lease: float = leases.LEASE
     jobs: Mapping[str, Job] = field(default_factory=dict)
     buys: bool = False
     replaces: bool = False
@@ -100,12 +103,25 @@ def begin_run(
     """
     elsewhere = services.elsewhere(connection, owner.service) if owner.service else ()
     spent = running_totals.spent(connection, without=elsewhere)
-    leases.enter(connection, owner.run_id, owner.batch, balance, spent)
+    leases.enter(connection, owner.run_id, owner.batch, balance=balance, spent=spent, lease=owner.lease)
     return _take_over(connection, owner, journals)
 
 
+@dataclass(slots=True)
+class Taken:
+    """What a run has taken over while it was at work, also in a commit that was not confirmed.
+
+    Attributes:
+        keys: the attempts.
+        doubts: what was being submitted.
+    """
+
+    keys: set[Key] = field(default_factory=set)
+    doubts: dict[Attempt, None] = field(default_factory=dict)
+
+
 def take_over(
-    connection: sa.Connection, owner: Owner, journals: Sequence[Left]
+    connection: sa.Connection, owner: Owner, journals: Sequence[Left], taken: Taken
 ) -> tuple[list[Attempt], list[File], Recovered]:
     """Takes over what runs of the batch left that have died since this one began.
 
@@ -113,20 +129,26 @@ def take_over(
         connection: the transaction.
         owner: a run that is at work.
         journals: as for `begin_run`. Those of runs that the ledger does not know are left alone.
+        taken: what the tries before have taken over; what this one takes over is added.
 
     Returns:
         The videos and the files that are this run's from now on, and were not before.
     """
-    videos, files = queries.unfinished(connection, owner.batch, owner.run_id)
-    before = {(one.job_key, one.number) for one in (*videos, *(file.attempt for file in files))}
+    before = _keys(*queries.unfinished(connection, owner.batch, owner.run_id))
     known = leases.known(connection, owner.batch, [journal.run_id for journal in journals])
     recovered = _take_over(connection, owner, [one for one in journals if one.run_id in known])
     videos, files = queries.unfinished(connection, owner.batch, owner.run_id)
+    taken.keys |= _keys(videos, files) - before
+    taken.doubts |= dict.fromkeys(recovered.doubts)
     return (
-        [video for video in videos if (video.job_key, video.number) not in before],
-        [file for file in files if (file.attempt.job_key, file.attempt.number) not in before],
+        [video for video in videos if (video.job_key, video.number) in taken.keys],
+        [file for file in files if (file.attempt.job_key, file.attempt.number) in taken.keys],
         recovered,
     )
+
+
+def _keys(videos: Sequence[Attempt], files: Sequence[File]) -> set[Key]:
+    return {(one.job_key, one.number) for one in (*videos, *(file.attempt for file in files))}
 
 
 def _take_over(connection: sa.Connection, owner: Owner, journals: Sequence[Left]) -> Recovered:

@@ -1,4 +1,4 @@
-"""When a person must approve what is quoted, and whether an earlier answer is one to this quote.
+"""Whether what is quoted may be bought: when nothing may, when a person must approve it, and who has.
 
 Decides by the quote, the config and the ledger's approvals, and asks nobody.
 """
@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from decimal import Decimal
 
 from callsheet.config.settings import Budget
-from callsheet.errors import ApprovalNeeded, PriceChanged, Stop
+from callsheet.errors import ApprovalNeeded, BudgetReached, PriceChanged, Stop
 from callsheet.ledger.approvals import Approval, Decision, Place, Question
 from callsheet.limits.charges import APPROVE, in_words
 from callsheet.plain_text import counted, printable
@@ -20,6 +20,39 @@ from callsheet.pricing.quote import Quote
 from callsheet.records import dollars
 
 _HINT = "Look at `callsheet quote`, then approve with `callsheet run --yes`."
+
+
+def objection(quote: Quote) -> Stop | None:
+    """Why nothing may be bought, apart from a missing approval; None where buying may begin."""
+    limit, stop = quote.exposure_limit
+    sent = quote.totals.sent
+    if quote.budget.on_exceed != "refuse":
+        return None
+    if sent + quote.quoted <= limit:
+        return _objection_of_the_day(quote)
+    together = f" and the {dollars(sent)} USD spent, in flight or in doubt" if sent else ""
+    return stop(
+        f"the quote of {dollars(quote.quoted)} USD{together} "
+        f"{'do' if sent else 'does'} not fit into the {stop.reason} of {dollars(limit)} USD",
+        hint="Nothing was bought, because budget.on_exceed is 'refuse'.",
+    )
+
+
+def _objection_of_the_day(quote: Quote) -> Stop | None:
+    limit, left = quote.budget.per_day, quote.day_left
+    if limit is None or left is None or quote.quoted <= left:
+        return None
+    what = (
+        "Run again after midnight UTC, or with a higher budget.per_day."
+        if quote.quoted <= limit
+        else "It is more than the limit of a whole day: raise budget.per_day, or set budget.on_exceed to "
+        "'stop' to buy a part each day."
+    )
+    return BudgetReached(
+        f"the quote of {dollars(quote.quoted)} USD does not fit into what is left of budget.per_day for "
+        f"today, {dollars(left)} of {dollars(limit)} USD",
+        hint=f"Nothing was bought, because budget.on_exceed is 'refuse'. {what}",
+    )
 
 
 def needed(quote: Quote, budget: Budget) -> Stop | None:

@@ -1,7 +1,7 @@
 """The jobs of a plan in tables that people read: by price, and the rows that cost most.
 
-Reads the plan a slice at a time. Knows nothing of the ledger: which jobs are bought and which are to buy is
-said in two columns, `bought` and `to_buy`.
+Knows nothing of the ledger: which jobs are bought and which are to buy is said in two columns, `bought` and
+`to_buy`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import polars as pl
 _MOST_EXPENSIVE = 5
 
 
-def by_price(jobs: pl.LazyFrame) -> pl.DataFrame:
+def by_price(jobs: pl.DataFrame) -> pl.DataFrame:
     """A line for each combination of what sets the price.
 
     Args:
@@ -29,22 +29,17 @@ def by_price(jobs: pl.LazyFrame) -> pl.DataFrame:
     lines = jobs.group_by(by).agg(*counts, total=pl.col("price").filter("to_buy").sum())
     total = pl.when(pl.col("price").is_not_null()).then("total")
     lines = lines.with_columns(total=total).rename({"billable_unit": "unit", "price": "each"})
-    order = ["model", "resolution", "duration", "sound", "each"]
-    return lines.sort(order, nulls_last=True).collect(engine="streaming")
+    return lines.sort("model", "resolution", "duration", "sound", "each", nulls_last=True)
 
 
-def most_expensive(jobs: pl.LazyFrame) -> pl.DataFrame:
+def most_expensive(jobs: pl.DataFrame) -> pl.DataFrame:
     """The rows of the batch file that cost most, of what is to buy: `row_id`, `line`, `jobs`, `total`."""
-    to_buy = jobs.filter("to_buy").with_columns(row=pl.col("row_id").hash())  # a hash takes less memory
     sums = [pl.col("line").min(), pl.len().alias("jobs"), pl.col("price").sum().alias("total")]
-    rows = to_buy.group_by("row").agg(sums).sort("total", "line", descending=[True, False])
-    first = rows.head(_MOST_EXPENSIVE).collect(engine="streaming")
-    ids = to_buy.filter(pl.col("row").is_in(first["row"].implode())).select("row", "row_id").unique()
-    named = first.join(ids.collect(engine="streaming"), on="row", maintain_order="left")
-    return named.select("row_id", "line", "jobs", "total")
+    rows = jobs.filter("to_buy").group_by("row_id").agg(sums)
+    return rows.sort("total", "line", descending=[True, False]).head(_MOST_EXPENSIVE)
 
 
-def count_fitting(jobs: pl.LazyFrame, amount: Decimal, on_exceed: str) -> int:
+def count_fitting(jobs: pl.DataFrame, amount: Decimal, on_exceed: str) -> int:
     """How many of the jobs to buy an amount of dollars pays for, as `budget.on_exceed` chooses them.
 
     Args:
@@ -52,7 +47,7 @@ def count_fitting(jobs: pl.LazyFrame, amount: Decimal, on_exceed: str) -> int:
         amount: in dollars.
         on_exceed: `stop`, `skip` or `refuse`.
     """
-    prices = jobs.filter("to_buy").select(pl.col("price").fill_null(0)).collect(engine="streaming")["price"]
+    prices = jobs.filter("to_buy")["price"].fill_null(0)
     sums = prices.cum_sum()
     if not prices.len() or sums[-1] <= amount:
         return prices.len()

@@ -57,7 +57,7 @@ def chosen(choice: Choice, plan: Plan, to_buy: pl.Series) -> pl.Series:
     """
     mask = pl.repeat(True, plan.jobs, dtype=pl.Boolean, eager=True)
     if choice.only:
-        ids = plan.scan().select("row_id").collect()["row_id"]
+        ids = plan.table["row_id"]
         known = set(ids.filter(ids.is_in(list(choice.only))))
         if unknown := [row_id for row_id in choice.only if row_id not in known]:
             raise InputError(
@@ -81,8 +81,7 @@ def pilot(plan: Plan, number: int) -> pl.Series:
         A Boolean for every job, in the plan's order.
     """
     kinds = (
-        plan.scan()
-        .select(*_KIND)
+        plan.table.select(*_KIND)
         .with_row_index("position")
         .with_columns(rank=pl.int_range(pl.len()).over(_KIND), kind=pl.col("position").min().over(_KIND))
         .filter(pl.col("rank") < number)
@@ -90,6 +89,6 @@ def pilot(plan: Plan, number: int) -> pl.Series:
         .with_columns(turn=pl.int_range(pl.len()).over("model"), place=pl.col("position").min().over("model"))
         .sort("turn", "place")
     )
-    positions = kinds.head(number).select("position").collect()["position"]
+    positions = kinds.head(number)["position"]
     mask = pl.repeat(False, plan.jobs, dtype=pl.Boolean, eager=True)
     return mask.scatter(positions, True)

@@ -45,10 +45,8 @@ def _problems(settings: Settings, catalogue: Catalogue, batch: Batch) -> Iterato
     if not models:
         unknown = default is not None and _unknown(default, catalogue)
         if not matrix and not unknown:
-            return  # without reading the rows
-        models = sorted(
-            batch.use(lambda slices: {model for rows in slices for model in rows["model"].unique()})
-        )
+            return
+        models = sorted(batch.rows["model"].unique())
         if unknown and default in models:
             yield ("input", "defaults", "model"), unknown
     usable = [str(model) for model in models if not _unknown(model, catalogue)]

@@ -7,39 +7,55 @@ image source is read once, and a combination of parameters is checked and priced
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import Executor, Future
+import os
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
+from functools import partial
 from itertools import product
 from typing import Any
 
 import polars as pl
 
-from callsheet.batches.identities import sha256
+from callsheet.batches.identities import nfc, sha256
 from callsheet.batches.read import UNTIL_PRICED
 from callsheet.config.settings import Settings
 from callsheet.pricing import references
-from callsheet.pricing.distinct import Cells, Resolver
-from callsheet.pricing.rates import REFERENCE, Combination, Defaults, Offer, Reject, offer
+from callsheet.pricing.rates import REFERENCE, Combination, Defaults, Reject, offer
 from callsheet.pricing.references import Reference, RequestImage
-from callsheet.records import Catalogue, ModelType, canonical
-from callsheet.rows import IMAGE_COLUMNS, WRONG, fixed_values, separate
+from callsheet.records import Catalogue, canonical
+from callsheet.rows import IMAGE_COLUMNS, WRONG, as_text, fixed_values, separate
 
 MONEY = pl.Decimal(18, 6)
-_MOST_JOBS = 65_536
+_READERS = max(4, os.cpu_count() or 1)  # of images, at most 10 MiB each; S3 answers slowly, so never only one
 _PARAMETERS = ("model", "aspect_ratio", "resolution", "output_format", "duration", "sound")
-_NOT_READ = ("https://", "data:")
 _INLINED = pl.List(pl.Struct({"sha256": pl.String, "source": pl.String}))
 _WRONG_IN_ROW = {"row": pl.UInt32} | WRONG
+_IMAGES = dict.fromkeys(["sent_images", "asked_images", "roles", "column", "value", "reason"], pl.String) | {
+    "inlined": _INLINED,
+    "inlined_bytes": pl.Int64,
+}
+_OFFERED = {
+    **dict.fromkeys(["column", "value", "reason", "unpriced", "head", "middle", "tail"], pl.String),
+    **dict.fromkeys(["asked_head", "asked_middle", "asked_tail", "type", "sent_model"], pl.String),
+    **dict.fromkeys(["sent_resolution", "billable_unit", "currency"], pl.String),
+    "sent_duration": pl.Int64,
+    "sent_sound": pl.Boolean,
+    "quantity": pl.Int64,
+    "unit_price": MONEY,
+    "price": MONEY,
+}
+_Cells = dict[str, Any]
+"""Values of one row by column."""
 
 
 @dataclass(frozen=True)
 class JobTable:
-    """The jobs of a slice of a batch.
+    """The jobs of a batch.
 
     Attributes:
-        jobs: a row per job, in the file's order: the columns of `plan.parquet`, some of its texts as enums,
-            with `asked` in place of `key` (see `keyed`).
+        jobs: a row per job, in the file's order: the columns of `plan.parquet`, with `asked` in place of
+            `key` (see `keyed`).
         not_offered: `row_id`, `sample`, `line` and `asked` of each job that the catalogue does not offer now.
         wrong: what cannot be bought: `line`, `file`, `column`, `value`, `reason`.
         rejected: how many prompt rows have at least one entry in `wrong`.
@@ -53,96 +69,69 @@ class JobTable:
     unpriced: int
 
 
-class JobMaker:
-    """Turns the rows of one batch into jobs.
+def make_jobs(rows: pl.DataFrame, catalogue: Catalogue, settings: Settings) -> JobTable:
+    """Multiplies the rows of a batch by matrix and samples, resolves, prices and keys them.
+
+    Reads local and S3 images.
+    """
+    defaults = settings.input.defaults
+    late: _Cells = fixed_values({column: defaults[column] for column in UNTIL_PRICED if column in defaults})
+    combinations = _combinations(settings)
+    is_wrong = pl.col("reason").is_not_null()
+    rows = _multiplied(rows, combinations)
+    images = partial(_images, endpoint_url=settings.storage.endpoint_url)
+    rows, bad_images = separate(_resolved(rows, IMAGE_COLUMNS, images, _IMAGES), is_wrong)
+    rows = rows.drop(*IMAGE_COLUMNS, "column", "value", "reason")
+    offers = partial(_offers, catalogue=catalogue, late=late)
+    rows = _with_json(_resolved(rows, [*_PARAMETERS, "roles"], offers, _OFFERED))
+    rows, not_offered = separate(rows, is_wrong)
+    with_price, unpriced = separate(rows, pl.col("price").is_null())
+    wrong = [bad_images, not_offered]
+    if not settings.budget.allow_unpriced:
+        wrong.append(unpriced.with_columns(column=pl.lit("model"), value="model", reason="unpriced"))
+        rows = with_price
+    rows, too_large = _not_too_large(rows)
+    wrong.append(too_large)
+    if combinations is not None:
+        rows, repeated = _each_request_once(rows)
+        wrong.append(repeated)
+    refused = pl.concat(table.select("row_id", "samples", "line", "asked") for table in wrong[1:])
+    wrong_cells = pl.concat(table.select(*_WRONG_IN_ROW) for table in wrong)
+    return JobTable(
+        jobs=_columns_of_plan(_per_sample(rows)),
+        not_offered=_per_sample(refused).select("row_id", "sample", "line", "asked"),
+        wrong=wrong_cells.drop("row"),
+        rejected=wrong_cells["row"].n_unique(),
+        unpriced=unpriced["row"].n_unique(),
+    )
+
+
+def _resolved(
+    rows: pl.DataFrame,
+    columns: Sequence[str],
+    resolve: Callable[[list[_Cells]], list[_Cells]],
+    schema: Mapping[str, Any],
+) -> pl.DataFrame:
+    """The rows with columns that follow from other columns, worked out once for each combination of these.
 
     Args:
-        catalogue: the live models.
-        settings: the config.
-        readers: reads the images; as many at once as it has threads.
+        rows: some or none.
+        columns: those on which the new ones depend.
+        resolve: from combinations to the new cells of each, in the same order; a cell that is left out is
+            null.
+        schema: the columns that are added.
     """
-
-    def __init__(self, catalogue: Catalogue, settings: Settings, readers: Executor) -> None:
-        defaults = settings.input.defaults
-        late: Cells = fixed_values(
-            {column: defaults[column] for column in UNTIL_PRICED if column in defaults}
-        )
-        self._settings = settings
-        self._late = late
-        self._combinations = _combinations(settings)
-        self._images = _image_resolver(_Images(settings.storage.endpoint_url, readers))
-        self._offers = _offer_resolver(catalogue, Defaults(**late))
-
-    def split(self, rows: pl.DataFrame) -> Iterator[pl.DataFrame]:
-        """Splits the rows of a batch, so that each part makes some ten thousand jobs.
-
-        Returns:
-            At least one part. A part has at least one row, unless there are no rows.
-        """
-        combinations = self._combinations.height if self._combinations is not None else 1
-        jobs = (rows["samples"] * combinations).cum_sum()
-        begin = 0
-        while True:
-            jobs_before = jobs[begin - 1] if begin else 0
-            end = max(begin + 1, jobs.search_sorted(jobs_before + _MOST_JOBS, side="right"))
-            yield rows[begin:end]
-            begin = end
-            if begin >= rows.height:
-                return
-
-    def make_jobs(self, rows: pl.DataFrame) -> JobTable:
-        """Multiplies rows by matrix and samples, resolves, prices and keys. Reads local and S3 images.
-
-        Args:
-            rows: of a batch.
-        """
-        rows = _multiplied(rows, self._combinations)
-        is_wrong = pl.col("reason").is_not_null()
-        rows, bad_images = separate(self._images.add_to(rows), is_wrong)
-        rows = rows.drop(*IMAGE_COLUMNS, "column", "value", "reason").with_columns(_asked(self._late))
-        rows, not_offered = separate(self._offers.add_to(rows), is_wrong)
-        with_price, unpriced = separate(rows, pl.col("price").is_null())
-        wrong = [bad_images, not_offered]
-        if not self._settings.budget.allow_unpriced:
-            wrong.append(unpriced.with_columns(column=pl.lit("model"), value="model", reason="unpriced"))
-            rows = with_price
-        rows, too_large = _with_request(rows)
-        wrong.append(too_large)
-        if self._combinations is not None:
-            rows, repeated = _each_request_once(rows)
-            wrong.append(repeated)
-        refused = [table.select("row_id", "samples", "line", "asked") for table in wrong[1:]]
-        tables = [table.select(*_WRONG_IN_ROW) for table in wrong if table.height]
-        wrong_cells = pl.concat([pl.DataFrame(schema=_WRONG_IN_ROW), *tables])
-        return JobTable(
-            jobs=_columns_of_plan(_per_sample(rows)),
-            not_offered=_per_sample(pl.concat(refused)).select("row_id", "sample", "line", "asked"),
-            wrong=wrong_cells.drop("row"),
-            rejected=wrong_cells["row"].n_unique(),
-            unpriced=unpriced["row"].n_unique(),
-        )
-
-
-class _Images:
-    """The images of a batch: each distinct source is read once, several at the same time."""
-
-    def __init__(self, endpoint_url: str | None, readers: Executor) -> None:
-        self._endpoint_url = endpoint_url
-        self._readers = readers
-        self._files: dict[str, Future[RequestImage | str]] = {}
-
-    def examine(self, sources: Sequence[str]) -> dict[str, RequestImage | str]:
-        """Each source as its request has it, or why it cannot be sent (`references.examine`)."""
-        files = {source: self._read(source) for source in sources if not source.startswith(_NOT_READ)}
-        return {
-            source: files[source].result() if source in files else references.examine(source)
-            for source in sources
-        }
-
-    def _read(self, source: str) -> Future[RequestImage | str]:
-        if source not in self._files:
-            self._files[source] = self._readers.submit(references.examine, source, self._endpoint_url)
-        return self._files[source]
+    used = [column for column in columns if rows[column].null_count() < rows.height]
+    alike = pl.DataFrame(height=min(1, rows.height))  # without any of them, all rows are alike
+    combinations = rows.select(used).unique(maintain_order=True) if used else alike
+    blank: _Cells = dict.fromkeys(columns)
+    cells = resolve([blank | each for each in combinations.iter_rows(named=True)])
+    # Money comes as text: for a Decimal, polars imports numpy, which takes as long as 50,000 rows.
+    read_as = {name: pl.String if dtype == pl.Decimal else dtype for name, dtype in schema.items()}
+    new = combinations.hstack(pl.DataFrame(cells, schema=read_as).cast(pl.Schema(schema)))
+    if not used:
+        return rows.join(new, how="cross")
+    return rows.join(new, on=used, how="left", nulls_equal=True, maintain_order="left")
 
 
 def _combinations(settings: Settings) -> pl.DataFrame | None:
@@ -170,25 +159,27 @@ def _multiplied(rows: pl.DataFrame, combinations: pl.DataFrame | None) -> pl.Dat
     )
 
 
-def _image_resolver(images: _Images) -> Resolver:
-    """Adds `images_json` (of the request), `inlined`, `inlined_bytes`, and `roles` (role and column, as JSON)
-    or why the images cannot be sent.
-    """
+def _images(combinations: list[_Cells], endpoint_url: str | None) -> list[_Cells]:
+    """The images of rows as cells of `_IMAGES`, or why they cannot be sent.
 
-    def resolve(combinations: list[Cells]) -> list[Cells]:
-        parsed = [references.parse_references(cells) for cells in combinations]
-        sources = dict.fromkeys(
+    Each source is read once, several at the same time.
+    """
+    parsed = [references.parse_references(cells) for cells in combinations]
+    sources = list(
+        dict.fromkeys(
             reference.source for listed in parsed if not isinstance(listed, Reject) for reference in listed
         )
-        examined = images.examine(list(sources))
-        return [asdict(each) if isinstance(each, Reject) else _image_set(each, examined) for each in parsed]
+    )
+    with ThreadPoolExecutor(_READERS, "images") as readers:
+        found = readers.map(partial(references.examine, endpoint_url=endpoint_url), sources)
+        examined = dict(zip(sources, found, strict=True))
+    return [asdict(each) if isinstance(each, Reject) else _image_set(each, examined) for each in parsed]
 
-    schema = dict.fromkeys(["images_json", "roles", "column", "value", "reason"], pl.String)
-    return Resolver(IMAGE_COLUMNS, resolve, schema | {"inlined": _INLINED, "inlined_bytes": pl.Int64})
 
-
-def _image_set(listed: list[Reference], examined: Mapping[str, RequestImage | str]) -> Cells:
-    """The images of one row."""
+def _image_set(listed: list[Reference], examined: Mapping[str, RequestImage | str]) -> _Cells:
+    """The images of one row: their JSON in the request and in what the row asks for, and role and column of
+    each, as JSON.
+    """
     images, inlined, inlined_bytes = [], {}, 0
     for reference in listed:
         image = examined[reference.source]
@@ -199,69 +190,46 @@ def _image_set(listed: list[Reference], examined: Mapping[str, RequestImage | st
         inlined_bytes += image.added_bytes
         if image.sha256:
             inlined[image.sha256] = reference.source
+    listed_json = canonical(images)
     roles = [(reference.role, reference.column) for reference in listed]
     return {
-        "images_json": canonical(images) if images else None,
+        "sent_images": f'"images":{listed_json},' if images else "",
+        "asked_images": f'"images":{canonical(listed_json)},' if images else "",
         "roles": json.dumps(roles) if roles else None,
         "inlined": [{"sha256": sha256, "source": source} for sha256, source in inlined.items()] or None,
         "inlined_bytes": inlined_bytes,
     }
 
 
-def _offer_resolver(catalogue: Catalogue, defaults: Defaults) -> Resolver:
-    """Adds what the catalogue offers for a row, with or without a price, or why the row cannot be bought."""
+def _offers(combinations: list[_Cells], catalogue: Catalogue, late: _Cells) -> list[_Cells]:
+    """What the catalogue offers for rows, with or without a price, or why they cannot be bought.
 
-    def resolve(combinations: list[Cells]) -> list[Cells]:
-        return [_offered(cells, catalogue, defaults) for cells in combinations]
-
-    return Resolver([*_PARAMETERS, "roles"], resolve, _offered_schema(catalogue))
-
-
-def _offered_schema(catalogue: Catalogue) -> dict[str, Any]:
-    """The columns that an offer gives. A text that many jobs share is a number in memory, which is faster."""
-    texts = {*ModelType, *catalogue}
-    for model in catalogue.values():
-        texts |= {model.pricing.currency, *model.supported_resolutions}
-        texts |= {rate.billable_unit for rate in model.pricing.rates}
-    shared = pl.Enum(sorted(map(str, texts)))
-    return {
-        **dict.fromkeys(["column", "value", "reason", "unpriced", "head", "middle", "tail"], pl.String),
-        **dict.fromkeys(["type", "sent_model", "sent_resolution", "billable_unit", "currency"], shared),
-        "sent_duration": pl.Int64,
-        "sent_sound": pl.Boolean,
-        "quantity": pl.Int64,
-        "unit_price": MONEY,
-        "price": MONEY,
-    }
+    Args:
+        combinations: `model` and the other parameters, and `roles`.
+        catalogue: the live models.
+        late: the config's defaults that are applied by the type of the model.
+    """
+    return [_asked(cells, late) | _offered(cells, catalogue, Defaults(**late)) for cells in combinations]
 
 
-def _offered(cells: Cells, catalogue: Catalogue, defaults: Defaults) -> Cells:
-    """An offer as a row of `_OFFERED`; the request's JSON in three parts, around `images` and `prompt`."""
+def _asked(cells: _Cells, late: _Cells) -> _Cells:
+    """What a row asks for, in texts, as JSON in three parts; what nobody has set is left out.
+
+    The catalogue has no part in it: its defaults and prices may change, and the job stays the same job.
+    """
+    given = {name: late.get(name) if cells[name] is None else cells[name] for name in _PARAMETERS}
+    texts = {name: as_text(value) for name, value in given.items() if value is not None}
+    return {f"asked_{part}": text for part, text in _json_parts(texts).items()}
+
+
+def _offered(cells: _Cells, catalogue: Catalogue, defaults: Defaults) -> _Cells:
+    """An offer as cells of `_OFFERED`; the request is JSON in three parts."""
     images = tuple((role, column) for role, column in json.loads(cells["roles"] or "[]"))
     wanted = Combination(**{column: cells[column] for column in _PARAMETERS}, images=images)
     offered = offer(wanted, catalogue, defaults)
     if isinstance(offered, Reject):
         return asdict(offered)
-    return _request_parts(offered, has_images=bool(images)) | _price_cells(offered)
-
-
-def _request_parts(offered: Offer, *, has_images: bool) -> Cells:
-    pairs = {name: f'"{name}":{canonical(value)}' for name, value in sorted(offered.parameters.items())}
-    before_images = [f"{pairs[name]}," for name in pairs if name < "images"]
-    before_prompt = [f"{pairs[name]}," for name in pairs if "images" < name < "prompt"]
-    after_prompt = [f",{pairs[name]}" for name in pairs if name > "prompt"]
-    if not has_images:  # fewer parts are put together faster
-        before_images, before_prompt = before_images + before_prompt, []
-    return {
-        "head": "".join(["{", *before_images]),
-        "middle": "".join(before_prompt),
-        "tail": "".join([*after_prompt, "}"]),
-    }
-
-
-def _price_cells(offered: Offer) -> Cells:
-    price = offered.price
-    cells = {
+    found = _json_parts(offered.parameters) | {
         "type": offered.type.value,
         "sent_model": offered.parameters["model"],
         "sent_resolution": offered.parameters.get("resolution"),
@@ -269,9 +237,10 @@ def _price_cells(offered: Offer) -> Cells:
         "sent_sound": offered.parameters.get("sound"),
         "unpriced": offered.unpriced,
     }
+    price = offered.price
     if price is None:
-        return cells
-    return cells | {
+        return found
+    return found | {
         "billable_unit": price.billable_unit,
         "currency": price.currency,
         "quantity": price.quantity,
@@ -280,16 +249,32 @@ def _price_cells(offered: Offer) -> Cells:
     }
 
 
-def _with_request(rows: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Adds each row's `request`.
+def _json_parts(values: Mapping[str, object]) -> dict[str, str]:
+    """Canonical JSON of an object, cut where each row's own `images` and `prompt` belong."""
+    pairs = {name: f'"{name}":{canonical(value)}' for name, value in sorted(values.items())}
+    return {
+        "head": "{" + "".join(f"{pairs[name]}," for name in pairs if name < "images"),
+        "middle": "".join(f"{pairs[name]}," for name in pairs if "images" < name < "prompt"),
+        "tail": "".join(f",{pairs[name]}" for name in pairs if name > "prompt") + "}",
+    }
 
-    Returns:
-        The rows whose request is not too large, and the others.
+
+def _with_json(rows: pl.DataFrame) -> pl.DataFrame:
+    """Adds `request`, as it is sent; and `asked`, in the form NFC, in which texts that look the same are the
+    same.
     """
-    images = [pl.format('"images":{},', "images_json").fill_null(""), pl.col("middle")]
-    if rows["images_json"].null_count() == rows.height:
-        images = []  # the middle is empty, too
-    rows = rows.with_columns(request=pl.concat_str("head", *images, _json_pair("prompt"), "tail"))
+    rows = rows.with_columns(
+        # Polars has the same escapes as `canonical`, and writes a whole column: {"prompt":"..."}
+        prompt_json=pl.struct("prompt").struct.json_encode().str.slice(1).str.head(-1)
+    )
+    return rows.with_columns(
+        request=pl.concat_str("head", "sent_images", "middle", "prompt_json", "tail"),
+        asked=nfc(pl.concat_str("asked_head", "asked_images", "asked_middle", "prompt_json", "asked_tail")),
+    )
+
+
+def _not_too_large(rows: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """The rows whose request is not too large, and the others."""
     limit = references.LARGEST_REQUEST
     size = pl.col("request").str.len_bytes() + pl.col("inlined_bytes")
     good, too_large = separate(rows, size > limit)
@@ -302,11 +287,6 @@ def _each_request_once(rows: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
     good, repeated = separate(rows, ~pl.struct("row", "request").is_first_distinct())
     reason = pl.lit("input.matrix asks for the same request twice")
     return good, repeated.with_columns(column=pl.lit("model"), value="model", reason=reason)
-
-
-def _json_pair(column: str) -> pl.Expr:
-    """`"name":"text"` as `canonical` writes it; polars has the same escapes, and writes a whole column."""
-    return pl.struct(column).struct.json_encode().str.slice(1).str.head(-1)
 
 
 def _per_sample(rows: pl.DataFrame) -> pl.DataFrame:
@@ -345,28 +325,6 @@ def request_key() -> pl.Expr:
     """The column `request_key` of jobs: the sha256 of [request, sample] as canonical JSON, in hex."""
     pair = pl.concat_str(pl.lit("["), "request", pl.lit(","), "sample", pl.lit("]"))
     return sha256(pair).alias("request_key")
-
-
-def _asked(late: Cells) -> pl.Expr:
-    """The column `asked`: what a row asks for, as JSON of texts in the form NFC, in which texts that look the
-    same are the same. What nobody has set is left out.
-
-    The catalogue has no part in it: its defaults and prices may change, and the job stays the same job.
-
-    Args:
-        late: the config's defaults that are applied by the type of the model.
-    """
-    given = {name: pl.col(name).fill_null(pl.lit(value)) for name, value in late.items() if value is not None}
-    texts = {name: given.get(name, pl.col(name)).cast(pl.String) for name in _PARAMETERS}
-    texts |= {"images": pl.col("images_json"), "prompt": pl.col("prompt")}
-    pairs = [
-        pl.when(text.is_not_null()).then(
-            pl.struct(text.alias(name)).struct.json_encode().str.slice(1).str.head(-1)
-        )
-        for name, text in sorted(texts.items())
-    ]
-    asked = pl.format("{{{}}}", pl.concat_str(pairs, separator=",", ignore_nulls=True))
-    return asked.str.normalize("NFC").alias("asked")
 
 
 def keyed(jobs: pl.DataFrame, batch: str) -> pl.DataFrame:

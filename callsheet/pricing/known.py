@@ -208,9 +208,9 @@ def _kept(not_offered: pl.DataFrame, jobs: pl.DataFrame, known: pl.DataFrame) ->
     return found.rename({"quoted": "price"}).with_columns(currency=pl.lit("USD"))
 
 
-def changed_carried(plan: pl.LazyFrame, known: pl.DataFrame) -> list[tuple[str, dict[str, Any]]]:
+def changed_carried(plan: pl.DataFrame, known: pl.DataFrame) -> list[tuple[str, dict[str, Any]]]:
     """The jobs whose carried columns have changed since they were bought: the key, and what they are now."""
-    jobs = plan.select("key", "carried").collect()
+    jobs = plan.select("key", "carried")
     carried = jobs["carried"]
     if isinstance(carried.dtype, pl.Struct):
         jobs = jobs.with_columns(carried.struct.json_encode().alias("carried"))

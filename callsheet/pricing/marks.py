@@ -1,4 +1,4 @@
-"""What the ledger says about each job of a plan: a bit for each mark and job, in the plan's order.
+"""What the ledger says about each job of a plan: a Boolean for each mark and job, in the plan's order.
 
 It reads parts of the ledger that are given to it, and changes nothing.
 """
@@ -35,32 +35,23 @@ class Marks:
         """The same with nothing to buy but what is chosen: a Boolean for every job."""
         return replace(self, to_buy=self.to_buy & chosen, open=self.open & chosen)
 
-    def jobs(self, plan: Plan) -> pl.LazyFrame:
-        """The columns of the plan with `to_buy` and `bought`."""
-        marks = pl.LazyFrame({"to_buy": self.to_buy, "bought": self.bought})
-        return pl.concat([plan.scan(), marks], how="horizontal")
+    def jobs(self, plan: Plan) -> pl.DataFrame:
+        """The rows of the plan with `to_buy` and `bought`."""
+        return plan.table.with_columns(to_buy=self.to_buy, bought=self.bought)
 
 
 def mark(plan: Plan, known: Iterable[pl.DataFrame]) -> Marks:
     """Marks the jobs of a plan by what the ledger knows (`queries.known_jobs`); it buys all others."""
-    positions = plan.positions()
-    found_parts, removed_parts = [], []
-    for part in known:
-        placed = part.with_columns(position=positions.of(part["job_key"]))
-        in_plan = pl.col("position").is_not_null()
-        found_parts.append(placed.filter(in_plan).drop("job_key", "state"))
-        removed_parts.append(placed.filter(~in_plan).select("job_key", "state"))
-    found = pl.concat(found_parts)
-
-    def marked(name: str, *, unknown: bool) -> pl.Series:
-        marks = pl.repeat(unknown, plan.jobs, dtype=pl.Boolean, eager=True)
-        return marks.scatter(found["position"], found[name].fill_null(value=False))
-
-    final = marked("final", unknown=False)
-    offered = plan.scan().select(pl.col("request").is_not_null()).collect().to_series()
-    removed = pl.concat(removed_parts)
-    to_buy = marked("to_buy", unknown=True) & offered
-    return Marks(to_buy, marked("bought", unknown=False), ~final & offered, removed)
+    found = pl.concat(known)
+    jobs = plan.table.select("key", offered=pl.col("request").is_not_null())
+    jobs = jobs.join(found, left_on="key", right_on="job_key", how="left", maintain_order="left")
+    marks = jobs.select(
+        to_buy=pl.col("to_buy").fill_null(pl.col("state").is_null()) & pl.col("offered"),
+        bought=pl.col("bought").fill_null(value=False),
+        open=~pl.col("final").fill_null(value=False) & pl.col("offered"),
+    )
+    removed = found.join(jobs, left_on="job_key", right_on="key", how="anti").select("job_key", "state")
+    return Marks(marks["to_buy"], marks["bought"], marks["open"], removed)
 
 
 def with_reused(marks: Marks, plan: Plan, stored: Iterable[pl.DataFrame]) -> Marks:
@@ -71,9 +62,8 @@ def with_reused(marks: Marks, plan: Plan, stored: Iterable[pl.DataFrame]) -> Mar
         plan: the plan.
         stored: what other batches have stored (`queries.reusable_requests`).
     """
-    wanted = marks.jobs(plan).select(request_key(), "to_buy").with_row_index("position").filter("to_buy")
-    found = wanted.join(pl.concat(stored).lazy(), on="request_key").collect(engine="streaming")
-    nth = pl.int_range(pl.len()).over("request_key")
-    reused = found.sort("position").filter(nth < pl.col("stored"))["position"]
-    to_buy, bought = marks.to_buy.clone(), marks.bought.clone()
-    return replace(marks, to_buy=to_buy.scatter(reused, False), bought=bought.scatter(reused, True))
+    jobs = plan.table.select(request_key(), to_buy=marks.to_buy)
+    jobs = jobs.join(pl.concat(stored), on="request_key", how="left", maintain_order="left")
+    nth = pl.col("to_buy").cum_sum().over("request_key")  # of the jobs to buy that ask for the same
+    reused = jobs.select(pl.col("to_buy") & (nth <= pl.col("stored").fill_null(0))).to_series()
+    return replace(marks, to_buy=marks.to_buy & ~reused, bought=marks.bought | reused)

@@ -1,29 +1,41 @@
-"""The quote: what the rest of a plan costs, by the ledger, the budget and the balance; and whether to buy it.
+"""The quote: what the rest of a plan costs, by the ledger, the budget and the balance.
 
-Here it is what people and programs read of it; `quoting.py` makes it. Nothing here reads the ledger.
+Making one reads the catalogue, the balance and the ledger, and writes the plan and the rejects. It buys
+nothing, and changes nothing in the ledger: another run may be at work.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from decimal import Decimal
+from functools import partial
 from typing import Any
 
 import polars as pl
+import sqlalchemy as sa
 
-from callsheet.config.settings import Budget
-from callsheet.errors import BalanceTooLow, BudgetReached, Stop
+from callsheet.batches.read import read_batch
+from callsheet.config.settings import Budget, Settings
+from callsheet.errors import BalanceTooLow, BudgetReached, InputError, Stop
+from callsheet.ledger import approvals, leases, queries
 from callsheet.ledger.approvals import Approval
-from callsheet.limits.charges import Charge, Pairs, in_words
-from callsheet.plain_text import counted, row_name
+from callsheet.ledger.claims import outlook
+from callsheet.ledger.ledger import Ledger
+from callsheet.ledger.policy import Policy
+from callsheet.limits.charges import IN_A_ROW, Charge, Pairs
 from callsheet.pricing.breakdown import by_price, count_fitting, most_expensive
-from callsheet.pricing.choice import ALL, Choice
-from callsheet.pricing.estimate import submission_time
-from callsheet.pricing.marks import Marks
-from callsheet.pricing.plan import Plan
+from callsheet.pricing.choice import ALL, Choice, chosen, pilot
+from callsheet.pricing.marks import Marks, mark, with_reused
+from callsheet.pricing.not_in_ledger import taken_names, warning_of_report
+from callsheet.pricing.plan import Plan, price_batch
 from callsheet.pricing.rates import changed_rates
-from callsheet.records import Catalogue, Job, ModelType, Totals, dollars
+from callsheet.records import Catalogue, Job, Model, ModelType, Totals, dollars
+from callsheet.rows import write_rejects
+from callsheet.service.client import Client
+from callsheet.storage.store import Store
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,8 +187,15 @@ class Quote:
 
     @property
     def exposure_limit(self) -> tuple[Decimal, type[Stop]]:
-        """The most that the batch may cost, all in all, and the stop that ends the buying there."""
-        return _exposure_limit(self.budget, self.totals, self.balance)
+        """The most that the batch may cost, all in all, and the stop that ends the buying there.
+
+        That is the budget's limit, or what was sent and the balance together where that is less: what is in
+        flight may not be charged yet, and the service answers in time that the balance is too low.
+        """
+        affordable, limit = self.totals.sent + self.balance, self.budget.limit
+        if limit is None or limit > affordable:
+            return affordable, BalanceTooLow
+        return limit, BudgetReached
 
     def of_pilot(self) -> Quote:
         """What is quoted for the pilot alone; the budget and what is spent are the whole batch's."""
@@ -209,37 +228,6 @@ class Quote:
         """The jobs that a run has to look at when it buys, in the file's order (`Marks.open`)."""
         return self.plan.jobs_in_order(of_type, self.marks.open)
 
-    def objection(self) -> Stop | None:
-        """Why nothing may be bought, apart from a missing approval; None where buying may begin."""
-        limit, stop = self.exposure_limit
-        sent = self.totals.sent
-        if self.budget.on_exceed != "refuse":
-            return None
-        if sent + self.quoted <= limit:
-            return self._objection_of_the_day()
-        together = f" and the {dollars(sent)} USD spent, in flight or in doubt" if sent else ""
-        return stop(
-            f"the quote of {dollars(self.quoted)} USD{together} "
-            f"{'do' if sent else 'does'} not fit into the {stop.reason} of {dollars(limit)} USD",
-            hint="Nothing was bought, because budget.on_exceed is 'refuse'.",
-        )
-
-    def _objection_of_the_day(self) -> Stop | None:
-        limit, left = self.budget.per_day, self.day_left
-        if limit is None or left is None or self.quoted <= left:
-            return None
-        what = (
-            "Run again after midnight UTC, or with a higher budget.per_day."
-            if self.quoted <= limit
-            else "It is more than the limit of a whole day: raise budget.per_day, or set budget.on_exceed to "
-            "'stop' to buy a part each day."
-        )
-        return BudgetReached(
-            f"the quote of {dollars(self.quoted)} USD does not fit into what is left of budget.per_day for "
-            f"today, {dollars(left)} of {dollars(limit)} USD",
-            hint=f"Nothing was bought, because budget.on_exceed is 'refuse'. {what}",
-        )
-
     def line(self) -> str:
         """The quote in one line."""
         fitting = f" ({self.fits} fit into budget and balance)" if self.fits < self.to_buy else ""
@@ -247,97 +235,6 @@ class Quote:
             f"{self.plan.jobs} jobs: {self.to_buy} to buy for {dollars(self.quoted)} USD{fitting}, "
             f"{self.already_bought} already bought; balance {dollars(self.balance)} USD"
         )
-
-    def table(self) -> list[dict[str, str]]:
-        """`lines` with every value as text."""
-        return [
-            {
-                "model": line["model"],
-                "resolution": line["resolution"] or "",
-                "duration": f"{line['duration']} s" if line["duration"] else "",
-                "sound": {True: "on", False: "off", None: ""}[line["sound"]],
-                "jobs": f"{line['jobs']:,}",
-                "bought": f"{line['bought']:,}",
-                "to buy": f"{line['to_buy']:,}",
-                "each": dollars(line["each"]) if line["each"] is not None else "unpriced",
-                "USD": dollars(line["total"]) if line["total"] is not None else "",
-            }
-            for line in self.lines.iter_rows(named=True)
-        ]
-
-    def facts(self) -> list[tuple[str, str]]:
-        """What a person needs to know besides the table: names and texts."""
-        plan = self.plan
-        unpriced = f", {plan.unpriced:,} without a price" if plan.unpriced else ""
-        held = f", {self.held:,} failed or in doubt and not bought again" if self.held else ""
-        facts = [
-            ("Rows", f"{plan.rows:,} read, {plan.rejected_rows:,} rejected{unpriced}"),
-            ("Jobs", f"{plan.jobs:,}: {self.to_buy:,} to buy, {self.already_bought:,} already bought{held}"),
-            *self._part_in_words(),
-            ("To pay", f"{dollars(self.quoted)} {plan.currency}"),
-            *self._at_most_in_words(),
-            ("Budget", self._budget_in_words()),
-            *self._day_in_words(),
-            ("Balance", self._balance_in_words()),
-        ]
-        if self.fits < self.to_buy:
-            facts.append(("Fits", self._fits_in_words()))
-        types = self.lines.group_by("type").agg(pl.col("to_buy").sum())
-        facts.append(("Time", submission_time(dict(types.iter_rows()), self.rpm)))
-        rows = [
-            f"{_row_and_line(row_id, line)} {dollars(total)}" + (f" for {jobs} jobs" if jobs > 1 else "")
-            for row_id, line, jobs, total in self.most_expensive.iter_rows()
-        ]
-        if self.lines.height > 1 and rows:
-            facts.append(("Costliest", ", ".join(rows)))
-        facts += [("Note", note) for note in self.plan.notes]
-        facts += [("Changed", change) for change in self.changes()]
-        return facts + [("Warning", warning) for warning in self.warnings]
-
-    def _part_in_words(self) -> Iterator[tuple[str, str]]:
-        if self.choice:
-            yield "Chosen", f"{self.choice.line()}; {self.left_out:,} others are left for later"
-        if self.pilot and self.pilot.to_buy:
-            first = f"{counted(self.pilot.to_buy, 'job')} for {dollars(self.pilot.quoted)} USD"
-            yield "Pilot", f"{first}; then somebody is asked whether to buy the rest"
-
-    def _at_most_in_words(self) -> Iterator[tuple[str, str]]:
-        if self.at_most > self.quoted:
-            again = f"; a job in doubt may be bought {self.tries} times in all" if self.tries > 1 else ""
-            dearer = f"; {in_words(self.dearer)}" if self.dearer else ""
-            yield "At most", f"{dollars(self.at_most)} {self.plan.currency}{again}{dearer}"
-
-    def _budget_in_words(self) -> str:
-        left = self.budget_left
-        limit = "no limit" if left is None else f"limit {dollars(self.budget.limit or Decimal(0))} USD"
-        open_amount = self.totals.sent - self.totals.spent
-        amounts = [f"{dollars(self.totals.spent)} spent", f"{dollars(open_amount)} in flight or in doubt"]
-        amounts += [] if left is None else [f"{dollars(left)} left"]
-        return f"{limit}: {', '.join(amounts)}"
-
-    def _day_in_words(self) -> Iterator[tuple[str, str]]:
-        if self.budget.per_day is not None and self.day_left is not None:
-            limit = f"budget.per_day is {dollars(self.budget.per_day)} USD over all batches"
-            left = f"{dollars(self.day_left)} left until midnight UTC"
-            yield "Today", f"{limit}: {dollars(self.used_today)} used, {left}"
-
-    def _balance_in_words(self) -> str:
-        missing = self.quoted - self.balance
-        enough = "enough for the quote" if missing <= 0 else f"{dollars(missing)} USD less than the quote"
-        return f"{dollars(self.balance)} {self.plan.currency}, {enough}"
-
-    def _fits_in_words(self) -> str:
-        limit, stop = self.exposure_limit
-        of_today = self.day_left is not None and self.day_left < limit - self.totals.sent
-        outcome = {
-            "stop": "the same command goes on after midnight UTC"
-            if of_today
-            else f"then the {stop.reason} stops the buying",
-            "skip": "the others are left out",
-            "refuse": "nothing is bought, because budget.on_exceed is 'refuse'",
-        }
-        why = " today, because of budget.per_day" if of_today else ""
-        return f"{self.fits:,} of {self.to_buy:,} jobs{why}; {outcome[self.budget.on_exceed]}"
 
     def changes(self) -> list[str]:
         """The rates that are not those at which the batch last bought or was approved, a line each."""
@@ -372,18 +269,142 @@ class Quote:
         }
 
 
-def _row_and_line(row_id: str, line: int) -> str:
-    by_line = f"line {line}"
-    name = row_name(row_id, line=line)
-    return name if name == by_line else f"{name} ({by_line})"
+# ---- makes a quote
 
 
-def _exposure_limit(budget: Budget, totals: Totals, balance: Decimal) -> tuple[Decimal, type[Stop]]:
-    """The budget's limit, or what was sent and the balance together where that is less.
+async def quote_batch(settings: Settings, client: Client, choice: Choice = ALL) -> Quote:
+    """Reads and prices a whole batch; writes the plan and rejects.csv, and buys nothing.
 
-    What is in flight may not be charged yet; the service then answers in time that the balance is too low.
+    Raises:
+        InputError: the batch file cannot be read, or rows are rejected and `input.strict` is true; or a
+            chosen row is not in the batch.
+        ServiceError: the catalogue or the balance cannot be read.
     """
-    affordable = totals.sent + balance
-    if budget.limit is None or budget.limit > affordable:
-        return affordable, BalanceTooLow
-    return budget.limit, BudgetReached
+    batch = await asyncio.to_thread(read_batch, settings)
+    return await quote_plan(await price_batch(batch, settings, client), settings, client, choice)
+
+
+async def quote_plan(plan: Plan, settings: Settings, client: Client, choice: Choice = ALL) -> Quote:
+    """Compares a plan with the ledger, the budget and the balance, and writes rejects.csv.
+
+    Raises:
+        InputError: rows are rejected and `input.strict` is true, or a chosen row is not in the batch.
+        ServiceError: the balance cannot be read.
+    """
+    report = Store(settings.report.url, endpoint_url=settings.storage.endpoint_url)
+    rejects = await report.write_made("rejects.csv", partial(write_rejects, plan.rejects), "text/csv")
+    if settings.input.strict and plan.rejected_rows:
+        line, column, _, reason = plan.rejects.row(0)
+        raise InputError(
+            f"{plan.rejected_rows} rows of {settings.input.path} are rejected; the first, on line {line}: "
+            f"{column}: {reason}",
+            hint=f"All are in {rejects}. Nothing was bought, because input.strict is true.",
+        )
+    ledger = await Ledger.open(settings.ledger.url, settings.batch)
+    try:
+        balance = await client.balance()
+        return await make(plan, ledger, client.base_url, balance, settings, rejects=rejects, choice=choice)
+    finally:
+        await ledger.close()
+
+
+async def make(
+    plan: Plan,
+    ledger: Ledger,
+    service: str,
+    balance: Decimal,
+    settings: Settings,
+    *,
+    rejects: str,
+    choice: Choice = ALL,
+) -> Quote:
+    """Compares a plan with the ledger, the budget and the balance.
+
+    Raises:
+        InputError: a chosen row is not in the plan.
+        OtherService: jobs of the batch were sent to another service.
+        LedgerError: the ledger cannot be read.
+    """
+    await ledger.check_service(service)
+    policy = policy_of(settings)
+
+    def read(connection: sa.Connection, batch: str) -> tuple[Marks, Totals, dict[str, Any]]:
+        known, totals = outlook(connection, batch, policy)
+        marks = mark(plan, known)
+        if policy.reuse:
+            marks = with_reused(marks, plan, queries.reusable_requests(connection, batch))
+        return marks, totals, _history(connection, batch)
+
+    marks, totals, history = await ledger.read(read)
+    to_buy = int(marks.to_buy.sum())
+    mask = await asyncio.to_thread(chosen, choice, plan, marks.to_buy) if choice else None
+    marks = marks if mask is None else marks.among(mask)
+    warnings = (await warning_of_report(ledger, settings), await taken_names(plan, marks, settings, ledger))
+    wanted = settings.budget.pilot if to_buy and not choice else None
+    quote = Quote(
+        plan=plan,
+        marks=marks,
+        lines=pl.DataFrame(),
+        most_expensive=pl.DataFrame(),
+        fits=0,
+        budget=settings.budget,
+        balance=balance,
+        totals=totals,
+        rpm=await _rpm(settings, ledger, service),
+        rejects=rejects,
+        **history,
+        tries=settings.attempts if policy.retry_doubt else 1,
+        choice=choice,
+        chosen=mask,
+        left_out=to_buy - int(marks.to_buy.sum()),
+        pilot=await asyncio.to_thread(_pilot, plan, marks, wanted) if wanted else None,
+        warnings=tuple(filter(None, warnings)),
+    )
+    return await asyncio.to_thread(quote.counted)
+
+
+def _history(connection: sa.Connection, batch: str) -> dict[str, Any]:
+    """What the ledger knows of the batch besides its jobs: fields of the quote."""
+    asked = approvals.of_batch(connection, batch)
+    approved = [one.asked_at for one in asked if one.is_approved]
+    accepted = queries.dearest_charges(connection, batch, max(approved)) if approved else {}
+    rows = queries.last_charges(connection, batch, IN_A_ROW)
+    last = [Charge(row.row_id, row.sample, row.model, row.quoted, row.cost) for row in rows]
+    rates = approvals.known_rates(connection, batch)
+    return {
+        "used_today": leases.used_today(connection, batch, datetime.now(UTC)),
+        "approvals": asked,
+        "known_rates": {name: Model.model_validate(entry) for name, entry in rates.items()},
+        "accepted": accepted,
+        "dearer": tuple(last) if all(charge.is_dearer(accepted) for charge in last) else (),
+    }
+
+
+def _pilot(plan: Plan, marks: Marks, number: int) -> Pilot | None:
+    """The pilot; None where it is all that there is to buy."""
+    jobs = pilot(plan, number)
+    if not (marks.to_buy & ~jobs).any():
+        return None
+    prices = marks.among(jobs).jobs(plan).filter("to_buy")["price"]
+    return Pilot(jobs, len(prices), Decimal(prices.sum() or 0))
+
+
+def policy_of(settings: Settings) -> Policy:
+    """What a config says about jobs that were tried before."""
+    return Policy(
+        retry_failed=settings.retry_failed,
+        retry_doubt=settings.on_doubt == "retry",
+        attempts=settings.attempts,
+        reuse=settings.reuse == "ledger",
+    )
+
+
+async def _rpm(settings: Settings, ledger: Ledger, service: str) -> dict[str, int]:
+    """Submissions a minute by model type: the config's, otherwise what an earlier run has learned."""
+    learned = await ledger.learned(service) or {"windows": {}}
+    remembered = {model_type: window["limit"] for model_type, window in learned["windows"].items()}
+    given = {
+        ModelType.IMAGE.value: settings.limits.image_rpm,
+        ModelType.VIDEO.value: settings.limits.video_rpm,
+    }
+    return remembered | {model_type: rpm for model_type, rpm in given.items() if rpm}

@@ -1,28 +1,27 @@
 """Reference images: the images that a row's cells name, checked and put into the request (INTERFACE 2.2, 8).
 
 A local or S3 image is read while planning; the plan has its sha256 in place of its bytes. When the request is
-sent, `filled` puts the bytes in, if they are still the same. The service itself fetches public `https://`
+sent, `fill` puts the bytes in, if they are still the same. The service itself fetches public `https://`
 images: of the network, only S3 is used here.
 """
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import binascii
 import hashlib
 import json
 import re
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache
 from typing import Any
 
 from callsheet.batches import sources
 from callsheet.errors import InputError
 from callsheet.media_types import recognise_image
 from callsheet.pricing.rates import ROLES, Reject
-from callsheet.pricing.request_memory import request_memory
 from callsheet.records import Job
 
 LARGEST_IMAGE = 10 * 1024 * 1024
@@ -151,13 +150,8 @@ def _data_url_problem(url: str) -> str | None:
     )
 
 
-@asynccontextmanager
-async def filled(job: Job, *, endpoint_url: str | None = None) -> AsyncIterator[dict[str, Any]]:
-    """The request's body exactly as it is sent, for as long as the context lasts.
-
-    Each `sha256:<hex>` is replaced by the image as a data URL. The context is entered once there is memory
-    for the body: all bodies in use together, with the copies that are sent, take at most
-    `request_memory.LIMIT` bytes. Bodies without inlined images do not wait.
+async def fill(job: Job, *, endpoint_url: str | None = None) -> dict[str, Any]:
+    """The request's body exactly as it is sent: each `sha256:<hex>` is replaced by the image as a data URL.
 
     Args:
         job: a job of the plan.
@@ -166,38 +160,42 @@ async def filled(job: Job, *, endpoint_url: str | None = None) -> AsyncIterator[
     Raises:
         InputError: an image cannot be read, or is not the one that was priced.
     """
-    if not job.inlined:
-        yield dict(job.request)
-        return
-    memory = request_memory()
-    async with memory.reserve(2 * job.inlined_bytes):  # the data URLs, and the JSON made of them
-        images = []
-        for image in job.request["images"]:
-            sha256 = image["url"].removeprefix(_PLACEHOLDER)
-            if image["url"].startswith(_PLACEHOLDER) and sha256 in job.inlined:
-                url = await memory.data_url(sha256, partial(_read_again, job, sha256, endpoint_url))
-                images.append(image | {"url": url})
-            else:
-                images.append(image)
-        yield dict(job.request) | {"images": images}
+    body = dict(job.request)
+    if job.inlined:
+        body["images"] = await asyncio.to_thread(_filled_images, job, endpoint_url)
+    return body
 
 
-async def fill(job: Job, *, endpoint_url: str | None = None) -> dict[str, Any]:
-    """As `filled`, for a body whose memory is not counted while it is in use."""
-    async with filled(job, endpoint_url=endpoint_url) as body:
-        return body
+def _filled_images(job: Job, endpoint_url: str | None) -> list[dict[str, Any]]:
+    images = []
+    for image in job.request["images"]:
+        sha256 = image["url"].removeprefix(_PLACEHOLDER)
+        if image["url"].startswith(_PLACEHOLDER) and sha256 in job.inlined:
+            source = job.inlined[sha256]
+            try:
+                images.append(image | {"url": _data_url(source, sha256, endpoint_url)})
+            except InputError as error:
+                message = f"row {job.row_id}: the image {source}{error.message}"
+                raise InputError(message, hint=error.hint) from None
+        else:
+            images.append(image)
+    return images
 
 
-def _read_again(job: Job, sha256: str, endpoint_url: str | None) -> str:
-    """The data URL of an image that was read while planning."""
-    source = job.inlined[sha256]
+@lru_cache(maxsize=16)  # many rows of a batch may have the same image; each has 14 MB at most
+def _data_url(source: str, sha256: str, endpoint_url: str | None) -> str:
+    """The data URL of an image that was read while planning.
+
+    Raises:
+        InputError: it cannot be read, or has changed; the message is to follow the source's name.
+    """
     try:
         content = sources.read_file(source, LARGEST_IMAGE, endpoint_url)
     except InputError as error:
-        raise InputError(f"row {job.row_id}: the image {source}: {error.message}", hint=error.hint) from None
+        raise InputError(f": {error.message}", hint=error.hint) from None
     if hashlib.sha256(content).hexdigest() != sha256:
         raise InputError(
-            f"row {job.row_id}: the image {source} has changed since it was priced",
+            " has changed since it was priced",
             hint="Run again: the new plan uses the image as it is now.",
         )
     return f"data:{recognise_image(content)};base64,{base64.b64encode(content).decode()}"

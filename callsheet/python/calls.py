@@ -14,7 +14,7 @@ from callsheet import signals
 from callsheet.config.load import load, load_without_service
 from callsheet.errors import ApprovalNeeded, ConfigError, Interrupted, known_error
 from callsheet.ledger.ledger import Ledger
-from callsheet.pricing.quoting import quote_batch
+from callsheet.pricing.quote import quote_batch
 from callsheet.python.notebook import Notebook, in_notebook
 from callsheet.python.results import QuotedBatch
 from callsheet.python.rows import Rows, batch_file

@@ -18,8 +18,7 @@ from callsheet.ledger.columns import MONEY, TIME
 from callsheet.ledger.spending import KnownBalance
 from callsheet.plain_text import counted, printable, row_name
 from callsheet.records import dollars
-from callsheet.report.differences import Day
-from callsheet.report.doubt_evidence import JudgedDoubt, OpenDoubt, Verdict
+from callsheet.report.differences import Day, OpenDoubt, Verdict
 
 FILE = "reconcile.parquet"
 _DOUBTS_LISTED = 30
@@ -59,16 +58,6 @@ class Balances:
         """How much less there is."""
         return self.before.balance - self.after.balance
 
-    @property
-    def reason(self) -> str:
-        """The most likely name of what is gone besides; empty where nothing is."""
-        besides = self.gone - max(self.usage, self.billed)
-        if besides > 0:
-            return f"another project of the workspace, or not yet posted {dollars(besides)}"
-        if besides < 0:
-            return f"paid in, or not yet taken off the balance {dollars(-besides)}"
-        return ""
-
     def as_json(self) -> dict[str, Any]:
         """The JSON object; money is a string."""
         return {
@@ -79,13 +68,12 @@ class Balances:
             "gone": dollars(self.gone),
             "usage": dollars(self.usage),
             "billed": dollars(self.billed),
-            "reason": self.reason,
         }
 
 
 @dataclass(frozen=True, slots=True)
 class Reconciliation:
-    """Three books side by side: the quotes, the costs that the service answered, and its own account.
+    """The accounts side by side: the quotes, the costs that the service answered, and its own account.
 
     All batches of the ledger that belong to the service count, because its account does not tell them apart.
     Money is in dollars.
@@ -93,7 +81,7 @@ class Reconciliation:
     Attributes:
         batch: the batch of the config.
         days: every UTC day of the range, in order.
-        doubts: what was sent on these days, and nobody knows whether it was accepted.
+        doubts: what was sent on these days, and nobody knows whether it was accepted, with verdicts.
         accepted: what was sent on these days and accepted, and is in doubt because the service did not know
             it later. It is no doubt about money, and has no verdict: a run with the right key asks for it.
         balances: None where no run has read the balance before.
@@ -104,7 +92,7 @@ class Reconciliation:
 
     batch: str
     days: tuple[Day, ...]
-    doubts: tuple[JudgedDoubt, ...]
+    doubts: tuple[OpenDoubt, ...]
     accepted: tuple[OpenDoubt, ...]
     balances: Balances | None
     at: datetime
@@ -123,7 +111,7 @@ class Reconciliation:
         return self.days[-1].date
 
     def total(self, book: str) -> Decimal:
-        """The sum over all days of `quoted`, `usage`, `billed`, `difference` or `unexplained`."""
+        """The sum over all days of an amount that a day has: `quoted`, `usage`, `billed` and so on."""
         return sum((getattr(day, book) for day in self.days), Decimal(0))
 
     @property
@@ -141,11 +129,11 @@ class Reconciliation:
 
     def notable(self) -> list[Day]:
         """The days on which anything was quoted, answered or billed."""
-        return [day for day in self.days if day.quoted or day.usage or day.billed or day.parts]
+        return [day for day in self.days if day.quoted or day.usage or day.billed]
 
     def table(self) -> list[dict[str, str]]:
         """The notable days as text, with the total as the last line."""
-        books = ("quoted", "usage", "billed", "difference")
+        books = ("quoted", "usage", "in_doubt", "billed", "difference")
         lines = [
             {"date": f"{day.date}{' so far' if day.partial else ''}"}
             | {book: dollars(getattr(day, book)) for book in books}
@@ -173,29 +161,20 @@ class Reconciliation:
         yield "Balance", f"{before}; {after}"
         spent = f"{dollars(known.usage)} by the answers, {dollars(known.billed)} billed"
         yield "Gone", f"{dollars(known.gone)} {self.currency}; in that time: {spent}"
-        if known.reason:
-            yield "Besides", known.reason
 
-    def doubt_lines(self) -> Iterator[str]:
+    def doubt_lines(self) -> list[str]:
         """How many doubts there are of each verdict, then the first of them, a line each."""
-        if not self.doubts:
-            return
-        counts = Counter(judged.verdict for judged in self.doubts)
+        counts = Counter(each.verdict for each in self.doubts)
         verdicts = ", ".join(f"{counts[verdict]} {verdict}" for verdict in Verdict if counts[verdict])
-        yield f"{counted(len(self.doubts), 'doubt')}: {verdicts}"
-        for judged in self.doubts[:_DOUBTS_LISTED]:
-            yield self._line(judged.open, judged.verdict)
-        yield from _more(len(self.doubts))
+        lines = [self._line(each, each.verdict) for each in self.doubts]
+        return _listed(f"{counted(len(self.doubts), 'doubt')}: {verdicts}", lines)
 
-    def accepted_lines(self) -> Iterator[str]:
+    def accepted_lines(self) -> list[str]:
         """How many accepted videos there are, and what to do; then the first of them, a line each."""
-        if not self.accepted:
-            return
         count = counted(len(self.accepted), "video")
-        yield f"{count}, no doubt about money: a run with the right key asks the service again"
-        for each in self.accepted[:_DOUBTS_LISTED]:
-            yield self._line(each, f"accepted as {printable(each.doubt.generation_id or '')}")
-        yield from _more(len(self.accepted))
+        head = f"{count}, no doubt about money: a run with the right key asks the service again"
+        ids = (f"accepted as {printable(each.doubt.generation_id or '')}" for each in self.accepted)
+        return _listed(head, [self._line(each, what) for each, what in zip(self.accepted, ids, strict=True)])
 
     def _line(self, each: OpenDoubt, what: str) -> str:
         doubt = each.doubt
@@ -213,9 +192,9 @@ class Reconciliation:
             config: the path of the config.
         """
         keys: defaultdict[Verdict, list[str]] = defaultdict(list)
-        for judged in self.doubts:
-            if judged.open.batch == self.batch:
-                keys[judged.verdict].append(judged.open.doubt.job_key[:12])
+        for each in self.doubts:
+            if each.batch == self.batch:
+                keys[each.verdict].append(each.doubt.job_key[:12])
         command = f"callsheet resolve {shlex.quote(config)}"
         why = f"--why 'reconciled with billing/costs on {self.at:%Y-%m-%d}'"
         decided = [
@@ -231,7 +210,7 @@ class Reconciliation:
         Args:
             config: the path of the config, for `resolve`.
         """
-        books = ("quoted", "usage", "billed", "difference", "unexplained")
+        books = ("quoted", "usage", "in_doubt", "billed", "difference", "unexplained")
         return {
             "batch": self.batch,
             "start": self.start.isoformat(),
@@ -247,7 +226,7 @@ class Reconciliation:
             "threshold": dollars(self.threshold),
             "is_over": self.is_over,
             "balance": self.balances and self.balances.as_json(),
-            "doubts": [_doubt(each.open) | {"verdict": each.verdict.value} for each in self.doubts],
+            "doubts": [_doubt(each) | {"verdict": each.verdict.value} for each in self.doubts],
             "accepted": [
                 _doubt(each) | {"generation_id": each.doubt.generation_id} for each in self.accepted
             ],
@@ -275,9 +254,10 @@ class Reconciliation:
         return file.getvalue()
 
 
-def _more(count: int) -> Iterator[str]:
-    if count > _DOUBTS_LISTED:
-        yield f"and {count - _DOUBTS_LISTED:,} more: see --json"
+def _listed(head: str, lines: list[str]) -> list[str]:
+    """The first lines under their head; nothing where there are none."""
+    more = [f"and {len(lines) - _DOUBTS_LISTED:,} more: see --json"] if len(lines) > _DOUBTS_LISTED else []
+    return [head, *lines[:_DOUBTS_LISTED], *more] if lines else []
 
 
 def _doubt(each: OpenDoubt) -> dict[str, Any]:

@@ -1,35 +1,63 @@
-"""Why the service's account of a day differs from the ledger's: the most likely name for each part of it.
+"""The service's account of each day beside the ledger's: the difference, and what of it is certain.
 
-Pure: it gets both accounts, and looks at no clock. A name is a guess from what the interface says (INTERFACE
-4.7): figures lag, every key of the project is in them, and a charge near midnight may be on either day.
+Pure: it gets both accounts, and looks at no clock. The service's figures lag, every key of the project is in
+them, and a charge near midnight may be on either day (INTERFACE 4.7). So a difference is compared with what
+the ledger knows to be open at that time; what is beyond that is unexplained. Nothing is guessed, and nothing
+is settled: a person does that (`callsheet resolve`).
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
-from itertools import pairwise
+from enum import StrEnum
 
 from callsheet.ledger.spending import Spending
-from callsheet.records import dollars
-from callsheet.report.doubt_evidence import JudgedDoubt, OpenDoubt, judge
+from callsheet.records import Doubt, dollars
 
-NEXT_DAY, OF_DAY_BEFORE = "posted on the next day", "posted for the day before"
-DAY_BEFORE, OF_NEXT_DAY = "posted on the day before", "posted for the next day"
+CHARGED = "doubts that were charged"
 NOT_YET = "not yet posted"
-OTHER_KEY = "another key's spending"
-LESS = "charged less than answered, or bought with another project's key"
+MIDNIGHT = "sent near midnight"
+OPEN = "in doubt or in flight"
+UNEXPLAINED = "unexplained"
 SURCHARGE = "surcharge over the quote"
+ESTIMATED = "costs without the service's word"
 
 LAG = timedelta(days=2)
 """How long after its end a day may still be incomplete. The interface gives no figure."""
 
+_DAY = timedelta(days=1)
+_NOTHING = Decimal(0)
+
+
+class Verdict(StrEnum):
+    """What the service's account says about a doubt."""
+
+    CHARGED = "charged"
+    NOT_CHARGED = "not charged"
+    UNCLEAR = "unclear"
+
+
+@dataclass(frozen=True, slots=True)
+class OpenDoubt:
+    """An attempt in doubt, its batch, and what the service's account says about it."""
+
+    batch: str
+    doubt: Doubt
+    verdict: Verdict = Verdict.UNCLEAR
+
+    @property
+    def day(self) -> date:
+        """The UTC day on which it was sent."""
+        return self.doubt.submitted_at.date()
+
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A part of a day's difference: its name, and how much it is in dollars, without a sign."""
+    """What is known of a day's money: its name, and how much it is in dollars, without a sign."""
 
     name: str
     amount: Decimal
@@ -37,21 +65,24 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Day:
-    """One UTC day in three books. Money is in dollars.
+    """One UTC day in the accounts. Money is in dollars.
 
     Attributes:
         quoted: the quotes of what was sent and not refused.
         usage: what the service answered that it costs.
+        in_doubt: the quotes of what was sent, and nobody knows whether it was accepted.
         billed: what the service's account has for the day.
         other_batches: the part of `usage` that is of other batches of the ledger.
-        parts: the names of the difference, and of a surcharge, which is no part of it.
-        unexplained: the part of the difference that nothing in the ledger explains, without a sign.
+        parts: the names of the difference; then a surcharge, and costs without the service's word, which are
+            no parts of it.
+        unexplained: the part of the difference that is beyond everything that is open, without a sign.
         partial: the day is not over.
     """
 
     date: date
     quoted: Decimal
     usage: Decimal
+    in_doubt: Decimal
     billed: Decimal
     other_batches: Decimal
     parts: tuple[Part, ...]
@@ -65,22 +96,8 @@ class Day:
 
     @property
     def reason(self) -> str:
-        """The names of the difference with their amounts; empty where there is none."""
+        """The names with their amounts; empty where there are none."""
         return "; ".join(f"{part.name} {dollars(part.amount)}" for part in self.parts)
-
-
-class _Rest:
-    """What is left of each day's difference while it is being explained."""
-
-    def __init__(self, differences: Mapping[date, Decimal]) -> None:
-        self.of = dict(differences)
-        self.parts: dict[date, list[Part]] = {day: [] for day in differences}
-
-    def explain(self, day: date, name: str, amount: Decimal) -> None:
-        """Takes an amount off what is left of the day, on whichever side that is."""
-        if amount > 0:
-            self.of[day] -= amount if self.of[day] > 0 else -amount
-            self.parts[day].append(Part(name, amount))
 
 
 def compare(
@@ -88,8 +105,8 @@ def compare(
     spending: Mapping[date, Spending],
     doubts: Sequence[OpenDoubt],
     now: datetime,
-) -> tuple[list[Day], list[JudgedDoubt]]:
-    """Puts the two accounts side by side, and names the differences.
+) -> tuple[list[Day], list[OpenDoubt]]:
+    """Puts the two accounts side by side.
 
     Args:
         billed: the service's account, for every UTC day of a range.
@@ -98,50 +115,90 @@ def compare(
         now: when the accounts were read.
 
     Returns:
-        The days in order, and the doubts with what the accounts say about them.
+        The days in order, and the doubts with their verdicts.
     """
-    days = sorted(billed)
-    own = {day: spending.get(day, Spending()) for day in days}
-    rest = _Rest({day: billed[day] - own[day].usage for day in days})
-    _across_midnight(rest, own)
-    in_flight = {day: own[day].in_flight for day in days}
-    complete = {day for day in days if not _may_be_incomplete(day, now)}
-    judged, explained = judge(rest.of, in_flight, complete, doubts)
-    for day, name, amount in explained:
-        rest.explain(day, name, amount)
-    for day in days:
-        if _may_be_incomplete(day, now):
-            rest.explain(day, NOT_YET, -rest.of[day])
-    return [_day(day, billed[day], own[day], rest, now) for day in days], judged
+    accounts = _Accounts(billed, spending, doubts, now)
+    verdicts = {day: accounts.verdict(day) for day in billed}
+    days = [accounts.day(day, verdicts) for day in sorted(billed)]
+    of_job: defaultdict[str, set[Verdict]] = defaultdict(set)
+    for each in doubts:
+        of_job[each.doubt.job_key].add(verdicts[each.day])
+    # Attempts at one job are settled together: different verdicts about them are none.
+    together = {job: found.pop() if len(found) == 1 else Verdict.UNCLEAR for job, found in of_job.items()}
+    return days, [replace(each, verdict=together[each.doubt.job_key]) for each in doubts]
 
 
-def _across_midnight(rest: _Rest, own: Mapping[date, Spending]) -> None:
-    """Opposite differences of neighbouring days, as far as what was sent near midnight explains them."""
-    for day, following in pairwise(sorted(own)):
-        late = min(-rest.of[day], rest.of[following], own[day].late)
-        rest.explain(day, NEXT_DAY, late)
-        rest.explain(following, OF_DAY_BEFORE, late)
-        early = min(rest.of[day], -rest.of[following], own[following].early)
-        rest.explain(following, DAY_BEFORE, early)
-        rest.explain(day, OF_NEXT_DAY, early)
+class _Accounts:
+    """Both accounts of a range of days; the arguments are those of `compare`."""
 
+    def __init__(
+        self,
+        billed: Mapping[date, Decimal],
+        spending: Mapping[date, Spending],
+        doubts: Sequence[OpenDoubt],
+        now: datetime,
+    ) -> None:
+        self._now = now
+        self._billed = billed
+        self._own = defaultdict(Spending, spending)
+        self._in_doubt: defaultdict[date, Decimal] = defaultdict(Decimal)
+        for each in doubts:
+            self._in_doubt[each.day] += each.doubt.price or 0
+        self._unpriced = {each.day for each in doubts if not each.doubt.price}
 
-def _may_be_incomplete(day: date, now: datetime) -> bool:
-    return now < datetime.combine(day, time.min, UTC) + timedelta(days=1) + LAG
+    def _difference(self, day: date) -> Decimal:
+        return self._billed[day] - self._own[day].usage if day in self._billed else _NOTHING
 
+    def _lags(self, day: date) -> bool:
+        """Whether the service's figures of a day may still be incomplete."""
+        return self._now < datetime.combine(day, time.min, UTC) + _DAY + LAG
 
-def _day(day: date, billed: Decimal, own: Spending, rest: _Rest, now: datetime) -> Day:
-    left = rest.of[day]
-    rest.explain(day, OTHER_KEY if left > 0 else LESS, abs(left))
-    if own.surcharge:
-        rest.parts[day].append(Part(SURCHARGE, own.surcharge))
-    return Day(
-        date=day,
-        quoted=own.quoted,
-        usage=own.usage,
-        billed=billed,
-        other_batches=own.other_batches,
-        parts=tuple(rest.parts[day]),
-        unexplained=abs(left),
-        partial=day == now.astimezone(UTC).date(),
-    )
+    def verdict(self, day: date) -> Verdict:
+        """What is certain of a day's doubts: of all of them, or of none.
+
+        Not charged: there is no difference on the day and on those beside it, and none can come any more.
+        Charged: the difference is the price of all of them, nothing in flight can be charged in their place,
+        and the days beside it are as clear. What is charged near midnight may be on either day.
+        """
+        days = (day - _DAY, day, day + _DAY)
+        if not any(map(self._difference, days)):
+            return Verdict.UNCLEAR if self._lags(day + _DAY) else Verdict.NOT_CHARGED
+        exact = all(self._difference(each) == self._in_doubt[each] for each in days)
+        in_flight = any(own.in_flight for sent, own in self._own.items() if sent <= day + _DAY)
+        if exact and not in_flight and not self._unpriced & {*days}:
+            return Verdict.CHARGED
+        return Verdict.UNCLEAR
+
+    def day(self, day: date, verdicts: Mapping[date, Verdict]) -> Day:
+        """The day, with the names of its difference."""
+        own, difference = self._own[day], self._difference(day)
+        before, after = self._own[day - _DAY], self._own[day + _DAY]
+        if difference > 0:
+            charged = {each: verdicts.get(each) is Verdict.CHARGED for each in (day - _DAY, day)}
+            doubts = sum((self._in_doubt[each] for each, was in charged.items() if not was), _NOTHING)
+            known = [
+                (CHARGED, self._in_doubt[day] if charged[day] else _NOTHING),
+                (MIDNIGHT, before.late + after.early),
+                (OPEN, doubts + before.in_flight + own.in_flight),
+            ]
+        else:
+            known = [
+                (NOT_YET, -difference if self._lags(day) else _NOTHING),
+                (MIDNIGHT, own.late + own.early),
+            ]
+        parts, rest = [], abs(difference)
+        for name, most in known:
+            parts.append(Part(name, min(rest, most)))
+            rest -= parts[-1].amount
+        parts += [Part(UNEXPLAINED, rest), Part(SURCHARGE, own.surcharge), Part(ESTIMATED, own.estimated)]
+        return Day(
+            date=day,
+            quoted=own.quoted,
+            usage=own.usage,
+            in_doubt=self._in_doubt[day],
+            billed=self._billed[day],
+            other_batches=own.other_batches,
+            parts=tuple(part for part in parts if part.amount),
+            unexplained=rest,
+            partial=day == self._now.astimezone(UTC).date(),
+        )

@@ -6,21 +6,17 @@ It reads the ledger and the storage, and changes nothing. What cannot be shown h
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from contextlib import ExitStack, aclosing
 from dataclasses import dataclass
-from pathlib import Path
-from tempfile import TemporaryDirectory
 
 from callsheet.config.settings import Settings
-from callsheet.errors import StorageError
 from callsheet.ledger import stories
 from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.stories import StoredCopy, Story
 from callsheet.plain_text import row_name
 from callsheet.pricing.quote import Quote
 from callsheet.records import State
-from callsheet.report.contact_sheet.thumbnails import Decoder
-from callsheet.storage.store import Store
+from callsheet.report.contact_sheet.thumbnails import Decoder, path_of
 
 _JOBS = 24  # that are shown
 
@@ -60,7 +56,8 @@ async def bought_pilot(quote: Quote, settings: Settings) -> tuple[PilotJob, ...]
     finally:
         await ledger.close()
     told = sorted(told, key=lambda story: [*lines].index(story.job_key))
-    thumbnails = await _thumbnails([_first_file(story) for story in told], settings)
+    async with aclosing(Decoder()) as decoder:
+        thumbnails = [await _thumbnail(_first_file(story), settings, decoder) for story in told]
     return tuple(
         PilotJob(
             row=row_name(story.row_id, story.sample, lines[story.job_key]),
@@ -78,28 +75,9 @@ def _first_file(story: Story) -> StoredCopy | None:
     return next((file for file in story.files if file.stored_at), None)
 
 
-async def _thumbnails(files: Sequence[StoredCopy | None], settings: Settings) -> list[bytes]:
-    store = Store(settings.storage.url, endpoint_url=settings.storage.endpoint_url)
-    decoder = Decoder()
-    made = []
-    try:
-        with TemporaryDirectory(prefix="callsheet-") as folder:
-            for file in files:
-                made.append(await _thumbnail(file, store, decoder, Path(folder, "file")) if file else b"")
-    except OSError:  # there is no place for temporary files
-        made += [b""] * (len(files) - len(made))
-    finally:
-        await asyncio.to_thread(decoder.close)
-    return made
-
-
-async def _thumbnail(file: StoredCopy, store: Store, decoder: Decoder, copy: Path) -> bytes:
-    path = Path(file.url)
-    if "://" in file.url:
-        try:
-            content = await store.read(file.url.removeprefix(store.url_of("")))
-        except StorageError:
-            return b""
-        await asyncio.to_thread(copy.write_bytes, content or b"")
-        path = copy
-    return await asyncio.to_thread(decoder.make, path, file.mime_type)
+async def _thumbnail(file: StoredCopy | None, settings: Settings, decoder: Decoder) -> bytes:
+    if file is None:
+        return b""
+    with ExitStack() as copies:
+        path = await asyncio.to_thread(path_of, file.url, settings.storage.endpoint_url, copies)
+        return await decoder.make(path, file.mime_type) if path else b""

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from decimal import Decimal
-from itertools import islice, repeat
-from typing import Any
 
 import polars as pl
 
@@ -19,8 +16,6 @@ ROWS_NAMED = 5
 REASONS_NAMED = 10
 """Reasons that are named; the jobs with others are counted."""
 
-_REASONS_KEPT = 1_000  # of which the most common are named in the end
-_NAMING = ["job_key", "row_id", "sample"]
 _PROBLEMS = (State.FAILED, State.IN_DOUBT, State.LOST)
 # Ids, times and numbers differ from job to job and do not make another reason.
 _PARTICULARS = r"req-[\w-]+|\d[\d:.TZ+-]*"
@@ -67,91 +62,47 @@ class Surcharges:
         return f"{counted(self.jobs, 'job')} cost {amount}: {', '.join(self.rows)}{more}"
 
 
-@dataclass(slots=True)
-class Findings:
-    """Collects the problems and surcharges of a batch's attempts, some thousands at a time.
+def problems_of(attempts: pl.DataFrame) -> tuple[tuple[Problem, ...], int]:
+    """The most common problems, and the number of jobs with others.
 
-    It keeps a few rows for each reason, and a limited number of reasons, however many jobs there are.
+    Args:
+        attempts: rows of the ledger's `attempts`, with the `line` of each in the batch file.
     """
-
-    groups: dict[tuple[State, str], _Group] = field(default_factory=dict)
-    others: int = 0  # jobs with still other reasons
-    surcharged: _Group = field(default_factory=lambda: _Group(""))
-    surcharge: Decimal = Decimal(0)
-
-    def add(self, attempts: pl.DataFrame) -> None:
-        """Takes in rows of the ledger's `attempts`."""
-        said = (pl.col("state") == State.PENDING) & pl.col("error_message").is_not_null()
-        problems = attempts.filter(pl.col("state").is_in(_PROBLEMS) | said, ~pl.col("superseded"))
-        if problems.height:
-            self._add_problems(problems)
-        surcharged = attempts.filter(pl.col("cost") > pl.col("quoted"))
-        if surcharged.height:
-            self.surcharge += sum(surcharged["cost"] - surcharged["quoted"], Decimal(0))
-            amounts = (
-                f" {dollars(cost)} instead of {dollars(quoted)}"
-                for cost, quoted in surcharged.select("cost", "quoted").iter_rows()
-            )
-            self.surcharged.add(surcharged.height, surcharged.select(_NAMING).iter_rows(), amounts)
-
-    def _add_problems(self, attempts: pl.DataFrame) -> None:
-        known = [pl.when(pl.col(name) != "").then(name) for name in ("error_message", "error_code")]
-        message = pl.coalesce(*known, pl.lit("no reason is known"))
-        grouped = (
-            attempts.with_columns(message=message, reason=message.str.replace_all(_PARTICULARS, "#"))
-            .group_by("state", "reason", maintain_order=True)
-            .agg(pl.col("message").first(), pl.len(), pl.struct(_NAMING).head(ROWS_NAMED).alias("first"))
+    said = (pl.col("state") == State.PENDING) & pl.col("error_message").is_not_null()
+    known = [pl.when(pl.col(name) != "").then(name) for name in ("error_message", "error_code")]
+    groups = (
+        attempts.filter(pl.col("state").is_in(_PROBLEMS) | said, ~pl.col("superseded"))
+        .with_columns(message=pl.coalesce(*known, pl.lit("no reason is known")))
+        .group_by(
+            "state", pl.col("message").str.replace_all(_PARTICULARS, "#").alias("reason"), maintain_order=True
         )
-        for state, reason, text, jobs, first in grouped.iter_rows():
-            key = (State(state), reason)
-            if key not in self.groups and len(self.groups) >= _REASONS_KEPT:
-                self.others += jobs
-            else:
-                rows = (tuple(row.values()) for row in first)
-                self.groups.setdefault(key, _Group(text)).add(jobs, rows)
-
-    def keys(self) -> list[str]:
-        """The keys of all jobs that will be named."""
-        groups = [*self.groups.values(), self.surcharged]
-        return [key for group in groups for key, *_ in group.first]
-
-    def problems(self, lines: Mapping[str, int]) -> tuple[tuple[Problem, ...], int]:
-        """The most common problems, and the number of jobs with others.
-
-        Args:
-            lines: the line of each job in the batch file, by key, where it is known.
-        """
-        ordered = sorted(self.groups.items(), key=lambda item: -item[1].jobs)
-        problems = [
-            Problem(state, group.reason, group.jobs, group.names(lines)) for (state, _), group in ordered
-        ]
-        others = self.others + sum(problem.jobs for problem in problems[REASONS_NAMED:])
-        return tuple(problems[:REASONS_NAMED]), others
-
-    def surcharges(self, lines: Mapping[str, int]) -> Surcharges | None:
-        """The jobs that cost more than quoted; None where there are none."""
-        if not self.surcharged.jobs:
-            return None
-        return Surcharges(self.surcharged.jobs, self.surcharge, self.surcharged.names(lines))
-
-
-@dataclass(slots=True)
-class _Group:
-    """Jobs with one reason: how many, and key, row id, sample and addition of the first."""
-
-    reason: str
-    jobs: int = 0
-    first: list[tuple[str, str, int, str]] = field(default_factory=list)
-
-    def add(self, jobs: int, rows: Iterable[tuple[Any, ...]], additions: Iterable[str] = repeat("")) -> None:
-        """Counts some jobs, of which `rows` has the `_NAMING` of at least the first."""
-        self.jobs += jobs
-        missing = ROWS_NAMED - len(self.first)
-        for (key, row_id, sample), addition in islice(zip(rows, additions, strict=False), missing):
-            self.first.append((key, row_id, sample, addition))
-
-    def names(self, lines: Mapping[str, int]) -> tuple[str, ...]:
-        return tuple(
-            row_in_words(row_id, sample, lines.get(key)) + addition
-            for key, row_id, sample, addition in self.first
+        .agg(
+            pl.col("message").first(),
+            pl.len().alias("jobs"),
+            pl.struct("row_id", "sample", "line").head(ROWS_NAMED).alias("rows"),
         )
+        .sort("jobs", descending=True, maintain_order=True)
+        .drop("reason")
+    )
+    named = tuple(
+        Problem(State(state), message, jobs, tuple(row_in_words(**row) for row in rows))
+        for state, message, jobs, rows in groups.head(REASONS_NAMED).iter_rows()
+    )
+    return named, int(groups["jobs"].slice(REASONS_NAMED).sum())
+
+
+def surcharges_of(attempts: pl.DataFrame) -> Surcharges | None:
+    """The jobs that cost more than quoted; None where there are none.
+
+    Args:
+        attempts: rows of the ledger's `attempts`, with the `line` of each in the batch file.
+    """
+    dearer = attempts.filter(pl.col("cost") > pl.col("quoted"))
+    if dearer.is_empty():
+        return None
+    first = dearer.select("row_id", "sample", "line", "cost", "quoted").head(ROWS_NAMED)
+    rows = tuple(
+        f"{row_in_words(row_id, sample, line)} {dollars(cost)} instead of {dollars(quoted)}"
+        for row_id, sample, line, cost, quoted in first.iter_rows()
+    )
+    return Surcharges(dearer.height, sum(dearer["cost"] - dearer["quoted"], Decimal(0)), rows)

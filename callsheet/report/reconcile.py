@@ -1,6 +1,6 @@
 """Reconciles the ledger with the service's own account, and keeps the result day by day.
 
-`differences.py` names the differences, `books.py` is the result. It reads the ledger and asks the service; it
+`differences.py` compares the accounts, `books.py` is the result. It reads the ledger and asks the service; it
 settles nothing.
 """
 
@@ -15,8 +15,7 @@ from callsheet.ledger import spending
 from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.spending import KnownBalance
 from callsheet.report.books import FILE, Balances, Reconciliation
-from callsheet.report.differences import compare
-from callsheet.report.doubt_evidence import OpenDoubt
+from callsheet.report.differences import OpenDoubt, compare
 from callsheet.service.billing import daily_costs
 from callsheet.service.client import Client
 from callsheet.storage.store import Store
@@ -69,7 +68,7 @@ async def reconcile(
     result = Reconciliation(
         batch=settings.batch,
         days=tuple(day for day in days if first <= day.date <= last),
-        doubts=tuple(each for each in judged if first <= each.open.day <= last),
+        doubts=tuple(each for each in judged if first <= each.day <= last),
         accepted=tuple(each for each in open_ if each.doubt.is_accepted and first <= each.day <= last),
         balances=balances,
         at=now,

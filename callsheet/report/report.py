@@ -12,55 +12,53 @@ import asyncio
 import json
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from decimal import Decimal
 from functools import partial
-from typing import Any
 
 import polars as pl
-import sqlalchemy as sa
 
-from callsheet.batches.rejects import write_csv
 from callsheet.errors import Interrupted, Stop
 from callsheet.ledger import approvals, leases, queries, running_totals
-from callsheet.ledger.columns import MONEY, TIME
 from callsheet.ledger.ledger import Ledger
 from callsheet.pricing.plan import Plan
-from callsheet.pricing.positions import Positions
-from callsheet.records import State, Totals
-from callsheet.report.by_model import ByModel
+from callsheet.records import State
+from callsheet.report.by_model import model_lines, most_expensive
 from callsheet.report.counts import ENDED, current_states
-from callsheet.report.plots.activity import Activity
-from callsheet.report.problems import Findings
+from callsheet.report.plots.activity import figures_of
+from callsheet.report.problems import problems_of, surcharges_of
 from callsheet.report.summary import Details, Removed, Summary
-from callsheet.report.tables import COSTS, MANIFEST, Costs, Manifest
+from callsheet.report.tables import COSTS, MANIFEST, SUBMITTED, costs, jobs_of, manifest, write
+from callsheet.rows import write_rejects
 from callsheet.storage.store import Store
 
 _COSTS, _MANIFEST = "costs.parquet", "manifest.parquet"
 _PARQUET_TYPE = "application/vnd.apache.parquet"
-_SUBMITTED = pl.col("submitted_at").is_not_null() & (pl.col("state") != State.PLANNED)
-_OF_REMOVED: dict[str, Any] = {
-    "job_key": pl.String,
-    "superseded": pl.Boolean,
-    "state": pl.String,
-    "cost": MONEY,
-    "submitted_at": TIME,
-}
 _OPEN = (State.SUBMITTING, State.PENDING, State.GENERATED)
 
 
+@dataclass(frozen=True, slots=True)
+class OfRun:
+    """What a summary says of one run.
+
+    Attributes:
+        stop: why it stopped early, if it did.
+        seconds: how long it took.
+        submissions: its POSTs.
+        rate_limited: those of them that were answered 429.
+        left_to_buy: jobs that it was to buy, and has not tried.
+    """
+
+    stop: Stop | None = None
+    seconds: float = 0.0
+    submissions: int = 0
+    rate_limited: int = 0
+    left_to_buy: int = 0
+
+
 async def write_report(
-    ledger: Ledger,
-    store: Store,
-    *,
-    plan: Plan | None,
-    stop: Stop | None,
-    seconds: float,
-    submissions: int,
-    rate_limited: int,
-    left_to_buy: int = 0,
-    chosen: pl.Series | None = None,
+    ledger: Ledger, store: Store, plan: Plan | None, of_run: OfRun, *, chosen: pl.Series | None = None
 ) -> Summary:
     """Writes the report and returns the summary, which `write_summary` writes at the end.
 
@@ -68,24 +66,61 @@ async def write_report(
         ledger: the ledger, opened for the batch.
         store: where to write the report.
         plan: the batch's plan; None where `collect` finds none, and knows the batch only from the ledger.
-        stop: why the run stopped early, if it did.
-        seconds: how long the run took.
-        submissions: POSTs of this run.
-        rate_limited: those of them that were answered 429.
-        left_to_buy: jobs that the run was to buy, and has not tried.
+        of_run: the run; one that did nothing where there was none.
         chosen: whether the run was for a job, for every job of the plan; None where it was for all.
 
     Raises:
         StorageError: `report.url` cannot be written.
         LedgerError: the ledger cannot be read.
     """
-    positions = await asyncio.to_thread(plan.positions) if plan else None
-    attempts = await ledger.read(lambda connection, batch: read_attempts(connection, batch, positions))
-    removed = attempts.removed_jobs()
-    in_storage_order = positions is None or bool(removed.height)  # the order of what has no other
-    manifest = await ledger.read(
-        lambda connection, batch: _read_manifest(connection, batch, positions, ordered=in_storage_order)
+    jobs = await asyncio.to_thread(jobs_of, plan) if plan else None
+    attempts, files = await ledger.read(
+        lambda connection, batch: (
+            queries.every_attempt(connection, batch, [*COSTS, "superseded"]),
+            manifest(queries.stored_files(connection, batch, MANIFEST), jobs),
+        )
     )
+    current, removed = _split(attempts, jobs)
+    await store.write_made(_COSTS, partial(write, costs(attempts)), _PARQUET_TYPE)
+    await store.write_made(_MANIFEST, partial(write, files), _PARQUET_TYPE)
+    if plan:
+        await store.write_made("rejects.csv", partial(write_rejects, plan.rejects), "text/csv")
+    details = replace(
+        await asyncio.to_thread(_details, current.filter(SUBMITTED), plan),
+        rejects=store.url_of("rejects.csv"),
+        removed=_removed(removed),
+        figures=await asyncio.to_thread(figures_of, attempts.filter(SUBMITTED)),
+    )
+    if chosen is not None:
+        stored = current.filter(pl.col("state") == State.STORED, ~pl.col("superseded"))["position"]
+        details = replace(details, all_chosen_stored=chosen.gather(stored).sum() == chosen.sum())
+    return await summary_of(
+        ledger, store, plan, of_run, removed=removed.filter(~pl.col("superseded")), details=details
+    )
+
+
+async def summary_of(
+    ledger: Ledger,
+    store: Store,
+    plan: Plan | None,
+    of_run: OfRun,
+    *,
+    removed: pl.DataFrame,
+    details: Details | None = None,
+) -> Summary:
+    """How the batch stands, from the running totals. Writes nothing.
+
+    Args:
+        ledger: the ledger, opened for the batch.
+        store: where the report is, or will be.
+        plan: the batch's plan; None where the batch is known only from the ledger.
+        of_run: the run.
+        removed: the state of each job that is not in the plan (`counts.refreshed`).
+        details: what is told to people besides.
+
+    Raises:
+        LedgerError: the ledger cannot be read.
+    """
     totals, others, asked, estimated = await ledger.read(
         lambda connection, batch: (
             running_totals.of_batch(connection, batch),
@@ -94,56 +129,21 @@ async def write_report(
             queries.estimated_costs(connection, batch),
         )
     )
-    counts = current_states(totals.states, removed)
-    await store.write_made(_COSTS, attempts.costs.write, _PARQUET_TYPE)
-    await store.write_made(_MANIFEST, manifest.write, _PARQUET_TYPE)
-    if plan:
-        await store.write_made("rejects.csv", partial(write_csv, plan.rejects), "text/csv")
-    details = _details(attempts, plan, stop, attempts.removed_costs(), store.url_of("rejects.csv"))
-    if chosen is not None and positions is not None:
-        stored = await ledger.read(partial(_stored_among, positions=positions, chosen=chosen))
-        details = replace(details, all_chosen_stored=stored == chosen.sum())
-    return _summary(
-        ledger,
-        store,
-        plan,
-        totals,
-        counts=counts,
-        stop=stop,
-        left_to_buy=left_to_buy,
-        details=details,
-        seconds=seconds,
-        submissions=submissions,
-        rate_limited=rate_limited,
-        other_runs=tuple(other for other in others if other.jobs),
-        approvals=asked,
-        estimated_costs=estimated,
+    stop = of_run.stop
+    told = replace(
+        details or Details(), stop_message=str(stop) if stop else None, stop_hint=stop.hint if stop else ""
     )
-
-
-def _summary(
-    ledger: Ledger,
-    store: Store,
-    plan: Plan | None,
-    totals: Totals,
-    *,
-    counts: Counter[State],
-    stop: Stop | None,
-    left_to_buy: int,
-    details: Details,
-    seconds: float,
-    **of_run: Any,
-) -> Summary:
+    counts = current_states(totals.states, removed)
     jobs = plan.jobs if plan else counts.total()
     rejected_rows = plan.rejected_rows if plan else 0
     ended = sum(counts[state] for state in ENDED) >= jobs
-    stopped = stop and (left_to_buy or (isinstance(stop, Interrupted) and not ended))
+    stopped = stop and (of_run.left_to_buy or (isinstance(stop, Interrupted) and not ended))
     return Summary(
         batch=ledger.batch,
         ledger_id=ledger.id,
         paid_jobs=totals.paid_jobs,
         written_at=datetime.now(UTC),
-        outcome="stopped" if stopped else _outcome(counts, jobs, details.removed, rejected_rows),
+        outcome="stopped" if stopped else _outcome(counts, jobs, told.removed, rejected_rows),
         stop_reason=stop.reason if stop and stopped else None,
         jobs=jobs,
         stored=counts[State.STORED],
@@ -156,64 +156,16 @@ def _summary(
         spent=totals.spent,
         in_doubt_exposure=totals.in_doubt_exposure,
         currency="USD",
-        seconds=round(seconds, 3),
+        seconds=round(of_run.seconds, 3),
+        submissions=of_run.submissions,
+        rate_limited=of_run.rate_limited,
         manifest=store.url_of(_MANIFEST),
         costs=store.url_of(_COSTS),
         report=store.url_of("report.json"),
-        details=details,
-        **of_run,
-    )
-
-
-async def summary_without_report(
-    ledger: Ledger,
-    store: Store,
-    *,
-    plan: Plan,
-    removed: pl.DataFrame,
-    stop: Stop | None,
-    seconds: float,
-    submissions: int,
-    rate_limited: int,
-    left_to_buy: int,
-) -> Summary:
-    """How the batch stands, from the running totals: for a run whose crew's first run writes the report.
-
-    Args:
-        ledger: the ledger, opened for the batch.
-        store: where the report will be.
-        plan: the batch's plan.
-        removed: the state of each job that is not in the plan (`counts.refreshed`).
-        stop: why the run stopped early, if it did.
-        seconds: how long the run took.
-        submissions: POSTs of this run.
-        rate_limited: those of them that were answered 429.
-        left_to_buy: jobs that the run was to buy, and has not tried.
-
-    Raises:
-        LedgerError: the ledger cannot be read.
-    """
-    totals, others, estimated = await ledger.read(
-        lambda connection, batch: (
-            running_totals.of_batch(connection, batch),
-            leases.others(connection, batch, ledger.run_id),
-            queries.estimated_costs(connection, batch),
-        )
-    )
-    return _summary(
-        ledger,
-        store,
-        plan,
-        totals,
-        counts=current_states(totals.states, removed),
-        stop=stop,
-        left_to_buy=left_to_buy,
-        details=Details(stop_message=str(stop) if stop else None, stop_hint=stop.hint if stop else ""),
-        seconds=seconds,
-        submissions=submissions,
-        rate_limited=rate_limited,
-        other_runs=tuple(other for other in others if other.jobs),
         estimated_costs=estimated,
+        other_runs=tuple(other for other in others if other.jobs),
+        approvals=asked,
+        details=told,
     )
 
 
@@ -227,68 +179,30 @@ async def write_summary(store: Store, summary: Summary) -> None:
     await store.write("report.json", text.encode(), "application/json")
 
 
-@dataclass(slots=True)
-class _Attempts:
-    """What one pass over the batch's attempts finds; `removed` are those at jobs that are not in the plan."""
+def _split(attempts: pl.DataFrame, jobs: pl.DataFrame | None) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """The attempts at jobs of the plan, with `line` and `position`, and those at jobs that it does not have.
 
-    costs: Costs = field(default_factory=Costs)
-    findings: Findings = field(default_factory=Findings)
-    by_model: ByModel = field(default_factory=ByModel)
-    activity: Activity = field(default_factory=Activity)
-    removed: list[pl.DataFrame] = field(default_factory=lambda: [pl.DataFrame(schema=_OF_REMOVED)])
-
-    def removed_jobs(self) -> pl.DataFrame:
-        """`job_key` and `state` of each job that the plan does not have."""
-        return pl.concat(self.removed).filter(~pl.col("superseded")).select("job_key", "state")
-
-    def removed_costs(self) -> Removed:
-        """The removed jobs that may have cost money."""
-        may_cost = (pl.col("cost") > 0) | (pl.col("state") != State.FAILED)
-        attempts = pl.concat(self.removed).filter(_SUBMITTED, may_cost)
-        jobs = self.removed_jobs().join(attempts, on="job_key", how="semi")
-        counts = Counter(jobs["state"])
-        return Removed(
-            jobs=jobs.height,
-            spent=sum(attempts["cost"].drop_nulls(), Decimal(0)),
-            in_doubt=counts[State.IN_DOUBT],
-            pending=sum(counts[state] for state in _OPEN),
-        )
+    Where nothing is known of the batch file, no job counts as removed.
+    """
+    if jobs is None:
+        return attempts.with_columns(line=None, position=None), attempts.clear()
+    placed = attempts.join(jobs, on="job_key", how="left", maintain_order="left")
+    is_current = pl.col("position").is_not_null()
+    return placed.filter(is_current), placed.filter(~is_current)
 
 
-def read_attempts(connection: sa.Connection, batch: str, positions: Positions | None) -> _Attempts:
-    """All attempts of the batch; without `positions`, nothing counts as removed."""
-    found = _Attempts()
-    for attempts in queries.every_attempt(connection, batch, [*COSTS, "superseded"]):
-        submitted = attempts.filter(_SUBMITTED)
-        found.costs.add(submitted)
-        found.activity.add(submitted)
-        current = submitted
-        if positions is not None:
-            removed = attempts.filter(positions.of(attempts["job_key"]).is_null())
-            if removed.height:
-                found.removed.append(removed.select([*_OF_REMOVED]))
-                current = submitted.join(removed, on="job_key", how="anti", maintain_order="left")
-        found.findings.add(current)
-        found.by_model.add(current)
-    return found
-
-
-def _read_manifest(
-    connection: sa.Connection, batch: str, positions: Positions | None, *, ordered: bool
-) -> Manifest:
-    manifest = Manifest(positions)
-    for files in queries.stored_files(connection, batch, MANIFEST, ordered=ordered):
-        manifest.add(files)
-    return manifest
-
-
-def _stored_among(connection: sa.Connection, batch: str, *, positions: Positions, chosen: pl.Series) -> int:
-    """How many of the chosen jobs are stored."""
-    stored = 0
-    for part in queries.states(connection, batch):
-        places = positions.of(part.filter(pl.col("state") == State.STORED)["job_key"]).drop_nulls()
-        stored += int(chosen.gather(places).sum())
-    return stored
+def _removed(attempts: pl.DataFrame) -> Removed:
+    """The removed jobs that may have cost money, of the attempts at all removed jobs."""
+    may_cost = (pl.col("cost") > 0) | (pl.col("state") != State.FAILED)
+    costing = attempts.filter(SUBMITTED, may_cost)
+    jobs = attempts.filter(~pl.col("superseded")).join(costing, on="job_key", how="semi")
+    counts = Counter(jobs["state"])
+    return Removed(
+        jobs=jobs.height,
+        spent=sum(costing["cost"].drop_nulls(), Decimal(0)),
+        in_doubt=counts[State.IN_DOUBT],
+        pending=sum(counts[state] for state in _OPEN),
+    )
 
 
 def _outcome(counts: Mapping[State, int], jobs: int, removed: Removed, rejected_rows: int) -> str:
@@ -298,23 +212,15 @@ def _outcome(counts: Mapping[State, int], jobs: int, removed: Removed, rejected_
     return "partial" if left or every_row_rejected else "complete"
 
 
-def _details(
-    attempts: _Attempts, plan: Plan | None, stop: Stop | None, removed: Removed, rejects: str
-) -> Details:
-    findings = attempts.findings
-    lines = plan.lines([*findings.keys(), *attempts.by_model.dearest["job_key"]]) if plan else {}
-    problems, other_problems = findings.problems(lines)
+def _details(submitted: pl.DataFrame, plan: Plan | None) -> Details:
+    """What is told of the attempts that were submitted at the batch file's jobs."""
+    problems, other_problems = problems_of(submitted)
     return Details(
-        stop_message=str(stop) if stop else None,
-        stop_hint=stop.hint if stop else "",
         rows=plan.rows if plan else None,
-        rejects=rejects,
         problems=problems,
         other_problems=other_problems,
-        surcharges=findings.surcharges(lines),
+        surcharges=surcharges_of(submitted),
         kept=plan.kept() if plan else 0,
-        removed=removed,
-        models=attempts.by_model.lines(plan),
-        figures=attempts.activity.figures(),
-        dearest=attempts.by_model.most_expensive(lines),
+        models=model_lines(submitted, plan),
+        dearest=most_expensive(submitted),
     )

@@ -1,24 +1,18 @@
-"""The Parquet tables of the report, `manifest.parquet` and `costs.parquet`, in the memory of a part of them.
-
-Each takes the ledger's rows some thousands at a time, keeps them in a temporary file, and writes its own file
-when it has them all: before that, neither its columns nor its order is known.
-"""
+"""The Parquet tables of the report: `manifest.parquet` and `costs.parquet`."""
 
 from __future__ import annotations
 
 import json
-from collections import defaultdict
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import Any
 
 import polars as pl
-from polars.io.plugins import register_io_source
 
-from callsheet.disk_tables import DiskTables
 from callsheet.files import temporary_file_errors
 from callsheet.ledger.columns import MONEY, TIME
-from callsheet.pricing.positions import Positions
+from callsheet.pricing.plan import Plan
+from callsheet.records import State
 
 _MANIFEST: dict[str, Any] = {
     "job_key": pl.String,
@@ -42,7 +36,7 @@ _MANIFEST: dict[str, Any] = {
     "stored_at": TIME,
 }
 _CURRENT = "current"
-_POSITION, _SLICE_OF = "\0position", "\0slice"  # no column of a batch file has such names
+_POSITION = "\0position"  # no column of a batch file has such a name
 _COSTS: dict[str, Any] = {
     "job_key": pl.String,
     "row_id": pl.String,
@@ -64,82 +58,56 @@ _COSTS: dict[str, Any] = {
     "finished_at": TIME,
 }
 MANIFEST = [*_MANIFEST, "carried"]
-"""What `Manifest.add` needs of the ledger's files and their attempts."""
+"""What `manifest` needs of the ledger's files and their attempts."""
 
 COSTS = [*_COSTS]
-"""What `Costs.add` needs of the ledger's attempts."""
+"""The columns of `costs.parquet`, which are those of the ledger's attempts."""
 
-_SLICE = 32_768  # jobs whose files are put in order at once
+SUBMITTED = pl.col("submitted_at").is_not_null() & (pl.col("state") != State.PLANNED)
+"""Attempts that were submitted."""
 
 
-class Manifest:
+def jobs_of(plan: Plan) -> pl.DataFrame:
+    """`job_key`, `line` and `position` of each job of the plan, in the batch file's order."""
+    jobs = plan.scan().select(pl.col("key").alias("job_key"), "line")
+    return jobs.with_row_index("position").collect()
+
+
+def costs(attempts: pl.DataFrame) -> pl.DataFrame:
+    """`costs.parquet`: a row for each attempt that was submitted, of some with the columns `COSTS`."""
+    return attempts.filter(SUBMITTED).select(COSTS)
+
+
+def manifest(files: Iterable[pl.DataFrame], jobs: pl.DataFrame | None) -> pl.DataFrame:
     """`manifest.parquet`: a row for each stored file, with the batch file's carried columns after its own.
 
+    It is in the batch file's order. `current` is false for rows that the batch file no longer has or has
+    changed; they come last, in the order of `files`.
+
     Args:
-        positions: the order of the batch file; None where nothing is known of it: then every row is current,
-            and the rows stay as they come.
+        files: the stored files, some thousands at a time, with the columns `MANIFEST`.
+        jobs: from `jobs_of`; None where nothing is known of the batch file: then every row is current, and
+            the rows stay as they come.
     """
-
-    def __init__(self, positions: Positions | None) -> None:
-        self._positions = positions
-        self._schemas: dict[str, pl.DataFrame] = {}
-        self._tables = DiskTables()
-        self._tables_of: defaultdict[int | None, list[int]] = defaultdict(list)  # by slice of the batch file
-
-    def add(self, files: pl.DataFrame) -> None:
-        """Takes in some stored files, with the columns `MANIFEST`."""
-        position = self._positions.of(files["job_key"]) if self._positions else pl.lit(None, pl.UInt32)
-        rows = files.select([*_MANIFEST]).with_columns(_carried(files["carried"]))
-        self._schemas.setdefault(str(rows.schema), rows.clear())
-        rows = rows.with_columns(position.alias(_POSITION))
-        slices = rows.with_columns((pl.col(_POSITION) // _SLICE).alias(_SLICE_OF))
-        for (number,), part in slices.partition_by(_SLICE_OF, include_key=False, as_dict=True).items():
-            self._tables_of[number].append(len(self._tables))
-            self._tables.add(part)
-
-    def write(self, path: Path) -> None:
-        """Writes the file, in the batch file's order.
-
-        `current` is false for rows that the batch file no longer has or has changed; they come last.
-
-        Raises:
-            StorageError: it cannot be written.
-        """
-        schema = pl.concat([pl.DataFrame(schema=_MANIFEST), *self._schemas.values()], how="diagonal_relaxed")
-        carried = [name for name in schema.columns if name not in _MANIFEST]
-        order = [*_MANIFEST, _CURRENT, *carried]
-        empty = schema.with_columns(pl.lit(True).alias(_CURRENT)).select(order)
-        removed = self._tables_of.pop(None, [])
-
-        def slices() -> Iterator[pl.DataFrame]:
-            for _, numbers in sorted(self._tables_of.items()):
-                rows = pl.concat([self._tables[number] for number in numbers], how="diagonal_relaxed")
-                rows = rows.sort(_POSITION, "index", "stored_at", maintain_order=True)
-                yield rows.with_columns(pl.lit(True).alias(_CURRENT))
-            for number in removed:
-                yield self._tables[number].with_columns(pl.lit(self._positions is None).alias(_CURRENT))
-
-        tables = (pl.concat([empty, rows], how="diagonal_relaxed").select(order) for rows in slices())
-        _write(path, tables, empty)
+    parts = [part.select(*_MANIFEST, *_carried(part["carried"])) for part in files]
+    table = pl.concat([pl.DataFrame(schema=_MANIFEST), *parts], how="diagonal_relaxed")
+    carried = table.columns[len(_MANIFEST) :]
+    if jobs is None:
+        return table.select(*_MANIFEST, pl.lit(True).alias(_CURRENT), *carried)
+    places = table.select("job_key").join(jobs, on="job_key", how="left", maintain_order="left")["position"]
+    table = table.with_columns(places.alias(_POSITION), places.is_not_null().alias(_CURRENT))
+    current = table.filter(_CURRENT).sort(_POSITION, "index", "stored_at", maintain_order=True)
+    return pl.concat([current, table.filter(~pl.col(_CURRENT))]).select(*_MANIFEST, _CURRENT, *carried)
 
 
-class Costs:
-    """`costs.parquet`: a row for each attempt that was submitted."""
+def write(table: pl.DataFrame, path: Path) -> None:
+    """Writes a table as a Parquet file on this machine.
 
-    def __init__(self) -> None:
-        self._tables = DiskTables()
-
-    def add(self, attempts: pl.DataFrame) -> None:
-        """Takes in some attempts in order of submission."""
-        self._tables.add(attempts.select([*_COSTS]))
-
-    def write(self, path: Path) -> None:
-        """Writes the file, in order of submission.
-
-        Raises:
-            StorageError: it cannot be written.
-        """
-        _write(path, iter(self._tables), pl.DataFrame(schema=_COSTS))
+    Raises:
+        StorageError: it cannot be written.
+    """
+    with temporary_file_errors():
+        table.write_parquet(path)
 
 
 def _carried(texts: pl.Series) -> list[pl.Series]:
@@ -157,17 +125,3 @@ def _column(name: str, carried: Collection[str]) -> str:
     while column in _MANIFEST or column == _CURRENT or (column != name and column in carried):
         column = f"input_{column}"
     return column
-
-
-def _write(path: Path, tables: Iterator[pl.DataFrame], empty: pl.DataFrame) -> None:
-    """Writes tables of one schema into one file, one after the other."""
-
-    def source(*_: object) -> Iterator[pl.DataFrame]:
-        yield empty
-        yield from tables
-
-    with temporary_file_errors():
-        try:
-            register_io_source(source, schema=empty.schema).sink_parquet(path, row_group_size=_SLICE)
-        except pl.exceptions.ComputeError as error:  # polars wraps the errors of the disk
-            raise OSError(None, str(error)) from error

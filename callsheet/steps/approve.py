@@ -13,10 +13,10 @@ from callsheet.errors import Stop
 from callsheet.ledger.approvals import Approval, Decision, Place, Question
 from callsheet.ledger.doubts import login
 from callsheet.ledger.ledger import Ledger
-from callsheet.pricing import approval, quoting
+from callsheet.pricing import approval
 from callsheet.pricing.choice import ALL, Choice
 from callsheet.pricing.plan import Plan
-from callsheet.pricing.quote import Quote
+from callsheet.pricing.quote import Quote, quote_plan
 from callsheet.report.contact_sheet.page import INDEX
 from callsheet.report.pilot import bought_pilot
 from callsheet.report.summary import Summary
@@ -51,7 +51,7 @@ async def show(plan: Plan, settings: Settings, client: Client, choice: Choice = 
     Raises:
         InputError: rows were rejected, and `input.strict` wants none; or a chosen row is not in the batch.
     """
-    quote = await quoting.quote_plan(plan, settings, client, choice)
+    quote = await quote_plan(plan, settings, client, choice)
     WATCHER.get().quoted(quote)
     return quote
 
@@ -80,7 +80,7 @@ async def approve(
     if answer and not answer.is_approved:
         return quote, approval.refused(answer)
     quote = quote.with_limit(limit_set(quote, ui, answer))
-    if stop := quote.objection():
+    if stop := approval.objection(quote):
         return quote, stop
     own = _of_this_run(quote, ui, answer)
     part, question = approval.next_part(quote, [*quote.approvals, *own], piloted=pilot is not None)

@@ -14,13 +14,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from callsheet import signals
-from callsheet.batches.read import Batch
+from callsheet.batches.read import Batch, read_batch
 from callsheet.config.settings import Settings
 from callsheet.errors import InputError, Stop
 from callsheet.pricing.choice import ALL, Choice
-from callsheet.pricing.last_report import check_report
-from callsheet.pricing.plan import Plan
-from callsheet.pricing.planning import adopt, is_outdated, price_batch
+from callsheet.pricing.not_in_ledger import check_report
+from callsheet.pricing.plan import Plan, adopt, is_outdated, price_batch
 from callsheet.pricing.quote import Quote
 from callsheet.report.summary import Summary
 from callsheet.service.client import Client
@@ -35,8 +34,8 @@ from callsheet.watch import BEGAN
 
 
 async def read(settings: Settings) -> Batch:
-    """Begins to read the config's batch (`batches.read.Batch`), off the event loop."""
-    return await asyncio.to_thread(Batch, settings)
+    """Reads and checks the config's batch, off the event loop."""
+    return await asyncio.to_thread(read_batch, settings)
 
 
 def _alone(_: Run) -> AbstractAsyncContextManager[None]:

@@ -6,22 +6,20 @@ It is for looking. Where it cannot be written, a person is told so, and the run 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
-from decimal import Decimal
 
-from callsheet.config.settings import BatchSettings
 from callsheet.errors import LedgerError, StorageError
-from callsheet.ledger.ledger import Ledger
-from callsheet.pricing.plan import Plan
-from callsheet.records import State
 from callsheet.report.contact_sheet.page import Header
 from callsheet.report.contact_sheet.sheet import ContactSheet, open_sheet
 from callsheet.report.plots.plots import Plot
 from callsheet.report.summary import Summary
 from callsheet.session import Run
 from callsheet.watch import WATCHER
+
+_WAITED_FOR = 500
+"""Thumbnails, some ten seconds: where more are missing at its end, a run does not wait for them."""
 
 
 class Sheet:
@@ -50,9 +48,10 @@ class Sheet:
         await self._keeping
         if self._page is None:
             return summary
+        wait_for = 0 if self._run.interrupted else _WAITED_FOR
         try:
-            header = replace(self._header(summary), plots=plots)
-            await self._page.finish(header, WATCHER.get().note, all_thumbnails=False)
+            header = Header.of(summary, self._run.plan, plots)
+            await self._page.finish(header, WATCHER.get().note, wait_for=wait_for)
         except (StorageError, LedgerError) as error:
             self._cannot_be_written(error)
             return summary
@@ -63,18 +62,16 @@ class Sheet:
         self._keeping.cancel()
         await asyncio.wait([self._keeping])
 
-    def _header(self, summary: Summary | None = None) -> Header:
+    def _header(self) -> Header:
         plan, progress = self._run.plan, self._run.progress
         return Header(
-            outcome=summary.outcome if summary else None,
-            stop=summary.stop_message if summary else None,
+            outcome=None,
+            stop=None,
             jobs=progress.jobs,
             states=progress.states,
-            spent=summary.spent if summary else progress.spent,
+            spent=progress.spent,
             quoted=plan.quoted if plan else None,
             rejected_rows=plan.rejected_rows if plan else 0,
-            in_doubt=summary.in_doubt_exposure if summary else Decimal(0),
-            removed=summary.details.removed.jobs if summary else 0,
         )
 
     def _cannot_be_written(self, error: StorageError | LedgerError) -> None:
@@ -88,53 +85,7 @@ async def sheet_of(run: Run) -> AsyncIterator[Sheet]:
     async with AsyncExitStack() as stack:
         page = None
         if run.settings.report.contact_sheet:
-            opened = open_sheet(run.ledger, run.settings, run.plan, hurry=lambda: run.interrupted)
-            page = await stack.enter_async_context(opened)
+            page = await stack.enter_async_context(open_sheet(run.ledger, run.settings, run.plan))
         sheet = Sheet(run, page)
         stack.push_async_callback(sheet.leave)
         yield sheet
-
-
-async def write_sheet(
-    ledger: Ledger,
-    settings: BatchSettings,
-    plan: Plan | None,
-    summary: Summary,
-    *,
-    plots: Sequence[Plot],
-    note: Callable[[str], None],
-) -> None:
-    """Writes the contact sheet of a batch that no run is at work on, with every thumbnail.
-
-    Args:
-        ledger: the ledger, opened for the batch.
-        settings: the config.
-        plan: the batch's last plan; None where there is none.
-        summary: how the batch stands.
-        plots: those that are drawn.
-        note: called with what a person should know.
-
-    Raises:
-        StorageError: the page cannot be written.
-        LedgerError: the ledger cannot be read.
-    """
-    header = Header(
-        outcome=summary.outcome,
-        stop=None,
-        jobs=summary.jobs,
-        states={
-            State.STORED: summary.stored,
-            State.FAILED: summary.failed,
-            State.IN_DOUBT: summary.in_doubt,
-            State.LOST: summary.lost,
-            State.PENDING: summary.pending,
-        },
-        spent=summary.spent,
-        quoted=plan.quoted if plan else None,
-        rejected_rows=summary.rejected_rows,
-        in_doubt=summary.in_doubt_exposure,
-        removed=summary.details.removed.jobs,
-        plots=plots,
-    )
-    async with open_sheet(ledger, settings, plan) as page:
-        await page.finish(header, note, all_thumbnails=True)

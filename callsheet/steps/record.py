@@ -16,10 +16,10 @@ import anyio
 from callsheet.errors import StorageError
 from callsheet.ledger import running_totals
 from callsheet.ledger.policy import Policy
-from callsheet.pricing.quoting import policy_of
+from callsheet.pricing.quote import policy_of
 from callsheet.records import ModelType, State
 from callsheet.report.counts import current_states, left_to_buy, refreshed, removed_jobs
-from callsheet.report.report import write_report, write_summary
+from callsheet.report.report import OfRun, write_report, write_summary
 from callsheet.report.summary import Summary
 from callsheet.session import Run
 from callsheet.steps.contact_sheet import Sheet, sheet_of
@@ -53,17 +53,15 @@ async def write(run: Run, sheet: Sheet) -> Summary:
 
 
 async def _report(run: Run, store: Store) -> Summary:
-    return await write_report(
-        run.ledger,
-        store,
-        plan=run.plan,
-        chosen=run.quote.chosen if run.quote else None,
+    of_run = OfRun(
         stop=run.stop,
         seconds=time.monotonic() - run.began,
         submissions=run.limits.submissions,
         rate_limited=run.limits.rate_limited,
         left_to_buy=await _left_to_buy(run),
     )
+    chosen = run.quote.chosen if run.quote else None
+    return await write_report(run.ledger, store, run.plan, of_run, chosen=chosen)
 
 
 async def _left_to_buy(run: Run) -> int:

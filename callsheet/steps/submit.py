@@ -34,7 +34,7 @@ from callsheet.ledger.claims import Reservation
 from callsheet.limits.turns import Turn
 from callsheet.plain_text import counted, printable
 from callsheet.pricing import references
-from callsheet.pricing.quoting import policy_of
+from callsheet.pricing.quote import policy_of
 from callsheet.pricing.rates import changed_rates
 from callsheet.records import Attempt, File, Job, ModelType, State
 from callsheet.service import verdicts
@@ -289,9 +289,9 @@ async def _filled_and_sent(run: Run, job: Job, attempt: Attempt, turn: Turn, tri
     """Puts the reference images into the request, and sends it."""
     outcome: _Outcome = _Stopped()
     try:
-        async with references.filled(job, endpoint_url=run.settings.storage.endpoint_url) as body:
-            with anyio.CancelScope(shield=True):  # an answer is recorded, whatever happens meanwhile
-                outcome = await _send(run, attempt, body, turn, tries)
+        body = await references.fill(job, endpoint_url=run.settings.storage.endpoint_url)
+        with anyio.CancelScope(shield=True):  # an answer is recorded, whatever happens meanwhile
+            outcome = await _send(run, attempt, body, turn, tries)
     except InputError as error:  # of an image
         run.halt(error)
     return outcome

@@ -9,7 +9,6 @@ import anyio
 from anyio.streams.memory import MemoryObjectSendStream
 
 from callsheet.ledger import leases, queries
-from callsheet.ledger.waits import waits
 from callsheet.records import Attempt, File
 from callsheet.session import Run
 
@@ -32,7 +31,7 @@ class TakeOver:
     async def again_and_again(self) -> None:
         """Looks until it is cancelled."""
         while True:
-            await anyio.sleep(waits().lease / 8)
+            await anyio.sleep(self._run.ledger.lease / 8)
             await self.look()
 
     async def look(self) -> None:

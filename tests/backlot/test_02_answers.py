@@ -47,16 +47,8 @@ def test_2_7_2_9_a_finished_video_has_every_field(api: httpx.Client, clock: Cloc
     answer = poll(api, video)
     assert answer.keys() == {"id", "status", "model", "data", "usage"}
     (item,) = answer["data"]
-    assert item.keys() == {
-        "url",
-        "width",
-        "height",
-        "duration",
-        "fps",
-        "has_sound",
-        "mime_type",
-        "deletes_at",
-    }
+    names = "url width height duration fps has_sound mime_type deletes_at"
+    assert item.keys() == set(names.split())
     assert (item["width"], item["height"], item["duration"], item["fps"]) == (1920, 1080, 10, 24)
     assert (item["has_sound"], item["mime_type"]) == (True, "video/mp4")
     assert TIMESTAMP.fullmatch(item["deletes_at"])
@@ -69,19 +61,10 @@ def test_2_7_2_9_a_finished_video_has_every_field(api: httpx.Client, clock: Cloc
 
 
 def test_2_10_a_model_object_has_every_field(api: httpx.Client) -> None:
+    supported = "supported_aspect_ratios supported_durations supported_resolutions supported_references"
+    names = set(f"id name type {supported} supports_sound pricing created_at".split())
     for model in api.get("/v2/models").json():
-        assert model.keys() == {
-            "id",
-            "name",
-            "type",
-            "supported_aspect_ratios",
-            "supported_durations",
-            "supported_resolutions",
-            "supports_sound",
-            "supported_references",
-            "pricing",
-            "created_at",
-        }
+        assert model.keys() == names
         assert model["pricing"].keys() == {"currency", "rates"}
         assert bool(model["supported_durations"]) == (model["type"] == "video")
         assert TIMESTAMP.fullmatch(model["created_at"])

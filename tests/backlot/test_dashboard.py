@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
-import sqlite3
 from collections.abc import Callable
-from contextlib import closing
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -360,26 +358,6 @@ def test_media_that_is_deleted_is_said_to_be(start_backlot: Start) -> None:
     lot.service.clock = lambda: float(generation.deletes_at or 0)
     assert reader.get(f"/media/{made}").status_code == 404
     assert "deleted" in reader.read("/generations")
-
-
-def test_a_state_folder_of_an_earlier_version_is_opened_and_in_order(
-    start_backlot: Start, tmp_path: Path
-) -> None:
-    first = start_backlot(state=tmp_path)
-    ids = [make_image(client(first), model="sketch-1").json()["id"] for _ in range(3)]
-    first.service.store.close()
-    with closing(sqlite3.connect(tmp_path / "backlot.db", isolation_level=None)) as db:
-        db.execute("UPDATE generations SET finished_at = finished_at + recorded % 7")
-        expected = [
-            row[0] for row in db.execute("SELECT id FROM generations ORDER BY finished_at DESC, id DESC")
-        ]
-        db.execute("DROP INDEX newest")
-        db.execute("ALTER TABLE generations DROP COLUMN recorded")
-    second = start_backlot(state=tmp_path)
-    assert re.findall(r'<tr id="(req-\w+)"', Reader(second).get("/generations").text) == expected
-    assert sorted(expected) == sorted(ids)
-    added = make_image(client(second), model="sketch-1").json()["id"]
-    assert re.findall(r'<tr id="(req-\w+)"', Reader(second).get("/generations").text)[0] == added
 
 
 def test_what_no_form_sends_is_refused(start_backlot: Start) -> None:

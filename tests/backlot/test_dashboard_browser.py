@@ -53,28 +53,6 @@ def run_of(made: Project) -> tuple[threading.Thread, list[Any]]:
     return threading.Thread(target=lambda: found.append(made.run())), found
 
 
-def test_a_key_is_created_used_and_revoked(page: Page, start_backlot: Start) -> None:
-    lot = start_backlot()
-    sign_in(page, lot)
-    page.get_by_role("link", name="Keys").click()
-    page.get_by_label("Project").fill("trailers")
-    page.get_by_role("button", name="Create").click()
-    key = page.locator("#created").inner_text()
-    api = client(lot, key)
-    assert make_image(api, **SKETCH).status_code == 200
-    page.get_by_role("link", name="Keys").click()
-    expect(page.get_by_text(key)).to_have_count(0)
-    page.locator(f"tr[data-key$='{key[-4:]}'] summary").click()
-    page.get_by_role("button", name=f"Revoke sk_\u2026{key[-4:]}").click()
-    expect(page.get_by_role("status")).to_have_text("The key is revoked: it gets 401 from now on.")
-    assert make_image(api, **SKETCH).status_code == 401
-    page.get_by_role("link", name="Costs").click()
-    page.get_by_label("Project").select_option("trailers")
-    page.get_by_role("button", name="Show").click()
-    expect(page.locator("#total")).to_have_text("0.0015 USD")
-    assert make_image(client(lot), **SKETCH).status_code == 200
-
-
 def test_a_limit_is_lowered_in_the_middle_of_a_run_which_slows_down_and_finishes(
     page: Page, project: Callable[..., Project]
 ) -> None:
@@ -122,23 +100,6 @@ def test_a_balance_that_has_run_dry_is_topped_up_and_the_batch_goes_on(
     run.join()
     assert (summary[0].stored, summary[0].exit_code) == (4, 0)
     expect(page.locator("#balance")).to_contain_text("0.9970")
-
-
-def test_a_fault_is_switched_on_and_off(page: Page, start_backlot: Start) -> None:
-    lot = start_backlot()
-    api = client(lot)
-    sign_in(page, lot)
-    page.get_by_role("link", name="Faults").click()
-    form = page.get_by_role("form", name="error")
-    form.locator("[name=status]").select_option("503")
-    form.locator("[name=endpoint]").select_option("images")
-    form.get_by_role("button", name="On").click()
-    expect(page.locator("[data-fault=error]")).to_contain_text("endpoint: images")
-    assert make_image(api, **SKETCH).status_code == 503
-    page.reload()
-    page.get_by_role("button", name="Switch off").click()
-    expect(page.get_by_text("None: everything works as it should.")).to_be_visible()
-    assert make_image(api, **SKETCH).status_code == 200
 
 
 def test_generations_appear_and_videos_play_and_a_script_in_a_prompt_does_nothing(

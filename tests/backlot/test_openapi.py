@@ -59,10 +59,8 @@ def test_the_document_has_every_path_error_and_example(backlot: Backlot) -> None
     assert http.get(f"{backlot.base_url}/docs").status_code == 200
 
 
-@pytest.mark.parametrize("media", ["images", "videos"])
+@pytest.mark.parametrize("media", ["image", "video"])
 def test_the_examples_of_the_document_work(backlot: Backlot, api: httpx.Client, media: str) -> None:
-    operation = http.get(f"{backlot.base_url}/openapi.json").json()["paths"][f"/v2/{media}/generations"][
-        "post"
-    ]
-    for example in operation["requestBody"]["content"]["application/json"]["examples"].values():
-        assert api.post(f"/v2/{media}/generations", json=example["value"]).is_success
+    schemas = http.get(f"{backlot.base_url}/openapi.json").json()["components"]["schemas"]
+    for example in schemas[f"{media.capitalize()}Request"]["examples"]:
+        assert api.post(f"/v2/{media}s/generations", json=example).is_success

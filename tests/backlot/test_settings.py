@@ -6,8 +6,10 @@ import os
 import re
 import signal
 import socket
+import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from decimal import Decimal
 from pathlib import Path
 
@@ -16,7 +18,7 @@ from typer.testing import CliRunner
 
 from backlot.cli import app
 from backlot.errors import SettingsError
-from backlot.server import serve, spawn
+from backlot.server import serve
 from backlot.settings import Settings, read_settings
 from tests.servers import http
 from tests.waiting import wait_until
@@ -27,12 +29,6 @@ FLAGS = (
     "--host --port --state --api-key --image-rpm --video-rpm --concurrency --window --balance "
     "--image-seconds --video-seconds --media-ttl --seed --faults --config"
 )
-
-
-def children(pid: int) -> list[int]:
-    """The process ids of a process's children (Linux)."""
-    threads = Path(f"/proc/{pid}/task").iterdir()
-    return [int(child) for thread in threads for child in (thread / "children").read_text().split()]
 
 
 def running(pid: int) -> bool:
@@ -160,18 +156,6 @@ def test_the_command_prints_two_lines_and_ends_without_an_error(how: signal.Sign
     assert (process.returncode, out, err) == (0, "", "")
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
-def test_workers_end_with_their_server_even_when_it_is_killed() -> None:
-    with spawn("--image-seconds", "0") as (address, process):
-        api = http.Client(base_url=address, headers={"Authorization": "Bearer sk_backlot"}, timeout=300)
-        assert api.get(make_image(api, model="sketch-1").json()["data"][0]["url"]).status_code == 200
-        workers = children(process.pid)
-        assert workers
-        process.kill()
-        process.wait()
-    wait_until(lambda: not any(map(running, workers)), "the workers have not ended")
-
-
 PARENT = """
 import sys, time, httpx
 from backlot.server import spawn
@@ -218,6 +202,14 @@ def test_a_state_folder_that_cannot_be_used_is_an_error_in_one_line(tmp_path: Pa
     assert f"the state folder {tmp_path / where} cannot be used" in result.output
 
 
+def test_a_state_folder_of_another_version_is_an_error_that_says_what_to_do(tmp_path: Path) -> None:
+    with closing(sqlite3.connect(tmp_path / "backlot.db")) as db:
+        db.execute("CREATE TABLE generations (id)")
+    result = CliRunner().invoke(app, ["--port", "0", "--state", str(tmp_path)])
+    assert result.exit_code == 2
+    assert "another version of the backlot; take an empty folder" in result.output
+
+
 @pytest.mark.parametrize(
     ("content", "complaint"),
     [
@@ -238,9 +230,3 @@ def test_a_file_that_cannot_be_read_is_an_error_in_one_line(
     with pytest.raises(SettingsError, match=complaint) as error:
         read_settings(path, {}, {})
     assert "\n" not in str(error.value)
-
-
-def test_the_former_name_of_a_key_is_still_accepted(tmp_path: Path) -> None:
-    path = tmp_path / "backlot.yaml"
-    path.write_text("safety: {video_words: [x]}")
-    assert read_settings(path, {}, {}).safety.video_words == ("x",)

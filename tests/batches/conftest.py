@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import gzip
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-import polars as pl
 import pytest
 
-from callsheet.batches.dialects import zstd
-from callsheet.batches.read import Batch
-from callsheet.batches.rejects import in_order
+from callsheet.batches.delimited import zstd
+from callsheet.batches.read import Batch, read_batch
 from callsheet.config.settings import Settings
 from callsheet.errors import CallsheetError, ConfigError, InputError
 
@@ -26,25 +24,12 @@ def settings(path: Path | str, **given: Any) -> Settings:
     )
 
 
-class Whole(NamedTuple):
-    rows: pl.DataFrame
-    rejects: pl.DataFrame
-    total: int
-    columns: dict[str, str]
-
-
-def whole(settings: Settings) -> Whole:
-    """Everything that is read from the files of a batch."""
-    batch = Batch(settings)
-    return Whole(batch.use(pl.concat), pl.concat(in_order(batch.rejects)), batch.total, batch.columns)
-
-
 @pytest.fixture
 def batch(tmp_path: Path):
-    def batch(content: str | bytes, name: str = "shots.csv", **given: Any) -> Whole:
+    def batch(content: str | bytes, name: str = "shots.csv", **given: Any) -> Batch:
         path = tmp_path / name
         path.write_bytes(content.encode() if isinstance(content, str) else content)
-        return whole(settings(path, **given))
+        return read_batch(settings(path, **given))
 
     return batch
 
@@ -60,11 +45,11 @@ def error_of(batch):
     return error_of
 
 
-def places(batch: Whole) -> list[tuple[int, str, str]]:
+def places(batch: Batch) -> list[tuple[int, str, str]]:
     return batch.rejects.select("line", "column", "reason").rows()
 
 
-def prompts(batch: Whole) -> list[tuple[int, str]]:
+def prompts(batch: Batch) -> list[tuple[int, str]]:
     return batch.rows.select("line", "prompt").rows()
 
 

@@ -16,8 +16,9 @@ from hypothesis import settings as quick
 from hypothesis import strategies as st
 
 from callsheet.batches import delimited
+from callsheet.batches.read import read_batch
 from callsheet.errors import InputError
-from tests.batches.conftest import packed, places, prompts, settings, whole
+from tests.batches.conftest import packed, places, prompts, settings
 
 
 def test_a_line_is_the_file_s_line_also_after_quoted_newlines_and_blank_lines(batch):
@@ -75,7 +76,7 @@ FILES = json.loads((GOLDEN / "dialects.json").read_text())
 @pytest.mark.parametrize("name", FILES)
 def test_files_of_all_dialects_are_read_as_the_same_rows(name):
     """The same three rows, as spreadsheets, databases and people save them."""
-    found = whole(settings(GOLDEN / "dialects" / name, **FILES[name]["input"]))
+    found = read_batch(settings(GOLDEN / "dialects" / name, **FILES[name]["input"]))
     cells = found.rows.with_columns(note=pl.col("carried").struct.field("note").fill_null(""))
     assert cells.select("row_id", "prompt", "duration", "sound", "note").rows() == [
         ("a", 'She said, "hi"; then | left', 5, True, "x"),
@@ -115,6 +116,11 @@ def test_an_encoding_and_a_delimiter_can_be_declared(batch):
     assert prompts(read) == [(2, "café, fort")]
 
 
+def test_a_delimiter_and_a_quote_may_be_any_character(batch):
+    read = batch("prompt¦id\n«a¦b«¦1\nc é¦2\n", delimiter="¦", quote="«")
+    assert read.rows.select("prompt", "row_id").rows() == [("a¦b", "1"), ("c é", "2")]
+
+
 @pytest.mark.parametrize("written", ["utf-8-sig", "utf-16", "utf-32"])
 @pytest.mark.parametrize("declared", [None, "utf-8", "cp1252", "utf-16-le", "utf-16-be", "utf-32"])
 def test_a_byte_order_mark_overrides_the_config(batch, written, declared):
@@ -127,22 +133,9 @@ def test_compressed_files_are_read_like_uncompressed_ones(tmp_path, ending):
     text = 'prompt,id\r\n"one\r\ntwo",1\r\n\r\nthree,2\r\nfour,2\r\n'
     path = tmp_path / f"shots{ending}"
     path.write_bytes(packed(text.encode(), ending))
-    packed_batch = whole(settings(path))
+    packed_batch = read_batch(settings(path))
     assert prompts(packed_batch) == [(2, "one\ntwo"), (5, "three")]
     assert places(packed_batch) == [(6, "id", "line 5 has this id already")]
-
-
-@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "cp1252", "utf-16"])
-@pytest.mark.parametrize("ends", ["\n", "\r", "\r\n"])
-def test_a_line_end_may_lie_on_both_sides_of_where_a_file_is_read_in_parts(
-    tmp_path, monkeypatch, ends, encoding
-):
-    monkeypatch.setattr(delimited, "_BLOCK", 10_000)
-    path = tmp_path / "x.csv"
-    path.write_bytes((f"head{ends}" + f"é{ends}x{ends}" * 10_000).encode(encoding))
-    rows, ragged = tables(path, encoding=encoding)
-    assert rows == list(enumerate(["é", "x"] * 10_000, start=2))
-    assert ragged == []
 
 
 def test_lines_of_one_file_may_end_differently(batch):
@@ -157,9 +150,9 @@ def test_lines_of_one_file_may_end_differently(batch):
 def tables(path: Path, **given: Any) -> tuple[list[tuple[Any, ...]], list[int]]:
     """Lines and cells of the rows, and the lines of the ragged ones."""
     declared = {"delimiter": None, "encoding": None, "expected": ()} | given
-    found = list(delimited.read_tables(path, path.name, **declared))
-    rows = [row for table in found for row in table.cells.select(table.lines.alias("line"), pl.all()).rows()]
-    return rows, [line for table in found for line, _, _ in table.ragged]
+    table = delimited.read_table(path, path.name, **declared)
+    rows = table.cells.select(table.lines.alias("line"), pl.all()).rows()
+    return rows, [line for line, _, _ in table.ragged]
 
 
 def reference(text: str, delimiter: str) -> tuple[list[tuple[Any, ...]], list[int]] | None:
@@ -181,9 +174,6 @@ def reference(text: str, delimiter: str) -> tuple[list[tuple[Any, ...]], list[in
         return None
 
 
-BLOCKS = [1, 10, 1 << 22]
-
-
 @given(
     st.lists(
         st.lists(st.text('ab",;|\t\n ', max_size=6), min_size=3, max_size=3) | st.just([]),
@@ -192,10 +182,9 @@ BLOCKS = [1, 10, 1 << 22]
     ),
     st.sampled_from([",", ";", "|"]),
     st.sampled_from(["\n", "\r\n"]),
-    st.sampled_from(BLOCKS),
 )
 @quick(max_examples=100, deadline=None)
-def test_what_csv_writes_is_read_back_with_its_lines(tmp_path_factory, rows, delimiter, ends, block):
+def test_what_csv_writes_is_read_back_with_its_lines(tmp_path_factory, rows, delimiter, ends):
     text = io.StringIO()
     writer = csv.writer(text, delimiter=delimiter, lineterminator="\n")
     writer.writerow("xyz")
@@ -207,9 +196,7 @@ def test_what_csv_writes_is_read_back_with_its_lines(tmp_path_factory, rows, del
             expected.append((line, *row))
     path = tmp_path_factory.mktemp("dialect") / "x.csv"
     path.write_bytes(text.getvalue().replace("\n", ends).encode())
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(delimited, "_BLOCK", block)
-        assert tables(path, delimiter=delimiter) == (expected, [])
+    assert tables(path, delimiter=delimiter) == (expected, [])
 
 
 PIECES = [
@@ -235,73 +222,54 @@ PIECES = [
 @given(
     st.lists(st.sampled_from(PIECES), max_size=30).map("".join),
     st.sampled_from(["x\n", "x,y\n", 'x,"y\nz",\n']),
-    st.sampled_from(BLOCKS),
 )
-@example('""","b",\n,"b",\n",\\""a ', "x,y\n", BLOCKS[-1])  # polars drops as many quotes as it keeps too many
+@example('""","b",\n,"b",\n",\\""a ', "x,y\n")  # polars drops as many quotes as it keeps too many
 @quick(max_examples=200, deadline=None)
-def test_any_text_is_read_as_csv_reads_it(tmp_path_factory, text, header, block):
+def test_any_text_is_read_as_csv_reads_it(tmp_path_factory, text, header):
     path = tmp_path_factory.mktemp("text") / "x.csv"
     path.write_bytes((header + text).encode())
     expected = reference(header + text, ",")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(delimited, "_BLOCK", block)
-        if expected is None:
-            with pytest.raises(InputError, match="broken quoting"):
-                tables(path, delimiter=",", quote='"')
-        else:
-            rows, ragged = expected
-            nameless = 3 if header.count(",") == 2 else None
-            found = tables(path, delimiter=",", quote='"')
-            assert found == ([row[:nameless] for row in rows], ragged)
+    if expected is None:
+        with pytest.raises(InputError, match="broken quoting"):
+            tables(path, delimiter=",", quote='"')
+    else:
+        rows, ragged = expected
+        nameless = 3 if header.count(",") == 2 else None
+        found = tables(path, delimiter=",", quote='"')
+        assert found == ([row[:nameless] for row in rows], ragged)
 
 
-def test_csv_parses_only_the_blocks_that_are_not_regular(tmp_path, monkeypatch):
-    lines = [f'{at},"one, ""two""\nthree {at}",x\n' for at in range(3000)]
-    slow = []
-    real = delimited._parse_any
-
-    def counted(*given: Any) -> Any:
-        table, *rest = real(*given)
-        slow.append(table.cells.height)
-        return table, *rest
-
-    monkeypatch.setattr(delimited, "_BLOCK", 10_000)
-    monkeypatch.setattr(delimited, "_parse_any", counted)
-    path = tmp_path / "x.csv"
-    path.write_text("id,prompt,c\n" + "".join(lines))
-    rows, _ = tables(path)
-    assert rows[2999] == (2 + 2 * 2999, "2999", 'one, "two"\nthree 2999', "x")
-    assert slow == []
-    lines[1500] = '1500,5" nail\n'
+@pytest.mark.parametrize("quoted", [False, True])
+def test_polars_parses_a_plain_file_and_csv_one_with_a_ragged_line(tmp_path, monkeypatch, quoted):
+    """One line has as many cells too few as another has too many."""
+    prompt = '"one, ""two""\nthree"' if quoted else "one"
+    lines = [f"{at},{prompt},\n" for at in range(3000)]
+    by_csv = []
+    real = delimited.table_of
+    monkeypatch.setattr(delimited, "table_of", lambda *given: by_csv.append(given) or real(*given))
+    path, height = tmp_path / "x.csv", 1 + quoted
     path.write_text("id,prompt,c\n" + "".join(lines))
     rows, ragged = tables(path)
-    assert ragged == [2 + 2 * 1500]
-    assert rows[2998] == (2 + 2 * 2999 - 1, "2999", 'one, "two"\nthree 2999', "x")
-    assert 0 < sum(slow) < 1000
-
-
-def test_after_a_block_that_only_seems_regular_no_line_is_left_out(tmp_path, monkeypatch):
-    """One line has as many cells too few as another has too many; the next block has been read by then."""
-    lines = [f"{at},study {at},x\n" for at in range(3000)]
-    lines[1500], lines[1501] = "1500,short\n", "1501,long,x,x\n"
-    monkeypatch.setattr(delimited, "_BLOCK", 10_000)
-    path = tmp_path / "x.csv"
+    assert (rows[2999], ragged) == ((2 + height * 2999, "2999", next(csv.reader([prompt]))[0], ""), [])
+    assert not by_csv
+    lines[1500], lines[1501] = '1500,5" nail\n', "1501,long,x,x\n"
     path.write_text("id,prompt,c\n" + "".join(lines))
     rows, ragged = tables(path)
-    assert ragged == [1502, 1503]
-    assert [row[0] for row in rows] == [at for at in range(2, 3002) if at not in ragged]
+    assert ragged == [2 + height * 1500, 3 + height * 1500]
+    assert [row[1] for row in rows] == [str(at) for at in range(3000) if at not in (1500, 1501)]
+    assert len(by_csv) == 1
 
 
 @pytest.mark.parametrize("ending", [".gz", ".zst"])
 def test_a_compressed_file_may_have_any_encoding(tmp_path, ending):
     path = tmp_path / f"shots.csv{ending}"
     path.write_bytes(packed("id,prompt\n1,café\n2,thé\n".encode("cp1252"), ending))
-    assert prompts(whole(settings(path, encoding="cp1252"))) == [(2, "café"), (3, "thé")]
+    assert prompts(read_batch(settings(path, encoding="cp1252"))) == [(2, "café"), (3, "thé")]
     with pytest.raises(InputError, match=re.escape(f"{path}, line 2: is not UTF-8 (byte 0xE9)")):
-        whole(settings(path))
+        read_batch(settings(path))
     path.write_bytes(path.read_bytes()[:-3])
     with pytest.raises(InputError, match="cannot be decompressed"):
-        whole(settings(path, encoding="cp1252"))
+        read_batch(settings(path, encoding="cp1252"))
 
 
 def test_an_encoding_that_does_not_fit_is_named(error_of):

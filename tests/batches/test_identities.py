@@ -1,15 +1,11 @@
-"""Each row has an identity of its own, also where only the end of the batch shows what is repeated in it."""
+"""Each row has an identity of its own: its id, or its content and a count of equal rows."""
 
 from __future__ import annotations
 
 import polars as pl
-import pytest
 
-from callsheet.batches import delimited
-from callsheet.batches.read import Batch
-from callsheet.batches.rejects import in_order
-from callsheet.errors import InputError
-from tests.batches.conftest import places, settings, whole
+from callsheet.batches.read import read_batch
+from tests.batches.conftest import places, settings
 
 
 def test_a_repeated_id_is_rejected_and_its_first_line_named(batch):
@@ -26,8 +22,7 @@ def test_an_id_made_from_content_does_not_depend_on_order_carried_columns_and_sa
     assert before["row_id"][0].rsplit("-", 1)[0] == before["row_id"][2].rsplit("-", 1)[0]
 
 
-def test_an_id_made_from_content_counts_the_occurrences_of_that_content(batch, monkeypatch):
-    monkeypatch.setattr(delimited, "_BLOCK", 20)
+def test_an_id_made_from_content_counts_the_occurrences_of_that_content(batch):
     ids = batch("id,prompt\n,x\n,y\nown,x\n,x\n,y\n,x\n").rows["row_id"]
     contents = [row_id.rsplit("-", 1)[0] for row_id in ids]
     assert [row_id.rsplit("-", 1)[-1] for row_id in ids] == ["1", "1", "own", "2", "2", "3"]
@@ -45,41 +40,26 @@ def test_an_id_made_from_content_does_not_depend_on_the_matrix(batch):
     assert other.rows["row_id"].to_list() != one, "a value of the row is part of its content"
 
 
-def test_rejects_are_known_before_the_rows_are_used_and_a_batch_is_used_more_than_once(tmp_path):
+def test_ids_and_occurrences_are_told_apart_over_all_files(tmp_path):
     for name in ("a", "b"):
         (tmp_path / f"{name}.csv").write_text(
             f"id,prompt,{name}\nsame,x,1\n,x,2\n,x,3\n,y,4\n{name},z,5\n,,6\n"
         )
-    found = Batch(settings(tmp_path / "*.csv"))
-    later = pl.concat(in_order(found.rejects)).select("line", "column", "reason").rows()
-    assert [(line, column) for line, column, _ in later] == [(2, "id"), (7, "prompt"), (7, "prompt")]
-    assert "line 2 of" in later[0][2]
-    assert found.total == 12
-    rows, again = found.use(pl.concat), found.use(pl.concat)
-    assert rows.equals(again)
-    assert rows.height == 9
-    of_x = rows.filter(pl.col("prompt") == "x", pl.col("row_id") != "same")["row_id"].to_list()
+    found = read_batch(settings(tmp_path / "*.csv"))
+    listed = found.rejects.select("line", "column", "reason").rows()
+    assert [(line, column) for line, column, _ in listed] == [(2, "id"), (7, "prompt"), (7, "prompt")]
+    assert "line 2 of" in listed[0][2]
+    assert (found.total, found.rows.height) == (12, 9)
+    of_x = found.rows.filter(pl.col("prompt") == "x", pl.col("row_id") != "same")["row_id"].to_list()
     assert [row_id.partition("-")[2] for row_id in of_x] == ["1", "2", "3", "4"]
-    assert rows["carried"].to_list()[0] == {"a": "1", "b": None}
+    assert found.rows["carried"].to_list()[0] == {"a": "1", "b": None}
 
 
 def test_a_file_with_fewer_columns_or_narrower_types_than_the_first_has_its_rows(tmp_path):
     for name, cells in {"a": {"sku": ["x"], "n": [1.5]}, "b": {"sku": ["y"]}, "c": {"n": [2]}}.items():
         pl.DataFrame({"prompt": [name], **cells}).write_parquet(tmp_path / f"{name}.parquet")
-    carried = whole(settings(tmp_path / "*.parquet")).rows["carried"].to_list()
+    carried = read_batch(settings(tmp_path / "*.parquet")).rows["carried"].to_list()
     assert carried == [{"sku": "x", "n": 1.5}, {"sku": "y", "n": None}, {"sku": None, "n": 2.0}]
     (tmp_path / "c.parquet").unlink()
-    carried = whole(settings(tmp_path / "*.parquet")).rows["carried"].to_list()
+    carried = read_batch(settings(tmp_path / "*.parquet")).rows["carried"].to_list()
     assert carried == [{"sku": "x", "n": 1.5}, {"sku": "y", "n": None}]
-
-
-def test_a_file_that_changes_while_it_is_read_is_an_error(tmp_path):
-    path, rows = tmp_path / "shots.csv", iter(range(1_000))
-
-    def other_rows(slices):
-        for _ in slices:
-            path.write_text("prompt\n" + "x\n" * next(rows))
-
-    path.write_text("prompt\nx\nx\n")
-    with pytest.raises(InputError, match="changes while it is read"):
-        Batch(settings(path)).use(other_rows)

@@ -14,8 +14,9 @@ from typing import Any
 import polars as pl
 import pytest
 
+from callsheet.batches.read import read_batch
 from callsheet.errors import InputError
-from tests.batches.conftest import places, prompts, settings, whole
+from tests.batches.conftest import places, prompts, settings
 
 PARTI = Path(__file__).parents[3] / "shared/data/PartiPrompts.tsv"
 
@@ -65,7 +66,7 @@ def test_the_hint_for_a_missing_column_names_that_column(tmp_path):
     def hint(header: str, **given: Any) -> str:
         (tmp_path / "x.csv").write_text(f"{header}\n1,2\n")
         with pytest.raises(InputError) as caught:
-            whole(settings(tmp_path / "x.csv", **given))
+            read_batch(settings(tmp_path / "x.csv", **given))
         return caught.value.hint
 
     assert "{prompt: text}" in hint("id,text")
@@ -79,7 +80,7 @@ def test_the_hint_for_a_missing_column_names_that_column(tmp_path):
 def test_a_workbook_without_the_extra_is_an_error_that_names_it(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "fastexcel", None)
     with pytest.raises(InputError) as caught:
-        whole(settings(Path(__file__).parents[1] / "data/dialects/workbook.xlsx"))
+        read_batch(settings(Path(__file__).parents[1] / "data/dialects/workbook.xlsx"))
     assert "callsheet[xlsx]" in caught.value.hint
 
 
@@ -178,7 +179,7 @@ def test_a_template_without_columns_is_every_row_s_prompt(batch):
 def test_a_template_column_must_be_text_or_numbers(tmp_path, dtype):
     pl.DataFrame({"a": [None]}, schema={"a": dtype}).write_parquet(tmp_path / "shots.parquet")
     with pytest.raises(InputError, match=r"'a' has the type .*; expected text or numbers for input.template"):
-        whole(settings(tmp_path / "shots.parquet", template="a {a}"))
+        read_batch(settings(tmp_path / "shots.parquet", template="a {a}"))
 
 
 def test_a_template_with_a_missing_column_lists_the_columns_of_the_file(error_of):
@@ -222,16 +223,16 @@ def test_the_error_of_the_first_file_is_raised(tmp_path):
     (tmp_path / "a.csv").write_text("text,id\nx,1\n")
     (tmp_path / "b.csv").write_bytes(b"prompt,id\ncaf\xe9,1\n")
     with pytest.raises(InputError, match=r"a\.csv, line 1: there is no column 'prompt'"):
-        whole(settings(tmp_path / "*.csv"))
+        read_batch(settings(tmp_path / "*.csv"))
     with pytest.raises(InputError, match=r"b\.csv, line 2: is not UTF-8"):
-        whole(settings(tmp_path / "*.csv", columns={"prompt": "id"}))
+        read_batch(settings(tmp_path / "*.csv", columns={"prompt": "id"}))
 
 
 def test_files_with_incompatible_column_types_are_an_error(tmp_path):
     for at, value in enumerate(["x", [1]]):
         pl.DataFrame({"prompt": ["p"], "note": [value]}).write_parquet(tmp_path / f"{at}.parquet")
     with pytest.raises(InputError, match="a column has different types in different files"):
-        whole(settings(tmp_path / "*.parquet"))
+        read_batch(settings(tmp_path / "*.parquet"))
 
 
 def test_parquet_is_read_with_its_types(tmp_path):
@@ -247,7 +248,7 @@ def test_parquet_is_read_with_its_types(tmp_path):
         }
     )
     table.write_parquet(tmp_path / "shots.parquet", compression="gzip")
-    found = whole(settings(tmp_path / "shots.parquet"))
+    found = read_batch(settings(tmp_path / "shots.parquet"))
     assert found.rows.select("line", "row_id", "prompt", "duration", "sound").rows() == [
         (1, "1", "a", 5, True),
         (2, "2", "b", None, False),
@@ -284,7 +285,7 @@ def test_a_carried_value_of_any_type_can_be_stored_in_the_ledger(tmp_path):
     table = pl.DataFrame([row | {"prompt": "x"}, dict.fromkeys(row) | {"prompt": "y"}])
     pair = pl.Series("pair", [[1.0, float("inf")], None], dtype=pl.Array(pl.Float64, 2))
     table.with_columns(pair).write_parquet(tmp_path / "shots.parquet")
-    first, second = whole(settings(tmp_path / "shots.parquet")).rows["carried"].to_list()
+    first, second = read_batch(settings(tmp_path / "shots.parquet")).rows["carried"].to_list()
     assert first == {name: kept for name, (_, kept) in carried.items()} | {"pair": [1.0, None]}
     assert set(second.values()) == {None}
     assert json.loads(json.dumps(first, allow_nan=False)) == first
@@ -294,12 +295,12 @@ def test_a_nested_column_as_prompt_is_an_error(tmp_path):
     for cell in (["a"], timedelta(1)):
         pl.DataFrame({"prompt": [cell]}).write_parquet(tmp_path / "shots.parquet")
         with pytest.raises(InputError, match="the column 'prompt' has the type"):
-            whole(settings(tmp_path / "shots.parquet"))
+            read_batch(settings(tmp_path / "shots.parquet"))
 
 
 @pytest.mark.skipif(not PARTI.exists(), reason="PartiPrompts.tsv is not part of the project")
 def test_a_real_batch_file_is_read_whole():
-    found = whole(settings(PARTI, columns={"prompt": "Prompt"}))
+    found = read_batch(settings(PARTI, columns={"prompt": "Prompt"}))
     assert (found.total, found.rows.height, found.rejects.height) == (1632, 1632, 0)
     assert found.rows["row_id"].n_unique() == 1632
     assert '"G I G G L E" painted in thick' in found.rows["prompt"].str.join("\n").item()
@@ -323,7 +324,7 @@ def calls_to_read(path: Path, columns: int) -> int:
     threading.setprofile(count)
     sys.setprofile(count)
     try:
-        assert whole(settings(path)).rows.height == 1
+        assert read_batch(settings(path)).rows.height == 1
     finally:
         sys.setprofile(None)
         threading.setprofile(None)

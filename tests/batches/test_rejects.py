@@ -1,4 +1,4 @@
-"""However many rows are rejected, each is listed in the order of the file."""
+"""`rejects.csv`, as a spreadsheet opens it."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ from pathlib import Path
 
 import polars as pl
 
-from callsheet.batches.rejects import Rejects, in_order, write_csv
-from callsheet.rows import REJECTS
+from callsheet.rows import REJECTS, write_rejects
 
 
 def some(*lines: int, reason: str = "is wrong") -> pl.DataFrame:
@@ -16,33 +15,12 @@ def some(*lines: int, reason: str = "is wrong") -> pl.DataFrame:
 
 
 def written(rejects: pl.DataFrame, folder: Path) -> list[dict[str, str]]:
-    write_csv(rejects.lazy(), folder / "rejects.csv")
+    write_rejects(rejects, folder / "rejects.csv")
     with (folder / "rejects.csv").open(newline="") as file:
         return list(csv.DictReader(file))
 
 
-def test_rejects_come_in_the_order_of_lines_and_on_one_line_in_that_of_their_collections():
-    first, second = Rejects(), Rejects()
-    second.add(some(900_000, 2, reason="costs too much"))
-    first.add(some(3, 70_000))
-    first.add(some())
-    first.add(some(900_000, 2))
-    tables = list(in_order(first, second))
-    assert tables[0].is_empty()
-    assert pl.concat(tables).select("line", "reason").rows() == [
-        (2, "is wrong"),
-        (2, "costs too much"),
-        (3, "is wrong"),
-        (70_000, "is wrong"),
-        (900_000, "is wrong"),
-        (900_000, "costs too much"),
-    ]
-    assert max(table.height for table in tables) == 3, "they are read a part at a time"
-
-
-def test_rejects_csv_has_one_header_whether_it_is_written_in_parts_or_empty(tmp_path):
-    lines = range(70_000)
-    assert [row["line"] for row in written(some(*lines), tmp_path)] == [str(line) for line in lines]
+def test_rejects_csv_without_rejects_has_its_header(tmp_path):
     assert written(some(), tmp_path) == []
     assert (tmp_path / "rejects.csv").read_text() == "line,column,value,reason\n"
 

@@ -10,9 +10,10 @@ import polars as pl
 import pytest
 
 from callsheet.batches import sources
+from callsheet.batches.read import read_batch
 from callsheet.errors import InputError
 from callsheet.pricing import references
-from tests.batches.conftest import prompts, settings, whole
+from tests.batches.conftest import prompts, settings
 from tests.servers import s3 as servers
 from tests.servers.sockets import raw, serve
 
@@ -30,7 +31,7 @@ def test_a_path_that_is_not_a_file_says_why(tmp_path):
         ("a\0b", "is not a file name"),
     ]:
         with pytest.raises(InputError) as caught:
-            whole(settings(tmp_path / path))
+            read_batch(settings(tmp_path / path))
         assert expected in caught.value.message
         assert (f"{tmp_path / 'shots/*.csv'}." in caught.value.hint) == (path == "shots")
 
@@ -39,13 +40,13 @@ def test_a_path_that_is_not_a_file_says_why(tmp_path):
 def test_a_file_in_a_folder_without_access_is_named(tmp_path):
     (tmp_path / "closed").mkdir(mode=0)
     with pytest.raises(InputError, match=r"closed/x\.csv: cannot be read: Permission denied"):
-        whole(settings(tmp_path / "closed/x.csv"))
+        read_batch(settings(tmp_path / "closed/x.csv"))
 
 
 def test_a_missing_file_is_named(tmp_path):
     for path in (tmp_path / "none.csv", tmp_path / "none-*.csv"):
         with pytest.raises(InputError, match=r"no such file|no file matches") as caught:
-            whole(settings(path))
+            read_batch(settings(path))
         assert str(path) in caught.value.message
 
 
@@ -53,7 +54,7 @@ def test_several_files_are_read_in_the_order_of_their_names(tmp_path):
     (tmp_path / "b.csv").write_text("prompt,id,note\nthird,3,\nagain,1,n\n,4,\n")
     (tmp_path / "a.tsv").write_text("id\tprompt\tsize\n1\tfirst\t9\n2\tsecond\n")
     (tmp_path / "c.md").write_text("not a batch")
-    found = whole(settings(tmp_path / "[ab].?sv"))
+    found = read_batch(settings(tmp_path / "[ab].?sv"))
     assert prompts(found) == [(2, "first"), (2, "third")]
     assert found.rows["carried"].to_list() == [{"size": "9", "note": None}, {"size": None, "note": ""}]
     assert [(line, reason.split(str(tmp_path))[0]) for line, _, _, reason in found.rejects.rows()] == [
@@ -83,9 +84,9 @@ def test_batch_files_are_read_from_s3(bucket, tmp_path):
     put(bucket, "batch-files/deeper/c.csv", b"id,prompt\n4,w\n")
     pl.DataFrame({"prompt": ["p"]}).write_parquet(tmp_path / "p.parquet")
     parquet = put(bucket, "batch-files/p.parquet", (tmp_path / "p.parquet").read_bytes())
-    assert prompts(whole(settings(url))) == [(2, "x")]
-    assert prompts(whole(settings(parquet))) == [(1, "p")]
-    found = whole(settings(f"s3://{bucket.bucket}/batch-files/*.csv*"))
+    assert prompts(read_batch(settings(url))) == [(2, "x")]
+    assert prompts(read_batch(settings(parquet))) == [(1, "p")]
+    found = read_batch(settings(f"s3://{bucket.bucket}/batch-files/*.csv*"))
     assert found.rows["row_id"].to_list() == ["1", "3"]
     assert found.rejects["reason"].to_list() == [f"the prompt is empty (in {url})"]
 
@@ -95,7 +96,7 @@ def test_the_endpoint_of_s3_may_come_from_the_config(bucket, monkeypatch):
     monkeypatch.delenv("AWS_ENDPOINT_URL")
     given = settings(url)
     storage = given.storage.model_copy(update={"endpoint_url": bucket.endpoint_url})
-    assert prompts(whole(given.model_copy(update={"storage": storage}))) == [(2, "x")]
+    assert prompts(read_batch(given.model_copy(update={"storage": storage}))) == [(2, "x")]
 
 
 def test_an_object_that_cannot_be_read_is_named(bucket, monkeypatch):
@@ -107,17 +108,17 @@ def test_an_object_that_cannot_be_read_is_named(bucket, monkeypatch):
         ("s3://nobody", "must look like s3://bucket/key"),
     ]:
         with pytest.raises(InputError) as caught:
-            whole(settings(url))
+            read_batch(settings(url))
         assert caught.value.message.startswith(url)
         assert expected in caught.value.message
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "wrong")
     with pytest.raises(InputError, match="S3 refused the request"):
-        whole(settings(f"s3://{bucket.bucket}/none.csv"))
+        read_batch(settings(f"s3://{bucket.bucket}/none.csv"))
 
 
 def test_an_address_that_is_neither_a_path_nor_on_s3_is_not_called_missing() -> None:
     with pytest.raises(InputError, match="gs:// is not supported") as caught:
-        whole(settings("gs://bucket/p.csv"))
+        read_batch(settings("gs://bucket/p.csv"))
     assert "s3://bucket/key" in caught.value.hint
 
 
@@ -153,7 +154,7 @@ def test_an_image_that_is_not_a_regular_file_is_an_error(not_a_file):
 
 def test_a_batch_that_is_not_a_regular_file_is_an_error(not_a_file):
     with pytest.raises(InputError, match=r"is not a regular file|is a folder") as caught:
-        whole(settings(not_a_file))
+        read_batch(settings(not_a_file))
     assert not_a_file in caught.value.message
 
 

@@ -165,7 +165,7 @@ def replace_ledger(made: Project, content: bytes) -> None:
 
 IMPATIENT = """
 from callsheet.cli.main import main
-from callsheet.ledger.waits import set_waits
+from tests.ledger.waits import set_waits
 set_waits(busy=0.2)
 main()
 """

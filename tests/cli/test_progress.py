@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from callsheet.cli.terminal import Terminal
-from callsheet.pricing.estimate import in_words
+from callsheet.pricing.facts import in_words
 from callsheet.records import ModelType, State
 from callsheet.watch import BEGAN, WATCHER, LogWatcher, Pacing, Progress
 from tests.cli.test_commands import callsheet, refused

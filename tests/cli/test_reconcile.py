@@ -1,4 +1,4 @@
-"""`reconcile`: three books side by side, a name for each difference, and a result that is kept by the day."""
+"""`reconcile`: the accounts side by side, what is certain of a difference, and a result kept by the day."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def refused(made: Project, *words: str) -> CallsheetError:
     return error
 
 
-# ---- the three books, and the names of their differences
+# ---- the accounts, and the names of their differences
 
 
 def test_books_that_agree_have_no_difference(project: Make) -> None:
@@ -86,13 +86,14 @@ def test_books_that_agree_have_no_difference(project: Make) -> None:
     answer = reconcile(made)
     assert list(answer)[:4] == ["batch", "start", "end", "currency"]
     [day] = answer["days"]
-    books = {"quoted": "0.0045", "usage": "0.0045", "billed": "0.0045", "difference": "0.0000"}
+    books = {"quoted": "0.0045", "usage": "0.0045", "in_doubt": "0.0000", "billed": "0.0045"}
+    books |= {"difference": "0.0000"}
     assert {name: day[name] for name in books} == {name: answer[name] for name in books} == books
     assert (day["date"], day["reason"], answer["unexplained"]) == (TODAY.isoformat(), "", "0.0000")
     assert (answer["batch"], answer["start"], answer["end"]) == ("test", day["date"], day["date"])
     assert answer["balance"]["before"] == "100.0000"
     assert answer["balance"]["after"] == "99.9955"
-    assert (answer["balance"]["gone"], answer["balance"]["reason"]) == ("0.0045", "")
+    assert (answer["balance"]["gone"], answer["balance"]["billed"]) == ("0.0045", "0.0045")
 
 
 def test_another_key_of_the_project_is_in_the_costs_and_another_project_in_the_balance(
@@ -103,13 +104,12 @@ def test_another_key_of_the_project_is_in_the_costs_and_another_project_in_the_b
     spend(made, "sk_strange")
     answer = reconcile(made)
     assert (answer["difference"], answer["unexplained"]) == ("0.0000", "0.0000")
-    assert answer["balance"]["reason"] == "another project of the workspace, or not yet posted 0.0400"
+    assert (answer["balance"]["gone"], answer["balance"]["billed"]) == ("0.0415", "0.0015")
     spend(made, "sk_second")
     answer = reconcile(made, code=3)
-    assert answer["days"][0]["reason"] == "another key's spending 0.0400"
+    assert answer["days"][0]["reason"] == "unexplained 0.0400"
     assert (answer["difference"], answer["unexplained"]) == ("0.0400", "0.0400")
-    assert answer["balance"]["gone"] == "0.0815"
-    assert answer["balance"]["reason"] == "another project of the workspace, or not yet posted 0.0400"
+    assert (answer["balance"]["gone"], answer["balance"]["billed"]) == ("0.0815", "0.0415")
     assert reconcile(made, "--set", "reconcile.threshold=0.04")["unexplained"] == "0.0400"
     assert reconcile(made, "--set", "reconcile.threshold=0.0399", code=3)["is_over"]
 
@@ -129,6 +129,15 @@ def test_a_surcharge_is_named(project: Make) -> None:
     [day] = reconcile(made)["days"]
     assert (day["quoted"], day["usage"], day["billed"]) == ("0.0015", "0.0115", "0.0115")
     assert day["reason"] == "surcharge over the quote 0.0100"
+
+
+def test_a_cost_without_the_service_s_word_is_named(project: Make) -> None:
+    made = project(doubtful("a"), faults={"rules": [CUT_OFF | {"when": "after_charging"}]})
+    made.run()
+    CliRunner().invoke(app, ["resolve", str(made.config), "--all", "--charged"])
+    [day] = reconcile(made)["days"]
+    assert (day["usage"], day["billed"], day["unexplained"]) == ("0.0015", "0.0015", "0.0000")
+    assert day["reason"] == "costs without the service's word 0.0015"
 
 
 def test_a_refused_job_is_not_in_the_quotes(project: Make) -> None:
@@ -168,7 +177,11 @@ def test_doubts_that_were_charged_are_listed_with_the_command_that_settles_them(
     made.run()
     answer = reconcile(made)
     [day] = answer["days"]
-    assert (day["difference"], day["reason"]) == ("0.0030", "doubts that were charged 0.0030")
+    assert (day["in_doubt"], day["difference"], day["reason"]) == (
+        "0.0030",
+        "0.0030",
+        "doubts that were charged 0.0030",
+    )
     assert answer["unexplained"] == "0.0000"
     listed = [(each["row_id"], each["quoted"], each["verdict"]) for each in answer["doubts"]]
     assert sorted(listed) == [("b", "0.0015", "charged"), ("c", "0.0015", "charged")]
@@ -229,7 +242,7 @@ def test_an_accepted_video_has_no_verdict_and_is_asked_for_with_the_right_key(
     assert (one["row_id"], one["quoted"], one["generation_id"][:4]) == ("v", "0.0080", "req-")
     assert "verdict" not in one
     assert answer["unexplained"] == "0.0000"
-    reason = "charged, and not answered yet 0.0080" if was_charged else ""
+    reason = "in doubt or in flight 0.0080" if was_charged else ""
     assert answer["days"][0]["reason"] == reason
     text = callsheet("reconcile", str(made.config)).stdout
     assert "1 video, no doubt about money: a run with the right key asks the service again" in text
@@ -317,7 +330,7 @@ def test_a_piped_table_has_a_line_for_each_day_and_aligned_figures(project: Make
         end = head.index(column) + len(column)
         assert day[:end].rstrip() == day[:end], column
         assert total[:end].rstrip() == total[:end], column
-    assert "another key's spending 0.0400" in day
+    assert "unexplained 0.0400" in day
     assert "unexplained 0.0400" in total
     assert "reconcile.threshold is 0.0000" in done.stdout
 

@@ -6,7 +6,7 @@ code: -9 for one that was killed. A request has `folder`, `environment`, and som
 
     kill: {point, nth}     it kills itself at the nth passing of a named point (`callsheet.failpoints`)
     kill: {after}          it is killed from outside after so many seconds
-    waits                  seconds that it waits for a ledger that fails (`callsheet.ledger.waits`), by name
+    waits                  seconds that it waits for a ledger that fails (`tests.ledger.waits`), by name
     move                   {point, nth, files, to}: at this point these files are moved to another folder
     file_size              no file that it writes can grow beyond so many bytes: a disk that is full
     record                 a file that gets the name of every point that is passed
@@ -34,9 +34,9 @@ from typing import Any
 from callsheet import failpoints
 from callsheet.config.load import load
 from callsheet.errors import known_error
-from callsheet.ledger.waits import set_waits
 from callsheet.service import verdicts
 from callsheet.steps.batch import generate
+from tests.ledger.waits import set_waits
 from tests.servers.forks import IMPORTED_LATER
 
 

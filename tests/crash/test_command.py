@@ -16,7 +16,7 @@ from tests.servers.forks import forks
 KILLED = """
 from callsheet import failpoints
 from callsheet.cli.main import main
-from callsheet.ledger.waits import set_waits
+from tests.ledger.waits import set_waits
 from tests.crash.forked_run import killer
 failpoints.observer = killer({point!r}, {nth})
 set_waits(**{waits!r})

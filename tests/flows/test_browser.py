@@ -13,7 +13,6 @@ from decimal import Decimal
 
 import pytest
 from httpx import codes
-from PIL import Image
 from playwright.sync_api import Locator, Page, Response, expect
 
 from docs.take_pictures import PICTURES, shrink
@@ -97,7 +96,7 @@ class Ui:
                 self.page.locator("code").evaluate_all(shorten, without)
             self.page.wait_for_timeout(1_000)  # what slides in has arrived
             self.page.screenshot(path=file)
-            shrink(file, dither=Image.Dither.NONE)
+            shrink(file)
             self.page.set_viewport_size({"width": WIDTH, "height": HEIGHT})
 
 

@@ -9,6 +9,7 @@ import sqlite3
 from collections.abc import Callable
 from contextlib import closing, suppress
 from decimal import Decimal
+from functools import partial
 from typing import Any
 
 import httpx
@@ -17,7 +18,6 @@ import pytest
 from callsheet.config.load import load
 from callsheet.errors import InputError
 from callsheet.ledger.ledger import Ledger
-from callsheet.ledger.waits import set_waits
 from callsheet.report.summary import Summary
 from callsheet.steps import batch
 from flows.generate import generate_batch
@@ -47,15 +47,14 @@ def test_the_budget_is_one_wall_for_runs_side_by_side(project: Make) -> None:
     assert made.costs()["cost"].sum() == Decimal("0.3000")
 
 
-def test_a_run_takes_over_from_one_that_is_killed_while_it_buys(project: Make) -> None:
+def test_a_run_takes_over_from_one_that_is_killed_while_it_buys(
+    project: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
     made = project(images(300), image_seconds=0.2, concurrency=8)
     made.set(limits={"concurrency": 4})
-    before = set_waits(lease=4)
-    try:
-        with run_at_work(made, jobs=4) as pid:  # it has reserved two thirds of the jobs
-            summary = asyncio.run(_run_while_another_is_killed(made, pid))
-    finally:
-        set_waits(lease=before.lease)
+    monkeypatch.setattr(Ledger, "open", partial(Ledger.open, lease=4))
+    with run_at_work(made, jobs=4) as pid:  # it has reserved two thirds of the jobs
+        summary = asyncio.run(_run_while_another_is_killed(made, pid))
     assert summary.stored + summary.in_doubt == 300
     assert summary.in_doubt <= 4, "what the other was sending"
     [workspace] = made.backlot.service.workspaces.values()

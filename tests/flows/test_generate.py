@@ -19,6 +19,7 @@ from PIL import Image
 
 from callsheet.config.load import load
 from callsheet.errors import StorageError
+from callsheet.pricing.facts import as_facts
 from callsheet.pricing.quote import Quote
 from callsheet.report.summary import Summary
 from callsheet.service.client import Client
@@ -235,7 +236,7 @@ def test_a_rate_that_changes_while_somebody_makes_up_his_mind_is_quoted_again(
     assert (summary.stored, summary.spent) == (2, Decimal("0.0060"))
     if len(priced) > 1:
         rate = "sketch-1 0.25K not_applicable image: 0.0030, was 0.0015"
-        assert any(told.startswith(rate) for _, told in watcher.quotes[-1].facts())
+        assert any(told.startswith(rate) for _, told in as_facts(watcher.quotes[-1]))
 
 
 def test_a_video_past_the_runs_patience_stays_pending_and_collect_takes_it_up(project: Make) -> None:

@@ -71,7 +71,7 @@ def test_a_deployed_reconciliation_over_the_threshold_ends_as_failed_with_its_ta
     assert "0.0400 USD unexplained" in run["state"]["message"]
     [shown] = crew.ask("artifacts", flow_runs={"id": {"any_": [run["id"]]}})
     assert (shown["key"], shown["type"]) == ("reconcile-test", "table")
-    assert "another key's spending 0.0400" in shown["data"]
+    assert "unexplained 0.0400" in shown["data"]
 
 
 @pytest.mark.soak

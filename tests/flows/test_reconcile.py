@@ -70,7 +70,7 @@ def test_over_the_threshold_the_run_is_failed_with_the_table_in_its_artifact(
     assert "0.0400 USD unexplained, above reconcile.threshold 0.0000" in failed["state"]["message"]
     shown = artifact(prefect, failed["id"])
     assert shown["key"] == "reconcile-shots-of-may"
-    assert "another key's spending 0.0400" in json.loads(shown["data"])[0]["reason"]
+    assert "unexplained 0.0400" in json.loads(shown["data"])[0]["reason"]
     assert (made.folder / "out/report/reconcile.parquet").exists()
     accepted = run_flow(made, overrides=["reconcile.threshold=0.05"])
     assert accepted.is_completed()

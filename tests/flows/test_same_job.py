@@ -13,6 +13,7 @@ import pytest
 
 import callsheet
 from callsheet.export.export import Kind
+from callsheet.pricing.facts import as_facts
 from tests.conftest import Project
 from tests.export.test_export import exported
 
@@ -36,14 +37,14 @@ def rows(*ids: object, **cells: object) -> list[dict[str, Any]]:
 
 
 def notes(made: Project) -> str:
-    return " ".join(text for name, text in _quote(made).facts() if name == "Note")
+    return " ".join(text for name, text in as_facts(_quote(made)) if name == "Note")
 
 
 def _quote(made: Project) -> Any:
     import asyncio
 
     from callsheet.config.load import load
-    from callsheet.pricing.quoting import quote_batch
+    from callsheet.pricing.quote import quote_batch
     from callsheet.service.client import Client
 
     async def quote() -> Any:

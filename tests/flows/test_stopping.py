@@ -69,7 +69,7 @@ import sys
 from pathlib import Path
 from callsheet import failpoints, session
 from callsheet.__main__ import main
-from callsheet.ledger.waits import set_waits
+from tests.ledger.waits import set_waits
 from tests.crash.forked_run import recorder
 session.GRACE, busy = float(sys.argv.pop(1)), float(sys.argv.pop(1))
 set_waits(lease=3000, busy=busy)

@@ -47,8 +47,9 @@ async def buyer(
     balance: str | None = None,
     journal: Path | None = None,
     service: str = "",
+    **waits: float,
 ) -> AsyncIterator[Ledger]:
-    ledger = await Ledger.open(url, batch, service=service, journal=journal)
+    ledger = await Ledger.open(url, batch, service=service, journal=journal, **waits)
     await ledger.begin_run(None if balance is None else Decimal(balance))
     try:
         yield ledger

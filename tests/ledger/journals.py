@@ -20,9 +20,11 @@ IMAGE, VIDEO = job("image"), job("video", ModelType.VIDEO)
 
 
 @asynccontextmanager
-async def buyer(url: str, spool: Path, notes: list[str] | None = None) -> AsyncIterator[Ledger]:
+async def buyer(
+    url: str, spool: Path, notes: list[str] | None = None, **waits: float
+) -> AsyncIterator[Ledger]:
     told = [] if notes is None else notes
-    ledger = await Ledger.open(url, "b", journal=spool, note=told.append)
+    ledger = await Ledger.open(url, "b", journal=spool, note=told.append, **waits)
     await ledger.begin_run()
     try:
         yield ledger

@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import IO
 
 from callsheet.errors import CallsheetError
-from callsheet.ledger.waits import set_waits
 from callsheet.records import Attempt, ModelType
 from tests.ledger.buying import buyer, generation, intend, job, reserve
 from tests.servers.forks import ROOT, Process, forks
@@ -90,8 +89,7 @@ def other_run(url: str, *arguments: str, forked: bool = True, clock: str = "") -
 
 
 async def main(url: str, batch: str = "b", spool: str = "", busy: str = "30") -> None:
-    set_waits(busy=float(busy))
-    async with buyer(url, batch, journal=Path(spool) if spool else None) as ledger:
+    async with buyer(url, batch, journal=Path(spool) if spool else None, busy=float(busy)) as ledger:
         attempts: dict[str, Attempt] = {}
         for line in sys.stdin:
             step, *names = line.split()

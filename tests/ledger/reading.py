@@ -25,12 +25,12 @@ def states(connection: sa.Connection, batch: str) -> dict[str, State]:
 
 
 def attempts(connection: sa.Connection, batch: str) -> list[Row]:
-    return rows(queries.every_attempt(connection, batch, tables.attempts.c.keys()))
+    return rows([queries.every_attempt(connection, batch, tables.attempts.c.keys())])
 
 
 def manifest(connection: sa.Connection, batch: str) -> list[Row]:
     names = dict.fromkeys([*tables.attempts.c.keys(), *tables.media.c.keys()])
-    return rows(queries.stored_files(connection, batch, names, ordered=True))
+    return rows(queries.stored_files(connection, batch, names))
 
 
 def known(policy: Policy) -> Callable[[sa.Connection, str], dict[str, Row]]:
@@ -46,12 +46,6 @@ def outlook(policy: Policy) -> Callable[[sa.Connection, str], tuple[dict[str, Ro
         return _by_key(parts), totals
 
     return read
-
-
-def totals(connection: sa.Connection) -> list[str]:
-    """Every row of the running totals, as text in order."""
-    rows_ = connection.execute(sa.select(tables.totals).where(tables.totals.c.jobs > 0))
-    return sorted(" ".join(map(str, row)) for row in rows_)
 
 
 def _by_key(parts: Iterable[pl.DataFrame]) -> dict[str, Row]:

@@ -11,7 +11,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from callsheet.config.load import load
-from callsheet.ledger import leases
+from callsheet.ledger import leases, writing
 from callsheet.ledger.budgets import Wall
 from callsheet.ledger.claims import Reservation
 from callsheet.ledger.databases import open_engine
@@ -46,8 +46,8 @@ def submitted(url: str, when: datetime) -> None:
     """Moves all submissions so far to another time."""
     engine = open_engine(url)
     with engine.begin() as connection:
-        sent = attempts.c.submitted_at.is_not(None)
-        connection.execute(attempts.update().where(sent).values(submitted_at=when))
+        sent = writing.which(connection, attempts.c.submitted_at.is_not(None))
+        writing.change(connection, [(row, {"submitted_at": when}) for row in sent])
     engine.dispose()
 
 

@@ -8,19 +8,12 @@ import os
 import random
 import signal
 from collections import Counter
-from dataclasses import replace
-from datetime import UTC, datetime
 from decimal import Decimal
 from multiprocessing.synchronize import Barrier
 from pathlib import Path
 
-import pytest
-import sqlalchemy as sa
-
 from callsheet.ledger import running_totals
 from callsheet.ledger.ledger import Ledger
-from callsheet.ledger.policy import Policy
-from callsheet.ledger.tables import Money, attempts
 from callsheet.records import Attempt, State, StoredFile
 from tests.ledger import reading
 from tests.ledger.buying import NOW, buyer, generation, intend, job, reserve
@@ -101,65 +94,18 @@ def test_ten_at_once_buy_no_job_twice_and_never_pass_the_wall(url: str, tmp_path
     assert set(states.values()) <= settled | {State.PLANNED}
 
 
-def buy_for_the_day(url: str, number: int, everybody: Barrier) -> None:
-    """One process: a run of a batch of its own that buys all that the daily wall allows."""
-    asyncio.run(_buy_for_the_day(url, number, everybody))
-
-
-async def _buy_for_the_day(url: str, number: int, everybody: Barrier) -> None:
-    chance = random.Random(number)
-    async with buyer(url, f"batch {number}") as ledger:
-        for start in range(0, len(JOBS), 3):
-            jobs = [replace(one, key=f"{number}-{one.key[:50]}") for one in JOBS[start : start + 3]]
-            result = await ledger.reserve(jobs, Policy(), limit=Decimal(99), per_day=LIMIT)
-            if start == 0:  # everybody has reserved some jobs; now all go on at once
-                everybody.wait(LONGEST)
-            _die_if(number == 0 and bool(result.reserved))
-            for one, attempt in result.reserved:
-                await intend(ledger, attempt)
-                if chance.random() < 0.2:
-                    await ledger.failed(attempt, "content_policy_violation", "no")
-                elif chance.random() < 0.2:
-                    await ledger.doubt(attempt, "cut off")
-                else:
-                    await ledger.generated(attempt, generation(one.row_id), [f"{number}/{one.row_id}"], "out")
-            if result.wall:
-                break
-        await ledger.end_run()
-
-
-@pytest.mark.soak
-def test_ten_batches_at_once_never_pass_the_daily_wall(url: str) -> None:
-    everybody = FORKS.Barrier(10)
-    crowd = [FORKS.Process(target=buy_for_the_day, args=(url, number, everybody)) for number in range(10)]
-    for process in crowd:
-        process.start()
-
-    async def watch() -> Decimal:
-        ledger = await Ledger.open(url, "b")
-        while any(process.is_alive() for process in crowd):
-            assert await ledger.read(_exposure_of_today) <= LIMIT
-        exposure = await ledger.read(_exposure_of_today)
-        reserved = running_totals.is_reserved()
-        unsent = sa.select(sa.func.coalesce(sa.func.sum(attempts.c.quoted), 0, type_=Money)).where(reserved)
-        exposure -= await ledger.read(lambda connection, _: connection.scalar(unsent) or Decimal(0))
-        await ledger.close()
-        return exposure
-
-    sent = asyncio.run(watch())
-    assert [process.exitcode for process in crowd] == [-signal.SIGKILL, *[0] * 9]
-    assert LIMIT - Decimal("0.0400") * 3 < sent <= LIMIT, "what still fits is bought"
-
-
-def _exposure_of_today(connection: sa.Connection, _: str) -> Decimal:
-    return running_totals.exposure_of_day(connection, datetime.now(UTC))
-
-
 async def _watch_the_wall(url: str, crowd: list[multiprocessing.process.BaseProcess]) -> int:
     looks = 0
     ledger = await Ledger.open(url, "b")
     while any(process.is_alive() for process in crowd):
-        assert (await ledger.read(running_totals.of_batch)).exposure <= LIMIT
+        exposure, wrong = await ledger.read(
+            lambda connection, batch: (
+                running_totals.of_batch(connection, batch).exposure,
+                running_totals.differences(connection),
+            )
+        )
+        assert exposure <= LIMIT
+        assert wrong == [], "the totals are the sums at every moment"
         looks += 1
     await ledger.close()
     return looks

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from decimal import Decimal
@@ -16,7 +16,6 @@ from callsheet.errors import LedgerError, LedgerUnavailable
 from callsheet.ledger import journal, queries, running_totals
 from callsheet.ledger.journal import Answer, Journal
 from callsheet.ledger.ledger import Ledger
-from callsheet.ledger.waits import set_waits
 from callsheet.records import Attempt, ModelType, State, StoredFile
 from tests.ledger import reading
 from tests.ledger.buying import NOW, generation, intend, job, reserve, state_of
@@ -31,12 +30,7 @@ def spool(tmp_path: Path) -> Path:
     return tmp_path / "spool"
 
 
-@pytest.fixture
-def impatient_ledger() -> Iterator[None]:
-    """A locked ledger fails a write after a fifth of a second."""
-    before = set_waits(busy=0.2)
-    yield
-    set_waits(busy=before.busy, lease=before.lease)
+MOMENT = 0.2  # seconds after which a write to a locked ledger has failed
 
 
 def test_a_postgresql_that_is_killed_and_restarted_in_mid_answer_gets_the_answer(spool: Path) -> None:
@@ -60,11 +54,10 @@ def test_a_postgresql_that_is_killed_and_restarted_in_mid_answer_gets_the_answer
         asyncio.run(scenario(server.new_database()))
 
 
-@pytest.mark.usefixtures("impatient_ledger")
 def test_a_ledger_that_is_locked_for_long_gets_the_answer_when_it_is_free(url: str, spool: Path) -> None:
     async def scenario() -> None:
         notes: list[str] = []
-        async with buyer(url, spool, notes) as ledger:
+        async with buyer(url, spool, notes, busy=MOMENT) as ledger:
             image, video = await submitting(ledger, IMAGE, VIDEO)
             with locked(url):
                 both = asyncio.gather(*answers(ledger, image, video))
@@ -77,13 +70,11 @@ def test_a_ledger_that_is_locked_for_long_gets_the_answer_when_it_is_free(url: s
     asyncio.run(scenario())
 
 
-@pytest.mark.usefixtures("impatient_ledger")
 def test_what_cannot_be_written_before_the_lease_expires_is_written_by_the_next_run(
     url: str, spool: Path
 ) -> None:
     async def scenario() -> None:
-        set_waits(lease=1)
-        async with buyer(url, spool) as ledger:
+        async with buyer(url, spool, busy=MOMENT, lease=1) as ledger:
             image, video = await submitting(ledger, IMAGE, VIDEO)
             with locked(url):
                 ends = await asyncio.gather(*answers(ledger, image, video), return_exceptions=True)
@@ -105,7 +96,6 @@ def test_what_cannot_be_written_before_the_lease_expires_is_written_by_the_next_
     asyncio.run(scenario())
 
 
-@pytest.mark.usefixtures("impatient_ledger")
 def test_a_run_that_is_killed_between_journal_and_ledger_loses_nothing(url: str, spool: Path) -> None:
     async def scenario() -> None:
         with other_run(url, "b", str(spool), "0.2") as killed:
@@ -318,14 +308,15 @@ def test_an_answer_that_the_ledger_cannot_store_stays_in_the_journal_and_stops_n
     asyncio.run(scenario())
 
 
-@pytest.mark.usefixtures("impatient_ledger")
 def test_a_journal_that_cannot_be_written_is_reported_and_the_ledger_is_tried_again(
     url: str, tmp_path: Path
 ) -> None:
     async def scenario() -> None:
         notes: list[str] = []
         (tmp_path / "file").touch()
-        ledger = await Ledger.open(url, "b", journal=tmp_path / "file" / "spool", note=notes.append)
+        ledger = await Ledger.open(
+            url, "b", journal=tmp_path / "file" / "spool", note=notes.append, busy=MOMENT
+        )
         await ledger.begin_run()
         image, video = await submitting(ledger, IMAGE, VIDEO)
         with locked(url):

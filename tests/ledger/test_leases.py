@@ -19,11 +19,12 @@ from callsheet.ledger.databases import open_engine
 from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.policy import Policy
 from callsheet.ledger.tables import attempts, runs
-from callsheet.records import ModelType, State
+from callsheet.records import ModelType, State, StoredFile
 from tests.ledger import reading
-from tests.ledger.buying import buyer, generation, intend, job, reserve, state_of
+from tests.ledger.buying import NOW, buyer, generation, intend, job, reserve, state_of
 from tests.ledger.other_run import other_run
 
+STORED = StoredFile("out/x", "ab" * 32, 7, NOW, "image/png")
 LONG_AGO = datetime(2020, 1, 1, tzinfo=UTC)
 
 
@@ -122,6 +123,27 @@ def test_a_second_attempt_that_was_never_sent_does_not_count(url: str, killed: b
             assert await reserve(ledger, job("one")) == ([], 1)
             [(_, again)], _ = await reserve(ledger, job("one"), retry_doubt=True)
             assert again.number == 2
+
+    asyncio.run(scenario())
+
+
+def test_a_file_is_stored_only_by_the_run_that_has_its_job(url: str) -> None:
+    """Otherwise two runs could each store one of two files, and neither would see that it was the last."""
+
+    async def scenario() -> None:
+        async with buyer(url) as asleep:
+            [(_, attempt)], _ = await reserve(asleep, job("a"))
+            await intend(asleep, attempt)
+            files = await asleep.generated(attempt, generation("a", files=2), ["a.png", "b.png"], "out")
+            change(url, asleep.run_id, host="elsewhere", lease_until=LONG_AGO)
+            async with buyer(url) as heir:
+                assert len((await heir.adopted())[1]) == 2
+                with pytest.raises(LedgerError, match="another run has taken it over"):
+                    await asleep.stored(files[0], STORED)
+                with pytest.raises(LedgerError, match="another run has taken it over"):
+                    await asleep.lost(files[1], "gone")
+                assert len((await heir.adopted())[1]) == 2
+                assert [await heir.stored(file, STORED) for file in files] == [None, State.STORED]
 
     asyncio.run(scenario())
 

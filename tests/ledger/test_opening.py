@@ -1,4 +1,4 @@
-"""A ledger is opened beside a writer. What cannot be one is refused in words, and never changed."""
+"""A ledger is opened beside a writer. What is none, or of another schema, is refused and left as it is."""
 
 from __future__ import annotations
 
@@ -141,3 +141,26 @@ async def _open(url: str) -> None:
     await ledger.begin_run()
     await ledger.end_run()
     await ledger.close()
+
+
+def execute(url: str, *statements: str) -> None:
+    engine = sa.create_engine(url)
+    with engine.begin() as connection:
+        for statement in statements:
+            connection.exec_driver_sql(statement)
+    engine.dispose()
+
+
+@pytest.mark.parametrize("version", [8, 99])
+def test_a_ledger_of_another_schema_is_refused_and_left_alone(url: str, version: int) -> None:
+    async def scenario() -> None:
+        await (await Ledger.open(url, "b")).close()
+        execute(url, f"UPDATE about SET schema_version = {version}", "DROP TABLE learned")
+        with pytest.raises(LedgerError, match=f"version {version}") as refused:
+            await Ledger.open(url, "b")
+        assert "another ledger.url" in refused.value.hint
+
+    asyncio.run(scenario())
+    engine = sa.create_engine(url)
+    assert not sa.inspect(engine).has_table("learned")
+    engine.dispose()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
@@ -12,31 +12,35 @@ import sqlalchemy as sa
 
 from callsheet.errors import LedgerError, LedgerUnavailable
 from callsheet.ledger.ledger import Ledger
-from callsheet.ledger.tables import metadata, runs, totals
-from callsheet.ledger.waits import set_waits
+from callsheet.ledger.tables import metadata, runs
 from callsheet.records import Job, ModelType, State, StoredFile
-from tests.ledger import reading
 from tests.ledger.buying import NOW, buyer, generation, intend, job, reserve, state_of
 from tests.ledger.journals import until
+from tests.ledger.test_approvals import ANSWERED, ASKED
 from tests.servers.postgres import postgres
 from tests.servers.postgres_proxy import postgres_proxy
-from tests.waiting import LONGEST
+from tests.waiting import LONGEST, wait_until
 
-A, B, C, D = map(job, "abcd")
-VIDEO = job("video", ModelType.VIDEO)
+A, B, C, D, E, F = map(job, "abcdef")
+VIDEO, SENT, ACCEPTED = (job(name, ModelType.VIDEO) for name in ("video", "sent", "accepted"))
 STORED = StoredFile("out/x", "ab" * 32, 7, NOW, "image/png")
 
 
-@pytest.fixture(autouse=True)
-def long_lease() -> Iterator[None]:
-    """No machine is so slow that the lease expires."""
-    before = set_waits(lease=10 * LONGEST)
-    yield
-    set_waits(lease=before.lease)
+LONG = 10 * LONGEST  # seconds of a lease: no machine is so slow that it expires
 
 
-async def life(ledger: Ledger) -> list[Any]:
-    """One after another, everything that a run writes; what each write came to."""
+def waits_for_a_lock(url: str) -> bool:
+    """Whether a connection to this database waits for another one."""
+    engine = sa.create_engine(url, isolation_level="AUTOCOMMIT")
+    waiting = "wait_event_type = 'Lock' AND datname = current_database()"
+    with engine.connect() as connection:
+        found = connection.exec_driver_sql(f"SELECT 1 FROM pg_stat_activity WHERE {waiting}").first()
+    engine.dispose()
+    return found is not None
+
+
+async def life(ledger: Ledger, url: str) -> list[Any]:
+    """Everything that a run writes; what each write came to. The URL is for a run that dies beside it."""
     came: list[Any] = []
 
     async def attempt_of(one: Job) -> Any:
@@ -53,6 +57,14 @@ async def life(ledger: Ledger) -> list[Any]:
     await ledger.refreshed(files[0], "http://x/2", NOW + timedelta(hours=1))
     await ledger.renamed(files[0], "c.png")
     came += [await ledger.stored(files[0], STORED), await ledger.stored(files[1], STORED)]
+    e, f = await attempt_of(E), await attempt_of(F)
+    came.append(await intend(ledger, e, limit="0.01"))
+    [(_, e)], _ = await reserve(ledger, E)
+    came += await asyncio.gather(intend(ledger, e), intend(ledger, f, limit="0.12"))
+    files = await ledger.generated(e, generation("e", files=3), ["e.png"] * 3, "out")
+    ends = (ledger.stored(files[0], STORED), ledger.lost(files[1], "gone"), ledger.stored(files[2], STORED))
+    came += [file.name for file in files] + await asyncio.gather(*ends)
+    came.append(await ledger.generated(f, generation("e"), ["f.png"], "out"))
     c = await attempt_of(C)
     await intend(ledger, c)
     [file] = await ledger.generated(c, generation("c"), ["a.png"], "out")
@@ -63,14 +75,24 @@ async def life(ledger: Ledger) -> list[Any]:
     video = await attempt_of(VIDEO)
     await intend(ledger, video)
     await ledger.pending(video, "req-video")
+    await ledger.says(video, "unheard of")
     await ledger.failed(video, "server_error", "no")
+    await ledger.ask(ASKED)
+    await ledger.answer(ANSWERED)
+    async with buyer(url) as dead:
+        for one in (SENT, ACCEPTED):
+            [(_, attempt)], _ = await reserve(dead, one)
+            await intend(dead, attempt)
+        await dead.pending(attempt, "req-accepted")
+    videos, _, doubts = await ledger.take_over()
+    came += [one.row_id for one in (*videos, *doubts)]
     await ledger.renew()
     await ledger.learn("http://service", {"lanes": 3})
     return came
 
 
 def content(url: str) -> dict[str, list[Any]]:
-    """Every row of the ledger, without the times, the numbers of commits, and what a run is called."""
+    """Every row of the ledger, without the times, and what a run is called."""
     engine = sa.create_engine(url)
     with engine.connect() as connection:
         tables = {
@@ -85,9 +107,8 @@ def content(url: str) -> dict[str, list[Any]]:
                 for row in connection.execute(sa.select(table)).mappings()
             )
             for table in metadata.sorted_tables
-            if table not in (runs, totals)
+            if table is not runs
         }
-        tables["totals"] = reading.totals(connection)
     engine.dispose()
     return tables
 
@@ -100,12 +121,13 @@ def test_whatever_a_run_writes_is_written_once_when_its_connection_is_lost_after
     async def scenario() -> None:
         told, not_told = new_database(), new_database()
         async with buyer(told) as ledger:
-            expected = await life(ledger)
+            expected = await life(ledger, told)
         with postgres_proxy(not_told) as proxy:
-            async with buyer(proxy.url) as ledger:
+            async with buyer(proxy.url, lease=LONG) as ledger:
                 proxy.lose(every=2)
-                assert await life(ledger) == expected
-                assert proxy.lost == 22, "each of the writes"
+                assert await life(ledger, not_told) == expected
+                proxy.lose(every=0)
+                assert proxy.lost == 35, "each of the writes"
         assert content(not_told) == content(told)
 
     asyncio.run(scenario())
@@ -116,7 +138,7 @@ def test_what_is_refused_in_a_commit_that_was_not_confirmed_is_refused_and_the_r
 ) -> None:
     async def scenario() -> None:
         with postgres_proxy(new_database()) as proxy:
-            async with buyer(proxy.url) as ledger:
+            async with buyer(proxy.url, lease=LONG) as ledger:
                 [(_, a), (_, b)], _ = await reserve(ledger, A, B)
                 await intend(ledger, a)
                 proxy.lose(every=2)
@@ -129,10 +151,33 @@ def test_what_is_refused_in_a_commit_that_was_not_confirmed_is_refused_and_the_r
     asyncio.run(scenario())
 
 
+def test_a_commit_that_the_server_makes_only_after_its_connection_is_lost_is_not_made_twice(
+    new_database: Callable[[], str],
+) -> None:
+    """The next try waits until it is known what came of the one before."""
+
+    async def scenario() -> None:
+        url = new_database()
+        with postgres_proxy(url) as proxy:
+            async with buyer(proxy.url, lease=LONG) as ledger:
+                [(_, attempt)], _ = await reserve(ledger, A)
+                proxy.lose(
+                    every=2,
+                    before=lambda: wait_until(lambda: waits_for_a_lock(url), "the next try has not come"),
+                )
+                await intend(ledger, attempt)
+                # The server frees its locks before it answers the commit: the next try may end before that.
+                await asyncio.to_thread(wait_until, lambda: proxy.lost, "the server has never answered")
+                assert proxy.lost == 1
+                assert await state_of(ledger, A) is State.SUBMITTING
+
+    asyncio.run(scenario())
+
+
 def test_a_run_waits_for_a_postgresql_that_is_restarted_and_goes_on() -> None:
     async def scenario(url: str) -> None:
         notes: list[str] = []
-        ledger = await Ledger.open(url, "b", note=notes.append)
+        ledger = await Ledger.open(url, "b", note=notes.append, lease=LONG)
         await ledger.begin_run()
         [(_, a), (_, b)], _ = await reserve(ledger, A, B)
         await intend(ledger, b)
@@ -157,7 +202,7 @@ def test_a_run_waits_for_a_postgresql_that_is_restarted_and_goes_on() -> None:
 
 def test_nothing_waits_where_there_is_no_lease_or_where_the_run_ends() -> None:
     async def scenario(url: str) -> None:
-        ledger, reader = await Ledger.open(url, "b"), await Ledger.open(url, "b")
+        ledger, reader = await Ledger.open(url, "b", lease=LONG), await Ledger.open(url, "b")
         await ledger.begin_run()
         [(_, a), *_], _ = await reserve(ledger, A)
         server.kill()

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from callsheet.batches.read import Batch
+from callsheet.batches.read import read_batch
 from callsheet.config.settings import Settings
 from callsheet.pricing.plan import Plan, make_plan
 from callsheet.records import Job, Model
@@ -107,7 +107,7 @@ class Maker:
         path = self.folder / "shots.csv"
         path.write_text(text, encoding="utf-8")
         settings = self.settings(path, **given)
-        return make_plan(Batch(settings), CATALOGUE, settings, self.folder / to, now=NOW)
+        return make_plan(read_batch(settings), CATALOGUE, settings, self.folder / to, now=NOW)
 
 
 def jobs(plan: Plan) -> list[Job]:

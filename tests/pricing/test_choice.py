@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from callsheet.batches.read import Batch
+from callsheet.batches.read import read_batch
 from callsheet.errors import InputError
 from callsheet.pricing.choice import Choice, chosen, pilot
 from callsheet.pricing.plan import Plan, make_plan
@@ -30,7 +30,7 @@ def plan_of(folder: Path, kinds: list[str]) -> Plan:
     file = folder / "shots.csv"
     file.write_text("\n".join(lines) + "\n")
     config = Maker(folder).settings(file, batch="shots")
-    return make_plan(Batch(config), CATALOGUE, config, folder / "plan.parquet", now=NOON)
+    return make_plan(read_batch(config), CATALOGUE, config, folder / "plan.parquet", now=NOON)
 
 
 @settings(max_examples=40, deadline=None)

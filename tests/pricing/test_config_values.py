@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from callsheet.batches.read import Batch
+from callsheet.batches.read import read_batch
 from callsheet.config.load import load
 from callsheet.errors import ConfigError
 from callsheet.pricing.plan import Plan, make_plan
@@ -27,7 +27,7 @@ def plan(tmp_path, monkeypatch):
             f"batch: shots\nservice: {{base_url: http://127.0.0.1:1}}\ninput:\n  path: shots.csv\n{lines}"
         )
         settings = load(Path("run.yaml"), overrides)
-        return make_plan(Batch(settings), CATALOGUE, settings, Path("plan.parquet"), now=NOW)
+        return make_plan(read_batch(settings), CATALOGUE, settings, Path("plan.parquet"), now=NOW)
 
     return plan
 
@@ -84,14 +84,14 @@ def test_every_wrong_value_is_named_at_once(plan):
 
 def test_a_matrix_value_that_one_model_in_use_takes_rejects_only_the_other_combinations(plan):
     made = plan("  matrix: {resolution: [2K, 1080p, '']}\n")
-    assert (made.jobs, made.rejects.collect().height) == (4, 2)
+    assert (made.jobs, made.rejects.height) == (4, 2)
     made = plan("  matrix: {model: [still-1, reel-1], duration: [5]}\n", rows="prompt\nx\n")
-    assert (made.jobs, made.rejects.collect().height) == (1, 1)
+    assert (made.jobs, made.rejects.height) == (1, 1)
 
 
 def test_models_that_the_service_does_not_have_are_rejects_where_rows_name_them(plan):
     made = plan("  matrix: {resolution: [1K, 8K]}\n", rows="prompt,model\nx,still-9\n")
-    assert (made.jobs, made.rejects.collect()["column"].unique().to_list()) == (0, ["model"])
+    assert (made.jobs, made.rejects["column"].unique().to_list()) == (0, ["model"])
 
 
 def test_a_default_model_that_the_service_does_not_have_is_an_error_where_a_row_uses_it(plan):

@@ -18,7 +18,7 @@ from hypothesis import given
 from hypothesis import settings as quick
 from hypothesis import strategies as st
 
-from callsheet.batches.read import Batch
+from callsheet.batches.read import read_batch
 from callsheet.pricing import references
 from callsheet.pricing.plan import make_plan
 from callsheet.records import ModelType, canonical
@@ -67,7 +67,7 @@ def test_a_request_has_every_default_filled_in(plan):
 
 
 def test_a_row_that_cannot_be_bought_is_a_reject_with_its_line(plan):
-    listed = plan(MIXED).rejects.collect().select("line", "column", "value", "reason").rows()
+    listed = plan(MIXED).rejects.select("line", "column", "value", "reason").rows()
     assert listed == [
         (4, "duration", "7", "duration is for videos, and still-1 makes images"),
         (5, "model", "proof-1", "proof-1 has no rates in the catalogue, which does not mean that it is free"),
@@ -80,22 +80,22 @@ def test_a_rejected_row_is_counted_once_in_each_file(plan, tmp_path):
         text = "prompt,duration,sound\n,x,maybe\nok,,\nshort\nlong,5,yes\n"
         (tmp_path / f"{name}.csv").write_text(text)
     settings = plan.settings(tmp_path / "?.csv", matrix={"resolution": ["1K", "2K"]})
-    planned = make_plan(Batch(settings), CATALOGUE, settings, tmp_path / "plan.parquet", now=NOW)
+    planned = make_plan(read_batch(settings), CATALOGUE, settings, tmp_path / "plan.parquet", now=NOW)
     assert (planned.rows, planned.rejected_rows, planned.jobs) == (8, 6, 4)
-    assert len(planned.rejects.collect()) == 2 * (3 + 1 + 1)
+    assert len(planned.rejects) == 2 * (3 + 1 + 1)
 
 
 def test_a_reject_names_the_column_as_the_file_does(plan):
     planned = plan("text,secs\nx,5\n", columns={"prompt": "text", "duration": "secs"})
-    assert planned.rejects.collect().select("column", "value").rows() == [("secs", "5")]
+    assert planned.rejects.select("column", "value").rows() == [("secs", "5")]
 
 
 def test_rows_without_a_price_are_jobs_only_if_the_config_allows_it(plan):
     planned = plan(MIXED, allow_unpriced=True)
     assert (planned.jobs, planned.unpriced, planned.quoted) == (5, 1, Decimal("0.9783"))
     assert [each.price for each in jobs(planned) if each.model == "proof-1"] == [None]
-    assert planned.rejects.collect()["line"].to_list() == [4, 6]
-    assert planned.scan().collect()["price"].null_count() == 1
+    assert planned.rejects["line"].to_list() == [4, 6]
+    assert planned.table["price"].null_count() == 1
 
 
 GOLDEN = {
@@ -136,7 +136,7 @@ def test_a_request_has_any_prompt_unchanged(tmp_path_factory, prompt):
     folder = tmp_path_factory.mktemp("prompt")
     pl.DataFrame({"prompt": [prompt]}).write_parquet(folder / "shots.parquet")
     settings = Maker(folder).settings(folder / "shots.parquet")
-    planned = make_plan(Batch(settings), CATALOGUE, settings, folder / "plan.parquet", now=NOW)
+    planned = make_plan(read_batch(settings), CATALOGUE, settings, folder / "plan.parquet", now=NOW)
     [only] = jobs(planned)
     assert only.request["prompt"] == prompt
     pair = canonical([only.request, only.sample])
@@ -190,14 +190,14 @@ def test_a_combination_that_cannot_be_bought_leaves_the_others(plan):
         ("reel-1", 5),
         ("reel-1", 10),
     ]
-    assert planned.rejects.collect().select("line", "value").rows() == [(2, "5"), (2, "10")]
+    assert planned.rejects.select("line", "value").rows() == [(2, "5"), (2, "10")]
 
 
 def test_a_matrix_that_makes_the_same_request_twice_buys_it_once(plan):
     planned = plan("prompt\nx\n", matrix={"resolution": ["", "1K", "2K"]})
     assert [each.request["resolution"] for each in jobs(planned)] == ["1K", "2K"]
     reason = "input.matrix asks for the same request twice"
-    assert planned.rejects.collect().rows() == [(2, "model", "still-1", reason)]
+    assert planned.rejects.rows() == [(2, "model", "still-1", reason)]
 
 
 def test_local_images_are_hashes_in_the_plan_and_bytes_in_the_request(plan, tmp_path):
@@ -248,14 +248,14 @@ def test_a_list_of_images_without_roles_is_for_image_models(plan):
     planned = plan(f"prompt,model,images\nx,still-1,{listed}\ny,reel-1,{listed}\n")
     (only,) = jobs(planned)
     assert only.request["images"] == [{"role": "reference_image", "url": "https://h/1.png"}]
-    assert planned.rejects.collect().select("line", "column").rows() == [(3, "images")]
+    assert planned.rejects.select("line", "column").rows() == [(3, "images")]
 
 
 def test_images_that_cannot_be_sent_are_rejects(plan, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("text.png").write_text("no image")
     planned = plan("prompt,look\nx,none.png\ny,text.png\n", columns={"reference_image": "look"})
-    assert planned.rejects.collect().select("line", "column", "value", "reason").rows() == [
+    assert planned.rejects.select("line", "column", "value", "reason").rows() == [
         (2, "look", "none.png", "there is no such file"),
         (3, "look", "text.png", "is not a PNG, JPEG or WebP image"),
     ]
@@ -269,10 +269,10 @@ def test_a_request_over_25_mib_is_rejected_before_it_is_sent(plan, tmp_path):
         names.append(str(tmp_path / f"{at}.png"))
     planned = plan(f"prompt,reference_image\nx,{'|'.join(names)}\ny,{'|'.join(names[:2])}\n")
     (small,) = jobs(planned)
-    assert planned.rejects.collect().select("line", "column").rows() == [(2, "images")]
-    assert "at most 26,214,400 are allowed" in planned.rejects.collect()["reason"][0]
+    assert planned.rejects.select("line", "column").rows() == [(2, "images")]
+    assert "at most 26,214,400 are allowed" in planned.rejects["reason"][0]
     body = json.dumps(anyio.run(references.fill, small), ensure_ascii=False, separators=(",", ":"))
-    size = int(planned.rejects.collect()["reason"][0].split()[3])
+    size = int(planned.rejects["reason"][0].split()[3])
     assert size > references.LARGEST_REQUEST > len(body.encode())
 
 
@@ -283,7 +283,7 @@ def test_the_size_of_a_request_is_exact(plan, tmp_path, monkeypatch):
     (job,) = jobs(plan(text))
     body = json.dumps(anyio.run(references.fill, job), ensure_ascii=False, separators=(",", ":"))
     monkeypatch.setattr(references, "LARGEST_REQUEST", len(body.encode()) - 1)
-    assert str(len(body.encode())) in plan(text).rejects.collect()["reason"][0]
+    assert str(len(body.encode())) in plan(text).rejects["reason"][0]
 
 
 def test_carried_values_are_in_the_plan_as_json_values(plan, tmp_path):
@@ -293,7 +293,7 @@ def test_carried_values_are_in_the_plan_as_json_values(plan, tmp_path):
     )
     table.write_parquet(tmp_path / "in.parquet")
     settings = plan.settings(tmp_path / "in.parquet")
-    planned = make_plan(Batch(settings), CATALOGUE, settings, tmp_path / "plan.parquet", now=NOW)
+    planned = make_plan(read_batch(settings), CATALOGUE, settings, tmp_path / "plan.parquet", now=NOW)
     assert jobs(planned)[0].carried == {"day": "2026-01-02", "cost": "1.10", "tags": ["a"], "key": 1}
 
 
@@ -339,8 +339,8 @@ def test_the_quote_is_the_sum_of_a_slow_reference(tmp_path_factory, rows):
     )
     table.with_columns(prompt=pl.lit("x")).write_csv(folder / "shots.csv")
     settings = Maker(folder).settings(folder / "shots.csv")
-    planned = make_plan(Batch(settings), CATALOGUE, settings, folder / "plan.parquet", now=NOW)
-    assert planned.rejects.collect().is_empty()
+    planned = make_plan(read_batch(settings), CATALOGUE, settings, folder / "plan.parquet", now=NOW)
+    assert planned.rejects.is_empty()
     assert planned.quoted == slow_total(rows) == sum((each.quoted for each in jobs(planned)), Decimal(0))
 
 
@@ -348,16 +348,16 @@ def test_the_quote_is_the_sum_of_a_slow_reference(tmp_path_factory, rows):
 def test_a_real_batch_is_priced_with_a_matrix_over_models_and_ratios(plan, tmp_path):
     matrix = {"model": ["still-1", "reel-1"], "aspect_ratio": ["1:1", "16:9", "9:16"]}
     settings = plan.settings(PARTI, columns={"prompt": "Prompt"}, matrix=matrix)
-    planned = make_plan(Batch(settings), CATALOGUE, settings, tmp_path / "plan.parquet", now=NOW)
+    planned = make_plan(read_batch(settings), CATALOGUE, settings, tmp_path / "plan.parquet", now=NOW)
     total = Decimal(0)
     prompts = [line.split("\t")[0] for line in PARTI.read_text(encoding="utf-8").splitlines()[1:]]
     for prompt in prompts:
         assert prompt
         for _ in range(3):
             total += Decimal("0.0407") + 5 * Decimal("0.0513")
-    assert (planned.rows, planned.jobs, planned.rejects.collect().height) == (1632, 1632 * 6, 0)
+    assert (planned.rows, planned.jobs, planned.rejects.height) == (1632, 1632 * 6, 0)
     assert planned.quoted == total
-    assert planned.scan().collect()["key"].n_unique() == planned.jobs
+    assert planned.table["key"].n_unique() == planned.jobs
     assert [each.request["prompt"] for each in jobs(planned)][::6] == prompts
 
 
@@ -367,7 +367,9 @@ def test_a_job_keeps_its_key_when_its_price_changes(plan):
     model = CATALOGUE["still-1"]
     rates = tuple(rate.model_copy(update={"unit_price": rate.unit_price * 2}) for rate in model.pricing.rates)
     dearer = model.model_copy(update={"pricing": model.pricing.model_copy(update={"rates": rates})})
-    again = make_plan(Batch(settings), {"still-1": dearer}, settings, plan.folder / "again.parquet", now=NOW)
+    again = make_plan(
+        read_batch(settings), {"still-1": dearer}, settings, plan.folder / "again.parquet", now=NOW
+    )
     (before,), (after,) = jobs(planned), jobs(again)
     assert after == replace(before, price=after.price)
     assert after.quoted == 2 * before.quoted

@@ -13,10 +13,9 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from callsheet.batches.read import Batch
+from callsheet.batches.read import read_batch
 from callsheet.errors import InputError, StorageError
-from callsheet.pricing import jobs as jobs_module
-from callsheet.pricing.plan import adopted, make_plan, open_plan
+from callsheet.pricing.plan import make_plan, open_plan
 from callsheet.records import ModelType
 from tests.pricing.plans import CATALOGUE, MIXED, NOW, jobs
 
@@ -26,41 +25,6 @@ def test_the_same_input_makes_the_same_bytes(plan, tmp_path):
     plan(MIXED, to="two.parquet")
     for ending in (".parquet", ".rejects.parquet"):
         assert (tmp_path / f"one{ending}").read_bytes() == (tmp_path / f"two{ending}").read_bytes()
-
-
-def test_the_plan_does_not_depend_on_the_size_of_the_slices(plan, tmp_path, monkeypatch):
-    rows = "id,model,prompt,samples,sound\n"
-    for at in range(300):
-        own = at if at % 3 else ""
-        rows += f'{own},reel-1,"a {at % 7}, or\n{at % 5}",{1 + at % 4},{"maybe" if at % 50 == 49 else "no"}\n'
-        rows += f"{at},still-1,again,,\n" if at % 40 == 1 else ""
-    matrix = {"resolution": ["720p", "1080p", "1K"]}
-    whole = plan(rows, to="whole.parquet", matrix=matrix)
-    monkeypatch.setattr("callsheet.batches.delimited._BLOCK", 500)
-    monkeypatch.setattr("callsheet.pricing.jobs._MOST_JOBS", 7)
-    sliced = plan(rows, to="sliced.parquet", matrix=matrix)
-    assert jobs(sliced) == jobs(whole)
-    assert len({each.key for each in jobs(whole)}) == whole.jobs > 1000
-    assert sliced.rejects.collect().equals(whole.rejects.collect())
-    assert (sliced.rows, sliced.rejected_rows) == (whole.rows, whole.rejected_rows) == (308, 308)
-    for ending in (".parquet", ".rejects.parquet"):
-        one, other = (tmp_path / f"{name}{ending}" for name in ("whole", "sliced"))
-        assert one.read_bytes() == other.read_bytes()
-
-
-def test_rows_of_many_samples_are_split(plan, monkeypatch):
-    heights = []
-    real = jobs_module.JobMaker.make_jobs
-    monkeypatch.setattr(jobs_module, "_MOST_JOBS", 100)
-    monkeypatch.setattr(
-        jobs_module.JobMaker,
-        "make_jobs",
-        lambda *given: heights.append((planned := real(*given)).jobs.height) or planned,
-    )
-    rows = "".join(f"x{number},40\n" for number in range(10))
-    planned = plan(f"prompt,samples\n{rows}y,1000\nz,1\n")
-    assert planned.jobs == 1401
-    assert sorted(heights) == [0, 1, 80, 80, 80, 80, 80, 1000]  # planned side by side
 
 
 def test_a_plan_is_read_back_as_it_was(plan):
@@ -73,7 +37,7 @@ def test_a_plan_is_read_back_as_it_was(plan):
 
 def test_a_plan_may_have_no_jobs(plan):
     planned = plan("prompt,model\nx,none\n")
-    rejects = planned.rejects.collect()
+    rejects = planned.rejects
     assert (planned.jobs, planned.quoted, planned.rows, len(rejects)) == (0, Decimal(0), 1, 1)
     assert jobs(planned) == []
 
@@ -85,16 +49,9 @@ def test_a_run_keeps_its_plan_when_another_run_makes_a_new_one(plan):
     second = plan("id,prompt\n3,z\n")
     assert [each.row_id for each in reading] == ["2"]
     assert [each.row_id for each in jobs(first)] == ["1", "2"]
-    assert first.scan().collect().height == 2
+    assert first.table.height == 2
     assert first.path == second.path
     assert [each.row_id for each in jobs(second)] == ["3"]
-
-
-def test_a_quote_s_plan_can_be_read_after_it_has_become_the_batch_s(plan, tmp_path):
-    """A run with a pilot quotes the rest from it."""
-    quoted = plan("id,prompt\n1,x\n2,y\n", to="quote.parquet")
-    for _ in range(2):
-        assert jobs(adopted(quoted, tmp_path / "plan.parquet")) == jobs(quoted)
 
 
 def test_a_plan_replaces_the_last_one_and_leaves_no_other_files(plan, tmp_path):
@@ -129,39 +86,14 @@ def full_disk() -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
-@pytest.mark.parametrize(
-    ("text", "what"),
-    [
-        ("prompt\na cat\n", "the plan cannot be written"),
-        ("prompt,model\na cat,no-model\n", "a temporary file cannot be written"),
-        ("prompt,samples\na cat,many\n", "a temporary file cannot be written"),
-    ],
-)
-def test_a_full_disk_is_an_error_and_leaves_the_last_plan(plan, tmp_path, text, what):
+def test_a_full_disk_is_an_error_and_leaves_the_last_plan(plan, tmp_path):
     last = plan(MIXED)
     settings = plan.settings(tmp_path / "shots.csv")
-    (tmp_path / "shots.csv").write_text(text)
-    with full_disk(), pytest.raises(StorageError, match=what):
-        make_plan(Batch(settings), CATALOGUE, settings, tmp_path / "plan.parquet", now=NOW)
+    (tmp_path / "shots.csv").write_text("prompt\na cat\n")
+    with full_disk(), pytest.raises(StorageError, match="the plan cannot be written"):
+        make_plan(read_batch(settings), CATALOGUE, settings, tmp_path / "plan.parquet", now=NOW)
     assert jobs(open_plan(last.path)) == jobs(last)
     assert len(list(tmp_path.iterdir())) == 3
-
-
-def test_a_file_that_is_broken_at_its_end_is_an_error_and_leaves_the_last_plan(plan, tmp_path, monkeypatch):
-    last = plan(MIXED)
-    monkeypatch.setattr("callsheet.batches.delimited._BLOCK", 100)
-    path = tmp_path / "shots.csv"
-    path.write_bytes(b"prompt\n" + b"a cat\n" * 500 + b"caf\xe9\n")
-    with pytest.raises(InputError, match=r"shots\.csv, line 502: is not UTF-8"):
-        make_plan(Batch(plan.settings(path)), CATALOGUE, plan.settings(path), last.path, now=NOW)
-    assert jobs(open_plan(last.path)) == jobs(last)
-    assert len(list(tmp_path.iterdir())) == 3
-
-
-def test_jobs_are_read_slice_by_slice_in_order(plan, monkeypatch):
-    monkeypatch.setattr("callsheet.pricing.plan._SLICE", 3)
-    planned = plan("id,prompt\n" + "".join(f"{at},p\n" for at in range(10)))
-    assert [each.row_id for each in jobs(planned)] == [str(at) for at in range(10)]
 
 
 def test_a_plan_can_be_read_by_other_tools(plan):
@@ -182,7 +114,6 @@ def test_a_plan_can_be_read_by_other_tools(plan):
 
 
 def test_texts_in_the_plan_are_plain_text_for_other_tools(plan):
-    """In memory they are enums; so pandas would have categories, and polars types that fit no other table."""
     planned = plan(MIXED)
     texts = ["key", "row_id", "type", "model", "resolution", "request", "billable_unit", "currency"]
     assert {pl.read_parquet_schema(planned.path)[name] for name in texts} == {pl.String}
@@ -207,11 +138,11 @@ def test_jobs_are_found_in_the_plan_by_their_keys(plan):
     assert nothing.dtype == found.dtype == positions.of(keys.clear()).dtype
 
 
-def test_only_some_jobs_are_read_and_only_the_slices_that_have_them(plan, monkeypatch):
-    monkeypatch.setattr("callsheet.pricing.plan._SLICE", 3)
+def test_jobs_are_read_in_order_all_or_some(plan):
     planned = plan(
         "id,prompt,model\n" + "".join(f"{at},p,{'reel-1' if at % 2 else ''}\n" for at in range(10))
     )
+    assert [each.row_id for each in jobs(planned)] == [str(at) for at in range(10)]
     some = pl.Series([at in (1, 2, 7) for at in range(10)])
     assert [each.row_id for each in planned.jobs_in_order(among=some)] == ["1", "2", "7"]
     assert [each.row_id for each in planned.jobs_in_order(ModelType.VIDEO, some)] == ["1", "7"]

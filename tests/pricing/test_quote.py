@@ -10,15 +10,17 @@ from decimal import Decimal
 
 import pytest
 
-from callsheet.batches.read import Batch
+from callsheet.batches.read import read_batch
 from callsheet.cli.show import show_quote
 from callsheet.config.settings import Settings
 from callsheet.errors import BalanceTooLow, BudgetReached
+from callsheet.ledger import queries
 from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.policy import Policy
+from callsheet.pricing.approval import objection
+from callsheet.pricing.facts import as_facts, as_table
 from callsheet.pricing.plan import Plan, make_plan
-from callsheet.pricing.quote import Quote
-from callsheet.pricing.quoting import make
+from callsheet.pricing.quote import Quote, make
 from callsheet.records import Catalogue, Generation, Media, ModelType, StoredFile, Usage
 from tests.ledger.buying import intend
 from tests.pricing.plans import CATALOGUE, Maker
@@ -54,11 +56,13 @@ def quote(tmp_path, monkeypatch) -> Quoter:
         (tmp_path / "shots.csv").write_text(text)
         base = Maker(tmp_path).settings(tmp_path / "shots.csv", batch=batch)
         settings = Settings.model_validate(base.model_dump() | sections)
-        plan = make_plan(Batch(settings), catalogue, settings, tmp_path / "plan.parquet", now=now)
+        path = tmp_path / "plan.parquet"
 
         async def quoted() -> Quote:
             ledger = await Ledger.open(f"sqlite:///{tmp_path}/ledger.db", settings.batch)
             try:
+                known = await ledger.read(queries.requests)
+                plan = make_plan(read_batch(settings), catalogue, settings, path, now=now, known=known)
                 await enter(ledger, plan, states or {})
                 service = str(settings.service.base_url)
                 if learned:
@@ -98,7 +102,7 @@ async def enter(ledger: Ledger, plan: Plan, states: dict[str, str]) -> None:
 
 
 def facts(quote: Quote) -> dict[str, str]:
-    return dict(quote.facts())
+    return dict(as_facts(quote))
 
 
 def test_lines_show_what_sets_the_price_what_is_bought_and_what_is_to_buy(quote):
@@ -111,7 +115,7 @@ def test_lines_show_what_sets_the_price_what_is_bought_and_what_is_to_buy(quote)
     ]
     assert (made.to_buy, made.already_bought, made.held) == (4, 1, 0)
     assert made.quoted == Decimal("0.9783")
-    assert made.table()[1] == {
+    assert as_table(made)[1] == {
         "model": "still-1", "resolution": "1K", "duration": "", "sound": "", "jobs": "2", "bought": "1",
         "to buy": "1", "each": "0.0407", "USD": "0.0407",
     }  # fmt: skip
@@ -150,28 +154,37 @@ def test_what_takes_another_batchs_file_is_bought_already_and_a_run_looks_at_it_
     assert [job.row_id for job in reused.jobs_in_order()] == ["1", "2", "3", "4"]
 
 
+@pytest.mark.parametrize("reuse", ["batch", "ledger"])
+def test_what_is_stored_and_offered_no_more_stays_bought(quote, reuse):
+    text = "id,model,prompt\nx,reel-1,a cat\n"
+    quote(text, states={"x": "stored"})
+    others = {name: model for name, model in CATALOGUE.items() if name != "reel-1"}
+    made = quote(text, catalogue=others, reuse=reuse)
+    assert (made.plan.kept(), made.already_bought, made.to_buy) == (1, 1, 0)
+
+
 def test_reserved_jobs_count_once_and_jobs_in_flight_are_paid_besides_the_balance(quote):
     total = Decimal("1.0190")
 
     reserved = {"a": "reserved", "b": "reserved"}
     fitting = quote(states=reserved, budget={"on_exceed": "refuse", "limit": total})
     assert fitting.quoted == total
-    assert fitting.objection() is None
-    assert quote(budget={"on_exceed": "refuse", "limit": total - Decimal("0.0001")}).objection()
+    assert objection(fitting) is None
+    assert objection(quote(budget={"on_exceed": "refuse", "limit": total - Decimal("0.0001")}))
     sent = {"states": {"b": "bought"}, "batch": "other", "budget": {"on_exceed": "refuse"}}
     in_flight = quote(balance="0.2480", **sent)
     assert in_flight.totals.exposure == Decimal("0.771")
     assert in_flight.quoted == Decimal("0.2480")
-    assert in_flight.objection() is None
+    assert objection(in_flight) is None
 
 
 def test_an_objection_names_the_quote_and_what_it_does_not_fit_into(quote):
-    objection = quote(budget={"on_exceed": "refuse", "limit": "1"}).objection()
-    assert isinstance(objection, BudgetReached)
-    assert str(objection) == "the quote of 1.0190 USD does not fit into the budget of 1.0000 USD"
-    objection = quote(states={"b": "bought"}, balance="0.2", budget={"on_exceed": "refuse"}).objection()
-    assert isinstance(objection, BalanceTooLow)
-    assert str(objection) == (
+    found = objection(quote(budget={"on_exceed": "refuse", "limit": "1"}))
+    assert isinstance(found, BudgetReached)
+    assert str(found) == "the quote of 1.0190 USD does not fit into the budget of 1.0000 USD"
+    found = objection(quote(states={"b": "bought"}, balance="0.2", budget={"on_exceed": "refuse"}))
+    assert isinstance(found, BalanceTooLow)
+    assert str(found) == (
         "the quote of 0.2480 USD and the 0.7710 USD spent, in flight or in doubt do not fit into the balance "
         "of 0.9710 USD"
     )
@@ -182,7 +195,7 @@ def test_a_job_without_a_price_adds_nothing_to_the_quote(quote):
     unpriced = made.lines.filter(model="proof-1").select("jobs", "to_buy", "each", "total").rows()
     assert unpriced == [(1, 1, None, None)]
     assert made.quoted == Decimal("0.9783") + Decimal("0.0407")
-    assert [line["each"] for line in made.table() if line["model"] == "proof-1"] == ["unpriced"]
+    assert [line["each"] for line in as_table(made) if line["model"] == "proof-1"] == ["unpriced"]
     assert facts(made)["Rows"] == "5 read, 0 rejected, 1 without a price"
 
 
@@ -268,18 +281,18 @@ def test_what_fits_today_counts_what_all_batches_have_used_of_the_day(quote, on_
 def test_a_quote_that_does_not_fit_into_the_day_is_refused_with_the_day_s_limit(quote):
     quote("id,model,prompt,duration,sound\nb,reel-1,a sea,10,yes\n", batch="other", states={"b": "sent"})
     refuse = {"on_exceed": "refuse"}
-    assert quote(budget=refuse | {"per_day": "1.7900"}).objection() is None
-    objection = quote(budget=refuse | {"per_day": "1.7899"}).objection()
-    assert isinstance(objection, BudgetReached)
-    assert str(objection) == (
+    assert objection(quote(budget=refuse | {"per_day": "1.7900"})) is None
+    found = objection(quote(budget=refuse | {"per_day": "1.7899"}))
+    assert isinstance(found, BudgetReached)
+    assert str(found) == (
         "the quote of 1.0190 USD does not fit into what is left of budget.per_day for today, "
         "1.0189 of 1.7899 USD"
     )
-    assert "after midnight UTC" in objection.hint
-    objection = quote(budget=refuse | {"per_day": "1"}).objection()
-    assert objection
-    assert "after midnight" not in objection.hint, "it will not fit into any day"
-    assert quote(budget={"on_exceed": "stop", "per_day": "1"}).objection() is None
+    assert "after midnight UTC" in found.hint
+    found = objection(quote(budget=refuse | {"per_day": "1"}))
+    assert found
+    assert "after midnight" not in found.hint, "it will not fit into any day"
+    assert objection(quote(budget={"on_exceed": "stop", "per_day": "1"})) is None
 
 
 def test_what_is_reserved_counts_for_the_day_once_and_a_dead_run_s_not_at_all(quote):

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import hashlib
 import json
-import threading
-from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,15 +15,12 @@ import pytest
 from callsheet.errors import InputError
 from callsheet.pricing.rates import Reject
 from callsheet.pricing.references import (
-    LARGEST_IMAGE,
     Reference,
     RequestImage,
     examine,
     fill,
-    filled,
     parse_references,
 )
-from callsheet.pricing.request_memory import LIMIT, RequestMemory
 from callsheet.records import Job, ModelType
 from tests.servers.s3_gate import Gate, s3_gate
 
@@ -188,147 +183,18 @@ def test_an_image_that_has_changed_or_gone_is_not_sent(tmp_path):
         anyio.run(fill, job(path, JPEG + b"before"))
 
 
-def test_bodies_in_use_at_once_are_bounded_in_bytes(tmp_path):
-    path = tmp_path / "x.png"
-    content = PNG + b"x" * (LARGEST_IMAGE - len(PNG))
-    path.write_bytes(content)
-    asked = job(path, content)
-    most = LIMIT // (2 * asked.inlined_bytes)
-    assert most == 9
-
-    async def use_many() -> None:
-        in_use = largest = done = 0
-        full, leave = anyio.Event(), anyio.Event()
-
-        async def use() -> None:
-            nonlocal in_use, largest, done
-            async with filled(asked) as body:
-                assert len(body["images"][0]["url"]) > LARGEST_IMAGE
-                in_use += 1
-                largest = max(largest, in_use)
-                if in_use == most:
-                    full.set()
-                await leave.wait()
-                in_use -= 1
-            done += 1
-
-        async with anyio.create_task_group() as tasks:
-            for _ in range(3 * most):
-                tasks.start_soon(use)
-            await full.wait()
-            await anyio.wait_all_tasks_blocked()
-            assert in_use == most
-            leave.set()
-        assert (largest, done) == (most, 3 * most)
-
-    anyio.run(use_many)
-
-
-def test_a_body_without_inlined_images_does_not_wait(tmp_path):
+def test_an_image_that_could_not_be_read_is_read_again_for_the_next_request(tmp_path):
     path = tmp_path / "x.png"
     path.write_bytes(PNG)
-    large = replace(job(path, PNG), inlined_bytes=LIMIT)
-
-    async def use() -> None:
-        async with filled(large), filled(replace(large, inlined={})) as body:
-            assert body == large.request
-
-    anyio.run(use)
-
-
-def test_a_body_larger_than_the_limit_is_used_alone():
-    async def use() -> list[str]:
-        memory, order = RequestMemory(limit=100), []
-
-        async def one(name: str, size: int, wait: anyio.Event | None = None) -> None:
-            async with memory.reserve(size):
-                order.append(f"{name} begins")
-                if wait:
-                    await wait.wait()
-                order.append(f"{name} ends")
-
-        release = anyio.Event()
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(one, "small", 60, release)
-            await anyio.wait_all_tasks_blocked()
-            tasks.start_soon(one, "large", 1000)
-            await anyio.wait_all_tasks_blocked()
-            tasks.start_soon(one, "next", 40)  # it would fit, but does not overtake
-            await anyio.wait_all_tasks_blocked()
-            release.set()
-        return order
-
-    assert anyio.run(use) == [
-        f"{name} {what}" for name in ("small", "large", "next") for what in ("begins", "ends")
-    ]
+    asked = job(path, PNG)
+    path.unlink()
+    with pytest.raises(InputError, match="there is no such file"):
+        anyio.run(fill, asked)
+    path.write_bytes(PNG)
+    assert anyio.run(fill, asked)["images"][0]["url"] == url("image/png", PNG)
 
 
-def test_a_cancelled_wait_for_memory_leaves_nothing_reserved():
-    async def use() -> None:
-        memory = RequestMemory(limit=100)
-        async with memory.reserve(100):
-            with anyio.move_on_after(0):
-                async with memory.reserve(100):
-                    raise AssertionError
-        async with memory.reserve(100):
-            pass
-
-    anyio.run(use)
-
-
-def test_images_are_cached_up_to_a_number_of_bytes():
-    async def use() -> list[str]:
-        memory, read = RequestMemory(cache=25), []
-
-        def reader(name: str):
-            def reading() -> str:
-                read.append(name)
-                return name * 10
-
-            return reading
-
-        for name in "ababcbcaa":  # two fit: c replaces a, later a replaces b
-            assert await memory.data_url(name, reader(name)) == name * 10
-        return read
-
-    assert anyio.run(use) == ["a", "b", "c", "a"]
-
-
-def test_different_images_are_read_at_the_same_time_and_the_same_one_once():
-    meeting = threading.Barrier(4, timeout=60)
-    read = []
-
-    async def use() -> None:
-        memory = RequestMemory()
-
-        def reading(name: str) -> str:
-            read.append(name)
-            meeting.wait()
-            return name
-
-        async with anyio.create_task_group() as tasks:
-            for name in "abcd" * 5:
-                tasks.start_soon(memory.data_url, name, partial(reading, name))
-
-    anyio.run(use)
-    assert sorted(read) == ["a", "b", "c", "d"]
-
-
-def test_an_image_that_could_not_be_read_is_read_again_for_the_next_request():
-    async def use() -> None:
-        memory = RequestMemory()
-
-        def fails() -> str:
-            raise InputError("there is no such file")
-
-        with pytest.raises(InputError):
-            await memory.data_url("a", fails)
-        assert await memory.data_url("a", lambda: "image") == "image"
-
-    anyio.run(use)
-
-
-def test_images_on_s3_are_fetched_at_the_same_time(s3, monkeypatch):
+def test_images_on_s3_are_fetched_at_the_same_time_and_kept_for_the_next_request(s3, monkeypatch):
     for name, value in s3.environment().items():
         monkeypatch.setenv(name, value)
     for name in "abcd":
@@ -336,22 +202,14 @@ def test_images_on_s3_are_fetched_at_the_same_time(s3, monkeypatch):
 
     async def fill_all(gate: Gate) -> list[dict[str, Any]]:
         jobs = [job_of_s3(f"s3://{s3.bucket}/looks/{name}.png", PNG + name.encode()) for name in "abcd"]
-        bodies: list[dict[str, Any]] = []
-
-        async def use(asked: Job) -> None:
-            async with filled(asked, endpoint_url=gate.url) as body:
-                bodies.append(body)
-
-        async with anyio.create_task_group() as tasks:
-            for asked in jobs * 3:
-                tasks.start_soon(use, asked)
-        return bodies
+        first = await asyncio.gather(*(fill(asked, endpoint_url=gate.url) for asked in jobs))
+        return first + [await fill(asked, endpoint_url=gate.url) for asked in jobs]
 
     with s3_gate(s3.endpoint_url, together=4) as gate:
         bodies = anyio.run(fill_all, gate)
     sent = {body["images"][0]["url"] for body in bodies}
     assert sent == {url("image/png", PNG + name.encode()) for name in "abcd"}
-    assert len(bodies) == 12
+    assert len(bodies) == 8
     assert gate.gets == 4
 
 

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from callsheet.batches.read import Batch
+from callsheet.batches.read import read_batch
 from callsheet.pricing.plan import Plan, make_plan
 from callsheet.pricing.starter import Starter, starter
 from callsheet.records import Catalogue, Model, ModelType, Pricing
@@ -23,7 +23,7 @@ def quoted(made: Starter, catalogue: Catalogue, folder: Path) -> Plan:
     path = folder / "shots.csv"
     path.write_text(made.as_csv(), encoding="utf-8", newline="")
     config = Maker(folder).settings(path, defaults={})
-    return make_plan(Batch(config), catalogue, config, folder / "plan.parquet", now=NOW)
+    return make_plan(read_batch(config), catalogue, config, folder / "plan.parquet", now=NOW)
 
 
 def entry(name: str, model_type: str, *prices: tuple[str, str], **fields: Any) -> Model:
@@ -89,7 +89,7 @@ def test_without_any_price_the_quote_rejects_the_one_row_and_says_why(
     made = starter(catalogue)
     plan = quoted(made, catalogue, tmp_path)
     assert (plan.jobs, plan.rejected_rows, made.quoted) == (0, 1, 0)
-    assert reason in plan.rejects.collect()["reason"][0]
+    assert reason in plan.rejects["reason"][0]
     assert made.without == tuple(ModelType)
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import io
-import secrets
 from collections import Counter
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
@@ -20,7 +19,7 @@ from callsheet.records import State
 from callsheet.report.contact_sheet import page
 from callsheet.report.contact_sheet.cards import Card, MediaFile
 from callsheet.report.contact_sheet.links import FOLDER, Links
-from callsheet.report.contact_sheet.thumbnails import Thumbnails
+from callsheet.report.contact_sheet.thumbnails import thumbnail_name
 from callsheet.storage.store import Store
 from tests.conftest import Project
 
@@ -73,24 +72,21 @@ async def write(
     settings: BatchSettings, cards: Sequence[Card], pictures: Sequence[bytes], outcome: str | None = None
 ) -> None:
     """Writes the page with these cards."""
-    store = Store(settings.report.url)
-    links, thumbnails = Links(settings), await Thumbnails.open(store, secrets.token_hex(4))
+    store, links = Store(settings.report.url), Links(settings)
     for name, mime_type in page.ASSETS.items():
         await store.write(f"{FOLDER}/{name}", page.asset(name), mime_type)
-    for number, each in enumerate(each for each in cards if each.files):
-        if each.files[0].sha256 not in thumbnails:
-            await thumbnails.add(each.files[0].sha256, pictures[number % len(pictures)])
-    await thumbnails.write()
-    parts = []
+    shown = [each.files[0].sha256 for each in cards if each.files]
+    for number, sha256 in enumerate(shown):
+        await store.write(thumbnail_name(sha256), pictures[number % len(pictures)], "image/jpeg")
+    versions = []
     for start in range(0, len(cards), page.PER_PART):
-        some = cards[start : start + page.PER_PART]
-        content = page.part(len(parts), some, thumbnails, links)
-        await store.write(page.part_name(len(parts)), content, "text/javascript")
-        parts.append(page.Part(hashlib.sha256(content).hexdigest()[:12], page.counts(some)))
+        content = page.part(len(versions), cards[start : start + page.PER_PART], {*shown}, links)
+        await store.write(page.part_name(len(versions)), content, "text/javascript")
+        versions.append(hashlib.sha256(content).hexdigest()[:12])
     await store.write(page.INDEX, page.index(settings, cards[: page.PER_PART], links), "text/html")
     states = Counter(each.state for each in cards)
     header = page.Header(outcome, None, len(cards), states, Decimal("1.25"), Decimal("2.5"), 0)
-    summary = page.summary(header, settings, interval=0.1, parts=parts, thumbnails=thumbnails, links=links)
+    summary = page.summary(header, settings, shown=len(cards), interval=0.1, parts=versions, links=links)
     await store.write(page.SUMMARY, summary, "text/javascript")
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import base64
+import asyncio
 import html
 import io
 import json
@@ -10,7 +10,8 @@ import random
 import re
 import subprocess
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from contextlib import aclosing
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -19,7 +20,7 @@ import pytest
 from PIL import Image
 
 from callsheet.records import dollars
-from callsheet.report.contact_sheet.sheet import set_intervals
+from callsheet.report.contact_sheet.decoder import thumbnail as thumbnail_of
 from callsheet.report.contact_sheet.thumbnails import Decoder
 from tests.conftest import Project
 from tests.report.contact_sheets import with_sheet
@@ -30,25 +31,15 @@ from tests.waiting import LONGEST, wait_until
 
 Make = Callable[..., Project]
 SMALL = {"model": "sketch-1", "aspect_ratio": "1:1"}
-IMAGE = SMALL | {"resolution": "0.5K", "output_format": "png"}  # larger than a thumbnail
+IMAGE = SMALL | {"resolution": "0.5K", "output_format": "png"}
 VIDEO = {"model": "dailies-1", "duration": 1}
 SHEET = Path("out/report/contact-sheet")
 
 
 @pytest.fixture
-def project(project: Make) -> Iterator[Make]:
-    """Projects with a contact sheet, for which a run takes all the time that it needs."""
-    set_intervals(making=LONGEST)
-    yield lambda rows, **service: with_sheet(project(rows, **service))
-    set_intervals()
-
-
-@pytest.fixture
-def at_once() -> Iterator[None]:
-    """The page is updated all the time while a run is under way."""
-    set_intervals(0.05, 0.05, LONGEST)
-    yield
-    set_intervals()
+def project(project: Make) -> Make:
+    """Projects with a contact sheet."""
+    return lambda rows, **service: with_sheet(project(rows, **service))
 
 
 def images(*names: str, **more: Any) -> list[dict[str, Any]]:
@@ -72,9 +63,7 @@ def thumbnail(card: dict[str, Any]) -> Image.Image | None:
     """The picture of a card; None where it has none."""
     if not card["files"] or card["files"][0]["thumb"] is None:
         return None
-    pack, place = card["files"][0]["thumb"]
-    jpegs = written((SHEET / f"data/thumbs-{pack}.js").read_text())
-    return Image.open(io.BytesIO(base64.b64decode(jpegs[place])))
+    return Image.open(SHEET / card["files"][0]["thumb"])
 
 
 def have_pictures() -> dict[str, bool]:
@@ -87,11 +76,11 @@ def files(folder: Path = SHEET) -> dict[str, int]:
     return {str(path): path.stat().st_mtime_ns for path in folder.rglob("*") if path.is_file()}
 
 
-def test_a_run_does_not_wait_for_thumbnails_and_report_makes_those_that_are_missing(
-    project: Make, caplog: pytest.LogCaptureFixture
+def test_a_run_does_not_wait_for_very_many_thumbnails_and_report_makes_them(
+    project: Make, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     made = project(images("one", "two"))
-    set_intervals(making=-LONGEST)
+    monkeypatch.setattr("tasks.contact_sheet._WAITED_FOR", 1)
     made.run()
     assert have_pictures() == {"one": False, "two": False}
     assert "callsheet report CONFIG makes them" in caplog.text
@@ -135,17 +124,6 @@ def test_every_job_is_a_card_whatever_its_state(project: Make) -> None:
     assert (about["spent"], about["inDoubt"]) == (dollars(run.spent), "0.0035")
 
 
-def test_a_small_image_beside_the_page_is_shown_itself(project: Make) -> None:
-    """A thumbnail of it would be hardly smaller."""
-    made = project([{"id": "small", "prompt": "a small image", **SMALL}, *images("large")])
-    made.run()
-    small, large = (card["files"][0] for card in cards())
-    assert (small["itself"], small["thumb"]) == (True, None)
-    assert (SHEET / small["href"]).resolve().stat().st_size == small["bytes"] < 32_768
-    assert not large["itself"]
-    assert have_pictures() == {"small": False, "large": True}
-
-
 def test_index_html_has_the_cards_also_without_javascript_and_escaped(project: Make) -> None:
     row = {"id": '"><b>', "prompt": "<script>alert(1)</script> & 'more'", **IMAGE}
     project([row, *images("second")]).run()
@@ -171,38 +149,18 @@ def test_links_are_relative_so_that_report_and_media_move_together(project: Make
     assert (moved / unquote(href)).resolve().read_bytes().startswith(b"\x89PNG")
 
 
-def test_a_second_run_of_a_finished_batch_writes_only_the_header_again(project: Make) -> None:
-    made = project(images("one", "two"))
-    made.run()
-    before = files()
-    made.run()
-    after = files()
-    changed = {Path(name).name for name in after if after[name] != before.get(name)}
-    assert changed == {"summary.js", "state.json"}
-    assert after.keys() == before.keys()
-
-
-def test_jobs_that_are_stored_are_not_looked_at_again(project: Make) -> None:
-    made = project(images("one", "two"))
-    made.run()
-    index = SHEET / "data/thumbnails.parquet"
-    index.unlink()  # who looks at the jobs makes their thumbnails again
-    made.run()
-    assert not index.exists()
-
-
 def test_a_new_row_adds_its_thumbnail_and_the_others_are_not_made_again(project: Make) -> None:
     made = project(images("one", "two"))
     made.run()
-    first = {card["row"]: card["files"][0]["thumb"] for card in cards()}
+    before = files(SHEET / "thumbs")
     for row in made.manifest().iter_rows(named=True):
         Path(row["url"]).unlink()  # nothing can make these two again
     made.rows(*images("three", "two", "one"))
     made.run()
-    places = {card["row"]: card["files"][0]["thumb"] for card in cards()}
-    assert {row: places[row] for row in first} == first
     assert have_pictures() == {"one": True, "two": True, "three": True}
-    assert [pack["version"] for pack in summary()["packs"].values()] == [2, 1]
+    after = files(SHEET / "thumbs")
+    assert (len(before), len(after)) == (2, 3)
+    assert before.items() <= after.items()
 
 
 def test_a_damaged_file_has_a_card_without_a_picture(project: Make) -> None:
@@ -216,9 +174,6 @@ def test_a_damaged_file_has_a_card_without_a_picture(project: Make) -> None:
     assert made.run().outcome == "complete"
     assert {row for row, pictured in have_pictures().items() if pictured} == {"whole"}
     assert len(have_pictures()) == 7
-    before = files()
-    made.run()  # and it is not tried again
-    assert files()[str(SHEET / "data/jobs-0000.js")] == before[str(SHEET / "data/jobs-0000.js")]
 
 
 def test_a_file_that_is_gone_has_a_card_without_a_picture_until_it_is_back(project: Make) -> None:
@@ -259,7 +214,7 @@ def test_a_page_that_cannot_be_written_does_not_end_the_run(
     assert "the contact sheet is not written" in caplog.text
 
 
-def test_two_runs_at_once_never_show_the_picture_of_another_job(project: Make, at_once: None) -> None:
+def test_two_runs_at_once_never_show_the_picture_of_another_job(project: Make) -> None:
     colours = {"red": (200, 0, 0), "blue": (0, 0, 200)}
     made = project(images(*colours))
     made.run("report.contact_sheet=0")
@@ -299,7 +254,7 @@ def test_a_ledger_in_postgresql_has_the_same_cards(project: Make, new_database: 
     assert have_pictures() == {"one": True, "refused": False}
 
 
-def test_the_page_fills_while_the_run_goes_on(project: Make, at_once: None) -> None:
+def test_the_page_fills_while_the_run_goes_on(project: Make) -> None:
     made = project([*images("image"), {"id": "video", "prompt": "a video", **VIDEO}], video_seconds=3600)
     made.set(poll={"timeout": LONGEST})
     run = threading.Thread(target=made.run)
@@ -320,17 +275,18 @@ def test_the_page_fills_while_the_run_goes_on(project: Make, at_once: None) -> N
 
 def test_a_decoder_that_dies_is_started_again(tmp_path: Path) -> None:
     Image.new("RGB", (900, 600), "red").save(tmp_path / "red.png")
-    decoder = Decoder()
-    try:
-        first = decoder.make(tmp_path / "red.png", "image/png")
-        assert Image.open(io.BytesIO(first)).size == (320, 213)
-        decoder._process.kill()  # as the system does when it has no memory left
-        decoder._process.wait()
-        assert decoder.make(tmp_path / "red.png", "image/png") == b""
-        assert decoder.make(tmp_path / "red.png", "image/png") == first
-        assert decoder.works
-    finally:
-        decoder.close()
+
+    async def make() -> None:
+        async with aclosing(Decoder()) as decoder:
+            first = await decoder.make(tmp_path / "red.png", "image/png")
+            assert Image.open(io.BytesIO(first)).size == (320, 213)
+            decoder._process.kill()  # as the system does when it has no memory left
+            await decoder._process.wait()
+            assert await decoder.make(tmp_path / "red.png", "image/png") == b""
+            assert await decoder.make(tmp_path / "red.png", "image/png") == first
+            assert decoder.works
+
+    asyncio.run(make())
 
 
 def test_a_thumbnail_that_a_pipe_does_not_hold_at_once_is_whole(tmp_path: Path) -> None:
@@ -338,25 +294,23 @@ def test_a_thumbnail_that_a_pipe_does_not_hold_at_once_is_whole(tmp_path: Path) 
     noise = bytes(random.Random(1).choices((0, 255), k=320 * 320 * 3))
     Image.frombytes("RGB", (320, 320), noise).save(tmp_path / "noise.png")
     Image.new("RGB", (900, 600), "red").save(tmp_path / "red.png")
-    decoder = Decoder()
-    try:
-        for _ in range(3):
-            large = decoder.make(tmp_path / "noise.png", "image/png")
-            assert len(large) > 1 << 16
-            assert large.endswith(b"\xff\xd9")
-            Image.open(io.BytesIO(large)).load()
-            assert Image.open(io.BytesIO(decoder.make(tmp_path / "red.png", "image/png"))).size == (320, 213)
-    finally:
-        decoder.close()
+
+    async def make() -> list[bytes]:
+        async with aclosing(Decoder()) as decoder:
+            files = ["noise.png", "red.png"] * 3
+            return await asyncio.gather(*(decoder.make(tmp_path / file, "image/png") for file in files))
+
+    made = asyncio.run(make())
+    for large, small in zip(made[::2], made[1::2], strict=True):
+        assert len(large) > 1 << 16
+        assert large.endswith(b"\xff\xd9")
+        Image.open(io.BytesIO(large)).load()
+        assert Image.open(io.BytesIO(small)).size == (320, 213)
 
 
 def test_transparent_parts_of_an_image_are_white(tmp_path: Path) -> None:
     Image.new("RGBA", (10, 10), (0, 0, 0, 0)).save(tmp_path / "clear.png")
-    decoder = Decoder()
-    try:
-        jpeg = decoder.make(tmp_path / "clear.png", "image/png")
-    finally:
-        decoder.close()
+    jpeg = thumbnail_of(str(tmp_path / "clear.png"), "image/png")
     assert Image.open(io.BytesIO(jpeg)).getpixel((5, 5)) == (255, 255, 255)
 
 
@@ -429,7 +383,7 @@ def test_on_s3_the_page_has_thumbnails_and_the_addresses_as_text(
     (card,) = written(objects["data/jobs-0000.js"]["Body"].read().decode())
     file = card["files"][0]
     assert file["href"] is None
-    assert f"data/thumbs-{file['thumb'][0]}.js" in objects
+    assert objects[file["thumb"]]["ContentType"] == "image/jpeg"
     assert file["url"].startswith(f"s3://{s3.bucket}/unsigned/media/")
     assert "X-Amz-Signature" not in objects["index.html"]["Body"].read().decode()
     done = callsheet("open", "batch.yaml", folder=made.folder)

@@ -1,4 +1,4 @@
-"""What went wrong, by reason: exact counts, and a bounded memory whatever the reasons are."""
+"""What went wrong, by reason."""
 
 from __future__ import annotations
 
@@ -6,18 +6,17 @@ from decimal import Decimal
 from typing import Any
 
 import polars as pl
-import pytest
 
 from callsheet.ledger.columns import MONEY
-from callsheet.report import problems
-from callsheet.report.problems import Findings
+from callsheet.report.problems import problems_of, surcharges_of
 
-TYPES = {"superseded": pl.Boolean, "sample": pl.Int64, "quoted": MONEY, "cost": MONEY}
+TYPES = {"superseded": pl.Boolean, "sample": pl.Int64, "line": pl.Int64, "quoted": MONEY, "cost": MONEY}
 TEXTS = ("job_key", "row_id", "state", "error_code", "error_message")
 
 
 def attempts(*rows: dict[str, Any]) -> pl.DataFrame:
-    blank = dict.fromkeys(TEXTS) | {"superseded": False, "sample": 1, "quoted": None, "cost": None}
+    blank = dict.fromkeys(TEXTS) | {"superseded": False, "sample": 1, "line": None}
+    blank |= {"quoted": None, "cost": None}
     named = ({"job_key": f"key-{row['row_id']}"} | row for row in rows)
     return pl.DataFrame([blank | row for row in named], schema=dict.fromkeys(TEXTS, pl.String) | TYPES)
 
@@ -26,15 +25,10 @@ def failed(row: int, message: str | None = None, **more: Any) -> dict[str, Any]:
     return {"row_id": str(row), "state": "failed", "error_message": message, **more}
 
 
-def test_jobs_with_one_reason_are_one_problem_over_all_parts() -> None:
-    findings = Findings()
-    findings.add(attempts(*(failed(row, f"req-{row}: no at 1{row}:00") for row in range(4))))
-    findings.add(attempts(*(failed(row, f"req-{row}: no at 1{row}:00") for row in range(4, 8))))
-    findings.add(
-        attempts(failed(8, None, error_code="full"), failed(9, ""), {"row_id": "10", "state": "stored"})
-    )
-    findings.add(attempts(failed(11, "old", superseded=True)))
-    found, others = findings.problems({"key-1": 7})
+def test_jobs_with_one_reason_are_one_problem() -> None:
+    rows = [failed(row, f"req-{row}: no at 1{row}:00") for row in range(8)]
+    rows += [failed(8, None, error_code="full"), failed(9, ""), {"row_id": "10", "state": "stored"}]
+    found, others = problems_of(attempts(*rows, failed(11, "old", superseded=True)))
     assert [(problem.reason, problem.jobs) for problem in found] == [
         ("req-0: no at 10:00", 8),
         ("full", 1),
@@ -44,28 +38,18 @@ def test_jobs_with_one_reason_are_one_problem_over_all_parts() -> None:
     assert others == 0
 
 
-def test_reasons_beyond_a_limit_are_counted_and_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(problems, "_REASONS_KEPT", 20)
-    findings = Findings()
-    for start in range(0, 1000, 100):
-        letters = ["abcdefghij"[row // 100] * (1 + row % 100) for row in range(start, start + 100)]
-        findings.add(attempts(*(failed(row, text) for row, text in enumerate(letters))))
-        findings.add(attempts(failed(1, "a")))
-    found, others = findings.problems({})
-    assert (found[0].reason, found[0].jobs) == ("a", 11)
-    assert len(findings.groups) == 20
-    assert sum(problem.jobs for problem in found) + others == 1010
+def test_the_ten_most_common_reasons_are_named_and_jobs_with_others_counted() -> None:
+    rows = [failed(row, "abcdefghij"[row % 10] * (1 + row % 100)) for row in range(1_000)]
+    found, others = problems_of(attempts(*rows, failed(1, "a")))
+    assert (found[0].reason, found[0].jobs, len(found)) == ("a", 11, 10)
+    assert sum(problem.jobs for problem in found) + others == 1_001
 
 
 def test_what_costs_more_than_quoted_is_added_up_exactly() -> None:
-    findings = Findings()
     stored = {"state": "stored", "quoted": Decimal("0.1"), "cost": Decimal("0.100001")}
-    for row in range(0, 8, 2):
-        findings.add(
-            attempts({"row_id": str(row), **stored}, {"row_id": str(row + 1), **stored, "sample": 2})
-        )
-    findings.add(attempts({"row_id": "8", **stored, "cost": None}, {"row_id": "9", **stored, "quoted": None}))
-    surcharges = findings.surcharges({})
+    rows = [{"row_id": f"{row}", **stored, "sample": 1 + row % 2} for row in range(8)]
+    rows += [{"row_id": "8", **stored, "cost": None}, {"row_id": "9", **stored, "quoted": None}]
+    surcharges = surcharges_of(attempts(*rows))
     assert surcharges is not None
     assert (surcharges.jobs, surcharges.amount) == (8, Decimal("0.000008"))
     assert surcharges.rows[:2] == (
@@ -73,3 +57,4 @@ def test_what_costs_more_than_quoted_is_added_up_exactly() -> None:
         "row 1 (sample 2) 0.100001 instead of 0.1000",
     )
     assert len(surcharges.rows) == 5
+    assert surcharges_of(attempts(*rows[8:])) is None

@@ -10,12 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import polars as pl
-import pytest
 
 from callsheet.ledger.columns import MONEY, TIME
-from callsheet.pricing.positions import Positions
-from callsheet.report import tables
-from callsheet.report.tables import MANIFEST, Manifest
+from callsheet.report.tables import MANIFEST, manifest, write
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 TYPES = {"sample": pl.Int64, "index": pl.Int64, "cost": MONEY, "stored_at": TIME}
@@ -31,22 +28,16 @@ def files(*rows: dict[str, Any]) -> pl.DataFrame:
     return pl.DataFrame(filled, schema=dict.fromkeys(MANIFEST, pl.String) | TYPES)
 
 
-def written(manifest: Manifest, folder: Path) -> pl.DataFrame:
-    manifest.write(folder / "manifest.parquet")
-    return pl.read_parquet(folder / "manifest.parquet")
+def jobs(count: int) -> pl.DataFrame:
+    """As many jobs of a batch file."""
+    return pl.DataFrame({"job_key": map(key, range(count)), "position": range(count)})
 
 
-def test_files_are_in_the_batch_files_order_and_removed_ones_follow_as_they_come(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(tables, "_SLICE", 4)
-    manifest = Manifest(Positions(pl.Series([key(n) for n in range(20)])))
+def test_files_are_in_the_batch_files_order_and_removed_ones_follow_as_they_come() -> None:
     rows = [{"job_key": key(n), "index": index} for n in range(20) for index in range(2)]
     rows += [{"job_key": key(100 + n)} for n in range(10)]
     random.Random(1).shuffle(rows)
-    for start in range(0, len(rows), 7):
-        manifest.add(files(*rows[start : start + 7]))
-    table = written(manifest, tmp_path)
+    table = manifest([files(*rows[start : start + 7]) for start in range(0, len(rows), 7)], jobs(20))
     assert table["job_key"].to_list()[:40] == [key(n) for n in range(20) for _ in range(2)]
     assert table["index"].to_list()[:40] == [0, 1] * 20
     assert table["current"].to_list() == [True] * 40 + [False] * 10
@@ -54,26 +45,15 @@ def test_files_are_in_the_batch_files_order_and_removed_ones_follow_as_they_come
     assert table["job_key"].to_list()[40:] == removed
 
 
-def test_of_two_attempts_at_a_job_the_file_that_was_stored_first_comes_first(tmp_path: Path) -> None:
-    manifest = Manifest(Positions(pl.Series([key(0)])))
+def test_of_two_attempts_at_a_job_the_file_that_was_stored_first_comes_first() -> None:
     later = {"job_key": key(0), "stored_at": NOW + timedelta(seconds=1), "url": "second"}
-    manifest.add(files(later, {"job_key": key(0), "url": "first"}))
-    assert written(manifest, tmp_path)["url"].to_list() == ["first", "second"]
+    table = manifest([files(later, {"job_key": key(0), "url": "first"})], jobs(1))
+    assert table["url"].to_list() == ["first", "second"]
 
 
-def test_carried_columns_get_a_type_that_fits_all_parts_and_are_empty_where_a_row_has_none(
-    tmp_path: Path,
-) -> None:
-    manifest = Manifest(None)
-    for carried in (
-        {"n": 1, "url": "x"},
-        {},
-        {"n": 2.5, "tags": ["a"]},
-        {"n": None, "text": 7},
-        {"text": "t"},
-    ):
-        manifest.add(files({"job_key": key(0), "carried": json.dumps(carried)}))
-    table = written(manifest, tmp_path)
+def test_carried_columns_get_a_type_that_fits_all_parts_and_are_empty_where_a_row_has_none() -> None:
+    each = ({"n": 1, "url": "x"}, {}, {"n": 2.5, "tags": ["a"]}, {"n": None, "text": 7}, {"text": "t"})
+    table = manifest([files({"job_key": key(0), "carried": json.dumps(carried)}) for carried in each], None)
     assert table.columns == [*MANIFEST[:-1], "current", "n", "input_url", "tags", "text"]
     assert table.select("n", "input_url", "text").rows() == [
         (1.0, "x", None),
@@ -86,8 +66,10 @@ def test_carried_columns_get_a_type_that_fits_all_parts_and_are_empty_where_a_ro
     assert table["current"].all()
 
 
-def test_a_manifest_without_files_has_its_columns(tmp_path: Path) -> None:
-    table = written(Manifest(None), tmp_path)
-    assert table.height == 0
-    assert table.columns == [*MANIFEST[:-1], "current"]
-    assert table.schema["cost"] == pl.Decimal(18, 6)
+def test_a_manifest_without_files_has_its_columns_also_as_a_file(tmp_path: Path) -> None:
+    for known in (None, jobs(3)):
+        write(manifest([], known), tmp_path / "manifest.parquet")
+        table = pl.read_parquet(tmp_path / "manifest.parquet")
+        assert table.height == 0
+        assert table.columns == [*MANIFEST[:-1], "current"]
+        assert table.schema["cost"] == pl.Decimal(18, 6)

@@ -19,7 +19,7 @@ from contextlib import contextmanager
 import uvicorn
 
 from backlot.dashboard.sign_in import SignIn
-from backlot.media.workers import MediaCache
+from backlot.media.cache import MediaCache
 from backlot.server import Backlot, address, configure, listen
 from backlot.service import Service
 from backlot.settings import Settings
@@ -59,9 +59,7 @@ def backlots() -> Backlots:
 def finish_videos(service: Service) -> None:
     """Every video that the service is making is due now."""
     now = int(service.clock() * 1000)
-    for video in service.pending.values():
-        video.due_at = now
-    service.due = [(now, name) for name in sorted(service.pending)]
+    service.store.db.execute("UPDATE generations SET due_at = ? WHERE state = 'pending'", [now])
 
 
 async def _close(server: uvicorn.Server) -> None:

@@ -6,8 +6,7 @@ It reads the plan and the ledger, some jobs at a time, and writes nothing.
 from __future__ import annotations
 
 import json
-import math
-from collections.abc import Iterator, Sequence
+from collections import defaultdict
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
@@ -22,7 +21,6 @@ from callsheet.pricing.plan import Plan
 from callsheet.records import State, dollars
 
 _LONGEST = 1_000  # characters of a carried value and of a reason that the page shows
-_ASKED = ("aspect_ratio", "resolution", "duration", "sound")
 _JOB = ("row_id", "sample", "type", "model", "prompt", "quoted")
 _ATTEMPT = [
     *("job_key", "state", "generation_id", "error_code", "error_message", "cost"),
@@ -30,9 +28,6 @@ _ATTEMPT = [
 ]
 _FILE = ["index", "url", "mime_type", "width", "height", "duration", "fps", "has_sound", "sha256", "bytes"]
 _SETTLED = (State.STORED, State.LOST)
-_SHOWN = ("image/jpeg", "image/png", "image/webp")
-_SMALL = 32_768  # bytes: a thumbnail in its pack is hardly smaller
-_FEW_PIXELS = 512 * 512
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,12 +44,6 @@ class MediaFile:
     has_sound: bool | None
     sha256: str
     bytes: int
-
-    @property
-    def is_small(self) -> bool:
-        """Whether it is an image that is hardly larger than its thumbnail would be."""
-        pixels = (self.width or math.inf) * (self.height or math.inf)
-        return self.mime_type in _SHOWN and self.bytes <= _SMALL and pixels <= _FEW_PIXELS
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,10 +83,10 @@ class Card:
         return self.state in _SETTLED
 
 
-def planned_jobs(plan: Plan, start: int, count: int) -> pl.DataFrame:
-    """Some jobs of the plan, in the batch file's order, with the columns that `cards` needs."""
+def planned_jobs(plan: Plan, most: int) -> pl.DataFrame:
+    """The first jobs of the plan, in the batch file's order, with the columns that `cards` needs."""
     names = ["key", "row_id", "sample", "type", "model", "request", "carried", "price"]
-    rows = plan.scan().select(names).slice(start, count).collect()
+    rows = plan.scan().select(names).head(most).collect()
     asked = pl.concat_str(
         [pl.col("request").str.json_path_match(f"$.{name}") for name in ("aspect_ratio", "resolution")],
         separator=" · ",
@@ -137,34 +126,24 @@ def cards(connection: sa.Connection, jobs: pl.DataFrame) -> list[Card]:
         connection: the transaction.
         jobs: from `planned_jobs` or `ledger_jobs`.
     """
-    keys = jobs["job_key"].to_list()
-    attempt_of = {row["job_key"]: row for row in _attempts(connection, keys)}
-    files_of: dict[str, list[MediaFile]] = {}
-    for key, *file in _files(connection, keys):
-        files_of.setdefault(key, []).append(MediaFile(*file))
-    return [
-        _card(job, attempt_of.get(job["job_key"], {}), files_of.get(job["job_key"], []))
-        for job in jobs.iter_rows(named=True)
-    ]
-
-
-def _attempts(connection: sa.Connection, keys: Sequence[str]) -> Iterator[dict[str, Any]]:
-    query = sa.select(*(attempts.c[name] for name in _ATTEMPT)).where(~attempts.c.superseded)
-    for these in queries.of_jobs(keys):
-        for part in columns.parts(connection, query.where(these)):
-            yield from part.iter_rows(named=True)
-
-
-def _files(connection: sa.Connection, keys: Sequence[str]) -> Iterator[tuple[Any, ...]]:
-    query = (
+    attempt_of: dict[str, dict[str, Any]] = {}
+    files_of: defaultdict[str, list[MediaFile]] = defaultdict(list)
+    newest = sa.select(*(attempts.c[name] for name in _ATTEMPT)).where(~attempts.c.superseded)
+    stored = (
         sa.select(attempts.c.job_key, *(media.c[name] for name in _FILE))
         .join_from(attempts, media, queries.FILES_OF)
         .where(~attempts.c.superseded, media.c.stored_at.is_not(None))
         .order_by(attempts.c.job_key, media.c.index)
     )
-    for these in queries.of_jobs(keys):
-        for part in columns.parts(connection, query.where(these)):
-            yield from part.iter_rows()
+    for these in queries.of_jobs(jobs["job_key"].to_list()):
+        for row in connection.execute(newest.where(these)).mappings():
+            attempt_of[row["job_key"]] = dict(row)
+        for key, *file in connection.execute(stored.where(these)):
+            files_of[key].append(MediaFile(*file))
+    return [
+        _card(job, attempt_of.get(job["job_key"], {}), files_of[job["job_key"]])
+        for job in jobs.iter_rows(named=True)
+    ]
 
 
 def _card(job: dict[str, Any], attempt: dict[str, Any], files: list[MediaFile]) -> Card:

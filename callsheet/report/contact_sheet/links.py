@@ -13,8 +13,6 @@ from callsheet.errors import StorageError
 FOLDER = "contact-sheet"
 """The page's folder inside `report.url`."""
 
-_KEPT = 20_000  # signed addresses, so that a page that is written again does not change
-
 
 class Links:
     """The links of a batch's contact sheet.
@@ -29,8 +27,7 @@ class Links:
         self._report_url = settings.report.url.rstrip("/")
         report = local_path(settings.report.url)
         self._folder = (report / FOLDER).absolute() if report else None
-        self._signed: dict[str, str] = {}
-        self._to_folders: dict[str, str] = {}  # the path from the page to each folder with media
+        self._signed: dict[str, str] = {}  # so that a page that is written again does not change
 
     @property
     def on_disk(self) -> bool:
@@ -42,10 +39,6 @@ class Links:
         """Whether the page reaches its own files by signed addresses."""
         return self._folder is None and self._seconds is not None
 
-    def is_beside(self, url: str) -> bool:
-        """Whether a media file and the page are on this machine."""
-        return self.on_disk and not url.startswith("s3://")
-
     def to_media(self, url: str) -> str | None:
         """The address of a media file in the page; None where a browser cannot open it.
 
@@ -54,17 +47,12 @@ class Links:
         Raises:
             StorageError: the AWS settings of this machine cannot sign it.
         """
-        before, slash, name = url.rpartition("/")
-        folder = before + slash
-        if folder not in self._to_folders:
-            path = local_path(folder)
-            if path is None:
-                return self._sign(url) if self._seconds else None
-            if self._folder is None:
-                return None
-            way = os.path.relpath(path.absolute(), self._folder).replace(os.sep, "/")
-            self._to_folders[folder] = quote(way)
-        return f"{self._to_folders[folder]}/{quote(unquote(name) if url.startswith('file://') else name)}"
+        path = local_path(url)
+        if path is None:
+            return self._sign(url) if self._seconds else None
+        if self._folder is None:
+            return None
+        return quote(os.path.relpath(path.absolute(), self._folder).replace(os.sep, "/"))
 
     def to_own(self, name: str) -> str:
         """The address of one of the page's own files, whose name inside `report.url` is `name`.
@@ -78,8 +66,6 @@ class Links:
 
     def _sign(self, url: str) -> str:
         if url not in self._signed:
-            if len(self._signed) >= _KEPT:
-                self._signed.clear()
             with s3.errors_as(StorageError, url):
                 self._signed[url] = s3.signed(url, self._endpoint_url, self._seconds or 0)
         return self._signed[url]

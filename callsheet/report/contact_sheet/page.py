@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
 from functools import cache
@@ -20,11 +19,13 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from callsheet.config.settings import BatchSettings
+from callsheet.pricing.plan import Plan
 from callsheet.records import State, dollars
 from callsheet.report.contact_sheet.cards import Card, MediaFile
 from callsheet.report.contact_sheet.links import FOLDER, Links
-from callsheet.report.contact_sheet.thumbnails import Thumbnails, pack_file
+from callsheet.report.contact_sheet.thumbnails import thumbnail_name
 from callsheet.report.plots.plots import Plot
+from callsheet.report.summary import Summary
 
 ASSETS = {
     "style.css": "text/css",
@@ -43,12 +44,10 @@ INDEX = f"{FOLDER}/index.html"
 SUMMARY = f"{FOLDER}/data/summary.js"
 """What the page loads first, and again while a run is under way."""
 
-PER_PART = 500
-"""Cards that are read and written together."""
+PER_PART = 2_000
+"""Cards of one script."""
 
-PER_SECTION = 10_000
-"""Cards that the page has in memory at once; a whole number of parts."""
-
+_PLAIN = 500  # cards that `index.html` has as plain HTML
 
 _ARTICLE = Template(
     '<article class="card plain" data-row-id="$row" data-state="$state"><h2 dir="auto">$row</h2>'
@@ -81,20 +80,27 @@ class Header:
     removed: int = 0
     plots: Sequence[Plot] = ()
 
-
-@dataclass(slots=True)
-class Part:
-    """A script with cards.
-
-    Attributes:
-        version: changes when its content does; empty before it is written.
-        counts: how many cards are in each state.
-        settled: whether none of them will change any more.
-    """
-
-    version: str = ""
-    counts: Mapping[str, int] = field(default_factory=dict)
-    settled: bool = False
+    @classmethod
+    def of(cls, summary: Summary, plan: Plan | None, plots: Sequence[Plot]) -> Header:
+        """What it says of a batch that no run is at work on."""
+        return cls(
+            outcome=summary.outcome,
+            stop=summary.stop_message,
+            jobs=summary.jobs,
+            states={
+                State.STORED: summary.stored,
+                State.FAILED: summary.failed,
+                State.IN_DOUBT: summary.in_doubt,
+                State.LOST: summary.lost,
+                State.PENDING: summary.pending,
+            },
+            spent=summary.spent,
+            quoted=plan.quoted if plan else None,
+            rejected_rows=summary.rejected_rows,
+            in_doubt=summary.in_doubt_exposure,
+            removed=summary.details.removed.jobs,
+            plots=plots,
+        )
 
 
 def part_name(number: int) -> str:
@@ -108,7 +114,7 @@ def asset(name: str) -> bytes:
 
 
 @cache
-def version() -> str:
+def _version() -> str:
     """Changes when the page itself does."""
     contents = b"".join(asset(name) for name in ("index.html", *ASSETS))
     return hashlib.sha256(contents).hexdigest()[:12]
@@ -120,8 +126,15 @@ def script(function: str, *values: Any) -> bytes:
     return f"callsheet.{function}({','.join(texts)})\n".encode()
 
 
-def part(number: int, cards: Sequence[Card], thumbnails: Thumbnails, links: Links) -> bytes:
-    """The script with the cards of a part."""
+def part(number: int, cards: Sequence[Card], pictured: Collection[str], links: Links) -> bytes:
+    """The script with the cards of a part.
+
+    Args:
+        number: of the part.
+        cards: the cards.
+        pictured: the SHA-256 of each file that has a thumbnail.
+        links: for the addresses of media and thumbnails.
+    """
     rows = [
         {
             "key": card.key[:20],
@@ -140,7 +153,7 @@ def part(number: int, cards: Sequence[Card], thumbnails: Thumbnails, links: Link
             "sent": card.submitted_at and card.submitted_at.isoformat(timespec="milliseconds"),
             "ended": card.finished_at and card.finished_at.isoformat(timespec="milliseconds"),
             "carried": [*card.carried.items()],
-            "files": [_file(file, thumbnails, links) for file in card.files],
+            "files": [_file(file, pictured, links) for file in card.files],
         }
         for card in cards
     ]
@@ -151,9 +164,9 @@ def summary(
     header: Header,
     settings: BatchSettings,
     *,
+    shown: int,
     interval: float,
-    parts: Sequence[Part],
-    thumbnails: Thumbnails,
+    parts: Sequence[str],
     links: Links,
 ) -> bytes:
     """The script with the header, and with which scripts there are in which version.
@@ -161,24 +174,19 @@ def summary(
     Args:
         header: what the page says about the batch.
         settings: the config.
+        shown: how many jobs the page shows.
         interval: seconds after which a page may look again while a run is under way.
-        parts: the scripts with cards.
-        thumbnails: the scripts with thumbnails.
-        links: for the addresses of scripts.
+        parts: the version of each script with cards.
+        links: for the addresses of scripts and plots.
     """
     limit = settings.budget.limit
-    states = {state.value: header.states[state] for state in State if header.states.get(state)}
-    packs = {
-        pack: _versioned(pack_file(pack), length, links)
-        for pack, length in thumbnails.packs.items()
-        if length
-    }
     about = {
         "batch": settings.batch,
         "outcome": header.outcome,
         "stop": header.stop,
         "jobs": header.jobs,
-        "states": states,
+        "shown": shown,
+        "states": {state.value: header.states[state] for state in State if header.states.get(state)},
         "spent": dollars(header.spent),
         "inDoubt": dollars(header.in_doubt) if header.in_doubt else None,
         "quoted": None if header.quoted is None else dollars(header.quoted),
@@ -186,37 +194,30 @@ def summary(
         "rejected": header.rejected_rows,
         "rejects": links.to_own("rejects.csv"),
         "removed": header.removed,
-        "plots": [_plot(plot, links) for plot in header.plots],
+        "plots": [
+            {"src": _address(plot.file, plot.version, links), "text": plot.text} for plot in header.plots
+        ],
         "written": datetime.now(UTC).isoformat(timespec="microseconds"),
         "interval": interval,
-        "perPart": PER_PART,
-        "perSection": PER_SECTION,
         "parts": [
-            _versioned(part_name(number), part.version, links) | {"counts": part.counts}
-            for number, part in enumerate(parts)
+            {"src": _address(part_name(number), version, links), "version": version}
+            for number, version in enumerate(parts)
         ],
-        "packs": packs,
     }
     return script("summary", about)
 
 
-def _plot(plot: Plot, links: Links) -> dict[str, Any]:
-    light, dark = (_versioned(name, plot.version, links)["src"] for name in (plot.light, plot.dark))
-    return {"light": light, "dark": dark, "text": plot.text}
-
-
-def _versioned(name: str, version: str | int, links: Links) -> dict[str, Any]:
-    """A file's address. A signed one cannot have the version in it."""
+def _address(name: str, version: str, links: Links) -> str:
+    """The address of one of the page's own files. A signed one cannot have the version in it."""
     href = links.to_own(name)
-    return {"src": href if links.signs_own_files else f"{href}?{version}", "version": version}
+    return href if links.signs_own_files else f"{href}?{version}"
 
 
-def _file(file: MediaFile, thumbnails: Thumbnails, links: Links) -> dict[str, Any]:
+def _file(file: MediaFile, pictured: Collection[str], links: Links) -> dict[str, Any]:
     return {
         "href": links.to_media(file.url),
         "url": file.url,
-        "thumb": thumbnails.place(file.sha256),
-        "itself": shows_itself(file, links),
+        "thumb": links.to_own(thumbnail_name(file.sha256)) if file.sha256 in pictured else None,
         "type": file.mime_type,
         "width": file.width,
         "height": file.height,
@@ -227,11 +228,6 @@ def _file(file: MediaFile, thumbnails: Thumbnails, links: Links) -> dict[str, An
     }
 
 
-def shows_itself(file: MediaFile, links: Links) -> bool:
-    """Whether the page shows a file in its card as it is: a thumbnail of it would be hardly smaller."""
-    return file.is_small and links.is_beside(file.url)
-
-
 def index(settings: BatchSettings, cards: Sequence[Card], links: Links) -> bytes:
     """`index.html`, with the first cards as plain HTML for who reads it without JavaScript.
 
@@ -240,17 +236,15 @@ def index(settings: BatchSettings, cards: Sequence[Card], links: Links) -> bytes
         cards: the first ones.
         links: for the page's own files, and the addresses from which it may load anything.
     """
-    own = {name: links.to_own(f"{FOLDER}/{name}") for name in ASSETS} | {"summary": links.to_own(SUMMARY)}
-    if not links.signs_own_files:
-        own = {name: f"{href}?{version()}" for name, href in own.items()}
-    scripts = [own[name] for name in (*ASSETS, "summary") if not name.endswith(".css")]
+    own = {name: _address(f"{FOLDER}/{name}", _version(), links) for name in (*ASSETS, "data/summary.js")}
+    scripts = [href for name, href in own.items() if not name.endswith(".css")]
     template = Template(files(__package__).joinpath("assets", "index.html").read_text("utf-8"))
     text = template.substitute(
         batch=escape(settings.batch),
         sources=escape(" ".join(_sources(cards, settings.storage.url, links))),
         style=escape(own["style.css"]),
         scripts="\n".join(f'<script defer src="{escape(href)}"></script>' for href in scripts),
-        cards="\n".join(map(_article, cards)),
+        cards="\n".join(map(_article, cards[:_PLAIN])),
     )
     return text.encode()
 
@@ -275,8 +269,3 @@ def _article(card: Card) -> str:
         "reason": escape(card.reason or ""),
     }
     return _ARTICLE.substitute(text)
-
-
-def counts(cards: Sequence[Card]) -> Mapping[str, int]:
-    """How many cards are in each state."""
-    return dict(Counter(card.state.value for card in cards))

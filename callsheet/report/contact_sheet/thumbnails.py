@@ -1,201 +1,168 @@
-"""Thumbnails in packed files: each is made once, whatever happens to the rows of the batch file.
+"""Thumbnails: a JPEG for each stored file, made once, whatever happens to the rows of the batch file.
 
-A pack is a JavaScript file with some hundred JPEGs as base64, because a page that is opened from a disk may
-load scripts and nothing else. `thumbnails.parquet` has the place of each, by the SHA-256 of the file that it
-shows. Each run has packs of its own, so that two runs at once never mix up what is where.
+They are made in the background, by a process of its own (`decoder.py`). Each is named by the SHA-256 of the
+file that it shows, so two runs at once write the same bytes.
 """
 
 from __future__ import annotations
 
 import asyncio
-import base64
-import io
 import json
-import subprocess
 import sys
-import threading
-from collections import Counter
-from collections.abc import Mapping
-from contextlib import suppress
+from asyncio.subprocess import DEVNULL, PIPE, Process
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
-import polars as pl
-
+from callsheet.batches.sources import local_copy
+from callsheet.config.settings import BatchSettings
+from callsheet.errors import InputError, StorageError
+from callsheet.report.contact_sheet.cards import MediaFile
+from callsheet.report.contact_sheet.links import FOLDER, local_path
 from callsheet.storage.store import Store
 
-PER_PACK = 200
-"""Thumbnails of a pack: some 3 MB."""
-
-_INDEX = "contact-sheet/data/thumbnails.parquet"
-_SCHEMA = {"sha256": pl.String, "pack": pl.String, "place": pl.UInt32}
-_PATIENCE = 60.0  # seconds for one thumbnail
+_FOLDER = f"{FOLDER}/thumbs"
+_AT_ONCE = 16  # files that are read at the same time: a bucket answers slowly
+_PATIENCE = 30.0  # seconds for one thumbnail
 _MOST_DEATHS = 5  # of a decoder, one after another
 
-Place = tuple[str, int]
-"""The name of a pack, and the number of a thumbnail in it."""
 
-
-def pack_file(pack: str) -> str:
-    """The name of a pack's file inside `report.url`."""
-    return f"contact-sheet/data/thumbs-{pack}.js"
+def thumbnail_name(sha256: str) -> str:
+    """The name of a thumbnail inside `report.url`, by the SHA-256 of the file that it shows."""
+    return f"{_FOLDER}/{sha256}.jpg"
 
 
 class Thumbnails:
-    """The thumbnails of a contact sheet. Use `open`, `add` some, and `write`.
+    """The thumbnails of a contact sheet.
 
     Args:
-        store: where the report is.
-        run: names this run's packs.
-        places: the place of each thumbnail by the SHA-256 of its file; None for a file that cannot be shown.
-
-    Attributes:
-        packs: how many thumbnails each pack has that is written.
+        settings: the config.
     """
 
-    def __init__(self, store: Store, run: str, places: dict[str, Place | None]) -> None:
-        self._store = store
-        self._run = run
-        self._places = places
-        self._last: list[str] = []  # of the last pack, as base64
-        self._number = 0
-        self._changed = False
-        self.packs = Counter(place[0] for place in places.values() if place)
+    def __init__(self, settings: BatchSettings) -> None:
+        self._endpoint_url = settings.storage.endpoint_url
+        url = settings.report.url.rstrip("/")
+        self._store = Store(f"{url}/{_FOLDER}", endpoint_url=self._endpoint_url)
+        self._made: set[str] = set()
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._few = asyncio.Semaphore(_AT_ONCE)
+        self._decoder = Decoder()
 
-    @classmethod
-    async def open(cls, store: Store, run: str) -> Thumbnails:
-        """Those that earlier runs made.
+    async def look(self) -> None:
+        """Finds those that earlier runs made.
 
         Raises:
             StorageError: the report cannot be read.
         """
-        index = await store.read(_INDEX)
-        return cls(store, run, await asyncio.to_thread(_places, index) if index else {})
+        async for page in self._store.listing():
+            self._made.update(name.removesuffix(".jpg") for name, _ in page)
 
-    def __contains__(self, sha256: str) -> bool:
-        return sha256 in self._places
+    def __contains__(self, file: MediaFile) -> bool:
+        """Whether the thumbnail of a file is made."""
+        return file.sha256 in self._made
 
-    def place(self, sha256: str) -> Place | None:
-        """Where the thumbnail of a file is; None where it is not made, or the file cannot be shown."""
-        return self._places.get(sha256)
-
-    async def add(self, sha256: str, jpeg: bytes) -> None:
-        """Adds a thumbnail; empty for a file that cannot be shown. A pack that is full is written.
-
-        Raises:
-            StorageError: the report cannot be written.
-        """
-        self._changed = True
-        if not jpeg:
-            self._places[sha256] = None
-            return
-        self._places[sha256] = (self._pack, len(self._last))
-        self._last.append(base64.b64encode(jpeg).decode())
-        if len(self._last) == PER_PACK:
-            await self._write_pack()
-            self._number, self._last = self._number + 1, []
-
-    async def write(self) -> None:
-        """Writes what is not written yet: the last pack, and then the index.
-
-        Raises:
-            StorageError: the report cannot be written.
-        """
-        if not self._changed:
-            return
-        if len(self._last) > self.packs[self._pack]:
-            await self._write_pack()
-        index = await asyncio.to_thread(_index, self._places)
-        await self._store.write(_INDEX, index, "application/vnd.apache.parquet")
-        self._changed = False
+    def ask(self, file: MediaFile) -> None:
+        """Has the thumbnail of a file made, unless that was tried already."""
+        if file not in self and file.sha256 not in self._tasks:
+            self._tasks[file.sha256] = asyncio.create_task(self._make(file))
 
     @property
-    def _pack(self) -> str:
-        return f"{self._run}-{self._number:03d}"
+    def waiting(self) -> int:
+        """How many have been asked for, and are not made yet."""
+        return sum(not task.done() for task in self._tasks.values())
 
-    async def _write_pack(self) -> None:
-        thumbnails = await asyncio.to_thread(json.dumps, self._last)
-        text = f"callsheet.pack({json.dumps(self._pack)},{thumbnails})\n"
-        await self._store.write(pack_file(self._pack), text.encode(), "text/javascript")
-        self.packs[self._pack] = len(self._last)
+    @property
+    def can_be_made(self) -> bool:
+        """Whether there is a process that makes thumbnails: not after several have died."""
+        return self._decoder.works
+
+    async def finish(self) -> None:
+        """Waits until all that were asked for are made.
+
+        Raises:
+            StorageError: the report cannot be written.
+        """
+        await asyncio.gather(*self._tasks.values())
+
+    async def close(self) -> None:
+        """Ends the work in the background, and the process that makes them."""
+        for task in self._tasks.values():
+            task.cancel()
+        await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+        await self._decoder.aclose()
+
+    async def _make(self, file: MediaFile) -> None:
+        """Makes a thumbnail; none of a file that cannot be read or shown."""
+        async with self._few:
+            with ExitStack() as copies:
+                path = await asyncio.to_thread(path_of, file.url, self._endpoint_url, copies)
+                jpeg = await self._decoder.make(path, file.mime_type) if path else b""
+            if jpeg:
+                await self._store.write(f"{file.sha256}.jpg", jpeg, "image/jpeg")
+                self._made.add(file.sha256)
 
 
-def _places(index: bytes) -> dict[str, Place | None]:
-    places: dict[str, Place | None] = {}
-    with suppress(pl.exceptions.PolarsError):  # an index that is damaged, or another: all are made again
-        for sha256, pack, place in pl.read_parquet(index).match_to_schema(_SCHEMA).iter_rows():
-            places[sha256] = None if pack is None else (pack, place)
-    return places
+def path_of(url: str, endpoint_url: str | None, copies: ExitStack) -> Path | None:
+    """Where a stored file is on this machine, copied if need be; None where it cannot be read.
 
-
-def _index(places: Mapping[str, Place | None]) -> bytes:
-    rows = [(sha256, *(place or (None, None))) for sha256, place in places.items()]
-    content = io.BytesIO()
-    pl.DataFrame(rows, schema=_SCHEMA, orient="row").write_parquet(content)
-    return content.getvalue()
+    Args:
+        url: its URL.
+        endpoint_url: the address of an S3 server other than Amazon's.
+        copies: removes the copy at its end.
+    """
+    with suppress(InputError, StorageError, OSError):
+        path = copies.enter_context(local_copy(str(local_path(url) or url), endpoint_url))
+        return path if path.is_file() else None
+    return None
 
 
 class Decoder:
-    """Makes thumbnails in a process of its own (`decoder.py`), which starts when it is needed.
-
-    Only one thread may use it at a time.
-    """
+    """Makes thumbnails in a process of its own (`decoder.py`), which starts when it is needed."""
 
     def __init__(self) -> None:
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: Process | None = None
         self._deaths = 0
+        self._one = asyncio.Lock()
 
     @property
     def works(self) -> bool:
         """Whether it is any use to ask: no after several processes have died, one after another."""
         return self._deaths < _MOST_DEATHS
 
-    def make(self, path: Path, mime_type: str) -> bytes:
-        """A thumbnail of a file, as JPEG; empty where it cannot be shown, or takes more than a minute."""
-        try:
-            process = self._process or self._started()
-        except OSError:
-            self._deaths = _MOST_DEATHS
-            return b""
-        timer = threading.Timer(_PATIENCE, process.kill)
-        timer.start()
-        try:
-            assert process.stdin and process.stdout  # noqa: S101 - both are pipes
-            request = {"path": str(path.absolute()), "type": mime_type}
-            process.stdin.write(json.dumps(request).encode() + b"\n")
-            process.stdin.flush()
-            head = process.stdout.read(4)
-            length = int.from_bytes(head, "big")
-            jpeg = process.stdout.read(length)
-            whole = len(head) == 4 and len(jpeg) == length
-        except OSError:
-            whole = False
-        finally:
-            timer.cancel()
-        if not whole:  # the process has died
-            self._deaths += 1
-            self.close()
-            return b""
-        self._deaths = 0
-        return jpeg
+    async def make(self, path: Path, mime_type: str) -> bytes:
+        """A thumbnail of a file, as JPEG; empty where it cannot be shown, or takes half a minute."""
+        async with self._one:
+            if not self.works:
+                return b""
+            try:
+                async with asyncio.timeout(_PATIENCE):
+                    jpeg = await self._ask(path, mime_type)
+            except (OSError, TimeoutError, asyncio.IncompleteReadError):  # the process has died, or hangs
+                self._deaths += 1
+                await self.aclose()
+                return b""
+            self._deaths = 0
+            return jpeg
 
-    def _started(self) -> subprocess.Popen[bytes]:
-        command = [sys.executable, "-P", "-m", "callsheet.report.contact_sheet.decoder"]
-        self._process = subprocess.Popen(  # noqa: S603 - our own module
-            command,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,  # what the decoders of video say about damaged files
-            start_new_session=True,  # a terminal's Ctrl-C is for the run
-        )
-        return self._process
+    async def _ask(self, path: Path, mime_type: str) -> bytes:
+        if self._process is None:
+            self._process = await asyncio.create_subprocess_exec(
+                *(sys.executable, "-P", "-m", "callsheet.report.contact_sheet.decoder"),
+                stdin=PIPE,
+                stdout=PIPE,
+                stderr=DEVNULL,  # what the decoders of video say about damaged files
+                start_new_session=True,  # a terminal's Ctrl-C is for the run
+            )
+        stdin, stdout = self._process.stdin, self._process.stdout
+        assert stdin and stdout  # noqa: S101 - both are pipes
+        stdin.write(json.dumps({"path": str(path), "type": mime_type}).encode() + b"\n")
+        await stdin.drain()
+        length = int.from_bytes(await stdout.readexactly(4), "big")
+        return await stdout.readexactly(length)
 
-    def close(self) -> None:
+    async def aclose(self) -> None:
         """Ends the process."""
-        if self._process:
-            self._process.kill()
-            for pipe in (self._process.stdin, self._process.stdout):
-                if pipe:
-                    with suppress(OSError):  # what it was asked for last was not sent
-                        pipe.close()
-            self._process.wait()
-            self._process = None
+        process, self._process = self._process, None
+        if process:
+            with suppress(ProcessLookupError):
+                process.kill()
+            await process.wait()

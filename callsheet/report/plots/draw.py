@@ -1,27 +1,20 @@
-"""Draws the plots of a batch, in a process of its own, with a low priority: matplotlib is slow to import.
+"""Draws the plots of a batch. Amounts are exact until they become the height of a line or a bar.
 
-    python -P -m callsheet.report.plots.draw FOLDER
-
-Stdin has JSON: `batch`, `limit` (of the budget, or null), `limits` (submissions a minute by type) and
-`figures` (`Figures.as_json`). FOLDER receives `<name>.png` and `<name>-dark.png` for each plot that has
-anything to show. Amounts are exact until they become the height of a line or a bar.
+The ground is transparent, and the colours are in the middle between light and dark: every plot is read on a
+light page and on a dark one. Matplotlib takes a second to import, so this module is imported in a thread, and
+only where plots are drawn.
 """
 
 from __future__ import annotations
 
-import json
-import os
-import sys
+import logging
+import warnings
 from collections.abc import Callable, Mapping
-from contextlib import suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
-from pathlib import Path
+from io import BytesIO
 from typing import Any
-
-import matplotlib as mpl
-
-mpl.use("agg")  # no screen is needed
 
 from matplotlib import dates as untyped_dates
 from matplotlib.axes import Axes
@@ -29,20 +22,12 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from callsheet.plain_text import counted, printable
+from callsheet.report.plots.activity import Figures
 
-_COLOURS = ("#3b7dd8", "#e08a1e", "#2f9e6e", "#c2517f", "#7a6ad0", "#8a8f3c", "#3aa0b0", "#9c6b4a")
+_COLOURS = ("#3b7dd8", "#cf7a12", "#2f9e6e", "#d05288", "#8272dc", "#858a38", "#2f98a8", "#a9744f")
 _OTHERS_COLOUR = "#8b8b86"
-_THEMES = {
-    "": {"paper": "#ffffff", "ink": "#1b1b1a", "quiet": "#62625e", "line": "#dcdcd7", "alarm": "#b3261e"},
-    "-dark": {
-        "paper": "#1f1f1f",
-        "ink": "#ececea",
-        "quiet": "#a3a39d",
-        "line": "#3a3a38",
-        "alarm": "#ff8a80",
-    },
-}
-"""The colours of the contact sheet, by the end of the file's name."""
+_INK, _LINE, _ALARM = "#7b7b77", "#80808040", "#dd4b41"
+_SIZE = 10.5  # of letters, in points
 
 _MODELS_BY_DAY = 7  # with a colour of their own
 _MODELS = 12  # with a line of their own
@@ -54,70 +39,84 @@ _MINUTES_OF_A_DAY = 1440
 _FLAT = 25  # a limit that is so many times what is plotted would leave a flat line
 
 dates: Any = untyped_dates
-Asked = Mapping[str, Any]
-Theme = Mapping[str, str]
+logging.getLogger("matplotlib").setLevel(logging.ERROR)  # it tells of fonts that it looks for
 
 
-def main() -> None:
-    """Draws what stdin asks for."""
-    with suppress(OSError):
-        os.nice(10)
-    asked, folder = json.load(sys.stdin), Path(sys.argv[1])
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What is drawn.
+
+    Attributes:
+        figures: the numbers.
+        limit: the budget's, in dollars, or None.
+        limits: submissions a minute by model type, as far as they are known.
+    """
+
+    figures: Figures
+    limit: Decimal | None
+    limits: Mapping[str, int]
+
+
+def drawn(asked: Asked) -> dict[str, bytes]:
+    """A PNG for each plot that has anything to show, by its name. Call it in a thread."""
+    images = {}
     for name, draw in PLOTS.items():
-        for suffix, theme in _THEMES.items():
-            figure = Figure(figsize=(8, 4), dpi=144, layout="constrained", facecolor=theme["paper"])
-            if draw(figure, asked, theme):
-                _finish(figure, theme)
-                figure.savefig(folder / f"{name}{suffix}.png", metadata={"Software": None})
+        figure = Figure(figsize=(8, 4), dpi=144, layout="constrained")
+        if draw(figure, asked):
+            _finish(figure)
+            content = BytesIO()
+            with warnings.catch_warnings(action="ignore"):  # of letters that the font does not have
+                figure.savefig(content, format="png", transparent=True, metadata={"Software": None})
+            images[name] = content.getvalue()
+    return images
 
 
-def spending(figure: Figure, asked: Asked, theme: Theme) -> bool:
+def spending(figure: Figure, asked: Asked) -> bool:
     """Spending over time, against the budget."""
-    points = [(_moment(at), Decimal(spent)) for at, spent in asked["figures"]["spending"]]
-    if not points:
+    if not asked.figures.spending:
         return False
     axes = figure.add_subplot()
-    moments, amounts = zip(*points, strict=True)
-    spent, limit = amounts[-1], Decimal(asked["limit"]) if asked["limit"] else None
+    times, amounts = zip(*asked.figures.spending, strict=True)
+    moments, spent, limit = [*map(_moment, times)], amounts[-1], asked.limit
     heights = [float(amount) for amount in amounts]
     axes.plot(moments, heights, color=_COLOURS[0], linewidth=2)
     axes.fill_between(moments, heights, color=_COLOURS[0], alpha=0.15)
-    _title(figure, f"Spent {spent:,.4f} USD" + (f" of {limit:,.2f}" if limit is not None else ""), theme)
+    _title(figure, f"Spent {spent:,.4f} USD" + (f" of {limit:,.2f}" if limit is not None else ""))
     if limit is not None and limit <= _FLAT * spent:
-        axes.axhline(float(limit), color=theme["alarm"], linestyle="--", linewidth=1.2)
+        axes.axhline(float(limit), color=_ALARM, linestyle="--", linewidth=1.2)
     axes.set_ylabel("USD, by the time of submission")
     axes.set_ylim(bottom=0)
     _dates(axes)
     return True
 
 
-def submissions(figure: Figure, asked: Asked, theme: Theme) -> bool:
+def submissions(figure: Figure, asked: Asked) -> bool:
     """Submissions a minute, against the limit: a part of the plot for each type."""
-    figures = asked["figures"]
-    width = figures["span"] / _MINUTES_OF_A_DAY
-    parts = figure.subplots(len(figures["submissions"]), sharex=True, squeeze=False)[:, 0]
-    for axes, (of_type, counts) in zip(parts, figures["submissions"].items(), strict=True):
+    figures = asked.figures
+    width = figures.span / _MINUTES_OF_A_DAY
+    parts = figure.subplots(len(figures.submissions), sharex=True, squeeze=False)[:, 0]
+    for axes, (of_type, counts) in zip(parts, figures.submissions.items(), strict=True):
         heights = [count for _, count in counts]
         axes.bar([_moment(at) for at, _ in counts], heights, width=width, align="edge", color=_COLOURS[0])
-        limit = asked["limits"].get(of_type)
+        limit = asked.limits.get(of_type)
         if limit and limit <= _FLAT * max(heights):
-            axes.axhline(limit, color=theme["alarm"], linestyle="--", linewidth=1.2)
+            axes.axhline(limit, color=_ALARM, linestyle="--", linewidth=1.2)
         axes.set_ylabel(f"{of_type}s" + (f" (limit {limit:,})" if limit else ""))
         axes.set_ylim(bottom=0)
         axes.yaxis.set_major_locator(MaxNLocator("auto", integer=True))
         _dates(axes)
-    starts = [_moment(at) for counts in figures["submissions"].values() for at, _ in counts]
+    starts = [_moment(at) for counts in figures.submissions.values() for at, _ in counts]
     middle, half = (min(starts) + max(starts) + width) / 2, (max(starts) - min(starts) + width) / 2
     half = max(1.04 * half, _FEWEST_BARS / 2 * width)
     parts[-1].set_xlim(middle - half, middle + half)
-    every = "a minute" if figures["span"] == 1 else f"in the busiest minute of {_length(figures['span'])}"
-    _title(figure, f"Submissions {every}", theme)
+    every = "a minute" if figures.span == 1 else f"in the busiest minute of {_length(figures.span)}"
+    _title(figure, f"Submissions {every}")
     return True
 
 
-def latency(figure: Figure, asked: Asked, theme: Theme) -> bool:
+def latency(figure: Figure, asked: Asked) -> bool:
     """Seconds from submission to storage, by model."""
-    models = list(asked["figures"]["latency"].items())
+    models = list(asked.figures.latency.items())
     if not models:
         return False
     axes = figure.add_subplot()
@@ -125,15 +124,15 @@ def latency(figure: Figure, asked: Asked, theme: Theme) -> bool:
     for place, (_, (_, (low, first, middle, third, high))) in enumerate(shown):
         axes.hlines(place, low, high, color=_COLOURS[0], linewidth=1.5)
         axes.hlines(place, first, third, color=_COLOURS[0], linewidth=9, alpha=0.55)
-        axes.plot([middle], [place], marker="|", markersize=15, markeredgewidth=2.5, color=theme["ink"])
+        axes.plot([middle], [place], marker="|", markersize=15, markeredgewidth=2.5, color=_INK)
         axes.annotate(
             _seconds(middle),
             (high, place),
             xytext=(6, 0),
             textcoords="offset points",
             va="center",
-            color=theme["quiet"],
-            fontsize=9,
+            color=_INK,
+            fontsize=_SIZE,
         )
     _names(axes, [f"{_name(model)}  ({count:,})" for model, (count, _) in shown])
     lows, highs = [seconds[0] for _, (_, seconds) in shown], [seconds[-1] for _, (_, seconds) in shown]
@@ -145,16 +144,13 @@ def latency(figure: Figure, asked: Asked, theme: Theme) -> bool:
         axes.set_xlim(0, 1.15 * max(highs))
     left_out = f"; {counted(len(models) - len(shown), 'other model')}" if len(models) > len(shown) else ""
     axes.set_xlabel(f"seconds: the median, the middle half, and 90 % of the files{left_out}")
-    _title(figure, "From submission to the stored file", theme)
+    _title(figure, "From submission to the stored file")
     return True
 
 
-def costs(figure: Figure, asked: Asked, theme: Theme) -> bool:
+def costs(figure: Figure, asked: Asked) -> bool:
     """Cost by model and day; by model alone where there is one day."""
-    days = {
-        day: {name: Decimal(cost) for name, cost in models.items()}
-        for day, models in asked["figures"]["costs"].items()
-    }
+    days = asked.figures.costs
     if not days:
         return False
     totals: dict[str, Decimal] = {}
@@ -163,14 +159,14 @@ def costs(figure: Figure, asked: Asked, theme: Theme) -> bool:
             totals[model] = totals.get(model, Decimal(0)) + cost
     ranked = sorted(totals, key=lambda model: (-totals[model], model))
     if len(days) == 1:
-        _costs_of_a_day(figure, totals, ranked, theme)
-        _title(figure, f"Cost by model, {next(iter(days))}", theme)
+        _costs_of_a_day(figure, totals, ranked)
+        _title(figure, f"Cost by model, {next(iter(days))}")
     else:
-        _costs_by_day(figure, days, ranked, theme)
+        _costs_by_day(figure, days, ranked)
     return True
 
 
-def _costs_of_a_day(figure: Figure, totals: Mapping[str, Decimal], ranked: list[str], theme: Theme) -> None:
+def _costs_of_a_day(figure: Figure, totals: Mapping[str, Decimal], ranked: list[str]) -> None:
     axes = figure.add_subplot()
     shown = [(_name(model), totals[model]) for model in ranked[:_MODELS]]
     if others := ranked[_MODELS:]:
@@ -178,17 +174,15 @@ def _costs_of_a_day(figure: Figure, totals: Mapping[str, Decimal], ranked: list[
         shown.append((counted(len(others), "other model"), rest))
     shown.reverse()
     bars = axes.barh(range(len(shown)), [float(cost) for _, cost in shown], color=_COLOURS[0], height=0.6)
-    axes.bar_label(bars, [f"{cost:,.4f}" for _, cost in shown], padding=5, color=theme["quiet"], fontsize=9)
+    axes.bar_label(bars, [f"{cost:,.4f}" for _, cost in shown], padding=5, color=_INK, fontsize=_SIZE)
     _names(axes, [name for name, _ in shown])
     axes.margins(x=0.15)
     axes.set_xlabel("USD")
 
 
-def _costs_by_day(
-    figure: Figure, days: Mapping[str, Mapping[str, Decimal]], ranked: list[str], theme: Theme
-) -> None:
+def _costs_by_day(figure: Figure, days: Mapping[str, Mapping[str, Decimal]], ranked: list[str]) -> None:
     axes = figure.add_subplot()
-    first, last = int(_moment(min(days))), int(_moment(max(days)))
+    first, last = _day(min(days)), _day(max(days))
     width = -(-(last - first + 1) // _DAYS)  # days of a bar
     starts = range(first, last + 1, width)
     own, others = ranked[:_MODELS_BY_DAY], ranked[_MODELS_BY_DAY:]
@@ -199,7 +193,7 @@ def _costs_by_day(
     for name, models, colour in groups:
         sums = [Decimal(0)] * len(starts)
         for day, costs_of_day in days.items():
-            place = (int(_moment(day)) - first) // width
+            place = (_day(day) - first) // width
             sums[place] += sum((costs_of_day.get(model, Decimal(0)) for model in models), Decimal(0))
         axes.bar(
             [start + width / 2 for start in starts],
@@ -212,13 +206,13 @@ def _costs_by_day(
         bottoms = [bottom + cost for bottom, cost in zip(bottoms, sums, strict=True)]
     axes.set_ylabel("USD")
     every = "and day" if width == 1 else f"in bars of {width} days"
-    _title(figure, f"Cost by model {every}", theme)
-    _legend(axes, theme, reverse=True)
+    _title(figure, f"Cost by model {every}")
+    _legend(axes, reverse=True)
     _dates(axes)
 
 
-def _title(figure: Figure, text: str, theme: Theme) -> None:
-    figure.suptitle(text, color=theme["ink"], fontsize=12)
+def _title(figure: Figure, text: str) -> None:
+    figure.suptitle(text, color=_INK, fontsize=14, fontweight="bold")
 
 
 def _dates(axes: Axes) -> None:
@@ -229,10 +223,14 @@ def _dates(axes: Axes) -> None:
     axes.set_xlabel("UTC")
 
 
-def _moment(text: str) -> float:
-    """A moment or a day in UTC as matplotlib counts: in days."""
-    moment = datetime.fromisoformat(text)
-    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() / 86_400
+def _moment(moment: datetime) -> float:
+    """A moment as matplotlib counts: in days."""
+    return moment.timestamp() / 86_400
+
+
+def _day(text: str) -> int:
+    """A UTC day, counted in the same way."""
+    return int(_moment(datetime.fromisoformat(text).replace(tzinfo=UTC)))
 
 
 def _names(axes: Axes, names: list[str]) -> None:
@@ -259,41 +257,36 @@ def _length(minutes: int) -> str:
     return counted(minutes // 60, "hour")
 
 
-def _legend(axes: Axes, theme: Theme, *, reverse: bool = False) -> None:
+def _legend(axes: Axes, *, reverse: bool = False) -> None:
     if len(axes.get_legend_handles_labels()[1]) > 1:
         legend = axes.legend(
-            loc="upper left", bbox_to_anchor=(1.01, 1), frameon=False, fontsize=9, reverse=reverse
+            loc="upper left", bbox_to_anchor=(1.01, 1), frameon=False, fontsize=_SIZE, reverse=reverse
         )
         for text in legend.get_texts():
-            text.set_color(theme["ink"])
+            text.set_color(_INK)
 
 
-def _finish(figure: Figure, theme: Theme) -> None:
+def _finish(figure: Figure) -> None:
     """Colours, and no text that is taken for a formula."""
     for axes in figure.axes:
-        axes.set_facecolor(theme["paper"])
-        axes.grid(axis="both", color=theme["line"], linewidth=0.8)
+        axes.grid(axis="both", color=_LINE, linewidth=0.8)
         axes.set_axisbelow(True)
-        axes.tick_params(which="both", colors=theme["quiet"], labelsize=9, length=0)
+        axes.tick_params(which="both", colors=_INK, labelsize=_SIZE, length=0)
         axes.label_outer()
         for side in axes.spines.values():
             side.set_visible(False)
         for label in (axes.xaxis.label, axes.yaxis.label, axes.xaxis.get_offset_text()):
-            label.set_color(theme["quiet"])
-            label.set_fontsize(9)
+            label.set_color(_INK)
+            label.set_fontsize(_SIZE)
         legend = axes.get_legend()
         for text in (*axes.get_yticklabels(), *(legend.get_texts() if legend else ())):
             text.set_parse_math(False)
 
 
-PLOTS: Mapping[str, Callable[[Figure, Asked, Theme], bool]] = {
+PLOTS: Mapping[str, Callable[[Figure, Asked], bool]] = {
     "spending": spending,
     "submissions": submissions,
     "latency": latency,
     "costs": costs,
 }
 """The plots by their names, which are the files' too."""
-
-
-if __name__ == "__main__":
-    main()

@@ -1,7 +1,7 @@
 """Has the plots of a batch drawn and stores them. Begin reading here.
 
-They are drawn by a process of its own, with a low priority, and only where there is something new to see.
-Whatever goes wrong is told, and the caller goes on without plots.
+They are drawn only where there is something new to see. Whatever goes wrong is told, and the caller goes on
+without plots.
 """
 
 from __future__ import annotations
@@ -9,19 +9,11 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
-import os
-import sys
-from asyncio.subprocess import DEVNULL, PIPE
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from decimal import Decimal
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
-from callsheet.errors import StorageError
-from callsheet.files import temporary_file_errors
 from callsheet.records import dollars
 from callsheet.report.plots.activity import Figures
 from callsheet.storage.store import Store
@@ -33,7 +25,6 @@ NUMBERS = f"{FOLDER}/figures.json"
 """The numbers that the plots show. It is written last: with it, they are complete."""
 
 NAMES = ("spending", "submissions", "latency", "costs")
-_PATIENCE = 120.0  # seconds for all of them, also on a busy machine
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,14 +32,12 @@ class Plot:
     """A plot that is drawn.
 
     Attributes:
-        light: the name of its file inside `report.url`, for a light page.
-        dark: the same for a dark one.
+        file: the name of its file inside `report.url`.
         text: what it shows, in words.
         version: changes when the plot does.
     """
 
-    light: str
-    dark: str
+    file: str
     text: str
     version: str
 
@@ -90,58 +79,22 @@ async def write_plots(
         if await store.read(NUMBERS) != numbers:
             if not may_draw:
                 return ()
-            await _draw(numbers, store)
-    except (StorageError, OSError, _NotDrawnError) as error:
+            images = await asyncio.to_thread(_drawn, figures, limit, limits)
+            for name, image in images.items():
+                await store.write(f"{FOLDER}/{name}.png", image, "image/png")
+            await store.write(NUMBERS, numbers, "application/json")
+    except Exception as error:  # noqa: BLE001 - a plot is for looking, and nothing that goes wrong with it matters
         note(f"the plots are not drawn: {error}")
         return ()
     version = hashlib.sha256(numbers).hexdigest()[:12]
     texts = _texts(figures, limit)
-    return tuple(
-        Plot(f"{FOLDER}/{name}.png", f"{FOLDER}/{name}-dark.png", texts[name], version)
-        for name in NAMES
-        if texts[name]
-    )
+    return tuple(Plot(f"{FOLDER}/{name}.png", texts[name], version) for name in NAMES if texts[name])
 
 
-class _NotDrawnError(Exception):
-    """The process that draws has failed."""
+def _drawn(figures: Figures, limit: Decimal | None, limits: Mapping[str, int]) -> dict[str, bytes]:
+    from callsheet.report.plots.draw import Asked, drawn
 
-
-async def _draw(numbers: bytes, store: Store) -> None:
-    with temporary_file_errors(), TemporaryDirectory(prefix="callsheet-") as folder:
-        await _in_a_process(numbers, folder)
-        for name in sorted(os.listdir(folder)):  # noqa: PTH208 - a dozen names
-            await store.write(f"{FOLDER}/{name}", Path(folder, name), "image/png")
-        await store.write(NUMBERS, numbers, "application/json")
-
-
-async def _in_a_process(numbers: bytes, folder: str) -> None:
-    """Runs `draw.py`.
-
-    Raises:
-        _NotDrawnError: it fails, or takes too long.
-    """
-    environment = os.environ | {"OPENBLAS_NUM_THREADS": "1"}  # each thread would take memory of its own
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-P", "-m", "callsheet.report.plots.draw", folder),
-        stdin=PIPE,
-        stdout=DEVNULL,
-        stderr=PIPE,
-        env=environment,
-        start_new_session=True,  # a terminal's Ctrl-C is for the run
-    )
-    try:
-        _, said = await asyncio.wait_for(process.communicate(numbers), _PATIENCE)
-    except TimeoutError:
-        raise _NotDrawnError(f"it took more than {_PATIENCE:.0f} seconds") from None
-    finally:
-        if process.returncode is None:
-            with suppress(ProcessLookupError):
-                process.kill()
-            await process.wait()
-    if process.returncode:
-        last = said.decode(errors="replace").strip().rpartition("\n")[2]
-        raise _NotDrawnError(last or f"the process ended with {process.returncode}")
+    return drawn(Asked(figures, limit, limits))
 
 
 def _texts(figures: Figures, limit: Decimal | None) -> dict[str, str]:

@@ -91,37 +91,27 @@ const cards = (() => {
     return card;
   }
 
-  // The address of what shows a file in its card, or null: a small image itself, or a thumbnail, once it is loaded.
-  function picture(file) {
-    return file.itself ? file.href : callsheet.thumbnail(file.thumb);
-  }
-
-  // Puts the picture into the frame, once it can be shown; until then, or without one, words.
+  // Puts the thumbnail into the frame; without one, words.
   function fill(card) {
     const { job } = card;
     const frame = card.querySelector(".frame");
-    const file = job.files.find((each) => each.itself || each.thumb) ?? job.files[0];
-    const src = file && !card.unshown && picture(file);
-    if (frame.firstChild && (!src || frame.querySelector("img"))) return;
-    if (src) {
+    const file = job.files.find((each) => each.thumb) ?? job.files[0];
+    if (file?.thumb && !card.unshown) {
       const image = element("img", "picture");
       image.alt = "";
       image.decoding = "async";
+      image.loading = "lazy";
       image.draggable = false;
-      image.src = src;
+      image.src = file.thumb;
       image.addEventListener("error", () => {
-        card.unshown = true; // the file is not there any more
-        frame.replaceChildren();
+        card.unshown = true; // the thumbnail is not there any more
         fill(card);
       }, { once: true });
       frame.replaceChildren(image);
     } else {
-      const waits = file?.thumb;
-      const note = element("div", waits ? "none waits" : "none");
-      if (!waits) {
-        note.append(mark(job.state), element("strong", "", WORDS[job.state]));
-        if (job.reason) note.append(ofUser("span", "reason", job.reason));
-      }
+      const note = element("div", "none");
+      note.append(mark(job.state), element("strong", "", WORDS[job.state]));
+      if (job.reason) note.append(ofUser("span", "reason", job.reason));
       frame.replaceChildren(note);
     }
     const badges = [];
@@ -160,5 +150,5 @@ const cards = (() => {
     card.addEventListener("blur", end);
   }
 
-  return { make, fill, looks, mark, word, element, ofUser, seconds, size, WORDS };
+  return { make, looks, mark, word, element, ofUser, seconds, size, WORDS };
 })();

@@ -31,15 +31,6 @@ const filters = (() => {
     return job.haystack;
   }
 
-  // Gets the jobs ready for the search while the browser has nothing else to do.
-  function prepare(jobs, from = 0) {
-    requestIdleCallback((left) => {
-      let next = from;
-      while (next < jobs.length && left.timeRemaining() > 2) haystack(jobs[next++]);
-      if (next < jobs.length) prepare(jobs, next);
-    });
-  }
-
   function matching(jobs, but) {
     const words = plain(search.value).split(/\s+/).filter(Boolean);
     const wanted = columns
@@ -172,7 +163,6 @@ const filters = (() => {
     STATES,
     apply,
     offer,
-    prepare,
     start,
     get active() {
       return Boolean(search.value.trim() || chosenStates.size || [...chosen.values()].some((select) => select.value));

@@ -2,14 +2,12 @@
 // The grid: only the rows that are seen, and some around them, are in the document. It keeps the focus.
 
 const grid = (() => {
-  const WHOLE = 500; // a batch of so many is all in the document: then the browser's own search finds it
-  const FEW = 120; // so many are all in the document whatever they are chosen from
+  const WHOLE = 500; // so many are all in the document: then the browser's own search finds them
   const TEXT = 5.9; // rem of a card's text, as in style.css
   const AROUND = 3; // rows above and below what is seen
   const place = document.getElementById("cards");
   const made = new Map(); // key -> card
   let jobs = [];
-  let total = 0; // of the jobs that these are chosen from
   let current = 0; // the job that the keyboard is at
   let columns = 1;
   let rowHeight = 300;
@@ -28,7 +26,7 @@ const grid = (() => {
   }
 
   function range() {
-    if (jobs.length <= FEW || total <= WHOLE) return [0, jobs.length];
+    if (jobs.length <= WHOLE) return [0, jobs.length];
     const top = -place.getBoundingClientRect().top;
     const rows = Math.ceil(jobs.length / columns);
     const from = Math.min(Math.max(0, Math.floor(top / rowHeight) - AROUND), rows);
@@ -87,9 +85,9 @@ const grid = (() => {
   }
 
   // Shows these jobs. The card with the focus keeps it, wherever it is now.
-  function show(wanted, { among, fromTop = false }) {
+  function show(wanted, fromTop) {
     const key = jobs[current]?.key;
-    [jobs, total] = [wanted, among];
+    jobs = wanted;
     current = Math.max(0, jobs.findIndex((job) => job.key === key));
     place.setAttribute("aria-busy", "true");
     if (fromTop) {
@@ -165,9 +163,6 @@ const grid = (() => {
     place.addEventListener("click", (event) => {
       const { index } = event.target.closest(".card") ?? {};
       if (index !== undefined && !getSelection().toString()) opened(index);
-    });
-    callsheet.events.addEventListener("pack", () => {
-      for (const element of made.values()) cards.fill(element);
     });
   }
 

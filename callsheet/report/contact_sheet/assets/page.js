@@ -1,22 +1,15 @@
 "use strict";
-// The page: its header, its sections, and looking again while a run is under way.
+// The page: its header, and looking again while a run is under way.
 
 (() => {
   const SLOWLY = 30; // seconds between two looks, when nothing has been written for some time
   const SILENT = 120; // seconds after which the run seems to have stopped
   const { element, ofUser } = cards;
   const at = (id) => document.getElementById(id);
-  let section = 0;
   let jobs = [];
 
   function number(value) {
     return value.toLocaleString();
-  }
-
-  function partsOf(which) {
-    const { perPart, perSection, parts } = callsheet.about;
-    const first = (which * perSection) / perPart;
-    return [first, Math.min(parts.length, first + perSection / perPart)];
   }
 
   function header() {
@@ -42,23 +35,17 @@
     plots();
   }
 
-  // Each plot is drawn twice, for a light page and for a dark one.
   function plots() {
-    const all = callsheet.about.plots ?? [];
+    const all = callsheet.about.plots;
     at("plots").hidden = !all.length;
-    at("plots").lastElementChild.replaceChildren(...all.map(({ light, dark, text }) => {
-      const plot = element("picture", "");
-      const inDark = element("source", "");
-      inDark.media = "(prefers-color-scheme: dark)";
-      inDark.srcset = dark;
+    at("plots").lastElementChild.replaceChildren(...all.map(({ src, text }) => {
       const image = element("img", "");
       image.loading = "lazy";
       image.width = 1152;
       image.height = 576;
-      image.src = light;
+      image.src = src;
       image.alt = text;
-      plot.append(inDark, image);
-      return plot;
+      return image;
     }));
   }
 
@@ -83,7 +70,7 @@
   }
 
   function notes(outcome, stop) {
-    const { rejected, rejects, removed, parts, perPart, jobs: all } = callsheet.about;
+    const { rejected, rejects, removed, shown, jobs: all } = callsheet.about;
     const list = [];
     if (stop) list.push(ofUser("span", "stop", outcome === "stopped" ? `Stopped: ${stop}` : stop));
     if (rejected) {
@@ -93,7 +80,6 @@
       note.append(`${number(rejected)} ${rejected === 1 ? "row" : "rows"} of the batch file rejected: see `, link);
       list.push(note);
     }
-    const shown = Math.min(all, parts.length * perPart);
     if (shown < all) {
       list.push(element("span", "", `The first ${number(shown)} of ${number(all)} jobs are here `
         + "(report.contact_sheet); manifest.parquet and costs.parquet have all"));
@@ -101,58 +87,6 @@
     if (removed) list.push(element("span", "", `Not here: ${number(removed)} paid jobs whose rows the batch file no longer has`));
     at("notes").replaceChildren(...list);
     at("notes").hidden = !list.length;
-  }
-
-  function sections() {
-    const { parts, perPart, perSection } = callsheet.about;
-    const count = Math.ceil((parts.length * perPart) / perSection);
-    const place = at("sections");
-    place.hidden = count < 2;
-    if (place.hidden) return;
-    const labels = Array.from({ length: count }, (_, which) => {
-      const [first, last] = partsOf(which);
-      const counts = {};
-      let cardsHere = 0;
-      for (const part of parts.slice(first, last)) {
-        for (const [state, some] of Object.entries(part.counts)) {
-          counts[state] = (counts[state] ?? 0) + some;
-          cardsHere += some;
-        }
-      }
-      const start = which * perSection;
-      const wrong = ["failed", "in_doubt", "lost"].filter((state) => counts[state])
-        .map((state) => `${number(counts[state])} ${cards.word(state)}`);
-      return `Jobs ${number(start + 1)} to ${number(start + cardsHere)}${wrong.length ? `: ${wrong.join(", ")}` : ""}`;
-    });
-    let select = place.querySelector("select");
-    if (!select) {
-      select = element("select", "");
-      select.setAttribute("aria-label", "Section: filters and search look at one section");
-      select.addEventListener("change", () => go(select.selectedIndex));
-      const previous = element("button", "", "←");
-      previous.setAttribute("aria-label", "Previous section");
-      previous.addEventListener("click", () => go(Math.max(0, section - 1)));
-      const next = element("button", "", "→");
-      next.setAttribute("aria-label", "Next section");
-      next.addEventListener("click", () => go(Math.min(select.options.length - 1, section + 1)));
-      place.append(previous, select, next, element("span", "", "Filters and search look at the jobs of this section."));
-    }
-    if (labels.some((label, n) => select.options[n]?.text !== label)) {
-      select.replaceChildren(...labels.map((label) => new Option(label)));
-    }
-    select.selectedIndex = section;
-  }
-
-  async function go(which) {
-    section = which;
-    const [first, last] = partsOf(which);
-    callsheet.forgetPartsBut(first, last);
-    await callsheet.loadParts(first, last);
-    jobs = callsheet.jobsOf(first, last);
-    sections();
-    proportions();
-    changed();
-    filters.prepare(jobs);
   }
 
   // The frames have the proportions of most of the files, within limits.
@@ -163,10 +97,10 @@
     at("cards").style.setProperty("--ratio", String(Math.min(1.5, Math.max(0.8, median)).toFixed(3)));
   }
 
-  function redraw(options = {}) {
+  function redraw(fromTop = false) {
     filters.offer(jobs, changed);
     const shown = filters.apply(jobs);
-    grid.show(shown, { among: jobs.length, ...options });
+    grid.show(shown, fromTop);
     at("clear").hidden = !filters.active;
     at("count").textContent = shown.length === jobs.length
       ? `${number(jobs.length)} ${jobs.length === 1 ? "job" : "jobs"}` : `${number(shown.length)} of ${number(jobs.length)} jobs`;
@@ -175,7 +109,7 @@
   }
 
   function changed() {
-    redraw({ fromTop: true });
+    redraw(true);
   }
 
   function later() {
@@ -190,13 +124,11 @@
   async function again() {
     if (!document.hidden && await callsheet.look()) {
       header();
-      const [first, last] = partsOf(section);
-      if (await callsheet.loadParts(first, last)) {
-        jobs = callsheet.jobsOf(first, last);
+      if (await callsheet.loadJobs()) {
+        jobs = callsheet.jobs;
         redraw();
         viewer.refresh();
       }
-      sections();
     }
     later();
   }
@@ -211,7 +143,10 @@
     filters.start(changed);
     grid.start((index) => viewer.open(index));
     header();
-    await go(0);
+    await callsheet.loadJobs();
+    jobs = callsheet.jobs;
+    proportions();
+    redraw();
     document.documentElement.dataset.ready = "";
     later();
   }

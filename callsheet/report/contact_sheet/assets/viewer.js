@@ -60,7 +60,7 @@ const viewer = (() => {
 
   function media(job, file) {
     const stage = element("div", "stage");
-    const poster = file && callsheet.thumbnail(file.thumb);
+    const poster = file?.thumb;
     if (file?.href && file.type.startsWith("video/")) {
       const video = element("video", "media");
       Object.assign(video, { controls: true, loop: true, playsInline: true, src: file.href });

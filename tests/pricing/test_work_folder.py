@@ -6,7 +6,8 @@ import pytest
 
 from callsheet.config.settings import Settings
 from callsheet.errors import StorageError
-from callsheet.pricing.planning import last_plan, plan_path, work_folder
+from callsheet.pricing.plan import last_plan
+from callsheet.pricing.work_folder import plan_path, work_folder
 from tests.pricing.plans import Maker
 
 
@@ -26,7 +27,7 @@ def test_a_batch_has_its_own_plan(settings, tmp_path):
     plan = Maker(tmp_path)("prompt\nx\n", to=str(plan_path(settings())))
     last = last_plan(settings())
     assert last is not None
-    assert last.scan().collect().equals(plan.scan().collect())
+    assert last.table.equals(plan.table)
     assert last_plan(settings(batch="another")) is None
     same_folder = {"report": {"url": settings().report.url}}
     assert last_plan(settings(batch="another", **same_folder)) is None

@@ -1,0 +1,186 @@
+"""The files of generations, from the answer that names them until they are in storage, or lost.
+
+Each function is part of a ledger transaction, on the connection it is given. One that is called a second time
+changes nothing, and returns the same (`moves.py`).
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import datetime
+from typing import Any, NamedTuple
+
+import sqlalchemy as sa
+
+from callsheet.ledger import queries, writing
+from callsheet.ledger.journal import Answer
+from callsheet.ledger.moves import key_of, move, refused
+from callsheet.ledger.names import FreeNames
+from callsheet.ledger.tables import media
+from callsheet.ledger.writing import Key, Values
+from callsheet.records import Attempt, File, State
+from callsheet.storage.names import folded
+
+_FILE = media.update().where(
+    media.c.job_key == sa.bindparam("the_job"),
+    media.c.attempt == sa.bindparam("the_attempt"),
+    media.c.index == sa.bindparam("the_index"),
+)
+
+
+class FileEnd(NamedTuple):
+    """A file is in storage, or lost.
+
+    Attributes:
+        file: the file.
+        values: the columns of `media` that say so.
+        lost: why it is lost; empty where it is stored.
+        at: when. For the last file of a job that is when the job has ended.
+    """
+
+    file: File
+    values: Values
+    lost: str
+    at: datetime
+
+
+def enter(connection: sa.Connection, answers: Sequence[Answer]) -> dict[Key, list[File]]:
+    """Enters the files of answers, each under a free name: the wanted one, unless that is taken."""
+    free_names = FreeNames(
+        connection, [(answer.storage, name) for answer in answers for name in answer.names]
+    )
+    files: dict[Key, list[File]] = {}
+    rows: list[Values] = []
+    for answer in answers:
+        attempt = replace(answer.attempt, generation_id=answer.generation_id)
+        items = answer.generation.media if answer.generation else ()
+        files[key_of(attempt)] = []
+        for index, (item, wanted) in enumerate(zip(items, answer.names, strict=True)):
+            file = File(attempt, index, free_names.take(answer.storage, wanted, attempt, index), item)
+            files[key_of(attempt)].append(file)
+            rows.append(_of_new_file(file, answer.storage))
+    if rows:
+        connection.execute(media.insert(), rows)
+    return files
+
+
+def _of_new_file(file: File, storage: str) -> Values:
+    return file.media.model_dump(exclude={"url"}) | {
+        "job_key": file.attempt.job_key,
+        "attempt": file.attempt.number,
+        "index": file.index,
+        "storage": storage,
+        "name": file.name,
+        "folded_name": folded(file.name),
+        "source_url": file.media.url,
+    }
+
+
+def known(connection: sa.Connection, answers: Sequence[Answer]) -> dict[Key, list[File]]:
+    """The files of answers that were entered before."""
+    known = _files_of(connection, [answer.attempt for answer in answers])
+    attempts = [replace(answer.attempt, generation_id=answer.generation_id) for answer in answers]
+    return {
+        key_of(attempt): [queries.file_of(row, attempt) for row in known[key_of(attempt)].values()]
+        for attempt in attempts
+    }
+
+
+def refreshed(
+    connection: sa.Connection, run_id: str, files: Sequence[tuple[File, str, datetime | None]]
+) -> Sequence[None]:
+    """The service gave new URLs for files, each with its `deletes_at`."""
+    for file, url, until in files:  # rarely more than one
+        _set(connection, run_id, file, {"source_url": url, "deletes_at": until})
+    return [None] * len(files)
+
+
+def renamed(connection: sa.Connection, run_id: str, files: Sequence[tuple[File, str]]) -> Sequence[str]:
+    """The files get other names: their own are taken in storage by other bytes, or end as another type.
+
+    Returns:
+        Their names from now on: those that are wanted, unless another file of the ledger has them.
+    """
+    names = []
+    for file, wanted in files:  # rarely more than one
+        own, name = _files_of(connection, [file.attempt])[key_of(file.attempt)][file.index], wanted
+        if folded(wanted) != own.folded_name:
+            free_names = FreeNames(connection, [(own.storage, wanted)])
+            name = free_names.take(own.storage, wanted, file.attempt, file.index)
+        _set(connection, run_id, file, {"name": name, "folded_name": folded(name)})
+        names.append(name)
+    return names
+
+
+def _set(connection: sa.Connection, run_id: str, file: File, values: Values) -> None:
+    """Sets columns of a file, where its job is the run's."""
+    row = writing.found(connection, [file.attempt.job_key]).get(key_of(file.attempt))
+    if row and row["run_id"] == run_id:
+        connection.execute(_FILE, _the_file(file) | values)
+
+
+def ended(connection: sa.Connection, run_id: str, ends: Sequence[FileEnd]) -> Sequence[State | None]:
+    """Files are verified and in storage, or can no longer be had.
+
+    A job ends with its last file: as lost where one of them is, otherwise as stored.
+
+    Returns:
+        For each the end of its job, where it was the job's last file.
+    """
+    attempts = [end.file.attempt for end in ends]
+    rows = writing.found(connection, [attempt.job_key for attempt in attempts])
+    files = {
+        key: {index: dict(row._mapping) for index, row in its.items()}
+        for key, its in _files_of(connection, attempts).items()
+    }
+    new: list[Values] = []
+    last: dict[Key, FileEnd] = {}
+    for end in ends:
+        to, key = State.LOST if end.lost else State.STORED, key_of(end.file.attempt)
+        row, file = rows.get(key), files.get(key, {}).get(end.file.index)
+        if row is None or file is None or row["run_id"] != run_id:
+            raise refused(end.file.attempt, to)
+        if all(file[name] == value for name, value in end.values.items()):
+            continue  # made before
+        if row["state"] != State.GENERATED or _has_ended(file):
+            raise refused(end.file.attempt, to)
+        files[key][end.file.index] = file | end.values
+        new.append(_the_file(end.file) | end.values)
+        last[key] = end
+    if new:
+        connection.execute(_FILE, new)
+    moves: dict[State, list[tuple[Attempt, Values]]] = {State.STORED: [], State.LOST: []}
+    for key, end in last.items():
+        if all(map(_has_ended, files[key].values())):
+            is_lost = any(file["lost_at"] is not None for file in files[key].values())
+            error = {"error_code": "lost", "error_message": end.lost} if end.lost else {}
+            values: Values = {"finished_at": end.at} | error
+            moves[State.LOST if is_lost else State.STORED].append((end.file.attempt, values))
+    for to, of_it in moves.items():
+        move(connection, run_id, to, of_it)
+        rows |= {key_of(attempt): {"state": to} | values for attempt, values in of_it}
+    results: list[State | None] = [None] * len(ends)
+    for (key, at), number in {(key_of(end.file.attempt), end.at): n for n, end in enumerate(ends)}.items():
+        if rows[key]["state"] in moves and rows[key]["finished_at"] == at:
+            results[number] = rows[key]["state"]
+    return results
+
+
+def _files_of(connection: sa.Connection, attempts: Sequence[Attempt]) -> dict[Key, dict[int, Any]]:
+    """By attempt and index, every file of these attempts' jobs."""
+    files: dict[Key, dict[int, Any]] = defaultdict(dict)
+    of_jobs = media.c.job_key.in_({attempt.job_key for attempt in attempts})
+    row: Any
+    for row in connection.execute(sa.select(media).where(of_jobs).order_by(media.c.index)):
+        files[row.job_key, row.attempt][row.index] = row
+    return files
+
+
+def _has_ended(file: Values) -> bool:
+    return file["stored_at"] is not None or file["lost_at"] is not None
+
+
+def _the_file(file: File) -> Values:
+    return {"the_job": file.attempt.job_key, "the_attempt": file.attempt.number, "the_index": file.index}

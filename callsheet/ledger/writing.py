@@ -1,0 +1,148 @@
+"""The one place that writes attempts: the totals of their batch and day change in the same transaction.
+
+Each function is part of a ledger transaction, on the connection it is given. One transaction writes at a
+time, so an attempt that it has read stays as it is until it changes it. Which changes are allowed is decided
+by the callers; `running_totals.differences` adds all attempts up anew, to check what is counted here.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from datetime import UTC
+from decimal import Decimal
+from typing import Any
+
+import sqlalchemy as sa
+
+from callsheet.ledger import queries
+from callsheet.ledger.tables import attempts, totals
+from callsheet.records import State
+
+Values = dict[str, Any]
+"""Columns of an attempt, by name."""
+
+Key = tuple[str, int]
+"""The key of an attempt's job, and its number."""
+
+_LARGE = ("prompt", "request", "carried")  # no rule looks at them
+_COLUMNS = [column for column in attempts.c if column.name not in _LARGE]
+_THE_ATTEMPT = sa.and_(
+    attempts.c.job_key == sa.bindparam("the_job"), attempts.c.attempt == sa.bindparam("the_attempt")
+)
+_UPDATE = attempts.update().where(_THE_ATTEMPT)
+_DELETE = attempts.delete().where(_THE_ATTEMPT)
+_AMOUNTS = ("quoted", "reserved", "in_flight", "in_doubt", "spent")
+_ADD = (
+    totals.update()
+    .where(totals.c.batch == sa.bindparam("the_batch"), totals.c.day == sa.bindparam("the_day"))
+    .values(
+        {name: totals.c[name] + sa.bindparam(f"more_{name}", type_=totals.c[name].type) for name in _AMOUNTS}
+    )
+)
+
+
+def which(
+    connection: sa.Connection, *conditions: sa.ColumnElement[bool], also: Sequence[sa.ColumnElement[Any]] = ()
+) -> list[Values]:
+    """The attempts that meet all conditions, without what their requests say.
+
+    Args:
+        connection: the transaction.
+        conditions: on `attempts`.
+        also: what else is to be known of each, with a label.
+    """
+    query = sa.select(*_COLUMNS, *also).where(*conditions)
+    return [dict(row) for row in connection.execute(query).mappings()]
+
+
+def found(connection: sa.Connection, keys: Sequence[str]) -> dict[Key, Values]:
+    """Every attempt at these jobs, by job and number."""
+    rows = (row for these in queries.of_jobs(keys) for row in which(connection, these))
+    return {(row["job_key"], row["attempt"]): row for row in rows}
+
+
+def enter(connection: sa.Connection, rows: Sequence[Values]) -> None:
+    """Enters new attempts."""
+    rows = [{"superseded": False, **row} for row in rows]
+    for alike in _by_columns(rows):
+        connection.execute(attempts.insert(), alike)
+    _count(connection, (({}, row) for row in rows))
+
+
+def change(connection: sa.Connection, changes: Sequence[tuple[Values, Values]]) -> None:
+    """Sets columns of attempts.
+
+    Args:
+        connection: the transaction.
+        changes: of each attempt how it was read in this transaction, and the columns to set.
+    """
+    for alike in _by_columns([_key(row) | values for row, values in changes]):
+        connection.execute(_UPDATE, alike)
+    _count(connection, ((row, row | values) for row, values in changes))
+
+
+def remove(connection: sa.Connection, rows: Sequence[Values]) -> None:
+    """Removes attempts, each as it was read in this transaction."""
+    if rows:
+        connection.execute(_DELETE, [_key(row) for row in rows])
+        _count(connection, ((row, {}) for row in rows))
+
+
+def carry(connection: sa.Connection, cells: Sequence[tuple[str, Values]]) -> None:
+    """Sets what jobs carry of the batch file's other columns: of each its key, and the cells by column."""
+    of_job = attempts.update().where(attempts.c.job_key == sa.bindparam("the_job"))
+    connection.execute(of_job, [{"the_job": key, "carried": carried} for key, carried in cells])
+
+
+def _key(row: Values) -> Values:
+    return {"the_job": row["job_key"], "the_attempt": row["attempt"]}
+
+
+def _by_columns(rows: Sequence[Values]) -> Iterable[list[Values]]:
+    """The rows that set the same columns together: one statement is carried out for all of them."""
+    alike: defaultdict[frozenset[str], list[Values]] = defaultdict(list)
+    for row in rows:
+        alike[frozenset(row)].append(row)
+    return alike.values()
+
+
+def _count(connection: sa.Connection, changes: Iterable[tuple[Values, Values]]) -> None:
+    """Adds to the totals by how much attempts count more than before; one that is not there is empty."""
+    differences: defaultdict[tuple[str, str], dict[str, Decimal]] = defaultdict(
+        lambda: dict.fromkeys(_AMOUNTS, Decimal(0))
+    )
+    for before, after in changes:
+        for attempt, sign in ((before, -1), (after, 1)):
+            if attempt:
+                counted = differences[attempt["batch"], _day(attempt)]
+                for name, amount in _amounts(attempt):
+                    counted[name] += sign * amount
+    for (batch, day), more in differences.items():
+        if not any(more.values()):
+            continue
+        added = {f"more_{name}": amount for name, amount in more.items()}
+        if connection.execute(_ADD, {"the_batch": batch, "the_day": day, **added}).rowcount == 0:
+            connection.execute(totals.insert().values(batch=batch, day=day, **more))
+
+
+def _day(attempt: Values) -> str:
+    """The UTC day of its submission; empty before that."""
+    sent = attempt.get("submitted_at")
+    return "" if sent is None else f"{sent.astimezone(UTC):%Y-%m-%d}"
+
+
+def _amounts(attempt: Values) -> Iterable[tuple[str, Decimal]]:
+    """What an attempt counts, in dollars, and as what."""
+    state = attempt["state"]
+    if (quoted := attempt["quoted"]) is not None:
+        if not attempt["superseded"]:
+            yield "quoted", quoted
+        if state == State.PLANNED and attempt["run_id"] is not None:
+            yield "reserved", quoted
+        elif state in (State.SUBMITTING, State.PENDING):
+            yield "in_flight", quoted
+        elif state == State.IN_DOUBT:
+            yield "in_doubt", quoted
+    if (cost := attempt.get("cost")) is not None:
+        yield "spent", cost

@@ -1,0 +1,160 @@
+"""A quote as people read it: its table, what is to be known besides, and how long the submissions take.
+
+How long the service takes for a generation is not known, and not part of that time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from decimal import Decimal
+
+import polars as pl
+
+from callsheet.limits.charges import in_words as charges_in_words
+from callsheet.plain_text import counted, row_name
+from callsheet.pricing.quote import Quote
+from callsheet.records import dollars
+
+SLOWEST_RPM, FASTEST_RPM = 10, 600
+"""Submissions a minute that are assumed while the account's limit is not known."""
+
+
+def as_table(quote: Quote) -> list[dict[str, str]]:
+    """`lines` of a quote, with every value as text."""
+    return [
+        {
+            "model": line["model"],
+            "resolution": line["resolution"] or "",
+            "duration": f"{line['duration']} s" if line["duration"] else "",
+            "sound": {True: "on", False: "off", None: ""}[line["sound"]],
+            "jobs": f"{line['jobs']:,}",
+            "bought": f"{line['bought']:,}",
+            "to buy": f"{line['to_buy']:,}",
+            "each": dollars(line["each"]) if line["each"] is not None else "unpriced",
+            "USD": dollars(line["total"]) if line["total"] is not None else "",
+        }
+        for line in quote.lines.iter_rows(named=True)
+    ]
+
+
+def as_facts(quote: Quote) -> list[tuple[str, str]]:
+    """What a person needs to know of a quote besides its table: names and texts."""
+    plan = quote.plan
+    unpriced = f", {plan.unpriced:,} without a price" if plan.unpriced else ""
+    held = f", {quote.held:,} failed or in doubt and not bought again" if quote.held else ""
+    facts = [
+        ("Rows", f"{plan.rows:,} read, {plan.rejected_rows:,} rejected{unpriced}"),
+        ("Jobs", f"{plan.jobs:,}: {quote.to_buy:,} to buy, {quote.already_bought:,} already bought{held}"),
+        *_part_in_words(quote),
+        ("To pay", f"{dollars(quote.quoted)} {plan.currency}"),
+        *_at_most_in_words(quote),
+        ("Budget", _budget_in_words(quote)),
+        *_day_in_words(quote),
+        ("Balance", _balance_in_words(quote)),
+    ]
+    if quote.fits < quote.to_buy:
+        facts.append(("Fits", _fits_in_words(quote)))
+    types = quote.lines.group_by("type").agg(pl.col("to_buy").sum())
+    facts.append(("Time", submission_time(dict(types.iter_rows()), quote.rpm)))
+    rows = [
+        f"{_row_and_line(row_id, line)} {dollars(total)}" + (f" for {jobs} jobs" if jobs > 1 else "")
+        for row_id, line, jobs, total in quote.most_expensive.iter_rows()
+    ]
+    if quote.lines.height > 1 and rows:
+        facts.append(("Costliest", ", ".join(rows)))
+    facts += [("Note", note) for note in quote.plan.notes]
+    facts += [("Changed", change) for change in quote.changes()]
+    return facts + [("Warning", warning) for warning in quote.warnings]
+
+
+def _part_in_words(quote: Quote) -> Iterator[tuple[str, str]]:
+    if quote.choice:
+        yield "Chosen", f"{quote.choice.line()}; {quote.left_out:,} others are left for later"
+    if quote.pilot and quote.pilot.to_buy:
+        first = f"{counted(quote.pilot.to_buy, 'job')} for {dollars(quote.pilot.quoted)} USD"
+        yield "Pilot", f"{first}; then somebody is asked whether to buy the rest"
+
+
+def _at_most_in_words(quote: Quote) -> Iterator[tuple[str, str]]:
+    if quote.at_most > quote.quoted:
+        again = f"; a job in doubt may be bought {quote.tries} times in all" if quote.tries > 1 else ""
+        dearer = f"; {charges_in_words(quote.dearer)}" if quote.dearer else ""
+        yield "At most", f"{dollars(quote.at_most)} {quote.plan.currency}{again}{dearer}"
+
+
+def _budget_in_words(quote: Quote) -> str:
+    left = quote.budget_left
+    limit = "no limit" if left is None else f"limit {dollars(quote.budget.limit or Decimal(0))} USD"
+    open_amount = quote.totals.sent - quote.totals.spent
+    amounts = [f"{dollars(quote.totals.spent)} spent", f"{dollars(open_amount)} in flight or in doubt"]
+    amounts += [] if left is None else [f"{dollars(left)} left"]
+    return f"{limit}: {', '.join(amounts)}"
+
+
+def _day_in_words(quote: Quote) -> Iterator[tuple[str, str]]:
+    if quote.budget.per_day is not None and quote.day_left is not None:
+        limit = f"budget.per_day is {dollars(quote.budget.per_day)} USD over all batches"
+        left = f"{dollars(quote.day_left)} left until midnight UTC"
+        yield "Today", f"{limit}: {dollars(quote.used_today)} used, {left}"
+
+
+def _balance_in_words(quote: Quote) -> str:
+    missing = quote.quoted - quote.balance
+    enough = "enough for the quote" if missing <= 0 else f"{dollars(missing)} USD less than the quote"
+    return f"{dollars(quote.balance)} {quote.plan.currency}, {enough}"
+
+
+def _fits_in_words(quote: Quote) -> str:
+    limit, stop = quote.exposure_limit
+    of_today = quote.day_left is not None and quote.day_left < limit - quote.totals.sent
+    outcome = {
+        "stop": "the same command goes on after midnight UTC"
+        if of_today
+        else f"then the {stop.reason} stops the buying",
+        "skip": "the others are left out",
+        "refuse": "nothing is bought, because budget.on_exceed is 'refuse'",
+    }
+    why = " today, because of budget.per_day" if of_today else ""
+    return f"{quote.fits:,} of {quote.to_buy:,} jobs{why}; {outcome[quote.budget.on_exceed]}"
+
+
+def _row_and_line(row_id: str, line: int) -> str:
+    by_line = f"line {line}"
+    name = row_name(row_id, line=line)
+    return name if name == by_line else f"{name} ({by_line})"
+
+
+def submission_time(to_buy: Mapping[str, int], rpm: Mapping[str, int]) -> str:
+    """The time that the submissions take, in words.
+
+    Args:
+        to_buy: jobs to buy by model type. Images and videos are submitted at the same time.
+        rpm: submissions a minute by model type; a type whose limit is not known is absent.
+    """
+    jobs = {model_type: count for model_type, count in to_buy.items() if count}
+    if not jobs:
+        return "0 min: nothing to buy"
+    shortest = max(_minutes(count, rpm.get(model_type, FASTEST_RPM)) for model_type, count in jobs.items())
+    longest = max(_minutes(count, rpm.get(model_type, SLOWEST_RPM)) for model_type, count in jobs.items())
+    if longest == 1:
+        return "about 1 min"
+    if shortest == longest:
+        return f"at least {shortest:,} min, by the limits a minute"
+    unknown = " and ".join(f"{model_type}s" for model_type in sorted(jobs.keys() - rpm.keys()))
+    return (
+        f"{shortest:,} to {longest:,} min; the account's limit of {unknown} a minute is not known yet, "
+        f"{SLOWEST_RPM} to {FASTEST_RPM} is assumed"
+    )
+
+
+def _minutes(jobs: int, rpm: int) -> int:
+    """Minutes until the last submission: the first window opens at once, each later one after a minute."""
+    return max(1, -(-jobs // rpm) - 1)
+
+
+def in_words(seconds: float) -> str:
+    """A time that people read: `40 s`, `12 min`, `3 h 5 min`."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 90 else f"{minutes // 60:,} h {minutes % 60} min"
