@@ -3,8 +3,9 @@
     python benchmarks/filled_ledger.py
 
 It stands in for runs that would take hours. The first job must be stored already: its rows are the pattern,
-so that this file knows only the columns in which jobs differ. The ledger's triggers keep the running totals,
-which are checked at the end; `measuring.finished` checks what `callsheet status` counts afterwards.
+so that this file knows only the columns in which jobs differ, and what they come to is that of the first one,
+so many times. The totals are checked at the end; `measuring.finished` checks what `callsheet status` counts
+afterwards.
 """
 
 from __future__ import annotations
@@ -61,6 +62,8 @@ def fill(database: sqlite3.Connection, jobs: Iterator[Job]) -> None:
                 f'FROM jobs, (SELECT * FROM "{table}" WHERE job_key = ?) AS pattern ORDER BY jobs.job_key',
                 (first["job_key"],),
             )
+    [(jobs_now,)] = database.execute("SELECT COUNT(*) FROM attempts").fetchall()
+    database.execute("UPDATE totals SET quoted = quoted * ?1, spent = spent * ?1", (jobs_now,))
 
 
 def main() -> None:
