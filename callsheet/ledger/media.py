@@ -159,7 +159,7 @@ def ended(connection: sa.Connection, run_id: str, ends: Sequence[FileEnd]) -> Se
             values: Values = {"finished_at": end.at} | error
             moves[State.LOST if is_lost else State.STORED].append((end.file.attempt, values))
     for to, of_it in moves.items():
-        move(connection, run_id, to, of_it)
+        move(connection, run_id, to, of_it, rows)
         rows |= {key_of(attempt): {"state": to} | values for attempt, values in of_it}
     results: list[State | None] = [None] * len(ends)
     for (key, at), number in {(key_of(end.file.attempt), end.at): n for n, end in enumerate(ends)}.items():

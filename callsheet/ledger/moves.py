@@ -28,9 +28,20 @@ _BEFORE: dict[State, tuple[State, ...]] = {
 
 
 def move(
-    connection: sa.Connection, run_id: str, to: State, moves: Sequence[tuple[Attempt, Values]]
+    connection: sa.Connection,
+    run_id: str,
+    to: State,
+    moves: Sequence[tuple[Attempt, Values]],
+    rows: dict[Key, Values] | None = None,
 ) -> set[Key]:
     """Moves attempts to a state, and sets columns of each.
+
+    Args:
+        connection: the transaction.
+        run_id: the run that they belong to.
+        to: the state.
+        moves: the attempts, each with the columns to set besides.
+        rows: the attempts as they are, where this transaction has read them already (`writing.found`).
 
     Returns:
         Those for which this was done before.
@@ -38,7 +49,7 @@ def move(
     Raises:
         LedgerError: one of them may not move there.
     """
-    rows = writing.found(connection, [attempt.job_key for attempt, _ in moves])
+    rows = writing.found(connection, [attempt.job_key for attempt, _ in moves]) if rows is None else {**rows}
     made: set[Key] = set()
     changes: list[tuple[Values, Values]] = []
     for attempt, values in moves:

@@ -71,7 +71,7 @@ def intend(connection: sa.Connection, run_id: str, intents: Sequence[Intent]) ->
         if wall is None:
             moves.append((intent.attempt, sent))
     if moves:
-        move(connection, run_id, State.SUBMITTING, moves)
+        move(connection, run_id, State.SUBMITTING, moves, rows)
         approvals.buys_at(connection, budget.batch, rates)
     return walls
 

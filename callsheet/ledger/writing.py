@@ -52,8 +52,9 @@ def which(
         conditions: on `attempts`.
         also: what else is to be known of each, with a label.
     """
-    query = sa.select(*_COLUMNS, *also).where(*conditions)
-    return [dict(row) for row in connection.execute(query).mappings()]
+    result = connection.execute(sa.select(*_COLUMNS, *also).where(*conditions))
+    names = tuple(result.keys())
+    return [dict(zip(names, row, strict=True)) for row in result]
 
 
 def found(connection: sa.Connection, keys: Sequence[str]) -> dict[Key, Values]:
@@ -129,7 +130,7 @@ def _count(connection: sa.Connection, changes: Iterable[tuple[Values, Values]]) 
 def _day(attempt: Values) -> str:
     """The UTC day of its submission; empty before that."""
     sent = attempt.get("submitted_at")
-    return "" if sent is None else f"{sent.astimezone(UTC):%Y-%m-%d}"
+    return "" if sent is None else sent.astimezone(UTC).date().isoformat()
 
 
 def _amounts(attempt: Values) -> Iterable[tuple[str, Decimal]]:
