@@ -6,8 +6,8 @@ Each line is ten minutes of endless demand. The ideal client knows the service's
 very moment at which a request would be accepted and a round trip has freed a lane; the ratio is of accepted
 submissions. `cold` begins without knowledge, `again` with the limits that the first run learned, half a
 minute after its end; `told` is no run of ours, but a semaphore with fixed pacing that is told the limits
-(`told_limits.py`). Last come two runs that share a workspace, and a crew of four of one batch. The
-machine's speed has no influence: the same seed gives the same figures everywhere.
+(`told_limits.py`). Last come two runs that share a workspace. The machine's speed has no influence: the same
+seed gives the same figures everywhere.
 """
 
 from __future__ import annotations
@@ -35,7 +35,6 @@ from benchmarks.simulated_service import (
     unix,
 )
 from benchmarks.told_limits import ToldLimits
-from callsheet.limits.pace import Shape
 from callsheet.limits.turns import Learned, Limits
 from callsheet.records import ModelType
 
@@ -131,107 +130,11 @@ def shared(scenario: Scenario) -> tuple[float, Counter[str], list[list[float]]]:
     return run_virtual(main())
 
 
-def crew(scenario: Scenario, runs: int, *, again: bool) -> tuple[int, Counter[str], list[int]]:
-    """Runs of one batch, of which the others begin some seconds after the first, with what it has learned.
-
-    Args:
-        scenario: the service.
-        runs: how many they are.
-        again: whether an earlier run has learned the limits.
-
-    Returns:
-        What the service accepted, what it refused, and what each run got from a minute after the last began.
-    """
-
-    async def main() -> tuple[int, Counter[str], list[int]]:
-        service = scenario.service()
-        learned = None
-        if again:
-            before = Limits(clock=VirtualClock())
-            await work(scenario, service, [before], 1)
-            learned = before.learned()
-            await asyncio.sleep(30)
-        service.accepted, service.refused = Counter(), Counter()
-        until = asyncio.get_running_loop().time() + scenario.duration
-        first = Limits(remembered=learned, clock=VirtualClock())
-        clients = [Client(scenario, service, first, 1)]
-        works = [asyncio.create_task(clients[0].work(until))]
-        others: list[Limits] = []
-        hearing = asyncio.create_task(hear(first, others))
-        await asyncio.sleep(JOINS - SOON)
-        for _ in range(LOOKS):
-            if first.paces[IMAGES].shape is Shape.UNKNOWN:
-                await asyncio.sleep(SOON)
-        for number in range(1, runs):
-            await asyncio.sleep(SOON)
-            joining = Limits(remembered=first.learned(), clock=VirtualClock(LATER * number))
-            joining.share(number + 1)
-            clients.append(Client(scenario, service, joining, 1 + number))
-            works += [asyncio.create_task(clients[-1].work(until)), asyncio.create_task(join(clients))]
-            others.append(joining)
-        since = unix() + WINDOW
-        await asyncio.gather(*works)
-        hearing.cancel()
-        shares = [sum(at >= since for at in client.accepted_at) for client in clients]
-        return service.accepted.total(), service.refused, shares
-
-    return run_virtual(main())
-
-
-async def join(clients: Sequence[Client]) -> None:
-    """The others see the last one soon, and it knows then what they have sent, as in `tasks/others.py`."""
-    *others, joining = clients
-    runs = len(clients)
-    joining.limits.wait(3 * SOON)
-    await asyncio.sleep(SOON)
-    for client in others:
-        client.limits.share(runs)
-    await asyncio.sleep(SOON / 2)
-    sent = (at for client in others for at in client.accepted_at if at > unix() - WINDOW)
-    joining.limits.found((IMAGES, at) for at in sent)
-
-
-async def hear(first: Limits, others: Sequence[Limits]) -> None:
-    """The first run of a crew and the others hear each other soon, as in `tasks/others.py`."""
-    while True:
-        await asyncio.sleep(SOON)
-        for each in others:
-            if each.hear(first.learned()):
-                first.hear(each.learned())
-
-
-def of_crew(shape: str) -> list[dict[str, Any]]:
-    """For one type of window: what a crew gets next to one run, for each limit, cold and again."""
-    lines = []
-    for limit in LIMITS[1:]:
-        scenario = replace(USUAL, shape=shape, rpm={IMAGES: limit})
-        for again in (False, True):
-            one, _, _ = crew(scenario, 1, again=again)
-            accepted, refused, shares = crew(scenario, CREW, again=again)
-            lines.append(
-                {
-                    "window": shape,
-                    "limit": limit,
-                    "again": again,
-                    "ratio": accepted / one,
-                    "refused": refused.total() / accepted,
-                    "least": min(shares) * CREW / sum(shares),
-                    "most": max(shares) * CREW / sum(shares),
-                }
-            )
-    return lines
-
-
 IMAGES, VIDEOS = ModelType.IMAGE, ModelType.VIDEO
 QUICK, SLOW = (0.3, 3.0), (5.0, 10.0)  # seconds that a generation takes, at least and at most
 USUAL = Scenario(SHAPES[0], {IMAGES: 600}, 200, SLOW)
 LIMITS = (60, 300, 600, 1500)  # images a minute
 ONE, OTHER = "one of two runs that share", "the other of them"
-CREW = 4
-SOON = 2.0  # seconds between two looks at what the first run has learned
-LOOKS = 34  # that a run takes at most, until the first knows how the window moves
-LATER = 1.0  # seconds by which the clock of each run is later than that of the one before
-JOINS = 8.0  # seconds after the first run in which a worker begins the second; the others follow soon
 WAYS = ("cold", "again", "told")
 
 
@@ -343,12 +246,7 @@ def measure() -> dict[str, Any]:
             shares = f"{one} and {other}, {figures['refused to two']} refused"
             print(f"  {figures['limit']:5} a minute: {figures['ratios']['two']:.1%}, {shares}", flush=True)
             limits.append(figures)
-        print(f"a crew of {CREW}, next to one run")
-        crews = [line for lines in processes.map(of_crew, SHAPES) for line in lines]
-        for line in crews:
-            text = "  {window:26}{limit:5}{ratio:9.1%}{refused:8.2%} refused, parts {least:.0%} to {most:.0%}"
-            print(text.format(**line), "again" if line["again"] else "cold", flush=True)
-    return {"cases": cases, "limits": limits, "crews": crews}
+    return {"cases": cases, "limits": limits}
 
 
 if __name__ == "__main__":

@@ -181,23 +181,8 @@ class Run:
                 await channel.send(item)
 
     async def remember(self) -> None:
-        """Writes what is learned of the limits into the ledger, for later runs and for others of a crew."""
+        """Writes what is learned of the limits into the ledger, for later runs."""
         await self.ledger.learn(self.client.base_url, asdict(self.limits.learned()))
-
-    async def hear(self) -> bool:
-        """Takes in what other runs of a crew have learned since.
-
-        Returns:
-            Whether this run knows better.
-        """
-        known = await self.learned()
-        return known is not None and self.limits.hear(known)
-
-    async def learned(self) -> Learned | None:
-        """What runs remember of the limits. A crew's first run writes it every few seconds, and so does one
-        that knows better.
-        """
-        return await _learned(self.ledger, self.client.base_url)
 
     async def keep(self, attempt: Attempt, generation: Generation) -> list[File] | None:
         """Writes a paid generation into the ledger, each of its files under a name in storage.
@@ -415,17 +400,13 @@ def after_buying(*, bought: bool) -> Iterator[None]:
         raise
 
 
-async def _learned(ledger: Ledger, service: str) -> Learned | None:
-    known = await ledger.learned(service)
-    return Learned(**known) if known else None
-
-
 async def _limits(settings: Settings, ledger: Ledger, service: str) -> Limits:
+    known = await ledger.learned(service)
     return Limits(
         image_rpm=settings.limits.image_rpm,
         video_rpm=settings.limits.video_rpm,
         concurrency=settings.limits.concurrency,
-        remembered=await _learned(ledger, service),
+        remembered=Learned(**known) if known else None,
     )
 
 

@@ -54,18 +54,16 @@ async def submit(run: Run) -> None:
     """Buys the plan's jobs as fast as the limits allow, in the file's order, until the budget's wall."""
     with run.videos.end() as videos, run.files.end() as files, run.buying:
         buyer, others = _Buyer(run, videos, files), Others(run, videos, files)
-        more, joins = run.quote is not None, run.joined
-        if joins:
-            await others.until_limits_are_known()
+        more = run.quote is not None
         while more:
-            await others.look()  # a run that joins has its part of the limits from its first request
+            await others.look()
             async with anyio.create_task_group() as watching:
-                watching.start_soon(partial(others.watch, joins=joins))
+                watching.start_soon(others.watch)
                 async with anyio.create_task_group() as group:
                     for jobs in _sequences(run):
                         group.start_soon(buyer.buy_all, jobs)
                 watching.cancel_scope.cancel()
-            more, joins = await others.left_more(), False
+            more = await others.left_more()
     if run.left_by_gateway:
         run.halt(run.left_by_gateway)
     if isinstance(run.stop, PriceChanged):

@@ -70,7 +70,6 @@ def test_all_buy_nothing_twice_and_one_writes_the_report(
     project: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tasks.others.SOON", 0.1)  # the batch takes some seconds
-    monkeypatch.setattr("tasks.others._KNOWN", 0.2)
     made = project(images(400), image_seconds=0.05, concurrency=16, image_rpm=10**6)
     crew = Beside(2)
     summary = bought(made, crew)
@@ -80,23 +79,6 @@ def test_all_buy_nothing_twice_and_one_writes_the_report(
     assert made.costs().height == made.manifest().height == 400
     assert made.report()["stored"] == 400
     assert len(list(made.backlot.service.store.select("1 = ?", 1))) == 400
-
-
-def test_others_wait_while_the_first_finds_out_limits_that_it_uses_up_alone(
-    project: Make, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("tasks.others.SOON", 0.1)
-    monkeypatch.setattr("tasks.others._KNOWN", 0.2)
-    monkeypatch.setattr("tasks.others._LATELY", 20.0)  # the first has begun within it
-    monkeypatch.setattr("tasks.submit.BLOCK", 5)  # so that the first leaves jobs to the others
-    monkeypatch.setattr("tasks.submit.AHEAD_IN_CREW", 5)
-    # The first answer comes when the first run has written several times what it knows. A window that ended
-    # meanwhile would tell it all.
-    made = project(images(40), image_seconds=1, concurrency=16, image_rpm=60, window=3600)
-    crew = Beside(2)
-    summary = bought(made, crew)
-    assert (summary.stored, summary.submissions) == (40, 40 + summary.rate_limited)
-    assert [joined.submissions for joined in crew.joined] == [0, 0]
 
 
 def test_the_budget_is_one_wall_for_all(project: Make) -> None:
