@@ -30,7 +30,7 @@ async def test_the_services_count_is_used_and_restarts_at_the_reset() -> None:
         start_caller(limits, IMAGE, times)
     await asyncio.sleep(25)
     assert len(times) == 97
-    await asyncio.sleep(6)
+    await asyncio.sleep(7)
     assert len(times) > 97
 
 
