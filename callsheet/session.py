@@ -341,17 +341,13 @@ def after_buying(*, bought: bool) -> Iterator[None]:
         raise
 
 
-async def _learned(ledger: Ledger, service: str) -> Learned | None:
-    known = await ledger.learned(service)
-    return Learned(**known) if known else None
-
-
 async def _limits(settings: Settings, ledger: Ledger, service: str) -> Limits:
+    known = await ledger.learned(service)
     return Limits(
         image_rpm=settings.limits.image_rpm,
         video_rpm=settings.limits.video_rpm,
         concurrency=settings.limits.concurrency,
-        remembered=await _learned(ledger, service),
+        remembered=Learned(**known) if known else None,
     )
 
 

@@ -147,14 +147,6 @@ def others(connection: sa.Connection, batch: str, run_id: str | None) -> list[Ot
     ]
 
 
-def others_that_buy(connection: sa.Connection, batch: str, run_id: str) -> int:
-    """How many other runs of the batch are alive and have jobs to send, or on the wire: these take lanes."""
-    unanswered = attempts.c.state.in_((State.PLANNED, State.SUBMITTING))
-    buying = sa.and_(attempts.c.batch == batch, unanswered)
-    whose = set(connection.scalars(sa.select(attempts.c.run_id).where(buying).distinct()))
-    return sum(run.id in whose and run.id != run_id for run in _alive(connection, batch))
-
-
 def batches_at_work(connection: sa.Connection) -> list[str]:
     """The batches of the ledger that runs are buying now, sorted."""
     return sorted({run.batch for run in _alive(connection)})

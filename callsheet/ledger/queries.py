@@ -247,13 +247,6 @@ def free_jobs(connection: sa.Connection, batch: str) -> int:
     return connection.scalar(sa.select(sa.func.count()).where(attempts.c.batch == batch, free)) or 0
 
 
-def sent_since(connection: sa.Connection, batch: str, moment: datetime) -> list[tuple[ModelType, datetime]]:
-    """The type and the moment of each request of the batch that has left since then and was not refused."""
-    sent = sa.and_(attempts.c.submitted_at > moment, attempts.c.state != State.PLANNED)
-    query = sa.select(attempts.c.type, attempts.c.submitted_at).where(attempts.c.batch == batch, sent)
-    return [(ModelType(row.type), row.submitted_at) for row in connection.execute(query)]
-
-
 def ended(connection: sa.Connection, keys: Sequence[str]) -> list[File]:
     """Every file of these jobs that is stored or lost."""
     query = sa.select(media, *_others()).join(attempts, _OF_ONE_JOB)

@@ -10,36 +10,26 @@ from __future__ import annotations
 import asyncio
 import itertools
 import math
-import time as system
+import time
 from collections import deque
-from collections.abc import AsyncGenerator, Iterable, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from callsheet.limits.lanes import FIRST_LANES, PROBE, Lanes
-from callsheet.limits.pace import Pace, Send, Window
+from callsheet.limits.lanes import PROBE, Lanes
+from callsheet.limits.pace import Pace, Window
 from callsheet.records import ModelType
 
 
 class Clock(Protocol):
-    """The source of time, so that tests need not wait. The event loop's timers must go by it."""
+    """The source of time, as the module `time` is; the event loop's timers must go by it."""
 
     def time(self) -> float:
         """Unix seconds."""
 
     def monotonic(self) -> float:
         """Seconds that never jump."""
-
-
-class SystemClock:
-    """The machine's clock."""
-
-    time = staticmethod(system.time)
-    monotonic = staticmethod(system.monotonic)
-
-
-SYSTEM_CLOCK = SystemClock()
 
 
 @dataclass(frozen=True)
@@ -64,19 +54,16 @@ class Turn:
     window, because it may have been carried out.
     """
 
-    def __init__(self, limits: Limits, pace: Pace, send: Send) -> None:
-        self._limits, self._pace, self._send = limits, pace, send
+    def __init__(self, limits: Limits, pace: Pace, sent_at: float) -> None:
+        self._limits, self._pace, self._sent_at = limits, pace, sent_at
         self.sent = self.counts = self.kept = False
 
     def leaves(self) -> None:
         """Reports that the request is about to leave."""
         self.sent = self.counts = True
-        self._limits.lanes.left()
-        self._limits.look()
 
     def unsent(self) -> None:
         """Reports that the request did not leave this machine after all: it does not count in the window."""
-        self._limits.lanes.unsent += self.sent
         self.sent = self.counts = False
 
     def answered(
@@ -88,19 +75,18 @@ class Turn:
             limit: `X-RateLimit-Limit`; None where the answer has none, as for the next two.
             remaining: `X-RateLimit-Remaining`.
             reset: `X-RateLimit-Reset`, in Unix seconds.
-            date: the answer's `Date` in Unix seconds; with it, `reset` is compared with the service's clock.
+            date: the answer's `Date` in Unix seconds: `reset` is by the service's clock, not by ours.
         """
-        self._pace.answered = True
         if limit is not None and remaining is not None and reset is not None:
             self._limits.lanes.proven = True
-            now, ends = self._limits.now(), self._limits.to_monotonic(reset, date)
-            self._pace.learn(self._send, now=now, limit=limit, remaining=remaining, reset=reset, ends=ends)
+            ends = math.inf if date is None else self._limits.to_monotonic(reset, date)
+            self._pace.learn(self._sent_at, limit=limit, remaining=remaining, ends=ends)
         self._limits.look()
 
     def window_full(self, retry_after: float) -> None:
         """Reports a 429 with `Retry-After` (seconds): this type waits that long."""
         self._refused()
-        self._pace.hold(self._send, self._limits.now(), retry_after)
+        self._pace.hold(self._sent_at, self._limits.now(), retry_after)
 
     def lanes_full(self) -> None:
         """Reports a 429 without `Retry-After`: one lane fewer exists."""
@@ -117,11 +103,9 @@ class Turn:
 
     def end(self) -> None:
         """Ends the turn; called once, by `Limits.turn`."""
-        self._pace.end(self._send, counts=self.counts)
+        self._pace.end(self._sent_at, counts=self.counts)
         if self.counts:
             self._limits.lanes.accepted()
-        if not self.sent:
-            self._limits.lanes.left()
         self._limits.lanes.in_use -= not self.kept
         self._limits.submissions += self.sent
         self._limits.look()
@@ -162,29 +146,26 @@ class Limits:
         video_rpm: int | None = None,
         concurrency: int | None = None,
         remembered: Learned | None = None,
-        clock: Clock = SYSTEM_CLOCK,
+        clock: Clock = time,
     ) -> None:
         self._clock = clock
-        self._offset: float | None = None  # the service's Unix time minus our monotonic time
+        self._offset = -math.inf  # the service's Unix time minus our monotonic time
         self.submissions = self.rate_limited = 0
         self.lanes = Lanes(cap=concurrency)
         self.paces = {ModelType.IMAGE: Pace(cap=image_rpm), ModelType.VIDEO: Pace(cap=video_rpm)}
         if remembered:
-            self.recall(remembered)
+            self._recall(remembered)
         self._queues: dict[ModelType, deque[_Waiter]] = {model_type: deque() for model_type in ModelType}
         self._tickets = itertools.count()
         self._timer: asyncio.TimerHandle | None = None  # for the next look
-        self._looks_at = 0.0  # in the loop's seconds; uvloop's timers do not always tell
 
-    def recall(self, remembered: Learned) -> None:
-        """Begins with what another run has learned; this one has not sent anything yet."""
-        now = self.now()
+    def _recall(self, remembered: Learned) -> None:
+        now, unix = self.now(), self._clock.time()
         self.lanes.size, self.lanes.latched = remembered.lanes, remembered.latched
         if self.lanes.latched:
             self.lanes.grows_at = now + PROBE
         for model_type, window in remembered.windows.items():
-            ends = self.to_monotonic(window["reset"])
-            self.paces[ModelType(model_type)].recall(window, now, self._clock.time(), ends)
+            self.paces[ModelType(model_type)].recall(window, now, unix)
 
     @asynccontextmanager
     async def turn(self, model_type: ModelType) -> AsyncGenerator[Turn, None]:
@@ -200,45 +181,6 @@ class Limits:
         self.lanes.in_use += n
         self.lanes.size = max(self.lanes.size, self.lanes.in_use)  # the service has accepted that many
         self.lanes.proven = self.lanes.proven or n > 0
-
-    def share(self, runs: int) -> None:
-        """So many runs share the account's limits from now on, this one too.
-
-        Each keeps to its part of a window, and of the lanes where their number is known.
-        """
-        if runs != self.lanes.shared_by:
-            now = self.now()
-            self.lanes.share(now, runs)
-            for pace in self.paces.values():
-                pace.share(now, runs)
-            self.look()
-
-    def hear(self, learned: Learned) -> bool:
-        """Takes in what another run at work has learned: how the windows move.
-
-        Returns:
-            Whether this run knows better.
-        """
-        paces = [(self.paces[ModelType(name)], window) for name, window in learned.windows.items()]
-        better = [pace.hear(window) for pace, window in paces]
-        self.look()
-        return any(better)
-
-    def wait(self, seconds: float) -> None:
-        """Gives no turn for so long, or until `found` is called. For a run that has not sent anything yet."""
-        for pace in self.paces.values():
-            pace.wait_until(self.now() + seconds)
-        if not self.lanes.latched:
-            self.lanes.size = FIRST_LANES
-
-    def found(self, sent: Iterable[tuple[ModelType, float]]) -> None:
-        """Takes in what others have sent in the last minute: the type and the Unix time of each request."""
-        moments: dict[ModelType, list[float]] = {model_type: [] for model_type in ModelType}
-        for model_type, at in sent:
-            moments[model_type].append(self.to_monotonic(at))
-        for model_type, some in moments.items():
-            self.paces[model_type].found(some)
-        self.look()
 
     def release(self) -> None:
         """Frees a kept or adopted lane: its video is finished."""
@@ -265,43 +207,31 @@ class Limits:
         now, unix = self.now(), self._clock.time()
         windows = {str(model_type): pace.remember(now, unix) for model_type, pace in self.paces.items()}
         known_windows = {model_type: window for model_type, window in windows.items() if window}
-        parts = self.lanes.shared_by if self.lanes.latched else 1  # before that, they are not divided
-        return Learned(self.lanes.size * parts, self.lanes.latched, known_windows)
+        return Learned(self.lanes.size, self.lanes.latched, known_windows)
 
     def now(self) -> float:
         """Monotonic seconds."""
         return self._clock.monotonic()
 
-    def to_monotonic(self, unix: float, date: float | None = None) -> float:
-        """The service's Unix time in monotonic seconds; by our own clock until an answer has had a `Date`.
+    def to_monotonic(self, unix: float, date: float) -> float:
+        """The service's Unix time in monotonic seconds.
 
         Args:
             unix: the time to convert.
             date: the `Date` of the answer that has just come, in Unix seconds.
         """
-        now = self.now()
-        if date is not None:
-            # A Date is rounded down to the second and is old on arrival: the largest offset is the closest.
-            self._offset = max(date - now, self._offset or -math.inf)
-        offset = self._clock.time() - now if self._offset is None else self._offset
-        return unix - offset
+        # A Date is rounded down to the second and is old on arrival: the largest offset is the closest.
+        self._offset = max(self._offset, date - self.now())
+        return unix - self._offset
 
     def look(self) -> None:
         """Gives turns to those who may go now, and looks again when the next one may."""
         while (seconds := self._give_one()) == 0:
             pass
-        if seconds == math.inf:
-            return
-        loop = asyncio.get_running_loop()
-        at = loop.time() + seconds
-        if self._timer is None or at < self._looks_at:  # one that is too early does no harm
-            if self._timer:
-                self._timer.cancel()
-            self._timer, self._looks_at = loop.call_at(at, self._look_again), at
-
-    def _look_again(self) -> None:
-        self._timer = None
-        self.look()
+        if self._timer:
+            self._timer.cancel()
+        if seconds < math.inf:
+            self._timer = asyncio.get_running_loop().call_later(seconds, self.look)
 
     def _give_one(self) -> float:
         """Gives a turn to the caller that has waited longest, of those whose window has a place.

@@ -2,95 +2,154 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from dataclasses import asdict
-from functools import partial
 
 import pytest
 
-from benchmarks.bench_limits import QUICK, SLOW, Outcome, simulate
-from benchmarks.simulated_service import (
-    METERS,
-    SHAPES,
-    FixedWindow,
-    Scenario,
-)
-from callsheet.limits.turns import Learned
+from benchmarks.bench_limits import QUICK, SLOW, Outcome, ideal, simulate
+from benchmarks.simulated_service import SHAPES, Client, Scenario, VirtualClock, run_virtual, unix
+from callsheet.limits.turns import Learned, Limits
 from callsheet.records import ModelType
 from tests.limits.virtual_time import FIXED, IMAGE, VIDEO
 
+BUCKETS = [shape for shape in SHAPES if shape.startswith("bucket")]
+DEFINED = [shape for shape in SHAPES if shape not in BUCKETS]  # windows that are fixed or slide
 
-@pytest.mark.parametrize("shape", SHAPES)
+
+def refused(run: Outcome) -> float:
+    """The part of the submissions that was answered 429."""
+    return run.refused.total() / (run.refused.total() + len(run.accepted_at))
+
+
+@pytest.mark.parametrize("shape", DEFINED)
 @pytest.mark.parametrize(
     ("rpm", "concurrency", "seconds"),
-    [({IMAGE: 60}, 50, SLOW), ({IMAGE: 600}, 10, QUICK)],
-    ids=["window is short", "lanes are short"],
+    [({IMAGE: 600}, 200, SLOW), ({IMAGE: 600, VIDEO: 60}, 50, QUICK), ({IMAGE: 600}, 10, QUICK)],
+    ids=["window is short", "two types", "lanes are short"],
 )
-def test_a_cold_run_is_within_5_percent_of_the_ideal_with_few_429s(
+def test_in_ten_minutes_a_run_gets_97_percent_of_the_ideal_and_half_a_percent_is_refused(
     shape: str, rpm: dict[ModelType, int], concurrency: int, seconds: tuple[float, float]
 ) -> None:
-    [run] = simulate(Scenario(shape, rpm, concurrency, seconds, duration=300), runs=1)
-    check_cold(run, shape)
+    """Both a first run and the next one, with what the first has learned."""
+    cold, warm = simulate(Scenario(shape, rpm, concurrency, seconds))
+    assert min(cold.ratio, warm.ratio) >= 0.97
+    assert max(refused(cold), refused(warm)) < 0.005
 
 
-def check_cold(run: Outcome, shape: str) -> None:
-    assert run.ratio >= 0.95
-    assert run.refused["lanes"] <= 10  # the ramp's overshoot, and three probes
-    assert run.refused["window"] <= (20 if shape.startswith("bucket") else 1)
+@pytest.mark.parametrize("shape", BUCKETS)
+@pytest.mark.parametrize(
+    ("limit", "concurrency", "seconds"),
+    [(60, 50, SLOW), (600, 200, SLOW), (600, 10, QUICK)],
+    ids=["slow account", "window is short", "lanes are short"],
+)
+def test_in_ten_minutes_of_any_other_window_a_run_is_within_one_window_of_the_ideal(
+    shape: str, limit: int, concurrency: int, seconds: tuple[float, float]
+) -> None:
+    for run in simulate(Scenario(shape, {IMAGE: limit}, concurrency, seconds)):
+        got = len(run.accepted_at)
+        assert got / run.ratio - got <= limit
+
+
+@pytest.mark.parametrize("shape", DEFINED)
+def test_a_slow_account_is_used_up_too_and_few_requests_are_refused(shape: str) -> None:
+    for run in simulate(Scenario(shape, {IMAGE: 60}, 50, SLOW)):
+        assert run.ratio >= 0.97
+        assert run.refused["lanes"] <= 10  # the ramp's overshoot, and three probes
+        assert run.refused["window"] <= 10  # one a window
+
+
+def test_what_is_learned_can_be_kept_as_json() -> None:
+    [run] = simulate(Scenario(SHAPES[0], {IMAGE: 600}, 50, QUICK, duration=90), runs=1)
+    assert run.learned == Learned(**json.loads(json.dumps(asdict(run.learned))))
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_a_run_with_remembered_limits_begins_without_429s(shape: str) -> None:
-    scenario = Scenario(shape, {IMAGE: 600, VIDEO: 60}, 50, QUICK, duration=240)
-    cold, again = simulate(scenario, idle=5)
-    check_cold(cold, shape)
-    assert cold.learned == Learned(**json.loads(json.dumps(asdict(cold.learned))))
-    assert again.refused["window"] <= (2 if shape.startswith("bucket") else 1)
-    assert again.refused["lanes"] <= 3  # its own probes
-    assert again.ratio >= 0.95
+def test_a_run_that_follows_at_once_knows_what_the_last_one_has_sent(shape: str) -> None:
+    _, again = simulate(Scenario(shape, {IMAGE: 600}, 200, SLOW, duration=90), idle=5)
+    assert again.refused["window"] <= 6
+    assert again.refused["lanes"] <= 1  # its own probe
 
 
-@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("shape", DEFINED)
 def test_a_count_of_the_answers_moment_is_as_good_as_one_of_the_requests(shape: str) -> None:
-    outcomes = simulate(Scenario(shape, {IMAGE: 600}, 110, SLOW, counted_late=True, duration=240))
-    assert all(run.ratio >= 0.95 for run in outcomes)
-    assert outcomes[-1].refused["window"] <= (120 if shape.startswith("bucket") else 5)  # of 2,400
+    """INTERFACE 8 does not say of which of the two moments `X-RateLimit-Remaining` is."""
+    for run in simulate(Scenario(shape, {IMAGE: 600}, 110, SLOW, counted_late=True)):
+        assert run.ratio >= 0.97
+        assert refused(run) < 0.005
 
 
 @pytest.mark.parametrize("late", [20.0, -20.0])
 @pytest.mark.parametrize("shape", FIXED)
 def test_a_wrong_clock_is_corrected_by_the_services_date(shape: str, late: float) -> None:
-    [run] = simulate(Scenario(shape, {IMAGE: 600}, 100, SLOW, wrong_clock=late, duration=300), runs=1)
-    assert run.ratio >= 0.95
-    assert run.refused["window"] <= 1
+    for run in simulate(Scenario(shape, {IMAGE: 600}, 200, SLOW, wrong_clock=late)):
+        assert run.ratio >= 0.97
+        assert refused(run) < 0.005
 
 
-@pytest.mark.parametrize("late", [20.0, -20.0])
-def test_a_wrong_clock_without_a_date_is_learned_at_the_first_reset(late: float) -> None:
-    scenario = Scenario(SHAPES[0], {IMAGE: 600}, 200, SLOW, wrong_clock=late, dated=False)
-    [run] = simulate(scenario, runs=1)
-    assert run.ratio >= 0.9
-    assert run.refused["window"] <= 40  # nine more resets would cost some 200 each
+@pytest.mark.parametrize("shape", FIXED)
+def test_without_a_date_no_reset_can_be_told_and_a_run_is_within_one_window_of_the_ideal(shape: str) -> None:
+    for run in simulate(Scenario(shape, {IMAGE: 600}, 200, SLOW, dated=False)):
+        got = len(run.accepted_at)
+        assert got / run.ratio - got <= 600
+        assert refused(run) < 0.005
 
 
 @pytest.mark.parametrize("shape", FIXED)
 @pytest.mark.parametrize("round_up", [True, False])
 def test_a_reset_that_is_rounded_up_or_down_costs_no_429(shape: str, round_up: bool) -> None:
-    [run] = simulate(Scenario(shape, {IMAGE: 600}, 100, QUICK, round_up=round_up, duration=300), runs=1)
-    assert run.refused["window"] == 0
+    [run] = simulate(Scenario(shape, {IMAGE: 600}, 100, SLOW, round_up=round_up, duration=300), runs=1)
+    assert run.refused["window"] <= 1
 
 
-def test_other_clients_of_the_same_workspace_are_counted() -> None:
-    [run] = simulate(Scenario(SHAPES[0], {IMAGE: 600}, 50, QUICK, others=200), runs=1)
-    assert run.ratio >= 0.95
-    assert run.refused["window"] <= 0.01 * 10 * 400  # of some 4,000 sends
+def side_by_side(scenario: Scenario, runs: int) -> tuple[float, float, list[int]]:
+    """Runs that know nothing of each other: the ratio of all, what was refused, and what each run got."""
+
+    async def main() -> tuple[float, float, list[int]]:
+        service = scenario.service()
+        best = ideal(scenario, service, unix())
+        clients = [Client(scenario, service, Limits(clock=VirtualClock()), seed) for seed in range(runs)]
+        until = asyncio.get_running_loop().time() + scenario.duration
+        await asyncio.gather(*(client.work(until) for client in clients))
+        got = [len(client.accepted_at) for client in clients]
+        return sum(got) / best, service.refused.total() / sum(got), got
+
+    return run_virtual(main())
 
 
-@pytest.mark.parametrize("window", [10.0, 300.0])
-def test_a_window_of_another_length_is_followed_by_its_reset(
-    window: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(METERS, "odd", partial(FixedWindow, window=window))
-    [run] = simulate(Scenario("odd", {IMAGE: 200}, 50, QUICK, duration=max(150, 2 * window)), runs=1)
-    assert run.ratio >= 0.95
-    assert run.refused["window"] <= 3
+@pytest.mark.parametrize("shape", DEFINED)
+def test_two_runs_on_one_account_find_their_parts_by_the_answers_alone(shape: str) -> None:
+    ratio, refused_part, got = side_by_side(Scenario(shape, {IMAGE: 600}, 200, SLOW), runs=2)
+    assert ratio >= 0.97
+    assert refused_part < 0.06
+    assert min(got) > 0.3 * sum(got)
+
+
+@pytest.mark.parametrize("shape", FIXED)
+def test_what_others_send_on_the_same_account_is_seen_in_the_answers(shape: str) -> None:
+    for run in simulate(Scenario(shape, {IMAGE: 600}, 200, SLOW, others=200)):
+        assert run.ratio >= 0.95
+        assert refused(run) < 0.02
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_a_limit_that_changes_during_the_run_is_followed(shape: str) -> None:
+    scenario = Scenario(shape, {IMAGE: 600}, 400, SLOW)
+
+    async def main() -> list[float]:
+        """After each change, when a window has passed: accepted in two minutes, as a part of the limit."""
+        service, parts = scenario.service(), []
+        client = Client(scenario, service, Limits(clock=VirtualClock()), 1)
+        working = asyncio.create_task(client.work(until=480))
+        for begins, limit in (120, 300), (300, 1200):
+            await asyncio.sleep(begins - asyncio.get_running_loop().time())
+            service.meters[IMAGE].limit = limit
+            await asyncio.sleep(60)
+            service.accepted.clear()
+            await asyncio.sleep(119)
+            parts.append(service.accepted[IMAGE] / (2 * limit))
+        await working
+        return parts
+
+    assert min(run_virtual(main())) >= 0.95
