@@ -81,7 +81,7 @@ def problems_of(attempts: pl.DataFrame) -> tuple[tuple[Problem, ...], int]:
             pl.len().alias("jobs"),
             pl.struct("row_id", "sample", "line").head(ROWS_NAMED).alias("rows"),
         )
-        .sort("jobs", descending=True, maintain_order=True)
+        .sort("jobs", "state", descending=True, maintain_order=True)  # of states, what is open first
         .drop("reason")
     )
     named = tuple(

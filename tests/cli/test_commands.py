@@ -158,7 +158,7 @@ def test_status_notices_totals_that_something_else_has_changed(project: Make) ->
     made = project([{"id": "a", "prompt": "x", **IMAGE}])
     assert callsheet("run", str(made.config)).returncode == 0
     with closing(sqlite3.connect(made.folder / "out" / "ledger.db", isolation_level=None)) as ledger:
-        ledger.execute("UPDATE totals SET cost = 0")
+        ledger.execute("UPDATE totals SET spent = 0")
     done = callsheet("status", str(made.config))
     assert done.returncode == 2, done.stderr
     assert "are not the sums of its attempts" in done.stderr
