@@ -30,6 +30,8 @@ class Lanes:
         proven: the service has answered a submission. Before that the ramp does not begin: a gateway that
             loses every answer would cost a whole batch.
         in_use: lanes that are taken.
+        unsent: lanes whose request has not left. On a busy machine they wait for the ledger, and so the ramp
+            waits for them: it would be far beyond the first 429 when that comes.
         given_up: lanes of videos that this run no longer polls; not in `in_use`, but they count for `cap`.
         grows_at: the moment of the next step of the ramp, or of the next probe.
     """
@@ -39,6 +41,7 @@ class Lanes:
     latched: bool = False
     proven: bool = False
     in_use: int = 0
+    unsent: int = 0
     given_up: int = 0
     grows_at: float = -math.inf
     _probe: int = 1  # lanes of the next probe
@@ -60,7 +63,8 @@ class Lanes:
             return math.inf
         if self.in_use < self.size:
             return 0.0
-        return max(0.0, self.grows_at - now) if self.latched or self.proven else math.inf
+        may_grow = self.latched or (self.proven and self.unsent < RAMP_MOST)
+        return max(0.0, self.grows_at - now) if may_grow else math.inf
 
     def take(self, now: float) -> None:
         """Takes a lane. Call it only when `wait` returns 0."""
@@ -73,6 +77,7 @@ class Lanes:
             self.size += max(1, min(self.size // 10, RAMP_MOST))
             self.grows_at = now + RAMP
         self.in_use += 1
+        self.unsent += 1
 
     def accepted(self) -> None:
         """A submission was not refused for its lane: others do not have every lane."""

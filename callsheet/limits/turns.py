@@ -61,9 +61,12 @@ class Turn:
     def leaves(self) -> None:
         """Reports that the request is about to leave."""
         self.sent = self.counts = True
+        self._limits.lanes.unsent -= 1
+        self._limits.look()
 
     def unsent(self) -> None:
         """Reports that the request did not leave this machine after all: it does not count in the window."""
+        self._limits.lanes.unsent += self.sent
         self.sent = self.counts = False
 
     def answered(
@@ -107,6 +110,7 @@ class Turn:
         if self.counts:
             self._limits.lanes.accepted()
         self._limits.lanes.in_use -= not self.kept
+        self._limits.lanes.unsent -= not self.sent
         self._limits.submissions += self.sent
         self._limits.look()
 

@@ -39,6 +39,28 @@ async def test_lanes_ramp_only_while_a_caller_waits_for_one() -> None:
     assert limits.learned().lanes < len(times) + RAMP_MOST
 
 
+@virtual
+async def test_the_ramp_waits_for_requests_that_have_not_left() -> None:
+    """On a busy machine a request waits for the ledger before it leaves."""
+    limits, left = Limits(clock=VirtualClock()), []
+    limits.lanes.proven = True
+
+    async def caller() -> None:
+        async with limits.turn(IMAGE) as turn:
+            await asyncio.sleep(5)
+            left.append(now())
+            turn.leaves()
+            await asyncio.sleep(100)
+
+    callers = [asyncio.create_task(caller()) for _ in range(50)]
+    await asyncio.sleep(4)
+    assert (len(left), limits.lanes.in_use) == (0, FIRST_LANES)
+    await asyncio.sleep(5)
+    assert (len(left), limits.lanes.in_use) == (FIRST_LANES, FIRST_LANES + RAMP_MOST)
+    for each in callers:
+        each.cancel()
+
+
 def test_lanes_latch_at_the_number_that_was_accepted_and_probe_once_a_minute() -> None:
     lanes = Lanes(size=55, in_use=55)  # 50 fit, five more have just been sent
     for _ in range(5):
