@@ -19,6 +19,7 @@ from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.policy import Policy
 from callsheet.ledger.tables import attempts
 from callsheet.records import Job, OtherRun
+from callsheet.steps import batch
 from tests.conftest import Project
 from tests.ledger.buying import buyer, generation, intend, job
 from tests.ledger.other_run import other_run
@@ -184,8 +185,8 @@ def test_runs_of_two_batches_stop_at_the_daily_wall_and_say_so(project: Callable
     row = {"prompt": "a vase", "model": "sketch-1", "aspect_ratio": "1:1"}  # 0.0015 USD
     made = project([{"id": name, **row} for name in "abc"])
     made.set(budget={"per_day": "0.0030"})
-    for batch, stored in (("first", 2), ("second", 0)):
-        made.set(batch=batch)
+    for name, stored in (("first", 2), ("second", 0)):
+        made.set(batch=name)
         summary = asyncio.run(batch.generate(load(made.config), approved=True))
         assert (summary.stored, summary.stop_reason, summary.exit_code) == (stored, "budget", 4)
         assert "budget.per_day" in (summary.stop_message or "")

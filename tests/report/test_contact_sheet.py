@@ -80,7 +80,7 @@ def test_a_run_does_not_wait_for_very_many_thumbnails_and_report_makes_them(
     project: Make, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     made = project(images("one", "two"))
-    monkeypatch.setattr("tasks.contact_sheet._WAITED_FOR", 1)
+    monkeypatch.setattr("callsheet.steps.contact_sheet._WAITED_FOR", 1)
     made.run()
     assert have_pictures() == {"one": False, "two": False}
     assert "callsheet report CONFIG makes them" in caplog.text
