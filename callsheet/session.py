@@ -10,6 +10,7 @@ import gc
 import random
 import signal
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import asdict, dataclass, field
@@ -34,7 +35,7 @@ from callsheet.media_types import extension
 from callsheet.pricing.plan import Plan, last_plan
 from callsheet.pricing.quote import Quote
 from callsheet.pricing.work_folder import work_folder
-from callsheet.records import Attempt, File, Generation, State
+from callsheet.records import Attempt, File, Generation, ModelType, State
 from callsheet.service.client import Client
 from callsheet.storage.names import name as name_in_store
 from callsheet.storage.spool import Spool
@@ -85,6 +86,7 @@ class Run:
         polling: is cancelled when the run is interrupted.
         rates: the catalogue's entries of the models that it buys, as JSON objects, by id.
         videos_ended: how many of the videos that this run follows have ended.
+        tried: how many jobs of each type were accepted, failed or are in doubt, by this run.
         collected: set when every file of this run is dealt with.
         interrupted: a person or the system wants the run to end.
         ended: it ends at once: what is not answered yet is left to the next run.
@@ -113,6 +115,7 @@ class Run:
     polling: anyio.CancelScope = field(default_factory=anyio.CancelScope)
     rates: Mapping[str, Any] = field(default_factory=dict)
     videos_ended: int = 0
+    tried: Counter[ModelType] = field(default_factory=Counter)
     collected: asyncio.Event = field(default_factory=asyncio.Event)
     interrupted: bool = False
     ended: bool = False

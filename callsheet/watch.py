@@ -28,15 +28,23 @@ logger = logging.getLogger("callsheet")
 logger.setLevel(logging.INFO)  # Prefect shows the log of other libraries, but does not set their level
 
 
+_LONG = 2.0  # seconds of a wait that is worth saying
 _ANSWERED = tuple(state for state in State if state not in (State.PLANNED, State.SUBMITTING))
 
 
 @dataclass(frozen=True, slots=True)
 class Pacing:
-    """Submissions of one model type: those of the last minute, and the limit; None while it is not known."""
+    """Submissions of one model type.
+
+    Attributes:
+        last_minute: those of the last minute.
+        limit: of a minute; None while it is not known.
+        next_in: seconds until the next one may leave, where some are left.
+    """
 
     last_minute: int
     limit: int | None
+    next_in: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +68,7 @@ class Progress:
         videos: videos that this run follows, or will follow once they are submitted.
         videos_ended: those of them whose end is known.
         pacing: submissions by model type; a type of which nothing was submitted is absent.
-        seconds_left: until every job has ended, at the pace so far; None while that is not known.
+        seconds_left: until every job is submitted, at the account's limits; None while they are not known.
     """
 
     jobs: int
@@ -113,11 +121,12 @@ class Progress:
         return [
             f"{counted(pace.last_minute, model_type)} in the last minute"
             + ("" if pace.limit is None else f" (limit {pace.limit:,})")
+            + (f", the next in {pace.next_in:.0f} s" if pace.next_in >= _LONG else "")
             for model_type, pace in self.pacing.items()
         ]
 
     def time_left(self) -> str:
-        """The time until every job has ended: `about 5 min left`; empty while that is not known."""
+        """The time until every job is submitted: `about 5 min left`; empty while that is not known."""
         return f"about {in_words(self.seconds_left)} left" if self.seconds_left else ""
 
     def as_json(self) -> dict[str, Any]:

@@ -5,6 +5,7 @@ The steps themselves write the ledger, as things happen; here it is only read.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -16,6 +17,7 @@ import anyio
 from callsheet.errors import StorageError
 from callsheet.ledger import running_totals
 from callsheet.ledger.policy import Policy
+from callsheet.limits.pace import WINDOW
 from callsheet.pricing.quote import policy_of
 from callsheet.records import ModelType, State
 from callsheet.report.counts import current_states, left_to_buy, refreshed, removed_jobs
@@ -28,7 +30,6 @@ from callsheet.storage.store import Store
 from callsheet.watch import WATCHER, Pacing, Progress
 
 TICK = 0.5  # seconds between two looks at the ledger
-_ENOUGH = 5  # jobs that must have ended before their pace says when the others will
 
 
 async def record(run: Run) -> Summary:
@@ -87,7 +88,7 @@ def _nothing_lost() -> Iterator[None]:
 async def show_progress(run: Run) -> None:
     """Shows it until everything of this run is collected."""
     removed = run.quote.marks.removed if run.quote else await removed_jobs(run.ledger, run.plan)
-    began, first, over = time.monotonic(), -1, False  # first: jobs that were done already
+    over = False
     while not over:
         with anyio.move_on_after(TICK):
             await run.collected.wait()
@@ -96,9 +97,6 @@ async def show_progress(run: Run) -> None:
         totals = await run.ledger.read(running_totals.of_batch)
         states = current_states(totals.states, removed)
         progress = _progress(run, states, totals.spent)
-        if first < 0:
-            first, began = progress.done, time.monotonic()
-        progress = replace(progress, seconds_left=_left(run, progress, progress.done - first, began))
         WATCHER.get().progress(progress)
         run.progress = progress
 
@@ -115,11 +113,19 @@ def _progress(run: Run, states: Mapping[State, int], spent: Decimal) -> Progress
         videos=len(run.adopted_videos) + (run.quote.to_buy_of(ModelType.VIDEO) if run.quote else 0),
         videos_ended=run.videos_ended,
         pacing={
-            model_type: Pacing(count, limits.paces[model_type].known_limit())
+            model_type: Pacing(count, limits.paces[model_type].known_limit(), _wait(run, model_type, now))
             for model_type, count in submitted.items()
             if count
         },
+        seconds_left=_left(run),
     )
+
+
+def _wait(run: Run, model_type: ModelType, now: float) -> float:
+    """Seconds until the next submission of a type may leave; 0 where none is left or nothing tells."""
+    wait = run.limits.paces[model_type].wait(now)
+    has_more = run.quote is not None and run.quote.to_buy_of(model_type) > run.tried[model_type]
+    return round(wait, 1) if has_more and not run.stop and wait < math.inf else 0.0
 
 
 def _left_out(run: Run) -> int:
@@ -127,9 +133,16 @@ def _left_out(run: Run) -> int:
     return run.quote.left_out if run.quote else 0
 
 
-def _left(run: Run, progress: Progress, ended: int, began: float) -> float | None:
-    """Seconds until the last job has ended, at the pace of those that have ended since the run began."""
-    if run.stop or ended < _ENOUGH or not run.quote:
+def _left(run: Run) -> float | None:
+    """Seconds until the last job is sent: those of a type that are left, over its limit."""
+    if run.stop or not run.quote or not run.quote.to_buy:
         return None
-    open_jobs = progress.jobs - (run.quote.to_buy - run.quote.fits) - progress.done
-    return max(0, open_jobs) * (time.monotonic() - began) / ended
+    fit = run.quote.fits / run.quote.to_buy
+    times = [0.0]
+    for model_type, pace in run.limits.paces.items():
+        left = run.quote.to_buy_of(model_type) * fit - run.tried[model_type]
+        limit = pace.known_limit()
+        if left > 0 and not limit:
+            return None
+        times += [left * WINDOW / limit] if limit else []
+    return max(times)

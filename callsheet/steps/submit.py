@@ -182,10 +182,12 @@ class _Buyer:
                     without_room.append(job)
                 if not isinstance(outcome, _Bought) or outcome.video is None:  # a video's end is the poll's
                     self._run.open_jobs.end()
+                self._run.tried[job.type] += isinstance(outcome, _Bought | _Failed)
                 if not isinstance(outcome, _InDoubt):
                     return
                 again = (await _reserve(self._run, [job])).reserved  # where `on_doubt` allows another attempt
                 if not again:
+                    self._run.tried[job.type] += 1
                     return
                 attempt = again[0][1]
         finally:
