@@ -16,7 +16,6 @@ from tests.crash.killed_batch import IMAGE, LANES, KilledBatch
 from tests.crash.test_command import CommandLine
 from tests.servers.postgres import postgres
 from tests.servers.postgres_proxy import postgres_proxy
-from tests.servers.prefect import PrefectServer
 from tests.waiting import LONGEST, wait_until
 
 ROWS = {f"image-{n}": ({"prompt": f"image-{n}", **IMAGE}, "stored") for n in range(60)}
@@ -59,12 +58,12 @@ def finish(made: KilledBatch) -> None:
 
 @pytest.mark.soak
 def test_a_postgresql_that_dies_and_comes_back_ends_the_run_in_words_and_the_next_one_finishes(
-    new_batch: MakeBatch, prefect: PrefectServer
+    new_batch: MakeBatch,
 ) -> None:
     with postgres() as server:
         made = new_batch(ROWS, ledger={"url": server.new_database()})
         forked = made.starter
-        made.starter = CommandLine(prefect, forked.tally)
+        made.starter = CommandLine(forked.tally)
         with running(made, waits={"lease": 3}) as code:
             server.kill()
         assert code.result() == 3, made.log()
