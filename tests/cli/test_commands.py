@@ -246,16 +246,6 @@ def test_an_address_from_the_environment_is_checked_as_one_in_a_config(
     assert done.stdout == ""
 
 
-@pytest.mark.soak
-def test_a_key_that_is_no_block_s_is_all_that_is_said(project: Make) -> None:
-    """Without a Prefect server, which then is started, and has nothing to say on this terminal."""
-    made = project()
-    made.set(service={"api_key_block": "nope"})
-    done = callsheet("balance", str(made.config))
-    refused(done, "api_key_block", "nope")
-    assert len(done.stderr.splitlines()) == 2, done.stderr
-
-
 def test_bad_configs_name_the_place_and_cost_nothing(project: Make) -> None:
     made = project([{"id": "a", "prompt": "x", **IMAGE}])
     refused(callsheet("run", "nowhere.yaml"), "nowhere.yaml", f"looked for in {Path.cwd()}")
