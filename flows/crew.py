@@ -96,7 +96,12 @@ class Crew:
             if summary.stop_reason or not self.runs:
                 return summary
             await self._ended()
-            return await batch.generate(settings, approved=True, plan=self.plan, steps=STEPS)
+            last = await batch.generate(settings, approved=True, plan=self.plan, steps=STEPS)
+            return replace(
+                last,
+                submissions=summary.submissions + last.submissions,
+                rate_limited=summary.rate_limited + last.rate_limited,
+            )
         finally:
             with anyio.CancelScope(shield=True), anyio.move_on_after(_PATIENCE):
                 for run in self.runs:
