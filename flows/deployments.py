@@ -87,7 +87,7 @@ async def deploy(names: Sequence[str], environment: Mapping[str, str], folder: P
     await service_block.register()
     before = await _deployed(names)
     command = ["prefect", "--no-prompt", "deploy", "--all"]
-    process = await start(command, environment, log)
+    process = await start(command, {**environment, "PWD": str(Path.cwd())}, log)  # for prefect.yaml
     async with ending(process):
         if await process.wait():
             raise ConfigError(f"prefect.yaml: {_last_words(log)}", hint=f"All that Prefect says is in {log}")
@@ -104,7 +104,7 @@ async def _set_schemas(deployments: Iterable[DeploymentResponse]) -> None:
     """
     async with get_client() as client:
         for each in deployments:
-            if not (each.entrypoint or "").startswith("flows/"):
+            if not (each.entrypoint or "").startswith("flows."):
                 continue
             schema = each.parameter_openapi_schema or {}
             fields = {name: _or_absent(field) for name, field in schema.get("properties", {}).items()}

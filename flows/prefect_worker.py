@@ -19,7 +19,7 @@ async def _unless_it_has_said_so(
     self: StateProposer, flow_run: FlowRun, state_updates: dict[str, Any] | None = None
 ) -> bool:
     now = (await self._client.read_flow_run(flow_run.id)).state
-    if now and now.is_cancelled() and now.message:
+    if now and not now.is_cancelling():  # the run has said how it ended, or somebody has retried it since
         return True
     return await _write(self, flow_run, state_updates)
 

@@ -127,7 +127,9 @@ def test_deployed_runs_buy_side_by_side(crew: PrefectServer, project: Make) -> N
     assert (run["state"]["type"], run["state"]["name"]) == ("COMPLETED", "Complete"), run["state"]["message"]
     assert made.costs().height == made.manifest().height == 600
     others = of_its_crew(crew, run)
-    assert [other["state"]["name"] for other in others] == ["Complete"] * 2
+    assert {other["state"]["type"] for other in others} == {"COMPLETED"}, (
+        "Partial where others had jobs in hand"
+    )
     bought = asks(made, "SELECT run_id, count(*) FROM attempts GROUP BY run_id")
     assert len(bought) == 3, "each has bought some"
 

@@ -16,6 +16,7 @@ import pytest
 import yaml
 from prefect.client.schemas.objects import State
 
+from callsheet.cli.project import make_project
 from callsheet.config.settings import Budget
 from flows.generate import generate_batch
 from flows.quote import quote_batch
@@ -106,7 +107,9 @@ def test_the_server_refuses_wrong_values_and_names_the_field(
 def test_a_parameter_in_prefect_yaml_that_its_flow_does_not_have_is_an_error(
     crew: PrefectServer, tmp_path: Path
 ) -> None:
-    content = yaml.safe_load(Path("prefect.yaml").read_text())
+    make_project(tmp_path / "project")
+    tmp_path = tmp_path / "project"
+    content = yaml.safe_load((tmp_path / "prefect.yaml").read_text())
     [quote] = [each for each in content["deployments"] if each["name"] == "quote"]
     wrong = quote | {"name": "wrong", "parameters": {"confg": "batch.yaml"}}
     (tmp_path / "prefect.yaml").write_text(yaml.safe_dump(content | {"deployments": [wrong]}))
