@@ -1,4 +1,4 @@
-"""The Prefect flows: order and concurrency only."""
+"""The Prefect flows, and what deploys and starts them."""
 
 from callsheet.service.proxies import put_in_order
 
