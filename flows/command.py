@@ -7,6 +7,8 @@ import asyncio
 import sys
 from typing import Any
 
+from prefect import tags
+
 from callsheet.errors import CallsheetError
 from callsheet.report.summary import Summary
 
@@ -17,7 +19,8 @@ def main(flow: Any) -> None:
     parser.add_argument("config", help="the config file")
     parser.add_argument("--set", dest="overrides", action="append", default=[], metavar="a.b=value")
     given = parser.parse_args()
-    state = asyncio.run(flow(given.config, given.overrides, return_state=True))
+    with tags("callsheet"):  # as the deployments' runs have it: docs/automations match it
+        state = asyncio.run(flow(given.config, given.overrides, return_state=True))
     print(state.name, state.message or "", sep=": ", file=sys.stderr)  # noqa: T201 - a program
     outcome = asyncio.run(state.aresult(raise_on_failure=False))
     sys.exit(outcome.exit_code if isinstance(outcome, Summary | CallsheetError) else 1)
