@@ -117,7 +117,7 @@ def test_the_time_left_is_the_jobs_left_over_the_limit(project: Make) -> None:
     finally:
         WATCHER.reset(token)
     known = [progress for progress in recorder.seen if progress.seconds_left is not None]
-    assert 0 < max(progress.seconds_left or 0 for progress in known) < 4, "40 jobs at 600 a minute"
+    assert 0 < max(progress.seconds_left or 0 for progress in known) <= 4, "40 jobs at 600 a minute"
     assert known[-1].seconds_left == 0
     assert recorder.seen[-1].limit == Decimal("1.00")
 
