@@ -193,6 +193,19 @@ class MediaError(CallsheetError):
     """A download is not the file that was promised: short, of another type, or unreadable."""
 
 
+SERVICE_CODES = (
+    "invalid_parameter",
+    "parameter_missing",
+    "invalid_api_key",
+    "quota_exceeded",
+    "not_found",
+    "content_policy_violation",
+    "rate_limit",
+    "server_error",
+)
+"""The codes of the service's own errors (INTERFACE 7); others are a gateway's."""
+
+
 class ServiceError(CallsheetError):
     """A request to the service did not succeed."""
 

@@ -44,26 +44,8 @@ from callsheet.watch import WATCHER, Change, Progress
 
 T = TypeVar("T")
 
+LANES_WAIT = 20.0  # seconds at the least for which a run waits for the lanes that others hold
 GRACE = 25.0  # seconds that an interrupted run has to store what was answered; Prefect kills after 30
-
-
-@dataclass
-class _Waits:
-    """Seconds at the least for which a run waits for the lanes that others hold."""
-
-    lanes: float = 20.0
-
-
-_waits = _Waits()
-
-
-def set_lanes_wait(seconds: float = 20.0) -> None:
-    """For tests: changes how long a run waits for the lanes that others hold; without an argument, resets.
-
-    Args:
-        seconds: the least time; `poll.timeout` counts where it is longer.
-    """
-    _waits.lanes = seconds
 
 
 @dataclass
@@ -362,7 +344,7 @@ async def _keep_lease(ledger: Ledger) -> None:
 
 async def _watch_lanes(run: Run) -> None:
     """Ends buying that would wait for ever: for lanes that nothing of this run can free."""
-    patience = max(run.settings.poll.timeout, _waits.lanes)
+    patience = max(run.settings.poll.timeout, LANES_WAIT)
     while not run.limits.blocked(patience):  # noqa: ASYNC110 - it is the passing of time that ends it
         await asyncio.sleep(1)
     run.halt(

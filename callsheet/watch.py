@@ -217,7 +217,7 @@ class Watcher(Protocol):
         """Something happened that a person should know; the run goes on."""
 
     def finished(self, summary: Summary) -> None:
-        """The run is over and its report is written. Prefect may not have recorded that yet."""
+        """The run is over and its report is written."""
 
 
 class LogWatcher:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import sqlalchemy as sa
 
 from callsheet.config.checks import RetryFailed
+from callsheet.errors import SERVICE_CODES
 from callsheet.ledger.tables import attempts
 from callsheet.records import State
 
@@ -24,17 +25,6 @@ UNKNOWN_STATUS = "unknown_status"
 
 BOUGHT = (State.SUBMITTING, State.PENDING, State.GENERATED, State.STORED, State.LOST)
 """The states of jobs that are sent, and that no run sends again."""
-
-_CODES_OF_THE_INTERFACE = (  # section 7
-    "invalid_parameter",
-    "parameter_missing",
-    "invalid_api_key",
-    "quota_exceeded",
-    "not_found",
-    "content_policy_violation",
-    "rate_limit",
-    "server_error",
-)
 
 DELIVERED = (State.GENERATED, State.STORED, State.LOST)
 """The states of jobs that are paid for and answered."""
@@ -84,7 +74,7 @@ def _is_of_kind(kind: RetryFailed, table: sa.FromClause) -> sa.ColumnElement[boo
     code = table.c.error_code
     if kind == "server_error":
         return sa.or_(code == "server_error", code.startswith("http_5", autoescape=True))
-    return code.not_in(_CODES_OF_THE_INTERFACE) if kind == "gateway" else sa.true()
+    return code.not_in(SERVICE_CODES) if kind == "gateway" else sa.true()
 
 
 def is_final(policy: Policy, table: sa.FromClause = attempts) -> sa.ColumnElement[bool]:

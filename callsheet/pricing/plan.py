@@ -81,11 +81,6 @@ class Plan:
         """The sum of all prices, in `currency`."""
         return Decimal(self.table["price"].sum() or 0)
 
-    @property
-    def all_rejected(self) -> bool:
-        """Whether the batch has rows, and no job can be made of any of them."""
-        return self.rows > 0 and self.jobs == 0
-
     def jobs_in_order(
         self, of_type: ModelType | None = None, among: pl.Series | None = None
     ) -> Iterator[Job]:

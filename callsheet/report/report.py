@@ -94,33 +94,21 @@ async def write_report(
     if chosen is not None:
         stored = current.filter(pl.col("state") == State.STORED, ~pl.col("superseded"))["position"]
         details = replace(details, all_chosen_stored=chosen.gather(stored).sum() == chosen.sum())
-    return await summary_of(
+    return await _summary(
         ledger, store, plan, of_run, removed=removed.filter(~pl.col("superseded")), details=details
     )
 
 
-async def summary_of(
+async def _summary(
     ledger: Ledger,
     store: Store,
     plan: Plan | None,
     of_run: OfRun,
     *,
     removed: pl.DataFrame,
-    details: Details | None = None,
+    details: Details,
 ) -> Summary:
-    """How the batch stands, from the running totals. Writes nothing.
-
-    Args:
-        ledger: the ledger, opened for the batch.
-        store: where the report is, or will be.
-        plan: the batch's plan; None where the batch is known only from the ledger.
-        of_run: the run.
-        removed: the state of each job that is not in the plan (`counts.refreshed`).
-        details: what is told to people besides.
-
-    Raises:
-        LedgerError: the ledger cannot be read.
-    """
+    """How the batch stands, from the running totals; `removed` are the jobs that are not in the plan."""
     totals, others, asked, estimated = await ledger.read(
         lambda connection, batch: (
             running_totals.of_batch(connection, batch),
@@ -130,9 +118,7 @@ async def summary_of(
         )
     )
     stop = of_run.stop
-    told = replace(
-        details or Details(), stop_message=str(stop) if stop else None, stop_hint=stop.hint if stop else ""
-    )
+    told = replace(details, stop_message=str(stop) if stop else None, stop_hint=stop.hint if stop else "")
     counts = current_states(totals.states, removed)
     jobs = plan.jobs if plan else counts.total()
     rejected_rows = plan.rejected_rows if plan else 0

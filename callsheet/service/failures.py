@@ -14,6 +14,7 @@ from urllib.parse import quote, urljoin
 import httpx
 
 from callsheet.errors import (
+    SERVICE_CODES,
     CallsheetError,
     ContentPolicyViolation,
     GatewayAnswer,
@@ -35,19 +36,6 @@ from callsheet.service.transport import Unsent
 
 WINDOW = 60.0
 """Seconds to wait where a `Retry-After` cannot be read: a whole window (INTERFACE 8)."""
-
-_CODES = frozenset(  # INTERFACE 7
-    {
-        "invalid_parameter",
-        "parameter_missing",
-        "invalid_api_key",
-        "quota_exceeded",
-        "not_found",
-        "content_policy_violation",
-        "rate_limit",
-        "server_error",
-    }
-)
 
 _LONGEST_RETRY_AFTER = 3600  # seconds; with windows of 60 seconds, a longer wait is not a real one
 
@@ -178,7 +166,7 @@ def _error_body(response: httpx.Response) -> ErrorBody | None:
         body = ErrorEnvelope.model_validate(parse(response.content)).error
     except ValueError:
         return None
-    is_the_interfaces = body.type == "invalid_request_error" or body.code in _CODES
+    is_the_interfaces = body.type == "invalid_request_error" or body.code in SERVICE_CODES
     return body if is_the_interfaces and response.status_code >= 400 else None
 
 

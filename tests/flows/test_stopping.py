@@ -15,7 +15,6 @@ import pytest
 
 from backlot.faults import Faults
 from callsheet.pricing.quote import Quote
-from callsheet.session import set_lanes_wait
 from callsheet.watch import WATCHER, LogWatcher
 from tests.conftest import Project
 from tests.servers.backlots import finish_videos
@@ -164,11 +163,9 @@ def test_a_second_signal_ends_a_run_that_waits_for_its_ledger_and_every_answer_i
 
 
 @pytest.fixture
-def soon_tired() -> Iterator[None]:
+def soon_tired(monkeypatch: pytest.MonkeyPatch) -> None:
     """A run waits no longer than `poll.timeout` for the lanes that others hold."""
-    set_lanes_wait(0)
-    yield
-    set_lanes_wait()
+    monkeypatch.setattr("callsheet.session.LANES_WAIT", 0)
 
 
 @pytest.mark.parametrize("share", [2, None])

@@ -337,12 +337,6 @@ def test_the_json_has_every_figure_and_money_as_text(quote):
     assert (unlimited["budget_limit"], unlimited["budget_left"], unlimited["fits"]) == (None, None, 5)
 
 
-def test_a_batch_of_which_every_row_is_rejected_says_so(quote):
-    assert quote("prompt,model\nx,none\n,still-1\n").plan.all_rejected
-    assert not quote("prompt,model\nx,none\ny,still-1\n").plan.all_rejected
-    assert not quote("id,prompt\n1,x\n", states={"1": "bought"}).plan.all_rejected
-
-
 def test_the_time_is_a_range_while_the_account_s_limits_are_not_known(quote):
     many = "prompt,samples\nx,1201\n"
     assert facts(quote())["Time"] == "about 1 min"
