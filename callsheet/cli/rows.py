@@ -73,7 +73,7 @@ def _planned(settings: BatchSettings, row: str, tried: Collection[str]) -> dict[
     if plan is None:
         return {}
     new = (pl.col("row_id") == row) & ~pl.col("key").is_in(list(tried)) & pl.col("request").is_not_null()
-    return dict(plan.scan().filter(new).select("key", "request").collect().iter_rows())
+    return dict(plan.table.filter(new).select("key", "request").iter_rows())
 
 
 def failed(

@@ -14,7 +14,7 @@ from callsheet.batches.sources import local_copy
 from callsheet.config.load import load_without_service
 from callsheet.config.settings import BatchSettings
 from callsheet.errors import InputError
-from callsheet.pricing.work_folder import quote_path
+from callsheet.pricing.plan import quote_path
 from callsheet.report.contact_sheet.links import local_path
 from callsheet.storage.store import Store
 
