@@ -34,6 +34,12 @@ from callsheet.records import Catalogue, Job, Model, ModelType, Price, canonical
 from callsheet.rows import rejects
 from callsheet.service.client import Client
 
+PLAN = "plan.parquet"
+"""In the work folder, the batch's plan: that of the last run that was free to buy."""
+
+QUOTE = "quote.parquet"
+"""In the work folder, the plan that was priced last: what only looks changes no other file."""
+
 _COUNTS = ("rows", "rejected_rows", "unpriced")
 _SLICE = 16_384  # jobs whose hashes are made at once
 _REJECTS = ".rejects.parquet"
@@ -242,7 +248,7 @@ async def price_batch(batch: Batch, settings: Settings, client: Client) -> Plan:
         StorageError: the plan cannot be written.
     """
     catalogue = await client.models()
-    path = quote_path(settings)
+    path = work_folder(settings) / QUOTE
     ledger = await Ledger.open(settings.ledger.url, settings.batch)
     try:
         known = await ledger.read(queries.requests)
@@ -269,7 +275,7 @@ async def adopt(plan: Plan, settings: Settings) -> Plan:
             await ledger.carries(changes)
     finally:
         await ledger.close()
-    plan = replace(plan, path=plan_path(settings))
+    plan = replace(plan, path=work_folder(settings) / PLAN)
     await asyncio.to_thread(_write, plan)
     return plan
 
@@ -286,19 +292,12 @@ async def is_outdated(plan: Plan, settings: Settings, client: Client) -> bool:
     return bool(changed_rates(plan.catalogue, await client.models(), plan.table["model"].unique()))
 
 
-def last_plan(settings: BatchSettings) -> Plan | None:
-    """The batch's plan in the work folder; None if there is none that can be read."""
-    return _plan_at(plan_path(settings), settings)
-
-
-def last_quote(settings: BatchSettings) -> Plan | None:
-    """The plan that was priced last; None if there is none that can be read."""
-    return _plan_at(quote_path(settings), settings)
-
-
-def _plan_at(path: Path, settings: BatchSettings) -> Plan | None:
+def last_plan(settings: BatchSettings, name: str = PLAN) -> Plan | None:
+    """The batch's plan in the work folder, or with `QUOTE` what was priced last; None if there is none that
+    can be read.
+    """
     with suppress(InputError):
-        if (plan := open_plan(path)).batch == settings.batch:
+        if (plan := open_plan(work_folder(settings) / name)).batch == settings.batch:
             return plan
     return None
 
@@ -307,24 +306,6 @@ def lines_of_last_plan(settings: BatchSettings, keys: Collection[str]) -> dict[s
     """The line of each of these jobs in the batch file, by key, where the last plan has it."""
     plan = last_plan(settings) if keys else None
     return plan.lines(keys) if plan else {}
-
-
-def quote_path(settings: BatchSettings) -> Path:
-    """Where the plan is that was priced last, by a quote or a run. What only looks changes no other file.
-
-    Raises:
-        StorageError: the work folder cannot be made.
-    """
-    return work_folder(settings) / "quote.parquet"
-
-
-def plan_path(settings: BatchSettings) -> Path:
-    """Where the batch's plan is: that of the last run that was free to buy.
-
-    Raises:
-        StorageError: the work folder cannot be made.
-    """
-    return work_folder(settings) / "plan.parquet"
 
 
 def work_folder(settings: BatchSettings) -> Path:

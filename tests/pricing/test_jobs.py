@@ -9,7 +9,6 @@ from dataclasses import replace
 from datetime import date
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
 
 import anyio
 import polars as pl
@@ -244,53 +243,6 @@ def test_carried_values_are_in_the_plan_as_json_values(plan, tmp_path):
     pl.DataFrame(cells).write_parquet(tmp_path / "in.parquet")
     planned = plan.of(plan.settings(tmp_path / "in.parquet"))
     assert jobs(planned)[0].carried == {"day": "2026-01-02", "cost": "1.10", "tags": ["a"], "key": 1}
-
-
-def slow_total(rows: list[dict[str, Any]]) -> Decimal:
-    """One row at a time, from the catalogue's rates."""
-    total = Decimal(0)
-    for row in rows:
-        seconds = row["duration"] or 5
-        if row["model"] == "still-1":
-            price = {"1K": Decimal("0.0407"), "2K": Decimal("0.0833")}[row["resolution"] or "1K"]
-        elif row["resolution"] == "1080p":
-            price = Decimal("0.1") * seconds
-        else:
-            price = (Decimal("0.0771") if row["sound"] else Decimal("0.0513")) * seconds
-        total += price * row["samples"]
-    return total
-
-
-images = st.fixed_dictionaries(
-    {
-        "model": st.just("still-1"),
-        "resolution": st.sampled_from([None, "1K", "2K"]),
-        "samples": st.integers(1, 3),
-        "duration": st.none(),
-        "sound": st.none(),
-    }
-)
-videos = st.fixed_dictionaries(
-    {
-        "model": st.just("reel-1"),
-        "resolution": st.sampled_from([None, "720p", "1080p"]),
-        "samples": st.integers(1, 3),
-        "duration": st.sampled_from([None, 5, 10]),
-        "sound": st.sampled_from([None, True, False]),
-    }
-)
-
-
-@given(st.lists(images | videos, min_size=1, max_size=30))
-@quick(max_examples=30, deadline=None)
-def test_the_quote_is_the_sum_of_a_slow_reference(tmp_path_factory, rows):
-    plan = Maker(tmp_path_factory.mktemp("quote"))
-    types = {"model": str, "resolution": str, "samples": int, "duration": int, "sound": bool}
-    path = plan.folder / "shots.csv"
-    pl.DataFrame(rows, schema=types).with_columns(prompt=pl.lit("x")).write_csv(path)
-    planned = plan.of(plan.settings(path))
-    assert planned.rejects.is_empty()
-    assert planned.quoted == slow_total(rows) == sum((each.quoted for each in jobs(planned)), Decimal(0))
 
 
 def test_a_job_keeps_its_key_when_its_price_changes(plan):

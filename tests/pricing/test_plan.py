@@ -15,7 +15,7 @@ from pyarrow import parquet
 
 from callsheet.config.settings import Settings
 from callsheet.errors import InputError, StorageError
-from callsheet.pricing.plan import last_plan, open_plan, plan_path, work_folder
+from callsheet.pricing.plan import PLAN, last_plan, open_plan, work_folder
 from callsheet.records import ModelType
 from tests.pricing.plans import CATALOGUE, MIXED, jobs
 
@@ -133,7 +133,7 @@ def settings(plan, tmp_path, monkeypatch):
 
 def test_a_batch_has_its_own_plan(settings, plan):
     assert last_plan(settings()) is None
-    planned = plan("prompt\nx\n", to=str(plan_path(settings())))
+    planned = plan("prompt\nx\n", to=str(work_folder(settings()) / PLAN))
     last = last_plan(settings())
     assert last is not None
     assert last.table.equals(planned.table)
@@ -142,7 +142,7 @@ def test_a_batch_has_its_own_plan(settings, plan):
 
 
 def test_the_plan_of_a_report_on_s3_is_on_this_machine(settings):
-    assert str(plan_path(settings(report={"url": "s3://bucket/{batch}"}))) == ".callsheet/shots/plan.parquet"
+    assert str(work_folder(settings(report={"url": "s3://bucket/{batch}"}))) == ".callsheet/shots"
 
 
 @pytest.mark.parametrize("url", ["file", "file/below", "nul\0", "s3://bucket/report"])

@@ -302,35 +302,6 @@ def test_what_is_in_flight_or_in_doubt_leaves_less_for_the_rest(quote):
     assert (lowered.fits, lowered.budget_left) == (0, Decimal(0))
 
 
-def test_the_json_has_every_figure_and_money_as_text(quote):
-    figures = quote(MIXED + "f,,,,,,\n", states={"c": "bought"}, budget={"limit": "0.2"}).as_json()
-    assert figures.pop("plan").endswith("/plan.parquet")
-    assert figures == {
-        "batch": "shots",
-        "rows": 6,
-        "rejected_rows": 2,
-        "jobs": 5,
-        "already_bought": 1,
-        "to_buy": 4,
-        "unpriced": 1,
-        "quoted": "0.9783",
-        "at_most": "0.9783",
-        "budget_limit": "0.2000",
-        "budget_left": "0.1593",
-        "budget_per_day": None,
-        "budget_left_today": None,
-        "fits": 1,
-        "pilot_to_buy": None,
-        "pilot_quoted": None,
-        "balance": "100.0000",
-        "currency": "USD",
-        "rejects": "rejects.csv",
-        "warnings": [],
-    }
-    unlimited = quote(batch="other").as_json()
-    assert (unlimited["budget_limit"], unlimited["budget_left"], unlimited["fits"]) == (None, None, 5)
-
-
 def test_the_time_is_a_range_while_the_account_s_limits_are_not_known(quote):
     many = "prompt,samples\nx,1201\n"
     assert facts(quote())["Time"] == "about 1 min"

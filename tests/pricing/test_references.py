@@ -141,19 +141,6 @@ def test_the_body_has_the_bytes_that_were_priced(tmp_path):
     assert asked.request["images"][0]["url"].startswith("sha256:"), "the job itself stays as it is"
 
 
-def test_an_image_of_many_rows_is_read_once(tmp_path):
-    path = tmp_path / "x.webp"
-    path.write_bytes(WEBP)
-
-    async def twice() -> None:
-        asked = job(path, WEBP)
-        first = await fill(asked)
-        path.unlink()
-        assert await fill(asked) == first
-
-    anyio.run(twice)
-
-
 def test_an_image_that_has_changed_or_gone_is_not_sent(tmp_path):
     path = tmp_path / "x.jpg"
     path.write_bytes(JPEG + b"after")

@@ -51,14 +51,6 @@ def test_the_cheapest_values_of_the_cheapest_models_come_first(tmp_path: Path) -
     assert made.limit == Decimal("1.00")
 
 
-def test_a_value_that_no_cell_can_have_is_left_to_the_model(tmp_path: Path) -> None:
-    """Spaces around a cell are ignored, so only an empty cell means this size."""
-    catalogue = {"odd": entry("odd", "image", (" 1K", "0.04"))}
-    made = starter(catalogue)
-    assert "resolution" not in made.as_csv()
-    assert quoted(made, catalogue, tmp_path).quoted == made.quoted == Decimal("0.12")
-
-
 UNREADABLE = Model(id="odd", type="unknown", pricing=Pricing(currency=""), unreadable="id: missing")
 
 
