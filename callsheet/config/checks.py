@@ -89,27 +89,25 @@ def service_address(value: str) -> str:
     return value
 
 
-def _fields(value: str) -> list[tuple[str, bool]]:
-    """The fields of a format string: the name, and whether it is bare (no conversion, no format)."""
+def _check_fields(value: str, names: tuple[str, ...], expected: str) -> str:
+    """Checks the fields of a format string: bare (no conversion, no format), and of these names, if any."""
     try:
         fields = list(string.Formatter().parse(value))
     except ValueError as error:
         raise ValueError(f"{error}; write a literal brace twice") from None
-    return [(name, not (spec or conversion)) for _, name, spec, conversion in fields if name is not None]
-
-
-def _template(value: str) -> str:
-    for name, bare in _fields(value):
-        if not (name and bare):
-            raise ValueError(f"{{{name}}} is not the name of a column in braces; write a literal brace twice")
+    for _, name, spec, conversion in fields:
+        is_known = name in names if names else bool(name)
+        if name is not None and (spec or conversion or not is_known):
+            raise ValueError(f"{{{name}}} is not {expected}")
     return value
 
 
-def _check_placeholders(value: str, *placeholders: str) -> None:
-    for name, bare in _fields(value):
-        if name not in placeholders or not bare:
-            expected = ", ".join(f"{{{placeholder}}}" for placeholder in placeholders)
-            raise ValueError(f"{{{name}}} is not a placeholder; expected {expected}")
+def _template(value: str) -> str:
+    return _check_fields(value, (), "the name of a column in braces; write a literal brace twice")
+
+
+def _check_placeholders(value: str, *names: str) -> None:
+    _check_fields(value, names, f"a placeholder; expected {', '.join(f'{{{name}}}' for name in names)}")
 
 
 def _local_path(value: str) -> str:
