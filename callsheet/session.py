@@ -32,9 +32,8 @@ from callsheet.limits.breaker import Breaker
 from callsheet.limits.charges import Charges
 from callsheet.limits.turns import Learned, Limits
 from callsheet.media_types import extension
-from callsheet.pricing.plan import Plan, last_plan
+from callsheet.pricing.plan import Plan, last_plan, work_folder
 from callsheet.pricing.quote import Quote
-from callsheet.pricing.work_folder import work_folder
 from callsheet.records import Attempt, File, Generation, ModelType, State
 from callsheet.service.client import Client
 from callsheet.storage.names import name as name_in_store

@@ -67,13 +67,13 @@ def _planned(settings: BatchSettings, row: str, tried: Collection[str]) -> dict[
     """By key, the request of each job of the row that was priced last and never tried, as JSON text."""
     import polars as pl
 
-    from callsheet.pricing.plan import last_quote
+    from callsheet.pricing.plan import QUOTE, last_plan
 
-    plan = last_quote(settings)
+    plan = last_plan(settings, QUOTE)
     if plan is None:
         return {}
     new = (pl.col("row_id") == row) & ~pl.col("key").is_in(list(tried)) & pl.col("request").is_not_null()
-    return dict(plan.scan().filter(new).select("key", "request").collect().iter_rows())
+    return dict(plan.table.filter(new).select("key", "request").iter_rows())
 
 
 def failed(

@@ -18,8 +18,7 @@ from callsheet.export.files import Exported, stored_files
 from callsheet.files import disk_errors, with_home
 from callsheet.ledger.databases import check_exists
 from callsheet.ledger.ledger import Ledger
-from callsheet.pricing.plan import last_plan
-from callsheet.pricing.work_folder import work_folder
+from callsheet.pricing.plan import last_plan, work_folder
 from callsheet.report.contact_sheet.links import local_path
 
 

@@ -14,7 +14,7 @@ from callsheet.batches.sources import local_copy
 from callsheet.config.load import load_without_service
 from callsheet.config.settings import BatchSettings
 from callsheet.errors import InputError
-from callsheet.pricing.work_folder import quote_path
+from callsheet.pricing.plan import work_folder
 from callsheet.report.contact_sheet.links import local_path
 from callsheet.storage.store import Store
 
@@ -58,5 +58,5 @@ def _table(name: str, settings: BatchSettings) -> pa.Table:
 def _url(name: str, settings: BatchSettings) -> str:
     """Where a file is. The plan is always on this machine."""
     if name == _PLAN:
-        return str(quote_path(settings))
+        return str(work_folder(settings) / _PLAN)
     return Store(settings.report.url, endpoint_url=settings.storage.endpoint_url).url_of(name)

@@ -52,7 +52,7 @@ def model_lines(attempts: pl.DataFrame, plan: Plan | None) -> tuple[ModelLine, .
     for model, state, count in newest.group_by("model", "state").len().iter_rows():
         states.setdefault(model, Counter())[State(state)] = count
     spent = dict(attempts.group_by("model").agg(pl.col("cost").sum()).iter_rows())
-    jobs = plan.scan() if plan else newest.lazy().rename({"quoted": "price"})
+    jobs = plan.table.lazy() if plan else newest.lazy().rename({"quoted": "price"})
     sums = jobs.group_by("model").agg(pl.len(), pl.col("price").sum()).sort("model").collect()
     return tuple(
         ModelLine(

@@ -27,8 +27,8 @@ async def removed_jobs(ledger: Ledger, plan: Plan | None) -> pl.DataFrame:
     def read(connection: sa.Connection, batch: str) -> pl.DataFrame:
         if plan is None:
             return pl.DataFrame(schema={"job_key": pl.String, "state": pl.String})
-        positions, states = plan.positions(), queries.states(connection, batch)
-        return pl.concat(part.filter(positions.of(part["job_key"]).is_null()) for part in states)
+        states = pl.concat(queries.states(connection, batch))
+        return states.join(plan.table, left_on="job_key", right_on="key", how="anti")
 
     return await ledger.read(read)
 
@@ -61,12 +61,9 @@ async def left_to_buy(ledger: Ledger, plan: Plan, policy: Policy, wanted: pl.Ser
     run_id = ledger.run_id
 
     def read(connection: sa.Connection, batch: str) -> int:
-        positions = plan.positions()
-        left = plan.jobs if wanted is None else int(wanted.sum())
-        for part in queries.tried(connection, batch, policy, run_id):
-            places = positions.of(part["job_key"]).drop_nulls()
-            left -= len(places) if wanted is None else int(wanted.gather(places).sum())
-        return left
+        jobs = plan.table.select("key") if wanted is None else plan.table.select("key").filter(wanted)
+        tried = pl.concat(queries.tried(connection, batch, policy, run_id))
+        return jobs.join(tried, left_on="key", right_on="job_key", how="anti").height
 
     return await ledger.read(read)
 

@@ -46,10 +46,9 @@ async def bought_pilot(quote: Quote, settings: Settings) -> tuple[PilotJob, ...]
     Raises:
         LedgerError: the ledger cannot be read.
     """
-    if quote.pilot is None:
+    if quote.pilot_jobs is None:
         return ()
-    wanted = await asyncio.to_thread(quote.plan.scan().select("key", "line").collect)
-    lines = dict(wanted.filter(quote.pilot.jobs).head(_JOBS).iter_rows())
+    lines = dict(quote.table.select("key", "line").filter(quote.pilot_jobs).head(_JOBS).iter_rows())
     ledger = await Ledger.open(settings.ledger.url, settings.batch)
     try:
         told = await ledger.read(lambda connection, _: stories.of_jobs(connection, [*lines]))

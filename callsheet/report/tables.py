@@ -69,8 +69,7 @@ SUBMITTED = pl.col("submitted_at").is_not_null() & (pl.col("state") != State.PLA
 
 def jobs_of(plan: Plan) -> pl.DataFrame:
     """`job_key`, `line` and `position` of each job of the plan, in the batch file's order."""
-    jobs = plan.scan().select(pl.col("key").alias("job_key"), "line")
-    return jobs.with_row_index("position").collect()
+    return plan.table.select(pl.col("key").alias("job_key"), "line").with_row_index("position")
 
 
 def costs(attempts: pl.DataFrame) -> pl.DataFrame:

@@ -71,7 +71,7 @@ async def _left_to_buy(run: Run) -> int:
         return 0
     if run.quote is None:  # `collect` buys nothing, and leaves what was never sent
         return await left_to_buy(run.ledger, run.plan, Policy(), None)
-    return await left_to_buy(run.ledger, run.plan, policy_of(run.settings), run.quote.marks.to_buy)
+    return await left_to_buy(run.ledger, run.plan, policy_of(run.settings), run.quote.table["to_buy"])
 
 
 @contextmanager
@@ -87,7 +87,7 @@ def _nothing_lost() -> Iterator[None]:
 
 async def show_progress(run: Run) -> None:
     """Shows it until everything of this run is collected."""
-    removed = run.quote.marks.removed if run.quote else await removed_jobs(run.ledger, run.plan)
+    removed = run.quote.removed if run.quote else await removed_jobs(run.ledger, run.plan)
     over = False
     while not over:
         with anyio.move_on_after(TICK):

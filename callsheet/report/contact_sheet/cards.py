@@ -86,7 +86,7 @@ class Card:
 def planned_jobs(plan: Plan, most: int) -> pl.DataFrame:
     """The first jobs of the plan, in the batch file's order, with the columns that `cards` needs."""
     names = ["key", "row_id", "sample", "type", "model", "request", "carried", "price"]
-    rows = plan.scan().select(names).head(most).collect()
+    rows = plan.table.select(names).head(most)
     asked = pl.concat_str(
         [pl.col("request").str.json_path_match(f"$.{name}") for name in ("aspect_ratio", "resolution")],
         separator=" · ",
