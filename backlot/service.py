@@ -26,13 +26,14 @@ from backlot import checks, wire
 from backlot.accounts import ApiKey, ModelType, Traffic, Window, Workspace
 from backlot.catalogue import UNITS, read_catalogue
 from backlot.errors import Refused, invalid
-from backlot.faults import ExpireUrl, FailVideo, Matched, NeverFinish, read_faults
+from backlot.faults import Endpoint, ExpireUrl, FailVideo, Matched, NeverFinish, read_faults
 from backlot.media.recipe import FPS, Recipe
 from backlot.settings import Settings, WorkspaceSettings
 from backlot.store import Generation, Store
 
 Answer = dict[str, Any]  # of the shapes in `wire`
 EPOCH, MILLISECOND = datetime(1970, 1, 1, tzinfo=UTC), timedelta(milliseconds=1)
+ENDPOINTS: dict[ModelType, Endpoint] = {"image": "images", "video": "videos"}
 UNSAFE_VIDEO = ("content_policy_violation", "The finished video does not pass the safety check.")
 
 
@@ -136,27 +137,30 @@ class Service:
 
     async def checked(
         self, caller: ApiKey, model_type: ModelType, request: wire.ImageRequest | wire.VideoRequest
-    ) -> Generation:
-        """The generation of a request that passed every check except limits and balance; not accepted yet.
+    ) -> tuple[Generation, Matched]:
+        """The generation of a request that passed every check except limits and balance, and its faults.
 
         Raises:
-            Refused: 400 or 422.
+            Refused: 400 or 422; or what a fault answers.
         """
         model = self.models.get(request.model)
         if model is None:
             raise invalid(f"There is no model '{request.model}'.", "model")
         if model.type != model_type:
-            raise invalid(
-                f"Model '{model.id}' makes {model.type}s; this endpoint makes {model_type}s.", "model"
-            )
+            message = f"Model '{model.id}' makes {model.type}s; this endpoint makes {model_type}s."
+            raise invalid(message, "model")
         recipe, resolution = checks.check(model, request, self.settings.seed)
         images = await checks.read_images(request.images)
         self.safety.request(request.prompt, (sha256 for sha256, _ in images))
+        workspace = caller.workspace
+        faults = self.faults.match(ENDPOINTS[model_type], model.id, request.prompt)
+        await faults.before(workspace.windows[model_type], workspace.concurrency, self.clock())
+        self.finish_due(self.clock())
         price, quantity = model.unit_price(resolution, sound=recipe.sound), recipe.duration or 1
         references = tuple(reference for _, reference in images)
-        return Generation(
+        generation = Generation(
             id=f"req-{uuid.uuid4().hex}",
-            workspace=caller.workspace.name,
+            workspace=workspace.name,
             project=caller.project,
             type=model_type,
             state="pending",
@@ -164,18 +168,14 @@ class Service:
             recipe=replace(recipe, references=references),
             unit_price=price,
             quantity=quantity,
-            cost=price * quantity,
+            cost=price * quantity + faults.surcharge,
         )
+        return generation, faults
 
     async def create_image(self, caller: ApiKey, request: wire.ImageRequest, base: str) -> Answer:
         """POST image generation (INTERFACE 4.1). It is charged when it is answered."""
-        workspace = caller.workspace
-        image = await self.checked(caller, "image", request)
-        faults = self.faults.match("images", image.model, request.prompt)
-        await faults.before(workspace.windows["image"], workspace.concurrency, self.clock())
-        image.cost += faults.surcharge
-        charged = Decimal(0)
-        self.finish_due(self.clock())
+        image, faults = await self.checked(caller, "image", request)
+        workspace, charged = caller.workspace, Decimal(0)
         workspace.admit("image", image.cost, self.clock())
         try:
             await asyncio.sleep(self.settings.image_seconds)
@@ -191,20 +191,15 @@ class Service:
 
     async def create_video(self, caller: ApiKey, request: wire.VideoRequest) -> Answer:
         """POST video generation (INTERFACE 4.4). The price is reserved now, and charged when it finishes."""
-        workspace = caller.workspace
-        video = await self.checked(caller, "video", request)
-        faults = self.faults.match("videos", video.model, request.prompt)
-        await faults.before(workspace.windows["video"], workspace.concurrency, self.clock())
-        video.cost += faults.surcharge
+        video, faults = await self.checked(caller, "video", request)
         now = self.clock()
-        self.finish_due(now)
         if not faults.find(NeverFinish):
             video.due_at = int((now + self.settings.video_seconds) * 1000)
         if fault := faults.find(FailVideo):
             video.error_code, video.error_message = fault.code, fault.message
         elif self.safety.video_words.search(request.prompt):
             video.error_code, video.error_message = UNSAFE_VIDEO
-        workspace.admit("video", video.cost, now)
+        caller.workspace.admit("video", video.cost, now)
         video.recorded = int(now * 1_000_000)
         self.store.add(video)
         return faults.after(status_answer(video))
