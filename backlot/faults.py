@@ -200,7 +200,7 @@ class FaultsFile(Shape):
     """A file of faults. With the same `seed`, the same requests draw the same faults."""
 
     seed: int = 0
-    rules: tuple[AnyRule, ...] = ()
+    rules: tuple[AnyRule, ...] | None = None
 
 
 @dataclass(slots=True)
@@ -320,4 +320,4 @@ def read_faults(path: Path | None) -> Faults:
     if path is None:
         return Faults()
     file = read_as(TypeAdapter(FaultsFile), path)
-    return Faults(file.rules, file.seed)
+    return Faults(file.rules or (), file.seed)

@@ -16,8 +16,10 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from urllib.parse import urlsplit
+
+from tests.servers.s3_proxy import QuietServer
 
 
 @dataclass
@@ -125,12 +127,8 @@ class ReverseProxy:
         return b"\r\n".join(lines) + separator + content
 
 
-class _Server(ThreadingHTTPServer):
-    block_on_close = False
+class _Server(QuietServer):
     proxy: ReverseProxy
-
-    def handle_error(self, request: object, client_address: object) -> None:
-        """Silent: tests break connections on purpose."""
 
 
 class _Handler(BaseHTTPRequestHandler):
