@@ -14,7 +14,7 @@ from typing import Any
 
 from callsheet.config.settings import BatchSettings, Settings
 from callsheet.errors import OtherLedger, StorageError
-from callsheet.ledger import names, running_totals
+from callsheet.ledger import media, running_totals
 from callsheet.ledger.ledger import Ledger
 from callsheet.plain_text import counted
 from callsheet.pricing.marks import Marks
@@ -103,7 +103,7 @@ async def taken_names(plan: Plan, marks: Marks, settings: Settings, ledger: Ledg
         return ""
     url = settings.storage.url
     wanted = await asyncio.to_thread(_first_names, plan, marks, settings)
-    own = await ledger.read(lambda connection, _: names.known(connection, url, wanted))
+    own = await ledger.read(lambda connection, _: media.taken_names(connection, url, wanted))
     store = Store(url, endpoint_url=settings.storage.endpoint_url)
     others = [name for name in wanted if folded(name) not in own]
     try:

@@ -20,9 +20,8 @@ import sqlalchemy as sa
 from callsheet.batches.read import read_batch
 from callsheet.config.settings import Budget, Settings
 from callsheet.errors import BalanceTooLow, BudgetReached, InputError, Stop
-from callsheet.ledger import approvals, leases, queries
+from callsheet.ledger import approvals, leases, queries, running_totals
 from callsheet.ledger.approvals import Approval
-from callsheet.ledger.claims import outlook
 from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.policy import Policy
 from callsheet.limits.charges import IN_A_ROW, Charge, Pairs
@@ -329,13 +328,12 @@ async def make(
     policy = policy_of(settings)
 
     def read(connection: sa.Connection, batch: str) -> tuple[Marks, Totals, dict[str, Any]]:
-        known, totals = outlook(connection, batch, policy)
-        marks = mark(plan, known)
+        marks = mark(plan, queries.known_jobs(connection, batch, policy))
         if policy.reuse:
             marks = with_reused(marks, plan, queries.reusable_requests(connection, batch))
-        return marks, totals, _history(connection, batch)
+        return marks, running_totals.of_batch(connection, batch), _history(connection, batch)
 
-    marks, totals, history = await ledger.read(read)
+    marks, totals, history = await ledger.outlook(read)
     to_buy = int(marks.to_buy.sum())
     mask = await asyncio.to_thread(chosen, choice, plan, marks.to_buy) if choice else None
     marks = marks if mask is None else marks.among(mask)

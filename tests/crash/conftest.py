@@ -16,7 +16,7 @@ import yaml
 from backlot.faults import read_faults
 from backlot.server import Backlot, serve
 from backlot.settings import Settings, WorkspaceSettings
-from tests.crash.killed_batch import LANES, ROWS, RULES, Bought, KilledBatch, Starter, starter
+from tests.crash.killed_batch import LANES, ROWS, RULES, Bought, Forks, KilledBatch, starter
 from tests.waiting import wait_until
 
 MakeBatch = Callable[..., KilledBatch]
@@ -47,7 +47,7 @@ def lot() -> Iterator[Backlot]:
 
 
 @pytest.fixture(scope="session")
-def forks(pytestconfig: pytest.Config) -> Iterator[Starter]:
+def forks(pytestconfig: pytest.Config) -> Iterator[Forks]:
     with starter() as started:
         pytestconfig.stash[TALLY] = started.tally
         yield started
@@ -73,7 +73,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
 
 @pytest.fixture(scope="session")
 def new_batch(
-    lot: Backlot, forks: Starter, tmp_path_factory: pytest.TempPathFactory
+    lot: Backlot, forks: Forks, tmp_path_factory: pytest.TempPathFactory
 ) -> Callable[..., KilledBatch]:
     """Sets a new_batch, with a workspace of its own and the faults of `RULES` fresh."""
     numbers = itertools.count(1)

@@ -11,7 +11,7 @@ code: -9 for one that was killed. A request has `folder`, `environment`, and som
     file_size              no file that it writes can grow beyond so many bytes: a disk that is full
     record                 a file that gets the name of every point that is passed
 
-It runs `flows.batch.generate`, as `callsheet run` does where no Prefect server is configured.
+It runs `callsheet.steps.batch.generate`, as `callsheet run` does.
 """
 
 from __future__ import annotations

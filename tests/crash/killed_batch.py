@@ -79,23 +79,15 @@ class Service(Protocol):
         """Every generation that was ever accepted, when nothing is in flight any more."""
 
 
-class Starter(Protocol):
-    """Starts runs, one after another, and counts them and their kills."""
-
-    tally: Counter[str]
-
-    def run(self, request: dict[str, Any]) -> int:
-        """Runs the batch to its end, or its death; returns its exit code."""
-
-
 @dataclass
 class Forks:
-    """Starts forked runs (`tests.crash.forked_run`)."""
+    """Starts forked runs (`tests.crash.forked_run`), one after another, and counts them and their kills."""
 
     process: subprocess.Popen[str]
     tally: Counter[str] = field(default_factory=Counter)
 
     def run(self, request: dict[str, Any]) -> int:
+        """Runs the batch to its end, or its death; returns its exit code."""
         assert self.process.stdin and self.process.stdout
         self.process.stdin.write(json.dumps(request) + "\n")
         self.process.stdin.flush()
@@ -122,7 +114,7 @@ class KilledBatch:
     folder: Path
     environment: dict[str, str]
     service: Service
-    starter: Starter
+    starter: Forks
     rows: dict[str, tuple[dict[str, Any], str]]
     crashes: list[dict[str, dict[str, Any]]] = field(default_factory=list)
     postgresql: str = ""
