@@ -7,4 +7,6 @@ that writes attempts and keeps the totals. `claims.py` has the budget and the re
 the rule of which jobs are bought, `leases.py` and `takeover.py` how a run takes over from a dead one.
 `running_totals.py` has what batches and days have cost, `spending.py` what one service took, `queries.py`
 everything else that is only read, `tables.py` the schema.
+
+A function that is given a connection is part of a transaction on it.
 """

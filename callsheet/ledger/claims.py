@@ -1,7 +1,6 @@
 """The walls of the budget, exact with any number of runs, and the reservation of jobs for a run.
 
-A run reserves the jobs that its policy buys, that no run has reserved, and that fit the budget. Each function
-is part of a ledger transaction, on the connection it is given.
+A run reserves the jobs that its policy buys, that no run has reserved, and that fit the budget.
 """
 
 from __future__ import annotations

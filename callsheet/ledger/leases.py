@@ -2,7 +2,7 @@
 
 On the machine and in the container where it runs, a run is alive as long as its process, however old its
 lease is: a laptop may have been suspended. Seen from elsewhere, it is dead when its lease has expired by the
-database's clock. Each function but `forget` is part of a ledger transaction, on the connection it is given.
+database's clock.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ def take_over(connection: sa.Connection, run_id: str, batch: str) -> list[Attemp
 
 
 def forget(run_id: str) -> None:
-    """The run is no longer open in this process, whether it could end or not. Not part of a transaction."""
+    """The run is no longer open in this process, whether it could end or not."""
     _open_here.discard(run_id)
 
 

@@ -61,10 +61,8 @@ def _opened(url: str, busy: float) -> tuple[sa.Engine, str]:
 class Ledger:
     """The ledger of one batch, opened for one run. Use `Ledger.open`, then `close`.
 
-    Attributes:
-        id: which ledger it is; a backup, and what it was moved to, have the same.
-        batch, run_id: the batch, and the run.
-        lease: for how many seconds the run counts as alive after `renew`.
+    Its `id` says which ledger it is; a backup, and what it was moved to, have the same. `lease`: for how many
+    seconds the run counts as alive after `renew`.
 
     While the run's lease lives, a database that fails is tried again, for writes and reads: the run waits.
     When it has failed until the lease expired, and at once where there is no lease, every method raises
@@ -143,7 +141,7 @@ class Ledger:
         Raises:
             UnknownAnswers: the run would buy again what a journal has an answer for.
         """
-        lease_until = self._lease_from_now()
+        lease_until = datetime.now(UTC) + timedelta(seconds=self.lease)
         journals = await asyncio.to_thread(self._journal.left)
         keys = {answer.attempt.job_key for left in journals for answer in left.answers}
         jobs = await asyncio.to_thread(find, keys) if keys else {}
@@ -187,12 +185,9 @@ class Ledger:
         Raises:
             LedgerError: it had expired, and another run has taken our jobs over: stop at once.
         """
-        lease_until = self._lease_from_now()
+        lease_until = datetime.now(UTC) + timedelta(seconds=self.lease)
         await self._commits.write_one("renew", leases.renew, self.run_id, self.lease)
         self._commits.lease_until = lease_until
-
-    def _lease_from_now(self) -> datetime:
-        return datetime.now(UTC) + timedelta(seconds=self.lease)
 
     def hurry(self) -> None:
         """From now on nothing waits for a database that fails, or is locked for longer than a moment.
@@ -283,8 +278,8 @@ class Ledger:
     ) -> list[File] | SameGeneration:
         """The job is paid for: records its cost, its files' URLs, and a free name in `storage` for each file.
 
-        Where the database fails, the answer is kept in the journal, too. What the journal has, the next run
-        writes. `names` are the wanted ones, in order; `storage` is the URL that they are in.
+        `names` are the wanted ones, in order, and `storage` is the URL that they are in. Where the database
+        fails, the answer is kept in the journal, too: what that has, the next run writes.
 
         Returns:
             The files; or why the job is in doubt: the answer's id is another job's.
@@ -361,11 +356,7 @@ class Ledger:
         await self._commits.write_one("answer", approvals.answer, approval)
 
     async def read(self, query: Callable[[sa.Connection, str], T]) -> T:
-        """Runs a query of `queries.py` on this batch, in one consistent view.
-
-        Raises:
-            LedgerError: the ledger cannot be read.
-        """
+        """Runs a query of `queries.py` on this batch, in one consistent view."""
         return await self._looked(query, reading=True)
 
     async def outlook(self, query: Callable[[sa.Connection, str], T]) -> T:

@@ -1,8 +1,7 @@
 """The files of generations, from the answer that names them until they are in storage, or lost.
 
-No two files of the ledger have the same name in storage; it does not look into storage. Each function is part
-of a ledger transaction, on the connection it is given. One that is called a second time changes nothing, and
-returns the same (`writing.move`).
+No two files of the ledger have the same name in storage; it does not look into storage. A change that
+is made a second time changes nothing, and returns the same (`writing.move`).
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Which service a batch belongs to, and what runs have learned of a service's limits.
 
-What was bought at one service cannot be polled or fetched at another. Each function is part of a ledger
-transaction, on the connection it is given.
+What was bought at one service cannot be polled or fetched at another.
 """
 
 from __future__ import annotations

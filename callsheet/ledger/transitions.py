@@ -1,9 +1,8 @@
 """What comes of the answers of the service: the changes of jobs' states.
 
-Each function is part of a ledger transaction, on the connection it is given, and changes many jobs at once,
-all or none (`group_commit.Change`). A change is refused when a job is in another state or belongs to another
-run; one that is made a second time is seen to be done (`writing.move`). What the service and the storage did
-is decided elsewhere.
+Each changes many jobs at once, all or none (`group_commit.Change`). A change is refused when a job is in
+another state or belongs to another run; one that is made a second time is seen to be done (`writing.move`).
+What the service did is decided elsewhere.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The one place that writes attempts, and the rule which state may follow which (docs/architecture.md).
 
 The totals of an attempt's batch and day change in the same transaction; `running_totals.differences` adds all
-attempts up anew, to check them. Each function is part of a ledger transaction, on the connection it is given.
-One transaction writes at a time, so an attempt that it has read stays as it is until it changes it.
+attempts up anew, to check them. One transaction writes at a time, so an attempt that it has read stays as it
+is until it changes it.
 
 A move that is made a second time is seen to be done: the same run has the job in that state already, with the
 same values, times too. So a commit whose answer was lost is made again.

@@ -80,7 +80,7 @@ def at_random_times(new_batch: MakeBatch, seed: int, kills: int) -> None:
     """Kills so many runs of one batch, with a contact sheet, from outside at times that `seed` decides."""
     made, chance = new_batch(report={"plots": False}), random.Random(seed)
     for _ in range(kills):
-        assert made.run(kill={"after": chance.uniform(0.02, 0.5)}) in (-9, 3), made.log()
+        assert made.run(kill_after=chance.uniform(0.02, 0.5)) in (-9, 3), made.log()
     assert made.run() == 3, made.log()
     made.compare()
 

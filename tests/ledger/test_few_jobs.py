@@ -6,13 +6,11 @@ from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import polars as pl
 import pytest
 import sqlalchemy as sa
 
 from callsheet.ledger import queries, stories
 from callsheet.ledger.ledger import Ledger
-from callsheet.report.contact_sheet.cards import cards
 from tests.ledger.buying import buyer, job, reserve
 
 pytestmark = pytest.mark.anyio
@@ -23,15 +21,6 @@ OTHERS = [job(f"other {number}") for number in range(5_000)]
 
 Read = Callable[[sa.Connection, str], Any]
 Steps = Callable[[Awaitable[object]], Awaitable[int]]
-
-
-_ASKED = {"prompt": "", "asked": "", "quoted": None, "carried": None}
-PLANNED = pl.DataFrame(
-    [
-        {"job_key": one.key, "row_id": one.row_id, "sample": 1, "type": "image", "model": "m", **_ASKED}
-        for one in FEW
-    ]
-)
 
 
 @pytest.fixture
@@ -66,7 +55,6 @@ def steps() -> Iterator[Steps]:
     "read",
     [
         pytest.param(lambda connection, batch: queries.states(connection, batch, KEYS), id="states"),
-        pytest.param(lambda connection, _: cards(connection, PLANNED), id="contact sheet"),
         pytest.param(lambda connection, _: stories.of_jobs(connection, KEYS), id="pilot"),
         pytest.param(lambda connection, _: queries.ended(connection, KEYS), id="spool"),
     ],

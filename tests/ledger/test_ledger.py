@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 from decimal import Decimal
-from pathlib import Path
 from typing import Any
 
 import polars as pl
@@ -175,28 +174,6 @@ async def test_a_cost_with_more_than_six_decimals_is_a_bug_not_a_rounding(ledger
     [attempt] = await submitting(ledger, job("a"))
     with pytest.raises(LedgerError, match="six decimals"):
         await ledger.generated(attempt, generation("a", "0.0000001"), ["a.png"], "out")
-
-
-def test_a_ledger_that_cannot_be_opened_says_which_and_what_to_check(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    with pytest.raises(LedgerError, match="cannot be opened") as caught:
-        asyncio.run(Ledger.open(f"sqlite:///{tmp_path}/file/ledger.db", "b"))
-    assert "ledger.url" in caught.value.hint
-
-
-@pytest.mark.parametrize(
-    "url",
-    [
-        "postgresql+psycopg://me:secret@127.0.0.1:9/x",
-        "mysql://me:secret@h/x",
-        "me:secret@h",
-        "p://me:secret@h:x/",
-    ],
-)
-def test_a_ledgers_password_stays_out_of_messages(url: str) -> None:
-    with pytest.raises(LedgerError) as caught:
-        asyncio.run(Ledger.open(url, "b"))
-    assert "secret" not in caught.value.message + caught.value.hint
 
 
 async def test_a_settled_doubt_is_settled_once_and_all_or_none_are(ledger: Ledger) -> None:
