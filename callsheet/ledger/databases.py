@@ -202,12 +202,12 @@ def _sqlite(address: sa.URL, busy: float) -> sa.Engine:
     def _begin(connection: sa.Connection) -> None:
         # A writer takes the write lock at once: what its transaction reads stays true until it commits.
         if connection.get_execution_options().get("reading", False):
-            _wait_for_others(connection, busy)
+            connection.exec_driver_sql(f"PRAGMA busy_timeout={round(1000 * busy)}")
             connection.exec_driver_sql("BEGIN")
         else:
             _begin_writing(connection, busy)
         # SQLite goes on writing into a file that was deleted, which nobody could read afterwards.
-        files = _identities(path)
+        files = [_identity(path), _identity(path.with_name(f"{path.name}-wal"))]
         if not opened:
             opened.extend(files)
         elif files != opened:
@@ -226,7 +226,7 @@ def _begin_writing(connection: sa.Connection, busy: float) -> None:
     It waits in short parts, because nothing can end a wait of SQLite's. Who has the lock waits for nobody.
     """
     until = time.monotonic() + busy
-    _wait_for_others(connection, min(busy, _MOMENT))
+    connection.exec_driver_sql(f"PRAGMA busy_timeout={round(1000 * min(busy, _MOMENT))}")
     while True:
         try:
             connection.exec_driver_sql("BEGIN IMMEDIATE")
@@ -236,13 +236,6 @@ def _begin_writing(connection: sa.Connection, busy: float) -> None:
             hurried = connection.engine.get_execution_options().get("hurry", False)
             if not locked or hurried or time.monotonic() >= until:
                 raise
-
-
-def _wait_for_others(connection: sa.Connection, seconds: float) -> None:
-    """From now on the connection waits so long for what another one holds (SQLite)."""
-    if connection.info.get("waits") != seconds:
-        connection.exec_driver_sql(f"PRAGMA busy_timeout={round(1000 * seconds)}")
-        connection.info["waits"] = seconds
 
 
 def _sqlite_path(address: sa.URL) -> Path:
@@ -255,16 +248,13 @@ def _sqlite_path(address: sa.URL) -> Path:
     return Path(address.database).absolute()
 
 
-def _identities(path: Path) -> list[tuple[int, int] | None]:
-    """The device and inode of the database at `path` and of its write-ahead log; None for a missing file."""
-    identities: list[tuple[int, int] | None] = []
-    for file in (path, path.with_name(f"{path.name}-wal")):
-        try:
-            status = file.stat()
-            identities.append((status.st_dev, status.st_ino))
-        except OSError:
-            identities.append(None)
-    return identities
+def _identity(file: Path) -> tuple[int, int] | None:
+    """The device and inode of a file; None for a missing one."""
+    try:
+        status = file.stat()
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino
 
 
 def _postgresql(address: sa.URL, busy: float) -> sa.Engine:

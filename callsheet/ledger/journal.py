@@ -99,20 +99,6 @@ class Journal:
         self._waiting: set[str] = set()
         self._handle: int | None = None
 
-    def left(self) -> list[Left]:
-        """The journals in its folder, of whichever runs.
-
-        Raises:
-            LedgerError: one of them cannot be read.
-        """
-        try:
-            return left_in(self.folder) if self.folder else []
-        except OSError as error:
-            raise LedgerError(
-                f"{error.filename or self.folder}: cannot be read: {error.strerror or error}",
-                hint="It has answers that are paid for, and that the ledger does not know yet.",
-            ) from error
-
     async def keep(self, answer: Answer) -> None:
         """Writes an answer, once, or says why it cannot be kept."""
         try:
@@ -173,13 +159,19 @@ class Journal:
             self._handle = None
 
 
-def left_in(folder: Path) -> list[Left]:
+def left_in(folder: Path | None) -> list[Left]:
     """The journals in a folder, of whichever runs.
 
     Raises:
-        OSError: one of them cannot be read.
+        LedgerError: one of them cannot be read.
     """
-    return [_read(path) for path in sorted(folder.glob(f"{_PREFIX}*{_SUFFIX}"))]
+    try:
+        return [_read(path) for path in sorted(folder.glob(f"{_PREFIX}*{_SUFFIX}"))] if folder else []
+    except OSError as error:
+        raise LedgerError(
+            f"{error.filename or folder}: cannot be read: {error.strerror or error}",
+            hint="It has answers that are paid for, and that the ledger does not know yet.",
+        ) from error
 
 
 def remove(left: Left) -> None:

@@ -142,7 +142,7 @@ class Ledger:
             UnknownAnswers: the run would buy again what a journal has an answer for.
         """
         lease_until = datetime.now(UTC) + timedelta(seconds=self.lease)
-        journals = await asyncio.to_thread(self._journal.left)
+        journals = await asyncio.to_thread(journal.left_in, self._journal.folder)
         keys = {answer.attempt.job_key for left in journals for answer in left.answers}
         jobs = await asyncio.to_thread(find, keys) if keys else {}
         owner = replace(self._owner, jobs=jobs, buys=buys, replaces=replaces)
@@ -156,7 +156,7 @@ class Ledger:
         Returns:
             What is new of it: videos to poll, files to download, and what is in doubt from now on.
         """
-        journals = await asyncio.to_thread(self._journal.left)
+        journals = await asyncio.to_thread(journal.left_in, self._journal.folder)
         taken = takeover.Taken()
         videos, files, recovered = await self._commits.write_one(
             "take_over", takeover.take_over, self._owner, journals, taken
