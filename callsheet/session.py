@@ -27,7 +27,7 @@ from callsheet.downloads import Downloads
 from callsheet.errors import CallsheetError, Interrupted, LedgerError, NoLane, Stop, as_stop
 from callsheet.ledger.leases import NO_ANSWER
 from callsheet.ledger.ledger import Ledger
-from callsheet.ledger.same_ids import SameGeneration
+from callsheet.ledger.transitions import SameGeneration
 from callsheet.limits.breaker import Breaker
 from callsheet.limits.charges import Charges
 from callsheet.limits.turns import Learned, Limits

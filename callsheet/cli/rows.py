@@ -151,7 +151,7 @@ def report(config: Config, set_: Sets = None, json: Json = False) -> None:
         err.print(safe(text))
 
     async def write() -> Summary:
-        from callsheet.ledger import queries
+        from callsheet.ledger import services
         from callsheet.pricing.not_in_ledger import check_report
         from callsheet.pricing.plan import last_plan
         from callsheet.report.contact_sheet.page import Header
@@ -165,7 +165,7 @@ def report(config: Config, set_: Sets = None, json: Json = False) -> None:
             store = Store(settings.report.url, endpoint_url=settings.storage.endpoint_url)
             plan = await asyncio.to_thread(last_plan, settings)
             summary = await write_report(ledger, store, plan, OfRun())
-            learned = await ledger.read(queries.learned_limits)
+            learned = await ledger.read(services.learned_limits)
             plots = await draw(settings, summary, learned, note)
             if settings.report.contact_sheet:
                 async with open_sheet(ledger, settings, plan) as page:

@@ -16,7 +16,7 @@ import polars as pl
 
 from callsheet.config.settings import BatchSettings, Settings
 from callsheet.errors import OtherLedger, StorageError
-from callsheet.ledger import names, running_totals
+from callsheet.ledger import media, running_totals
 from callsheet.ledger.ledger import Ledger
 from callsheet.plain_text import counted
 from callsheet.records import ModelType
@@ -111,7 +111,7 @@ async def taken_names(jobs: pl.DataFrame, settings: Settings, ledger: Ledger) ->
         )
         for job in jobs.filter("to_buy").head(_FIRST).iter_rows(named=True)
     ]
-    own = await ledger.read(lambda connection, _: names.known(connection, url, wanted))
+    own = await ledger.read(lambda connection, _: media.taken_names(connection, url, wanted))
     store = Store(url, endpoint_url=settings.storage.endpoint_url)
     others = [name for name in wanted if folded(name) not in own]
     try:

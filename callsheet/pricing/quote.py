@@ -20,9 +20,8 @@ import sqlalchemy as sa
 from callsheet.batches.read import read_batch
 from callsheet.config.settings import Budget, Settings
 from callsheet.errors import BalanceTooLow, BudgetReached, InputError, Stop
-from callsheet.ledger import approvals, leases, queries
+from callsheet.ledger import approvals, leases, queries, running_totals
 from callsheet.ledger.approvals import Approval
-from callsheet.ledger.claims import outlook
 from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.policy import Policy
 from callsheet.limits.charges import IN_A_ROW, Charge, Pairs
@@ -316,14 +315,13 @@ async def make(
     policy = policy_of(settings)
 
     def read(connection: sa.Connection, batch: str) -> dict[str, Any]:
-        jobs, totals = outlook(connection, batch, policy)
-        known = pl.concat(jobs)
+        known = pl.concat(queries.known_jobs(connection, batch, policy))
         stored = pl.concat(queries.reusable_requests(connection, batch)) if policy.reuse else None
         removed = known.join(plan.table, left_on="job_key", right_on="key", how="anti")
         return {
             "table": marked(plan.table, known, stored),
             "removed": removed.select("job_key", "state"),
-            "totals": totals,
+            "totals": running_totals.of_batch(connection, batch),
             **_history(connection, batch),
         }
 
@@ -335,7 +333,7 @@ async def make(
         rejects=rejects,
         tries=settings.attempts if policy.retry_doubt else 1,
         choice=choice,
-        **await ledger.read(read),
+        **await ledger.outlook(read),
     )
     if choice:
         quote = replace(quote.among(mask := chosen(choice, quote.table)), chosen=mask)

@@ -18,7 +18,7 @@ import anyio
 from callsheet.downloads import SIDE_BY_SIDE, Waiting
 from callsheet.errors import KeyRefused, MediaError, Refusal, ServiceError, StorageConflict, StorageError
 from callsheet.ledger import queries
-from callsheet.ledger.names import other_name
+from callsheet.ledger.media import other_name
 from callsheet.media_types import with_extension
 from callsheet.records import File, Generation, ModelType, State
 from callsheet.report.sidecars import Sidecars

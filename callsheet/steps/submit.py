@@ -29,8 +29,7 @@ from callsheet.errors import (
     ServiceError,
     Stop,
 )
-from callsheet.ledger.budgets import Wall
-from callsheet.ledger.claims import Reservation
+from callsheet.ledger.claims import Budget, Reservation, Wall
 from callsheet.limits.turns import Turn
 from callsheet.plain_text import counted, printable
 from callsheet.pricing import references
@@ -273,16 +272,14 @@ def _does_not_fit(run: Run, wall: Wall | None, what: str) -> Stop:
     return stop(f"{what} what is left of the {stop.reason}")
 
 
-async def _reserve(run: Run, jobs: list[Job]) -> Reservation:
+def _budget(run: Run) -> Budget:
     assert run.quote is not None  # noqa: S101 - nothing is bought without a quote
-    budget = run.settings.budget
-    result = await run.ledger.reserve(
-        jobs,
-        policy_of(run.settings),
-        limit=run.quote.exposure_limit[0],
-        per_day=budget.per_day,
-        skip=budget.on_exceed == "skip",
-    )
+    return Budget(run.settings.batch, run.quote.exposure_limit[0], run.quote.budget.per_day)
+
+
+async def _reserve(run: Run, jobs: list[Job]) -> Reservation:
+    skip = run.settings.budget.on_exceed == "skip"
+    result = await run.ledger.reserve(jobs, policy_of(run.settings), _budget(run), skip=skip)
     run.open_jobs.begin(len(result.reserved))
     return result
 
@@ -333,14 +330,13 @@ async def _send(run: Run, attempt: Attempt, body: Mapping[str, Any], turn: Turn,
 
 async def _kept_back(run: Run, attempt: Attempt) -> _NoRoom | _Stopped | None:
     """Records the intent to send a job; or says why it must not leave."""
-    quote, charges = run.quote, run.charges
-    assert quote is not None and charges is not None  # noqa: S101 - nothing is bought without them
+    charges = run.charges
+    assert charges is not None  # noqa: S101 - nothing is bought without them
     charges.sends(attempt)
     if charges.stop:
         run.halt(charges.stop)
         return _Stopped()
-    limit, per_day = quote.exposure_limit[0], quote.budget.per_day
-    if await run.ledger.intend(attempt, limit=limit, per_day=per_day, rates=run.rates):
+    if await run.ledger.intend(attempt, _budget(run), run.rates):
         charges.is_free(attempt)
         return _NoRoom()
     if run.ended:

@@ -15,13 +15,12 @@ from callsheet.config.settings import Settings
 from callsheet.errors import BalanceTooLow, BudgetReached
 from callsheet.ledger import queries
 from callsheet.ledger.ledger import Ledger
-from callsheet.ledger.policy import Policy
 from callsheet.pricing.approval import objection
 from callsheet.pricing.facts import as_facts, as_table
 from callsheet.pricing.plan import Plan, make_plan
 from callsheet.pricing.quote import Quote, make
 from callsheet.records import Catalogue, Generation, Media, ModelType, StoredFile, Usage
-from tests.ledger.buying import intend
+from tests.ledger.buying import intend, reserve
 from tests.pricing.plans import CATALOGUE, NOW, Maker
 
 MIXED = """\
@@ -77,7 +76,7 @@ def quote(tmp_path, monkeypatch) -> Quoter:
 async def enter(ledger: Ledger, plan: Plan, states: dict[str, str]) -> None:
     await ledger.begin_run()
     jobs = [job for job in plan.jobs_in_order() if job.row_id in states]
-    reserved = (await ledger.reserve(jobs, Policy(), limit=Decimal(99))).reserved
+    reserved, _ = await reserve(ledger, *jobs)
     for job, attempt in reserved:
         if states[job.row_id] == "reserved":
             continue
