@@ -22,11 +22,6 @@ app = typer.Typer(
 )
 
 
-@app.callback()
-def _ledger() -> None:
-    """Back up or move the ledger, or change what it knows of a batch."""
-
-
 @app.command()
 def backup(
     config: Config,

@@ -11,7 +11,6 @@ import typer
 
 from callsheet.cli import (
     batch,
-    contact_sheet,
     doubts,
     export,
     init,
@@ -22,7 +21,7 @@ from callsheet.cli import (
     service,
     streams,
 )
-from callsheet.cli.demo.command import demo
+from callsheet.cli.demo import demo
 from callsheet.errors import CallsheetError, OutputError, as_stop, known_error
 from callsheet.service.proxies import put_in_order
 
@@ -49,7 +48,7 @@ for command in (
     *(reconcile.reconcile, service.models, service.balance, project.up),
 ):
     app.command()(command)
-app.command("open")(contact_sheet.open_)
+app.command("open")(rows.open_)
 app.add_typer(ledger.app)
 
 
@@ -89,14 +88,10 @@ def main() -> None:
         _fail(known)
 
 
-def json_lines_wanted() -> bool:
-    """Whether `--progress jsonl` is on the command line: an error may come before it is parsed."""
-    return "--progress=jsonl" in sys.argv or ("--progress", "jsonl") in pairwise(sys.argv)
-
-
 def _fail(error: CallsheetError) -> None:
-    if json_lines_wanted():
-        from callsheet.cli.json_lines import print_error
+    # The error may have come before the options were parsed.
+    if "--progress=jsonl" in sys.argv or ("--progress", "jsonl") in pairwise(sys.argv):
+        from callsheet.cli.terminal import print_error
 
         print_error(error)
     else:

@@ -31,11 +31,7 @@ def print_facts(console: Console, facts: Iterable[tuple[str, str]], indent: str 
 
 
 def print_more(jobs: int) -> None:
-    """Prints how many jobs a table leaves out.
-
-    Args:
-        jobs: how many there are in all.
-    """
+    """Prints how many jobs a table leaves out, of so many in all."""
     if jobs > MOST_LISTED:
         out.print(f"  and {jobs - MOST_LISTED:,} more: --json and costs.parquet have all\n")
 

@@ -26,13 +26,7 @@ def print_json(value: Any) -> None:
 
 
 def print_json_list(values: dict[str, Any], name: str, items: Iterable[Any]) -> None:
-    """Prints one JSON object on stdout that ends with a list, one item after the other.
-
-    Args:
-        values: what comes before the list.
-        name: the name of the list.
-        items: what is in it, of any number.
-    """
+    """Prints one JSON object on stdout that ends with a list, of any length, one item after the other."""
     if sys.stdout is None:
         return
     sys.stdout.write(json.dumps(values)[:-1] + f", {json.dumps(name)}: [")
