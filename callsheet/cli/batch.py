@@ -28,7 +28,7 @@ from callsheet.cli.options import (
     open_client,
     open_ledger,
 )
-from callsheet.cli.streams import print_json
+from callsheet.cli.output import print_json
 
 if TYPE_CHECKING:
     from callsheet.config.settings import Settings

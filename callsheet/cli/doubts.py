@@ -16,8 +16,7 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from callsheet.cli.options import Config, Json, Sets, load_settings, open_client, open_ledger
-from callsheet.cli.output import MOST_LISTED, out, print_facts, print_more, safe
-from callsheet.cli.streams import print_json
+from callsheet.cli.output import MOST_LISTED, out, print_facts, print_json, print_more, safe
 from callsheet.errors import CallsheetError
 from callsheet.plain_text import counted, row_name
 from callsheet.records import State, dollars

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from callsheet.cli.options import Json, client_of_environment
+from callsheet.cli.output import print_json
 from callsheet.cli.project import check_free, make_project
-from callsheet.cli.streams import print_json
 from callsheet.errors import ConfigError
 from callsheet.plain_text import counted
 from callsheet.records import dollars

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from callsheet.cli.options import Config, Json, Sets, load_settings, open_ledger
-from callsheet.cli.streams import print_json
+from callsheet.cli.output import print_json
 from callsheet.plain_text import printable
 
 if TYPE_CHECKING:

@@ -15,11 +15,11 @@ from callsheet.cli import (
     export,
     init,
     ledger,
+    output,
     project,
     reconcile,
     rows,
     service,
-    streams,
 )
 from callsheet.cli.demo import demo
 from callsheet.errors import CallsheetError, OutputError, as_stop, known_error
@@ -74,13 +74,13 @@ def backlot(context: typer.Context) -> None:
 
 def main() -> None:
     """Runs a command: every error that Callsheet knows becomes a message and an exit code."""
-    streams.check_streams()
+    output.check_streams()
     put_in_order()
     try:
         try:
             app()
         finally:
-            streams.flush()
+            output.flush()
     except (CallsheetError, BaseExceptionGroup) as error:
         known = known_error(error)
         if known is None:
@@ -103,6 +103,6 @@ def _fail(error: CallsheetError) -> None:
         if error.exit_code == as_stop(error).exit_code:
             answer |= {"outcome": "stopped", "stop_reason": as_stop(error).reason}
         with suppress(OutputError):  # stdout may be the very problem
-            streams.print_json(answer)
-            streams.flush()
+            output.print_json(answer)
+            output.flush()
     sys.exit(error.exit_code)

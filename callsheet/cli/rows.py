@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 import typer
 
 from callsheet.cli.options import Config, Json, Sets, load_settings, open_ledger
-from callsheet.cli.output import MOST_LISTED, err, out, safe
-from callsheet.cli.streams import print_json, print_json_list
+from callsheet.cli.output import MOST_LISTED, err, out, print_json, print_json_list, safe
 from callsheet.errors import CallsheetError, InputError
 from callsheet.plain_text import counted
 

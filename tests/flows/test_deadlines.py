@@ -42,8 +42,9 @@ def test_buying_waits_when_the_files_would_hardly_be_had_in_time() -> None:
 
     async def late() -> list[bool]:
         downloads = Downloads()
-        answers = [downloads.late()]
-        for more in (40, 20):
+        downloads.add(file)
+        answers = [downloads.late()]  # nobody has had the time to take it
+        for more in (39, 20):
             for _ in range(more):
                 downloads.add(file)
             await downloads.next()
