@@ -12,7 +12,7 @@ import typer
 
 from callsheet import signals
 from callsheet.cli.options import Config, Json, Sets, load_settings, open_client
-from callsheet.cli.streams import print_json
+from callsheet.cli.output import print_json
 from callsheet.errors import CallsheetError
 
 if TYPE_CHECKING:

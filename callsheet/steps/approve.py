@@ -139,7 +139,7 @@ async def _is_approved(asked: Asked, settings: Settings, approved: bool, ui: InT
         await ledger.ask(question)  # before it is asked: who is interrupted at it has not answered
         if ui and not approved:
             await ui.ask(asked, question, settings.budget.approve_within)
-        says, place = (True, watcher.yes) if approved else (watcher.approves(asked), Place.TERMINAL)
+        says, place = (True, watcher.yes) if approved else (await watcher.approves(asked), Place.TERMINAL)
         if says is not None:
             decision = Decision.APPROVED if says else Decision.REFUSED
             question = replace(

@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import itertools
 import time
 from dataclasses import replace
 
 import anyio
 
-from callsheet.downloads import SIDE_BY_SIDE, Waiting
+from callsheet.channels import Waiting
 from callsheet.errors import KeyRefused, MediaError, Refusal, ServiceError, StorageConflict, StorageError
 from callsheet.ledger import queries
 from callsheet.ledger.media import other_name
@@ -47,7 +46,7 @@ async def download(run: Run) -> None:
             if isinstance(spooled, float):
                 run.downloads.again(waiting, spooled)
                 continue
-            if spooled is not None and refused >= SIDE_BY_SIDE:
+            if spooled is not None and refused >= run.downloads.side_by_side:
                 await _leave_in_spool(run, waiting.file, spooled)
             elif spooled is not None:
                 refused = 0 if await _store(run, waiting.file, spooled, sidecars) else refused + 1
@@ -56,12 +55,10 @@ async def download(run: Run) -> None:
     try:
         await _sweep(run)
         async with anyio.create_task_group() as workers:
-            for _ in range(SIDE_BY_SIDE):
+            for _ in range(run.downloads.side_by_side):
                 workers.start_soon(worker)
-            for file in run.adopted_files:
-                await run.downloads.add(file)
-            async for file in run.files.items:
-                await run.downloads.add(file)
+            async for file in run.files:
+                run.downloads.add(file)
             await run.downloads.all_done()
             workers.cancel_scope.cancel()
         await asyncio.to_thread(run.spool.clear)
@@ -146,7 +143,7 @@ async def _renew(run: Run, file: File) -> File | None:
     except ServiceError as error:
         verdict = verdicts.poll(error)
         if verdict is Verdict.STOP_KEY:
-            run.halt(KeyRefused(str(error), hint=error.hint))
+            run.halt(error)
         return file if verdict is Verdict.NOT_FOUND else None
     if not isinstance(answer, Generation) or file.index >= len(answer.media):
         return file
@@ -161,8 +158,8 @@ async def _store(run: Run, file: File, spooled: Spooled, sidecars: Sidecars | No
     It is stored when its sidecar is there too: what comes between them is done again by the next run.
     """
     file = await _under_its_type(run, file, spooled)
-    renamed = False
-    for tries in itertools.count(1):
+    tries, renamed = 0, False
+    while True:
         try:
             stored = await run.store.put(spooled, file.name, file.media.mime_type)
             if sidecars and not await sidecars.write(file, stored):
@@ -175,6 +172,7 @@ async def _store(run: Run, file: File, spooled: Spooled, sidecars: Sidecars | No
             other = other_name(file.name, file.attempt, file.index)
             file, renamed = replace(file, name=await run.ledger.renamed(file, other)), True
         except StorageError as error:
+            tries += 1
             if tries >= STORE_TRIES or not spooled.sha256:  # without it, it is not even in the spool
                 _refused(run, file, error)
                 return False
@@ -185,7 +183,6 @@ async def _store(run: Run, file: File, spooled: Spooled, sidecars: Sidecars | No
             run.spool.forget(spooled)
             run.breaker.stored()
             return True
-    raise AssertionError("unreachable")
 
 
 async def _under_its_type(run: Run, file: File, spooled: Spooled) -> File:

@@ -22,6 +22,7 @@ from PIL import Image
 from callsheet.records import dollars
 from callsheet.report.contact_sheet.decoder import thumbnail as thumbnail_of
 from callsheet.report.contact_sheet.thumbnails import Decoder
+from callsheet.session import Bounds
 from tests.conftest import Project
 from tests.report.contact_sheets import with_sheet
 from tests.servers.backlots import finish_videos
@@ -77,10 +78,10 @@ def files(folder: Path = SHEET) -> dict[str, int]:
 
 
 def test_a_run_does_not_wait_for_very_many_thumbnails_and_report_makes_them(
-    project: Make, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    project: Make, caplog: pytest.LogCaptureFixture
 ) -> None:
     made = project(images("one", "two"))
-    monkeypatch.setattr("callsheet.steps.contact_sheet._WAITED_FOR", 1)
+    made.bounds = Bounds(thumbnails=1)
     made.run()
     assert have_pictures() == {"one": False, "two": False}
     assert "callsheet report CONFIG makes them" in caplog.text

@@ -19,6 +19,7 @@ from callsheet.ledger.columns import MONEY, TIME
 from callsheet.records import dollars
 from callsheet.report.plots.activity import Figures, figures_of
 from callsheet.report.plots.plots import NAMES, limits_of, write_plots
+from callsheet.session import Bounds
 from callsheet.storage.store import Store
 from tests.cli.test_rows import printed
 from tests.conftest import Project
@@ -150,11 +151,9 @@ def test_a_run_draws_what_has_changed_and_report_draws_it_anew(project: Make) ->
     assert len({*drawn.items()} & {(path.name, path.stat().st_mtime_ns) for path in plots.iterdir()}) == 0
 
 
-def test_a_short_run_draws_none_and_the_page_keeps_those_that_there_are(
-    project: Make, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_short_run_draws_none_and_the_page_keeps_those_that_there_are(project: Make) -> None:
     made = project(images("a"))
-    monkeypatch.setattr("callsheet.steps.plots.WORTH", 600.0)
+    made.bounds = Bounds()
     made.set(report={"plots": True, "contact_sheet": 10})
 
     def shown() -> bool:

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from decimal import Decimal
 from typing import Any
 
 import pytest
 
-from callsheet.config.load import load
 from callsheet.report.summary import Summary
-from callsheet.steps.batch import collect, generate
 from callsheet.watch import WATCHER, LogWatcher, Progress
 from tests.conftest import Project
 from tests.servers.backlots import finish_videos
@@ -37,7 +34,7 @@ class Recorder(LogWatcher):
 
 
 def run(made: Project, *overrides: str) -> Summary:
-    return asyncio.run(generate(load(made.config, overrides), approved=False))
+    return made.run(*overrides)
 
 
 def watched(made: Project, *overrides: str) -> tuple[Summary, Recorder]:
@@ -128,7 +125,7 @@ def test_a_batch_without_a_plan_is_reported_from_the_ledger(project: Make) -> No
     made = project(images("a"))
     run(made)
     (made.folder / "out/report/plan.parquet").unlink()
-    summary = asyncio.run(collect(load(made.config, ())))
+    summary = made.collect()
     assert (summary.jobs, summary.stored, summary.exit_code) == (1, 1, 0)
     assert summary.details.rows is None
     assert made.manifest()["current"].to_list() == [True]
