@@ -73,7 +73,7 @@ def _show(result: Reconciliation, config: Path) -> None:
     from callsheet.records import dollars
 
     colour, ending = ("red", "not reconciled") if result.is_over else ("green", "reconciled")
-    out.print(f"[bold {colour}]{safe(result.batch)}: {ending}[/], {result.start} to {result.end}")
+    out.print(f"[bold {colour}]{safe(result.batch)}: {ending}[/], {result.range()}")
     _print_table(result)
     print_facts(out, result.facts())
     if result.is_over:

@@ -19,11 +19,11 @@ from callsheet.pricing.facts import as_facts, as_table
 from callsheet.pricing.quote import Quote
 from callsheet.records import Doubt, Model, State, Totals, dollars
 from callsheet.report.balance_evidence import Evidence
-from callsheet.report.by_model import ModelLine
 from callsheet.report.contact_sheet.links import browser_address
 from callsheet.report.counts import ENDED
+from callsheet.report.details import ModelLine, Removed
 from callsheet.report.status import Status
-from callsheet.report.summary import Removed, Summary
+from callsheet.report.summary import Summary
 from callsheet.watch import Asked
 
 _LINES = 30  # of a table
@@ -327,8 +327,8 @@ def _evidence(evidence: Evidence) -> Iterator[tuple[str, str]]:
             )
         else:
             yield "Gone", f"{dollars(evidence.gone)} USD more than the ledger has{in_doubt}{in_flight}"
-    for day in evidence.days:
-        yield f"{day.day}", f"{dollars(day.service)} USD by the service, {dollars(day.ledger)} by the ledger"
+    for day, service, ledger in evidence.days:
+        yield f"{day}", f"{dollars(service)} USD by the service, {dollars(ledger)} by the ledger"
 
 
 def show_settled(

@@ -22,6 +22,7 @@ from callsheet.report.differences import Day, OpenDoubt, Verdict
 
 FILE = "reconcile.parquet"
 _DOUBTS_LISTED = 30
+_TABLE = ("quoted", "usage", "in_doubt", "billed", "difference")
 _COLUMNS: dict[str, Any] = {
     "date": pl.Date,
     "quoted": MONEY,
@@ -100,19 +101,13 @@ class Reconciliation:
     file: str
     currency: str = "USD"
 
-    @property
-    def start(self) -> date:
-        """The first day."""
-        return self.days[0].date
-
-    @property
-    def end(self) -> date:
-        """The last day."""
-        return self.days[-1].date
-
     def total(self, book: str) -> Decimal:
         """The sum over all days of an amount that a day has: `quoted`, `usage`, `billed` and so on."""
         return sum((getattr(day, book) for day in self.days), Decimal(0))
+
+    def range(self) -> str:
+        """The first day and the last: `2026-11-21 to 2026-11-22`."""
+        return f"{self.days[0].date} to {self.days[-1].date}"
 
     @property
     def is_over(self) -> bool:
@@ -124,25 +119,20 @@ class Reconciliation:
         usage, billed = (f"{dollars(self.total(book))} {self.currency}" for book in ("usage", "billed"))
         unexplained = f"{dollars(self.total('unexplained'))} {self.currency} unexplained"
         limit = f", above reconcile.threshold {dollars(self.threshold)}" if self.is_over else ""
-        range_ = f"{self.start} to {self.end}"
-        return f"{range_}: {usage} by the answers, {billed} billed; {unexplained}{limit}"
-
-    def notable(self) -> list[Day]:
-        """The days on which anything was quoted, answered or billed."""
-        return [day for day in self.days if day.quoted or day.usage or day.billed]
+        return f"{self.range()}: {usage} by the answers, {billed} billed; {unexplained}{limit}"
 
     def table(self) -> list[dict[str, str]]:
-        """The notable days as text, with the total as the last line."""
-        books = ("quoted", "usage", "in_doubt", "billed", "difference")
+        """The days on which anything was quoted, answered or billed, as text; the last line is the total."""
         lines = [
             {"date": f"{day.date}{' so far' if day.partial else ''}"}
-            | {book: dollars(getattr(day, book)) for book in books}
+            | {book: dollars(getattr(day, book)) for book in _TABLE}
             | {"reason": day.reason}
-            for day in self.notable()
+            for day in self.days
+            if day.quoted or day.usage or day.billed
         ]
         unexplained = self.total("unexplained")
         reason = f"unexplained {dollars(unexplained)}" if unexplained else ""
-        sums = {book: dollars(self.total(book)) for book in books}
+        sums = {book: dollars(self.total(book)) for book in _TABLE}
         return [*lines, {"date": "total"} | sums | {"reason": reason}]
 
     def facts(self) -> Iterator[tuple[str, str]]:
@@ -173,23 +163,20 @@ class Reconciliation:
         """How many accepted videos there are, and what to do; then the first of them, a line each."""
         count = counted(len(self.accepted), "video")
         head = f"{count}, no doubt about money: a run with the right key asks the service again"
-        ids = (f"accepted as {printable(each.doubt.generation_id or '')}" for each in self.accepted)
-        return _listed(head, [self._line(each, what) for each, what in zip(self.accepted, ids, strict=True)])
+        lines = [self._line(each, f"accepted as {each.doubt.generation_id}") for each in self.accepted]
+        return _listed(head, lines)
 
     def _line(self, each: OpenDoubt, what: str) -> str:
         doubt = each.doubt
         of = "" if each.batch == self.batch else f" of the batch {each.batch}"
         price = "unpriced" if doubt.price is None else f"{dollars(doubt.price)} {self.currency}"
-        row = printable(f"row {row_name(doubt.row_id, doubt.sample)}{of}")
-        return f"{each.day}  {doubt.job_key[:12]}  {price}  {what}: {row}"
+        said = printable(f"{what}: row {row_name(doubt.row_id, doubt.sample)}{of}")
+        return f"{each.day}  {doubt.job_key[:12]}  {price}  {said}"
 
     def resolving(self, config: str) -> list[str]:
-        """The commands with which a person can settle the doubts of this batch.
+        """The commands with which a person can settle this batch's doubts; `config` is the config's path.
 
         Where the accounts do not decide, the command that lists the doubts with more evidence.
-
-        Args:
-            config: the path of the config.
         """
         keys: defaultdict[Verdict, list[str]] = defaultdict(list)
         for each in self.doubts:
@@ -205,16 +192,12 @@ class Reconciliation:
         return [*decided, command] if keys[Verdict.UNCLEAR] else decided
 
     def as_json(self, config: str) -> dict[str, Any]:
-        """The JSON object of `reconcile --json`; money is a string.
-
-        Args:
-            config: the path of the config, for `resolve`.
-        """
-        books = ("quoted", "usage", "in_doubt", "billed", "difference", "unexplained")
+        """The JSON object of `reconcile --json`, for the config with this path; money is a string."""
+        books = (*_TABLE, "unexplained")
         return {
             "batch": self.batch,
-            "start": self.start.isoformat(),
-            "end": self.end.isoformat(),
+            "start": self.days[0].date.isoformat(),
+            "end": self.days[-1].date.isoformat(),
             "currency": self.currency,
             "days": [
                 {"date": day.date.isoformat()}
@@ -244,10 +227,10 @@ class Reconciliation:
             StorageError: the file as it is cannot be read.
         """
         constants = {"currency": self.currency, "reconciled_at": self.at}
-        rows = [{name: getattr(day, name) for name in _COLUMNS if name not in constants} for day in self.days]
-        table = pl.DataFrame([row | constants for row in rows], schema=_COLUMNS)
+        rows = [{name: getattr(day, name, constants.get(name)) for name in _COLUMNS} for day in self.days]
+        table = pl.DataFrame(rows, schema=_COLUMNS)
         if before is not None:
-            others = ~pl.col("date").is_between(self.start, self.end)
+            others = ~pl.col("date").is_between(self.days[0].date, self.days[-1].date)
             table = pl.concat([_read(before, self.file).filter(others), table]).sort("date")
         file = BytesIO()
         table.write_parquet(file)

@@ -25,7 +25,7 @@ _LONGEST = 3660 * _DAY  # what begins earlier is a wrong year, and would ask the
 
 
 async def reconcile(
-    settings: Settings, client: Client, start: date | None, end: date | None, *, now: datetime | None = None
+    settings: Settings, client: Client, start: date | None, end: date | None
 ) -> Reconciliation:
     """Compares the two accounts, and writes `reconcile.parquet` under `report.url`.
 
@@ -34,42 +34,43 @@ async def reconcile(
         client: the open client of the service.
         start: the first UTC day; None for the first day on which the ledger has anything of the service.
         end: the last UTC day, today at most; None for today.
-        now: the time, for tests.
 
     Raises:
         CallsheetError: the range cannot be; or the ledger, the service or the report cannot be used.
         OtherService: the batch belongs to another service.
     """
-    now = now or datetime.now(UTC)
-    check_range(start, end, now.date())
+    now = datetime.now(UTC)
+    today = now.date()
+    _check_range(start, end, today)
     service = client.base_url
     store = Store(settings.report.url, endpoint_url=settings.storage.endpoint_url)
     ledger = await Ledger.open(settings.ledger.url, settings.batch)
     try:
         await ledger.check_service(service)
         known_from = await ledger.read(lambda connection, _: spending.first_day(connection, service))
-        last = min(end or now.date(), now.date())
+        last = min(end or today, today)
         first = min(start or known_from or last, last)
         # One day more on either side: what was sent near midnight may be charged on the other day.
-        wide = first - _DAY, min(last + _DAY, now.date())
+        wide = first - _DAY, min(last + _DAY, today)
         billed = await daily_costs(client, _begin(wide[0]), min(_end(wide[1]), now))
         balance = KnownBalance(now, await client.balance())
-        own, doubts = await ledger.read(
+        own, found = await ledger.read(
             lambda connection, batch: (
                 spending.days(connection, batch, service, *wide),
                 spending.doubts(connection, service, *wide),
             )
         )
-        balances = await _balances(ledger, client, service, (_begin(first), _end(last)), balance)
+        balances = await _balances(ledger, client, (_begin(first), _end(last)), balance)
     finally:
         await ledger.close()
-    open_ = [OpenDoubt(*each) for each in doubts]
-    days, judged = compare(billed, own, [each for each in open_ if not each.doubt.is_accepted], now)
+    doubts = [OpenDoubt(*each) for each in found]
+    days, judged = compare(billed, own, [each for each in doubts if not each.doubt.is_accepted], now)
+    accepted = [each for each in doubts if each.doubt.is_accepted]
     result = Reconciliation(
         batch=settings.batch,
         days=tuple(day for day in days if first <= day.date <= last),
         doubts=tuple(each for each in judged if first <= each.day <= last),
-        accepted=tuple(each for each in open_ if each.doubt.is_accepted and first <= each.day <= last),
+        accepted=tuple(each for each in accepted if first <= each.day <= last),
         balances=balances,
         at=now,
         threshold=settings.reconcile.threshold,
@@ -79,12 +80,8 @@ async def reconcile(
     return result
 
 
-def check_range(start: date | None, end: date | None, today: date) -> None:
-    """Checks a range of UTC days before anything is read. It may end in the future: then it ends today.
-
-    Raises:
-        CallsheetError: it begins in the future, ends before it begins, or begins more than ten years ago.
-    """
+def _check_range(start: date | None, end: date | None, today: date) -> None:
+    """Checks the range before anything is read. It may end in the future: then it ends today."""
     if start and start > today:
         raise CallsheetError(f"the range begins in the future, on {start}", hint=f"By UTC, today is {today}.")
     if start and end and end < start:
@@ -106,13 +103,13 @@ def _end(day: date) -> datetime:
 
 
 async def _balances(
-    ledger: Ledger, client: Client, service: str, span: tuple[datetime, datetime], current: KnownBalance
+    ledger: Ledger, client: Client, span: tuple[datetime, datetime], current: KnownBalance
 ) -> Balances | None:
     """The balances nearest to the begin and the end of a range, and what both accounts have between them.
 
     None where no run has read a balance yet.
     """
-    start, end = span
+    service, (start, end) = client.base_url, span
     before = await ledger.read(lambda connection, _: spending.balance_near(connection, service, start))
     if before is None:
         return None

@@ -6,13 +6,11 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
-import sqlalchemy as sa
-
 from callsheet.errors import LedgerError
 from callsheet.ledger import approvals, leases, running_totals
 from callsheet.ledger.approvals import Approval
 from callsheet.ledger.ledger import Ledger
-from callsheet.records import OtherRun, Record, State, Totals, dollars
+from callsheet.records import OtherRun, Record, State
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,13 +35,6 @@ class Status(Record):
     other_runs: tuple[OtherRun, ...]
     approvals: tuple[Approval, ...] = ()
 
-    def as_json(self) -> dict[str, Any]:
-        """The JSON object; money is a string."""
-        fields = {name: getattr(self, name) for name in self.__slots__}
-        money = {name: dollars(value) for name, value in fields.items() if isinstance(value, Decimal)}
-        lists = {name: [one.as_json() for one in getattr(self, name)] for name in ("other_runs", "approvals")}
-        return fields | money | lists
-
 
 async def read_status(ledger: Ledger) -> Status:
     """The status of the ledger's batch.
@@ -52,20 +43,19 @@ async def read_status(ledger: Ledger) -> Status:
         LedgerError: the ledger cannot be read, or its running totals are wrong.
     """
 
-    def read(
-        connection: sa.Connection, batch: str
-    ) -> tuple[list[str], Totals, list[OtherRun], tuple[Approval, ...]]:
-        wrong = running_totals.differences(connection, batch)
-        others = leases.others(connection, batch, ledger.run_id)
-        asked = approvals.of_batch(connection, batch)
-        return wrong, running_totals.of_batch(connection, batch), others, asked
-
-    wrong, totals, others, asked = await ledger.read(read)
+    wrong, totals, others, asked = await ledger.read(
+        lambda connection, batch: (
+            running_totals.differences(connection, batch),
+            running_totals.of_batch(connection, batch),
+            leases.others(connection, batch, ledger.run_id),
+            approvals.of_batch(connection, batch),
+        )
+    )
     check_totals(wrong)
-    fields: dict[str, Any] = {state.value: totals.states.get(state, 0) for state in State}
+    counts: dict[str, Any] = {state.value: totals.states.get(state, 0) for state in State}
     return Status(
         batch=ledger.batch,
-        **fields,
+        **counts,
         spent=totals.spent,
         in_doubt_exposure=totals.in_doubt_exposure,
         currency="USD",

@@ -2,76 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any
 
 from callsheet.ledger.approvals import Approval
 from callsheet.plain_text import counted
 from callsheet.records import OtherRun, Record, State, dollars
-from callsheet.report.by_model import ModelLine
-from callsheet.report.problems import Problem, Surcharges
-
-if TYPE_CHECKING:
-    from callsheet.report.plots.activity import Figures
+from callsheet.report.details import Details
 
 _EXIT_CODES = {"complete": 0, "partial": 3, "stopped": 4}
-
-
-@dataclass(frozen=True, slots=True)
-class Removed:
-    """Jobs that may have cost money, and whose rows the batch file no longer has, or has changed.
-
-    Attributes:
-        jobs: how many.
-        spent: what they cost, in dollars.
-        in_doubt: those in doubt.
-        pending: those that are paid for or accepted, and not stored yet.
-    """
-
-    jobs: int = 0
-    spent: Decimal = Decimal(0)
-    in_doubt: int = 0
-    pending: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Details:
-    """The parts of a summary that are for people only.
-
-    Attributes:
-        stop_message: what stopped the buying, or the collecting of what is bought; None without such.
-        stop_hint: what to do about it.
-        rows: rows of the batch file; None where the run knows no plan.
-        rejects: where `rejects.csv` is.
-        problems: the jobs that failed, are in doubt or lost, by their reason.
-        other_problems: the number of jobs with other reasons than those.
-        surcharges: the jobs that cost more than quoted.
-        kept: bought jobs of rows that are rejected now, because the catalogue no longer offers them.
-        removed: the jobs whose rows are no longer in the batch file.
-        models: the jobs by model.
-        dearest: row, model and cost of the jobs that cost most, the first most.
-        contact_sheet: where the page is; None where there is none.
-        figures: what the plots show; None where nothing was submitted.
-        all_chosen_stored: whether all jobs are stored that the run was for; None where it was for all jobs.
-    """
-
-    stop_message: str | None = None
-    stop_hint: str = ""
-    rows: int | None = None
-    rejects: str = ""
-    problems: tuple[Problem, ...] = ()
-    other_problems: int = 0
-    surcharges: Surcharges | None = None
-    kept: int = 0
-    removed: Removed = field(default_factory=Removed)
-    models: tuple[ModelLine, ...] = ()
-    dearest: tuple[tuple[str, str, Decimal], ...] = ()
-    contact_sheet: str | None = None
-    figures: Figures | None = field(default=None, repr=False)
-    all_chosen_stored: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,9 +126,6 @@ class Summary(Record):
         if self.details.contact_sheet and self.stored:
             yield f"callsheet open {config} shows every job on one page."
 
-    def as_json(self) -> dict[str, Any]:
-        """The JSON object; money is a string."""
-        fields = {name: getattr(self, name) for name in self.__slots__ if name != "details"}
-        money = {name: dollars(value) for name, value in fields.items() if isinstance(value, Decimal)}
-        lists = {name: [one.as_json() for one in getattr(self, name)] for name in ("other_runs", "approvals")}
-        return fields | money | lists | {"written_at": self.written_at.isoformat(timespec="seconds")}
+    def keys(self) -> Iterable[str]:
+        """The names of the fields that `--json` prints."""
+        return [name for name in super().keys() if name != "details"]

@@ -69,8 +69,7 @@ SUBMITTED = pl.col("submitted_at").is_not_null() & (pl.col("state") != State.PLA
 
 def jobs_of(plan: Plan) -> pl.DataFrame:
     """`job_key`, `line` and `position` of each job of the plan, in the batch file's order."""
-    jobs = plan.scan().select(pl.col("key").alias("job_key"), "line")
-    return jobs.with_row_index("position").collect()
+    return plan.table.select(pl.col("key").alias("job_key"), "line").with_row_index("position")
 
 
 def costs(attempts: pl.DataFrame) -> pl.DataFrame:
@@ -85,12 +84,12 @@ def manifest(files: Iterable[pl.DataFrame], jobs: pl.DataFrame | None) -> pl.Dat
     changed; they come last, in the order of `files`.
 
     Args:
-        files: the stored files, some thousands at a time, with the columns `MANIFEST`.
+        files: the stored files, in parts with the columns `MANIFEST`.
         jobs: from `jobs_of`; None where nothing is known of the batch file: then every row is current, and
             the rows stay as they come.
     """
-    parts = [part.select(*_MANIFEST, *_carried(part["carried"])) for part in files]
-    table = pl.concat([pl.DataFrame(schema=_MANIFEST), *parts], how="diagonal_relaxed")
+    rows = pl.concat([pl.DataFrame(schema=_MANIFEST | {"carried": pl.String}), *files], how="vertical_relaxed")
+    table = rows.select(*_MANIFEST, *_carried(rows["carried"]))
     carried = table.columns[len(_MANIFEST) :]
     if jobs is None:
         return table.select(*_MANIFEST, pl.lit(True).alias(_CURRENT), *carried)
@@ -111,7 +110,7 @@ def write(table: pl.DataFrame, path: Path) -> None:
 
 
 def _carried(texts: pl.Series) -> list[pl.Series]:
-    """The carried columns of some rows, from the JSON object of each row."""
+    """The carried columns, from the JSON object of each row."""
     if (texts == "{}").all():
         return []
     rows = json.loads(f"[{','.join(texts)}]")

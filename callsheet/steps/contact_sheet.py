@@ -6,14 +6,13 @@ It is for looking. Where it cannot be written, a person is told so, and the run 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 
 from callsheet.errors import LedgerError, StorageError
 from callsheet.report.contact_sheet.page import Header
 from callsheet.report.contact_sheet.sheet import ContactSheet, open_sheet
-from callsheet.report.plots.plots import Plot
 from callsheet.report.summary import Summary
 from callsheet.session import Run
 from callsheet.watch import WATCHER
@@ -43,7 +42,7 @@ class Sheet:
         except (StorageError, LedgerError) as error:
             self._cannot_be_written(error)
 
-    async def finish(self, summary: Summary, plots: Sequence[Plot]) -> Summary:
+    async def finish(self, summary: Summary, plots: Mapping[str, str]) -> Summary:
         """Writes the page at the end, with the plots. Returns the summary with the page's address."""
         await self._keeping
         if self._page is None:

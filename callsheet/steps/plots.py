@@ -8,7 +8,7 @@ from dataclasses import asdict
 from typing import Any
 
 from callsheet.config.settings import BatchSettings
-from callsheet.report.plots.plots import Plot, limits_of, write_plots
+from callsheet.report.plots.plots import limits_of, write_plots
 from callsheet.report.summary import Summary
 from callsheet.session import Run
 from callsheet.storage.store import Store
@@ -18,10 +18,10 @@ WORTH = 10.0
 """Seconds that a run must have taken before its plots, which take a second or two, are worth drawing."""
 
 
-async def plots_of(run: Run, summary: Summary) -> tuple[Plot, ...]:
-    """The plots of a run that has ended; none where it was told to end soon."""
+async def plots_of(run: Run, summary: Summary) -> dict[str, str]:
+    """The plots of a run that has ended, as `write_plots` returns them; none where it was told to end soon."""
     if run.interrupted:
-        return ()
+        return {}
     took = time.monotonic() - run.began
     learned = asdict(run.limits.learned())
     return await draw(run.settings, summary, learned, WATCHER.get().note, may_draw=took >= WORTH)
@@ -34,7 +34,7 @@ async def draw(
     note: Callable[[str], None],
     *,
     may_draw: bool = True,
-) -> tuple[Plot, ...]:
+) -> dict[str, str]:
     """Draws the plots of a batch, unless the config asks for none.
 
     Args:
@@ -45,7 +45,7 @@ async def draw(
         may_draw: false finds only what is drawn already.
     """
     if not settings.report.plots:
-        return ()
+        return {}
     limits = settings.limits
     return await write_plots(
         summary.details.figures,

@@ -60,9 +60,9 @@ async def _report(run: Run, store: Store) -> Summary:
         submissions=run.limits.submissions,
         rate_limited=run.limits.rate_limited,
         left_to_buy=await _left_to_buy(run),
+        chosen=run.quote.chosen if run.quote else None,
     )
-    chosen = run.quote.chosen if run.quote else None
-    return await write_report(run.ledger, store, run.plan, of_run, chosen=chosen)
+    return await write_report(run.ledger, store, run.plan, of_run)
 
 
 async def _left_to_buy(run: Run) -> int:
