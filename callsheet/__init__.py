@@ -6,11 +6,10 @@
     callsheet.run("batch.yaml", rows, {"budget.limit": "5.00"})
     callsheet.manifest("batch.yaml")               # a DataFrame: where each image and video is
 
-Each call keeps what the command of its name keeps (docs/python.md). All take the path of a config file (YAML),
-and `settings`: single settings to change, by their dotted names. Money is text or a Decimal there, not a
-float. A wrong config or setting is a `ConfigError` that names the place. Errors are those of
-`callsheet.errors`. `quote`, `run`, `collect` and `status` work in scripts and in notebooks; with `_async` they
-are coroutines.
+Each call keeps what the command of its name keeps (docs/python.md). All take the path of a config file, and
+`settings`: single settings to change, by their dotted names. Money is text or a Decimal there, not a float. A
+wrong config or setting is a `ConfigError` that names the place; errors are those of `callsheet.errors`.
+`quote`, `run`, `collect` and `status` work in scripts and in notebooks; with `_async` they are coroutines.
 
 The library below never imports Prefect. Importing this module costs next to nothing: the first call loads the
 rest.
@@ -31,8 +30,7 @@ if TYPE_CHECKING:
 
     from callsheet.python.calls import QuotedBatch
     from callsheet.python.rows import Rows
-    from callsheet.report.status import Status
-    from callsheet.report.summary import Summary
+    from callsheet.report.summary import Status, Summary
 
     Config = str | os.PathLike[str]
     Values = Mapping[str, object]
@@ -147,8 +145,8 @@ async def collect_async(config: Config, rows: Rows | None = None, settings: Valu
 def status(config: Config, rows: Rows | None = None, settings: Values | None = None) -> Status:
     """The jobs of a batch by state, what it has cost, and the runs that are at work: from the ledger alone.
 
-    Neither `rows` nor the config's `service` are read. Returns the fields of `status --json`, money as Decimal
-    in US dollars. Raises `LedgerError` where the ledger cannot be read.
+    Neither `rows` nor the config's `service` are read. Returns the fields of `status --json`, money as
+    Decimal in US dollars. Raises `LedgerError` where the ledger cannot be read.
     """
     from callsheet.python import calls
 

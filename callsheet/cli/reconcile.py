@@ -17,7 +17,7 @@ from callsheet.errors import CallsheetError
 
 if TYPE_CHECKING:
     from callsheet.config.settings import Settings
-    from callsheet.report.books import Reconciliation
+    from callsheet.report.reconcile import Reconciliation
 
 _Start = Annotated[
     str | None,

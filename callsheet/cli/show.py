@@ -22,8 +22,7 @@ from callsheet.report.balance_evidence import Evidence
 from callsheet.report.contact_sheet.links import browser_address
 from callsheet.report.counts import ENDED
 from callsheet.report.details import ModelLine, Removed
-from callsheet.report.status import Status
-from callsheet.report.summary import Summary
+from callsheet.report.summary import Status, Summary
 from callsheet.watch import Asked
 
 _LINES = 30  # of a table

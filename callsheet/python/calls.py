@@ -24,8 +24,7 @@ from callsheet.pricing.quote import Quote, quote_batch
 from callsheet.python.notebook import Notebook, in_notebook
 from callsheet.python.rows import Rows, batch_file
 from callsheet.records import Record
-from callsheet.report.status import Status, read_status
-from callsheet.report.summary import Summary
+from callsheet.report.summary import Status, Summary, read_status
 from callsheet.steps import batch
 from callsheet.steps.connect import connect
 from callsheet.watch import WATCHER, ScriptWatcher
@@ -34,6 +33,15 @@ T = TypeVar("T")
 Config = str | os.PathLike[str]
 Values = Mapping[str, object]
 
+_MONEY: tuple[str, ...] = (
+    "quoted",
+    "at_most",
+    "budget_limit",
+    "budget_left",
+    "budget_per_day",
+    "budget_left_today",
+)
+_MONEY += ("pilot_quoted", "balance")
 _LOOK = 0.1  # seconds. A signal may wake another thread, and the main one alone runs its handler
 
 
@@ -78,17 +86,8 @@ class QuotedBatch(Record):
     @classmethod
     def of(cls, quote: Quote) -> Self:
         """The quote without what it was made from."""
-        money = {
-            "quoted": quote.quoted,
-            "at_most": quote.at_most,
-            "budget_limit": quote.budget.limit,
-            "budget_left": quote.budget_left,
-            "budget_per_day": quote.budget.per_day,
-            "budget_left_today": quote.day_left,
-            "pilot_quoted": quote.pilot.quoted if quote.pilot else None,
-            "balance": quote.balance,
-        }
-        return cls(**quote.as_json() | money)
+        fields = quote.as_json()
+        return cls(**fields | {name: fields[name] and Decimal(fields[name]) for name in _MONEY})
 
 
 async def quote(config: Config, rows: Rows | None, settings: Values | None) -> QuotedBatch:

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol
 
 import pyarrow as pa
 from pyarrow import parquet
@@ -23,15 +23,14 @@ _INDEX = re.compile(r"__index_level_\d+__")  # pandas' row labels, where they ha
 _NAME = "rows"  # in messages, in place of the temporary file's
 
 
-class ArrowStream(Protocol):
-    """A table that any library can read (the Arrow PyCapsule interface)."""
+class Rows(Protocol):
+    """A table that any library can read: a pandas or polars DataFrame, a pyarrow Table, a DuckDB result.
+
+    This is the Arrow PyCapsule interface.
+    """
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
         """A capsule with the stream."""
-
-
-Rows: TypeAlias = ArrowStream
-"""A pandas or polars DataFrame, a pyarrow Table, a DuckDB result, and so on."""
 
 
 @asynccontextmanager

@@ -30,8 +30,8 @@ class Evidence:
     Attributes:
         expected: what the ledger expects of the balance; None where no run before the doubts knew it.
         balance: what the workspace has now, in dollars; None where the service cannot be asked.
-        days: the UTC days on which the doubts were sent, each with its cost in dollars by the service's account
-            and by the ledger; empty where the service cannot be asked.
+        days: the UTC days on which the doubts were sent, each with its cost in dollars by the service and by
+            the ledger; empty where the service cannot be asked.
         missing: why the service cannot be asked, or None.
     """
 
@@ -50,7 +50,7 @@ class Evidence:
     def as_json(self) -> dict[str, Any]:
         """What `resolve --json` prints as `evidence`; money is a string."""
         expected = self.expected
-        amounts = {
+        amounts: dict[str, Any] = {
             "balance_then": expected and expected.balance_then,
             "spent_since": expected and expected.spent_since,
             "balance_expected": expected and expected.balance_now,
@@ -93,9 +93,7 @@ async def evidence(
     except CallsheetError as error:
         missing = error.message
 
-    def read(
-        connection: sa.Connection, batch: str
-    ) -> tuple[ExpectedBalance | None, dict[date, Spending]]:
+    def read(connection: sa.Connection, batch: str) -> tuple[ExpectedBalance | None, dict[date, Spending]]:
         service = services.of_batch(connection, batch)
         return spending.expected_balance(connection, batch, first), (
             spending.days(connection, batch, service, first.date(), last.date()) if service else {}

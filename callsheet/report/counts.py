@@ -45,14 +45,8 @@ async def refreshed(ledger: Ledger, jobs: pl.DataFrame) -> pl.DataFrame:
 async def left_to_buy(ledger: Ledger, plan: Plan, policy: Policy, wanted: pl.Series | None) -> int:
     """How many jobs the run of an open ledger would still have to send.
 
-    Args:
-        ledger: the ledger, opened for the run.
-        plan: the batch's plan.
-        policy: what the run does with jobs that were tried before.
-        wanted: whether the run was to buy a job, for every job of the plan; None: all of them.
-
-    Raises:
-        LedgerError: the ledger cannot be read.
+    `policy` is what the run does with jobs that were tried before. `wanted` says for every job of the plan
+    whether the run was to buy it; None: all of them.
     """
     run_id = ledger.run_id
 

@@ -9,7 +9,6 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
-from typing import TYPE_CHECKING
 
 import polars as pl
 
@@ -17,10 +16,8 @@ from callsheet.plain_text import counted, row_in_words, row_name
 from callsheet.pricing.plan import Plan
 from callsheet.records import State, dollars
 from callsheet.report.counts import ENDED, OPEN
+from callsheet.report.plots.activity import Figures
 from callsheet.report.tables import SUBMITTED
-
-if TYPE_CHECKING:
-    from callsheet.report.plots.activity import Figures
 
 _ROWS_NAMED = 5  # for each reason; the others are counted
 _REASONS_NAMED = 10  # the jobs with others are counted

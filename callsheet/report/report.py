@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 
@@ -67,8 +67,8 @@ async def write_report(ledger: Ledger, store: Store, plan: Plan | None, of_run: 
 
     Args:
         ledger: the ledger, opened for the batch.
-        store: where to write the report.
-        plan: the batch's plan; None where `collect` finds none, and knows the batch only from the ledger.
+        store: that of `report.url`.
+        plan: None where `collect` finds none, and knows the batch only from the ledger.
         of_run: the run; one that did nothing where there was none.
 
     Raises:
@@ -87,9 +87,14 @@ async def write_report(ledger: Ledger, store: Store, plan: Plan | None, of_run: 
     if plan:
         await store.write_made(_REJECTS, partial(write_rejects, plan.rejects), "text/csv")
     current, removed = _split(attempts, jobs)
-    details = await asyncio.to_thread(_details, attempts, current, removed, plan, of_run, store)
+    details = replace(
+        await asyncio.to_thread(_details, current, plan, of_run),
+        rejects=store.url_of(_REJECTS),
+        removed=removed_of(removed),
+        figures=await asyncio.to_thread(figures_of, attempts.filter(SUBMITTED)),
+    )
     states = current.filter(~pl.col("superseded"))["state"].value_counts()
-    return await _summary(ledger, store, plan, of_run, details, Counter(dict(states.iter_rows())))
+    return await _summary(ledger, store, plan, of_run, details=details, states=Counter(dict(states.rows())))
 
 
 async def write_summary(store: Store, summary: Summary) -> None:
@@ -107,6 +112,7 @@ async def _summary(
     store: Store,
     plan: Plan | None,
     of_run: OfRun,
+    *,
     details: Details,
     states: Counter[State],
 ) -> Summary:
@@ -169,15 +175,8 @@ def _split(attempts: pl.DataFrame, jobs: pl.DataFrame | None) -> tuple[pl.DataFr
     return placed.filter(is_current), placed.filter(~is_current)
 
 
-def _details(
-    attempts: pl.DataFrame,
-    current: pl.DataFrame,
-    removed: pl.DataFrame,
-    plan: Plan | None,
-    of_run: OfRun,
-    store: Store,
-) -> Details:
-    """What is told of the attempts: at all jobs, and at those that the batch file has, or no longer has."""
+def _details(current: pl.DataFrame, plan: Plan | None, of_run: OfRun) -> Details:
+    """What is told of the run, and of the attempts at the batch file's jobs."""
     submitted = current.filter(SUBMITTED)
     problems, other_problems = problems_of(submitted)
     all_chosen_stored = None
@@ -188,14 +187,11 @@ def _details(
         stop_message=str(of_run.stop) if of_run.stop else None,
         stop_hint=of_run.stop.hint if of_run.stop else "",
         rows=plan.rows if plan else None,
-        rejects=store.url_of(_REJECTS),
         problems=problems,
         other_problems=other_problems,
         surcharges=surcharges_of(submitted),
         kept=plan.kept() if plan else 0,
-        removed=removed_of(removed),
         models=model_lines(submitted, plan),
         dearest=most_expensive(submitted),
-        figures=figures_of(attempts.filter(SUBMITTED)),
         all_chosen_stored=all_chosen_stored,
     )

@@ -24,13 +24,7 @@ _OF_MEDIA = {"mime_type", "width", "height", "duration", "fps", "has_sound"}
 
 
 async def write_sidecar(store: Store, ledger: Ledger, file: File, stored: StoredFile) -> bool:
-    """Writes the sidecar of a file that storage has taken. Nothing else is overwritten.
-
-    Args:
-        store: where the media are.
-        ledger: the ledger, opened for the batch.
-        file: the file.
-        stored: the same in storage.
+    """Writes the sidecar of a file that the store of the media has taken. Nothing else is overwritten.
 
     Returns:
         Whether it is there; False where its name is taken by something else.

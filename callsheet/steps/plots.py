@@ -19,7 +19,7 @@ WORTH = 10.0
 
 
 async def plots_of(run: Run, summary: Summary) -> dict[str, str]:
-    """The plots of a run that has ended, as `write_plots` returns them; none where it was told to end soon."""
+    """The plots of a run that has ended (`write_plots`); none where it was told to end soon."""
     if run.interrupted:
         return {}
     took = time.monotonic() - run.began

@@ -106,12 +106,7 @@ def ledger_jobs(connection: sa.Connection, batch: str, most: int) -> pl.DataFram
 
 
 def cards(connection: sa.Connection, jobs: pl.DataFrame) -> list[Card]:
-    """The cards of some jobs, in their order.
-
-    Args:
-        connection: the transaction.
-        jobs: from `planned_jobs` or `ledger_jobs`.
-    """
+    """The cards of some jobs, from `planned_jobs` or `ledger_jobs`, in their order."""
     attempt_of: dict[str, Any] = {}
     files_of: defaultdict[str, list[MediaFile]] = defaultdict(list)
     newest = sa.select(*(attempts.c[name] for name in _ATTEMPT)).where(~attempts.c.superseded)
@@ -141,7 +136,7 @@ def _card(job: dict[str, Any], attempt: Any, files: list[MediaFile]) -> Card:
             "cost": attempt and _money(attempt.cost),
             "generation_id": attempt and attempt.generation_id,
             "code": attempt and attempt.error_code,
-            "reason": attempt and (attempt.error_message or "")[:_LONGEST] or None,
+            "reason": attempt and attempt.error_message and attempt.error_message[:_LONGEST],
             "submitted_at": attempt and _moment(attempt.submitted_at),
             "finished_at": attempt and _moment(attempt.finished_at),
             "files": files,
@@ -154,7 +149,7 @@ def _money(amount: Decimal | None) -> str | None:
 
 
 def _moment(moment: datetime | None) -> str | None:
-    return moment and moment.isoformat(timespec="milliseconds")
+    return moment.isoformat(timespec="milliseconds") if moment else None
 
 
 def _carried(value: Any) -> list[tuple[str, str]]:

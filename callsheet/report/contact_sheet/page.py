@@ -98,14 +98,7 @@ def asset(name: str) -> bytes:
 
 
 def part(number: int, cards: Sequence[Card], made: Collection[str], links: Links) -> bytes:
-    """The script with the cards of a part.
-
-    Args:
-        number: of the part.
-        cards: the cards.
-        made: the SHA-256 of each file that has a thumbnail.
-        links: for the addresses of media and thumbnails.
-    """
+    """The script with the cards of a part; `made` has the SHA-256 of each file that has a thumbnail."""
 
     def shown(file: MediaFile) -> dict[str, Any]:
         thumbnail = links.to_own(thumbnail_name(file.sha256)) if file.sha256 in made else None
@@ -123,7 +116,7 @@ def summary(
     parts: Sequence[str],
     links: Links,
 ) -> bytes:
-    """The script with the header, and with which scripts there are in which version.
+    """The script with the header, and with which scripts there are.
 
     Args:
         header: what the page says about the batch.
@@ -131,7 +124,7 @@ def summary(
         shown: how many jobs the page shows.
         interval: seconds after which a page may look again while a run is under way.
         parts: the version of each script with cards.
-        links: for the addresses of scripts and plots.
+        links: for the addresses.
     """
     limit, written = settings.budget.limit, datetime.now(UTC).isoformat(timespec="microseconds")
     about = {
@@ -160,13 +153,7 @@ def summary(
 
 
 def index(settings: BatchSettings, cards: Sequence[Card], links: Links) -> bytes:
-    """`index.html`, with the first cards as plain HTML for who reads it without JavaScript.
-
-    Args:
-        settings: the config.
-        cards: the first ones.
-        links: for the page's own files, and the addresses from which it may load anything.
-    """
+    """`index.html`, with the first of these cards as plain HTML for who reads it without JavaScript."""
     style, *scripts = (links.to_own(f"{FOLDER}/{name}") for name in (*ASSETS, "data/summary.js"))
     template = Template(asset("index.html").decode())
     text = template.substitute(

@@ -34,10 +34,7 @@ async def open_sheet(
 ) -> AsyncIterator[ContactSheet]:
     """The batch's contact sheet; at the end what it does in the background is ended.
 
-    Args:
-        ledger: the ledger, opened for the batch.
-        settings: the config.
-        plan: the batch's plan; None where the batch is known only from the ledger.
+    Without a plan, the batch is known only from the ledger.
     """
     thumbnails = Thumbnails(settings)
     try:
@@ -68,11 +65,7 @@ class ContactSheet:
         self.url = self._store.url_of(INDEX)
 
     async def keep(self, header: Callable[[], Header], over: asyncio.Event) -> None:
-        """Updates the page now and then until `over` is set.
-
-        Args:
-            header: what the page says about the batch now.
-            over: the end of the run.
+        """Updates the page now and then until `over` is set, with what `header` says of the batch then.
 
         Raises:
             StorageError: the page cannot be written.

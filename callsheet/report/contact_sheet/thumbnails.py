@@ -107,7 +107,7 @@ class Decoder:
         return self._deaths < _MOST_DEATHS
 
     async def make(self, url: str, mime_type: str) -> bytes:
-        """A thumbnail of a stored file, as JPEG; empty where it cannot be read or shown, or takes too long."""
+        """A thumbnail of a stored file, as JPEG; empty where it cannot be read or shown, or takes long."""
         with ExitStack() as copies:
             path = await asyncio.to_thread(self._path_of, url, copies)
             if path is None:

@@ -42,11 +42,7 @@ class Figures:
 
 
 def figures_of(attempts: pl.DataFrame) -> Figures | None:
-    """The numbers to plot; None where nothing was submitted.
-
-    Args:
-        attempts: what was submitted: `model`, `type`, `state`, `cost`, `submitted_at`, `finished_at`.
-    """
+    """The numbers to plot, from what was submitted (rows of the ledger's `attempts`); None without any."""
     if attempts.is_empty():
         return None
     span, submissions = _submissions(attempts)

@@ -55,7 +55,10 @@ def drawn(figures: Figures, limit: Decimal | None, limits: Mapping[str, int]) ->
         limit: the budget's, in dollars, or None.
         limits: submissions a minute by model type, as far as they are known.
     """
-    with matplotlib.rc_context(_STYLE), warnings.catch_warnings(action="ignore"):  # of letters that no font has
+    with (
+        matplotlib.rc_context(_STYLE),
+        warnings.catch_warnings(action="ignore"),
+    ):  # of letters that no font has
         plots = {
             "spending": _spending(figures, limit) if figures.spending else None,
             "submissions": _submissions(figures, limits),
@@ -125,7 +128,8 @@ def _latency(figures: Figures) -> Figure:
         axes.hlines(place, low, high, color=_COLOURS[0], linewidth=1.5)
         axes.hlines(place, first, third, color=_COLOURS[0], linewidth=9, alpha=0.55)
         axes.plot([middle], [place], marker="|", markersize=15, markeredgewidth=2.5, color=_INK)
-        axes.annotate(f"{middle:.3g} s", (high, place), (6, 0), textcoords="offset points", va="center")
+        text = f"{middle:.{0 if middle >= 10 else 1 if middle >= 1 else 2}f} s"
+        axes.annotate(text, (high, place), (6, 0), textcoords="offset points", va="center")
     _names(axes, [f"{_name(model)}  ({count:,})" for model, (count, _) in shown])
     seconds = [each for _, (_, quantiles) in shown for each in quantiles]
     if max(seconds) > _FLAT * min(seconds):
@@ -167,7 +171,7 @@ def _costs_of_a_day(day: str, totals: Mapping[str, Decimal], ranked: list[str]) 
 def _costs_by_day(days: Mapping[str, Mapping[str, Decimal]], ranked: list[str]) -> Figure:
     figure = _figure("Cost by model and day")
     axes = figure.add_subplot()
-    places = [date.fromisoformat(day) for day in days]
+    places: list[Any] = [date.fromisoformat(day) for day in days]
     bottoms = [Decimal(0)] * len(days)
     groups = _grouped(ranked, len(_COLOURS) - 1)  # the last colour is that of all others
     for (name, models), colour in zip(groups, _COLOURS, strict=False):

@@ -101,9 +101,7 @@ def _texts(figures: Figures, limit: Decimal | None) -> dict[str, str]:
 def limits_of(learned: Mapping[str, Any] | None, configured: Mapping[str, int | None]) -> dict[str, int]:
     """Submissions a minute by model type: the config's, where it has any, or what runs have learned.
 
-    Args:
-        learned: `limits.turns.Learned` as a dict; None where nothing is known.
-        configured: the config's limits by type.
+    `learned` is `limits.turns.Learned` as a dict; None where nothing is known.
     """
     windows = (learned or {}).get("windows", {})
     known = {of_type: int(window["limit"]) for of_type, window in windows.items() if window.get("limit")}
