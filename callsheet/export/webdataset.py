@@ -18,7 +18,7 @@ from contextlib import ExitStack, suppress
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import IO, Any
 
 import polars as pl
 
@@ -110,23 +110,24 @@ def _pack(
     samples: list[Sample], endpoint_url: str | None, progress: Callable[[int], None], path: Path
 ) -> int:
     """Writes a shard, and returns its size; the same samples always make the same bytes."""
-    with tarfile.open(path, "w") as tar, ThreadPoolExecutor(AT_ONCE) as threads:
+    with tarfile.open(path, "w") as tar:
         for start in range(0, len(samples), AT_ONCE):
             some = samples[start : start + AT_ONCE]
-            with ExitStack() as copies:
+            with ExitStack() as copies, ThreadPoolExecutor(AT_ONCE) as threads:
                 local = partial(local_file, endpoint_url=endpoint_url, copies=copies)
                 paths = threads.map(local, [row for row, _ in some])
-                for (row, line), file in zip(some, paths, strict=True):
-                    _add(tar, row[NAME], file.read_bytes())
-                    _add(tar, row[NAME].partition(".")[0] + ".json", line)
+                for (row, line), copy in zip(some, paths, strict=True):
+                    with copy.open("rb") as file:
+                        _add(tar, row[NAME], copy.stat().st_size, file)
+                    _add(tar, row[NAME].partition(".")[0] + ".json", len(line), io.BytesIO(line))
             progress(len(some))
     return path.stat().st_size
 
 
-def _add(tar: tarfile.TarFile, name: str, content: bytes) -> None:
+def _add(tar: tarfile.TarFile, name: str, size: int, content: IO[bytes]) -> None:
     member = tarfile.TarInfo(name)
-    member.size = len(content)
-    tar.addfile(member, io.BytesIO(content))
+    member.size = size
+    tar.addfile(member, content)
 
 
 def _known(content: bytes | None) -> dict[str, dict[str, Any]]:

@@ -84,7 +84,7 @@ def test_csv_tables_have_what_parquet_has_and_no_formula(project: Make) -> None:
 
 
 def test_an_image_folder_has_every_image_and_a_line_for_each(project: Make) -> None:
-    made = project([*ROWS, VIDEO])
+    made = project([*(row | {"name": f"the {row['id']}"} for row in ROWS), VIDEO])
     made.run()
     done = exported(made, "out/set", "imagefolder")
     assert (done.files, done.copied, done.left_out) == (4, 3, 1)
@@ -98,6 +98,7 @@ def test_an_image_folder_has_every_image_and_a_line_for_each(project: Make) -> N
         with Image.open(image) as opened:
             assert opened.size == (line["width"], line["height"])
         assert line["cost"] == "0.001500"
+    assert [line["name"] for line in lines] == ["the a.b", "the مصباح", "the c"]
     assert lines[1]["prompt"] == "苹果"
     assert lines[0]["label_column"] == "@one", "a loader makes a column `label` of its own"
 
