@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
-from io import BytesIO
 from typing import Any
 
 import polars as pl
@@ -25,6 +24,7 @@ from callsheet.ledger.spending import KnownBalance
 from callsheet.plain_text import counted, printable, row_name
 from callsheet.records import dollars
 from callsheet.report.differences import Day, OpenDoubt, Verdict, compare
+from callsheet.report.tables import PARQUET_TYPE, parquet
 from callsheet.service.billing import daily_costs
 from callsheet.service.client import Client
 from callsheet.storage.store import Store
@@ -228,7 +228,7 @@ class Reconciliation:
             "file": self.file,
         }
 
-    def parquet(self, before: bytes | None) -> bytes:
+    def as_parquet(self, before: bytes | None) -> bytes:
         """`reconcile.parquet`: these days, and the other days of the file as it is.
 
         Args:
@@ -243,9 +243,7 @@ class Reconciliation:
         if before is not None:
             others = ~pl.col("date").is_between(self.days[0].date, self.days[-1].date)
             table = pl.concat([_read(before, self.file).filter(others), table]).sort("date")
-        file = BytesIO()
-        table.write_parquet(file)
-        return file.getvalue()
+        return parquet(table)
 
 
 def _listed(head: str, lines: list[str]) -> list[str]:
@@ -331,7 +329,7 @@ async def reconcile(
         threshold=settings.reconcile.threshold,
         file=store.url_of(_FILE),
     )
-    await store.write(_FILE, result.parquet(await store.read(_FILE)), "application/vnd.apache.parquet")
+    await store.write(_FILE, result.as_parquet(await store.read(_FILE)), PARQUET_TYPE)
     return result
 
 

@@ -33,12 +33,20 @@ from callsheet.report.details import (
 )
 from callsheet.report.plots.activity import figures_of
 from callsheet.report.summary import Summary
-from callsheet.report.tables import COSTS, MANIFEST, SUBMITTED, costs, jobs_of, manifest, write
+from callsheet.report.tables import (
+    COSTS,
+    MANIFEST,
+    PARQUET_TYPE,
+    SUBMITTED,
+    costs,
+    jobs_of,
+    manifest,
+    parquet,
+)
 from callsheet.rows import write_rejects
 from callsheet.storage.store import Store
 
 _COSTS, _MANIFEST, _REJECTS = "costs.parquet", "manifest.parquet", "rejects.csv"
-_PARQUET_TYPE = "application/vnd.apache.parquet"
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,8 +90,8 @@ async def write_report(ledger: Ledger, store: Store, plan: Plan | None, of_run: 
             manifest(queries.stored_files(connection, batch, MANIFEST), jobs),
         )
     )
-    await store.write_made(_COSTS, partial(write, costs(attempts)), _PARQUET_TYPE)
-    await store.write_made(_MANIFEST, partial(write, files), _PARQUET_TYPE)
+    await store.write(_COSTS, await asyncio.to_thread(parquet, costs(attempts)), PARQUET_TYPE)
+    await store.write(_MANIFEST, await asyncio.to_thread(parquet, files), PARQUET_TYPE)
     if plan:
         await store.write_made(_REJECTS, partial(write_rejects, plan.rejects), "text/csv")
     current, removed = _split(attempts, jobs)

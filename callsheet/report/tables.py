@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterable
-from pathlib import Path
+from io import BytesIO
 
 import polars as pl
 
-from callsheet.files import temporary_file_errors
 from callsheet.pricing.plan import Plan
 from callsheet.records import State
 
@@ -28,6 +27,8 @@ COSTS = (
     *("quantity", "submitted_at", "finished_at"),
 )
 """The columns of `costs.parquet`, which are those of the ledger's attempts."""
+
+PARQUET_TYPE = "application/vnd.apache.parquet"
 
 SUBMITTED = pl.col("submitted_at").is_not_null() & (pl.col("state") != State.PLANNED)
 """Attempts that were submitted."""
@@ -66,14 +67,11 @@ def manifest(files: Iterable[pl.DataFrame], jobs: pl.DataFrame | None) -> pl.Dat
     return pl.concat([current, table.filter(~pl.col(_CURRENT))]).select(columns)
 
 
-def write(table: pl.DataFrame, path: Path) -> None:
-    """Writes a table as a Parquet file on this machine.
-
-    Raises:
-        StorageError: it cannot be written.
-    """
-    with temporary_file_errors():
-        table.write_parquet(path)
+def parquet(table: pl.DataFrame) -> bytes:
+    """The table as a Parquet file."""
+    file = BytesIO()
+    table.write_parquet(file)
+    return file.getvalue()
 
 
 def _carried(texts: pl.Series) -> list[pl.Series]:

@@ -6,13 +6,12 @@ import hashlib
 import json
 import random
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 import polars as pl
 
 from callsheet.ledger.columns import MONEY, TIME
-from callsheet.report.tables import MANIFEST, manifest, write
+from callsheet.report.tables import MANIFEST, manifest, parquet
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 TYPES = {"sample": pl.Int64, "index": pl.Int64, "cost": MONEY, "stored_at": TIME}
@@ -76,8 +75,7 @@ def test_a_carried_column_with_the_name_of_another_gets_another_name() -> None:
     ]
 
 
-def test_a_manifest_without_files_has_its_columns_also_as_a_file(tmp_path: Path) -> None:
+def test_a_manifest_without_files_has_its_columns_also_as_a_file() -> None:
     for known in (None, jobs(3)):
-        write(manifest([files()], known), tmp_path / "manifest.parquet")
-        table = pl.read_parquet(tmp_path / "manifest.parquet")
+        table = pl.read_parquet(parquet(manifest([files()], known)))
         assert (table.height, table.columns) == (0, COLUMNS)

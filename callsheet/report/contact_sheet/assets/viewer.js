@@ -4,17 +4,11 @@
 const viewer = (() => {
   const at = (id) => document.getElementById(id);
   const dialog = at("viewer");
+  const BYTES = new Intl.NumberFormat(undefined, { style: "unit", unit: "byte", notation: "compact" });
   const { element, ofUser } = cards;
   let index = 0;
   let key = null;
   let shown = 0; // the file of the job
-
-  function bytes(count) {
-    if (!count) return "";
-    const units = ["bytes", "kB", "MB", "GB"];
-    const power = Math.min(units.length - 1, Math.floor(Math.log10(count) / 3));
-    return `${(count / 1000 ** power).toFixed(power ? 1 : 0)} ${units[power]}`;
-  }
 
   function about(file) {
     if (!file) return "";
@@ -23,7 +17,7 @@ const viewer = (() => {
       file.duration && `${file.duration} s`,
       file.fps && `${file.fps} fps`,
       file.mime_type.startsWith("video/") && (file.has_sound ? "with sound" : file.has_sound === false && "without sound"),
-      bytes(file.bytes),
+      BYTES.format(file.bytes),
       file.mime_type,
     ].filter(Boolean).join(" · ");
   }
