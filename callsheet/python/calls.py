@@ -33,15 +33,6 @@ T = TypeVar("T")
 Config = str | os.PathLike[str]
 Values = Mapping[str, object]
 
-_MONEY: tuple[str, ...] = (
-    "quoted",
-    "at_most",
-    "budget_limit",
-    "budget_left",
-    "budget_per_day",
-    "budget_left_today",
-)
-_MONEY += ("pilot_quoted", "balance")
 _LOOK = 0.1  # seconds. A signal may wake another thread, and the main one alone runs its handler
 
 
@@ -86,8 +77,17 @@ class QuotedBatch(Record):
     @classmethod
     def of(cls, quote: Quote) -> Self:
         """The quote without what it was made from."""
-        fields = quote.as_json()
-        return cls(**fields | {name: fields[name] and Decimal(fields[name]) for name in _MONEY})
+        money = {
+            "quoted": quote.quoted,
+            "at_most": quote.at_most,
+            "budget_limit": quote.budget.limit,
+            "budget_left": quote.budget_left,
+            "budget_per_day": quote.budget.per_day,
+            "budget_left_today": quote.day_left,
+            "pilot_quoted": quote.pilot.quoted if quote.pilot else None,
+            "balance": quote.balance,
+        }
+        return cls(**quote.as_json() | money)
 
 
 async def quote(config: Config, rows: Rows | None, settings: Values | None) -> QuotedBatch:

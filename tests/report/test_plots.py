@@ -71,7 +71,7 @@ def test_what_failed_or_waits_is_submitted_and_costs_nothing() -> None:
     assert figures_of(attempts(0)) is None
 
 
-@pytest.mark.parametrize("every", [0.01, 4_000.0], ids=["hours", "a hundred years"])
+@pytest.mark.parametrize("every", [0.01, 15.0], ids=["hours", "half a year"])
 def test_a_million_jobs_have_as_many_points_as_a_hundred(every: float) -> None:
     sent = pl.Series("submitted_at", range(1_000_000)).cast(pl.Float64) * (every * 1e6)
     table = pl.DataFrame({"submitted_at": sent.cast(pl.Int64).cast(pl.Duration("us")) + BEGAN}).select(

@@ -17,8 +17,8 @@ from callsheet.records import State
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 """Of the latencies of a model, which the plot shows."""
 
-_POINTS = 240  # of a line, and bars of a plot, at most
-_SPANS = (1, 2, 5, 10, 15, 30, 60, 120, 240, 480, 720, 1440)  # minutes
+_POINTS = 240  # of a line, and bars of a plot, at most; more bars after as many days
+_SPANS = (1, 10, 60, 360, 1440)  # minutes
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,8 +63,8 @@ def _submissions(attempts: pl.DataFrame) -> tuple[int, dict[str, list[tuple[date
     minutes = attempts.group_by(pl.col("submitted_at").dt.truncate("1m").alias("minute"), "type").len("count")
     first: Any = minutes["minute"].min()
     last: Any = minutes["minute"].max()
-    least = ceil(((last - first).total_seconds() / 60 + 1) / _POINTS)
-    span = next((span for span in _SPANS if span >= least), _SPANS[-1] * ceil(least / _SPANS[-1]))
+    least = ((last - first).total_seconds() / 60 + 1) / _POINTS
+    span = next((span for span in _SPANS if span >= least), _SPANS[-1])
     busiest = minutes.group_by(pl.col("minute").dt.truncate(f"{span}m"), "type").max().sort("type", "minute")
     submissions: dict[str, list[tuple[datetime, int]]] = {}
     for minute, of_type, count in busiest.select("minute", "type", "count").iter_rows():
