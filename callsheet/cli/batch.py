@@ -142,7 +142,7 @@ def _status_of_one(config: Path, overrides: list[str], verbose: bool, json: bool
     from callsheet.cli import show
     from callsheet.config.load import load_without_service
     from callsheet.ledger import queries
-    from callsheet.report.status import Status, read_status
+    from callsheet.report.summary import Status, read_status
 
     settings = load_without_service(config, overrides)
 
@@ -162,7 +162,7 @@ def _status_of_all(overrides: list[str], json: bool) -> None:
     from callsheet.config.load import load_ledger
     from callsheet.ledger import running_totals
     from callsheet.ledger.databases import check_exists
-    from callsheet.report.status import check_totals
+    from callsheet.report.summary import check_totals
 
     url = load_ledger(overrides)
     check_exists(url)

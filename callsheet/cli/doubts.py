@@ -229,8 +229,8 @@ def _evidence(evidence: Evidence) -> Iterator[tuple[str, str]]:
             )
         else:
             yield "Gone", f"{dollars(evidence.gone)} USD more than the ledger has{in_doubt}{in_flight}"
-    for day in evidence.days:
-        yield f"{day.day}", f"{dollars(day.service)} USD by the service, {dollars(day.ledger)} by the ledger"
+    for day, service, ledger in evidence.days:
+        yield f"{day}", f"{dollars(service)} USD by the service, {dollars(ledger)} by the ledger"
 
 
 def _show_settled(

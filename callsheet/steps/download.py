@@ -20,7 +20,7 @@ from callsheet.ledger import queries
 from callsheet.ledger.media import other_name
 from callsheet.media_types import with_extension
 from callsheet.records import File, Generation, ModelType, State
-from callsheet.report.sidecars import Sidecars
+from callsheet.report.sidecars import write_sidecar
 from callsheet.service import verdicts
 from callsheet.service.verdicts import Verdict
 from callsheet.session import Run
@@ -35,7 +35,6 @@ STORE_TRIES = 3  # a store that refuses this often is left for the next run
 async def download(run: Run) -> None:
     """Downloads the files of earlier runs and of this one, the most urgent first."""
     refused = 0  # files in a row that storage did not take
-    sidecars = Sidecars(run.store, run.ledger) if run.settings.storage.sidecar else None
 
     async def worker() -> None:
         nonlocal refused
@@ -49,7 +48,7 @@ async def download(run: Run) -> None:
             if spooled is not None and refused >= run.downloads.side_by_side:
                 await _leave_in_spool(run, waiting.file, spooled)
             elif spooled is not None:
-                refused = 0 if await _store(run, waiting.file, spooled, sidecars) else refused + 1
+                refused = 0 if await _store(run, waiting.file, spooled) else refused + 1
             run.downloads.done(time.monotonic() - began)
 
     try:
@@ -152,7 +151,7 @@ async def _renew(run: Run, file: File) -> File | None:
     return replace(file, media=fresh)
 
 
-async def _store(run: Run, file: File, spooled: Spooled, sidecars: Sidecars | None) -> bool:
+async def _store(run: Run, file: File, spooled: Spooled) -> bool:
     """Puts a verified file into storage under a name that no other file has; False when it is not taken.
 
     It is stored when its sidecar is there too: what comes between them is done again by the next run.
@@ -162,7 +161,8 @@ async def _store(run: Run, file: File, spooled: Spooled, sidecars: Sidecars | No
     while True:
         try:
             stored = await run.store.put(spooled, file.name, file.media.mime_type)
-            if sidecars and not await sidecars.write(file, stored):
+            wanted = run.settings.storage.sidecar
+            if wanted and not await write_sidecar(run.store, run.ledger, file, stored):
                 taken = f"its sidecar is not written, because something else is named {stored.url}.json"
                 WATCHER.get().note(f"row {file.attempt.row_id}: {taken}")
         except StorageConflict as error:

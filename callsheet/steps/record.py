@@ -28,7 +28,7 @@ from callsheet.records import ModelType, State
 from callsheet.report.contact_sheet.page import Header
 from callsheet.report.contact_sheet.sheet import ContactSheet, open_sheet
 from callsheet.report.counts import current_states, left_to_buy, refreshed, removed_jobs
-from callsheet.report.plots.plots import Plot, limits_of, write_plots
+from callsheet.report.plots.plots import limits_of, write_plots
 from callsheet.report.report import OfRun, write_report, write_summary
 from callsheet.report.summary import Summary
 from callsheet.session import Run
@@ -94,10 +94,10 @@ def _header(run: Run) -> Header:
     )
 
 
-async def _plots(run: Run, summary: Summary) -> tuple[Plot, ...]:
-    """The plots of a run that has ended; none where it was told to end soon."""
+async def _plots(run: Run, summary: Summary) -> dict[str, str]:
+    """The plots of a run that has ended (`write_plots`); none where it was told to end soon."""
     if run.interrupted:
-        return ()
+        return {}
     may_draw = time.monotonic() - run.began >= run.bounds.plots
     learned = asdict(run.limits.learned())
     return await draw(run.settings, summary, learned, WATCHER.get().note, may_draw=may_draw)
@@ -110,7 +110,7 @@ async def draw(
     note: Callable[[str], None],
     *,
     may_draw: bool = True,
-) -> tuple[Plot, ...]:
+) -> dict[str, str]:
     """Draws the plots of a batch, unless the config asks for none.
 
     Args:
@@ -121,7 +121,7 @@ async def draw(
         may_draw: false finds only what is drawn already.
     """
     if not settings.report.plots:
-        return ()
+        return {}
     limits = settings.limits
     return await write_plots(
         summary.details.figures,
@@ -141,9 +141,9 @@ async def _report(run: Run, store: Store) -> Summary:
         submissions=run.limits.submissions,
         rate_limited=run.limits.rate_limited,
         left_to_buy=await _left_to_buy(run),
+        chosen=run.quote.chosen if run.quote else None,
     )
-    chosen = run.quote.chosen if run.quote else None
-    return await write_report(run.ledger, store, run.plan, of_run, chosen=chosen)
+    return await write_report(run.ledger, store, run.plan, of_run)
 
 
 async def _left_to_buy(run: Run) -> int:
