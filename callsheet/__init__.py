@@ -205,4 +205,4 @@ def plan(
     """
     from callsheet.python import tables
 
-    return tables.read(tables.QUOTE, config, settings, as_arrow=as_arrow)
+    return tables.read("quote.parquet", config, settings, as_arrow=as_arrow)

@@ -13,8 +13,7 @@ from pyarrow import parquet
 from callsheet.batches.sources import local_copy
 from callsheet.config.load import load_without_service
 from callsheet.errors import InputError
-from callsheet.pricing.plan import QUOTE as QUOTE
-from callsheet.pricing.plan import work_folder
+from callsheet.pricing.plan import QUOTE, work_folder
 from callsheet.report.contact_sheet.links import local_path
 from callsheet.storage.store import Store
 
