@@ -115,7 +115,7 @@ def switched_on_and_deployed_again(folder: Path, server: PrefectServer) -> bool:
     [deployment] = server.ask("deployments", deployments=of_it)
     [schedule] = deployment["schedules"]
     path = f"{server.api}/deployments/{deployment['id']}/schedules/{schedule['id']}"
-    httpx.patch(path, json={"active": True}).raise_for_status()
+    wait_until(lambda: httpx.patch(path, json={"active": True}).is_success, "it is not switched on", 0.3)
     environment = os.environ | {"PREFECT_API_URL": server.api}
     subprocess.run([sys.executable, "-m", "flows.deployments"], cwd=folder, env=environment, check=True)
     [deployment] = server.ask("deployments", deployments=of_it)
