@@ -12,7 +12,6 @@ from decimal import Decimal
 from functools import partial
 from typing import Any
 
-import psutil
 import pytest
 
 from callsheet.config.load import load
@@ -130,23 +129,3 @@ def test_deployed_runs_buy_side_by_side(crew: PrefectServer, project: Make) -> N
     )
     bought = asks(made, "SELECT run_id, count(*) FROM attempts GROUP BY run_id")
     assert len(bought) == 3, "each has bought some"
-
-
-@pytest.mark.soak
-@pytest.mark.parametrize("which", [0, -1], ids=["the first run", "another run"])
-def test_a_crew_of_which_a_run_is_killed_buys_all_that_is_left_and_nothing_twice(
-    crew: PrefectServer, project: Make, which: int
-) -> None:
-    made = project(images(600), image_seconds=1, concurrency=16, image_rpm=10**6)
-    made.at_absolute_paths()
-    crew.start("generate-batch/by-hand", tag=made.folder.name, config=str(made.config), crew=3)
-    at_work = "SELECT DISTINCT run_id FROM attempts WHERE state = 'submitting'"
-    wait_until(lambda: len(asks(made, at_work)) == 3, "not all runs buy")
-    processes = [pid for (pid,) in asks(made, "SELECT pid FROM runs ORDER BY started_at")]
-    os.kill(processes[which], signal.SIGKILL)
-    wait_until(lambda: not any(map(psutil.pid_exists, processes)), "a run does not end", 0.3)
-    summary = made.run()
-    assert summary.stored + summary.in_doubt == made.costs().height == 600
-    assert summary.in_doubt <= 16, "what the killed one was sending"
-    assert len({one.recipe.prompt for one in made.sold}) == len(made.sold), "no job was bought twice"
-    assert summary.spent <= made.charged <= summary.spent + summary.in_doubt_exposure

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from uuid import uuid4
 
 import httpx
 import psutil
@@ -57,9 +58,9 @@ class Night:
                 if process.is_running():
                     process.terminate()
 
-    def run(self, deployment: str, made: Project, number: int = 1) -> str:
+    def run(self, deployment: str, made: Project) -> str:
         """Starts a run of a deployment with a project's config; returns the tag by which it is found."""
-        tag = f"{made.folder.name}-{number}"
+        tag = uuid4().hex
         self.server.start(deployment, tag=tag, config=str(made.config))
         return tag
 
@@ -113,7 +114,7 @@ def test_of_two_nightly_runs_of_a_batch_one_leaves_to_the_other_what_that_has_in
         wait_until(lambda: files(made), "nothing is stored")
         slow = service.settings.model_copy(update={"image_seconds": 20})  # the first is held at work
         quick, service.settings = service.settings, slow
-        second = night.run(NIGHTLY, made, 2)
+        second = night.run(NIGHTLY, made)
         night.is_running(second)
         assert night.state(first) == "Running"
         service.settings = quick
@@ -132,7 +133,7 @@ def test_a_second_collector_is_cancelled(night: Night, project: Make) -> None:
     with night.worker():
         first = night.run("collect-media/collector", made)
         night.is_running(first)
-        assert night.ended(night.run("collect-media/collector", made, 2)) == "Cancelled"
+        assert night.ended(night.run("collect-media/collector", made)) == "Cancelled"
         made.backlot.service.faults = Faults()
         assert night.ended(first) == "Complete"
     paid_once(made, 3)
@@ -148,7 +149,7 @@ def test_runs_that_were_missed_without_a_worker_buy_nothing_twice(
     made = a_batch(project, jobs=12)
     if deployment.startswith("collect"):
         made.run()
-    runs = [night.run(deployment, made, number) for number in range(4)]
+    runs = [night.run(deployment, made) for _ in range(4)]
     late = lambda: all(night.state(run) == "Late" for run in runs)  # noqa: E731
     wait_until(late, "the runs are not marked as late", 1)
     with night.worker():
@@ -166,7 +167,7 @@ def test_a_worker_and_its_run_that_are_killed_stop_nothing_but_that_run(night: N
             process.kill()
     bought = files(made)
     with night.worker():
-        ended = night.ended(night.run(NIGHTLY, made, 2))
+        ended = night.ended(night.run(NIGHTLY, made))
         assert night.state(dead) == "Running"
     assert 0 < bought < 60
     lost = made.costs().filter(made.costs()["state"] == "in_doubt").height  # on the wire at that moment
@@ -209,7 +210,7 @@ def test_the_same_with_the_servers_data_in_postgresql(
     with ExitStack() as stack:
         night = Night(stack, tmp_path / "home", PREFECT_SERVER_DATABASE_CONNECTION_URL=url)
         with night.worker():
-            runs = [night.run(NIGHTLY, made, number) for number in range(2)]
+            runs = [night.run(NIGHTLY, made) for _ in range(2)]
             wait_until(lambda: files(made), "nothing is stored")
             night.start_anew()
             assert "Complete" in {night.ended(run) for run in runs} <= {"Complete", "Partial"}
