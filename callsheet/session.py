@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import random
 import signal
 import time
 from collections import Counter
@@ -103,7 +102,6 @@ class Run:
     ended: bool = False
     stop: Stop | None = None
     left_by_gateway: CallsheetError | None = None
-    jitter: random.Random = field(default_factory=random.SystemRandom)
     began: float = field(default_factory=time.monotonic)
     progress: Progress = field(default_factory=lambda: Progress(0, {}, Decimal(0)))
     _begun: set[anyio.CancelScope] = field(default_factory=set)
@@ -197,7 +195,7 @@ class Run:
     def doubts(self, attempt: Attempt, why: str) -> None:
         """A job is in doubt, and the ledger has it so."""
         self.tell(attempt, State.IN_DOUBT, why)
-        self.breaker.doubt(why)
+        self.breaker.wrong("doubt", why)
 
     def tell(self, attempt: Attempt, state: State, detail: str, cost: Decimal | None = None) -> None:
         """Tells the watcher that a job has come into another state; see `watch.Change`."""
@@ -257,7 +255,7 @@ async def open_run(
             for other in await ledger.others():
                 WATCHER.get().note(f"another run of this batch is at work: {other.line()}")
             limits = await _limits(settings, ledger, client.base_url)
-            breaker = Breaker(settings.stop_after, client.balance, WATCHER.get().note)
+            breaker = Breaker(settings.stop_after, client.balance, WATCHER.get().note, client.backoff)
             run = Run(settings, client, ledger, store, limits, Spool(spool), breaker, quote)
             run.plan = plan
             if quote:

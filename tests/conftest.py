@@ -13,6 +13,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partialmethod
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,8 @@ from backlot.settings import Settings as BacklotSettings
 from callsheet.config.load import load
 from callsheet.pricing.choice import ALL, Choice
 from callsheet.report.summary import Summary
-from callsheet.service import verdicts
+from callsheet.service.client import Client
+from callsheet.service.verdicts import Backoff
 from callsheet.steps import batch
 from tests.servers import browser as browsers
 from tests.servers import s3 as s3_server
@@ -202,11 +204,10 @@ def start_backlot(tmp_path: Path) -> Iterator[Callable[..., Backlot]]:
 
 
 @pytest.fixture
-def impatient() -> Iterator[None]:
-    """Backing off begins with a hundredth of a second."""
-    verdicts.set_backoff(first=0.01)
-    yield
-    verdicts.set_backoff()
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Backing off begins with a hundredth of a second, also where a command opens its client by itself."""
+    backoff = partialmethod(Client.__init__, backoff=Backoff(first=0.01))
+    monkeypatch.setattr(Client, "__init__", backoff)
 
 
 @dataclass

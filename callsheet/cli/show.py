@@ -17,13 +17,14 @@ from callsheet.errors import CallsheetError
 from callsheet.plain_text import counted, row_name
 from callsheet.pricing.facts import as_facts, as_table
 from callsheet.pricing.quote import Quote
-from callsheet.records import Doubt, Model, State, Totals, dollars
+from callsheet.records import Doubt, State, Totals, dollars
 from callsheet.report.balance_evidence import Evidence
 from callsheet.report.by_model import ModelLine
 from callsheet.report.contact_sheet.links import browser_address
 from callsheet.report.counts import ENDED
 from callsheet.report.status import Status
 from callsheet.report.summary import Removed, Summary
+from callsheet.service.models import Model
 from callsheet.watch import Asked
 
 _LINES = 30  # of a table

@@ -83,9 +83,9 @@ async def _marked(store: Store, url: str, marker: dict[str, object]) -> pl.DataF
     """Marks an empty place, refuses one that has something else, and returns what is there (`present`)."""
     found = _read(await store.read(MARKER))
     if found is None:
-        async for page in store.listing():
+        for name, _ in await store.listing():
             raise InputError(
-                f"{url}: has other files already, {page[0][0]} for instance",
+                f"{url}: has other files already, {name} for instance",
                 hint="Name a new or empty folder, or the one of an earlier export of this batch.",
             )
         await store.write(MARKER, json.dumps(marker).encode(), "application/json")
@@ -94,13 +94,11 @@ async def _marked(store: Store, url: str, marker: dict[str, object]) -> pl.DataF
         if found | {"ledger_id": marker["ledger_id"]} == marker:
             what += " from another ledger"
         raise InputError(f"{url}: has an export of {what}", hint="Name another folder for this one.")
-    pages = [pl.DataFrame(schema=_PRESENT)]
-    async for page in store.listing():
-        for name, _ in page:
-            if _UNFINISHED.search(name):
-                await store.remove(name)
-        pages.append(pl.DataFrame(page, schema=_PRESENT, orient="row"))
-    return pl.concat(pages)
+    present = await store.listing()
+    for name, _ in present:
+        if _UNFINISHED.search(name):
+            await store.remove(name)
+    return pl.DataFrame(present, schema=_PRESENT, orient="row")
 
 
 @contextmanager

@@ -23,8 +23,9 @@ from callsheet.config.settings import Settings
 from callsheet.pricing import references
 from callsheet.pricing.rates import REFERENCE, Combination, Defaults, Reject, offer
 from callsheet.pricing.references import Reference, RequestImage
-from callsheet.records import Catalogue, canonical
+from callsheet.records import canonical
 from callsheet.rows import IMAGE_COLUMNS, WRONG, as_text, fixed_values, separate
+from callsheet.service.models import Catalogue
 
 MONEY = pl.Decimal(18, 6)
 _READERS = max(4, os.cpu_count() or 1)  # of images, at most 10 MiB each; S3 answers slowly, so never only one

@@ -30,9 +30,10 @@ from callsheet.pricing.jobs import make_jobs, request_key
 from callsheet.pricing.known import changed_carried, match
 from callsheet.pricing.rates import changed_rates
 from callsheet.pricing.work_folder import plan_path, quote_path
-from callsheet.records import Catalogue, Job, Model, ModelType, Price, canonical
+from callsheet.records import Job, ModelType, Price, canonical
 from callsheet.rows import rejects
 from callsheet.service.client import Client
+from callsheet.service.models import Catalogue, Model
 
 _SLICE = 16_384  # jobs whose hashes are made at once
 _UNREADABLE = (KeyError, ValueError, OSError, pl.exceptions.PolarsError)

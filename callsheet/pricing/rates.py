@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import TypeVar
 
-from callsheet.records import Catalogue, Model, ModelType, Price
+from callsheet.records import ModelType, Price
+from callsheet.service.models import Catalogue, Model
 
 OUTPUT_FORMATS = ("jpeg", "png", "webp")
 """INTERFACE 2.3; the first is the default."""

@@ -13,8 +13,9 @@ from decimal import ROUND_CEILING, Decimal
 from itertools import product
 
 from callsheet.pricing.rates import Combination, Offer, offer
-from callsheet.records import Catalogue, Model, ModelType
+from callsheet.records import ModelType
 from callsheet.rows import fixed_values
+from callsheet.service.models import Catalogue, Model
 
 COLUMNS = ("id", "model", "prompt", "aspect_ratio", "resolution", "duration")
 """The columns of the file, in their order."""

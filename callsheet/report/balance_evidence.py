@@ -19,7 +19,6 @@ from callsheet.ledger import services, spending
 from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.spending import Spending
 from callsheet.records import Doubt, ExpectedBalance, dollars
-from callsheet.service.billing import daily_costs
 from callsheet.service.client import Client
 
 
@@ -114,7 +113,7 @@ def _own_days(connection: sa.Connection, batch: str, wanted: Sequence[date]) -> 
 async def _service_days(client: Client, wanted: Sequence[date]) -> dict[date, Decimal]:
     """The service's costs by day, from the first wanted day to the last, or until now."""
     end = min(datetime.now(UTC), datetime.combine(wanted[-1], time.max, UTC))
-    return await daily_costs(client, datetime.combine(wanted[0], time.min, UTC), end)
+    return await client.daily_costs(datetime.combine(wanted[0], time.min, UTC), end)
 
 
 def _money(amount: Decimal | None) -> str | None:

@@ -12,8 +12,9 @@ import anyio
 from anyio.streams.memory import MemoryObjectSendStream
 
 from callsheet.errors import KeyRefused, Refusal, ServiceError
-from callsheet.records import Attempt, Failed, File, Generation, NoFile, Pending, State
+from callsheet.records import Attempt, File, Generation, State
 from callsheet.service import verdicts
+from callsheet.service.models import Failed, NoFile, Pending
 from callsheet.service.verdicts import Verdict
 from callsheet.session import Run
 from callsheet.watch import WATCHER
@@ -101,7 +102,7 @@ class _Polls:
         said = f"it was accepted as {video.generation_id}, {why}"
         await self._run.ledger.doubt(video, said)
         self._run.tell(video, State.IN_DOUBT, said)
-        self._run.breaker.loss(f"row {video.row_id}: {said}")
+        self._run.breaker.wrong("loss", f"row {video.row_id}: {said}")
 
     async def _watch(self, video: Attempt) -> Generation | Failed | NoFile | _Unknown | _Left:
         """Asks until the video has ended, or until the run's patience or its key ends.
@@ -138,7 +139,7 @@ class _Polls:
                 if not_found == NOT_FOUND_TRIES:
                     return _Unknown(str(error))
                 told = (error.retry_after if isinstance(error, Refusal) else None) or 0.0
-                wait = max(interval, verdicts.backoff(errors, run.jitter))
+                wait = max(interval, run.client.backoff(errors))
             left = patience - anyio.current_time()
             if wait > left:
                 return _Left(said)

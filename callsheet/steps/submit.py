@@ -44,7 +44,6 @@ from callsheet.steps.takeover import TakeOver
 
 BLOCK = 50  # jobs that are reserved in one transaction
 AHEAD = 200  # reserved jobs of a type that wait for their turn at once; another run cannot buy them
-_NO_HEADERS = (None, None, None)  # an answer without X-RateLimit-*
 
 
 async def submit(run: Run) -> None:
@@ -319,14 +318,14 @@ async def _send(run: Run, attempt: Attempt, body: Mapping[str, Any], turn: Turn,
     run.breaker.accepted()
     turn.accepted()
     if attempt.type is ModelType.VIDEO:
-        turn.answered(*(accepted.rate or _NO_HEADERS))
+        turn.answered(accepted.rate)
         if same := await run.ledger.pending(attempt, accepted.value.id):
             run.doubts(attempt, same.what)
             return _InDoubt()
         turn.keep()
         run.tell(attempt, State.PENDING, accepted.value.id)
         return _Bought(video=replace(attempt, generation_id=accepted.value.id))
-    turn.answered(*(answered.rate or _NO_HEADERS))
+    turn.answered(answered.rate)
     files = await run.keep(attempt, answered.value)
     return _InDoubt() if files is None else _Bought(files=files)
 
@@ -355,7 +354,7 @@ async def _not_accepted(
     """Carries out the verdict on a POST that was not accepted."""
     assert run.charges is not None  # noqa: S101 - something is bought
     if isinstance(error, Refusal):
-        turn.answered(*(error.rate or _NO_HEADERS))
+        turn.answered(error.rate)
     verdict = verdicts.submit(error)
     told = (error.retry_after if isinstance(error, Refusal) else None) or 0.0
     tries.failed += verdict is Verdict.SAYS_NO
@@ -367,7 +366,7 @@ async def _not_accepted(
         run.doubts(attempt, str(error))
         return _InDoubt()
     if verdict is Verdict.REFUSED or (verdict is Verdict.SAYS_NO and tries.failed >= run.settings.attempts):
-        run.breaker.failure(str(error)) if verdict is Verdict.SAYS_NO else run.breaker.accepted()
+        run.breaker.wrong("failure", str(error)) if verdict is Verdict.SAYS_NO else run.breaker.accepted()
         code = error.code if isinstance(error, Refusal) else "server_error"
         await run.ledger.failed(attempt, code, str(error))
         run.charges.is_free(attempt)
@@ -388,11 +387,11 @@ async def _not_accepted(
             run.halt(BalanceTooLow(str(error), hint=error.hint))
         case Verdict.NOT_SENT:
             turn.unsent()
-            run.breaker.unsent(str(error))
+            run.breaker.wrong("unsent", str(error))
         case Verdict.GATEWAY:
-            run.breaker.gateway(str(error), error.hint, told)
+            run.breaker.wrong("gateway", str(error), hint=error.hint, told=told)
             if tries.by_gateway >= run.settings.attempts:  # others are accepted, or the breaker ends it first
                 run.left_by_gateway = run.left_by_gateway or error
                 return _Left()
     tries.waits += 1
-    return _Again(max(told, verdicts.backoff(tries.waits, run.jitter)))
+    return _Again(max(told, run.client.backoff(tries.waits)))

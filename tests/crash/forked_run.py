@@ -28,13 +28,15 @@ import sys
 import time
 import traceback
 from collections.abc import Callable
+from functools import partialmethod
 from pathlib import Path
 from typing import Any
 
 from callsheet import failpoints
 from callsheet.config.load import load
 from callsheet.errors import known_error
-from callsheet.service import verdicts
+from callsheet.service.client import Client
+from callsheet.service.verdicts import Backoff
 from callsheet.steps.batch import generate
 from tests.ledger.waits import set_waits
 from tests.servers.forks import IMPORTED_LATER
@@ -92,7 +94,8 @@ def run_request(request: dict[str, Any]) -> int:
         failpoints.observer = recorder(Path(request["record"]))
     if "file_size" in request:
         resource.setrlimit(resource.RLIMIT_FSIZE, (request["file_size"], request["file_size"]))
-    verdicts.set_backoff(request.get("backoff", 0.01))
+    backoff = Backoff(first=request.get("backoff", 0.01))
+    Client.__init__ = partialmethod(Client.__init__, backoff=backoff)  # type: ignore[method-assign, assignment]
     set_waits(**request.get("waits", {}))
     try:
         return asyncio.run(generate(load(Path("batch.yaml")), approved=False)).exit_code

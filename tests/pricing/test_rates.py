@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from callsheet.pricing.rates import Combination, Defaults, Offer, Reject, offer
-from callsheet.records import Model
+from callsheet.service.models import Model
 
 
 def rate(resolution: str, sound: str, unit: str, price: str) -> dict[str, str]:

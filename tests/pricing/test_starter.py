@@ -14,7 +14,8 @@ from pydantic import ValidationError
 from callsheet.batches.read import read_batch
 from callsheet.pricing.plan import Plan, make_plan
 from callsheet.pricing.starter import Starter, starter
-from callsheet.records import Catalogue, Model, ModelType, Pricing
+from callsheet.records import ModelType
+from callsheet.service.models import Catalogue, Model, Pricing
 from tests.pricing.plans import CATALOGUE, NOW, Maker
 
 

@@ -53,8 +53,7 @@ class Thumbnails:
         Raises:
             StorageError: the report cannot be read.
         """
-        async for page in self._store.listing():
-            self._made.update(name.removesuffix(".jpg") for name, _ in page)
+        self._made.update(name.removesuffix(".jpg") for name, _ in await self._store.listing())
 
     def __contains__(self, file: MediaFile) -> bool:
         """Whether the thumbnail of a file is made."""
