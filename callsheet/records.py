@@ -166,20 +166,16 @@ def six_decimals(amount: Decimal) -> Decimal:
     return amount.quantize(Decimal("0.000001"), rounding=ROUND_HALF_EVEN)
 
 
-_Amount = Annotated[Decimal, Field(ge=0, lt=_MOST), AfterValidator(six_decimals)]
-_AmountOrNone = Annotated[_Amount | None, OR_NONE]
-
-
 class Usage(ServiceObject):
     """The cost of a generation in dollars, from the service's answer (INTERFACE 2.5).
 
     Each part is None where the answer has no valid value. The generation is paid for all the same.
     """
 
-    total_cost: _AmountOrNone = None
+    total_cost: Decimal | None = None
     billable_unit: Annotated[str | None, OR_NONE] = None
-    unit_price: _AmountOrNone = None
-    quantity: _AmountOrNone = None
+    unit_price: Decimal | None = None
+    quantity: Decimal | None = None
 
     def cost(self, quoted: Decimal | None) -> tuple[Decimal | None, CostSource]:
         """What the generation cost in dollars, and whose word that is; None where it has no quote, either."""

@@ -24,9 +24,12 @@ GATEWAY_PAUSES = 3  # they outlast a gateway that restarts: up to half a minute 
 _HINT = "What is bought is still collected. The same command goes on later."
 
 Trouble = Literal["doubt", "loss", "failure", "gateway", "unsent"]
-"""A job may have been paid for, and no answer says so; it was paid for, and its file can no longer be had; it
-was given up because the service reported its own failure; a gateway answered it, and not the service; it
-could not leave this machine."""
+"""What went wrong with a job.
+
+`doubt`: it may have been paid for, and no answer says so. `loss`: it was paid for, and its file can no longer
+be had. `failure`: it was given up, because the service reported its own failure. `gateway`: a gateway
+answered, and not the service. `unsent`: it could not leave this machine.
+"""
 
 
 class Breaker:

@@ -139,6 +139,20 @@ _Text = Annotated[str | None, OR_NONE]
 _Id = Annotated[str, Field(min_length=1, coerce_numbers_to_str=True)]
 
 
+_Part = Annotated[
+    Annotated[Decimal, Field(ge=0, lt=10**12), AfterValidator(six_decimals)] | None,
+    OR_NONE,
+]
+
+
+class Cost(Usage):
+    """The `usage` of an answer, with its numbers rounded (INTERFACE 2.5)."""
+
+    total_cost: _Part = None
+    unit_price: _Part = None
+    quantity: _Part = None
+
+
 def _or_empty(value: Any) -> Any:
     return value if isinstance(value, dict) else {}
 
@@ -158,7 +172,7 @@ def _some(files: tuple[Media, ...]) -> tuple[Media, ...]:
 
 
 Files = Annotated[tuple[Media, ...], BeforeValidator(_with_address)]
-UsageOrNone = Annotated[Usage, BeforeValidator(_or_empty)]
+UsageOrNone = Annotated[Cost, BeforeValidator(_or_empty)]
 
 
 class ImageAnswer(ServiceObject):
@@ -166,7 +180,7 @@ class ImageAnswer(ServiceObject):
 
     id: _Id
     data: Annotated[Files, AfterValidator(_some)]
-    usage: UsageOrNone = Usage()
+    usage: UsageOrNone = Cost()
 
 
 class Accepted(ServiceObject):
@@ -192,7 +206,7 @@ class VideoAnswer(ServiceObject):
     id: Annotated[_Id | None, OR_NONE] = None
     status: _Text = None
     data: Files = ()
-    usage: UsageOrNone = Usage()
+    usage: UsageOrNone = Cost()
     error: Annotated[VideoError, BeforeValidator(_error)] = VideoError()
 
     def said(self) -> str:

@@ -273,12 +273,6 @@ def test_a_completed_video_without_a_file_is_told_apart(data: Any) -> None:
     assert polled({"status": "Completed", "data": data}) == NoFile("req-2", "status 'Completed'")
 
 
-def test_a_poll_that_is_answered_about_another_video_is_repeated() -> None:
-    with pytest.raises(MaybeSent, match="about another generation: req-3") as caught:
-        polled({"id": "req-3", "status": "completed", "data": [VIDEO]})
-    assert verdicts.poll(caught.value) is Verdict.AGAIN
-
-
 MODEL = {
     "id": "m",
     "name": "M",
