@@ -4,12 +4,11 @@ The modules, in the order in which a request passes through them:
 
     app         HTTP: keys, routes, headers, the error body
     wire        the shapes of requests and answers; strict about every field
-    service     what the service does: check, accept, charge, finish
+    service     what the service does: keys, checks, charges, answers, signed URLs
     checks      what a schema cannot check            catalogue  models and prices
-    accounts    rate windows, concurrency, balance    keys       whose they are
-    faults      errors on demand                      signing    temporary download URLs
+    accounts    rate windows, concurrency, balance    faults     errors on demand
     store       what a restart keeps                  media      images and videos
-    dashboard   the pages for a browser               traffic    what was asked, and how it was answered
+    dashboard   the pages for a browser
 
 It shares no code with callsheet, so that one misreading of the interface cannot be in both.
 """

@@ -1,60 +1,59 @@
-"""Workspaces: balance, rate windows and concurrency (INTERFACE 5, 8). No I/O; the time is a parameter.
+"""Workspaces: balance, rate windows and concurrency (INTERFACE 5, 8), and what was asked with their keys.
 
 A generation is admitted in one step, so that parallel requests can exceed neither a limit nor the balance:
 window, concurrency and balance are all checked, and then all taken. A refused request takes nothing.
+No I/O; the time is a parameter.
 """
 
 from __future__ import annotations
 
 import math
+from collections import Counter, deque
 from dataclasses import dataclass, field
 from decimal import Decimal
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from backlot.errors import Refused
-from backlot.traffic import Traffic
 
 ModelType = Literal["image", "video"]
+Outcome = Literal["accepted", "read", "window", "lanes", "refused", "failed"]
+"""A generation was accepted; another request was answered; 429 of a full window; 429 of the concurrency
+limit; another refusal (4xx); a failure (5xx, or a connection that was closed without an answer)."""
+
+SECONDS = 120  # of traffic that are remembered one by one
+REFUSALS = 50
 
 
 @dataclass(slots=True)
 class Window:
-    """A fixed rate window: `limit` requests in each `seconds` of the clock, counted from the Unix epoch."""
+    """A fixed rate window: `limit` requests in each `seconds` of the clock, counted from the Unix epoch.
+
+    Both may be changed at any time: what was used stays used, and another length begins a new window.
+    """
 
     limit: int
     seconds: int
     index: int = -1
     used: int = 0
 
-    def roll(self, now: float) -> None:
-        """Begins a new window when its time has come."""
-        if (index := int(now // self.seconds)) > self.index:
+    def reset(self, now: float) -> int:
+        """When the next window begins, in Unix seconds. Begins a new one when its time has come."""
+        if (index := int(now // self.seconds)) != self.index:
             self.index, self.used = index, 0
+        return (index + 1) * self.seconds
 
     def headers(self, now: float) -> dict[str, str]:
         """The `X-RateLimit-*` headers: strings of digits; the reset in whole Unix seconds (INTERFACE 8)."""
-        self.roll(now)
+        reset = self.reset(now)
         return {
             "X-RateLimit-Limit": str(self.limit),
             "X-RateLimit-Remaining": str(max(self.limit - self.used, 0)),  # the limit may have been lowered
-            "X-RateLimit-Reset": str(self.reset(now)),
+            "X-RateLimit-Reset": str(reset),
         }
-
-    def reset(self, now: float) -> int:
-        """When the next window begins, in Unix seconds."""
-        self.roll(now)
-        return (self.index + 1) * self.seconds
-
-    def change(self, limit: int, seconds: int, now: float) -> None:
-        """Sets another limit. What was used in this window stays used; another length begins a new window."""
-        self.roll(now)
-        if seconds != self.seconds:
-            self.index, self.used = int(now // seconds), 0
-        self.limit, self.seconds = limit, seconds
 
     def check(self, now: float) -> None:
         """Raises `Refused` 429 with `Retry-After` when the window is full; takes nothing."""
-        self.roll(now)
+        self.reset(now)
         if self.used >= self.limit:
             raise self.full(now)
 
@@ -68,6 +67,49 @@ class Window:
 def lanes_full(limit: int) -> Refused:
     """The 429 of the concurrency limit. It has no `Retry-After`: the time is not known (INTERFACE 7)."""
     return Refused("rate_limit", f"Concurrent request limit reached: {limit} generations at once.")
+
+
+class Refusal(NamedTuple):
+    """A request that was not carried out. `at` is in Unix seconds; without an answer the status is 0."""
+
+    at: float
+    method: str
+    path: str
+    status: int
+    code: str
+    message: str
+
+
+@dataclass(slots=True)
+class Traffic:
+    """The answers to the keys of one workspace, or to requests without a key.
+
+    Attributes:
+        totals: answers by outcome, since the server began.
+        seconds: the same, for each of the last seconds that had any; by Unix second.
+        refusals: the last requests that were not carried out.
+    """
+
+    totals: Counter[Outcome] = field(default_factory=Counter)
+    seconds: deque[tuple[int, Counter[Outcome]]] = field(default_factory=lambda: deque(maxlen=SECONDS))
+    refusals: deque[Refusal] = field(default_factory=lambda: deque(maxlen=REFUSALS))
+
+    def count(self, now: float, method: str, path: str, status: int, error: Refused | None = None) -> None:
+        """Counts one answer; a status of 0 means that the connection was closed without one."""
+        outcome: Outcome = "accepted" if method == "POST" else "read"
+        if error and status == 429:
+            outcome = "window" if "Retry-After" in error.headers else "lanes"
+        elif status == 0 or status >= 500:
+            outcome = "failed"
+        elif status >= 400:
+            outcome = "refused"
+        if not self.seconds or self.seconds[-1][0] != int(now):
+            self.seconds.append((int(now), Counter()))
+        self.seconds[-1][1][outcome] += 1
+        self.totals[outcome] += 1
+        if outcome not in {"accepted", "read"}:
+            code, message = (error.code, error.detail) if error else ("", "")
+            self.refusals.append(Refusal(now, method, path, status, code, message))
 
 
 @dataclass(slots=True)
@@ -89,7 +131,7 @@ class Workspace:
     concurrency: int
     spent: Decimal = Decimal(0)
     reserved: Decimal = Decimal(0)
-    busy: int = field(default=0)
+    busy: int = 0
     traffic: Traffic = field(default_factory=Traffic)
 
     @property
@@ -122,11 +164,6 @@ class Workspace:
         self.busy -= 1
         self.reserved -= reserved
         self.spent += charged
-
-    def read(self, now: float) -> None:
-        """Counts a request that is not a generation, against a generous limit (INTERFACE 8)."""
-        self.reads.check(now)
-        self.reads.used += 1
 
 
 @dataclass(slots=True)

@@ -6,40 +6,13 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import (
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    TypeAdapter,
-    ValidationError,
-    model_validator,
-)
+from pydantic import Field, TypeAdapter, model_validator
 
 from backlot import wire
-from backlot.errors import SettingsError
-from backlot.yaml_files import problems, read_yaml
+from backlot.settings import Money, Shape, read_as
 
-BUILT_IN = Path(__file__).with_name("catalogue.yaml")
 UNITS = {"image": "image", "video": "video_second"}  # the billable units (INTERFACE 2.5)
 CREATED_AT = "2026-01-15T09:00:00.000Z"
-
-
-def money(value: object) -> object:
-    """Refuses a float where money is expected: it may already have lost digits."""
-    if isinstance(value, float):
-        raise ValueError('write an amount of money in quotes, such as "0.0400"')  # noqa: TRY004 - for pydantic
-    return value
-
-
-Money = Annotated[Decimal, BeforeValidator(money), Field(ge=0, decimal_places=4, allow_inf_nan=False)]
-"""US dollars, exact, with at most four fractional digits."""
-
-
-class Shape(BaseModel):
-    """A section of a settings file. An unknown key is an error."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 class Rate(Shape):
@@ -67,7 +40,7 @@ class Model(Shape):
         min_length=1
     )
     supports_sound: bool = False
-    supported_references: dict[wire.Role, Annotated[int, Field(ge=1)]] = {}
+    supported_references: dict[wire.Role, Annotated[int, Field(ge=1)]] = Field(default={})
     rates: tuple[Rate, ...] = ()
     unlisted: tuple[Rate, ...] = ()
 
@@ -101,18 +74,10 @@ class Model(Shape):
         return {**listed, "pricing": {"currency": "USD", "rates": rates}, "created_at": CREATED_AT}
 
 
-MODELS = TypeAdapter(list[Model])
-
-
-def read_catalogue(path: Path = BUILT_IN) -> dict[str, Model]:
+def read_catalogue(path: Path) -> dict[str, Model]:
     """The models of a catalogue file by id, in the file's order.
 
     Raises:
         SettingsError: the file cannot be read, or an entry is wrong.
     """
-    try:
-        models = MODELS.validate_python(read_yaml(path, list))
-    except ValidationError as error:
-        lines = [f"{path}: {key}: {reason}" for key, reason in problems(error)]
-        raise SettingsError("\n".join(lines)) from None
-    return {model.id: model for model in models}
+    return {model.id: model for model in read_as(TypeAdapter(list[Model]), path)}

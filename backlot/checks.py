@@ -1,6 +1,6 @@
 """Checks of a generation request that its schema cannot make: the model's lists, roles, images, safety.
 
-A wrong value is refused with 400 `invalid_parameter`, with its name in `param` (INTERFACE 2.2-2.4, 7).
+Each refuses a wrong value with 400 `invalid_parameter`, with its name in `param` (INTERFACE 2.2-2.4, 7).
 """
 
 from __future__ import annotations
@@ -28,11 +28,7 @@ V = TypeVar("V", str, int)
 
 
 def check(model: Model, request: wire.ImageRequest | wire.VideoRequest, seed: int) -> tuple[Recipe, str]:
-    """A request with every default of its model, as a recipe without reference images; and its resolution.
-
-    Raises:
-        Refused: 400 `invalid_parameter`.
-    """
+    """A request with every default of its model, as a recipe without reference images; and its resolution."""
     ratio = choose(request, "aspect_ratio", request.aspect_ratio, model.supported_aspect_ratios)
     resolution = choose(request, "resolution", request.resolution, model.supported_resolutions)
     check_roles(model, request.images)
@@ -46,36 +42,26 @@ def check(model: Model, request: wire.ImageRequest | wire.VideoRequest, seed: in
 
 
 def choose(request: wire.GenerationRequest, name: str, value: V, supported: Sequence[V]) -> V:
-    """The value of the request, which the model must list; without one, the list's first entry.
-
-    Raises:
-        Refused: 400 `invalid_parameter`.
-    """
+    """The value of the request, which the model must list; without one, the list's first entry."""
     if name not in request.model_fields_set:
         return supported[0]
     if value not in supported:
         listed = ", ".join(map(str, supported))
-        raise invalid(
-            f"Model '{request.model}' does not support {name} '{value}'; it supports {listed}.", name
-        )
+        message = f"Model '{request.model}' does not support {name} '{value}'; it supports {listed}."
+        raise invalid(message, name)
     return value
 
 
 def check_roles(model: Model, images: Sequence[wire.ImageReference]) -> None:
-    """Checks the role rules of INTERFACE 2.4, and the model's number of images per role (INTERFACE 2.10).
-
-    Raises:
-        Refused: 400 `invalid_parameter`.
-    """
+    """Checks the role rules of INTERFACE 2.4, and the model's number of images per role (INTERFACE 2.10)."""
     for position, image in enumerate(images):
         if image.role not in model.supported_references:
             raise invalid(f"Model '{model.id}' takes no {image.role} images.", f"images[{position}].role")
     counts = Counter(image.role for image in images)
     for role, count in counts.items():
         if count > (most := model.supported_references[role]):
-            raise invalid(
-                f"Model '{model.id}' takes at most {most} {role} images; there are {count}.", "images"
-            )
+            message = f"Model '{model.id}' takes at most {most} {role} images; there are {count}."
+            raise invalid(message, "images")
     if counts["last_frame"] and not counts["first_frame"]:
         raise invalid("A last_frame needs a first_frame.", "images")
     if counts["reference_image"] and (counts["first_frame"] or counts["last_frame"]):
@@ -86,9 +72,6 @@ async def read_images(images: Sequence[wire.ImageReference]) -> list[tuple[str, 
     """The reference images, each with its SHA-256 in hex. Inline ones are decoded in threads.
 
     An https URL is not fetched; its text is used.
-
-    Raises:
-        Refused: 400; `param` is `images[n].url`.
     """
     found = []
     for position, image in enumerate(images):
@@ -106,10 +89,8 @@ async def read_images(images: Sequence[wire.ImageReference]) -> list[tuple[str, 
             digest = hashlib.sha256(image.url.encode()).hexdigest()
             reference = Reference(image.role, image.url, b"")
         else:
-            raise invalid(
-                "Expected an https URL, or data:<mime>;base64,<data> of image/png, image/jpeg, image/webp.",
-                param,
-            )
+            expected = "data:<mime>;base64,<data> of image/png, image/jpeg, image/webp"
+            raise invalid(f"Expected an https URL, or {expected}.", param)
         found.append((digest, reference))
     return found
 

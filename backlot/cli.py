@@ -56,15 +56,12 @@ def backlot(
 
     try:
         settings = read_settings(config, flags, os.environ)
-        keys = [
-            key for ws in settings.workspaces.values() for project in ws.projects.values() for key in project
-        ]
 
         def announce(address: str, dashboard: str | None) -> None:
-            which = ", ".join(keys or [settings.api_key])
+            keys = ", ".join(settings.keys)
             # In one write: a program that reads the first line only may be gone before the second.
             typer.echo(
-                f"The backlot listens at {address} with the key {which} (Ctrl-C stops it)\n"
+                f"The backlot listens at {address} with the key {keys} (Ctrl-C stops it)\n"
                 f"{server.DASHBOARD}{dashboard or 'off; --dashboard-host NAME says how browsers may call it'}"
             )
 

@@ -3,10 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Literal
 
 from starlette.exceptions import HTTPException
 
-CODES = {
+Code = Literal[
+    "invalid_parameter",
+    "parameter_missing",
+    "invalid_api_key",
+    "quota_exceeded",
+    "not_found",
+    "content_policy_violation",
+    "rate_limit",
+    "server_error",
+]
+CODES: dict[str, int] = {
     "invalid_parameter": 400,
     "parameter_missing": 400,
     "invalid_api_key": 401,
@@ -29,6 +40,8 @@ class Refused(HTTPException):
         status: the HTTP status; without one, the code's usual status.
         headers: more headers of the answer, such as `Retry-After`.
     """
+
+    headers: dict[str, str]
 
     def __init__(
         self,

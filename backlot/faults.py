@@ -14,23 +14,19 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar
+from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar, get_args
 
-from pydantic import BeforeValidator, Field, TypeAdapter, ValidationError, model_validator
+from pydantic import BeforeValidator, Field, TypeAdapter, model_validator
 
 from backlot.accounts import Window, lanes_full
-from backlot.catalogue import Money, Shape
-from backlot.errors import CODES, Refused, SettingsError
-from backlot.yaml_files import problems, read_yaml
+from backlot.errors import Code, Refused
+from backlot.settings import Money, Shape, read_as
 
 Endpoint = Literal["images", "videos", "models", "model", "status", "balance", "costs", "downloads"]
-EVERYWHERE: frozenset[Endpoint] = frozenset(
-    ["images", "videos", "models", "model", "status", "balance", "costs", "downloads"]
-)
 
 HTML = b"<html><head><title>502 Bad Gateway</title></head><body><h1>502 Bad Gateway</h1></body></html>"
 
@@ -42,10 +38,9 @@ class Dropped(Exception):
 class Page(Exception):
     """Answers with an HTML page, as a proxy would, and not with the interface's body."""
 
-    def __init__(self, status: int, body: bytes = HTML) -> None:
+    def __init__(self, status: int) -> None:
         super().__init__(status)
         self.status = status
-        self.body = body
 
 
 Nth = Annotated[
@@ -61,11 +56,7 @@ class Rule(Shape):
     `prompt` is a part of the prompt's text. `nth` counts, from 1, the requests that match the other values.
     """
 
-    acts_on: ClassVar[frozenset[Endpoint]] = EVERYWHERE
-    endpoints_with: ClassVar[dict[str, frozenset[Endpoint]]] = {  # a prompt, a model
-        "prompt": frozenset({"images", "videos", "status", "downloads"}),
-        "model": frozenset({"images", "videos", "status", "downloads", "model"}),
-    }
+    acts_on: ClassVar[frozenset[Endpoint]] = frozenset(get_args(Endpoint))
 
     endpoint: Endpoint | None = None
     model: str | None = None
@@ -80,9 +71,10 @@ class Rule(Shape):
             raise ValueError(f"this fault acts on {', '.join(sorted(self.acts_on))} only")
         if self.nth == ():
             raise ValueError("nth names no request")
-        for name, endpoints in self.endpoints_with.items():
-            if getattr(self, name) is not None and self.endpoint and self.endpoint not in endpoints:
-                raise ValueError(f"only {', '.join(sorted(endpoints))} have a {name}")
+        if self.prompt is not None and self.endpoint in {"models", "model", "balance", "costs"}:
+            raise ValueError(f"{self.endpoint} has no prompt")
+        if self.model is not None and self.endpoint in {"models", "balance", "costs"}:
+            raise ValueError(f"{self.endpoint} has no model")
         return self
 
     def matches(self, endpoint: Endpoint, model: str, prompt: str) -> bool:
@@ -150,15 +142,8 @@ class FailVideo(Rule):
 
     acts_on = frozenset({"videos"})
     do: Literal["fail_video"]
-    code: str = "server_error"
+    code: Code = "server_error"
     message: str = "The upstream model timed out."
-
-    @model_validator(mode="after")
-    def known_code(self) -> Self:
-        """Checks that the code is one of INTERFACE 7."""
-        if self.code not in CODES:
-            raise ValueError(f"code is one of {', '.join(CODES)}")
-        return self
 
 
 class NeverFinish(Rule):
@@ -211,6 +196,13 @@ RULES = TypeAdapter(tuple[AnyRule, ...])
 R = TypeVar("R", bound=Rule)
 
 
+class FaultsFile(Shape):
+    """A file of faults. With the same `seed`, the same requests draw the same faults."""
+
+    seed: int = 0
+    rules: tuple[AnyRule, ...] | None = None
+
+
 @dataclass(slots=True)
 class Active:
     """A rule at work.
@@ -245,9 +237,9 @@ class Faults:
         self.active.append(Active(self.added, rule, drawing))
         self.added += 1
 
-    def remove(self, number: int) -> None:
+    def remove(self, number: str) -> None:
         """Applies a rule no longer; without a rule of this number, nothing changes."""
-        self.active = [each for each in self.active if each.number != number]
+        self.active = [each for each in self.active if str(each.number) != number]
 
     def match(self, endpoint: Endpoint, model: str = "", prompt: str = "") -> Matched:
         """The faults of this request; every call counts as one request."""
@@ -273,8 +265,8 @@ class Matched(tuple[Rule, ...]):
         """The first fault of this class."""
         return next((rule for rule in self if isinstance(rule, fault)), None)
 
-    async def before(self, window: Window, concurrency: int, clock: Callable[[], float]) -> None:
-        """Applies what happens before the request is carried out. The clock is read after a delay.
+    async def before(self, window: Window, concurrency: int, now: float) -> None:
+        """Applies what happens before the request is carried out.
 
         Raises:
             Refused, Page, Dropped: the request ends here.
@@ -288,7 +280,7 @@ class Matched(tuple[Rule, ...]):
                 case FailRequest():
                     raise Refused("server_error", "The server had an internal failure.", status=rule.status)
                 case Limit(kind="window"):
-                    raise window.full(clock())
+                    raise window.full(now)
                 case Limit():
                     raise lanes_full(concurrency)
                 case Drop(when="before_charging"):
@@ -327,13 +319,5 @@ def read_faults(path: Path | None) -> Faults:
     """
     if path is None:
         return Faults()
-    content = read_yaml(path, dict)
-    if unknown := content.keys() - {"seed", "rules"}:
-        raise SettingsError(
-            f"{path}: unknown key {', '.join(sorted(map(str, unknown)))}; the keys are seed and rules"
-        )
-    try:
-        return Faults(RULES.validate_python(content.get("rules") or ()), content.get("seed", 0))
-    except ValidationError as error:
-        lines = [f"{path}: rules.{key}: {reason}" for key, reason in problems(error)]
-        raise SettingsError("\n".join(lines)) from None
+    file = read_as(TypeAdapter(FaultsFile), path)
+    return Faults(file.rules or (), file.seed)

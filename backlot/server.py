@@ -13,7 +13,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from typing import IO, Any
 
@@ -40,21 +40,6 @@ class Connection(H11Protocol):
         self.app_state = {**self.app_state, "transport": transport}
 
 
-def configure(service: Service, sign_in: SignIn | None = None) -> uvicorn.Config:
-    """The configuration of uvicorn: it logs warnings and errors only, to stderr."""
-    return uvicorn.Config(
-        create_app(service, sign_in),
-        http=Connection,
-        ws="none",
-        lifespan="off",
-        access_log=False,
-        log_level="warning",
-        server_header=False,
-        backlog=4096,
-        timeout_graceful_shutdown=5,
-    )
-
-
 def listen(settings: Settings) -> socket.socket:
     """The listening socket.
 
@@ -72,44 +57,9 @@ def listen(settings: Settings) -> socket.socket:
         ) from None
 
 
-def address(listener: socket.socket) -> str:
-    """The base URL of a listening socket."""
-    host, port = listener.getsockname()[:2]
-    return f"http://{host}:{port}"
-
-
-def run(settings: Settings, announce: Callable[[str, str | None], None], *, until_eof: bool = False) -> None:
-    """Serves until Ctrl-C or SIGTERM, or with `until_eof` until stdin ends.
-
-    Calls `announce` as soon as it listens, with the base URL and a link that signs in to the dashboard once.
-
-    Raises:
-        SettingsError: see `Service` and `listen`.
-    """
-    # uvicorn ends by sending itself the signal that it received: handle SIGTERM like Ctrl-C.
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
-    service, sign_in = Service(settings), SignIn.allowed_by(settings)
-    with closing(service.store), listen(settings) as listener:
-        server = uvicorn.Server(configure(service, sign_in))
-        if until_eof:
-            threading.Thread(target=end_with_stdin, args=[server], daemon=True).start()
-        announce(address(listener), sign_in.link(address(listener)))
-        try:
-            server.run(sockets=[listener])
-        except KeyboardInterrupt:
-            return
-
-
-def end_with_stdin(server: uvicorn.Server) -> None:
-    """Stops the server when stdin is closed, which means that the parent process has ended."""
-    while os.read(0, 1024):  # not sys.stdin, whose lock blocks the end of the interpreter
-        pass
-    server.should_exit = True
-
-
 @dataclass(frozen=True)
 class Backlot:
-    """A running server of this process: its address, its key, its service, and who may see its dashboard."""
+    """A server of this process: its address, its key, its service, and who may see its dashboard."""
 
     base_url: str
     api_key: str
@@ -123,22 +73,71 @@ class Backlot:
 
 
 @contextmanager
+def opened(
+    settings: Settings, clock: Callable[[], float] = time.time
+) -> Iterator[tuple[Backlot, uvicorn.Server, socket.socket]]:
+    """A backlot that is ready, the server that has not begun, and the socket that it is to serve.
+
+    Raises:
+        SettingsError: see `Service` and `listen`.
+    """
+    service, sign_in = Service(settings, clock), SignIn(settings)
+    with listen(settings) as listener:
+        config = uvicorn.Config(
+            create_app(service, sign_in),
+            http=Connection,
+            ws="none",
+            lifespan="off",
+            access_log=False,
+            log_level="warning",
+            server_header=False,
+            backlog=4096,
+            timeout_graceful_shutdown=5,
+        )
+        host, port = listener.getsockname()[:2]
+        lot = Backlot(f"http://{host}:{port}", settings.api_key, service, sign_in)
+        yield lot, uvicorn.Server(config), listener
+
+
+def run(settings: Settings, announce: Callable[[str, str | None], None], *, until_eof: bool = False) -> None:
+    """Serves until Ctrl-C or SIGTERM, or with `until_eof` until stdin ends.
+
+    Calls `announce` as soon as it listens, with the base URL and a link that signs in to the dashboard once.
+
+    Raises:
+        SettingsError: see `Service` and `listen`.
+    """
+    # uvicorn ends by sending itself the signal that it received: handle SIGTERM like Ctrl-C.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    with opened(settings) as (lot, server, listener), closing(lot.service.store):
+        if until_eof:
+            threading.Thread(target=end_with_stdin, args=[server], daemon=True).start()
+        announce(lot.base_url, lot.dashboard)
+        with suppress(KeyboardInterrupt):
+            server.run(sockets=[listener])
+
+
+def end_with_stdin(server: uvicorn.Server) -> None:
+    """Stops the server when stdin is closed, which means that the parent process has ended."""
+    while os.read(0, 1024):  # not sys.stdin, whose lock blocks the end of the interpreter
+        pass
+    server.should_exit = True
+
+
+@contextmanager
 def serve(settings: Settings | None = None, clock: Callable[[], float] = time.time) -> Iterator[Backlot]:
     """Serves from a thread of this process, by default on a free port of 127.0.0.1.
 
     Raises:
         SettingsError: see `Service` and `listen`.
     """
-    settings = settings or Settings(port=0)
-    service, sign_in = Service(settings, clock), SignIn.allowed_by(settings)
-    with closing(service.store), listen(settings) as listener:
-        server = uvicorn.Server(configure(service, sign_in))
+    with opened(settings or Settings(port=0), clock) as (lot, server, listener), closing(lot.service.store):
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
         thread.start()
         while not server.started and thread.is_alive():
             time.sleep(0.005)
         try:
-            yield Backlot(address(listener), settings.api_key, service, sign_in)
+            yield lot
         finally:
             server.should_exit = True
             thread.join()

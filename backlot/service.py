@@ -10,7 +10,10 @@ are due; the charge is dated when the video was due. So a restart changes nothin
 from __future__ import annotations
 
 import asyncio
+import hashlib
+import hmac
 import math
+import secrets
 import time
 import uuid
 from collections.abc import Callable
@@ -19,19 +22,18 @@ from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
-from backlot import checks, signing, wire
-from backlot.accounts import ApiKey, ModelType, Window, Workspace
-from backlot.catalogue import BUILT_IN, UNITS, read_catalogue
+from backlot import checks, wire
+from backlot.accounts import ApiKey, ModelType, Traffic, Window, Workspace
+from backlot.catalogue import UNITS, read_catalogue
 from backlot.errors import Refused, invalid
-from backlot.faults import ExpireUrl, FailVideo, Matched, NeverFinish, read_faults
-from backlot.keys import Keys
-from backlot.media.cache import MediaCache
+from backlot.faults import Endpoint, ExpireUrl, FailVideo, Matched, NeverFinish, read_faults
 from backlot.media.recipe import FPS, Recipe
 from backlot.settings import Settings, WorkspaceSettings
 from backlot.store import Generation, Store
-from backlot.traffic import Traffic
 
 Answer = dict[str, Any]  # of the shapes in `wire`
+EPOCH, MILLISECOND = datetime(1970, 1, 1, tzinfo=UTC), timedelta(milliseconds=1)
+ENDPOINTS: dict[ModelType, Endpoint] = {"image": "images", "video": "videos"}
 UNSAFE_VIDEO = ("content_policy_violation", "The finished video does not pass the safety check.")
 
 
@@ -45,43 +47,71 @@ class Service:
     def __init__(self, settings: Settings, clock: Callable[[], float] = time.time) -> None:
         self.settings = settings
         self.clock = clock
-        self.models = read_catalogue(settings.catalogue or BUILT_IN)
+        self.models = read_catalogue(settings.catalogue)
         self.faults = read_faults(settings.faults)
         self.safety = checks.SafetyCheck(settings.safety)
-        self.cache = MediaCache()
         self.store = Store(settings.state)
-        self.store.forget_references(clock())
         self.workspaces: dict[str, Workspace] = {}
-        self.keys = Keys(self.store)
+        self.keys: dict[str, ApiKey] = {}  # by their digest; revoked ones too
         self.keyless = Traffic()  # requests without a valid key, and downloads, which need none
         default = WorkspaceSettings(balance=settings.balance, projects={"default": (settings.api_key,)})
-        spent = self.store.spent()
         for name, workspace in (settings.workspaces or {"default": default}).items():
-            self.add_workspace(name, workspace, spent.get(name, Decimal(0)))
-        for video in self.store.pending():
-            if kept := self.workspaces.get(video.workspace):
-                kept.take(video.cost)
+            self.add_workspace(name, workspace)
 
-    def add_workspace(self, name: str, workspace: WorkspaceSettings, spent: Decimal = Decimal(0)) -> None:
-        """Opens a workspace with its projects and keys. A limit of None is the server's."""
+    def add_workspace(self, name: str, workspace: WorkspaceSettings) -> None:
+        """Opens a workspace with its projects and keys, and what the store has of it."""
         server = self.settings
-        limits = {
-            name: getattr(server if getattr(workspace, name) is None else workspace, name)
-            for name in ("image_rpm", "video_rpm", "concurrency")
-        }
+        image_rpm, video_rpm, concurrency = (
+            getattr(server if getattr(workspace, limit) is None else workspace, limit)
+            for limit in ("image_rpm", "video_rpm", "concurrency")
+        )
         opened = self.workspaces[name] = Workspace(
             name=name,
-            opening=workspace.balance or Decimal(0),
-            windows={
-                "image": Window(limits["image_rpm"], server.window),
-                "video": Window(limits["video_rpm"], server.window),
-            },
+            opening=(workspace.balance or Decimal(0)) + self.store.top_ups(name),
+            windows={"image": Window(image_rpm, server.window), "video": Window(video_rpm, server.window)},
             reads=Window(server.read_rpm, 60),
-            concurrency=limits["concurrency"],
-            spent=spent,
+            concurrency=concurrency,
+            spent=self.store.spent(name),
         )
-        opened.opening += self.store.top_ups().get(name, Decimal(0))
-        self.keys.open(opened, workspace.projects.items())
+        for video in self.store.pending(name):
+            opened.take(video.cost)
+        for project, keys in workspace.projects.items():
+            self.keys |= {digest(key): new_key(key, opened, project) for key in keys}
+        self.keys |= {kept.digest: kept for kept in self.store.created_keys(opened)}
+
+    def caller(self, authorization: str | None) -> ApiKey:
+        """The key of a request. Raises `Refused` 401 for a missing or wrong one (INTERFACE 5.2)."""
+        scheme, _, text = (authorization or "").partition(" ")
+        key = self.keys.get(digest(text.strip()))
+        if scheme.lower() != "bearer" or key is None or key.revoked_at is not None:
+            message = "Missing or incorrect API key. Send 'Authorization: Bearer sk_...'."
+            raise Refused("invalid_api_key", message)
+        return key
+
+    def projects(self, workspace: Workspace) -> dict[str, list[ApiKey]]:
+        """A workspace's keys by project, revoked ones too."""
+        found: dict[str, list[ApiKey]] = {}
+        for key in self.keys.values():
+            if key.workspace is workspace:
+                found.setdefault(key.project, []).append(key)
+        return found
+
+    def create_key(self, workspace: Workspace, project: str) -> str:
+        """A new key of a project, which may be new too. Nobody can read it here again."""
+        key = f"sk_{secrets.token_urlsafe(24)}"
+        made = self.keys[digest(key)] = new_key(key, workspace, project, int(self.clock() * 1000))
+        self.store.add_key(made)
+        return key
+
+    def revoke_key(self, which: str) -> None:
+        """Ends a key, by its digest; from now on it gets 401. Revoking again changes nothing.
+
+        A key of the settings is valid again at the next start.
+        """
+        key = self.keys[which]
+        if key.revoked_at is None:
+            key.revoked_at = int(self.clock() * 1000)
+            self.store.revoke_key(which, key.revoked_at)
 
     def top_up(self, workspace: Workspace, amount: Decimal) -> None:
         """Adds dollars to a workspace's balance; it is kept with the state."""
@@ -90,16 +120,14 @@ class Service:
 
     def finish_due(self, now: float) -> None:
         """Finishes and charges every video that is due."""
-        videos = self.store.due(int(now * 1000))
-        for video in videos:
+        for video in self.store.due(int(now * 1000)):
             video.finished_at = video.due_at or 0
             video.state = "failed" if video.error_code else "completed"
             if video.state == "completed":
                 video.deletes_at = self.deletion(video.finished_at)
-        self.store.finish(videos)
-        for video in videos:
+            self.store.finish(video)
             if workspace := self.workspaces.get(video.workspace):
-                workspace.finish(video.cost, video.cost if video.state == "completed" else Decimal(0))
+                workspace.finish(video.cost, video.price)
 
     def deletion(self, finished_at: int) -> int:
         """When media is deleted, in whole Unix seconds as in its URL; `finished_at` is in milliseconds."""
@@ -109,45 +137,45 @@ class Service:
 
     async def checked(
         self, caller: ApiKey, model_type: ModelType, request: wire.ImageRequest | wire.VideoRequest
-    ) -> Generation:
-        """The generation of a request that passed every check except limits and balance; not accepted yet.
+    ) -> tuple[Generation, Matched]:
+        """The generation of a request that passed every check except limits and balance, and its faults.
 
         Raises:
-            Refused: 400 or 422.
+            Refused: 400 or 422; or what a fault answers.
         """
         model = self.models.get(request.model)
         if model is None:
             raise invalid(f"There is no model '{request.model}'.", "model")
         if model.type != model_type:
-            raise invalid(
-                f"Model '{model.id}' makes {model.type}s; this endpoint makes {model_type}s.", "model"
-            )
+            message = f"Model '{model.id}' makes {model.type}s; this endpoint makes {model_type}s."
+            raise invalid(message, "model")
         recipe, resolution = checks.check(model, request, self.settings.seed)
         images = await checks.read_images(request.images)
         self.safety.request(request.prompt, (sha256 for sha256, _ in images))
+        workspace = caller.workspace
+        faults = self.faults.match(ENDPOINTS[model_type], model.id, request.prompt)
+        await faults.before(workspace.windows[model_type], workspace.concurrency, self.clock())
+        self.finish_due(self.clock())
         price, quantity = model.unit_price(resolution, sound=recipe.sound), recipe.duration or 1
-        return Generation(
+        references = tuple(reference for _, reference in images)
+        generation = Generation(
             id=f"req-{uuid.uuid4().hex}",
-            workspace=caller.workspace.name,
+            workspace=workspace.name,
             project=caller.project,
             type=model_type,
             state="pending",
             model=model.id,
-            recipe=replace(recipe, references=tuple(reference for _, reference in images)),
+            recipe=replace(recipe, references=references),
             unit_price=price,
             quantity=quantity,
-            cost=price * quantity,
+            cost=price * quantity + faults.surcharge,
         )
+        return generation, faults
 
     async def create_image(self, caller: ApiKey, request: wire.ImageRequest, base: str) -> Answer:
         """POST image generation (INTERFACE 4.1). It is charged when it is answered."""
-        workspace = caller.workspace
-        image = await self.checked(caller, "image", request)
-        faults = self.faults.match("images", image.model, request.prompt)
-        await faults.before(workspace.windows["image"], workspace.concurrency, self.clock)
-        image.cost += faults.surcharge
-        charged = Decimal(0)
-        self.finish_due(self.clock())
+        image, faults = await self.checked(caller, "image", request)
+        workspace, charged = caller.workspace, Decimal(0)
         workspace.admit("image", image.cost, self.clock())
         try:
             await asyncio.sleep(self.settings.image_seconds)
@@ -163,39 +191,26 @@ class Service:
 
     async def create_video(self, caller: ApiKey, request: wire.VideoRequest) -> Answer:
         """POST video generation (INTERFACE 4.4). The price is reserved now, and charged when it finishes."""
-        workspace = caller.workspace
-        video = await self.checked(caller, "video", request)
-        faults = self.faults.match("videos", video.model, request.prompt)
-        await faults.before(workspace.windows["video"], workspace.concurrency, self.clock)
-        video.cost += faults.surcharge
+        video, faults = await self.checked(caller, "video", request)
         now = self.clock()
-        self.finish_due(now)
         if not faults.find(NeverFinish):
             video.due_at = int((now + self.settings.video_seconds) * 1000)
         if fault := faults.find(FailVideo):
             video.error_code, video.error_message = fault.code, fault.message
         elif self.safety.video_words.search(request.prompt):
             video.error_code, video.error_message = UNSAFE_VIDEO
-        workspace.admit("video", video.cost, now)
+        caller.workspace.admit("video", video.cost, now)
         video.recorded = int(now * 1_000_000)
         self.store.add(video)
         return faults.after(status_answer(video))
 
     async def status(self, caller: ApiKey, generation_id: str, base: str) -> Answer:
-        """GET video generation (INTERFACE 4.5).
-
-        Raises:
-            Refused: 404 when the project has no such video.
-        """
-        video = self.store.get(generation_id)
-        if video is None or (video.workspace, video.project, video.type) != (
-            caller.workspace.name,
-            caller.project,
-            "video",
-        ):
+        """GET video generation (INTERFACE 4.5). Raises `Refused`: 404 when the project has no such video."""
+        video, asked = self.store.get(generation_id), (caller.workspace.name, caller.project, "video")
+        if video is None or (video.workspace, video.project, video.type) != asked:
             raise Refused("not_found", f"No video generation with id '{generation_id}'.", "id")
         faults = self.faults.match("status", video.model, video.recipe.prompt)
-        await faults.before(caller.workspace.reads, caller.workspace.concurrency, self.clock)
+        await faults.before(caller.workspace.reads, caller.workspace.concurrency, self.clock())
         if video.state == "completed":
             return faults.after(self.completed(video, base, faults))
         return faults.after(status_answer(video))
@@ -210,60 +225,65 @@ class Service:
         if expired:
             expires_at = int(self.clock()) - 1
             deletes_at = expires_at if expired.deleted else deletes_at
+        signature = self.signature(generation.id, "0", str(expires_at))
         item = {
-            "url": base + signing.signed_path(self.store.secret, generation.id, 0, expires_at),
+            "url": f"{base}v2/downloads/{generation.id}/0?exp={expires_at}&sig={signature}",
             "width": recipe.width,
             "height": recipe.height,
             "mime_type": recipe.mime_type,
-            "deletes_at": timestamp(deletes_at * 1000),
+            "deletes_at": timestamp(datetime.fromtimestamp(deletes_at, UTC)),
         }
         if generation.type == "video":
             item |= {"duration": recipe.duration, "fps": FPS, "has_sound": recipe.sound}
-        usage = {
-            "total_cost": generation.cost,
-            "billable_unit": UNITS[generation.type],
-            "unit_price": generation.unit_price,
-            "quantity": generation.quantity,
-        }
         return {
             "id": generation.id,
             "status": "completed",
             "model": generation.model,
             "data": [item],
-            "usage": usage,
+            "usage": {
+                "total_cost": generation.cost,
+                "billable_unit": UNITS[generation.type],
+                "unit_price": generation.unit_price,
+                "quantity": generation.quantity,
+            },
         }
 
     # Money and media
 
     def costs(self, workspace: Workspace, project: str, start: datetime, end: datetime) -> wire.Costs:
         """A project's costs by UTC date; `start` and `end` are inclusive (INTERFACE 4.7)."""
-        first_ms, last_ms = milliseconds(start, math.ceil), milliseconds(end, math.floor)
-        known_ms = int((self.clock() - self.settings.costs_lag) * 1000)
-        spent = self.store.costs(workspace.name, project, first_ms, min(last_ms, known_ms))
-        days = (end.date() - start.date()).days + 1
-        data: list[wire.Bucket] = []
-        for n in range(days):
-            day = (start.date() + timedelta(days=n)).isoformat()
-            data.append({"date": day, "cost": spent.get(day, Decimal(0))})
+        first, last = -((EPOCH - start) // MILLISECOND), (end - EPOCH) // MILLISECOND  # up, and down
+        known = int((self.clock() - self.settings.costs_lag) * 1000)
+        spent = self.store.costs(workspace.name, project, first, min(last, known))
+        count = (end.date() - start.date()).days + 1
+        days = [(start.date() + timedelta(days=n)).isoformat() for n in range(count)]
         return {
             "currency": "USD",
-            "data": data,
+            "data": [{"date": day, "cost": spent.get(day, Decimal(0))} for day in days],
             "total_cost": sum(spent.values(), Decimal(0)),
-            "start": timestamp(milliseconds(start, math.floor)),
-            "end": timestamp(last_ms),
+            "start": timestamp(start),
+            "end": timestamp(end),
         }
 
     def media(self, generation_id: str, index: str, exp: str, sig: str) -> Recipe:
-        """The recipe behind a signed URL, with its reference images.
+        """The recipe behind a signed URL (INTERFACE 4.8), with its reference images.
 
         Raises:
             Refused: 403 for an altered URL, 410 for an expired one, 404 when there is no such file.
         """
-        signing.check(self.store.secret, generation_id, index, exp=exp, sig=sig, now=self.clock())
+        if not hmac.compare_digest(self.signature(generation_id, index, exp).encode(), sig.encode()):
+            raise Refused("invalid_parameter", "The URL's signature is wrong.", "sig", status=403)
+        if self.clock() >= int(exp):
+            raise Refused("not_found", "The URL has expired.", "exp", status=410)
         generation = self.store.get(generation_id)
         if generation is None or generation.state != "completed" or index != "0":
             raise Refused("not_found", "There is no such file.")
         return self.whole_recipe(generation)
+
+    def signature(self, generation_id: str, index: str, exp: str) -> str:
+        """The signature of a download URL, which only this server's secret makes: 64 hex digits."""
+        signed = f"{generation_id}/{index}?{exp}".encode()
+        return hmac.new(self.store.secret, signed, hashlib.sha256).hexdigest()
 
     def whole_recipe(self, generation: Generation) -> Recipe:
         """The recipe of a generation's file, with its reference images."""
@@ -278,13 +298,17 @@ def status_answer(video: Generation) -> Answer:
     return found
 
 
-def timestamp(unix_ms: int) -> str:
-    """ISO 8601 in UTC with milliseconds."""
-    moment = datetime(1970, 1, 1) + timedelta(milliseconds=unix_ms)  # noqa: DTZ001 - the Z is added below
-    return moment.isoformat(timespec="milliseconds") + "Z"
+def timestamp(moment: datetime) -> str:
+    """ISO 8601 with milliseconds; the moment is in UTC."""
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def milliseconds(moment: datetime, rounding: Callable[[float], int]) -> int:
-    """A moment in Unix milliseconds, rounded by `math.ceil` or `math.floor`."""
-    micro = (moment - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
-    return -(-micro // 1000) if rounding is math.ceil else micro // 1000
+def digest(key: str) -> str:
+    """What is kept of a key: its SHA-256, in hex."""
+    return hashlib.sha256(key.encode()).hexdigest()
+
+
+def new_key(key: str, workspace: Workspace, project: str, created_at: int | None = None) -> ApiKey:
+    """What is known of a key: of its text, `sk_...` and the last four characters may be shown."""
+    hint = f"sk_\u2026{key[3:][-4:]}" if len(key) >= 10 else "sk_\u2026"
+    return ApiKey(digest(key), hint, workspace, project, created_at)

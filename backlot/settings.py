@@ -1,6 +1,7 @@
 """The backlot's settings: one schema for flags, `BACKLOT_*` variables and the config file.
 
-A flag wins over a variable, a variable over the file. An unknown key is an error.
+A flag wins over a variable, a variable over the file. An unknown key is an error. What reads the config file
+reads the catalogue and the faults too: YAML files of a user, with errors in plain words.
 """
 
 from __future__ import annotations
@@ -9,13 +10,82 @@ import re
 from collections.abc import Mapping
 from decimal import Decimal
 from pathlib import Path
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Self, TypeVar
 
-from pydantic import AfterValidator, Field, ValidationError, model_validator
+import yaml
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    TypeAdapter,
+    ValidationError,
+    model_validator,
+)
 
-from backlot.catalogue import Money, Shape
 from backlot.errors import SettingsError
-from backlot.yaml_files import problems, read_yaml
+
+T = TypeVar("T")
+LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # ten times as fast, where PyYAML has it
+
+
+class Shape(BaseModel):
+    """A section of a settings file. An unknown key is an error."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+def money(value: object) -> object:
+    """Refuses a float where money is expected: it may already have lost digits."""
+    if isinstance(value, float):
+        raise ValueError('write an amount of money in quotes, such as "0.0400"')  # noqa: TRY004 - for pydantic
+    return value
+
+
+Money = Annotated[Decimal, BeforeValidator(money), Field(ge=0, decimal_places=4, allow_inf_nan=False)]
+"""US dollars, exact, with at most four fractional digits."""
+
+
+def read_yaml(path: Path) -> Any:
+    """The content of a file. Raises `SettingsError` where it cannot be read."""
+    try:
+        return yaml.load(path.read_text("utf-8"), LOADER)  # noqa: S506 - a safe one
+    except OSError as error:
+        raise SettingsError(f"{path}: {(error.strerror or str(error)).lower()}") from None
+    except UnicodeDecodeError:
+        raise SettingsError(f"{path}: is not UTF-8") from None
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        line = f", line {mark.line + 1}" if mark else ""
+        raise SettingsError(f"{path}{line}: is not valid YAML: {getattr(error, 'problem', error)}") from None
+
+
+def read_as(shape: TypeAdapter[T], path: Path) -> T:
+    """The content of a file in a shape. Raises `SettingsError`: it cannot be read, or a key is wrong."""
+    try:
+        return shape.validate_python(read_yaml(path))
+    except ValidationError as error:
+        lines = [": ".join(filter(None, (str(path), key, why))) for key, why in problems(error)]
+        raise SettingsError("\n".join(lines)) from None
+
+
+def problems(error: ValidationError) -> list[tuple[str, str]]:
+    """Each wrong key, with dots between its parts, and what is wrong with it."""
+    return [(".".join(map(str, problem["loc"])), reason(problem)) for problem in error.errors()]
+
+
+def reason(problem: Any) -> str:
+    """What is wrong with a key."""
+    match problem["type"]:
+        case "extra_forbidden":
+            return "unknown key"
+        case "missing":
+            return "is missing"
+        case "value_error":
+            return str(problem["ctx"]["error"])
+        case _:
+            return f"{problem['msg']} (it is {problem['input']!r})"
 
 
 def check_key(key: str) -> str:
@@ -94,17 +164,22 @@ class Settings(Shape):
     # In the config file only:
     workspaces: dict[str, WorkspaceSettings] = Field(default={})
     safety: Safety = Safety()
-    catalogue: Path | None = None
+    catalogue: Path = Path(__file__).with_name("catalogue.yaml")
     costs_lag: float = Field(default=0, ge=0, description="Seconds by which daily costs lag behind charges.")
     read_rpm: int = Field(
         default=60_000, ge=1, description="Requests a minute and workspace to all other endpoints."
     )
 
+    @property
+    def keys(self) -> list[str]:
+        """The API keys of all projects."""
+        projects = [project for each in self.workspaces.values() for project in each.projects.values()]
+        return [key for project in projects for key in project] or [self.api_key]
+
     @model_validator(mode="after")
     def keys_are_unique(self) -> Self:
         """Checks that each key belongs to one project."""
-        keys = [key for ws in self.workspaces.values() for project in ws.projects.values() for key in project]
-        if len(keys) != len(set(keys)):
+        if len(self.keys) != len(set(self.keys)):
             raise ValueError("the same API key is in two projects")
         return self
 
@@ -115,14 +190,17 @@ def read_settings(config: Path | None, flags: Mapping[str, Any], environ: Mappin
     Raises:
         SettingsError: something is wrong; the message names the source and the key.
     """
-    variables = {name: environ.get(f"BACKLOT_{name.upper()}") for name in ("config", *Settings.model_fields)}
-    environment = {name: value for name, value in variables.items() if value}
+    names = ("config", *Settings.model_fields)
+    environment = {name: value for name in names if (value := environ.get(f"BACKLOT_{name.upper()}"))}
     if in_environment := environment.pop("config", None):
         config = config or Path(in_environment)
+    content = read_yaml(config) if config else {}
+    if not isinstance(content, dict):
+        raise SettingsError(f"{config}: expected keys and values")
     values: dict[str, Any] = {}
     sources: dict[str, str] = {}
     for source, entries in (
-        (str(config), read_yaml(config, dict) if config else {}),
+        (str(config), content),
         ("the environment", environment),
         ("the command line", flags),
     ):

@@ -7,7 +7,7 @@ milliseconds. In a state folder the database is in WAL mode: everything that was
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from pathlib import Path
@@ -98,6 +98,15 @@ class Generation:
     deletes_at: int | None = None
     recorded: int = 0
 
+    @property
+    def price(self) -> Decimal:
+        """What is or will be charged: a failed generation costs nothing."""
+        return Decimal(0) if self.state == "failed" else self.cost
+
+    def has_media(self, now: float) -> bool:
+        """Whether its file is there: it is finished, and not deleted yet."""
+        return self.state == "completed" and now < (self.deletes_at or 0)
+
 
 FIELDS = tuple(Generation.__dataclass_fields__)
 
@@ -130,16 +139,16 @@ class Store:
             self.db.execute("PRAGMA locking_mode = EXCLUSIVE")
             self.db.execute("PRAGMA journal_mode = WAL")
             self.db.execute("PRAGMA synchronous = NORMAL")
-            if not self.db.execute("SELECT COUNT(*) FROM sqlite_master").fetchone()[0]:
+            if not self.number("SELECT COUNT(*) FROM sqlite_master"):
                 self.db.executescript(f"BEGIN; {SCHEMA} PRAGMA user_version = {VERSION}; COMMIT;")
-            if self.db.execute("PRAGMA user_version").fetchone()[0] != VERSION:
+            if self.number("PRAGMA user_version") != VERSION:
                 self.db.close()
                 raise SettingsError(f"{path} is of another version of the backlot; take an empty folder")
         except sqlite3.DatabaseError as error:
             self.db.close()
             raise SettingsError(f"{path}: {error}; does another backlot use this folder?") from None
         self.secret: bytes = self.db.execute("SELECT value FROM secret").fetchone()[0]
-        self.last: int = self.db.execute("SELECT COALESCE(MAX(recorded), 0) FROM generations").fetchone()[0]
+        self.last = self.number("SELECT COALESCE(MAX(recorded), 0) FROM generations")
 
     def close(self) -> None:
         """Closes the database."""
@@ -166,32 +175,24 @@ class Store:
 
     def next_sample(self, generation: Generation) -> int:
         """Counts a generation among those of its project that were asked for in the same words."""
-        count = (
-            "INSERT INTO samples VALUES (?, ?, 1) ON CONFLICT DO UPDATE SET count = count + 1 RETURNING count"
-        )
         request = replace(generation.recipe, sample=1).digest()
-        values = [f"{generation.workspace}/{generation.project}", request]
-        counted: int = self.db.execute(count, values).fetchone()[0]
-        return counted
+        count = "INSERT INTO samples VALUES (?, ?, 1) ON CONFLICT DO UPDATE SET count = count + 1"
+        return self.number(
+            f"{count} RETURNING count", f"{generation.workspace}/{generation.project}", request
+        )
 
-    def finish(self, generations: Iterable[Generation]) -> None:
-        """Records the final states of videos, in one transaction."""
-        rows = [(g.state, g.finished_at, g.deletes_at, g.id) for g in generations]
-        if not rows:
-            return
-        with self.db:
-            self.db.execute("BEGIN")
-            self.db.executemany(
-                "UPDATE generations SET state = ?, finished_at = ?, deletes_at = ? WHERE id = ?", rows
-            )
+    def finish(self, video: Generation) -> None:
+        """Records the final state of a video."""
+        row = [video.state, video.finished_at, video.deletes_at, video.id]
+        self.db.execute("UPDATE generations SET state = ?, finished_at = ?, deletes_at = ? WHERE id = ?", row)
 
     def get(self, generation_id: str) -> Generation | None:
         """A generation by its id; None where there is none."""
         return next(self.select("id = ?", generation_id), None)
 
-    def pending(self) -> Iterator[Generation]:
-        """The videos that are not finished."""
-        return self.select("state = 'pending'")
+    def pending(self, workspace: str) -> Iterator[Generation]:
+        """The videos of a workspace that are not finished."""
+        return self.select("state = 'pending' AND workspace = ?", workspace)
 
     def due(self, now_ms: int) -> list[Generation]:
         """The videos that are finished now, in their order."""
@@ -205,8 +206,12 @@ class Store:
     def recorded_after(self, workspace: str, moment: int) -> int:
         """How many generations of a workspace were recorded after a moment."""
         query = "SELECT COUNT(*) FROM generations WHERE workspace = ? AND recorded > ?"
-        count: int = self.db.execute(query, [workspace, moment]).fetchone()[0]
-        return count
+        return self.number(query, workspace, moment)
+
+    def number(self, query: str, *values: str | int) -> int:
+        """The single number that a query finds."""
+        found: int = self.db.execute(query, values).fetchone()[0]
+        return found
 
     def select(self, where: str, *values: str | int) -> Iterator[Generation]:
         """The generations that match a condition."""
@@ -222,18 +227,10 @@ class Store:
         query = "SELECT role, url, data FROM reference_images WHERE generation_id = ? ORDER BY position"
         return tuple(Reference(*row) for row in self.db.execute(query, [generation_id]))
 
-    def forget_references(self, now: float) -> None:
-        """Deletes the reference images of media that has expired or was never made."""
-        self.db.execute(
-            "DELETE FROM reference_images WHERE generation_id IN "
-            "(SELECT id FROM generations WHERE state = 'failed' OR deletes_at <= ?)",
-            [int(now)],
-        )
-
-    def spent(self) -> dict[str, Decimal]:
-        """All charges by workspace, in dollars."""
-        query = "SELECT workspace, SUM(cost) FROM generations WHERE state = 'completed' GROUP BY workspace"
-        return {workspace: units * TEN_THOUSANDTH for workspace, units in self.db.execute(query)}
+    def spent(self, workspace: str) -> Decimal:
+        """The sum of all charges of a workspace, in dollars."""
+        query = "SELECT COALESCE(SUM(cost), 0) FROM generations WHERE state = 'completed' AND workspace = ?"
+        return self.number(query, workspace) * TEN_THOUSANDTH
 
     def costs(self, workspace: str, project: str, start_ms: int, end_ms: int) -> dict[str, Decimal]:
         """Dollars charged to a project by UTC date (`YYYY-MM-DD`), from `start_ms` to `end_ms` inclusive."""
@@ -249,10 +246,10 @@ class Store:
         """Records money that was added to a workspace's balance."""
         self.db.execute("INSERT INTO top_ups VALUES (?, ?, ?)", [workspace, whole(amount), made_at])
 
-    def top_ups(self) -> dict[str, Decimal]:
-        """The sum of the top-ups by workspace, in dollars."""
-        query = "SELECT workspace, SUM(amount) FROM top_ups GROUP BY workspace"
-        return {workspace: units * TEN_THOUSANDTH for workspace, units in self.db.execute(query)}
+    def top_ups(self, workspace: str) -> Decimal:
+        """The sum of the top-ups of a workspace, in dollars."""
+        query = "SELECT COALESCE(SUM(amount), 0) FROM top_ups WHERE workspace = ?"
+        return self.number(query, workspace) * TEN_THOUSANDTH
 
     def add_key(self, key: ApiKey) -> None:
         """Records a key that was created while the server runs."""
@@ -265,9 +262,6 @@ class Store:
 
     def created_keys(self, workspace: Workspace) -> list[ApiKey]:
         """The recorded keys of a workspace, the oldest first."""
-        query = (
-            "SELECT digest, hint, project, created_at, revoked_at FROM keys "
-            "WHERE workspace = ? ORDER BY created_at"
-        )
+        query = "SELECT * FROM keys WHERE workspace = ? ORDER BY created_at"
         rows = self.db.execute(query, [workspace.name])
-        return [ApiKey(digest, hint, workspace, *others) for digest, hint, *others in rows]
+        return [ApiKey(digest, hint, workspace, *others) for digest, hint, _, *others in rows]

@@ -17,6 +17,8 @@ import orjson
 from pydantic import AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
 from typing_extensions import TypedDict
 
+from backlot.errors import Code
+
 Role = Literal["first_frame", "last_frame", "reference_image"]
 Number = Annotated[Decimal, WithJsonSchema({"type": "number"})]
 Timestamp = Annotated[str, Field(json_schema_extra={"format": "date-time"})]
@@ -36,11 +38,6 @@ def utc(text: str) -> datetime:
 
 
 Moment = Annotated[AwareDatetime, BeforeValidator(utc)]
-
-
-def with_examples(*bodies: dict[str, Any]) -> ConfigDict:
-    """The config of a request that has these examples in the OpenAPI document."""
-    return ConfigDict(json_schema_extra={"examples": list(bodies)})
 
 
 class Request(BaseModel):
@@ -82,38 +79,14 @@ class GenerationRequest(Request):
 class ImageRequest(GenerationRequest):
     """POST /v2/images/generations (INTERFACE 2.3)."""
 
-    model_config = with_examples(
-        {"model": "still-1", "prompt": "A red fox in the snow"},
-        {
-            "model": "still-1",
-            "prompt": "The same fox, at sunset",
-            "images": [{"url": "https://example.com/fox.png", "role": "reference_image"}],
-            "aspect_ratio": "16:9",
-            "resolution": "2K",
-            "output_format": "webp",
-        },
-    )
+    model_config = ConfigDict(json_schema_extra={"examples": [{"model": "still-1", "prompt": "A red fox"}]})
     output_format: Literal["png", "jpeg", "webp"] = "jpeg"
 
 
 class VideoRequest(GenerationRequest):
     """POST /v2/videos/generations (INTERFACE 2.4)."""
 
-    model_config = with_examples(
-        {"model": "reel-1", "prompt": "A city at night"},
-        {
-            "model": "reel-1",
-            "prompt": "Night falls over the city",
-            "images": [
-                {"url": "https://example.com/day.png", "role": "first_frame"},
-                {"url": "https://example.com/night.png", "role": "last_frame"},
-            ],
-            "aspect_ratio": "16:9",
-            "resolution": "1080p",
-            "duration": 10,
-            "sound": True,
-        },
-    )
+    model_config = ConfigDict(json_schema_extra={"examples": [{"model": "reel-1", "prompt": "A red fox"}]})
     duration: int = Field(
         default_factory=int,
         description="Seconds: one of the model's `supported_durations`; the first is the default.",
@@ -127,16 +100,7 @@ class ErrorBody(TypedDict):
     message: str
     type: Literal["invalid_request_error"]
     param: str | None
-    code: Literal[
-        "invalid_parameter",
-        "parameter_missing",
-        "invalid_api_key",
-        "quota_exceeded",
-        "not_found",
-        "content_policy_violation",
-        "rate_limit",
-        "server_error",
-    ]
+    code: Code
     doc_url: NotRequired[str]
 
 
@@ -165,17 +129,12 @@ class ImageData(TypedDict):
     deletes_at: Timestamp
 
 
-class VideoData(TypedDict):
+class VideoData(ImageData):
     """One video (INTERFACE 2.7)."""
 
-    url: str
-    width: int
-    height: int
     duration: Number
     fps: Number
     has_sound: bool
-    mime_type: str
-    deletes_at: Timestamp
 
 
 class ImageGeneration(TypedDict):
@@ -195,29 +154,22 @@ class Pending(TypedDict):
     status: Literal["pending"]
 
 
-class FailureReason(TypedDict):
+class Failure(TypedDict):
     """Why a video failed (INTERFACE 2.9)."""
 
     message: str
-    code: str
+    code: Code
 
 
-class Failed(TypedDict):
-    """A failed video, which is not charged (INTERFACE 2.9)."""
-
-    id: str
-    status: Literal["failed"]
-    error: FailureReason
-
-
-class Completed(TypedDict):
-    """A finished video (INTERFACE 2.9)."""
+class VideoStatus(TypedDict):
+    """A video (INTERFACE 2.9): with an error where it failed, and the rest of it where it is completed."""
 
     id: str
-    status: Literal["completed"]
-    model: str
-    data: list[VideoData]
-    usage: Usage
+    status: Literal["pending", "failed", "completed"]
+    error: NotRequired[Failure]
+    model: NotRequired[str]
+    data: NotRequired[list[VideoData]]
+    usage: NotRequired[Usage]
 
 
 class Rate(TypedDict):

@@ -6,8 +6,10 @@
     callsheet.run("batch.yaml", rows, {"budget.limit": "5.00"})
     callsheet.manifest("batch.yaml")               # a DataFrame: where each image and video is
 
-Each call keeps what the command of its name keeps (docs/python.md). `quote`, `run`, `collect` and `status`
-work in scripts and in notebooks; with `_async` they are coroutines. Errors are those of `callsheet.errors`.
+Each call keeps what the command of its name keeps (docs/python.md). All take the path of a config file, and
+`settings`: single settings to change, by their dotted names. Money is text or a Decimal there, not a float. A
+wrong config or setting is a `ConfigError` that names the place; errors are those of `callsheet.errors`.
+`quote`, `run`, `collect` and `status` work in scripts and in notebooks; with `_async` they are coroutines.
 
 The library below never imports Prefect. Importing this module costs next to nothing: the first call loads the
 rest.
@@ -15,7 +17,7 @@ rest.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal, overload
+from typing import TYPE_CHECKING
 
 from callsheet import errors
 
@@ -26,10 +28,9 @@ if TYPE_CHECKING:
     import pandas as pd
     import pyarrow as pa
 
-    from callsheet.python.results import QuotedBatch
+    from callsheet.python.calls import QuotedBatch
     from callsheet.python.rows import Rows
-    from callsheet.report.status import Status
-    from callsheet.report.summary import Summary
+    from callsheet.report.summary import Status, Summary
 
     Config = str | os.PathLike[str]
     Values = Mapping[str, object]
@@ -54,26 +55,24 @@ def quote(config: Config, rows: Rows | None = None, settings: Values | None = No
     """Prices a batch exactly, and says which rows are wrong. Buys nothing.
 
     Args:
-        config: the config file (YAML).
+        config: the config file.
         rows: the batch, in place of `input.path`: a pandas or polars DataFrame, a pyarrow Table, or anything
             else with `__arrow_c_stream__`. Its columns are those of a batch file (docs/batches.md), and the
             `line` of a reject is the number of its row, from 1.
-        settings: single settings to change, by their dotted names: `{"budget.limit": "5.00"}`. Money is text
-            or a Decimal, not a float.
+        settings: single settings to change: `{"budget.limit": "5.00"}`.
 
     Returns:
         The fields of `quote --json`, money as Decimal in US dollars.
 
     Raises:
-        ConfigError: the config or a setting is wrong; the message names the place.
         InputError: the rows cannot be read, or one is rejected and `input.strict` is true.
         ServiceError: the service cannot be asked.
         LedgerError: the ledger cannot be read.
         Interrupted: Ctrl-C or another signal.
     """
-    from callsheet.python.loops import carry_out
+    from callsheet.python import calls
 
-    return carry_out(quote_async(config, rows, settings))
+    return calls.carry_out(calls.quote(config, rows, settings))
 
 
 async def quote_async(
@@ -94,7 +93,7 @@ def run(
     that stops by itself, at the budget for instance, returns its result with a `stop_reason`.
 
     Args:
-        config: the config file (YAML).
+        config: the config file.
         rows: as in `quote`.
         settings: as in `quote`.
         yes: approve what a person must approve (`budget.approve_above`, `budget.pilot`).
@@ -106,15 +105,14 @@ def run(
         ApprovalNeeded: a person must approve, and there is no `yes`. Nothing was bought but a pilot.
         Interrupted: Ctrl-C or another signal. After the first one nothing more is bought, what is on the
             wire is answered and stored, and the report is written; a second one ends the run at once.
-        ConfigError: the config or a setting is wrong; nothing was bought.
         InputError: the rows cannot be read; nothing was bought.
         ServiceError: the service could not be asked for the prices; nothing was bought.
         StorageError: the storage or the report cannot be written.
         LedgerError: the ledger cannot be used.
     """
-    from callsheet.python.loops import carry_out
+    from callsheet.python import calls
 
-    return carry_out(run_async(config, rows, settings, yes=yes))
+    return calls.carry_out(calls.run(config, rows, settings, yes=yes))
 
 
 async def run_async(
@@ -127,22 +125,14 @@ async def run_async(
 
 
 def collect(config: Config, rows: Rows | None = None, settings: Values | None = None) -> Summary:
-    """Polls and downloads what is paid for already. Never buys.
+    """Polls and downloads what is paid for already. Never buys. It raises what `run` raises.
 
-    Args:
-        config: the config file (YAML).
-        rows: not read, because the ledger knows what is paid for; the four calls have the same parameters.
-        settings: as in `quote`.
-
-    Returns:
-        The fields of `collect --json`, money as Decimal in US dollars.
-
-    Raises:
-        CallsheetError: as `run`.
+    `rows` are not read, because the ledger knows what is paid for; the four calls have the same parameters.
+    Returns the fields of `collect --json`, money as Decimal in US dollars.
     """
-    from callsheet.python.loops import carry_out
+    from callsheet.python import calls
 
-    return carry_out(collect_async(config, rows, settings))
+    return calls.carry_out(calls.collect(config, settings))
 
 
 async def collect_async(config: Config, rows: Rows | None = None, settings: Values | None = None) -> Summary:
@@ -155,21 +145,12 @@ async def collect_async(config: Config, rows: Rows | None = None, settings: Valu
 def status(config: Config, rows: Rows | None = None, settings: Values | None = None) -> Status:
     """The jobs of a batch by state, what it has cost, and the runs that are at work: from the ledger alone.
 
-    Args:
-        config: the config file (YAML). Its `service` section is not read.
-        rows: not read; the four calls have the same parameters.
-        settings: as in `quote`.
-
-    Returns:
-        The fields of `status --json`, money as Decimal in US dollars.
-
-    Raises:
-        ConfigError: the config or a setting is wrong.
-        LedgerError: the ledger cannot be read.
+    Neither `rows` nor the config's `service` are read. Returns the fields of `status --json`, money as
+    Decimal in US dollars. Raises `LedgerError` where the ledger cannot be read.
     """
-    from callsheet.python.loops import carry_out
+    from callsheet.python import calls
 
-    return carry_out(status_async(config, rows, settings))
+    return calls.carry_out(calls.status(config, settings))
 
 
 async def status_async(config: Config, rows: Rows | None = None, settings: Values | None = None) -> Status:
@@ -179,19 +160,13 @@ async def status_async(config: Config, rows: Rows | None = None, settings: Value
     return await calls.status(config, settings)
 
 
-@overload
-def manifest(
-    config: Config, *, settings: Values | None = None, as_arrow: Literal[False] = False
-) -> pd.DataFrame: ...
-@overload
-def manifest(config: Config, *, settings: Values | None = None, as_arrow: Literal[True]) -> pa.Table: ...
 def manifest(
     config: Config, *, settings: Values | None = None, as_arrow: bool = False
 ) -> pd.DataFrame | pa.Table:
     """`manifest.parquet`: a row for each stored file, in the batch's order. docs/commands.md has the columns.
 
     Args:
-        config: the config file (YAML). Its `service` section is not read.
+        config: the config file. Its `service` section is not read.
         settings: as in `quote`.
         as_arrow: a pyarrow Table instead of a DataFrame.
 
@@ -200,7 +175,6 @@ def manifest(
         US dollars.
 
     Raises:
-        ConfigError: the config or a setting is wrong.
         InputError: no run has written the file yet, or it cannot be read.
     """
     from callsheet.python import tables
@@ -208,12 +182,6 @@ def manifest(
     return tables.read("manifest.parquet", config, settings, as_arrow=as_arrow)
 
 
-@overload
-def costs(
-    config: Config, *, settings: Values | None = None, as_arrow: Literal[False] = False
-) -> pd.DataFrame: ...
-@overload
-def costs(config: Config, *, settings: Values | None = None, as_arrow: Literal[True]) -> pa.Table: ...
 def costs(
     config: Config, *, settings: Values | None = None, as_arrow: bool = False
 ) -> pd.DataFrame | pa.Table:
@@ -227,12 +195,6 @@ def costs(
     return tables.read("costs.parquet", config, settings, as_arrow=as_arrow)
 
 
-@overload
-def plan(
-    config: Config, *, settings: Values | None = None, as_arrow: Literal[False] = False
-) -> pd.DataFrame: ...
-@overload
-def plan(config: Config, *, settings: Values | None = None, as_arrow: Literal[True]) -> pa.Table: ...
 def plan(
     config: Config, *, settings: Values | None = None, as_arrow: bool = False
 ) -> pd.DataFrame | pa.Table:
@@ -241,6 +203,7 @@ def plan(
     `quote` and `run` write it on this machine. `price` and `unit_price` are exact decimals, in US dollars;
     `request` is the JSON that is sent.
     """
+    from callsheet.pricing.plan import QUOTE
     from callsheet.python import tables
 
-    return tables.read("quote.parquet", config, settings, as_arrow=as_arrow)
+    return tables.read(QUOTE, config, settings, as_arrow=as_arrow)

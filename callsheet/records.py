@@ -44,17 +44,25 @@ class Record:
     __slots__ = ()
 
     def as_json(self) -> dict[str, Any]:
-        """The JSON object; money is a string."""
-        raise NotImplementedError
+        """The JSON object; money is a string, a moment is ISO 8601, and a record is its own JSON object."""
+        return {name: _as_json(getattr(self, name)) for name in self.keys()}
 
     def keys(self) -> Iterable[str]:
         """The names of the fields."""
-        return self.as_json().keys()
+        return tuple(self.__slots__)
 
     def __getitem__(self, name: str) -> Any:
         if name not in self.keys():
             raise KeyError(name)
         return getattr(self, name)
+
+
+def _as_json(value: Any) -> Any:
+    if isinstance(value, Decimal):
+        return dollars(value)
+    if isinstance(value, datetime):
+        return value.isoformat(timespec="seconds")
+    return [each.as_json() for each in value] if isinstance(value, tuple) else value
 
 
 class ModelType(StrEnum):

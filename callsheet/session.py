@@ -6,34 +6,29 @@ It opens and closes; what is done with the parts, and in what order, is in `step
 from __future__ import annotations
 
 import asyncio
-import gc
 import signal
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from decimal import Decimal
-from typing import Any, TypeVar
 
 import anyio
-from anyio.streams.memory import MemoryObjectSendStream
 
 from callsheet import signals
-from callsheet.channels import Channel, OpenJobs
+from callsheet.channels import Channel, Downloads, OpenJobs
 from callsheet.config.settings import Settings
-from callsheet.downloads import Downloads
 from callsheet.errors import CallsheetError, Interrupted, LedgerError, NoLane, Stop, as_stop
 from callsheet.ledger.leases import NO_ANSWER
 from callsheet.ledger.ledger import Ledger
-from callsheet.ledger.same_ids import SameGeneration
+from callsheet.ledger.transitions import SameGeneration
 from callsheet.limits.breaker import Breaker
 from callsheet.limits.charges import Charges
 from callsheet.limits.turns import Learned, Limits
 from callsheet.media_types import extension
-from callsheet.pricing.plan import Plan, last_plan
+from callsheet.pricing.plan import Plan, last_plan, work_folder
 from callsheet.pricing.quote import Quote
-from callsheet.pricing.work_folder import work_folder
 from callsheet.records import Attempt, File, Generation, ModelType, State
 from callsheet.service.client import Client
 from callsheet.storage.names import name as name_in_store
@@ -41,67 +36,74 @@ from callsheet.storage.spool import Spool
 from callsheet.storage.store import Store
 from callsheet.watch import WATCHER, Change, Progress
 
-T = TypeVar("T")
 
-LANES_WAIT = 20.0  # seconds at the least for which a run waits for the lanes that others hold
-GRACE = 25.0  # seconds that an interrupted run has to store what was answered; Prefect kills after 30
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """How long a run waits, in seconds, and how much it does at once. Tests set others.
+
+    Attributes:
+        grace: that an interrupted run has to store what was answered; Prefect kills after 30.
+        lanes: at the least, for the lanes that others hold.
+        plots: that a run must have taken before its plots, which take a second or two, are worth drawing.
+        thumbnails: some ten seconds' worth; where more are missing at its end, a run does not wait for them.
+        downloads: files that are downloaded at once.
+    """
+
+    grace: float = 25.0
+    lanes: float = 20.0
+    plots: float = 10.0
+    thumbnails: int = 500
+    downloads: int = 24
 
 
 @dataclass
 class Run:
-    """The open parts of one run.
+    """The open parts of one run, and what the steps that share it know of each other.
 
     Attributes:
-        plan: what to buy; where nothing is bought (`collect`) the batch's last plan, or None.
-        quote: the plan next to ledger, balance and budget; None where nothing is bought.
-        spool: where downloads wait until they are stored; on the local disk.
+        quote: what to buy; None where nothing is bought, and so are the charges.
+        plan: the quote's; where nothing is bought (`collect`) the batch's last plan, or None.
         videos: accepted videos, from submit to poll.
         files: paid files, from submit and poll to download.
-        adopted_videos: accepted by earlier runs, and taken over.
-        adopted_files: paid for by earlier runs, and taken over.
-        open_jobs: jobs that may still free some of the budget.
-        downloads: the files that wait to be downloaded.
-        breaker: pauses buying while the service fails.
-        charges: what jobs cost next to their quotes; None where nothing is bought.
         buying: is cancelled when the run stops buying; a request on the wire still gets its answer.
         polling: is cancelled when the run is interrupted.
-        rates: the catalogue's entries of the models that it buys, as JSON objects, by id.
-        videos_ended: how many of the videos that this run follows have ended.
+        adopted: how many videos of earlier runs it follows.
+        videos_ended: how many of the videos that it follows have ended.
+        knows_videos: the service knows a video under this key, which is the right one then.
         tried: how many jobs of each type were accepted, failed or are in doubt, by this run.
         collected: set when every file of this run is dealt with.
         interrupted: a person or the system wants the run to end.
         ended: it ends at once: what is not answered yet is left to the next run.
         stop: why nothing more is bought; None while buying goes on.
-        left_by_gateway: the answer of a gateway that refused a job whenever it was sent; None without such.
+        began: when a person began to wait for it, in monotonic seconds.
         progress: how the batch stood when it was last looked at.
     """
 
     settings: Settings
+    bounds: Bounds
     client: Client
     ledger: Ledger
     store: Store
     limits: Limits
     spool: Spool
     breaker: Breaker
+    downloads: Downloads
     quote: Quote | None = None
     charges: Charges | None = None
     plan: Plan | None = None
     videos: Channel[Attempt] = field(default_factory=lambda: Channel(1))
     files: Channel[File] = field(default_factory=lambda: Channel(2))
-    adopted_videos: Sequence[Attempt] = ()
-    adopted_files: Sequence[File] = ()
     open_jobs: OpenJobs = field(default_factory=OpenJobs)
-    downloads: Downloads = field(default_factory=Downloads)
     buying: anyio.CancelScope = field(default_factory=anyio.CancelScope)
     polling: anyio.CancelScope = field(default_factory=anyio.CancelScope)
-    rates: Mapping[str, Any] = field(default_factory=dict)
+    adopted: int = 0
     videos_ended: int = 0
+    knows_videos: bool = False
     tried: Counter[ModelType] = field(default_factory=Counter)
     collected: asyncio.Event = field(default_factory=asyncio.Event)
     interrupted: bool = False
     ended: bool = False
     stop: Stop | None = None
-    left_by_gateway: CallsheetError | None = None
     began: float = field(default_factory=time.monotonic)
     progress: Progress = field(default_factory=lambda: Progress(0, {}, Decimal(0)))
     _begun: set[anyio.CancelScope] = field(default_factory=set)
@@ -148,23 +150,23 @@ class Run:
             finally:
                 self._begun.discard(scope)
 
-    async def hand_on(self, channel: MemoryObjectSendStream[T], item: T) -> None:
-        """Gives what is bought to the next step, also when buying has just stopped."""
-        try:
-            channel.send_nowait(item)
-        except anyio.WouldBlock:
-            with self.unless_ended():
-                await channel.send(item)
+    def take_up(self, videos: Sequence[Attempt], files: Sequence[File], doubts: Sequence[Attempt]) -> None:
+        """Goes on with what dead runs have left: videos to poll, files to download, and what is in doubt."""
+        for attempt in doubts:
+            self.tell(attempt, State.IN_DOUBT, NO_ANSWER)
+        self.limits.adopt(len(videos))
+        self.open_jobs.begin(len(videos))
+        self.adopted += len(videos)
+        for video in videos:
+            self.videos.put(video)
+        for file in files:
+            self.files.put(file)
 
-    async def remember(self) -> None:
-        """Writes what is learned of the limits into the ledger, for later runs."""
-        await self.ledger.learn(self.client.base_url, asdict(self.limits.learned()))
-
-    async def keep(self, attempt: Attempt, generation: Generation) -> list[File] | None:
-        """Writes a paid generation into the ledger, each of its files under a name in storage.
+    async def keep(self, attempt: Attempt, generation: Generation) -> bool:
+        """Writes a paid generation into the ledger, and gives its files, each under a name in storage, on.
 
         Returns:
-            The files; None where the generation's id is another job's, and this one is in doubt.
+            Whether it is paid for; if not, its id is another job's, and this one is in doubt.
         """
         names = [
             name_in_store(
@@ -183,14 +185,16 @@ class Run:
         files = await self.ledger.generated(attempt, generation, names, self.settings.storage.url)
         if isinstance(files, SameGeneration):
             self.doubts(attempt, files.what)
-            return None
+            return False
         cost, _ = generation.usage.cost(attempt.quoted)
         if self.charges and cost is not None:
             self.charges.charged(attempt, cost)
             if self.charges.stop:
                 self.halt(self.charges.stop)
         self.tell(attempt, State.GENERATED, generation.id, cost)
-        return files
+        for file in files:
+            self.files.put(file)
+        return True
 
     def doubts(self, attempt: Attempt, why: str) -> None:
         """A job is in doubt, and the ledger has it so."""
@@ -201,11 +205,6 @@ class Run:
         """Tells the watcher that a job has come into another state; see `watch.Change`."""
         WATCHER.get().changed(Change(attempt, state, detail, cost))
 
-    def left_in_doubt(self, attempts: Sequence[Attempt]) -> None:
-        """Tells the watcher of what dead runs were submitting."""
-        for attempt in attempts:
-            self.tell(attempt, State.IN_DOUBT, NO_ANSWER)
-
 
 @asynccontextmanager
 async def open_run(
@@ -214,6 +213,7 @@ async def open_run(
     *,
     quote: Quote | None = None,
     stop: Stop | None = None,
+    bounds: Bounds = Bounds(),
 ) -> AsyncIterator[Run]:
     """Opens a run and takes over what dead runs left; closes it in any case.
 
@@ -222,6 +222,7 @@ async def open_run(
         client: the open client of the service.
         quote: what to buy; None to only collect.
         stop: a reason to buy nothing, found before.
+        bounds: how long it waits.
 
     Raises:
         StorageError: the store does not take a real write; nothing was bought.
@@ -229,18 +230,16 @@ async def open_run(
         OtherService: the batch belongs to another service; nothing was bought.
         CallsheetError: what breaks the run off later ends the command with 3, not 2: it may have bought.
     """
+    note = WATCHER.get().note
     if quote:  # whoever approved it may have set another limit
         settings = settings.model_copy(update={"budget": quote.budget})
     store = Store(settings.storage.url, endpoint_url=settings.storage.endpoint_url)
-    if quote and quote.to_buy and not stop and (known := await store.probe()):
-        WATCHER.get().note(known)
+    buys = quote is not None and quote.to_buy > 0 and stop is None
+    if buys and (known := await store.probe()):
+        note(known)
     spool = work_folder(settings) / "spool"
     ledger = await Ledger.open(
-        settings.ledger.url,
-        settings.batch,
-        service=client.base_url,
-        journal=spool,
-        note=WATCHER.get().note,
+        settings.ledger.url, settings.batch, service=client.base_url, journal=spool, note=note
     )
     try:
         await ledger.check_service(client.base_url)
@@ -248,33 +247,38 @@ async def open_run(
         doubts = await ledger.begin_run(
             quote.balance if quote else None,
             find=plan.jobs_of if plan else lambda _: {},
-            buys=quote is not None and quote.to_buy > 0 and stop is None,
+            buys=buys,
             replaces=settings.ledger.new,
         )
         try:
             for other in await ledger.others():
-                WATCHER.get().note(f"another run of this batch is at work: {other.line()}")
-            limits = await _limits(settings, ledger, client.base_url)
-            breaker = Breaker(settings.stop_after, client.balance, WATCHER.get().note, client.backoff)
-            run = Run(settings, client, ledger, store, limits, Spool(spool), breaker, quote)
-            run.plan = plan
-            if quote:
-                run.rates, run.charges = quote.rates(), Charges(quote.bound, quote.charged)
-            run.left_in_doubt(doubts)
-            run.adopted_videos, run.adopted_files = await ledger.adopted()
-            run.open_jobs.begin(len(run.adopted_videos))
-            limits.adopt(len(run.adopted_videos))
+                note(f"another run of this batch is at work: {other.line()}")
+            run = Run(
+                settings,
+                bounds,
+                client,
+                ledger,
+                store,
+                await _limits(settings, ledger, client.base_url),
+                Spool(spool),
+                Breaker(settings.stop_after, client.balance, note, client.backoff),
+                Downloads(bounds.downloads),
+                quote,
+                Charges(quote.bound, quote.charged) if quote else None,
+                plan,
+            )
+            run.take_up(*await ledger.adopted(), doubts)
             if stop:
                 run.halt(stop)
-            async with _rare_collections(), asyncio.TaskGroup() as background:
+            async with asyncio.TaskGroup() as background:
                 watches = [background.create_task(each) for each in (_keep_lease(ledger), _watch_lanes(run))]
                 with _listening(run):
                     yield run
                 for watch in watches:
                     watch.cancel()
-            await run.remember()
+            await ledger.learn(client.base_url, asdict(run.limits.learned()))
         except (CallsheetError, BaseExceptionGroup) as error:
-            _may_have_bought(error)
+            may_have_bought(error)
             raise
         finally:
             with suppress(LedgerError):  # the next run takes over from one that could not leave
@@ -283,45 +287,13 @@ async def open_run(
         await ledger.close()
 
 
-@asynccontextmanager
-async def _rare_collections() -> AsyncIterator[None]:
-    """Keeps the garbage collector from holding the event loop up.
-
-    What is imported would be looked at each time, for 0.1 s; and the default threshold is for programs that
-    make cycles, while 700 new objects are here what a few rows in flight have.
-    """
-    thresholds = gc.get_threshold()
-    gc.freeze()
-    gc.set_threshold(5_000, 20, 20)
-    try:
-        yield
-    finally:
-        gc.set_threshold(*thresholds)
-        gc.unfreeze()
-
-
-def _may_have_bought(error: BaseException) -> None:
+def may_have_bought(error: BaseException) -> None:
     """What breaks off an open run ends the command with 3: 2 would say that nothing is spent."""
     if isinstance(error, BaseExceptionGroup):
         for each in error.exceptions:
-            _may_have_bought(each)
+            may_have_bought(each)
     elif isinstance(error, CallsheetError) and error.exit_code == 2:
         error.exit_code = 3
-
-
-@contextmanager
-def after_buying(*, bought: bool) -> Iterator[None]:
-    """What ends a run between its pilot and the rest does not leave as if nothing was bought."""
-    try:
-        yield
-    except Interrupted as error:
-        if bought:
-            error.exit_code = Stop.exit_code
-        raise
-    except CallsheetError as error:
-        if bought:
-            _may_have_bought(error)
-        raise
 
 
 async def _limits(settings: Settings, ledger: Ledger, service: str) -> Limits:
@@ -342,7 +314,7 @@ async def _keep_lease(ledger: Ledger) -> None:
 
 async def _watch_lanes(run: Run) -> None:
     """Ends buying that would wait for ever: for lanes that nothing of this run can free."""
-    patience = max(run.settings.poll.timeout, LANES_WAIT)
+    patience = max(run.settings.poll.timeout, run.bounds.lanes)
     while not run.limits.blocked(patience):  # noqa: ASYNC110 - it is the passing of time that ends it
         await asyncio.sleep(1)
     run.halt(
@@ -355,27 +327,25 @@ async def _watch_lanes(run: Run) -> None:
 
 @contextmanager
 def _listening(run: Run) -> Iterator[None]:
-    """The first signal ends the run politely; a second one, or `GRACE` seconds, at once.
+    """The first signal ends the run politely; a second one, or the end of its grace, at once.
 
     At once means (`Run.end`): a request whose answer has not come is in doubt for the next run.
     """
-    loop, body = asyncio.get_running_loop(), asyncio.current_task()
-    assert body is not None  # noqa: S101 - a coroutine runs in a task
     timers: list[asyncio.TimerHandle] = []  # of the first signal; what is pressed in the Prefect UI is none
 
     def end(number: signal.Signals) -> None:
         run.end()
-        signals.cancel(body, number)
+        cancel(number)
 
     def hear(number: signal.Signals) -> None:
         if timers:
             end(number)
         else:
             run.interrupt(f"stopped by {number.name}")
-            timers.append(loop.call_later(GRACE, end, number))
+            timers.append(asyncio.get_running_loop().call_later(run.bounds.grace, end, number))
 
     try:
-        with signals.listening(hear):
+        with signals.listening(hear) as cancel:
             yield
     finally:
         for timer in timers:

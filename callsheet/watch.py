@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import asdict, dataclass, field
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from callsheet.ledger.approvals import Place, Question
 from callsheet.plain_text import counted, printable
@@ -48,15 +48,6 @@ class Pacing:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
-    """How far one of the steps is that run side by side; `name` is `submit`, `poll` or `download`."""
-
-    name: str
-    done: int
-    total: int
-
-
-@dataclass(frozen=True, slots=True)
 class Progress:
     """A batch while a run is under way.
 
@@ -88,15 +79,15 @@ class Progress:
     def _count(self, *states: State) -> int:
         return sum(self.states.get(state, 0) for state in states)
 
-    def steps(self) -> tuple[Step, ...]:
-        """The steps that have something to do, in the order in which a job passes them."""
+    def steps(self) -> dict[str, tuple[int, int]]:
+        """How many jobs each step has done, and of how many; in the order in which a job passes them."""
         to_store = self.jobs - self._count(State.FAILED, State.IN_DOUBT)
-        poll = (Step("poll", self.videos_ended, self.videos),) if self.videos else ()
-        return (
-            Step("submit", self._count(*_ANSWERED), self.jobs),
-            *poll,
-            Step("download", self._count(State.STORED, State.LOST), to_store),
-        )
+        poll = {"poll": (self.videos_ended, self.videos)} if self.videos else {}
+        return {
+            "submit": (self._count(*_ANSWERED), self.jobs),
+            **poll,
+            "download": (self._count(State.STORED, State.LOST), to_store),
+        }
 
     def line(self) -> str:
         """The progress in one line: `12 of 36 done: 10 stored, 2 pending; 0.4000 USD spent`."""
@@ -137,7 +128,7 @@ class Progress:
             "states": {state.value: self.states.get(state, 0) for state in State},
             "spent": dollars(self.spent),
             "budget_limit": None if self.limit is None else dollars(self.limit),
-            "steps": {step.name: {"done": step.done, "total": step.total} for step in self.steps()},
+            "steps": {name: {"done": done, "total": total} for name, (done, total) in self.steps().items()},
             "submissions": {model_type.value: asdict(pace) for model_type, pace in self.pacing.items()},
             "seconds_left": None if self.seconds_left is None else round(self.seconds_left),
         }
@@ -192,20 +183,21 @@ class Asked:
     contact_sheet: str | None = None
 
 
-class Watcher(Protocol):
-    """What a run calls; each method is one event.
+class Watcher:
+    """What a run calls; each method is one event. This one shows nothing, and has nobody to ask.
 
     Attributes:
         yes: where somebody has said yes before the run began.
     """
 
-    yes: Place
+    yes = Place.PARAMETER
 
     def quoted(self, quote: Quote) -> None:
         """The batch is priced; nothing is bought yet."""
 
-    def approves(self, asked: Asked) -> bool | None:
+    async def approves(self, asked: Asked) -> bool | None:
         """Whether to buy what a person must approve first; None where there is nobody to ask."""
+        return None
 
     def progress(self, progress: Progress) -> None:
         """Called about twice a second while a run is under way."""
@@ -220,25 +212,14 @@ class Watcher(Protocol):
         """The run is over and its report is written."""
 
 
-class LogWatcher:
-    """Writes events to the log. It has nobody to ask."""
-
-    yes = Place.PARAMETER
+class LogWatcher(Watcher):
+    """Writes events to the log: not the progress, which the progress artifact shows, nor each job."""
 
     def quoted(self, quote: Quote) -> None:
         """Logs the quote in one line, and each rate that has changed since the previous plan."""
         logger.info("%s", printable(quote.line()))
         for change in quote.changes():
             logger.warning("rate changed: %s", printable(change))
-
-    def approves(self, asked: Asked) -> bool | None:
-        """There is nobody to ask."""
-
-    def progress(self, progress: Progress) -> None:
-        """Logs nothing: the progress artifact shows it."""
-
-    def changed(self, change: Change) -> None:
-        """Logs nothing: there may be a million."""
 
     def note(self, text: str) -> None:
         """Logs a warning."""
@@ -258,5 +239,3 @@ class ScriptWatcher(LogWatcher):
 
 
 WATCHER: ContextVar[Watcher] = ContextVar("watcher", default=LogWatcher())  # noqa: B039 - it has no state
-BEGAN: ContextVar[float | None] = ContextVar("began", default=None)
-"""The monotonic moment from which a person waits for the run; None where that is when its steps begin."""

@@ -20,7 +20,8 @@ from backlot.server import Backlot, serve
 from backlot.settings import Settings
 from callsheet.cli.demo import demo_config
 from callsheet.config.load import load
-from callsheet.steps import batch, plots
+from callsheet.session import Bounds
+from callsheet.steps.batch import Steps, generate
 from tests.servers.browser import browser
 
 PICTURES = Path(__file__).with_name("pictures")
@@ -30,10 +31,10 @@ _COLOURS = 256  # of a palette: a quarter of the bytes, and it still looks like 
 
 def main(folder: Path) -> None:
     """Buys the demo's batch from a backlot, and takes pictures of its page."""
-    plots.WORTH = 0.0  # the batch is small
+    steps = Steps(bounds=Bounds(plots=0.0))  # the batch is small
     with TemporaryDirectory() as work, chdir(work), serve(Settings(port=0, image_seconds=0.2)) as backlot:
         os.environ |= {"CALLSHEET_BASE_URL": backlot.base_url, "CALLSHEET_API_KEY": backlot.api_key}
-        summary = asyncio.run(batch.generate(load(demo_config()), approved=False))
+        summary = asyncio.run(generate(load(demo_config()), approved=False, steps=steps))
         address = Path(summary.details.contact_sheet or "").absolute().as_uri()
         with browser(Path(work)) as chromium, chromium.page() as page:
             take_sheet(page, address, folder)

@@ -29,8 +29,8 @@ from callsheet.plain_text import counted, printable
 from callsheet.pricing.facts import as_facts, as_table
 from callsheet.pricing.quote import Quote
 from callsheet.records import State, dollars
-from callsheet.report.books import Reconciliation
 from callsheet.report.pilot import PilotJob
+from callsheet.report.reconcile import Reconciliation
 from callsheet.report.summary import Summary
 from callsheet.session import Run
 from callsheet.watch import WATCHER, Asked, Progress

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
 from callsheet.report.summary import Summary
 from callsheet.session import Run
-from callsheet.steps.contact_sheet import sheet_of
-from callsheet.steps.record import show_progress, write
+from callsheet.steps import record as library
 from tasks import artifacts
 from tasks.pressed import heed
 from tasks.step import step
@@ -14,11 +16,14 @@ from tasks.step import step
 @step
 async def record(run: Run) -> Summary:
     """Does what `callsheet/steps/record.py` does, with a progress bar and the costs as artifacts."""
-    async with sheet_of(run) as sheet:
-        async with artifacts.progress_of(run):
-            await show_progress(run)
-        if run.interrupted:
-            await heed(run)  # a signal may have been a Cancel in the Prefect UI: the report says so
-        summary = await write(run, sheet)
+    summary = await library.record(run, _shown(run))
     await artifacts.show_costs(summary)
     return summary
+
+
+@asynccontextmanager
+async def _shown(run: Run) -> AsyncIterator[None]:
+    async with artifacts.progress_of(run):
+        yield
+    if run.interrupted:
+        await heed(run)  # a signal may have been a Cancel in the Prefect UI: the report says so

@@ -9,7 +9,7 @@ so that a run that begins again finds the answer to what it has asked.
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any, NoReturn
@@ -27,7 +27,6 @@ from prefect.input.run_input import keyset_from_base_key
 from prefect.states import Suspended
 
 from callsheet.ledger.approvals import Approval, Decision, Place
-from callsheet.pricing.approval import answered
 from callsheet.watch import Asked
 from tasks import events
 from tasks.answer import Answer
@@ -61,14 +60,14 @@ class UI:
                 return None
             await _remove_automations(client)
         answer = Answer.load_from_flow_run_input(found[0])
-        return answered(
+        return replace(
             asked,
-            Decision.APPROVED if answer.decision == "approve" else Decision.REFUSED,
-            by=answer.name,
+            decision=Decision.APPROVED if answer.decision == "approve" else Decision.REFUSED,
+            decided_at=found[0].created or datetime.now(UTC),
+            decided_by=answer.name,
             place=Place.UI,
-            at=found[0].created,
-            limit=Decimal(answer.limit) if answer.limit else None,
-            note=answer.note,
+            budget_limit=Decimal(answer.limit) if answer.limit else None,
+            note=answer.note or None,
         )
 
     async def ask(self, asked: Asked, question: Approval, within: float) -> None:

@@ -12,7 +12,7 @@ import subprocess
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partialmethod
 from pathlib import Path
 from typing import Any
@@ -29,6 +29,7 @@ from callsheet.pricing.choice import ALL, Choice
 from callsheet.report.summary import Summary
 from callsheet.service.client import Client
 from callsheet.service.verdicts import Backoff
+from callsheet.session import Bounds
 from callsheet.steps import batch
 from tests.servers import browser as browsers
 from tests.servers import s3 as s3_server
@@ -217,6 +218,7 @@ class Project:
     folder: Path
     backlot: Backlot
     settings: dict[str, Any]
+    bounds: Bounds = field(default_factory=lambda: Bounds(plots=0.0))
 
     @property
     def config(self) -> Path:
@@ -249,11 +251,13 @@ class Project:
     def run(self, *overrides: str, approved: bool = False, choice: Choice = ALL) -> Summary:
         """Runs the batch in this process, without Prefect."""
         settings = load(self.config, overrides)
-        return asyncio.run(batch.generate(settings, approved=approved, choice=choice))
+        steps = batch.Steps(bounds=self.bounds)
+        return asyncio.run(batch.generate(settings, approved=approved, choice=choice, steps=steps))
 
     def collect(self, *overrides: str) -> Summary:
         """Collects the batch in this process, without Prefect."""
-        return asyncio.run(batch.collect(load(self.config, overrides)))
+        steps = batch.Steps(bounds=self.bounds)
+        return asyncio.run(batch.collect(load(self.config, overrides), steps=steps))
 
     def manifest(self) -> pl.DataFrame:
         return pl.read_parquet(self.folder / "out/report/manifest.parquet")
@@ -279,7 +283,6 @@ def project(
     def make(rows: Sequence[dict[str, Any]] = (), **service: Any) -> Project:
         backlot = start_backlot(**service)
         monkeypatch.chdir(tmp_path)
-        monkeypatch.setattr("callsheet.steps.plots.WORTH", 0.0)  # where plots are asked for
         monkeypatch.setenv("CALLSHEET_API_KEY", backlot.api_key)
         monkeypatch.setenv("CALLSHEET_BASE_URL", backlot.base_url)
         settings = {

@@ -1,53 +1,41 @@
-"""Each page, and each part that is fetched again while a page is open.
+"""Each page, each part that is fetched again while a page is open, and what forms change.
 
-They change nothing. What they show is taken from the service: nothing is counted or remembered here.
+What they show is taken from the service: nothing is counted or remembered here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import Counter
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
-from typing import Any
+from typing import Annotated, Any, Literal, NamedTuple, get_args, get_origin
 from urllib.parse import urlencode
 
 from fastapi import Request, Response
+from fastapi.responses import RedirectResponse
+from pydantic import Field, StringConstraints
 
-from backlot.accounts import Workspace
-from backlot.dashboard import charts, fault_forms, rendering
+from backlot.accounts import SECONDS, Outcome, Workspace
+from backlot.dashboard import rendering
 from backlot.dashboard.sign_in import unknown
+from backlot.faults import RULE, AnyRule, Rule
 from backlot.service import Service
-from backlot.store import Generation
-from backlot.traffic import SECONDS
+from backlot.settings import Money, Shape
 
-MENU = {
-    "/": "Overview",
-    "/generations": "Generations",
-    "/costs": "Costs",
-    "/keys": "Keys",
-    "/models": "Models",
-    "/limits": "Limits",
-    "/faults": "Faults",
-}
-DONE = {
-    "topped-up": "The balance is topped up.",
-    "revoked": "The key is revoked: it gets 401 from now on.",
-    "limits": "The limits are changed.",
-    "fault-on": "The fault is on.",
-    "fault-off": "The fault is off.",
-}
 DAYS = (7, 30, 90, 180)
-PAGE, LATEST = 50, 12  # generations of a list, and of the overview
-Show = Callable[[Request, Service], Response]
-
-
-class FormError(Exception):
-    """A form that cannot be carried out; `errors` has a reason for each field, `typed` what was sent."""
-
-    def __init__(self, errors: dict[str, str], typed: dict[str, str]) -> None:
-        super().__init__(errors)
-        self.errors = errors
-        self.typed = typed
+Fields = dict[str, str]  # of a form, as they were sent
+Count = Annotated[int, Field(ge=0, le=1_000_000)]
+LIST, LATEST = 50, 12  # generations of a list, and of the overview
+SERIES: dict[str, tuple[Outcome, ...]] = {
+    "accepted": ("accepted",),
+    "window": ("window",),
+    "lanes": ("lanes",),
+    "refused": ("refused", "failed"),
+}
+KINDS: dict[str, type[Rule]] = {
+    get_args(rule.model_fields["do"].annotation)[0]: rule for rule in get_args(get_args(AnyRule)[0])
+}
+"""The kinds of faults, in the order of the faults file, by their `do`."""
 
 
 def workspace_of(request: Request, service: Service) -> Workspace:
@@ -56,9 +44,7 @@ def workspace_of(request: Request, service: Service) -> Workspace:
     Raises:
         HTTPException: 404 when there is no such workspace.
     """
-    name = request.query_params.get("workspace")
-    if name is None:
-        return next(iter(service.workspaces.values()))
+    name = request.query_params.get("workspace", next(iter(service.workspaces)))
     if name not in service.workspaces:
         raise unknown()
     return service.workspaces[name]
@@ -71,210 +57,249 @@ def address(path: str, workspace: Workspace, service: Service, **parameters: obj
     return f"{path}?{urlencode(parameters)}" if parameters else path
 
 
-def show(
-    template: str,
-    request: Request,
-    service: Service,
-    *,
-    path: str,
-    failed: FormError | None = None,
-    **values: Any,
-) -> Response:
-    """A page about a workspace.
+def show(template: str, request: Request, service: Service, **values: Any) -> Response:
+    """A page about a workspace, with what only it shows.
 
-    Args:
-        template: its file.
-        request: what was asked for.
-        service: whose page it is.
-        path: its entry in the menu.
-        failed: a form of it that was refused; the page says why, and has what was typed.
-        values: what only this page shows.
+    Where a form of it has failed, the page says why (a reason for each field), and has what was typed.
     """
     workspace = workspace_of(request, service)
+    errors, typed = getattr(request.state, "failed", ({}, {}))
     return rendering.page(
         template,
-        422 if failed else 200,
-        path=path,
-        menu=MENU,
-        title=MENU[path],
+        422 if errors else 200,
         workspace=workspace,
-        workspaces=list(service.workspaces.values()),
+        workspaces=list(service.workspaces),
         url=lambda to, **parameters: address(to, workspace, service, **parameters),
         now=service.clock(),
-        done=DONE.get(request.query_params.get("done", "")),
-        errors=failed.errors if failed else {},
-        typed=failed.typed if failed else {},
+        done=request.query_params.get("done", ""),
+        errors=errors,
+        typed=typed,
         **values,
     )
 
 
-def overview(
-    request: Request, service: Service, failed: FormError | None = None, link: str | None = None
-) -> Response:
+async def overview(request: Request, service: Service, link: str | None = None) -> Response:
     """Balance, what is asked now, and the newest generations; `link` is a new one for another browser."""
     values = live_values(request, service) | latest_values(request, service)
-    return show("overview.html", request, service, path="/", failed=failed, link=link, part=False, **values)
+    return show("overview.html", request, service, link=link, part=False, **values)
 
 
 def live_values(request: Request, service: Service) -> dict[str, Any]:
     """What the live part of the overview shows; among it the last refusals, those without a key too."""
-    workspace, now = workspace_of(request, service), service.clock()
-    refusals = [*workspace.traffic.refusals, *service.keyless.refusals]
+    traffic = workspace_of(request, service).traffic
+    refusals = [*traffic.refusals, *service.keyless.refusals]
+    now, counts, bars = int(service.clock()), dict(traffic.seconds), []
+    for second in range(now - SECONDS + 1, now + 1):
+        count = counts.get(second, Counter())
+        values = {name: Decimal(sum(count[each] for each in outcomes)) for name, outcomes in SERIES.items()}
+        name = f"{datetime.fromtimestamp(second, UTC):%H:%M:%S}"
+        words = ", ".join(f"{value} {outcome}" for outcome, value in values.items() if value)
+        bars.append((name, f"{name}: {words or 'none'}", values))
     return {
-        "windows": {
-            name: {"used": window.used, "limit": window.limit, "resets_in": window.reset(now) - now}
-            for name, window in workspace.windows.items()
-        },
-        "chart": charts.traffic(workspace, now),
-        "chart_seconds": SECONDS,
+        "chart": rendering.chart(bars, least=Decimal(10), every=20),
         "refusals": sorted(refusals, key=lambda each: each.at, reverse=True)[:LATEST],
         "keyless": service.keyless,
     }
 
 
-def live(request: Request, service: Service) -> Response:
+async def live(request: Request, service: Service) -> Response:
     """The live part of the overview."""
-    return show("live_parts.html", request, service, path="/", part=True, **live_values(request, service))
+    return show("live_parts.html", request, service, part=True, **live_values(request, service))
 
 
 def latest_values(request: Request, service: Service) -> dict[str, Any]:
     """The newest generations, and a mark that changes when they do."""
-    found = listing(service, workspace_of(request, service), limit=LATEST)
-    pending = sum(each["state"] == "pending" for each in found["rows"])
-    return {"latest": found, "seen": f"{found['newest']}-{pending}"}
+    rows = service.store.newest(workspace_of(request, service).name, LATEST)
+    pending = sum(each.state == "pending" for each in rows)
+    return {"latest": rows, "seen": f"{rows[0].recorded if rows else 0}-{pending}"}
 
 
-def latest(request: Request, service: Service) -> Response:
+async def latest(request: Request, service: Service) -> Response:
     """The newest generations, or 204 where the browser has seen them."""
     values = latest_values(request, service)
     if request.query_params.get("seen") == values["seen"]:
         return Response(status_code=204)
-    return show("latest.html", request, service, path="/", **values)
+    return show("latest.html", request, service, **values)
 
 
-def generations(request: Request, service: Service) -> Response:
+async def generations(request: Request, service: Service) -> Response:
     """The generations, newest first; `before` continues the list."""
-    found = listing(service, workspace_of(request, service), number(request, "before"))
+    workspace = workspace_of(request, service)
+    rows = service.store.newest(workspace.name, LIST + 1, number(request, "before"))
+    older = rows[LIST - 1].recorded if len(rows) > LIST else None
     part = "hx-request" in request.headers
     template = "rows.html" if part else "generations.html"
-    return show(template, request, service, path="/generations", listing=found, part=part)
+    return show(template, request, service, rows=rows[:LIST], older=older, part=part)
 
 
-def listing(
-    service: Service, workspace: Workspace, before: int | None = None, limit: int = PAGE
-) -> dict[str, Any]:
-    """The generations of a workspace that were recorded before a moment, newest first.
-
-    `newest` is when the first one was recorded (0 without any); `older` is where the next part begins, None
-    at the end.
-    """
-    found = service.store.newest(workspace.name, limit + 1, before)
-    rows = [shown(each, service.clock()) for each in found[:limit]]
-    return {
-        "rows": rows,
-        "newest": found[0].recorded if found else 0,
-        "older": found[limit - 1].recorded if len(found) > limit else None,
-    }
-
-
-def shown(generation: Generation, now: float) -> dict[str, Any]:
-    """A generation as a page shows it. Times in Unix seconds, money in dollars."""
-    recipe, state = generation.recipe, generation.state
-    size = f"{recipe.width} \u00d7 {recipe.height} {recipe.format}"
-    if recipe.duration:
-        size += f", {recipe.duration} s {'with' if recipe.sound else 'without'} sound"
-    expires_in = (generation.deletes_at or 0) - now
-    return {
-        "id": generation.id,
-        "type": generation.type,
-        "state": state,
-        "project": generation.project,
-        "model": generation.model,
-        "prompt": recipe.prompt,
-        "size": size,
-        "price": Decimal(0) if state == "failed" else generation.cost,
-        "recorded_at": generation.recorded / 1_000_000,
-        "due_in": None if generation.due_at is None else max(generation.due_at / 1000 - now, 0),
-        "deletes_at": generation.deletes_at,
-        "expires_in": expires_in,
-        "has_media": state == "completed" and expires_in > 0,
-        "error": f"{generation.error_code}: {generation.error_message}" if state == "failed" else "",
-    }
-
-
-def newer(request: Request, service: Service) -> Response:
+async def newer(request: Request, service: Service) -> Response:
     """How many generations there are that an open list does not have; 204 where it says so already."""
     after = number(request, "after") or 0
     count = service.store.recorded_after(workspace_of(request, service).name, after)
     if count == number(request, "said"):
         return Response(status_code=204)
-    return show("newer.html", request, service, path="/generations", count=count, after=after)
+    return show("newer.html", request, service, count=count, after=after)
 
 
-def generation(request: Request, service: Service, generation_id: str) -> Response:
-    """One row of the list.
-
-    Raises:
-        HTTPException: 404 when there is no such generation.
-    """
-    found = service.store.get(generation_id)
-    if found is None:
+async def generation(request: Request, service: Service) -> Response:
+    """One row of the list. Raises `HTTPException`: 404 when there is no such generation."""
+    if (found := service.store.get(request.path_params["id"])) is None:
         raise unknown()
-    each = shown(found, service.clock())
-    return show("row.html", request, service, path="/generations", each=each, takes_focus=False)
+    return show("row.html", request, service, each=found, takes_focus=False)
 
 
-def costs(request: Request, service: Service) -> Response:
+async def costs(request: Request, service: Service) -> Response:
     """A project's costs by day: the interface's answer for the last days, today included."""
-    workspace = workspace_of(request, service)
-    projects = list(service.keys.of(workspace))
+    workspace, days = workspace_of(request, service), number(request, "days")
+    projects = list(service.projects(workspace))
     project = request.query_params.get("project", projects[0] if projects else "")
-    days = number(request, "days")
     end = datetime.fromtimestamp(service.clock(), UTC)
     start = end - timedelta(days=(days if days in DAYS else DAYS[1]) - 1)
-    start = start.replace(hour=0, minute=0, second=0, microsecond=0)
-    answer = service.costs(workspace, project, start, end)
-    return show(
-        "costs.html",
-        request,
-        service,
-        path="/costs",
-        projects=projects,
-        project=project,
-        answer=answer,
-        chart=charts.costs(answer["data"]),
-        choices=DAYS,
-    )
+    answer = service.costs(workspace, project, start.replace(hour=0, minute=0, second=0, microsecond=0), end)
+    bars = [
+        (day["date"][5:], f"{day['date']}: {day['cost']:.4f} USD", {"cost": day["cost"]})
+        for day in answer["data"]
+    ]
+    chart = rendering.chart(bars, least=Decimal("0.01"), every=max(len(bars) // 8, 1))
+    values = {"projects": projects, "project": project, "answer": answer, "choices": DAYS, "chart": chart}
+    return show("costs.html", request, service, **values)
 
 
-def keys(
-    request: Request, service: Service, failed: FormError | None = None, created: str | None = None
-) -> Response:
+async def keys(request: Request, service: Service, created: str | None = None) -> Response:
     """The keys by project; `created` is a new one, which is shown here and never again."""
-    projects = service.keys.of(workspace_of(request, service))
-    return show(
-        "keys.html", request, service, path="/keys", failed=failed, projects=projects, created=created
-    )
+    projects = service.projects(workspace_of(request, service))
+    return show("keys.html", request, service, projects=projects, created=created)
 
 
-def models(request: Request, service: Service) -> Response:
+async def models(request: Request, service: Service) -> Response:
     """The catalogue with its prices."""
-    return show("models.html", request, service, path="/models", models=list(service.models.values()))
+    return show("models.html", request, service, models=list(service.models.values()))
 
 
-def limits(request: Request, service: Service, failed: FormError | None = None) -> Response:
+async def limits(request: Request, service: Service) -> Response:
     """The limits of a workspace, which can be changed."""
-    return show("limits.html", request, service, path="/limits", failed=failed)
+    return show("limits.html", request, service)
 
 
-def faults(request: Request, service: Service, failed: FormError | None = None) -> Response:
+async def faults(request: Request, service: Service) -> Response:
     """The rules at work, and a form for each kind of fault."""
-    active = [(each, fault_forms.text_of(each.rule)) for each in service.faults.active]
-    kinds = fault_forms.kinds()
-    return show("faults.html", request, service, path="/faults", failed=failed, active=active, kinds=kinds)
+    active = [(each, rule_text(each.rule)) for each in service.faults.active]
+    about = {do: (rule.__doc__ or "").splitlines()[0].replace("`", "") for do, rule in KINDS.items()}
+    kinds = [{"do": do, "about": about[do], "fields": fields_of(rule)} for do, rule in KINDS.items()]
+    return show("faults.html", request, service, active=active, kinds=kinds)
+
+
+class FormField(NamedTuple):
+    """A field of a fault's form: its name, its values where it has few, and the one that it begins with."""
+
+    name: str
+    choices: tuple[str, ...] = ()
+    value: str = ""
+    required: bool = False
+
+
+def fields_of(rule: type[Rule]) -> list[FormField]:
+    """The fields of a fault's form, but for `do` and `probability`, which every one has."""
+    found = []
+    for name, info in rule.model_fields.items():
+        if name in Rule.model_fields or name in {"do", "fields"}:  # a form has no place for `fields`
+            continue
+        literal = get_args(info.annotation) if get_origin(info.annotation) is Literal else ()
+        choices = tuple(map(str, (False, True) if info.annotation is bool else literal))
+        value = "" if info.is_required() else str(info.default)
+        found.append(FormField(name, choices, value, info.is_required()))
+    if len(rule.acts_on) > 1:
+        found.append(FormField("endpoint", ("", *sorted(rule.acts_on))))
+    return [*found, FormField("prompt")]
+
+
+def rule_text(rule: Rule) -> str:
+    """A rule as the faults file has it."""
+    said = rule.model_dump(mode="json", exclude_unset=True)
+    ordered = {name: said[name] for name in (*Rule.model_fields, "do", *said) if name in said}
+    return ", ".join(f"{name}: {value}" for name, value in ordered.items())
 
 
 def number(request: Request, name: str) -> int | None:
     """A whole number of the query; None for anything else."""
     text = request.query_params.get(name, "")
     return int(text) if text.isascii() and text.isdecimal() and len(text) < 19 else None
+
+
+# What forms change. The same types as those of the settings check them: where a field is wrong, that is a
+# `ValidationError`, and the page is shown again.
+
+
+class TopUp(Shape):
+    """Dollars for the balance."""
+
+    amount: Annotated[Money, Field(gt=0, le=1_000_000)]
+
+
+class NewKey(Shape):
+    """The project that gets a key; without keys so far, it is a new project."""
+
+    project: Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=80)]
+
+
+class Limits(Shape):
+    """The limits of a workspace."""
+
+    image_rpm: Count
+    video_rpm: Count
+    concurrency: Count
+    window: int = Field(ge=1, le=86_400)
+
+
+def done(request: Request, service: Service, path: str, what: str) -> Response:
+    """Back to the page, by a GET, so that loading it again sends nothing again."""
+    workspace = workspace_of(request, service)
+    return RedirectResponse(address(path, workspace, service, done=what), 303)
+
+
+async def top_up(request: Request, service: Service, fields: Fields) -> Response:
+    """Adds dollars to the balance."""
+    amount = TopUp.model_validate(fields).amount
+    service.top_up(workspace_of(request, service), amount)
+    return done(request, service, "/", "topped-up")
+
+
+async def create_key(request: Request, service: Service, fields: Fields) -> Response:
+    """Creates a key, and shows it."""
+    project = NewKey.model_validate(fields).project
+    key = service.create_key(workspace_of(request, service), project)
+    return await keys(request, service, created=key)
+
+
+async def revoke_key(request: Request, service: Service, fields: Fields) -> Response:
+    """Ends a key."""
+    digest = fields.get("key", "")
+    if digest not in service.keys:
+        raise unknown()
+    service.revoke_key(digest)
+    return done(request, service, "/keys", "revoked")
+
+
+async def change_limits(request: Request, service: Service, fields: Fields) -> Response:
+    """Sets the limits of a workspace, for requests that come from now on."""
+    limits, workspace = Limits.model_validate(fields), workspace_of(request, service)
+    images, videos = workspace.windows["image"], workspace.windows["video"]
+    images.limit, videos.limit = limits.image_rpm, limits.video_rpm
+    images.seconds = videos.seconds = limits.window
+    workspace.concurrency = limits.concurrency
+    return done(request, service, "/limits", "limits")
+
+
+async def switch_on(request: Request, service: Service, fields: Fields) -> Response:
+    """Switches a fault on. An empty field says nothing."""
+    given: dict[str, Any] = {name: text.strip() for name, text in fields.items() if text.strip()}
+    if given.get("status", "").isdecimal():
+        given["status"] = int(given["status"])  # no text is one of its choices
+    service.faults.add(RULE.validate_python(given))
+    return done(request, service, "/faults", "fault-on")
+
+
+async def switch_off(request: Request, service: Service, fields: Fields) -> Response:
+    """Switches a fault off, by its number."""
+    service.faults.remove(fields.get("number", ""))
+    return done(request, service, "/faults", "fault-off")

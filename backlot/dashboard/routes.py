@@ -2,83 +2,103 @@
 
 from __future__ import annotations
 
-from fastapi import APIRouter, Depends, FastAPI, Request, Response
+import asyncio
+from collections.abc import Awaitable, Callable
+from urllib.parse import parse_qsl
+
+from fastapi import FastAPI, Request, Response
 from fastapi.responses import RedirectResponse
+from pydantic import ValidationError
 from starlette.staticfiles import StaticFiles
 
 from backlot.dashboard import pages, rendering, sign_in
-from backlot.dashboard.forms import add_forms
 from backlot.dashboard.sign_in import SignIn
 from backlot.files import File
-from backlot.media.pictures import make_thumbnail
+from backlot.media.pictures import make, make_thumbnail
 from backlot.media.recipe import Recipe
 from backlot.service import Service
+from backlot.settings import problems
 
-READ = {
+
+async def media(request: Request, service: Service) -> Response:
+    """A file, without faults and without a signed URL: this is not a download of the interface."""
+    recipe = recipe_of(request, service)
+    answer = File(await asyncio.to_thread(make, recipe), recipe.mime_type, request)
+    answer.headers["X-Content-Type-Options"] = "nosniff"
+    return answer
+
+
+async def thumbnail(request: Request, service: Service) -> Response:
+    """A small image of a file."""
+    picture = await asyncio.to_thread(make_thumbnail, recipe_of(request, service))
+    headers = {"X-Content-Type-Options": "nosniff", "Cache-Control": "private, max-age=3600, immutable"}
+    return Response(picture, 200, headers, "image/jpeg")
+
+
+def recipe_of(request: Request, service: Service) -> Recipe:
+    """The recipe of a file. Raises `HTTPException`: 404 for a file that is not there yet, or no longer."""
+    found = service.store.get(request.path_params["id"])
+    if found is None or not found.has_media(service.clock()):
+        raise sign_in.unknown()
+    return service.whole_recipe(found)
+
+
+Page = Callable[[Request, Service], Awaitable[Response]]
+PAGES: dict[str, Page] = {
     "/": pages.overview,
     "/live": pages.live,
     "/latest": pages.latest,
     "/generations": pages.generations,
+    "/generations/{id}": pages.generation,
     "/newer": pages.newer,
     "/costs": pages.costs,
     "/keys": pages.keys,
     "/models": pages.models,
     "/limits": pages.limits,
     "/faults": pages.faults,
+    "/media/{id}": media,
+    "/media/{id}/small": thumbnail,
 }
-NO_SNIFFING = {"X-Content-Type-Options": "nosniff"}
+Form = Callable[[Request, Service, dict[str, str]], Awaitable[Response]]
+FORMS: dict[str, tuple[Form, Page]] = {  # each with the page that is shown again where it is wrong
+    "/top-up": (pages.top_up, pages.overview),
+    "/keys": (pages.create_key, pages.keys),
+    "/keys/revoke": (pages.revoke_key, pages.keys),
+    "/limits": (pages.change_limits, pages.limits),
+    "/faults": (pages.switch_on, pages.faults),
+    "/faults/off": (pages.switch_off, pages.faults),
+}
 
 
 def add_dashboard(app: FastAPI, service: Service, known: SignIn) -> None:
     """Adds the pages to the application, for those whom `known` knows; and the interface's page to try it."""
 
-    async def at_its_name(request: Request) -> None:
-        sign_in.check_name(request, known)
-        sign_in.check_origin(request)
+    def add(path: str, method: str, page: Page) -> None:
+        async def signed_in(request: Request) -> Response:
+            known.check(request)
+            service.finish_due(service.clock())  # as every request of the interface does first
+            return await page(request, service)
 
-    async def signed_in(request: Request) -> None:
-        sign_in.check_name(request, known)
-        sign_in.check_session(request, known)
-        sign_in.check_origin(request)
-        service.finish_due(service.clock())  # as every request of the interface does first
+        app.add_route(path, signed_in, [method])
 
-    @app.exception_handler(sign_in.Problem)
-    async def problem(request: Request, error: sign_in.Problem) -> Response:
-        return rendering.page("problem.html", error.status, title=error.title, text=error.text)
+    def add_form(path: str, carry_out: Form, again: Page) -> None:
+        async def post(request: Request, service: Service) -> Response:
+            body = (await request.body()).decode(errors="replace")
+            fields = dict(parse_qsl(body, keep_blank_values=True))
+            try:
+                return await carry_out(request, service, fields)
+            except ValidationError as error:
+                reasons = {key.rpartition(".")[2]: reason for key, reason in problems(error)}
+                request.state.failed = reasons, fields
+                return await again(request, service)
 
-    @app.get("/docs", include_in_schema=False)
-    async def docs() -> (
-        Response
-    ):  # without a session: it is about the interface, and shows nothing of an account
-        answer = rendering.page("docs.html", title="API")
-        policy = rendering.HEADERS["Content-Security-Policy"]
-        icons = policy.replace("img-src 'self'", "img-src 'self' data:")  # Swagger UI has its own as data
-        answer.headers["Content-Security-Policy"] = icons
-        return answer
+        add(path, "POST", post)
 
-    door = APIRouter(include_in_schema=False, dependencies=[Depends(at_its_name)])
-    add_sign_in(door, known)
-    inside = APIRouter(include_in_schema=False, dependencies=[Depends(signed_in)])
-    add_pages(inside, service, known)
-    add_media(inside, service)
-    add_forms(inside, service)
-    app.include_router(door)
-    app.include_router(inside)
-    app.mount("/assets", StaticFiles(directory=rendering.STATIC))
-
-
-def add_sign_in(router: APIRouter, known: SignIn) -> None:
-    """The link with a token, which becomes a session."""
-
-    @router.get("/sign-in")
     async def begin(request: Request) -> Response:
+        known.check_name(request)
+        if request.method == "HEAD":  # it would use the link up
+            raise sign_in.unknown()
         session = known.exchange(request.query_params.get("token", ""))
-        if session is None:
-            raise sign_in.Problem(
-                403,
-                "This link does not work",
-                "Each link works once, and until the server ends. A signed-in browser can make another one.",
-            )
         # Not a redirect: after a link on a page of another site, that would be sent without a strict cookie.
         answer = rendering.page("signed_in.html", title="Signed in")
         answer.set_cookie(
@@ -91,53 +111,33 @@ def add_sign_in(router: APIRouter, known: SignIn) -> None:
         )
         return answer
 
+    async def another_link(request: Request, service: Service) -> Response:
+        return await pages.overview(request, service, link=known.link(str(request.base_url)))
 
-def add_pages(router: APIRouter, service: Service, known: SignIn) -> None:
-    """The pages that only show, and the end of a session."""
-
-    def add(path: str, show: pages.Show) -> None:
-        async def get(request: Request) -> Response:
-            return show(request, service)
-
-        router.add_api_route(path, get, methods=["GET"])
-
-    for path, show in READ.items():
-        add(path, show)
-
-    @router.get("/generations/{generation_id}")
-    async def one(request: Request, generation_id: str) -> Response:
-        return pages.generation(request, service, generation_id)
-
-    @router.post("/another-link")
-    async def another_link(request: Request) -> Response:
-        return pages.overview(request, service, link=known.link(str(request.base_url)))
-
-    @router.post("/sign-out")
-    async def end(request: Request) -> Response:
-        known.end(sign_in.session_of(request))
+    async def end(request: Request, service: Service) -> Response:
+        known.sessions.discard(sign_in.session_of(request))
         answer = RedirectResponse("/", 303)
         answer.delete_cookie(sign_in.cookie_name(request), httponly=True, samesite="strict")
         return answer
 
+    @app.exception_handler(sign_in.Problem)
+    async def problem(request: Request, error: sign_in.Problem) -> Response:
+        return rendering.page("problem.html", error.status, title=error.title, text=error.text)
 
-def add_media(router: APIRouter, service: Service) -> None:
-    """The files themselves. No faults, and no signed URL: these are not downloads of the interface."""
-
-    def recipe(generation_id: str) -> Recipe:
-        found = service.store.get(generation_id)
-        if found is None or found.state != "completed" or service.clock() >= (found.deletes_at or 0):
-            raise sign_in.unknown()
-        return service.whole_recipe(found)
-
-    @router.get("/media/{generation_id}")
-    async def media(request: Request, generation_id: str) -> Response:
-        what = recipe(generation_id)
-        answer = File(await service.cache.get(what), what.mime_type, request)
-        answer.headers.update(NO_SNIFFING)
+    async def docs(request: Request) -> Response:
+        """Without a session: it is about the interface, and shows nothing of an account."""
+        answer = rendering.page("docs.html", title="API")
+        policy = rendering.HEADERS["Content-Security-Policy"]
+        icons = policy.replace("img-src 'self'", "img-src 'self' data:")  # Swagger UI has its own as data
+        answer.headers["Content-Security-Policy"] = icons
         return answer
 
-    @router.get("/media/{generation_id}/small")
-    async def small(generation_id: str) -> Response:
-        picture = await service.cache.get(recipe(generation_id), make_thumbnail)
-        headers = NO_SNIFFING | {"Cache-Control": "private, max-age=3600, immutable"}
-        return Response(picture, 200, headers, "image/jpeg")
+    app.add_route("/docs", docs)
+    app.add_route("/sign-in", begin)
+    for path, page in PAGES.items():
+        add(path, "GET", page)
+    for path, (carry_out, again) in FORMS.items():
+        add_form(path, carry_out, again)
+    add("/another-link", "POST", another_link)
+    add("/sign-out", "POST", end)
+    app.mount("/assets", StaticFiles(directory=rendering.FOLDER / "static"))

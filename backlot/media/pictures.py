@@ -7,18 +7,18 @@ import functools
 import io
 import random
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from PIL import Image, ImageDraw, ImageFont, ImageOps, UnidentifiedImageError
 
 from backlot.media.recipe import Recipe, Reference
 
-FORMATS = {"image/png": "PNG", "image/jpeg": "JPEG", "image/webp": "WEBP"}
 SAVE = {
     "jpeg": {"quality": 88},
     "png": {"compress_level": 1},
     "webp": {"quality": 82, "method": 0},
 }
+FILES = 100  # that are kept, of each kind
 THUMBNAIL = 360  # pixels of the longer side
 PATTERN = 0.7  # of the height; below it is the caption
 
@@ -38,7 +38,7 @@ def reduce(data: bytes, mime_type: str) -> bytes:
         ValueError: the bytes are not a readable image of that type.
     """
     try:
-        with Image.open(io.BytesIO(data), formats=[FORMATS[mime_type]]) as opened:
+        with Image.open(io.BytesIO(data), formats=[mime_type.removeprefix("image/").upper()]) as opened:
             opened.draft("RGB", (1280, 1280))
             image = ImageOps.exif_transpose(opened).convert("RGB")
     except (UnidentifiedImageError, OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
@@ -54,11 +54,17 @@ def encode(image: Image.Image, format_: str) -> bytes:
     return out.getvalue()
 
 
-def make_image(recipe: Recipe) -> bytes:
-    """The image file of a recipe."""
+@functools.lru_cache(FILES)
+def make(recipe: Recipe) -> bytes:
+    """The file of a recipe: an image, or a video. The last ones are kept in memory."""
+    if recipe.format == "mp4":
+        from backlot.media.videos import make_video  # the codecs take a while to load
+
+        return make_video(recipe)
     return encode(draw(recipe, recipe.width, recipe.height), recipe.format)
 
 
+@functools.lru_cache(FILES)
 def make_thumbnail(recipe: Recipe) -> bytes:
     """A small JPEG of an image or of a video's first frame."""
     factor = min(THUMBNAIL / max(recipe.width, recipe.height), 1)
@@ -100,7 +106,7 @@ def colour(hue: float, tone: tuple[float, float, float]) -> Colour:
 def pattern(
     rng: random.Random, hue: float, width: int, height: int, references: Sequence[Reference] = ()
 ) -> Image.Image:
-    """Cells with a shape in each, and the reference images over the first ones."""
+    """Cells with a shape in each, and the reference images in a row over the first ones."""
     image = Image.new("RGB", (width, height))
     columns = min(max(round(3 * width / min(width, height)), 4), width)
     rows = min(max(round(height * columns / width), 2), height)
@@ -114,19 +120,10 @@ def pattern(
             size = (xs[column + 1] - left, ys[row + 1] - top)
             image.paste(colour(hue, ground), (left, top, left + size[0], top + size[1]))
             image.paste(colour(hue, shape), (left, top), mask(kind, turn, size))
-    span = 2 if len(references) <= columns // 2 else 1
-    for reference, (row, column) in zip(references, places(rows, columns, span), strict=False):
-        left, top = xs[column], ys[row]
-        size = (xs[column + span] - left, ys[row + span] - top)
-        image.paste(ImageOps.fit(open_reference(reference), size), (left, top))
+    side = max(width // max(len(references), 2), 1)
+    for n, reference in enumerate(references):
+        image.paste(ImageOps.fit(open_reference(reference), (side, min(side, height))), (n * side, 0))
     return image
-
-
-def places(rows: int, columns: int, span: int) -> Iterator[tuple[int, int]]:
-    """The cells at which reference images begin, each of which takes `span` rows and columns."""
-    for row in range(0, rows - span + 1, span):
-        for column in range(0, columns - span + 1, span):
-            yield row, column
 
 
 @functools.lru_cache(256)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal
 
 import orjson
@@ -40,7 +40,7 @@ class Recipe:
     duration: int = 0
     sound: bool = False
     sample: int = 1
-    references: tuple[Reference, ...] = field(default=(), compare=False)
+    references: tuple[Reference, ...] = ()
 
     @property
     def mime_type(self) -> str:
@@ -59,11 +59,7 @@ class Recipe:
 
     def digest(self) -> str:
         """A hash of the recipe with its reference images, in hex."""
-        content = hashlib.sha256(self.to_json().encode())
-        for image in self.references:
-            for part in (image.role.encode(), image.url.encode(), image.data):
-                content.update(hashlib.sha256(part).digest())
-        return content.hexdigest()
+        return hashlib.sha256(repr(self).encode()).hexdigest()
 
 
 def size(aspect_ratio: str, resolution: str) -> tuple[int, int]:

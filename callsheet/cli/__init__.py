@@ -1,7 +1,7 @@
 """The commands, and what a person sees on a terminal.
 
-The only package that imports `flows`, and only inside the command that needs them, so that `--help` is
-instant. Begin with `main.py`.
+What takes long to import is imported inside the command that needs it, so that `--help` is instant. Begin
+with `main.py`.
 """
 
 import time

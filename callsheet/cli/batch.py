@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from callsheet import signals
+from callsheet.cli import STARTED
 from callsheet.cli.options import (
     Config,
     First,
@@ -27,12 +28,9 @@ from callsheet.cli.options import (
     open_client,
     open_ledger,
 )
-from callsheet.cli.running import run_watched
-from callsheet.cli.streams import print_json
+from callsheet.cli.output import print_json
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable
-
     from callsheet.config.settings import Settings
     from callsheet.pricing.quote import Quote
     from callsheet.records import Doubt
@@ -69,16 +67,12 @@ def run(
     if dry_run:
         quote(config, set_, json, first, only)
         return
-    from callsheet.cli.screens import screen_of
+    settings = load_settings(config, set_)  # what is wrong in it is said before the imports, which take long
+    from callsheet.cli.terminal import run_watched, screen_of
+    from callsheet.steps.batch import generate
 
-    settings = load_settings(config, set_)  # a bad config is reported at once
-
-    def start() -> Awaitable[Summary]:
-        from callsheet.steps.batch import generate
-
-        return generate(settings, approved=yes, choice=choice)
-
-    summary = run_watched(start, screen_of(progress, quiet=quiet, verbose=verbose))
+    screen = screen_of(progress, quiet=quiet, verbose=verbose)
+    summary = run_watched(generate(settings, approved=yes, choice=choice, began=STARTED), screen)
     _print(summary, settings, config, json)
 
 
@@ -92,17 +86,12 @@ def collect(
     json: Json = False,
 ) -> None:
     """Poll and download what is paid for already. Never buys."""
-    from callsheet.cli.screens import screen_of
-
     settings = load_settings(config, set_)
+    from callsheet.cli.terminal import run_watched, screen_of
+    from callsheet.steps import batch
 
-    def start() -> Awaitable[Summary]:
-        from callsheet.steps.batch import collect
-
-        return collect(settings)
-
-    summary = run_watched(start, screen_of(progress, quiet=quiet, verbose=verbose))
-    _print(summary, settings, config, json)
+    screen = screen_of(progress, quiet=quiet, verbose=verbose)
+    _print(run_watched(batch.collect(settings, began=STARTED), screen), settings, config, json)
 
 
 def quote(
@@ -153,7 +142,7 @@ def _status_of_one(config: Path, overrides: list[str], verbose: bool, json: bool
     from callsheet.cli import show
     from callsheet.config.load import load_without_service
     from callsheet.ledger import queries
-    from callsheet.report.status import Status, read_status
+    from callsheet.report.summary import Status, read_status
 
     settings = load_without_service(config, overrides)
 
@@ -173,7 +162,7 @@ def _status_of_all(overrides: list[str], json: bool) -> None:
     from callsheet.config.load import load_ledger
     from callsheet.ledger import running_totals
     from callsheet.ledger.databases import check_exists
-    from callsheet.report.status import check_totals
+    from callsheet.report.summary import check_totals
 
     url = load_ledger(overrides)
     check_exists(url)

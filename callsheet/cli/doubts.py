@@ -3,21 +3,30 @@
 from __future__ import annotations
 
 import asyncio
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
 from decimal import Decimal
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.box import SIMPLE_HEAD
+from rich.table import Table
 
 from callsheet.cli.options import Config, Json, Sets, load_settings, open_client, open_ledger
-from callsheet.cli.streams import print_json
+from callsheet.cli.output import MOST_LISTED, out, print_facts, print_json, print_more, safe
 from callsheet.errors import CallsheetError
+from callsheet.plain_text import counted, row_name
 from callsheet.records import State, dollars
 
 if TYPE_CHECKING:
     from callsheet.config.settings import Settings
     from callsheet.records import Doubt
+    from callsheet.report.balance_evidence import Evidence
+
+_EVENTS = 10  # that left jobs in doubt
 
 
 def resolve(
@@ -78,7 +87,6 @@ def resolve(
 
 async def _list(settings: Settings, config: Path, json: bool) -> int:
     """Prints what is in doubt, and the evidence; returns how many."""
-    from callsheet.cli import show
     from callsheet.ledger import queries
     from callsheet.report import balance_evidence
 
@@ -103,9 +111,9 @@ async def _list(settings: Settings, config: Path, json: bool) -> int:
 
         lines = lines_of_last_plan(settings, [doubt.job_key for doubt in found])
         if evidence:
-            show.show_doubts(settings.batch, doubts, evidence, lines, config)
+            _show_doubts(settings.batch, doubts, evidence, lines, config)
         if accepted or not evidence:
-            show.show_accepted(settings.batch, accepted, lines, config)
+            _show_accepted(settings.batch, accepted, lines, config)
     return len(found)
 
 
@@ -118,7 +126,6 @@ async def _settle(
     settings: Settings, keys: list[str] | None, *, charged: bool, give_up: bool, why: str | None, json: bool
 ) -> int:
     """Settles the doubts named, or all; returns how many are left."""
-    from callsheet.cli import show
     from callsheet.ledger import doubts, queries
 
     async with open_ledger(settings.ledger.url, settings.batch) as ledger:
@@ -134,5 +141,117 @@ async def _settle(
         out_of_it = [doubt.as_json() for doubt in left_out]
         print_json({"batch": settings.batch, **answer, "left_out": out_of_it, "currency": "USD"})
     else:
-        show.show_settled(settings.batch, chosen, charged=charged, left=len(left), left_out=left_out)
+        _show_settled(settings.batch, chosen, charged=charged, left=len(left), left_out=left_out)
     return len(left)
+
+
+def _show_doubts(
+    batch: str, doubts: Sequence[Doubt], evidence: Evidence, lines: Mapping[str, int], config: Path
+) -> None:
+    """Prints the jobs in doubt, and the evidence whether they were charged; `lines` as `print_jobs`."""
+    out.print(f"[bold]{safe(batch)}[/]: {len(doubts):,} in doubt")
+    print_jobs(doubts, lines)
+    out.print()
+    print_facts(out, _evidence(evidence))
+    out.print("  [dim]Other buyers in this workspace, and late costs, make these figures less certain.[/]")
+    command = f"callsheet resolve {shlex.quote(str(config))}"
+    out.print()
+    out.print(f"To settle: {safe(command)} KEY... (or --all) --charged | --not-charged --why ...")
+
+
+def _show_accepted(batch: str, accepted: Sequence[Doubt], lines: Mapping[str, int], config: Path) -> None:
+    """Prints the videos in doubt that the service has accepted, or that nothing is in doubt at all."""
+    if not accepted:
+        out.print(f"[green]{safe(batch)}: nothing is in doubt.[/]")
+        return
+    name = shlex.quote(str(config))
+    out.print(f"[bold]{safe(batch)}[/]: {_accepted(len(accepted))}, no doubt about money")
+    print_jobs(accepted, lines)
+    out.print()
+    out.print("  The service has accepted them. A run with the key that bought them asks for them again.")
+    facts = [
+        ("Ask now", f"callsheet collect {name}"),
+        ("Give up", f"callsheet resolve {name} KEY... --give-up --charged | --not-charged --why ..."),
+        ("", "--charged: its price is spent, and the video is lost"),
+        ("", "--not-charged: the next run buys it again, and it may be paid for twice"),
+    ]
+    print_facts(out, facts)
+
+
+def _accepted(count: int) -> str:
+    return counted(count, "accepted video")
+
+
+def print_jobs(doubts: Sequence[Doubt], lines: Mapping[str, int]) -> None:
+    """Prints the first of these jobs, with their ids where they have any, and what has happened to them.
+
+    `lines` are those of the batch file, by key, where the last plan has them.
+    """
+    ids = any(doubt.generation_id for doubt in doubts)
+    names = ("key", "row", "model", "submitted (UTC)", "USD", *(["id"] if ids else []))
+    table = Table(*names, box=SIMPLE_HEAD)
+    rows_by_event: dict[str, list[str]] = {}
+    for doubt in doubts:
+        row = row_name(doubt.row_id, doubt.sample, lines.get(doubt.job_key))
+        rows_by_event.setdefault(doubt.what, []).append(row)
+        if table.row_count == MOST_LISTED:
+            continue
+        price = "unpriced" if doubt.price is None else dollars(doubt.price)
+        when = f"{doubt.submitted_at:%Y-%m-%d %H:%M:%S}"
+        cells = [doubt.job_key[:12], safe(row), safe(doubt.model), when, price]
+        table.add_row(*cells, *([safe(doubt.generation_id or "")] if ids else []))
+    out.print(table)
+    print_more(len(doubts))
+    for what, rows in islice(rows_by_event.items(), _EVENTS):
+        out.print(f"  [bold]{safe(_some(rows))}[/]: {safe(what)}")
+    if len(rows_by_event) > _EVENTS:
+        out.print(f"  and {len(rows_by_event) - _EVENTS:,} more of what happened: see --json")
+
+
+def _evidence(evidence: Evidence) -> Iterator[tuple[str, str]]:
+    if expected := evidence.expected:
+        spent = f"{dollars(expected.spent_since)} USD spent since then, by the ledger"
+        then = f"{dollars(expected.balance_then)} USD on {expected.since:%Y-%m-%d %H:%M:%S} UTC"
+        yield "Expected", f"{dollars(expected.balance_now)} USD: {then}, less {spent}"
+    else:
+        yield "Expected", "unknown: no run before these doubts read the balance"
+    if evidence.missing:
+        yield "Balance", f"this evidence is missing: {evidence.missing}"
+    elif evidence.balance is not None:
+        yield "Balance", f"{dollars(evidence.balance)} USD now"
+    if expected and evidence.gone is not None:
+        in_doubt = f"; in doubt since then: {dollars(expected.in_doubt)} USD"
+        in_flight = f"; in flight now: {dollars(expected.in_flight)} USD" if expected.in_flight else ""
+        if evidence.gone < 0:
+            yield (
+                "Gone",
+                f"nothing: there are {dollars(-evidence.gone)} USD more, so money was paid in{in_doubt}",
+            )
+        else:
+            yield "Gone", f"{dollars(evidence.gone)} USD more than the ledger has{in_doubt}{in_flight}"
+    for day, service, ledger in evidence.days:
+        yield f"{day}", f"{dollars(service)} USD by the service, {dollars(ledger)} by the ledger"
+
+
+def _show_settled(
+    batch: str, doubts: Sequence[Doubt], *, charged: bool, left: int, left_out: Sequence[Doubt]
+) -> None:
+    """Prints the doubts that were settled, and how many are left, some of them accepted videos."""
+    if doubts:
+        price = sum((doubt.price or Decimal(0) for doubt in doubts), Decimal(0))
+        decision = "paid for, and lost" if charged else "free: the next run buys them again"
+        out.print(f"[bold]{safe(batch)}[/]: {len(doubts)} settled ({dollars(price)} USD), {decision}")
+        print_facts(out, [("Rows", _some([doubt.row_id for doubt in doubts])), ("In doubt", f"{left} left")])
+    else:
+        out.print(f"[bold]{safe(batch)}[/]: nothing is in doubt about money, so nothing was settled.")
+    if given_up := [doubt.generation_id for doubt in doubts if doubt.generation_id]:
+        twice = "" if charged else ". The service may charge for them: then they are paid for twice"
+        out.print(f"  [yellow]Given up: {_accepted(len(given_up))}, {safe(_some(given_up))}{twice}.[/]")
+    if ids := [doubt.generation_id for doubt in left_out if doubt.generation_id]:
+        asked = "a run with the key that bought them asks for them again"
+        out.print(f"  Left out: {_accepted(len(ids))}, {safe(_some(ids))}: {asked}.")
+
+
+def _some(rows: Sequence[str]) -> str:
+    """The first ten of these rows, and how many more there are."""
+    return ", ".join(rows[:10]) + (f" and {len(rows) - 10} more" if len(rows) > 10 else "")

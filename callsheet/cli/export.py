@@ -9,7 +9,7 @@ import typer
 
 from callsheet import signals
 from callsheet.cli.options import Config, Json, Sets
-from callsheet.cli.streams import print_json
+from callsheet.cli.output import print_json
 from callsheet.plain_text import counted
 
 if TYPE_CHECKING:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json as jsonlib
-import os
 import re
 import shlex
 from pathlib import Path
@@ -13,8 +12,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from callsheet.cli.options import Json, client_of_environment
-from callsheet.cli.project import make_project
-from callsheet.cli.streams import print_json
+from callsheet.cli.output import print_json
+from callsheet.cli.project import check_free, make_project
 from callsheet.errors import ConfigError
 from callsheet.plain_text import counted
 from callsheet.records import dollars
@@ -53,6 +52,9 @@ budget:
 """
 
 
+_ANOTHER = "Name another folder or config: callsheet init NAME.yaml"
+
+
 def init(
     path: Annotated[
         Path,
@@ -83,8 +85,11 @@ def init(
         typer.echo(f"  cd {shlex.quote(str(project))} && callsheet up --backlot")
         return
     config, prompts = _names(path)
-    _check_free(config, prompts)
-    made = _starter(asyncio.run(_catalogue()))
+    check_free(config, prompts, hint=_ANOTHER)
+    catalogue = asyncio.run(_catalogue())
+    from callsheet.pricing.starter import starter  # polars, which the first checks do not need
+
+    made = starter(catalogue)
     batch = _batch_name(config, path)
     text = _CONFIG.replace("@BATCH@", batch).replace("@PROMPTS@", _quoted(prompts))
     _write(config, text.replace("@LIMIT@", str(made.limit)), prompts, made.as_csv())
@@ -111,15 +116,6 @@ def _batch_name(config: Path, path: Path) -> str:
     return re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("-._")[:100] or "my-batch"
 
 
-def _check_free(*files: Path) -> None:
-    existing = [str(file) for file in files if os.path.lexists(file)]
-    if existing:
-        raise ConfigError(
-            f"{' and '.join(existing)}: already there; nothing was written",
-            hint="Name another folder or config: callsheet init NAME.yaml",
-        )
-
-
 async def _catalogue() -> Catalogue:
     from callsheet import signals
 
@@ -127,12 +123,6 @@ async def _catalogue() -> Catalogue:
         hint = "Set it to the service's address. To try it without an account: callsheet backlot"
         async with client_of_environment(hint) as client:
             return await client.models()
-
-
-def _starter(catalogue: Catalogue) -> Starter:
-    from callsheet.pricing.starter import starter  # polars, which the first checks do not need
-
-    return starter(catalogue)
 
 
 def _quoted(path: Path) -> str:
@@ -155,7 +145,7 @@ def _write(config: Path, config_text: str, prompts: Path, prompts_text: str) -> 
             path.unlink(missing_ok=True)
         raise ConfigError(
             f"{error.filename or config}: cannot be written: {error.strerror}; nothing was written",
-            hint="Name another folder or config: callsheet init NAME.yaml",
+            hint=_ANOTHER,
         ) from None
 
 

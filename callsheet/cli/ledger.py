@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from callsheet.cli.options import Config, Json, Sets, load_settings, open_ledger
-from callsheet.cli.streams import print_json
+from callsheet.cli.output import print_json
 from callsheet.plain_text import printable
 
 if TYPE_CHECKING:
@@ -20,11 +20,6 @@ app = typer.Typer(
     no_args_is_help=True,
     help="Back up or move the ledger, or change what it knows of a batch.",
 )
-
-
-@app.callback()
-def _ledger() -> None:
-    """Back up or move the ledger, or change what it knows of a batch."""
 
 
 @app.command()

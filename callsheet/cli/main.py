@@ -11,18 +11,17 @@ import typer
 
 from callsheet.cli import (
     batch,
-    contact_sheet,
     doubts,
     export,
     init,
     ledger,
+    output,
     project,
     reconcile,
     rows,
     service,
-    streams,
 )
-from callsheet.cli.demo.command import demo
+from callsheet.cli.demo import demo
 from callsheet.errors import CallsheetError, OutputError, as_stop, known_error
 from callsheet.service.proxies import put_in_order
 
@@ -49,7 +48,7 @@ for command in (
     *(reconcile.reconcile, service.models, service.balance, project.up),
 ):
     app.command()(command)
-app.command("open")(contact_sheet.open_)
+app.command("open")(rows.open_)
 app.add_typer(ledger.app)
 
 
@@ -75,13 +74,13 @@ def backlot(context: typer.Context) -> None:
 
 def main() -> None:
     """Runs a command: every error that Callsheet knows becomes a message and an exit code."""
-    streams.check_streams()
+    output.check_streams()
     put_in_order()
     try:
         try:
             app()
         finally:
-            streams.flush()
+            output.flush()
     except (CallsheetError, BaseExceptionGroup) as error:
         known = known_error(error)
         if known is None:
@@ -89,14 +88,10 @@ def main() -> None:
         _fail(known)
 
 
-def json_lines_wanted() -> bool:
-    """Whether `--progress jsonl` is on the command line: an error may come before it is parsed."""
-    return "--progress=jsonl" in sys.argv or ("--progress", "jsonl") in pairwise(sys.argv)
-
-
 def _fail(error: CallsheetError) -> None:
-    if json_lines_wanted():
-        from callsheet.cli.json_lines import print_error
+    # The error may have come before the options were parsed.
+    if "--progress=jsonl" in sys.argv or ("--progress", "jsonl") in pairwise(sys.argv):
+        from callsheet.cli.terminal import print_error
 
         print_error(error)
     else:
@@ -108,6 +103,6 @@ def _fail(error: CallsheetError) -> None:
         if error.exit_code == as_stop(error).exit_code:
             answer |= {"outcome": "stopped", "stop_reason": as_stop(error).reason}
         with suppress(OutputError):  # stdout may be the very problem
-            streams.print_json(answer)
-            streams.flush()
+            output.print_json(answer)
+            output.flush()
     sys.exit(error.exit_code)

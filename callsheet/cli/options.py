@@ -105,29 +105,21 @@ async def open_client(settings: Settings) -> Client:
 def client_of_environment(hint: str) -> Client:
     """The client of the service that `CALLSHEET_BASE_URL` names, with the key in `CALLSHEET_API_KEY`.
 
-    Args:
-        hint: what to do where no service is named.
-
     Raises:
         ConfigError: a variable is not set, or the address is not one.
     """
     from callsheet.config.checks import WrongValue, service_address
-    from callsheet.service.client import Client
-    from callsheet.steps.connect import api_key, variable
+    from callsheet.steps.connect import client_of
 
     base_url = os.environ.get("CALLSHEET_BASE_URL")
     if not base_url:
-        raise ConfigError(
-            "which service? The environment variable CALLSHEET_BASE_URL is not set",
-            hint=hint,
-        )
+        raise ConfigError("which service? The environment variable CALLSHEET_BASE_URL is not set", hint=hint)
     try:
         base_url = service_address(base_url)
     except ValueError as error:
         hint = error.hint if isinstance(error, WrongValue) else ""
         raise ConfigError(f"CALLSHEET_BASE_URL {error}", hint=hint) from None
-    name = "CALLSHEET_API_KEY"
-    return Client(base_url, api_key(name), key_place=variable(name))
+    return client_of(base_url, "CALLSHEET_API_KEY")
 
 
 @asynccontextmanager

@@ -1,19 +1,28 @@
-"""Printing for people: results on stdout, everything else on stderr.
+"""Printing: results on stdout, everything else on stderr; and streams that cannot be written.
 
-Text from users or from the service goes through `safe` first.
+Text from users or from the service goes through `safe` first, where it is for people.
 """
 
 from __future__ import annotations
 
+import io
+import json
+import os
+import sys
 from collections.abc import Iterable
+from typing import Any
 
 from rich.console import Console
 from rich.markup import escape
+from typing_extensions import Buffer
 
+from callsheet.errors import OutputError
 from callsheet.plain_text import printable
 
 out = Console(highlight=False, soft_wrap=True)
 err = Console(stderr=True, highlight=False, soft_wrap=True)
+
+_CLOSED_PIPE = 141  # the shell's exit code for a program that SIGPIPE ends
 
 MOST_LISTED = 1_000
 """Rows of a table that lists jobs. Nobody reads more, and printing half a million takes minutes."""
@@ -31,11 +40,7 @@ def print_facts(console: Console, facts: Iterable[tuple[str, str]], indent: str 
 
 
 def print_more(jobs: int) -> None:
-    """Prints how many jobs a table leaves out.
-
-    Args:
-        jobs: how many there are in all.
-    """
+    """Prints how many jobs a table leaves out, of so many in all."""
     if jobs > MOST_LISTED:
         out.print(f"  and {jobs - MOST_LISTED:,} more: --json and costs.parquet have all\n")
 
@@ -43,3 +48,79 @@ def print_more(jobs: int) -> None:
 def print_steps(steps: Iterable[str]) -> None:
     """Prints what a person can do next, a line each."""
     print_facts(out, (("" if number else "Next", step) for number, step in enumerate(steps)))
+
+
+def print_json(value: Any) -> None:
+    """Prints one JSON object on stdout."""
+    if sys.stdout is not None:  # it is None where the shell has closed it
+        sys.stdout.write(json.dumps(value) + "\n")
+
+
+def print_json_list(values: dict[str, Any], name: str, items: Iterable[Any]) -> None:
+    """Prints one JSON object on stdout that ends with a list, of any length, one item after the other."""
+    if sys.stdout is None:
+        return
+    sys.stdout.write(json.dumps(values)[:-1] + f", {json.dumps(name)}: [")
+    for number, item in enumerate(items):
+        sys.stdout.write((", " if number else "") + json.dumps(item))
+    sys.stdout.write("]}\n")
+
+
+def check_streams() -> None:
+    """Lets this process handle a stdout or stderr that cannot be written; call it first of all.
+
+    A full disk behind stdout raises `OutputError`. A reader that has gone (`callsheet models | head -1`) ends
+    the command quietly with 141. A broken stderr is ignored: a run that buys must not end because nobody
+    reads its progress any more.
+    """
+    if sys.stdout is sys.__stdout__ and sys.stdout is not None:
+        sys.stdout = _text_stream(_Stdout(1, "w", closefd=False), sys.stdout)
+    if sys.stderr is sys.__stderr__ and sys.stderr is not None:
+        sys.stderr = _text_stream(_Stderr(2, "w", closefd=False), sys.stderr)
+
+
+def flush() -> None:
+    """Writes what is still buffered for stdout, so that an error comes now and not when Python exits."""
+    if sys.stdout is not None:
+        sys.stdout.flush()
+
+
+def _text_stream(raw: io.FileIO, stream: Any) -> io.TextIOWrapper:
+    """A text stream like `stream` that writes to `raw`. It escapes what the encoding does not have."""
+    return io.TextIOWrapper(
+        io.BufferedWriter(raw),
+        encoding=stream.encoding,
+        errors="backslashreplace",
+        line_buffering=stream.line_buffering,
+    )
+
+
+class _Stdout(io.FileIO):
+    def write(self, data: Buffer) -> int:
+        try:
+            return super().write(data)
+        except BrokenPipeError:
+            _discard(self)
+            raise SystemExit(_CLOSED_PIPE) from None
+        except OSError as error:
+            _discard(self)
+            raise OutputError(
+                f"the result cannot be written to stdout: {error.strerror}",
+                hint="What the command did is done: repeating it prints the result again.",
+            ) from None
+
+
+class _Stderr(io.FileIO):
+    def write(self, data: Buffer) -> int:
+        try:
+            return super().write(data)
+        except OSError:
+            _discard(self)
+            return memoryview(data).nbytes
+
+
+def _discard(stream: io.FileIO) -> None:
+    """From now on, what is written to the stream goes nowhere, so that Python can flush it when it exits."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, stream.fileno())
+    os.close(nowhere)

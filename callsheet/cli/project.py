@@ -11,7 +11,7 @@ import shlex
 import shutil
 import sys
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import Annotated
 
 import typer
 
@@ -26,16 +26,15 @@ def make_project(folder: Path) -> None:
     Raises:
         ConfigError: one of them is there already, or the folder cannot be written; nothing was written.
     """
-    existing = [str(folder / part) for part in PARTS if os.path.lexists(folder / part)]
-    if existing:
-        raise ConfigError(
-            f"{' and '.join(existing)}: already there; nothing was written",
-            hint="Name another folder: callsheet init --project FOLDER",
-        )
+    check_free(
+        *(folder / part for part in PARTS), hint="Name another folder: callsheet init --project FOLDER"
+    )
+    package = Path(__file__).parents[1]
+    installed = package / "project"  # otherwise the files are in the root of the repository
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for part in PARTS:
-            source = _source() / part
+            source = (installed if installed.exists() else package.parent) / part
             if source.is_dir():
                 shutil.copytree(source, folder / part, ignore=shutil.ignore_patterns("__pycache__"))
             else:
@@ -44,11 +43,15 @@ def make_project(folder: Path) -> None:
         raise ConfigError(f"{folder}: cannot be written: {error.strerror}") from None
 
 
-def _source() -> Path:
-    """Where the files are: inside an installed package, or in the root of the repository."""
-    package = Path(__file__).parents[1]
-    installed = package / "project"
-    return installed if installed.exists() else package.parent
+def check_free(*files: Path, hint: str) -> None:
+    """Checks that nothing has these names.
+
+    Raises:
+        ConfigError: something has.
+    """
+    existing = [str(file) for file in files if os.path.lexists(file)]
+    if existing:
+        raise ConfigError(f"{' and '.join(existing)}: already there; nothing was written", hint=hint)
 
 
 def up(
@@ -86,11 +89,7 @@ def up(
             hint="Go to the folder of your project, or make one: callsheet init --project FOLDER",
         )
     words = [*(["--port", str(port)] if port else []), *(["--backlot"] if backlot else [])]
-    _become("flows.up", words)
-
-
-def _become(module: str, words: list[str]) -> NoReturn:
-    """This process goes on as `python -m module words`, which finds the modules of the folder here."""
     sys.stdout.flush()
     sys.stderr.flush()
-    os.execv(sys.executable, [sys.executable, "-m", module, *words])  # noqa: S606 - our own program
+    # `python -m` finds the modules of the folder here.
+    os.execv(sys.executable, [sys.executable, "-m", "flows.up", *words])  # noqa: S606 - our own program

@@ -12,12 +12,12 @@ import typer
 
 from callsheet import signals
 from callsheet.cli.options import Config, Json, Sets, load_settings, open_client
-from callsheet.cli.streams import print_json
+from callsheet.cli.output import print_json
 from callsheet.errors import CallsheetError
 
 if TYPE_CHECKING:
     from callsheet.config.settings import Settings
-    from callsheet.report.books import Reconciliation
+    from callsheet.report.reconcile import Reconciliation
 
 _Start = Annotated[
     str | None,
@@ -73,7 +73,7 @@ def _show(result: Reconciliation, config: Path) -> None:
     from callsheet.records import dollars
 
     colour, ending = ("red", "not reconciled") if result.is_over else ("green", "reconciled")
-    out.print(f"[bold {colour}]{safe(result.batch)}: {ending}[/], {result.start} to {result.end}")
+    out.print(f"[bold {colour}]{safe(result.batch)}: {ending}[/], {result.range()}")
     _print_table(result)
     print_facts(out, result.facts())
     if result.is_over:

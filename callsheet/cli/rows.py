@@ -1,18 +1,19 @@
-"""`show`, `failed` and `report`: what became of single rows, and the report anew. They buy nothing."""
+"""`show`, `failed`, `report` and `open`: what became of single rows, the report anew, and its page."""
 
 from __future__ import annotations
 
 import asyncio
+import os
 import shlex
 import sys
+import webbrowser
 from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
 from callsheet.cli.options import Config, Json, Sets, load_settings, open_ledger
-from callsheet.cli.output import MOST_LISTED, err, safe
-from callsheet.cli.streams import print_json, print_json_list
-from callsheet.errors import CallsheetError
+from callsheet.cli.output import MOST_LISTED, err, out, print_json, print_json_list, safe
+from callsheet.errors import CallsheetError, InputError
 from callsheet.plain_text import counted
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ def show(
     json: Json = False,
 ) -> None:
     """Tell all that is known of a row: its request, attempts, times, costs, files and reasons."""
-    from callsheet.cli.show_rows import show_stories
+    from callsheet.cli.show import show_stories
     from callsheet.config.load import load_without_service
     from callsheet.ledger import stories
 
@@ -67,13 +68,13 @@ def _planned(settings: BatchSettings, row: str, tried: Collection[str]) -> dict[
     """By key, the request of each job of the row that was priced last and never tried, as JSON text."""
     import polars as pl
 
-    from callsheet.pricing.plan import last_quote
+    from callsheet.pricing.plan import QUOTE, last_plan
 
-    plan = last_quote(settings)
+    plan = last_plan(settings, QUOTE)
     if plan is None:
         return {}
     new = (pl.col("row_id") == row) & ~pl.col("key").is_in(list(tried)) & pl.col("request").is_not_null()
-    return dict(plan.scan().filter(new).select("key", "request").collect().iter_rows())
+    return dict(plan.table.filter(new).select("key", "request").iter_rows())
 
 
 def failed(
@@ -91,7 +92,7 @@ def failed(
 
     callsheet failed CONFIG --csv > again.csv; callsheet run CONFIG --set input.path=again.csv
     """
-    from callsheet.cli.show_rows import show_failed
+    from callsheet.cli.show import show_failed
     from callsheet.config.load import load_without_service
     from callsheet.ledger import running_totals, stories
     from callsheet.records import State
@@ -151,13 +152,13 @@ def report(config: Config, set_: Sets = None, json: Json = False) -> None:
         err.print(safe(text))
 
     async def write() -> Summary:
-        from callsheet.ledger import queries
+        from callsheet.ledger import services
         from callsheet.pricing.not_in_ledger import check_report
         from callsheet.pricing.plan import last_plan
         from callsheet.report.contact_sheet.page import Header
         from callsheet.report.contact_sheet.sheet import open_sheet
         from callsheet.report.report import OfRun, write_report, write_summary
-        from callsheet.steps.plots import draw
+        from callsheet.steps.record import draw
         from callsheet.storage.store import Store
 
         await check_report(settings)
@@ -165,7 +166,7 @@ def report(config: Config, set_: Sets = None, json: Json = False) -> None:
             store = Store(settings.report.url, endpoint_url=settings.storage.endpoint_url)
             plan = await asyncio.to_thread(last_plan, settings)
             summary = await write_report(ledger, store, plan, OfRun())
-            learned = await ledger.read(queries.learned_limits)
+            learned = await ledger.read(services.learned_limits)
             plots = await draw(settings, summary, learned, note)
             if settings.report.contact_sheet:
                 async with open_sheet(ledger, settings, plan) as page:
@@ -178,3 +179,54 @@ def report(config: Config, set_: Sets = None, json: Json = False) -> None:
         print_json(made.as_json())
     else:
         show.show_summary(made, config, media=settings.storage.url)
+
+
+def open_(config: Config, set_: Sets = None, json: Json = False) -> None:
+    """Open the batch's contact sheet in the browser, and print its address.
+
+    Where the report is on S3, the page can be opened if its links are signed (report.links_valid_for).
+    """
+    from callsheet.config.load import load_without_service
+
+    settings = load_without_service(config, set_ or ())
+    address, how = asyncio.run(_address(settings))
+    opened = not how and _open_in_browser(address)
+    if json:
+        print_json({"batch": settings.batch, "contact_sheet": address, "opened": opened})
+    else:
+        out.print(safe(address))
+    if not opened:
+        err.print(safe(how or "No browser could be opened here: open this address in yours."))
+
+
+async def _address(settings: BatchSettings) -> tuple[str, str]:
+    """The page's address, and what to do where a browser cannot open that."""
+    from callsheet.report.contact_sheet.links import Links, browser_address
+    from callsheet.report.contact_sheet.page import INDEX
+    from callsheet.storage.store import Store
+
+    store = Store(settings.report.url, endpoint_url=settings.storage.endpoint_url)
+    url = store.url_of(INDEX)
+    if await store.read(INDEX) is None:
+        hint = "callsheet run CONFIG or callsheet collect CONFIG makes it, from its first seconds on."
+        if not settings.report.contact_sheet:
+            hint = f"report.contact_sheet is 0, so none is made. With another number, {hint}"
+        raise InputError(f"{url}: there is no contact sheet yet", hint=hint)
+    if not url.startswith("s3://"):
+        return browser_address(url), ""
+    links = Links(settings)
+    if links.signs_own_files:
+        return links.to_own(INDEX), ""
+    folder = url.removesuffix("/index.html")
+    return url, (
+        f"A browser cannot open it there. aws s3 sync {folder} contact-sheet copies the page to this "
+        "machine; a run with --set report.links_valid_for=86400 signs its links for a day, and then it opens."
+    )
+
+
+def _open_in_browser(address: str) -> bool:
+    """Whether a browser was told to open it. A browser for text would take the terminal, so none is used."""
+    graphical = sys.platform in ("darwin", "win32") or {"DISPLAY", "WAYLAND_DISPLAY", "BROWSER"} & {
+        *os.environ
+    }
+    return bool(graphical) and webbrowser.open(address)

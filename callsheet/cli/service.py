@@ -17,7 +17,7 @@ from callsheet.cli.options import (
     load_settings,
     open_client,
 )
-from callsheet.cli.streams import print_json
+from callsheet.cli.output import print_json
 from callsheet.errors import ConfigError
 from callsheet.records import dollars
 

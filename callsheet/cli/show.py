@@ -1,36 +1,40 @@
-"""What the commands print for people: quotes, summaries, doubts, models. It decides nothing."""
+"""What the commands print for people: quotes, summaries, rows, models. It decides nothing."""
 
 from __future__ import annotations
 
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
 from decimal import Decimal
-from itertools import islice
+from itertools import groupby
 from pathlib import Path
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 
-from callsheet.cli.output import MOST_LISTED, err, out, print_facts, print_more, print_steps, safe
+from callsheet.cli.doubts import print_jobs
+from callsheet.cli.output import err, out, print_facts, print_more, print_steps, safe
 from callsheet.errors import CallsheetError
+from callsheet.ledger.stories import StoredCopy, Story
 from callsheet.plain_text import counted, row_name
 from callsheet.pricing.facts import as_facts, as_table
 from callsheet.pricing.quote import Quote
-from callsheet.records import Doubt, State, Totals, dollars
-from callsheet.report.balance_evidence import Evidence
-from callsheet.report.by_model import ModelLine
+from callsheet.records import CostSource, Doubt, State, Totals, dollars
 from callsheet.report.contact_sheet.links import browser_address
 from callsheet.report.counts import ENDED
-from callsheet.report.status import Status
-from callsheet.report.summary import Removed, Summary
+from callsheet.report.details import ModelLine, Removed
+from callsheet.report.summary import Status, Summary
 from callsheet.service.models import Model
 from callsheet.watch import Asked
 
 _LINES = 30  # of a table
 _APPROVALS = 5  # the last ones
 _REJECTS = 10  # of a quote
-_EVENTS = 10  # that left jobs in doubt
+_SOURCES: dict[str | None, str] = {
+    CostSource.COMPUTED: ", computed: the service gave a unit price and a quantity, and no sum",
+    CostSource.QUOTED: ", as quoted: the service did not say what it cost",
+}
 
 
 def show_error(error: CallsheetError) -> None:
@@ -201,7 +205,7 @@ def show_status(status: Status, doubts: Sequence[Doubt] = ()) -> None:
         ],
     )
     if doubts:
-        _print_jobs(doubts, {})
+        print_jobs(doubts, {})
 
 
 def show_pilot(asked: Asked, console: Console) -> None:
@@ -232,138 +236,6 @@ def show_batches(batches: Mapping[str, Totals]) -> None:
     out.print(f"{counted(len(batches), 'batch', 'batches')}, {dollars(spent)} USD spent")
 
 
-def show_doubts(
-    batch: str, doubts: Sequence[Doubt], evidence: Evidence, lines: Mapping[str, int], config: Path
-) -> None:
-    """Prints the jobs in doubt, and the evidence whether they were charged.
-
-    Args:
-        batch: its name.
-        doubts: the jobs.
-        evidence: what says whether they were charged.
-        lines: the line of each job in the batch file, by key, where the last plan has it.
-        config: the config file, for the command that settles them.
-    """
-    out.print(f"[bold]{safe(batch)}[/]: {len(doubts):,} in doubt")
-    _print_jobs(doubts, lines)
-    out.print()
-    print_facts(out, _evidence(evidence))
-    out.print("  [dim]Other buyers in this workspace, and late costs, make these figures less certain.[/]")
-    command = f"callsheet resolve {shlex.quote(str(config))}"
-    out.print()
-    out.print(f"To settle: {safe(command)} KEY... (or --all) --charged | --not-charged --why ...")
-
-
-def show_accepted(batch: str, accepted: Sequence[Doubt], lines: Mapping[str, int], config: Path) -> None:
-    """Prints the videos in doubt that the service has accepted, each with its id, and what to do about them.
-
-    Args:
-        batch: its name.
-        accepted: the jobs; empty where nothing is in doubt at all.
-        lines: the line of each job in the batch file, by key, where the last plan has it.
-        config: the config file, for the commands.
-    """
-    if not accepted:
-        out.print(f"[green]{safe(batch)}: nothing is in doubt.[/]")
-        return
-    name = shlex.quote(str(config))
-    out.print(f"[bold]{safe(batch)}[/]: {_accepted(len(accepted))}, no doubt about money")
-    _print_jobs(accepted, lines)
-    out.print()
-    out.print("  The service has accepted them. A run with the key that bought them asks for them again.")
-    facts = [
-        ("Ask now", f"callsheet collect {name}"),
-        ("Give up", f"callsheet resolve {name} KEY... --give-up --charged | --not-charged --why ..."),
-        ("", "--charged: its price is spent, and the video is lost"),
-        ("", "--not-charged: the next run buys it again, and it may be paid for twice"),
-    ]
-    print_facts(out, facts)
-
-
-def _accepted(count: int) -> str:
-    return counted(count, "accepted video")
-
-
-def _print_jobs(doubts: Sequence[Doubt], lines: Mapping[str, int]) -> None:
-    """Prints the first of these jobs, with their ids where they have any, and what has happened to them."""
-    ids = any(doubt.generation_id for doubt in doubts)
-    names = ("key", "row", "model", "submitted (UTC)", "USD", *(["id"] if ids else []))
-    table = Table(*names, box=SIMPLE_HEAD)
-    rows_by_event: dict[str, list[str]] = {}
-    for doubt in doubts:
-        row = row_name(doubt.row_id, doubt.sample, lines.get(doubt.job_key))
-        rows_by_event.setdefault(doubt.what, []).append(row)
-        if table.row_count == MOST_LISTED:
-            continue
-        price = "unpriced" if doubt.price is None else dollars(doubt.price)
-        when = f"{doubt.submitted_at:%Y-%m-%d %H:%M:%S}"
-        cells = [doubt.job_key[:12], safe(row), safe(doubt.model), when, price]
-        table.add_row(*cells, *([safe(doubt.generation_id or "")] if ids else []))
-    out.print(table)
-    print_more(len(doubts))
-    for what, rows in islice(rows_by_event.items(), _EVENTS):
-        out.print(f"  [bold]{safe(_some(rows))}[/]: {safe(what)}")
-    if len(rows_by_event) > _EVENTS:
-        out.print(f"  and {len(rows_by_event) - _EVENTS:,} more of what happened: see --json")
-
-
-def _evidence(evidence: Evidence) -> Iterator[tuple[str, str]]:
-    if expected := evidence.expected:
-        spent = f"{dollars(expected.spent_since)} USD spent since then, by the ledger"
-        then = f"{dollars(expected.balance_then)} USD on {expected.since:%Y-%m-%d %H:%M:%S} UTC"
-        yield "Expected", f"{dollars(expected.balance_now)} USD: {then}, less {spent}"
-    else:
-        yield "Expected", "unknown: no run before these doubts read the balance"
-    if evidence.missing:
-        yield "Balance", f"this evidence is missing: {evidence.missing}"
-    elif evidence.balance is not None:
-        yield "Balance", f"{dollars(evidence.balance)} USD now"
-    if expected and evidence.gone is not None:
-        in_doubt = f"; in doubt since then: {dollars(expected.in_doubt)} USD"
-        in_flight = f"; in flight now: {dollars(expected.in_flight)} USD" if expected.in_flight else ""
-        if evidence.gone < 0:
-            yield (
-                "Gone",
-                f"nothing: there are {dollars(-evidence.gone)} USD more, so money was paid in{in_doubt}",
-            )
-        else:
-            yield "Gone", f"{dollars(evidence.gone)} USD more than the ledger has{in_doubt}{in_flight}"
-    for day in evidence.days:
-        yield f"{day.day}", f"{dollars(day.service)} USD by the service, {dollars(day.ledger)} by the ledger"
-
-
-def show_settled(
-    batch: str, doubts: Sequence[Doubt], *, charged: bool, left: int, left_out: Sequence[Doubt]
-) -> None:
-    """Prints the doubts that were settled, and how many are left.
-
-    Args:
-        batch: its name.
-        doubts: what was settled.
-        charged: how.
-        left: how many jobs are still in doubt.
-        left_out: those of them that the service has accepted.
-    """
-    if doubts:
-        price = sum((doubt.price or Decimal(0) for doubt in doubts), Decimal(0))
-        decision = "paid for, and lost" if charged else "free: the next run buys them again"
-        out.print(f"[bold]{safe(batch)}[/]: {len(doubts)} settled ({dollars(price)} USD), {decision}")
-        print_facts(out, [("Rows", _some([doubt.row_id for doubt in doubts])), ("In doubt", f"{left} left")])
-    else:
-        out.print(f"[bold]{safe(batch)}[/]: nothing is in doubt about money, so nothing was settled.")
-    if given_up := [doubt.generation_id for doubt in doubts if doubt.generation_id]:
-        twice = "" if charged else ". The service may charge for them: then they are paid for twice"
-        out.print(f"  [yellow]Given up: {_accepted(len(given_up))}, {safe(_some(given_up))}{twice}.[/]")
-    if ids := [doubt.generation_id for doubt in left_out if doubt.generation_id]:
-        asked = "a run with the key that bought them asks for them again"
-        out.print(f"  Left out: {_accepted(len(ids))}, {safe(_some(ids))}: {asked}.")
-
-
-def _some(rows: Sequence[str]) -> str:
-    """The first ten of these rows, and how many more there are."""
-    return ", ".join(rows[:10]) + (f" and {len(rows) - 10} more" if len(rows) > 10 else "")
-
-
 def show_models(models: Iterable[Model]) -> None:
     """Prints the catalogue: the values that each model supports, defaults first, and its prices."""
     for model in models:
@@ -384,3 +256,106 @@ def show_models(models: Iterable[Model]) -> None:
             print_facts(out, [("price", f"{price} at {rate.resolution}{sound}")])
         if not model.pricing.rates:
             print_facts(out, [("price", "unpriced: the catalogue has no rate")])
+
+
+def show_stories(batch: str, row: str, stories: Sequence[Story], planned: Mapping[str, str]) -> None:
+    """Prints a row: its jobs, their attempts in order, and the files; then the requests of those to come."""
+    out.print(f"[bold]{safe(row)}[/] of {safe(batch)}")
+    for key, attempts in groupby(stories, key=lambda story: story.job_key):
+        _show_job(key, list(attempts))
+    for key, request in planned.items():
+        out.print(f"\n[bold]{key[:12]}[/]: not bought yet")
+        print_facts(out, [("request", request)])
+
+
+def _show_job(key: str, attempts: Sequence[Story]) -> None:
+    newest = attempts[-1]
+    sample = f", sample {newest.sample}" if newest.sample > 1 else ""
+    state = newest.state.replace("_", " ")
+    out.print(f"\n[bold]{key[:12]}[/]{sample}: {state}")
+    carried = ", ".join(f"{name} {value}" for name, value in newest.carried.items() if value is not None)
+    print_facts(
+        out,
+        [
+            ("model", f"{newest.model} ({newest.type})"),
+            ("prompt", newest.prompt),
+            ("request", newest.request),
+            *([("carried", carried)] if carried else []),
+        ],
+    )
+    for story in attempts:
+        out.print(f"  [bold]attempt {story.attempt}[/]: {story.state.replace('_', ' ')}")
+        print_facts(out, _facts(story), indent="    ")
+
+
+def _facts(story: Story) -> Iterator[tuple[str, str]]:
+    if story.submitted_at:
+        yield "sent", _moment(story.submitted_at)
+    if story.finished_at:
+        took = ""
+        if story.submitted_at:
+            took = f", {(story.finished_at - story.submitted_at).total_seconds():.1f} s later"
+        yield "ended", f"{_moment(story.finished_at)}{took}"
+    quoted = "unpriced" if story.quoted is None else f"{dollars(story.quoted)} USD quoted"
+    cost = "cost not known" if story.cost is None else f"{dollars(story.cost)} USD charged"
+    source = _SOURCES.get(story.cost_source, "")
+    yield "price", f"{quoted}, {cost}{source}"
+    if story.generation_id:
+        yield "id", story.generation_id
+    if story.reused_from:
+        yield "reused", f"the files of job {story.reused_from[:12]} of another batch"
+    if story.error_message:
+        yield "reason", f"{story.error_code}: {story.error_message}"
+    if decision := story.decision:
+        what = "charged" if decision.charged else "not charged"
+        why = f": {decision.why}" if decision.why else ""
+        yield "settled", f"as {what} by {decision.settled_by}, {_moment(decision.settled_at)}{why}"
+    for file in story.files:
+        yield "file", _file(file)
+
+
+def _file(file: StoredCopy) -> str:
+    size = f", {file.width}x{file.height}" if file.width and file.height else ""
+    length = f", {file.duration:g} s" if file.duration else ""
+    what = f"{file.url}: {file.mime_type}{size}{length}"
+    if file.lost_at:
+        return f"{what}; lost {_moment(file.lost_at)}"
+    if file.stored_at is None:
+        until = f", its URL expires {_moment(file.deletes_at)}" if file.deletes_at else ""
+        return f"{what}; not stored yet{until}"
+    return f"{what}, {file.bytes:,} bytes, stored {_moment(file.stored_at)}, sha256 {file.sha256}"
+
+
+def show_failed(
+    batch: str, stories: Sequence[Story], jobs: int, lines: Mapping[str, int], config: str
+) -> None:
+    """Prints a table of the jobs that failed: the last attempt at each of the first, of so many in all."""
+    if not stories:
+        out.print(f"[green]{safe(batch)}: no job has failed.[/]")
+        return
+    names = ("row", "model", "attempts", "when (UTC)", "reason")
+    table = Table(*(Column(name, overflow="fold") for name in names), box=SIMPLE_HEAD)
+    for story in stories:
+        when = f"{story.submitted_at:%Y-%m-%d %H:%M:%S}" if story.submitted_at else ""
+        reason = f"{story.error_code}: {story.error_message}"
+        table.add_row(
+            safe(row_name(story.row_id, story.sample, lines.get(story.job_key))),
+            safe(story.model),
+            str(story.attempt),
+            when,
+            safe(reason),
+        )
+    out.print(f"[bold]{safe(batch)}[/]: {counted(jobs, 'job')} failed, at no cost")
+    out.print(table)
+    print_more(jobs)
+    print_steps(
+        [
+            f"callsheet show {config} ROW tells all about one of them.",
+            f"callsheet failed {config} --csv prints their rows, to correct and run again.",
+            f"callsheet run {config} --set retry_failed=true buys them as they are.",
+        ]
+    )
+
+
+def _moment(moment: datetime) -> str:
+    return f"{moment:%Y-%m-%d %H:%M:%S} UTC"

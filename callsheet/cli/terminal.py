@@ -1,35 +1,66 @@
-"""The terminal as the watcher of a run: the quote, the question, the progress and notes, all on stderr."""
+"""Where a command shows its run, on stderr: a terminal for people, or a line of JSON for each event."""
 
 from __future__ import annotations
 
+import asyncio
+import json
 import sys
 import termios
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
+from typing import Any
 
+import anyio
 from rich.console import Group
 from rich.live import Live
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
 from rich.progress import Progress as Bars
 from rich.text import Text
 
-from callsheet import signals
+from callsheet.cli.options import Style
 from callsheet.cli.output import err, safe
 from callsheet.cli.show import show_pilot, show_quote
+from callsheet.errors import CallsheetError, ConfigError
 from callsheet.ledger.approvals import Place, Question
 from callsheet.plain_text import counted, row_in_words
 from callsheet.pricing.quote import Quote
 from callsheet.records import State, dollars
 from callsheet.report.summary import Summary
-from callsheet.watch import Asked, Change, Progress
+from callsheet.watch import WATCHER, Asked, Change, Progress, Watcher
 
 PLAIN_EVERY = 5.0  # seconds between two lines of progress where stderr is not a terminal
 UNCHANGED_EVERY = 60.0  # the same while no job changes
 _COLOURS = {State.STORED: "green", State.FAILED: "red", State.IN_DOUBT: "yellow", State.LOST: "red"}
 
 
-class Terminal:
-    """Shows a run to the person at the terminal; a `watch.Watcher`.
+def run_watched(work: Coroutine[Any, Any, Summary], screen: Terminal | JsonLines) -> Summary:
+    """Carries out the steps of a batch in this process, with a screen as the run's watcher."""
+
+    async def watched() -> Summary:
+        WATCHER.set(screen)
+        return await work
+
+    try:
+        return asyncio.run(watched())
+    finally:
+        screen.close()
+
+
+def screen_of(style: Style, *, quiet: bool, verbose: bool) -> Terminal | JsonLines:
+    """The screen that the options ask for.
+
+    Raises:
+        ConfigError: they contradict each other.
+    """
+    if quiet and (verbose or style is Style.JSONL):
+        raise ConfigError(
+            "--quiet cannot be combined with --verbose or --progress jsonl", hint="Choose one of them."
+        )
+    return JsonLines(verbose=verbose) if style is Style.JSONL else Terminal(quiet=quiet, verbose=verbose)
+
+
+class Terminal(Watcher):
+    """Shows a run to the person at the terminal.
 
     Args:
         quiet: shows no quote and no progress; questions and notes all the same.
@@ -45,7 +76,6 @@ class Terminal:
         self._quiet = quiet
         self._verbose = verbose
         self._clock = clock
-        self.summary: Summary | None = None
         self._lines: dict[str, int] = {}  # by job, where there is no row id to name it by
         self._live: Live | None = None
         self._last, self._counts = clock(), ""  # of the last line of progress
@@ -58,7 +88,7 @@ class Terminal:
         if self._verbose:
             self._lines = quote.plan.lines()
 
-    def approves(self, asked: Asked) -> bool | None:
+    async def approves(self, asked: Asked) -> bool | None:
         """Asks, where there is a terminal to ask on."""
         if not (sys.stdin.isatty() and err.is_terminal):
             return None
@@ -70,14 +100,12 @@ class Terminal:
             other = "the other "
         termios.tcflush(sys.stdin, termios.TCIFLUSH)  # what was typed before the question is not an answer
         question = rf"Buy {other}{counted(quote.to_buy, 'job')} for [bold]{quote.price()}[/]? \[y/N] "
-        try:
-            with signals.raised() as wait:
-                err.print(question, end="")
-                wait(sys.stdin.fileno())
-                return input().strip().lower() in ("y", "yes")
-        except EOFError:
+        err.print(question, end="")
+        await anyio.wait_readable(sys.stdin)  # a signal ends the waiting
+        answer = sys.stdin.readline()
+        if not answer:  # Ctrl-D
             err.print()
-            return False
+        return answer.strip().lower() in ("y", "yes")
 
     def progress(self, progress: Progress) -> None:
         """Updates the bars on a terminal, and otherwise prints a line now and then."""
@@ -107,10 +135,6 @@ class Terminal:
         """Prints an event that a person should know."""
         err.print(f"[yellow]note:[/] {safe(text)}")
 
-    def finished(self, summary: Summary) -> None:
-        """Keeps the summary; it is shown when the flow has ended."""
-        self.summary = summary
-
     def close(self) -> None:
         """Leaves the bars as they are."""
         if self._live:
@@ -122,7 +146,60 @@ def screen(progress: Progress) -> Group:
     """A bar for each step, and below them the jobs by state, the money, the limits and the time left."""
     columns = (TextColumn("  {task.description:<8}"), BarColumn(), MofNCompleteColumn())
     bars = Bars(*columns)
-    for step in progress.steps():
-        bars.add_task(step.name, completed=step.done, total=step.total)
+    for name, (done, total) in progress.steps().items():
+        bars.add_task(name, completed=done, total=total)
     lines = (progress.counts(), progress.money(), *progress.submissions(), progress.time_left())
     return Group(bars.get_renderable(), *(Text(f"  {line}") for line in lines if line))
+
+
+class JsonLines(Watcher):
+    """Prints each event of a run as a JSON object a line (docs/commands.md, "Progress").
+
+    Nobody is there to be asked: `--yes` is for programs.
+
+    Args:
+        verbose: prints a line for each job that comes into another state, too.
+    """
+
+    yes = Place.YES
+
+    def __init__(self, *, verbose: bool = False) -> None:
+        self._verbose = verbose
+        self._last: Progress | None = None
+
+    def quoted(self, quote: Quote) -> None:
+        """Prints what `quote --json` prints."""
+        _print("quoted", quote.as_json())
+
+    def progress(self, progress: Progress) -> None:
+        """Prints the progress where it has changed."""
+        if progress != self._last:
+            self._last = progress
+            _print("progress", progress.as_json())
+
+    def changed(self, change: Change) -> None:
+        """Prints the job, where that is asked for."""
+        if self._verbose:
+            _print("job", change.as_json())
+
+    def note(self, text: str) -> None:
+        """Prints an event that a person should know."""
+        _print("note", {"text": text})
+
+    def finished(self, summary: Summary) -> None:
+        """Prints what `run --json` prints."""
+        _print("finished", summary.as_json())
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+def print_error(error: CallsheetError) -> None:
+    """Prints the error that a command ends with as a line of JSON."""
+    _print("error", {"error": error.message, "hint": error.hint, "exit_code": error.exit_code})
+
+
+def _print(event: str, values: dict[str, Any]) -> None:
+    if sys.stderr is not None:  # it is None where the shell has closed it
+        sys.stderr.write(json.dumps({"event": event} | values) + "\n")
+        sys.stderr.flush()

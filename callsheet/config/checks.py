@@ -8,7 +8,6 @@ from __future__ import annotations
 import codecs
 import re
 import string
-from collections.abc import Sequence
 from decimal import Decimal
 from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
@@ -26,17 +25,11 @@ from pydantic import (
 
 from callsheet.files import with_home, wrong_place
 
-STORAGE_PLACEHOLDERS = ("batch", "row_id", "sample", "index", "ext", "job_key", "model", "generation_id")
-REPORT_PLACEHOLDERS = ("batch",)
+_IN_A_KEY = ("batch", "row_id", "sample", "index", "ext", "job_key", "model", "generation_id")
 
 
 class WrongValue(ValueError):
-    """A value that its setting cannot have.
-
-    Args:
-        reason: what is wrong.
-        hint: what to do about it.
-    """
+    """A value that its setting cannot have: the reason, and what to do about it."""
 
     def __init__(self, reason: str, *, hint: str) -> None:
         super().__init__(reason)
@@ -44,12 +37,8 @@ class WrongValue(ValueError):
 
 
 class WrongCell(ValueError):
-    """A value that its column cannot have.
-
-    Args:
-        reason: what is wrong.
-        cell: the value.
-        place: where it is in `input.defaults` or `input.matrix`: the column, and in a matrix the position.
+    """A value that its column cannot have: the reason, the value, and its place in `input.defaults` or
+    `input.matrix` (the column, and in a matrix the position).
     """
 
     def __init__(self, reason: str, cell: Any, *place: str | int) -> None:
@@ -89,51 +78,44 @@ def service_address(value: str) -> str:
     """
     value = _http_address(value)
     if "@" in urlsplit(value).netloc:
-        raise WrongValue(
-            "must not contain a user name or a password",
-            hint="The API key is in the environment variable CALLSHEET_API_KEY, or in the one that "
-            "service.api_key_env names.",
-        )
+        hint = "The API key is in the environment variable CALLSHEET_API_KEY, or in the one that "
+        hint += "service.api_key_env names."
+        raise WrongValue("must not contain a user name or a password", hint=hint)
     if "?" in value or "#" in value:
-        raise WrongValue(
-            "must not contain a query or a fragment",
-            hint="Give the service's address alone: https://api.example.com.",
-        )
+        hint = "Give the service's address alone: https://api.example.com."
+        raise WrongValue("must not contain a query or a fragment", hint=hint)
     if value.endswith("/v2"):
         raise WrongValue("must not end in /v2", hint="Leave it out: Callsheet adds the version.")
     return value
 
 
-def _fields(value: str) -> list[tuple[str, bool]]:
-    """The fields of a format string: the name, and whether it is bare (no conversion, no format)."""
+def _check_fields(value: str, names: tuple[str, ...], expected: str) -> str:
+    """Checks the fields of a format string: bare (no conversion, no format), and of these names, if any."""
     try:
         fields = list(string.Formatter().parse(value))
     except ValueError as error:
         raise ValueError(f"{error}; write a literal brace twice") from None
-    return [(name, not (spec or conversion)) for _, name, spec, conversion in fields if name is not None]
-
-
-def _template(value: str) -> str:
-    for name, bare in _fields(value):
-        if not (name and bare):
-            raise ValueError(f"{{{name}}} is not the name of a column in braces; write a literal brace twice")
+    for _, name, spec, conversion in fields:
+        is_known = name in names if names else bool(name)
+        if name is not None and (spec or conversion or not is_known):
+            raise ValueError(f"{{{name}}} is not {expected}")
     return value
 
 
-def _check_placeholders(value: str, placeholders: Sequence[str]) -> None:
-    for name, bare in _fields(value):
-        if name not in placeholders or not bare:
-            expected = ", ".join(f"{{{placeholder}}}" for placeholder in placeholders)
-            raise ValueError(f"{{{name}}} is not a placeholder; expected {expected}")
+def _template(value: str) -> str:
+    return _check_fields(value, (), "the name of a column in braces; write a literal brace twice")
+
+
+def _check_placeholders(value: str, *names: str) -> None:
+    _check_fields(value, names, f"a placeholder; expected {', '.join(f'{{{name}}}' for name in names)}")
 
 
 def _local_path(value: str) -> str:
     try:
         return with_home(value)
     except ValueError as error:
-        raise WrongValue(
-            str(error), hint="Write the whole path, or ./~name for a name that begins so."
-        ) from None
+        hint = "Write the whole path, or ./~name for a name that begins so."
+        raise WrongValue(str(error), hint=hint) from None
 
 
 def _storage_url(value: str) -> str:
@@ -143,12 +125,12 @@ def _storage_url(value: str) -> str:
 
 
 def _report_url(value: str) -> str:
-    _check_placeholders(value, REPORT_PLACEHOLDERS)
+    _check_placeholders(value, "batch")
     return _storage_url(value)
 
 
 def _storage_key(value: str) -> str:
-    _check_placeholders(value, STORAGE_PLACEHOLDERS)
+    _check_placeholders(value, *_IN_A_KEY)
     if value.startswith("/") or ".." in value.split("/"):
         raise ValueError("must stay inside storage.url: it may not begin with '/' or contain '..'")
     return value

@@ -10,14 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
-from pydantic import (
-    GetCoreSchemaHandler,
-    GetJsonSchemaHandler,
-    SerializerFunctionWrapHandler,
-    WithJsonSchema,
-    model_serializer,
-)
-from pydantic_core import CoreSchema
+from pydantic import SerializerFunctionWrapHandler, WithJsonSchema, model_serializer
 
 from callsheet.config import settings
 from callsheet.config.checks import Count, Dollars, SomeSeconds, Text
@@ -32,23 +25,14 @@ FOLDER = Path("configs")
 class _FileChoice:
     """Adds to the JSON schema of a text the files that are in `FOLDER` of the working directory just then."""
 
-    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        return handler(source)
-
-    def __get_pydantic_json_schema__(
-        self, schema: CoreSchema, handler: GetJsonSchemaHandler
-    ) -> dict[str, Any]:
+    def __get_pydantic_json_schema__(self, schema: Any, handler: Any) -> dict[str, Any]:
         path = {"type": "string", "minLength": 1}
         files = sorted(file.as_posix() for file in FOLDER.glob("*.yaml"))
         if not files:
             return path
         # The path comes first: the UI shows any text in the first choice that is text, while one types.
-        return {
-            "anyOf": [
-                path | {"title": "Path"},
-                {"type": "string", "enum": files, "title": f"Choose from {FOLDER}/"},
-            ]
-        }
+        choice = {"type": "string", "enum": files, "title": f"Choose from {FOLDER}/"}
+        return {"anyOf": [path | {"title": "Path"}, choice]}
 
 
 ConfigFile = Annotated[Text, _FileChoice()]
@@ -58,7 +42,6 @@ Overrides = Annotated[
     Sequence[str], WithJsonSchema({"type": "array", "items": {"type": "string", "pattern": "^[^=]+="}})
 ]
 """Settings to change, each as `a.b=value`."""
-
 
 RowIds = Annotated[Sequence[str], WithJsonSchema({"type": "array", "items": {"type": "string"}})]
 """The ids of rows of the batch file."""
@@ -74,11 +57,9 @@ class Group(Section):
         return {name: value for name, value in serialize(self).items() if value is not None}
 
     @classmethod
-    def __get_pydantic_json_schema__(
-        cls, schema: CoreSchema, handler: GetJsonSchemaHandler
-    ) -> dict[str, Any]:
+    def __get_pydantic_json_schema__(cls, schema: Any, handler: Any) -> dict[str, Any]:
         """An empty field is absent: beside null, a value would take one more click."""
-        drawn = handler.resolve_ref_schema(handler(schema))
+        drawn: dict[str, Any] = handler.resolve_ref_schema(handler(schema))
         drawn["description"] = _without_null(cls.section.__doc__)
         for name, field in drawn["properties"].items():
             [value] = [choice for choice in field["anyOf"] if choice != {"type": "null"}]
@@ -145,12 +126,8 @@ class ReconcileForm(Group):
 
 
 def load_form(config: str, overrides: Sequence[str] = (), **groups: Group) -> Settings:
-    """Reads a config file, with the overrides and then the fields of a form in place of its own values.
-
-    Args:
-        config: the file's path.
-        overrides: `a.b=value` each.
-        groups: by the name of their section.
+    """Reads a config file, with the overrides (`a.b=value`) and then the fields of a form in place of its own
+    values.
 
     Raises:
         ConfigError: as `load` raises it; or a setting has both an override and a field.

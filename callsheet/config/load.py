@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from decimal import Decimal
-from pathlib import Path
+from pathlib import Path, PurePath
 from types import NoneType
 from typing import Annotated, Any, TypeVar, get_args, get_origin
 
@@ -17,7 +18,7 @@ from pydantic import ValidationError
 
 from callsheet.config.checks import WrongCell, WrongValue
 from callsheet.config.settings import COLUMNS, BatchSettings, LedgerSettings, Section, Settings
-from callsheet.config.yaml_lines import Place, dotted, masked, override_with, parse, set_value, split_override
+from callsheet.config.yaml_lines import Place, dotted, masked, parse, parse_text, split_override
 from callsheet.errors import ConfigError
 from callsheet.files import with_home
 
@@ -50,9 +51,8 @@ def load(
         ConfigError: unreadable file, bad YAML, unknown or repeated key, unset variable, wrong type or value;
             the message names every wrong key, with its line or its override.
     """
-    return _checked(
-        Settings, path, *_read(path, overrides, values, values_from=values_from, reads_batch=reads_batch)
-    )
+    read = _read(path, overrides, values, values_from=values_from, reads_batch=reads_batch)
+    return _checked(Settings, path, *read)
 
 
 def load_without_service(
@@ -99,40 +99,65 @@ def _read(
     try:
         text = Path(with_home(str(path))).read_text(encoding="utf-8-sig")
     except FileNotFoundError:
-        raise ConfigError(f"{path}: there is no such config file", hint=_looked_for(path)) from None
+        hint = "The working directory is not there any more."
+        with suppress(OSError):
+            hint = f"It was looked for in {Path(with_home(str(path))).absolute().parent}."
+        raise ConfigError(f"{path}: there is no such config file", hint=hint) from None
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read: {error.strerror}") from None
     except UnicodeDecodeError:
         raise ConfigError(f"{path}: is not UTF-8 text") from None
     except ValueError as error:
         raise ConfigError(f"{path}: {error}") from None
+    texts = [split_override(override) for override in overrides]
+    plain = {_named(name, values_from): value for name, value in values.items()}
     places: dict[Place, str] = {}
     # With a block from elsewhere nothing of the file's section is used, and its variables may not be set.
-    instead = {"service"} if _names_a_block(overrides, values) else set[str]()
-    config = parse(text, lambda line: f"{path}, line {line}", places, unread={*unread, *instead})
+    has_block = {**dict(texts), **plain}.get(("service", "block"), "null") not in ("null", None)
+    instead = {"service"} if has_block else set[str]()
+    config = parse(text, str(path), places, unread={*unread, *instead})
     if not isinstance(config, dict):
         raise ConfigError(f"{path}: has no settings", hint="A config begins with 'batch: <name>'.")
-    for override in overrides:
-        if split_override(override)[0][0] not in unread:
-            override_with(config, override, places, _is_text)
-    for name, value in values.items():
-        if str(name).partition(".")[0] not in unread:
-            set_value(config, name, value, places, f"{values_from}[{name!r}]")
+    for place, value in texts:
+        key = ".".join(place)
+        where = "--set " + masked(f"{key}=..." if key.endswith("url") else f"{key}={value}")
+        if place[0] not in unread:
+            section = _section(config, place, where, places)
+            value_of = parse_text if _type_of(place) is str else parse
+            section[place[-1]] = value_of(value, where, places, place)
+    for place, given in plain.items():
+        if place[0] not in unread:
+            where = f"{values_from}[{'.'.join(place)!r}]"
+            section = _section(config, place, where, places)
+            places[place] = where
+            section[place[-1]] = str(given) if isinstance(given, PurePath) else given
     if not reads_batch and isinstance(section := config.get("input") or {}, dict):
         config["input"] = {"path": _NOT_READ} | section
     return config, places
 
 
-def _looked_for(path: Path) -> str:
-    try:
-        return f"It was looked for in {Path(with_home(str(path))).absolute().parent}."
-    except OSError:  # the working directory was removed
-        return "The working directory is not there any more."
+def _named(name: object, values_from: str) -> tuple[str, ...]:
+    """The place of a setting from Python."""
+    place = tuple(name.split(".")) if isinstance(name, str) else ()
+    if not (place and all(place)):
+        raise ConfigError(f"{values_from}[{name!r}]: a setting has a name like 'budget.limit'")
+    return place
 
 
-def _names_a_block(overrides: Sequence[str], values: Mapping[str, object]) -> bool:
-    given = dict(map(split_override, overrides)) | {(*str(name).split("."),): values[name] for name in values}
-    return given.get(("service", "block"), "null") not in ("null", None)
+def _section(
+    config: dict[str, Any], place: tuple[str, ...], where: str, places: dict[Place, str]
+) -> dict[str, Any]:
+    """The section of a setting, which is about to be replaced; made where it is missing."""
+    section = config
+    for depth, name in enumerate(place[:-1], start=1):
+        section[name] = section.get(name) or {}
+        section = section[name]
+        places.setdefault(place[:depth], where)
+        if not isinstance(section, dict):
+            raise ConfigError(f"{where}: {dotted(place[:depth])} is a single value and has no keys")
+    for replaced in [old for old in places if old[: len(place)] == place]:
+        del places[replaced]
+    return section
 
 
 def _checked(
@@ -148,25 +173,18 @@ def _checked(
         raise ConfigError("\n".join(problems), hint=" ".join(hints)) from None
 
 
-def _is_text(place: Place) -> bool:
-    """Whether the setting at a place is text, for which `--set` takes the value as it is."""
-    annotation: Any = Settings
+def _type_of(place: Place) -> Any:
+    """The type of the setting at a place, without its checks and None beside it; None for no setting."""
+    found: Any = Settings
     for key in place:
-        annotation = _bare(annotation)
-        if isinstance(annotation, type) and issubclass(annotation, Section):
-            field = annotation.model_fields.get(str(key))
-            annotation = field.annotation if field else None
+        if isinstance(found, type) and issubclass(found, Section):
+            field = found.model_fields.get(str(key))
+            found = field.annotation if field else None
         else:
-            annotation = get_args(annotation)[1] if get_origin(annotation) is dict else None
-    return _bare(annotation) is str
-
-
-def _bare(annotation: Any) -> Any:
-    """A type without its checks, and without None beside it."""
-    if get_origin(annotation) is Annotated:
-        return _bare(get_args(annotation)[0])
-    types = [member for member in get_args(annotation) if member is not NoneType]
-    return _bare(types[0]) if NoneType in get_args(annotation) and len(types) == 1 else annotation
+            found = get_args(found)[1] if get_origin(found) is dict else None
+        while get_origin(found) is Annotated or NoneType in get_args(found):
+            found = get_args(found)[0]
+    return found
 
 
 def _explain(error: Any, file: str, places: Mapping[Place, str]) -> str:
@@ -175,29 +193,16 @@ def _explain(error: Any, file: str, places: Mapping[Place, str]) -> str:
     cause = error.get("ctx", {}).get("error")
     if isinstance(cause, WrongCell):
         location, value = (*location, *cause.place), cause.cell
-    place = _place_in_file(location, places)
+    known = (location[:end] for end in range(len(location), 0, -1) if location[:end] in places)
+    place = next(known, location[:1])  # pydantic adds names of its own
     where = places.get(place, file)
     if error["type"] == "missing":
         return f"{where}: the key {dotted(location)} is missing"
     if error["type"] == "extra_forbidden" or "[key]" in error["loc"]:
-        valid = COLUMNS if "[key]" in error["loc"] else _keys_at(location[:-1])
+        valid = COLUMNS if "[key]" in error["loc"] else tuple(_type_of(location[:-1]).model_fields)
         similar = difflib.get_close_matches(str(location[-1]), valid, n=1)
         guess = f"did you mean {similar[0]}?" if similar else f"expected one of {', '.join(valid)}"
         return f"{where}: unknown key {dotted(location)}; {guess}"
     message = error["msg"].removeprefix("Value error, ").removeprefix("Input ")
     shown = isinstance(value, str | int | Decimal) and "url" not in str(place[-1:])
     return f"{where}: {dotted(place)} {message}" + (f" (it is {masked(str(value))[:80]!r})" if shown else "")
-
-
-def _place_in_file(location: Place, places: Mapping[Place, str]) -> Place:
-    """The longest beginning of a pydantic location that the config has; pydantic adds names of its own."""
-    return next(
-        (location[:end] for end in range(len(location), 0, -1) if location[:end] in places), location[:1]
-    )
-
-
-def _keys_at(location: Place) -> tuple[str, ...]:
-    section: Any = Settings
-    for key in location:
-        section = _bare(section.model_fields[key].annotation)
-    return tuple(section.model_fields)

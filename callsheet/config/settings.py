@@ -138,22 +138,17 @@ class Input(Section):
 
     @field_validator("defaults", "matrix", mode="after")
     @classmethod
-    def _without_ids(cls, value: dict[str, Any]) -> dict[str, Any]:
-        if "id" in value:
-            raise ValueError("cannot set id: each row needs its own")
-        return value
-
-    @field_validator("defaults", "matrix", mode="after")
-    @classmethod
     def _valid_in_a_file(cls, value: dict[str, Any], info: ValidationInfo) -> dict[str, Any]:
         """Checks each value as the same value in a batch file is checked."""
+        if "id" in value:
+            raise ValueError("cannot set id: each row needs its own")
         if value:
             from callsheet.rows import fixed_values  # polars, which `--help` does not need
-        for column, cells in value.items():
-            places: list[tuple[tuple[str | int, ...], Any]] = [((column,), cells)]
+        for column, given in value.items():
+            cells: dict[tuple[str | int, ...], Any] = {(column,): given}
             if info.field_name == "matrix":
-                places = [((column, position), cell) for position, cell in enumerate(cells)]
-            for place, cell in places:
+                cells = {(column, position): cell for position, cell in enumerate(given)}
+            for place, cell in cells.items():
                 try:
                     fixed_values({column: cell})
                 except ValueError as error:

@@ -8,43 +8,40 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection
+from contextlib import suppress
 from decimal import Decimal, InvalidOperation
-from pathlib import PurePath
 from typing import Any
 
 import yaml
-from yaml.constructor import SafeConstructor
 
 from callsheet.errors import ConfigError
 
 Place = tuple[str | int, ...]
 """The keys and positions that lead to a value: ('budget', 'limit')."""
 
-NameOfLine = Callable[[int], str]
-"""Names a line for a person: 'run.yaml, line 7'."""
-
 
 def parse(
-    text: str,
-    name_of_line: NameOfLine,
-    places: dict[Place, str],
-    place: Place = (),
-    unread: Collection[str] = (),
+    text: str, where: str, places: dict[Place, str], place: Place = (), unread: Collection[str] = ()
 ) -> Any:
     """Reads YAML text as dicts, lists, text, numbers, booleans and None.
 
     Args:
         text: one YAML document. `${NAME}` and `${NAME:-default}` in a value read the environment (the default
             also where the variable is empty); `$${` is a literal `${`.
-        name_of_line: names a line of the text.
-        places: receives the name of the line of each value.
-        place: the place of the whole text.
+        where: names the text for a person: a file, or the override of one setting.
+        places: receives the name of each value: of a file with its line, `run.yaml, line 7`.
+        place: the setting of which the text is the value; empty for a file.
         unread: top-level keys that are left out with their values.
 
     Raises:
         ConfigError: bad YAML, a key given twice, an environment variable that is not set, or an empty value.
     """
+
+    def name_of_line(line: int) -> str:
+        return where if place else f"{where}, line {line}"
+
+    line, wrong = 1, "an alias contains itself, or values are nested too deeply"
     try:
         node = yaml.compose(text, Loader=yaml.SafeLoader)
         if node is None and place:
@@ -54,17 +51,29 @@ def parse(
         return _plain(node, name_of_line, places, place) if node else None
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else 1
-        raise ConfigError(f"{name_of_line(line)}: is not valid YAML: {error.problem}") from None
+        wrong = f"is not valid YAML: {error.problem}"
     except yaml.reader.ReaderError as error:
         line = text.count("\n", 0, error.position) + 1
-        raise ConfigError(f"{name_of_line(line)}: is not valid YAML: {error.reason}") from None
+        wrong = f"is not valid YAML: {error.reason}"
     except RecursionError:
-        raise ConfigError(
-            f"{name_of_line(1)}: an alias contains itself, or values are nested too deeply"
-        ) from None
+        pass
+    raise ConfigError(f"{name_of_line(line)}: {wrong}")
 
 
-def _plain(node: yaml.Node, name_of_line: NameOfLine, places: dict[Place, str], place: Place) -> Any:
+def parse_text(text: str, where: str, places: dict[Place, str], place: Place) -> str | None:
+    """The value of a setting that is text: as it is, but for its variables; `null` is None.
+
+    Raises:
+        ConfigError: an environment variable is not set, or the value is empty.
+    """
+    places[place] = where
+    value = _with_environment(text, where)
+    if not value:
+        raise _empty_value(where, place)
+    return None if value == "null" else value
+
+
+def _plain(node: Any, name_of_line: Callable[[int], str], places: dict[Place, str], place: Place) -> Any:
     where = name_of_line(node.start_mark.line + 1)
     if place:
         places.setdefault(place, where)
@@ -75,24 +84,19 @@ def _plain(node: yaml.Node, name_of_line: NameOfLine, places: dict[Place, str], 
             if key in values:
                 raise ConfigError(f"{where_key}: the key {dotted((*place, key))} is given twice")
             places[*place, key] = where_key
-            if node.flow_style and _is_blank(value_node):
+            if node.flow_style and value_node.value == "" and value_node.style is None:
                 raise _empty_value(where_key, (*place, key))
             values[key] = _plain(value_node, name_of_line, places, (*place, key))
         return values
     if isinstance(node, yaml.SequenceNode):
-        return [
-            _plain(item, name_of_line, places, (*place, position)) for position, item in enumerate(node.value)
-        ]
+        items = enumerate(node.value)
+        return [_plain(item, name_of_line, places, (*place, position)) for position, item in items]
     text = _with_environment(node.value, where)
-    if not isinstance(node, yaml.ScalarNode) or node.style is not None:
+    if node.style is not None:  # in quotes, or a block of text
         return text
     if node.value and not text:
         raise _empty_value(where, place)
     return _typed(text)
-
-
-def _is_blank(node: yaml.Node) -> bool:
-    return isinstance(node, yaml.ScalarNode) and node.style is None and not node.value
 
 
 def _empty_value(where: str, place: Place) -> ConfigError:
@@ -104,25 +108,23 @@ def _empty_value(where: str, place: Place) -> ConfigError:
     return ConfigError(f"{where}: {dotted(place)} is empty", hint=hint)
 
 
-_resolver = yaml.resolver.Resolver()
+_WORDS = {"": None, "~": None, "null": None} | yaml.SafeLoader.bool_values
+_WHOLE_NUMBER = re.compile(r"[-+]?[0-9]+")
+_DECIMAL = re.compile(r"[-+]?([0-9]+\.[0-9]*|\.[0-9]+)([eE][-+][0-9]+)?")
 
 
 def _typed(text: str) -> Any:
-    """The value of an unquoted scalar."""
-    tag = _resolver.resolve(yaml.ScalarNode, text, (True, False))  # type: ignore[no-untyped-call]  # untyped there
-    value_type = tag.removeprefix("tag:yaml.org,2002:")
-    if value_type == "null":
-        return None
-    if value_type == "bool":
-        return SafeConstructor.bool_values[text.lower()]
-    try:
-        if value_type == "int" and re.fullmatch(r"[-+]?[0-9]+", text):
+    """The value of an unquoted scalar.
+
+    Text is also what YAML 1.1 reads as a date or as a number to base 60: 16:9 is a ratio.
+    """
+    if text.lower() in _WORDS:
+        return _WORDS[text.lower()]
+    with suppress(ValueError, InvalidOperation):  # more digits than Python reads
+        if _WHOLE_NUMBER.fullmatch(text):
             return int(text)
-        if value_type == "float":
+        if _DECIMAL.fullmatch(text):
             return Decimal(text)
-    except (ValueError, InvalidOperation):  # more digits than Python reads, or not a number
-        return text
-    # Everything else is text, also what YAML 1.1 reads as a date or as a number to base 60: 16:9 is a ratio.
     return text
 
 
@@ -165,79 +167,6 @@ def split_override(override: str) -> tuple[tuple[str, ...], str]:
     if not equals or not all(place):
         raise ConfigError(f"--set {masked(override)}: must look like a.b=value")
     return place, value
-
-
-def override_with(
-    config: dict[str, Any], override: str, places: dict[Place, str], is_text: Callable[[Place], bool]
-) -> None:
-    """Writes one `a.b=value` into plain values.
-
-    Args:
-        config: the values.
-        override: the value is YAML, except for a setting that is text: there it is the text itself, in which
-            only variables are replaced, and `null` is None.
-        places: receives the override's name as the place of the value.
-        is_text: whether the setting at a place is text.
-
-    Raises:
-        ConfigError: the override does not look like that, or `a` is a single value; the message names the
-            override, but no password in a URL.
-    """
-    place, value = split_override(override)
-    key = ".".join(place)
-    where = "--set " + masked(f"{key}=..." if place[-1].endswith("url") else override)
-    section = _section(config, place, where, places)
-    if is_text(place):
-        section[place[-1]] = _text(value, where, places, place)
-    else:
-        section[place[-1]] = parse(value, lambda _: where, places, place)
-
-
-def set_value(
-    config: dict[str, Any], name: object, value: object, places: dict[Place, str], where: str
-) -> None:
-    """Writes one value from Python into plain values, by its dotted name.
-
-    Args:
-        config: the values.
-        name: `a.b`.
-        value: a plain value, or a path.
-        places: receives the value's place.
-        where: names the value for a person.
-
-    Raises:
-        ConfigError: the name does not look like that, or `a` is a single value.
-    """
-    place = tuple(name.split(".")) if isinstance(name, str) else ()
-    if not (place and all(place)):
-        raise ConfigError(f"{where}: a setting has a name like 'budget.limit'")
-    section = _section(config, place, where, places)
-    places[place] = where
-    section[place[-1]] = str(value) if isinstance(value, PurePath) else value
-
-
-def _section(
-    config: dict[str, Any], place: Sequence[str], where: str, places: dict[Place, str]
-) -> dict[str, Any]:
-    """The section of a setting, which is about to be replaced; made where it is missing."""
-    section = config
-    for depth, name in enumerate(place[:-1], start=1):
-        section[name] = section.get(name) or {}
-        section = section[name]
-        places.setdefault(tuple(place[:depth]), where)
-        if not isinstance(section, dict):
-            raise ConfigError(f"{where}: {dotted(tuple(place[:depth]))} is a single value and has no keys")
-    for replaced in [old for old in places if old[: len(place)] == tuple(place)]:
-        del places[replaced]
-    return section
-
-
-def _text(value: str, where: str, places: dict[Place, str], place: Place) -> str | None:
-    places[place] = where
-    text = _with_environment(value, where)
-    if not text:
-        raise _empty_value(where, place)
-    return None if text == "null" else text
 
 
 def masked(text: str) -> str:

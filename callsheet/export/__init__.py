@@ -1,5 +1,5 @@
 """Exports: what a batch has stored, handed on as tables, as an image folder, or as shards of a data set.
 
-Begin with `export.py`. Each kind has a module; `files.py` reads what is stored, and `destination.py` looks
-after the folder or bucket that is written. Nothing here changes the ledger or the media.
+Begin with `export.py`, which writes the tables too. `files.py` says what an export has of each file, and
+`destination.py` marks the folder or bucket that is written. Nothing here changes the ledger or the media.
 """

@@ -3,24 +3,28 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
-import shutil
+import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from enum import StrEnum
-from pathlib import Path
+
+import polars as pl
+import sqlalchemy as sa
 
 from callsheet.config.settings import BatchSettings
-from callsheet.errors import InputError
-from callsheet.export import csv_tables, image_folder, webdataset
-from callsheet.export.destination import open_destination
-from callsheet.export.files import Exported, stored_files
-from callsheet.files import disk_errors, with_home
+from callsheet.errors import InputError, StorageError
+from callsheet.export import image_folder, webdataset
+from callsheet.export.destination import mark
+from callsheet.export.files import Exported, named
+from callsheet.files import with_home
+from callsheet.ledger import queries
 from callsheet.ledger.databases import check_exists
 from callsheet.ledger.ledger import Ledger
 from callsheet.pricing.plan import last_plan
-from callsheet.pricing.work_folder import work_folder
 from callsheet.report.contact_sheet.links import local_path
+from callsheet.report.tables import COSTS, MANIFEST, costs, jobs_of, manifest
+from callsheet.rows import harmless
+from callsheet.storage.store import Store
 
 
 class Kind(StrEnum):
@@ -59,34 +63,63 @@ async def export(
     check_exists(settings.ledger.url)
     endpoint_url = settings.storage.endpoint_url
     plan = await asyncio.to_thread(last_plan, settings)
+    jobs = jobs_of(plan) if plan else None
     ledger = await Ledger.open(settings.ledger.url, settings.batch)
     try:
-        destination = await open_destination(
-            to, endpoint_url, batch=settings.batch, kind=kind.value, ledger_id=ledger.id
-        )
-        with _work_folder(settings, to) as work:
+        with _named_as_option():
+            store = Store(to, endpoint_url=endpoint_url)
+            present = await mark(store, to, batch=settings.batch, kind=kind.value, ledger_id=ledger.id)
+            files = await ledger.read(lambda connection, batch: _stored(connection, batch, jobs, kind))
             if kind is Kind.CSV:
-                return await csv_tables.write(ledger, plan, destination, work)
-            files = work / "files.parquet"
-            in_order_of_storage = kind is Kind.WEBDATASET  # so that shards that are full never change
-            await stored_files(ledger, plan, files, in_order_of_storage=in_order_of_storage)
+                return await _write_tables(files, ledger, store)
+            files = named(files)
             if kind is Kind.IMAGEFOLDER:
-                return await image_folder.write(files, destination, endpoint_url, work, progress)
-            return await webdataset.write(
-                files, destination, endpoint_url, work, progress, batch=settings.batch
-            )
+                return await image_folder.write(files, store, present, endpoint_url, progress)
+            return await webdataset.write(files, store, present, endpoint_url, progress, batch=settings.batch)
     finally:
         await ledger.close()
 
 
+def _stored(connection: sa.Connection, batch: str, jobs: pl.DataFrame | None, kind: Kind) -> pl.DataFrame:
+    """The manifest of what is exported. Shards are in order of storage, so that those that are full stay."""
+    files = pl.concat(queries.stored_files(connection, batch, MANIFEST))
+    if jobs is not None and kind is not Kind.CSV:
+        files = files.join(jobs, on="job_key", how="semi", maintain_order="left")
+    return manifest([files], None if kind is Kind.WEBDATASET else jobs)
+
+
+async def _write_tables(files: pl.DataFrame, ledger: Ledger, store: Store) -> Exported:
+    """Writes `manifest.csv` and `costs.csv`, with the columns of the report's Parquet files."""
+    attempts = await ledger.read(lambda connection, batch: queries.every_attempt(connection, batch, COSTS))
+    size = 0
+    for name, table in (("manifest.csv", files), ("costs.csv", costs(attempts))):
+        content = await asyncio.to_thread(_as_csv, table)
+        await store.write(name, content, "text/csv")
+        size += len(content)
+    return Exported(files=2, copied=2, bytes=size)
+
+
+def _as_csv(table: pl.DataFrame) -> bytes:
+    """A table as CSV in which no cell is run as a formula; lists and structs become JSON."""
+    nested = [column for column in table if column.dtype.is_nested()]
+    cells = table.with_columns(map(_as_json, nested)).with_columns(harmless(pl.col(pl.String)))
+    cells.columns = pl.select(harmless(pl.lit(pl.Series(table.columns)))).to_series().to_list()
+    return cells.write_csv().encode()
+
+
+def _as_json(column: pl.Series) -> pl.Series:
+    cells = (
+        cell if cell is None else json.dumps(cell, ensure_ascii=False, default=str)
+        for cell in column.to_list()
+    )
+    return pl.Series(column.name, [*cells], pl.String)
+
+
 @contextmanager
-def _work_folder(settings: BatchSettings, to: str) -> Iterator[Path]:
-    """A folder for temporary files. What a killed export to the same place has left there is removed."""
-    folder = work_folder(settings) / f".export-{hashlib.sha256(to.encode()).hexdigest()[:12]}"
-    shutil.rmtree(folder, ignore_errors=True)
-    with disk_errors(folder, "report.url"):
-        folder.mkdir(exist_ok=True)
+def _named_as_option() -> Iterator[None]:
+    """A store's hint names the settings of its URL; here it comes from the command line."""
     try:
-        yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        yield
+    except StorageError as error:
+        error.hint = error.hint.replace("storage.url or report.url", "--to")
+        raise

@@ -13,28 +13,32 @@ import json
 import re
 import tarfile
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, suppress
+from functools import partial
 from pathlib import Path
-from typing import Any
+from tempfile import TemporaryDirectory
+from typing import IO, Any
 
 import polars as pl
 
 from callsheet.errors import InputError
-from callsheet.export.destination import Destination
-from callsheet.export.files import AT_ONCE, Exported, about, local_files, parts
+from callsheet.export.destination import remove
+from callsheet.export.files import AT_ONCE, NAME, Exported, Row, described, local_file
 from callsheet.files import temporary_file_errors
+from callsheet.storage.store import Store
 
 INDEX = "shards.json"
 _MOST_FILES = 1_000
 _MOST_BYTES = 512 << 20
-Sample = tuple[dict[str, Any], bytes]  # a row, and its JSON file
+Sample = tuple[Row, bytes]  # a row, and its JSON file
 
 
 async def write(
-    files: Path,
-    destination: Destination,
+    files: pl.DataFrame,
+    store: Store,
+    present: pl.DataFrame,
     endpoint_url: str | None,
-    work: Path,
     progress: Callable[[int], None],
     *,
     batch: str,
@@ -42,98 +46,88 @@ async def write(
     """Writes the shards that are not there yet or have changed, and removes those that are no longer needed.
 
     Args:
-        files: from `stored_files`.
-        destination: where to.
+        files: what is stored, in order of storage, from `files.named`.
+        store: where to.
+        present: what is there, from `destination.mark`.
         endpoint_url: the address of an S3 server other than Amazon's.
-        work: a folder for temporary files: one shard at a time.
-        progress: called with the number of files that were packed in the meantime.
+        progress: called in a thread with the number of files that were packed in the meantime.
         batch: the batch; the shards are named after it.
 
     Raises:
         InputError: nothing is stored, or a stored file was removed or changed.
         StorageError: the destination cannot be written.
     """
-    known = _known(await destination.read(INDEX))
-    sizes = dict(destination.present.filter(pl.col("name").str.ends_with(".tar")).iter_rows())
+    if files.is_empty():
+        raise InputError(
+            "the batch has no stored file to export", hint="callsheet status CONFIG counts its jobs."
+        )
+    known = _known(await store.read(INDEX))
+    ours = present.filter(pl.col("name").str.contains(rf"^{re.escape(batch)}-\d{{6}}\.tar$"))
+    sizes = dict(ours.iter_rows())
     index: list[dict[str, Any]] = []
     copied = size = 0
     for number, samples in enumerate(_shards(files)):
         name = f"{batch}-{number:06d}.tar"
         entry = {"url": name, "nsamples": len(samples), "members": _hash(samples)}
-        before = known.get(name, {})
+        before = known.pop(name, {})
         if {**before, **entry} == before and sizes.get(name) == before["filesize"]:
             index.append(before)
             continue
-        tar = work / "shard.tar"
-        await _pack(samples, tar, endpoint_url, progress)
-        await destination.write(name, tar, "application/x-tar")
-        index.append(entry | {"filesize": tar.stat().st_size})
-        known[name] = index[-1]
-        await _write_index(destination, batch, [*index, *_later(known, index)])
-        copied, size = copied + len(samples), size + tar.stat().st_size
-    if not index:
-        raise InputError(
-            "the batch has no stored file to export", hint="callsheet status CONFIG counts its jobs."
-        )
-    await _write_index(destination, batch, index)
-    needed = {entry["url"] for entry in index}
-    ours = re.compile(rf"{re.escape(batch)}-\d{{6}}\.tar")
-    removed = pl.Series(
-        [name for name in sizes if ours.fullmatch(name) and name not in needed], dtype=pl.String
-    )
-    await destination.remove(removed)
-    return Exported(len(index) + 1, copied, size, len(removed))
+        with temporary_file_errors(), TemporaryDirectory(prefix="callsheet-") as folder:
+            tar = Path(folder, name)
+            filesize = await asyncio.to_thread(_pack, samples, endpoint_url, progress, tar)
+            await store.write(name, tar, "application/x-tar")
+        index.append(entry | {"filesize": filesize})
+        await _write_index(store, batch, [*index, *known.values()])
+        copied, size = copied + len(samples), size + filesize
+    await _write_index(store, batch, index)
+    needed = [entry["url"] for entry in index]
+    removed = await remove(store, ours.filter(~pl.col("name").is_in(needed))["name"])
+    return Exported(len(index) + 1, copied, size, removed)
 
 
-def _shards(files: Path) -> Iterator[list[Sample]]:
+def _shards(files: pl.DataFrame) -> Iterator[list[Sample]]:
     """The samples of each shard: a thousand at most, and half a GiB unless one file alone is larger."""
     shard: list[Sample] = []
     size = 0
-    for row, described in _samples(files):
+    for row, line in zip(files.iter_rows(named=True), described(files).splitlines(), strict=True):
         if shard and (len(shard) == _MOST_FILES or size + row["bytes"] > _MOST_BYTES):
             yield shard
             shard, size = [], 0
-        shard.append((row, described))
+        shard.append((row, line))
         size += row["bytes"]
-    if shard:
-        yield shard
-
-
-def _samples(files: Path) -> Iterator[Sample]:
-    for part in parts(files):
-        content = io.BytesIO()
-        about(part).write_ndjson(content)
-        yield from zip(part.iter_rows(named=True), content.getvalue().splitlines(), strict=True)
+    yield shard
 
 
 def _hash(samples: list[Sample]) -> str:
     digest = hashlib.sha256()
-    for row, described in samples:
-        digest.update(f"{row['name']}.{row['ext']}\n".encode() + described + b"\n")
+    for row, line in samples:
+        digest.update(f"{row[NAME]}\n".encode() + line + b"\n")
     return digest.hexdigest()
 
 
-async def _pack(
-    samples: list[Sample], path: Path, endpoint_url: str | None, progress: Callable[[int], None]
-) -> None:
-    with temporary_file_errors(), tarfile.open(path, "w") as tar:
+def _pack(
+    samples: list[Sample], endpoint_url: str | None, progress: Callable[[int], None], path: Path
+) -> int:
+    """Writes a shard, and returns its size; the same samples always make the same bytes."""
+    with tarfile.open(path, "w") as tar:
         for start in range(0, len(samples), AT_ONCE):
             some = samples[start : start + AT_ONCE]
-            async with local_files([row for row, _ in some], endpoint_url) as paths:
-                await asyncio.to_thread(_add, tar, some, paths)
+            with ExitStack() as copies, ThreadPoolExecutor(AT_ONCE) as threads:
+                local = partial(local_file, endpoint_url=endpoint_url, copies=copies)
+                paths = threads.map(local, [row for row, _ in some])
+                for (row, line), copy in zip(some, paths, strict=True):
+                    with copy.open("rb") as file:
+                        _add(tar, row[NAME], copy.stat().st_size, file)
+                    _add(tar, row[NAME].partition(".")[0] + ".json", len(line), io.BytesIO(line))
             progress(len(some))
+    return path.stat().st_size
 
 
-def _add(tar: tarfile.TarFile, samples: list[Sample], paths: list[Path]) -> None:
-    """Adds files and their JSON; the same samples always make the same bytes."""
-    for (row, described), path in zip(samples, paths, strict=True):
-        member = tarfile.TarInfo(f"{row['name']}.{row['ext']}")
-        member.size = path.stat().st_size
-        with path.open("rb") as file:
-            tar.addfile(member, file)
-        member = tarfile.TarInfo(f"{row['name']}.json")
-        member.size = len(described)
-        tar.addfile(member, io.BytesIO(described))
+def _add(tar: tarfile.TarFile, name: str, size: int, content: IO[bytes]) -> None:
+    member = tarfile.TarInfo(name)
+    member.size = size
+    tar.addfile(member, content)
 
 
 def _known(content: bytes | None) -> dict[str, dict[str, Any]]:
@@ -144,12 +138,6 @@ def _known(content: bytes | None) -> dict[str, dict[str, Any]]:
     return {}
 
 
-def _later(known: dict[str, dict[str, Any]], index: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Shards of an earlier export that this one has not come to yet."""
-    written = {entry["url"] for entry in index}
-    return [entry for name, entry in sorted(known.items()) if name not in written]
-
-
-async def _write_index(destination: Destination, batch: str, shards: list[dict[str, Any]]) -> None:
+async def _write_index(store: Store, batch: str, shards: list[dict[str, Any]]) -> None:
     index = {"__kind__": "wids-shard-index-v1", "wids_version": 1, "name": batch, "shardlist": shards}
-    await destination.write(INDEX, json.dumps(index, indent=1).encode(), "application/json")
+    await store.write(INDEX, json.dumps(index, indent=1).encode(), "application/json")

@@ -1,7 +1,4 @@
-"""Approvals: what a person was asked before money was spent, and what they said. Nothing here decides.
-
-Each function is part of a ledger transaction, on the connection it is given.
-"""
+"""Approvals: what a person was asked before money was spent, and what they said. Nothing here decides."""
 
 from __future__ import annotations
 

@@ -1,27 +1,76 @@
-"""Reserves jobs for a run: those that its policy buys, that no run has reserved, and that fit the budget.
+"""The walls of the budget, exact with any number of runs, and the reservation of jobs for a run.
 
-Each function is part of a ledger transaction, on the connection it is given. What the budget allows is
-decided in `budgets.py`.
+A run reserves the jobs that its policy buys, that no run has reserved, and that fit the budget.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from decimal import Decimal
+from enum import StrEnum
 from typing import Any
 
-import polars as pl
 import sqlalchemy as sa
 
-from callsheet.ledger import budgets, leases, queries, running_totals, writing
-from callsheet.ledger.budgets import Budget, Wall
+from callsheet.ledger import leases, queries, running_totals, writing
 from callsheet.ledger.policy import NOT_CHARGED, Policy, to_buy
 from callsheet.ledger.tables import attempts
 from callsheet.ledger.writing import Values
-from callsheet.records import Attempt, Job, State, Totals, canonical
+from callsheet.records import Attempt, Job, State, canonical
+
+
+class Wall(StrEnum):
+    """A limit of the budget that a job does not fit."""
+
+    BATCH = "batch"
+    """What the batch may spend."""
+
+    DAY = "day"
+    """What the whole ledger may spend in a UTC day."""
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """The walls of a batch, in dollars.
+
+    Attributes:
+        batch: the batch.
+        limit: what the batch may spend: spent, reserved, in flight and in doubt.
+        per_day: what all batches of the ledger together may spend in a UTC day. A job counts for the day on
+            which it is sent; until then it counts for today.
+    """
+
+    batch: str
+    limit: Decimal
+    per_day: Decimal | None = None
+
+
+class Room:
+    """What is left within each wall at a moment, in dollars; until the transaction ends, this stays true.
+
+    `reserved`: what is reserved counts too, but what dead runs had reserved is free. A job that is about to
+    be sent is looked at without the other reservations: each of them is looked at in its turn.
+    """
+
+    def __init__(self, connection: sa.Connection, budget: Budget, at: datetime, *, reserved: bool) -> None:
+        exposure = running_totals.exposure(connection, budget.batch, reserved=reserved)
+        self._left = {Wall.BATCH: budget.limit - exposure}
+        if budget.per_day is not None:
+            if reserved:
+                leases.free_dead_reservations(connection)
+            used = running_totals.exposure_of_day(connection, at, reserved=reserved)
+            self._left[Wall.DAY] = budget.per_day - used
+
+    def take(self, amount: Decimal) -> Wall | None:
+        """Takes an amount, in dollars; or returns the first wall that it does not fit."""
+        for wall, left in self._left.items():
+            if amount > left:
+                return wall
+        self._left = {wall: left - amount for wall, left in self._left.items()}
+        return None
 
 
 @dataclass(slots=True)
@@ -45,19 +94,19 @@ def reserve(
     run_id: str,
     jobs: Sequence[Job],
     policy: Policy,
-    *,
     budget: Budget,
+    *,
     skip: bool,
 ) -> Reservation:
     """Reserves jobs in their order for a run, as far as the budget allows (`Ledger.reserve`)."""
-    room = budgets.to_reserve(connection, budget)
+    room = Room(connection, budget, datetime.now(UTC), reserved=True)
     newest = _newest(connection, jobs, policy)
     stored = _stored(connection, budget.batch, jobs) if policy.reuse else {}
     entries = _Entries(budget.batch, run_id)
     result = Reservation()
     for position, job in enumerate(jobs):
         last = newest.get(job.key)
-        if last is not None and (not last["to_buy"] or last["reserved"] or _has_failed_in(last, run_id)):
+        if last is not None and (not last["to_buy"] or _is_reserved(last) or _has_failed_in(last, run_id)):
             continue
         if stored and (source := stored.get(job.request_key)):
             entries.add(job, last, _reused(source.popleft()))
@@ -92,32 +141,21 @@ def stands(connection: sa.Connection, run_id: str, reservation: Reservation) -> 
     return 0 < len(mine) == len(reservation.reserved)
 
 
+def _is_reserved(last: Values) -> bool:
+    return bool(last["state"] == State.PLANNED and last["run_id"] is not None)
+
+
 def _has_failed_in(last: Values, run_id: str) -> bool:
     """Whether a run has tried the job already, and it failed: the same run does not try it again."""
     has_failed = last["state"] == State.FAILED and last["error_code"] != NOT_CHARGED
     return bool(has_failed and last["run_id"] == run_id)
 
 
-def outlook(connection: sa.Connection, batch: str, policy: Policy) -> tuple[Iterator[pl.DataFrame], Totals]:
-    """The batch as the next run will find it, when it has closed the dead ones. Writes nothing.
-
-    Returns:
-        `queries.known_jobs` and `running_totals.of_batch`.
-    """
-    if not leases.has_dead_work(connection, batch):
-        return queries.known_jobs(connection, batch, policy), running_totals.of_batch(connection, batch)
-    table = leases.as_if_closed(connection, batch)
-    known = queries.known_jobs(connection, batch, policy, table)
-    return known, running_totals.summed(connection, batch, table)
-
-
 def _newest(connection: sa.Connection, jobs: Sequence[Job], policy: Policy) -> dict[str, Values]:
-    """By key, the newest attempt at each job that has one, with `to_buy` and `reserved`."""
-    marks = (to_buy(policy).label("to_buy"), running_totals.is_reserved().label("reserved"))
-    of_jobs = attempts.c.job_key.in_([job.key for job in jobs])
-    return {
-        row["job_key"]: row for row in writing.which(connection, of_jobs, ~attempts.c.superseded, also=marks)
-    }
+    """By key, the newest attempt at each job that has one, and whether it is `to_buy`."""
+    newest = sa.and_(attempts.c.job_key.in_([job.key for job in jobs]), ~attempts.c.superseded)
+    rows = writing.which(connection, newest, also=[to_buy(policy).label("to_buy")])
+    return {row["job_key"]: row for row in rows}
 
 
 def _stored(connection: sa.Connection, batch: str, jobs: Sequence[Job]) -> dict[str, deque[Any]]:
@@ -137,14 +175,9 @@ class _Entries:
         self._new: list[Values] = []
 
     def add(self, job: Job, last: Values | None, more: Values | None = None) -> Attempt:
-        """Reserves a job: its planned attempt, or a new one that supersedes the last.
+        """Reserves a job: its planned attempt, or a new one that supersedes the last; sets `more` columns.
 
         A planned attempt was never sent, so it gets today's price.
-
-        Args:
-            job: the job.
-            last: the newest attempt at it; None where there is none.
-            more: other columns to set.
         """
         values = _row(job) | self._owner | (more or {})
         number = 1 if last is None else last["attempt"]

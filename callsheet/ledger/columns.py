@@ -17,7 +17,7 @@ from callsheet.ledger.tables import Moment, Money
 MONEY = pl.Decimal(18, 6)
 TIME = pl.Datetime("us", "UTC")
 _TEXT = "%Y-%m-%dT%H:%M:%S%.fZ"  # of a moment
-_PART, _BLOCK = 16_384, 512  # rows of a part, and rows that are taken from the database at once
+_PART = 16_384  # rows
 _TYPES: dict[type[Any], Any] = {
     Money: MONEY,
     Moment: TIME,
@@ -31,28 +31,17 @@ _TYPES: dict[type[Any], Any] = {
 def parts(connection: sa.Connection, query: sa.Select[Any]) -> Iterator[pl.DataFrame]:
     """The rows of a query, some ten thousand at a time; the first part is empty.
 
-    Money is `MONEY`, a moment is `TIME`, and JSON is its text.
-
-    Args:
-        connection: the transaction. It must live as long as parts are read.
-        query: its columns become those of the parts, by their names.
+    Money is `MONEY`, a moment is `TIME`, and JSON is its text. The transaction must live as long as parts are
+    read.
     """
     columns = query.selected_columns
     raw = query.with_only_columns(*map(_as_stored, columns), maintain_column_froms=True)
     types = {column.name: _TYPES.get(type(column.type), pl.String) for column in columns}
     yield pl.DataFrame(schema=types)
-    with closing(connection.execute(raw, execution_options={"yield_per": _BLOCK})) as result:
-        while any(cells := _next_cells(result, len(types))):
+    with closing(connection.execute(raw, execution_options={"yield_per": _PART})) as result:
+        for rows in result.partitions():
+            cells = zip(*rows, strict=True)
             yield pl.DataFrame([_typed(*each) for each in zip(types.items(), cells, strict=True)])
-
-
-def _next_cells(result: sa.CursorResult[Any], width: int) -> list[list[Any]]:
-    """The next rows as columns. It takes few rows at a time, which fit into the processor's cache."""
-    cells: list[list[Any]] = [[] for _ in range(width)]
-    while len(cells[0]) < _PART and (rows := result.fetchmany(_BLOCK)):
-        for column, values in zip(cells, zip(*rows, strict=True), strict=True):
-            column.extend(values)
-    return cells
 
 
 def _as_stored(column: sa.ColumnElement[Any]) -> sa.ColumnElement[Any]:

@@ -15,8 +15,7 @@ import sqlalchemy as sa
 
 from callsheet.errors import LedgerError
 from callsheet.ledger import leases, running_totals
-from callsheet.ledger.databases import check_exists, explained, open_engine
-from callsheet.ledger.schema import mark_as_moved
+from callsheet.ledger.databases import check_exists, explained, mark_as_moved, open_engine
 from callsheet.ledger.tables import about, metadata
 
 _PAGE = 1_000  # rows that are read and written at once
@@ -25,17 +24,10 @@ _COPIED = [table for table in metadata.sorted_tables if table is not about]
 
 
 def back_up(url: str, to: Path) -> dict[str, int]:
-    """Copies a ledger as it is at this moment into a new SQLite file; runs may be under way.
-
-    Args:
-        url: the ledger.
-        to: the file. It is there only when the copy is whole.
-
-    Returns:
-        How many rows each table has.
+    """Copies a ledger as `copy` does into a new SQLite file, which is there only when the copy is whole.
 
     Raises:
-        LedgerError: there is no such ledger, the file exists, or the copy is not the same.
+        LedgerError: as `copy`; or the file exists.
     """
     if to.exists():
         raise LedgerError(f"{to} exists already; nothing was written", hint="Name a new file.")
@@ -50,11 +42,7 @@ def back_up(url: str, to: Path) -> dict[str, int]:
 
 
 def copy(url: str, to: str) -> dict[str, int]:
-    """Copies a ledger as it is at this moment into an empty database, and compares them.
-
-    Args:
-        url: the ledger.
-        to: the URL of the database.
+    """Copies a ledger as it is at this moment into an empty database, and compares them; both are URLs.
 
     Returns:
         How many rows each table has.
@@ -62,61 +50,21 @@ def copy(url: str, to: str) -> dict[str, int]:
     Raises:
         LedgerError: there is no such ledger, the database is not empty, or the copy is not the same.
     """
-    with _opened(url, to) as (original, other):
-        return explained(lambda: _copied_now(original, other))
+    with (
+        _opened(url, to) as (original, other),
+        original.connect().execution_options(reading=True) as source,
+        other.begin() as target,
+    ):
+        return _copied(source, target)
 
 
 def move(url: str, to: str) -> dict[str, int]:
-    """Copies a ledger into an empty database, compares them, and closes the old one for ever.
-
-    Args:
-        url: the ledger. No run may be at work on it.
-        to: the URL of the database.
-
-    Returns:
-        How many rows each table has.
+    """Copies a ledger as `copy` does, and closes the old one for ever.
 
     Raises:
         LedgerError: as `copy`; or a run is at work. The old ledger is then as it was.
     """
-    with _opened(url, to) as (original, other):
-        return explained(lambda: _moved(original, other))
-
-
-@contextmanager
-def _opened(url: str, to: str) -> Iterator[tuple[sa.Engine, sa.Engine]]:
-    """A ledger, and the empty database for its copy."""
-    check_exists(url)
-    original, other = open_engine(url), open_engine(to)
-    try:
-        if explained(lambda: _has_rows(other)):
-            raise LedgerError(
-                "the database to copy to has a ledger with rows in it already; nothing was changed",
-                hint="Name an empty database, or a file that does not exist yet.",
-            )
-        yield original, other
-    finally:
-        original.dispose()
-        other.dispose()
-
-
-def _has_rows(engine: sa.Engine) -> bool:
-    with engine.connect().execution_options(reading=True) as connection:
-        return any(connection.scalar(sa.select(sa.exists().select_from(table))) for table in _COPIED)
-
-
-def _remove(database: Path) -> None:
-    for end in ("", "-wal", "-shm"):
-        database.with_name(database.name + end).unlink(missing_ok=True)
-
-
-def _copied_now(original: sa.Engine, other: sa.Engine) -> dict[str, int]:
-    with original.connect().execution_options(reading=True) as source, other.begin() as target:
-        return _copied(source, target)
-
-
-def _moved(original: sa.Engine, other: sa.Engine) -> dict[str, int]:
-    with original.begin() as source:
+    with _opened(url, to) as (original, other), original.begin() as source:
         if working := leases.batches_at_work(source):
             raise LedgerError(
                 f"a run is at work on {', '.join(working)}; nothing was changed",
@@ -126,6 +74,30 @@ def _moved(original: sa.Engine, other: sa.Engine) -> dict[str, int]:
             counts = _copied(source, target)
         mark_as_moved(source, other.url.render_as_string(hide_password=True))
     return counts
+
+
+@contextmanager
+def _opened(url: str, to: str) -> Iterator[tuple[sa.Engine, sa.Engine]]:
+    """A ledger, and the empty database for its copy."""
+    check_exists(url)
+    original, other = open_engine(url), open_engine(to)
+    try:
+        with explained():
+            with other.connect().execution_options(reading=True) as connection:
+                if any(connection.scalar(sa.select(sa.exists().select_from(table))) for table in _COPIED):
+                    raise LedgerError(
+                        "the database to copy to has a ledger with rows in it already; nothing was changed",
+                        hint="Name an empty database, or a file that does not exist yet.",
+                    )
+            yield original, other
+    finally:
+        original.dispose()
+        other.dispose()
+
+
+def _remove(database: Path) -> None:
+    for end in ("", "-wal", "-shm"):
+        database.with_name(database.name + end).unlink(missing_ok=True)
 
 
 def _copied(source: sa.Connection, target: sa.Connection) -> dict[str, int]:
@@ -140,11 +112,7 @@ def _copied(source: sa.Connection, target: sa.Connection) -> dict[str, int]:
 
 
 def _compared(source: sa.Connection, target: sa.Connection, table: sa.Table) -> int:
-    """The number of a table's rows, which are the same in both.
-
-    Raises:
-        LedgerError: they are not.
-    """
+    """The number of a table's rows; a LedgerError where they are not the same in both."""
     count = 0
     for page, other in zip_longest(_pages(source, table), _pages(target, table)):
         if page != other:

@@ -1,26 +1,25 @@
 """Opens the ledger's database, SQLite or PostgreSQL, so that both give the same guarantees.
 
 A commit is on the disk when it returns. One transaction writes at a time, so what it reads stays true until
-it commits. Readers see one consistent state and wait for nobody. What the tables mean is not known here.
+it commits. Readers see one consistent state and wait for nobody. There is one schema: a ledger of another one
+is refused, and left as it is. What the tables mean is not known here.
 """
 
 from __future__ import annotations
 
 import sqlite3
 import time
-from collections.abc import Callable
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import sqlalchemy as sa
 
 from callsheet.errors import LedgerError, LedgerUnavailable
 from callsheet.files import make_folder
-from callsheet.ledger import schema
-from callsheet.ledger.tables import SCHEMA_VERSION
-
-T = TypeVar("T")
+from callsheet.ledger.tables import SCHEMA_VERSION, about, metadata, moved_to
 
 BUSY = 30.0
 """For how many seconds a write waits for another process's write; then the ledger counts as locked."""
@@ -32,6 +31,7 @@ _CHECKPOINT = "wal_autocheckpoint=4000"
 row of a large ledger pays for that: its pages are far apart.
 """
 _WRITE_LOCK = 0x63616C6C73686565  # the number of PostgreSQL's advisory lock that a writer takes
+_MOVED = 1_000_000  # on top of the schema's version of a moved ledger: an older Callsheet refuses it too
 
 _TO_CHECK = {
     "sqlite": "Check ledger.url, the permissions of its folder, free disk space, "
@@ -44,11 +44,8 @@ _TO_CHECK = {
 def open_engine(url: str, busy: float = BUSY) -> sa.Engine:
     """Opens the ledger's database; creates the tables in a new one.
 
-    A transaction that only reads is begun on a connection with the execution option `reading=True`.
-
-    Args:
-        url: the database.
-        busy: for how many seconds a write waits for another process's write.
+    A transaction that only reads is begun on a connection with the execution option `reading=True`. A write
+    waits for another process's write for `busy` seconds.
 
     Raises:
         LedgerError: it cannot be opened, or has another schema.
@@ -59,13 +56,12 @@ def open_engine(url: str, busy: float = BUSY) -> sa.Engine:
         make = _sqlite if address.drivername == "sqlite" else _postgresql
         engine = make(address, busy)
         with engine.connect().execution_options(reading=True) as connection:  # waits for no writer
-            if schema.is_foreign(connection):
-                raise _foreign(name)
-            version = schema.version_of(connection)
-            moved = schema.new_place(connection, version)
+            _check(connection, name, shared=True)
+            version = _version_of(connection)
+            moved = connection.scalar(sa.select(moved_to.c.url)) if version > _MOVED else None
         if not version:
             with engine.begin() as connection:
-                version = schema.create(connection)
+                version = _create(connection)
     except ModuleNotFoundError as error:
         raise LedgerError(
             f"the ledger {name} needs a database driver that is not installed: {error.name}",
@@ -108,14 +104,22 @@ def hurry(engine: sa.Engine) -> None:
     engine.update_execution_options(hurry=True)
 
 
-def explained(work: Callable[[], T]) -> T:
-    """Does work on the database.
+def mark_as_moved(connection: sa.Connection, to: str) -> None:
+    """From now on nobody can open this ledger: it would not know what is bought at its new URL `to`."""
+    moved_to.create(connection)
+    connection.execute(moved_to.insert().values(url=to))
+    connection.execute(about.update().values(schema_version=about.c.schema_version + _MOVED))
+
+
+@contextmanager
+def explained() -> Iterator[None]:
+    """For work on the database.
 
     Raises:
         LedgerUnavailable: the database failed; in place of SQLAlchemy's error.
     """
     try:
-        return work()
+        yield
     except sa.exc.SQLAlchemyError as error:
         raise LedgerUnavailable(
             f"the ledger could not be read or written: {_reason(error)}",
@@ -142,17 +146,47 @@ def _address(url: str) -> sa.URL:
     return address
 
 
-def _foreign(name: str) -> LedgerError:
-    return LedgerError(
-        f"the database {name} has tables of another program, and is not a ledger; nothing in it was changed",
-        hint="Choose another ledger.url.",
-    )
+def _check(connection: sa.Connection, name: str, *, shared: bool) -> None:
+    """Checks that a database is a ledger, of whatever version, or can become one. It changes nothing.
+
+    `shared`: tables of other programs may be there too, under names that a ledger does not use.
+    """
+    inspector = sa.inspect(connection)
+    tables = {*inspector.get_table_names(), *inspector.get_view_names()}
+    if shared:
+        tables &= set(metadata.tables)
+    columns = {column["name"] for column in inspector.get_columns("about")} if "about" in tables else set()
+    if tables and not ({"runs", "attempts", "media"} <= tables and "schema_version" in columns):
+        raise LedgerError(
+            f"the database {name} has tables of another program, and is not a ledger; nothing in it was "
+            "changed",
+            hint="Choose another ledger.url.",
+        )
+
+
+def _version_of(connection: sa.Connection) -> int:
+    """The schema's version; 0 where there are no tables yet."""
+    there = sa.inspect(connection).has_table("about")
+    version: int | None = connection.scalar(sa.select(about.c.schema_version)) if there else None
+    return version or 0
+
+
+def _create(connection: sa.Connection) -> int:
+    """Creates the tables, unless another process has just done so; returns the schema's version."""
+    if version := _version_of(connection):
+        return version
+    metadata.create_all(connection)
+    connection.execute(about.insert().values(schema_version=SCHEMA_VERSION))
+    return SCHEMA_VERSION
 
 
 def _sqlite(address: sa.URL, busy: float) -> sa.Engine:
     path = _sqlite_path(address)
     make_folder(path.parent)  # SQLite itself makes the files in it durable
-    _check_file(path, busy)
+    if path.exists():
+        read_only = partial(sqlite3.connect, f"{path.as_uri()}?mode=ro", uri=True, timeout=busy)
+        with sa.create_engine("sqlite://", creator=read_only, poolclass=sa.NullPool).connect() as connection:
+            _check(connection, str(path), shared=False)
     engine = sa.create_engine(address, connect_args={"timeout": busy, "check_same_thread": False})
     opened: list[tuple[int, int] | None] = []
 
@@ -168,12 +202,12 @@ def _sqlite(address: sa.URL, busy: float) -> sa.Engine:
     def _begin(connection: sa.Connection) -> None:
         # A writer takes the write lock at once: what its transaction reads stays true until it commits.
         if connection.get_execution_options().get("reading", False):
-            _wait_for_others(connection, busy)
+            connection.exec_driver_sql(f"PRAGMA busy_timeout={round(1000 * busy)}")
             connection.exec_driver_sql("BEGIN")
         else:
             _begin_writing(connection, busy)
         # SQLite goes on writing into a file that was deleted, which nobody could read afterwards.
-        files = _identities(path)
+        files = [_identity(path), _identity(path.with_name(f"{path.name}-wal"))]
         if not opened:
             opened.extend(files)
         elif files != opened:
@@ -187,19 +221,12 @@ def _sqlite(address: sa.URL, busy: float) -> sa.Engine:
 
 
 def _begin_writing(connection: sa.Connection, busy: float) -> None:
-    """Takes SQLite's write lock. It waits for it in short parts, because nothing can end a wait of SQLite's.
+    """Takes SQLite's write lock, for which it waits `busy` seconds at most, or until `hurry`.
 
-    Who has it waits for nobody any more.
-
-    Args:
-        connection: the connection.
-        busy: seconds to wait in all.
-
-    Raises:
-        sa.exc.OperationalError: another process held the lock all the time, or until `hurry`.
+    It waits in short parts, because nothing can end a wait of SQLite's. Who has the lock waits for nobody.
     """
     until = time.monotonic() + busy
-    _wait_for_others(connection, min(busy, _MOMENT))
+    connection.exec_driver_sql(f"PRAGMA busy_timeout={round(1000 * min(busy, _MOMENT))}")
     while True:
         try:
             connection.exec_driver_sql("BEGIN IMMEDIATE")
@@ -211,19 +238,8 @@ def _begin_writing(connection: sa.Connection, busy: float) -> None:
                 raise
 
 
-def _wait_for_others(connection: sa.Connection, seconds: float) -> None:
-    """From now on the connection waits so long for what another one holds (SQLite)."""
-    if connection.info.get("waits") != seconds:
-        connection.exec_driver_sql(f"PRAGMA busy_timeout={round(1000 * seconds)}")
-        connection.info["waits"] = seconds
-
-
 def _sqlite_path(address: sa.URL) -> Path:
-    """The file of a SQLite ledger.
-
-    Raises:
-        LedgerError: the address is not that of a plain file.
-    """
+    """The file of a SQLite ledger; a LedgerError where the address is not that of a plain file."""
     hint = "Give the path of a file: sqlite:///out/ledger.db, or sqlite:////var/lib/ledger.db from the root."
     if address.database in (None, "", ":memory:"):
         raise LedgerError("a ledger in memory would forget what is bought when the run ends", hint=hint)
@@ -232,34 +248,13 @@ def _sqlite_path(address: sa.URL) -> Path:
     return Path(address.database).absolute()
 
 
-def _check_file(path: Path, busy: float) -> None:
-    """Checks, without changing it, that a file is a ledger or can become one.
-
-    Raises:
-        LedgerError: it is the database of another program.
-        sqlite3.Error: it cannot be read, or is not a database.
-    """
-    if not path.exists():
-        return
-    read_only = f"{path.as_uri()}?mode=ro"
-    with closing(sqlite3.connect(read_only, uri=True, timeout=busy)) as connection:
-        names = connection.execute("SELECT name FROM sqlite_master WHERE type IN ('table', 'view')")
-        tables = {name for (name,) in names if not name.startswith("sqlite_")}
-        columns = {name for (name,) in connection.execute("SELECT name FROM pragma_table_info('about')")}
-    if tables and not schema.is_ledger(tables, columns):
-        raise _foreign(str(path))
-
-
-def _identities(path: Path) -> list[tuple[int, int] | None]:
-    """The device and inode of the database at `path` and of its write-ahead log; None for a missing file."""
-    identities: list[tuple[int, int] | None] = []
-    for file in (path, path.with_name(f"{path.name}-wal")):
-        try:
-            status = file.stat()
-            identities.append((status.st_dev, status.st_ino))
-        except OSError:
-            identities.append(None)
-    return identities
+def _identity(file: Path) -> tuple[int, int] | None:
+    """The device and inode of a file; None for a missing one."""
+    try:
+        status = file.stat()
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino
 
 
 def _postgresql(address: sa.URL, busy: float) -> sa.Engine:

@@ -1,4 +1,4 @@
-"""Doubts: which of them a person means, and who that person is. It settles nothing.
+"""Doubts: which of them a person means, what that person decides, and who that is.
 
 A doubt with an id is no doubt about money: the service accepted the video, and every run asks for it again. A
 person settles it only by giving it up.
@@ -9,9 +9,17 @@ from __future__ import annotations
 import getpass
 import os
 from collections.abc import Sequence
+from datetime import UTC, datetime
+from decimal import Decimal
 
-from callsheet.errors import CallsheetError
-from callsheet.records import Doubt, State
+import sqlalchemy as sa
+
+from callsheet.errors import CallsheetError, LedgerError
+from callsheet.ledger import leases, writing
+from callsheet.ledger.policy import CHARGED, NOT_CHARGED
+from callsheet.ledger.tables import settlements
+from callsheet.ledger.writing import Values
+from callsheet.records import CostSource, Doubt, State
 
 
 def named(doubts: Sequence[Doubt], words: Sequence[str], *, give_up: bool = False) -> list[Doubt]:
@@ -27,32 +35,26 @@ def named(doubts: Sequence[Doubt], words: Sequence[str], *, give_up: bool = Fals
         CallsheetError: a word names no job, or several, or only what was accepted; exit code 2.
     """
     open_ = [doubt for doubt in doubts if give_up or not doubt.is_accepted]
-    keys = set()
+    chosen: set[str] = set()
     for word in words:
-        if not (of_word := _keys_of(open_, word)):
+        meant = _matching(open_, word)
+        if not meant:
             raise _refusal(doubts, word)
-        keys |= of_word
-    return [doubt for doubt in open_ if doubt.job_key in keys]
-
-
-def _keys_of(doubts: Sequence[Doubt], word: str) -> set[str]:
-    """The keys of the jobs that a word names; empty where there is none."""
-    named_ = _matching(doubts, word)
-    keys = {doubt.job_key for doubt in named_}
-    if len(keys) > 1 and any(doubt.row_id != word for doubt in named_):
-        listed = ", ".join(f"{doubt.job_key[:12]} (row {doubt.row_id})" for doubt in named_[:5])
-        raise CallsheetError(f"{word!r} may mean {len(keys)} jobs: {listed}", hint="Give more of the key.")
-    return keys
+        keys = {doubt.job_key for doubt in meant}
+        if len(keys) > 1 and any(doubt.row_id != word for doubt in meant):
+            listed = ", ".join(f"{doubt.job_key[:12]} (row {doubt.row_id})" for doubt in meant[:5])
+            raise CallsheetError(
+                f"{word!r} may mean {len(keys)} jobs: {listed}", hint="Give more of the key."
+            )
+        chosen |= keys
+    return [doubt for doubt in open_ if doubt.job_key in chosen]
 
 
 def _matching(doubts: Sequence[Doubt], word: str) -> list[Doubt]:
     """The doubts of the row with this id, or else those whose key or row id begins so."""
     of_row = [doubt for doubt in doubts if doubt.row_id == word]
-    return of_row or [
-        doubt
-        for doubt in doubts
-        if word and (doubt.job_key.startswith(word) or doubt.row_id.startswith(word))
-    ]
+    begin_so = (one for one in doubts if one.job_key.startswith(word) or one.row_id.startswith(word))
+    return of_row or (list(begin_so) if word else [])
 
 
 def _refusal(doubts: Sequence[Doubt], word: str) -> CallsheetError:
@@ -72,6 +74,43 @@ def _refusal(doubts: Sequence[Doubt], word: str) -> CallsheetError:
         "--give-up: with --charged its price is spent and the file is lost; with --not-charged the next run "
         "buys it again, and it may be paid for twice.",
     )
+
+
+def settle(
+    connection: sa.Connection, batch: str, doubts: Sequence[Doubt], *, charged: bool, by: str, why: str | None
+) -> None:
+    """Records a person's decision: charged is paid for and lost, not charged is free to buy again.
+
+    Raises:
+        LedgerError: one of them is no longer as the person saw it, or a run at work asks the service for it.
+    """
+    rows = writing.found(connection, [doubt.job_key for doubt in doubts])
+    at_work = {run.run_id: run for run in leases.others(connection, batch, None)}
+    now, verb = datetime.now(UTC), "charged" if charged else "not charged"
+    record = {"charged": charged, "settled_by": by, "settled_at": now, "why": why}
+    for doubt in doubts:
+        row = rows[doubt.job_key, doubt.attempt]
+        # It would end where its job is no longer what it was.
+        if doubt.is_accepted and row["run_id"] in at_work:
+            raise LedgerError(
+                f"row {doubt.row_id}: a run at work asks the service for this video: "
+                f"{at_work[row['run_id']].line()}; nothing was settled",
+                hint="Wait until that run has ended, or end it (Ctrl-C); then the same command.",
+            )
+        if (row["state"], row["generation_id"]) != (doubt.state, doubt.generation_id):
+            raise LedgerError(
+                f"row {doubt.row_id} is no longer {doubt.state.replace('_', ' ')}; nothing was settled",
+                hint="List what is in doubt again: a run or a person has settled it.",
+            )
+        decision: Values = {"state": State.FAILED, "cost": Decimal(0), "error_code": NOT_CHARGED}
+        if charged:
+            decision = {"state": State.LOST, "cost": row["quoted"], "error_code": CHARGED}
+            decision["cost_source"] = CostSource.QUOTED
+        decision["error_message"] = f"{doubt.what.rstrip('.')}; settled as {verb} by {by}"
+        decision["finished_at"] = row["finished_at"] or now
+        writing.change(connection, [(row, decision)])
+        settled = record | {"job_key": doubt.job_key, "attempt": doubt.attempt}
+        connection.execute(settlements.insert(), settled)
 
 
 def login() -> str:

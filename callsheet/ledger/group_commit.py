@@ -17,7 +17,8 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import Any, TypeVar
+from functools import partial
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import sqlalchemy as sa
 
@@ -27,9 +28,9 @@ from callsheet.ledger.databases import explained
 
 A = TypeVar("A")
 T = TypeVar("T")
-Operation = Callable[[sa.Connection], T]
-Change = Callable[[sa.Connection, str, Sequence[A]], Sequence[T]]
-"""Writes items for a run, given its id, all or none; returns a result for each."""
+P = ParamSpec("P")
+Change = Callable[[sa.Connection, str, Sequence[A]], Sequence[T] | None]
+"""Writes items for a run, given its id, all or none; returns a result for each, or None: they have none."""
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 2.0  # seconds between two tries
 _PAUSE = 0.01  # seconds between two commits, in which more writes arrive: the CPU of a commit is shared
@@ -45,66 +46,15 @@ class _Group:
     futures: list[asyncio.Future[Any]] = field(default_factory=list)
 
 
-class Patience:
-    """How long an open run waits for a database that fails: as long as its lease lives, which others respect.
-
-    Attributes:
-        until: when the run's lease expires; None where there is no lease, and nothing is tried again.
-    """
-
-    def __init__(self) -> None:
-        self.until: datetime | None = None
-        self._ended = asyncio.Event()
-
-    def end(self) -> None:
-        """From now on nothing is tried again; what waits for its next try has it now."""
-        self._ended.set()
-
-    async def tried(
-        self,
-        work: Callable[[], Awaitable[T]],
-        failed: Callable[[LedgerUnavailable], Awaitable[None]] | None = None,
-    ) -> T:
-        """Does work on the database; again and again while the database fails and the lease lives.
-
-        Args:
-            work: what to do. It is idempotent: a database that fails may have done it.
-            failed: called after each failure that is not the last.
-
-        Raises:
-            LedgerUnavailable: the database failed until the lease expired, or patience ended.
-        """
-        pause = _FIRST_PAUSE
-        while True:
-            try:
-                return await work()
-            except LedgerUnavailable as error:
-                if not self._lasts(pause):
-                    raise
-                if failed:
-                    await failed(error)
-            with suppress(TimeoutError):
-                await asyncio.wait_for(self._ended.wait(), pause)
-            pause = min(2 * pause, _LONGEST_PAUSE)
-
-    def _lasts(self, seconds: float) -> bool:
-        if self._ended.is_set():
-            return False
-        return self.until is not None and datetime.now(UTC) + timedelta(seconds=seconds) < self.until
-
-
 class GroupCommit:
-    """Writes to one database for one run, many items to a commit.
+    """Writes to one database for one run, many items to a commit, one commit at a time.
 
-    Args:
-        engine: the database.
-        run_id: the run.
-        threads: where the commits are made, one at a time.
-        patience: how long a commit that fails is tried again.
-        on_failure: called once when commits begin to fail and are tried again, with the error and the items
-            that wait.
+    A database that fails is tried again for as long as the run's lease lives, which others respect.
+    `on_failure` is called once when commits begin to fail and are tried again, with the error and the items
+    that wait.
 
     Attributes:
+        lease_until: when the lease expires; None where there is none, and nothing is tried again.
         failing: a commit has failed, and is tried again.
     """
 
@@ -112,32 +62,57 @@ class GroupCommit:
         self,
         engine: sa.Engine,
         run_id: str,
-        threads: ThreadPoolExecutor,
-        patience: Patience,
         on_failure: Callable[[LedgerUnavailable, Sequence[Any]], Awaitable[None]],
     ) -> None:
         self._engine = engine
         self._run_id = run_id
-        self._threads = threads
-        self._patience = patience
+        self._threads = ThreadPoolExecutor(2, "ledger")  # nobody else makes a commit wait
         self._on_failure = on_failure
+        self.lease_until: datetime | None = None
         self.failing = False
+        self._hurried = asyncio.Event()
         self._waiting: dict[tuple[str, Any], _Group] = {}
         self._committer: asyncio.Task[None] | None = None
+
+    def hurry(self) -> None:
+        """From now on nothing is tried again; what waits for its next try has it now."""
+        self._hurried.set()
+
+    async def tried(
+        self,
+        work: Callable[[], T],
+        failed: Callable[[LedgerUnavailable], Awaitable[None]] | None = None,
+    ) -> T:
+        """Does work on the database, in a thread; again and again while the database fails.
+
+        The work is idempotent: a database that fails may have done it. `failed` is called after each failure
+        that is not the last.
+
+        Raises:
+            LedgerUnavailable: the database failed until the lease expired, or `hurry`.
+        """
+        loop, pause = asyncio.get_running_loop(), _FIRST_PAUSE
+        while True:
+            try:
+                return await loop.run_in_executor(self._threads, work)
+            except LedgerUnavailable as error:
+                next_try = datetime.now(UTC) + timedelta(seconds=pause)
+                if self._hurried.is_set() or self.lease_until is None or next_try >= self.lease_until:
+                    raise
+                if failed:
+                    await failed(error)
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._hurried.wait(), pause)
+            pause = min(2 * pause, _LONGEST_PAUSE)
 
     async def write(self, name: str, change: Change[A, T], item: A) -> T:
         """Writes an item in the next commit; returns its result when the commit is durable.
 
-        It is written also where the caller is cancelled while it waits.
-
-        Args:
-            name: what the change is called at the failpoints.
-            change: writes this item, and others that come at the same time.
-            item: what it writes.
+        It is written also where the caller is cancelled while it waits. Failpoints call the change `name`.
 
         Raises:
             LedgerError: the item's values cannot be stored.
-            LedgerUnavailable: the database failed until patience ended, and with it all of the commit.
+            LedgerUnavailable: the database failed until the end, and with it all of the commit.
             CallsheetError: the change refused the item.
         """
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
@@ -148,14 +123,21 @@ class GroupCommit:
             self._committer = asyncio.create_task(self._commit_all())
         return await future
 
-    async def write_one(self, name: str, operation: Operation[T]) -> T:
+    async def write_one(
+        self,
+        name: str,
+        operation: Callable[Concatenate[sa.Connection, P], T],
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> T:
         """Runs an operation that has no items in the next commit; raises as `write` does."""
-        return await self.write(name, lambda connection, _run_id, _items: [operation(connection)], None)
+        return await self.write(name, lambda connection, *_: [operation(connection, *args, **kwargs)], None)
 
-    async def drain(self) -> None:
-        """Waits until nothing is left to write."""
+    async def close(self) -> None:
+        """Waits until nothing is left to write; nothing is written after it."""
         while self._committer:
             await asyncio.wait([self._committer])
+        self._threads.shutdown(wait=False)
 
     async def _commit_all(self) -> None:
         try:
@@ -183,10 +165,6 @@ class GroupCommit:
 
     async def _until_written(self, groups: Sequence[_Group]) -> list[Any]:
         """Makes a commit, as often as it takes; the result of each item, or the error that it ended with."""
-        loop = asyncio.get_running_loop()
-
-        async def write() -> list[Any]:
-            return await loop.run_in_executor(self._threads, explained, lambda: self._commit(groups))
 
         async def failed(error: LedgerUnavailable) -> None:
             if not self.failing:
@@ -194,22 +172,21 @@ class GroupCommit:
                 waiting = (*groups, *self._waiting.values())
                 await self._on_failure(error, [item for group in waiting for item in group.items])
 
-        return await self._patience.tried(write, failed)
+        return await self.tried(partial(self._commit, groups), failed)
 
     def _commit(self, groups: Sequence[_Group]) -> list[Any]:
         """Writes the groups in one transaction."""
-        try:
-            results = self._together(groups)
-        except CallsheetError:  # of one of them
-            results = self._one_by_one(groups)
+        with explained():
+            try:
+                results = self._together(groups)
+            except CallsheetError:  # of one of them
+                results = self._one_by_one(groups)
         _passed("after", groups)
         return results
 
     def _together(self, groups: Sequence[_Group]) -> list[Any]:
-        results: list[Any] = []
         with self._engine.begin() as connection, explain_values():
-            for group in groups:
-                results += group.change(connection, self._run_id, group.items)
+            results = [each for group in groups for each in self._written(connection, group, group.items)]
             _passed("before", groups)
         return results
 
@@ -220,11 +197,15 @@ class GroupCommit:
                 for item in group.items:
                     try:
                         with connection.begin_nested(), explain_values():
-                            results += group.change(connection, self._run_id, [item])
+                            results += self._written(connection, group, [item])
                     except CallsheetError as error:
                         results.append(error)
             _passed("before", groups)
         return results
+
+    def _written(self, connection: sa.Connection, group: _Group, items: Sequence[Any]) -> Sequence[Any]:
+        results = group.change(connection, self._run_id, items)
+        return [None] * len(items) if results is None else results
 
 
 def _passed(when: str, groups: Sequence[_Group]) -> None:

@@ -16,15 +16,15 @@ import os
 import threading
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from decimal import Decimal
 from pathlib import Path
-from typing import IO, Any
+
+from pydantic import TypeAdapter
 
 from callsheet.errors import LedgerError
 from callsheet.files import make_folder, sync_folder
-from callsheet.records import Attempt, Generation, Media, ModelType, Usage
+from callsheet.records import Attempt, Media, Usage
 
 logger = logging.getLogger("callsheet")
 
@@ -38,8 +38,9 @@ class Answer:
     Attributes:
         attempt: the attempt that was answered.
         generation_id: the service's id.
-        generation: what was made; None for a video that is accepted and not finished.
-        names: the wanted name of each file of `generation.media`, in order.
+        usage: what it cost; None for a video that is accepted and not finished.
+        media: the files, in order.
+        names: the wanted name of each of them.
         storage: the storage URL that the names are in.
         batch: the batch.
         service: the base URL of the service.
@@ -49,7 +50,8 @@ class Answer:
 
     attempt: Attempt
     generation_id: str
-    generation: Generation | None = None
+    usage: Usage | None = None
+    media: tuple[Media, ...] = ()
     names: tuple[str, ...] = ()
     storage: str = ""
     batch: str = ""
@@ -57,48 +59,8 @@ class Answer:
     ledger_id: str = ""
     at: datetime = field(default_factory=lambda: datetime.now(UTC))
 
-    def as_line(self) -> str:
-        """The answer as a line of JSON."""
-        made = self.generation
-        value = {
-            "attempt": asdict(self.attempt),
-            "generation_id": self.generation_id,
-            "usage": made and made.usage.model_dump(mode="json"),
-            "media": [item.model_dump(mode="json") for item in made.media] if made else [],
-            "names": self.names,
-            "storage": self.storage,
-            "batch": self.batch,
-            "service": self.service,
-            "ledger_id": self.ledger_id,
-            "at": self.at.isoformat(),
-        }
-        return json.dumps(value, default=str)
 
-    @classmethod
-    def from_line(cls, line: str) -> Answer:
-        """Reads what `as_line` wrote.
-
-        Raises:
-            ValueError: it is not such a line; a line that was cut off is not.
-        """
-        try:
-            value: dict[str, Any] = json.loads(line)
-            attempt = _attempt(**value["attempt"])
-            generation = None
-            if value["usage"]:
-                media = tuple(Media.model_validate(item) for item in value["media"])
-                usage = Usage.model_validate(value["usage"])
-                generation = Generation(value["generation_id"], media, usage)
-            return cls(
-                attempt,
-                value["generation_id"],
-                generation,
-                names=tuple(value["names"]),
-                at=datetime.fromisoformat(value["at"]),
-                **{name: value[name] for name in ("storage", "batch", "service", "ledger_id")},
-            )
-        except (TypeError, KeyError) as error:
-            raise ValueError(f"is not an answer: {error}") from error
+_ANSWERS = TypeAdapter(Answer)  # what a line of JSON says
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,8 +68,6 @@ class Left:
     """A file that a run has left.
 
     Attributes:
-        path: the file.
-        run_id: the run that wrote it.
         answers: what is in it, in order.
         bytes: its size when it was read.
         unreadable: how many of its lines cannot be read, apart from a last one that was cut off.
@@ -123,12 +83,9 @@ class Left:
 
 
 class Journal:
-    """The journal of one run.
+    """The journal of one run, in a folder that is made when it is needed; None: nothing is kept.
 
-    Args:
-        folder: where it is; made when it is needed. None: nothing is kept.
-        run_id: the run.
-        note: called once with the reason why nothing is kept.
+    `note` is called once with the reason why nothing is kept.
     """
 
     def __init__(
@@ -141,20 +98,6 @@ class Journal:
         self._lock = threading.Lock()
         self._waiting: set[str] = set()
         self._handle: int | None = None
-
-    def left(self) -> list[Left]:
-        """The journals in its folder, of whichever runs.
-
-        Raises:
-            LedgerError: one of them cannot be read.
-        """
-        try:
-            return left_in(self.folder) if self.folder else []
-        except OSError as error:
-            raise LedgerError(
-                f"{error.filename or self.folder}: cannot be read: {error.strerror or error}",
-                hint="It has answers that are paid for, and that the ledger does not know yet.",
-            ) from error
 
     async def keep(self, answer: Answer) -> None:
         """Writes an answer, once, or says why it cannot be kept."""
@@ -177,7 +120,7 @@ class Journal:
         Raises:
             OSError: the disk fails; nothing of the answer is kept.
         """
-        line = answer.as_line()
+        line = _line_of(answer)
         with self._lock:
             if line in self._waiting:
                 return
@@ -192,7 +135,7 @@ class Journal:
         A file that cannot be removed does no harm: what it says is known.
         """
         with self._lock, suppress(OSError):
-            self._waiting.discard(answer.as_line())
+            self._waiting.discard(_line_of(answer))
             if not self._waiting:
                 self._path.unlink()
                 self._close()
@@ -216,13 +159,19 @@ class Journal:
             self._handle = None
 
 
-def left_in(folder: Path) -> list[Left]:
+def left_in(folder: Path | None) -> list[Left]:
     """The journals in a folder, of whichever runs.
 
     Raises:
-        OSError: one of them cannot be read.
+        LedgerError: one of them cannot be read.
     """
-    return [_read(path) for path in sorted(folder.glob(f"{_PREFIX}*{_SUFFIX}"))]
+    try:
+        return [_read(path) for path in sorted(folder.glob(f"{_PREFIX}*{_SUFFIX}"))] if folder else []
+    except OSError as error:
+        raise LedgerError(
+            f"{error.filename or folder}: cannot be read: {error.strerror or error}",
+            hint="It has answers that are paid for, and that the ledger does not know yet.",
+        ) from error
 
 
 def remove(left: Left) -> None:
@@ -236,32 +185,27 @@ def remove(left: Left) -> None:
             left.path.unlink()
 
 
-def _attempt(**fields: Any) -> Attempt:
-    quoted = None if fields["quoted"] is None else Decimal(fields["quoted"])
-    return Attempt(**fields | {"type": ModelType(fields["type"]), "quoted": quoted})
+def _line_of(answer: Answer) -> str:
+    return json.dumps(_ANSWERS.dump_python(answer), default=str)
 
 
 def _read(path: Path) -> Left:
     with path.open("rb") as file:
-        in_use = not _can_lock(file)
+        in_use = False
+        try:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            in_use = True
         content = file.read()
     *complete, last = content.split(b"\n")
     answers, unreadable = [], 0
     for line in (*complete, last) if last else complete:
         try:
-            answers.append(Answer.from_line(line.decode()))
+            answers.append(_ANSWERS.validate_python(json.loads(line)))
         except ValueError:
             unreadable += line is not last
     run_id = path.name.removeprefix(_PREFIX).removesuffix(_SUFFIX)
     return Left(path, run_id, tuple(answers), len(content), unreadable, in_use)
-
-
-def _can_lock(file: IO[bytes]) -> bool:
-    try:
-        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
 
 
 def _write(handle: int, line: bytes) -> None:

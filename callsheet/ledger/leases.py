@@ -2,21 +2,24 @@
 
 On the machine and in the container where it runs, a run is alive as long as its process, however old its
 lease is: a laptop may have been suspended. Seen from elsewhere, it is dead when its lease has expired by the
-database's clock. Each function is part of a ledger transaction, on the connection it is given.
+database's clock.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Collection
+import socket
+from collections.abc import Collection, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import sqlalchemy as sa
 
 from callsheet.errors import LedgerError
-from callsheet.ledger import processes, queries, running_totals, writing
+from callsheet.ledger import queries, running_totals, writing
 from callsheet.ledger.tables import attempts, runs
 from callsheet.records import Attempt, OtherRun, State
 
@@ -25,6 +28,7 @@ _IN_HAND = sa.and_(
     attempts.c.state.in_((*_OPEN, State.IN_DOUBT)),  # which an index finds
     sa.or_(attempts.c.state.in_(_OPEN), queries.IS_POLLED),
 )
+_RESERVED = sa.and_(attempts.c.state == State.PLANNED, attempts.c.run_id.is_not(None))
 LEASE = 60.0
 """For how many seconds a run counts as alive after it has last renewed its lease."""
 
@@ -44,32 +48,26 @@ def enter(
     spent: Decimal,
     lease: float,
 ) -> None:
-    """Enters a run.
+    """Enters a run of a batch, which counts as alive for `lease` seconds.
 
-    Args:
-        connection: the transaction.
-        run_id: the new run.
-        batch: the batch that it buys.
-        balance: what the workspace had just before, in dollars; None where that is not known.
-        spent: what the ledger has spent at the run's service, in dollars.
-        lease: how long it counts as alive without a renewal, in seconds.
+    `balance`: what the workspace had just before, in dollars; None where that is not known.
+    `spent`: what the ledger has spent at the run's service, in dollars.
     """
     now = _now(connection)
     _open_here.add(run_id)
-    connection.execute(
-        runs.insert().values(
-            id=run_id,
-            batch=batch,
-            host=processes.host(),
-            boot=processes.boot(),
-            pid=os.getpid(),
-            process_start=processes.start_of(os.getpid()) or None,
-            started_at=now,
-            lease_until=now + timedelta(seconds=lease),
-            balance_at_start=balance,
-            spent_at_start=spent,
-        )
+    run = runs.insert().values(
+        id=run_id,
+        batch=batch,
+        host=_host(),
+        boot=_boot(),
+        pid=os.getpid(),
+        process_start=_start_of(os.getpid()) or None,
+        started_at=now,
+        lease_until=now + timedelta(seconds=lease),
+        balance_at_start=balance,
+        spent_at_start=spent,
     )
+    connection.execute(run)
 
 
 def known(connection: sa.Connection, batch: str, run_ids: Collection[str]) -> set[str]:
@@ -78,30 +76,37 @@ def known(connection: sa.Connection, batch: str, run_ids: Collection[str]) -> se
     return set(connection.scalars(query))
 
 
-def alive(connection: sa.Connection, batch: str) -> set[str]:
-    """The runs of the batch that are alive."""
-    return {run.id for run in _alive(connection, batch)}
+def alive(connection: sa.Connection, batch: str | None = None) -> list[Any]:
+    """The rows of `runs` that are alive, of one batch or of all, the oldest first."""
+    now = _now(connection)
+    query = sa.select(runs).where(runs.c.ended_at.is_(None)).order_by(runs.c.started_at)
+    if batch is not None:
+        query = query.where(runs.c.batch == batch)
+    return [run for run in connection.execute(query) if _is_alive(run, now)]
 
 
 def take_over(connection: sa.Connection, run_id: str, batch: str) -> list[Attempt]:
-    """Closes the dead runs of the batch; what they had accepted belongs to `run_id` from now on.
+    """Closes the dead runs of the batch; returns what they were submitting, which is in doubt from now on.
 
-    What they had reserved is free.
-
-    Returns:
-        What they were submitting: it is in doubt from now on.
+    What they had reserved is free, and what they had accepted belongs to `run_id`.
     """
-    alive = [run.id for run in _alive(connection, batch)]
-    doubts = _close_dead_runs(connection, batch, alive)
-    theirs = sa.and_(attempts.c.batch == batch, attempts.c.run_id.not_in(alive))
+    now, living = _now(connection), [run.id for run in alive(connection, batch)]
+    theirs = sa.and_(attempts.c.batch == batch, _is_of_none(living))
+    _free(connection, theirs)
+    doubts = writing.which(connection, theirs, attempts.c.state == State.SUBMITTING)
+    in_doubt = {"state": State.IN_DOUBT, "run_id": None, "finished_at": now}
+    why = {"error_code": "in_doubt", "error_message": NO_ANSWER}
+    writing.change(connection, [(row, in_doubt | why) for row in doubts])
+    dead = sa.and_(runs.c.batch == batch, runs.c.ended_at.is_(None), runs.c.id.not_in(living))
+    connection.execute(runs.update().where(dead).values(ended_at=now))
     for accepted in (queries.IS_POLLED, attempts.c.state == State.GENERATED):  # an index finds each
         rows = writing.which(connection, theirs, accepted)
         writing.change(connection, [(row, {"run_id": run_id}) for row in rows])
-    return doubts
+    return [queries.attempt_of(row) for row in doubts]
 
 
 def forget(run_id: str) -> None:
-    """The run is no longer open in this process, whether it could end or not. Not part of a transaction."""
+    """The run is no longer open in this process, whether it could end or not."""
     _open_here.discard(run_id)
 
 
@@ -142,56 +147,26 @@ def others(connection: sa.Connection, batch: str, run_id: str | None) -> list[Ot
             started_at=run.started_at,
             jobs=connection.scalar(jobs, {"the_run": run.id}) or 0,
         )
-        for run in _alive(connection, batch)
+        for run in alive(connection, batch)
         if run.id != run_id
     ]
 
 
 def batches_at_work(connection: sa.Connection) -> list[str]:
     """The batches of the ledger that runs are buying now, sorted."""
-    return sorted({run.batch for run in _alive(connection)})
-
-
-def as_if_closed(connection: sa.Connection, batch: str) -> sa.Subquery:
-    """The batch's attempts as they will be when the next run has closed the dead ones. Writes nothing."""
-    alive = [run.id for run in _alive(connection, batch)]
-    later = attempts.alias("later")
-    was_superseded = sa.exists().where(
-        later.c.job_key == attempts.c.job_key,
-        later.c.attempt == attempts.c.attempt + 1,
-        ~_is_unsent(later, alive),
-    )
-    dead = _is_of_dead_run(attempts, alive)
-    submitting = sa.and_(attempts.c.state == State.SUBMITTING, dead)
-    reserved = sa.and_(attempts.c.state == State.PLANNED, dead)
-    changed = {
-        "superseded": sa.and_(attempts.c.superseded, was_superseded),
-        "state": sa.case((submitting, State.IN_DOUBT), else_=attempts.c.state),
-        "run_id": sa.case((sa.or_(submitting, reserved), None), else_=attempts.c.run_id),
-    }
-    columns = [changed[c.name].label(c.name) if c.name in changed else c for c in attempts.c]
-    query = sa.select(*columns).where(attempts.c.batch == batch, ~_is_unsent(attempts, alive))
-    return query.subquery("attempts_as_if_closed")
-
-
-def has_dead_work(connection: sa.Connection, batch: str) -> bool:
-    """Whether dead runs of the batch were submitting jobs, or had reserved some."""
-    return _have_left(connection, batch, attempts.c.state.in_((State.PLANNED, State.SUBMITTING)))
+    return sorted({run.batch for run in alive(connection)})
 
 
 def have_left_work(connection: sa.Connection, batch: str) -> bool:
     """Whether runs of the batch that are over had jobs in hand, which nobody has taken over."""
-    return _have_left(connection, batch, _IN_HAND)
+    of_dead_runs = _is_of_none([run.id for run in alive(connection, batch)])
+    left = sa.exists().where(attempts.c.batch == batch, _IN_HAND, of_dead_runs)
+    return bool(connection.scalar(sa.select(left)))
 
 
-def _have_left(connection: sa.Connection, batch: str, which: sa.ColumnElement[bool]) -> bool:
-    alive = [run.id for run in _alive(connection, batch)]
-    dead = sa.and_(which, _is_of_dead_run(attempts, alive))
-    return bool(connection.scalar(sa.select(sa.exists().where(attempts.c.batch == batch, dead))))
-
-
-def free(connection: sa.Connection, run_id: str, keys: Collection[str]) -> None:
+def free(connection: sa.Connection, run_id: str, unsent: Sequence[Attempt]) -> None:
     """Frees some of the jobs that a run had reserved: they do not fit the budget any more."""
+    keys = [attempt.job_key for attempt in unsent]
     _free(connection, sa.and_(attempts.c.run_id == run_id, attempts.c.job_key.in_(keys)))
 
 
@@ -199,70 +174,37 @@ def used_today(connection: sa.Connection, batch: str, now: datetime) -> Decimal:
     """What counts against `budget.per_day`, in dollars, before the next run of the batch reserves anything.
 
     What dead runs had reserved is free then, and what the batch's own runs have reserved is part of what it
-    has to buy. Writes nothing.
+    has to buy.
     """
-    others = [run.id for run in _alive(connection) if run.batch != batch]
-    return running_totals.exposure_of_day(connection, now, reserved_by=others)
+    others = [run for run in alive(connection) if run.batch != batch]
+    theirs = sa.and_(
+        attempts.c.batch.in_({run.batch for run in others}), attempts.c.run_id.in_([run.id for run in others])
+    )
+    reserved = (row["quoted"] or Decimal(0) for row in writing.which(connection, theirs, _RESERVED))
+    return running_totals.exposure_of_day(connection, now, reserved=False) + sum(reserved)
 
 
 def free_dead_reservations(connection: sa.Connection) -> None:
     """Frees what dead runs of all batches had reserved: a run that only seemed dead can no longer send it."""
-    _free(connection, _of_any_dead_run(connection))
-
-
-def _of_any_dead_run(connection: sa.Connection) -> sa.ColumnElement[bool]:
-    alive = [run.id for run in _alive(connection)]
     of_open_runs = attempts.c.batch.in_(sa.select(runs.c.batch).where(runs.c.ended_at.is_(None)))
-    return sa.and_(of_open_runs, _is_of_dead_run(attempts, alive))
-
-
-def _alive(connection: sa.Connection, batch: str | None = None) -> list[Any]:
-    """The runs that are alive, of one batch or of all, the oldest first."""
-    now = _now(connection)
-    query = sa.select(runs).where(runs.c.ended_at.is_(None)).order_by(runs.c.started_at)
-    if batch is not None:
-        query = query.where(runs.c.batch == batch)
-    return [run for run in connection.execute(query) if _is_alive(run, now)]
+    _free(connection, sa.and_(of_open_runs, _is_of_none([run.id for run in alive(connection)])))
 
 
 def _is_alive(run: Any, now: datetime) -> bool:
     leased = bool(run.lease_until >= now)
-    if run.host != processes.host() or (run.boot and run.boot != processes.boot()):
+    if run.host != _host() or (run.boot and run.boot != _boot()):
         return leased
-    if run.pid == os.getpid() and run.process_start in (None, processes.start_of(run.pid)):
+    if run.pid == os.getpid() and run.process_start in (None, _start_of(run.pid)):
         return run.id in _open_here
-    start = processes.start_of(run.pid)
+    start = _start_of(run.pid)
     if start is None:
         return False
     return bool(start == run.process_start) if start and run.process_start else leased
 
 
-def _close_dead_runs(connection: sa.Connection, batch: str, alive: Collection[str]) -> list[Attempt]:
-    """Puts in doubt, and returns, what dead runs were submitting; frees what they had reserved."""
-    now = _now(connection)
-    of_dead_runs = sa.and_(attempts.c.batch == batch, _is_of_dead_run(attempts, alive))
-    _free(connection, of_dead_runs)
-    doubts = writing.which(connection, of_dead_runs, attempts.c.state == State.SUBMITTING)
-    in_doubt = {
-        "state": State.IN_DOUBT,
-        "run_id": None,
-        "finished_at": now,
-        "error_code": "in_doubt",
-        "error_message": NO_ANSWER,
-    }
-    writing.change(connection, [(row, in_doubt) for row in doubts])
-    dead = sa.and_(runs.c.batch == batch, runs.c.ended_at.is_(None), runs.c.id.not_in(alive))
-    connection.execute(runs.update().where(dead).values(ended_at=now))
-    return [queries.attempt_of(row) for row in doubts]
-
-
-def _is_of_dead_run(table: sa.FromClause, alive: Collection[str]) -> sa.ColumnElement[bool]:
-    return sa.and_(table.c.run_id.is_not(None), table.c.run_id.not_in(alive))
-
-
-def _is_unsent(table: sa.FromClause, alive: Collection[str]) -> sa.ColumnElement[bool]:
-    """A second or later attempt that a dead run had reserved and not sent."""
-    return sa.and_(table.c.state == State.PLANNED, table.c.attempt > 1, _is_of_dead_run(table, alive))
+def _is_of_none(living: Collection[str]) -> sa.ColumnElement[bool]:
+    """Whether an attempt is of a run that is none of these."""
+    return sa.and_(attempts.c.run_id.is_not(None), attempts.c.run_id.not_in(living))
 
 
 def _free(connection: sa.Connection, whose: sa.ColumnElement[bool]) -> None:
@@ -271,7 +213,7 @@ def _free(connection: sa.Connection, whose: sa.ColumnElement[bool]) -> None:
     A second or later attempt is removed, and the one before it is the newest again. So a job that is in
     doubt, or failed, stays so unless it was really sent again.
     """
-    reserved = writing.which(connection, whose, attempts.c.state == State.PLANNED)
+    reserved = writing.which(connection, whose, _RESERVED)
     later = [row for row in reserved if row["attempt"] > 1]
     first = [(row, {"run_id": None}) for row in reserved if row["attempt"] == 1]
     writing.remove(connection, later)
@@ -289,3 +231,47 @@ def _now(connection: sa.Connection) -> datetime:
         moment: datetime = connection.execute(sa.select(sa.func.clock_timestamp())).scalar_one()
         return moment.astimezone(UTC)
     return datetime.now(UTC)
+
+
+# ---- which process this is, and whether another one still runs: a number alone says little, because other
+# machines and containers have the same ones, and one is used again after its process has ended
+
+
+def _host() -> str:
+    """This machine and, where there are several, this container: where a process number has a meaning."""
+    namespace = ""
+    with suppress(OSError):
+        namespace = str(Path("/proc/self/ns/pid").readlink())
+    return f"{socket.gethostname()} {namespace}".strip()
+
+
+def _boot() -> str | None:
+    """The time since this machine was last started; None where the system does not tell."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return None
+
+
+def _start_of(pid: int) -> str | None:
+    """When a process of this machine was started, in ticks since the machine's start.
+
+    Returns:
+        None where the process has ended; "" where it runs, and the system does not tell since when.
+    """
+    try:
+        # The name of the program, in parentheses, may have spaces and parentheses in it.
+        state, *fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        return None if state in "ZX" else fields[18]
+    except (OSError, ValueError, IndexError):
+        return "" if _exists(pid) else None
+
+
+def _exists(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True

@@ -2,7 +2,7 @@
 
 Every change of state is durable before the step that relies on it: the intent before the POST, the id before
 the first poll, the URLs before the first download, the file before `stored`. What each change means in the
-tables is in `transitions.py`, `claims.py` and `leases.py`; here they are put into group commits.
+tables is in the other modules; here they are put into group commits.
 """
 
 from __future__ import annotations
@@ -11,12 +11,10 @@ import asyncio
 import logging
 import uuid
 from collections.abc import Callable, Collection, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, Self, TypeVar
 
 import sqlalchemy as sa
@@ -26,6 +24,7 @@ from callsheet.ledger import (
     approvals,
     claims,
     databases,
+    doubts,
     journal,
     leases,
     media,
@@ -36,17 +35,15 @@ from callsheet.ledger import (
     writing,
 )
 from callsheet.ledger.approvals import Approval
-from callsheet.ledger.budgets import Budget, Wall
-from callsheet.ledger.claims import Reservation
+from callsheet.ledger.claims import Budget, Reservation, Wall
 from callsheet.ledger.databases import BUSY, explained, open_engine
-from callsheet.ledger.group_commit import GroupCommit, Patience
+from callsheet.ledger.group_commit import GroupCommit
 from callsheet.ledger.journal import Answer, Journal
 from callsheet.ledger.media import FileEnd
 from callsheet.ledger.policy import Policy
-from callsheet.ledger.same_ids import SameGeneration
-from callsheet.ledger.tables import about, learned
+from callsheet.ledger.tables import about
 from callsheet.ledger.takeover import Owner
-from callsheet.ledger.transitions import End, Intent
+from callsheet.ledger.transitions import End, Intent, SameGeneration
 from callsheet.records import Attempt, Doubt, File, Generation, Job, OtherRun, State, StoredFile
 
 T = TypeVar("T")
@@ -57,30 +54,15 @@ logger = logging.getLogger("callsheet")
 def _opened(url: str, busy: float) -> tuple[sa.Engine, str]:
     """The database, and the ledger's id."""
     engine = open_engine(url, busy)
-
-    def read() -> str:
-        with engine.connect() as connection:
-            return str(connection.execution_options(reading=True).scalar(sa.select(about.c.ledger_id)))
-
-    return engine, explained(read)
-
-
-def _log(text: str) -> None:
-    logger.warning("%s", text)
-
-
-def _now() -> datetime:
-    return datetime.now(UTC)
+    with explained(), engine.connect() as connection:
+        return engine, str(connection.execution_options(reading=True).scalar(sa.select(about.c.ledger_id)))
 
 
 class Ledger:
     """The ledger of one batch, opened for one run. Use `Ledger.open`, then `close`.
 
-    Attributes:
-        id: which ledger it is; a backup, and what it was moved to, have the same.
-        batch: the batch.
-        run_id: the run.
-        lease: for how many seconds the run counts as alive after `renew`.
+    Its `id` says which ledger it is; a backup, and what it was moved to, have the same. `lease`: for how many
+    seconds the run counts as alive after `renew`.
 
     While the run's lease lives, a database that fails is tried again, for writes and reads: the run waits.
     When it has failed until the lease expired, and at once where there is no lease, every method raises
@@ -94,12 +76,10 @@ class Ledger:
         owner: Owner,
         *,
         journal: Path | None = None,
-        note: Callable[[str], None] = _log,
+        note: Callable[[str], None] = logger.warning,
     ) -> None:
         self._engine = engine
-        self._threads = ThreadPoolExecutor(2, "ledger")  # nobody else makes a commit wait
-        self._patience = Patience()
-        self._commits = GroupCommit(engine, owner.run_id, self._threads, self._patience, self._wait)
+        self._commits = GroupCommit(engine, owner.run_id, self._wait)
         self._journal = Journal(journal, owner.run_id, note)
         self._note = note
         self._owner = owner
@@ -107,8 +87,6 @@ class Ledger:
         self.batch = owner.batch
         self.run_id = owner.run_id
         self.lease = owner.lease
-
-    # ---- opening, leases and closing
 
     @classmethod
     async def open(
@@ -118,15 +96,14 @@ class Ledger:
         *,
         service: str = "",
         journal: Path | None = None,
-        note: Callable[[str], None] = _log,
+        note: Callable[[str], None] = logger.warning,
         busy: float = BUSY,
         lease: float = leases.LEASE,
     ) -> Self:
         """Opens the ledger at `url` (a SQLAlchemy URL) for reading; `begin_run` makes it ready to buy.
 
         Args:
-            url: the database.
-            batch: the batch.
+            url, batch: the database, and its batch.
             service: the base URL of the service that this run buys at, to which its first reservation binds
                 the batch. Empty for what only reads.
             journal: the folder for answers that are paid for and cannot be written to the ledger; on the
@@ -150,12 +127,11 @@ class Ledger:
         buys: bool = True,
         replaces: bool = False,
     ) -> list[Attempt]:
-        """Enters this run, and takes over what dead runs of the batch left (`takeover.begin_run`).
+        """Enters this run, and takes over what dead runs of the batch left.
 
         Args:
             balance: what the workspace has, in dollars, where that is known: evidence for later doubts.
-            find: the jobs of the plan that have these keys, by key: for answers in journals that the ledger
-                does not know.
+            find: the jobs of the plan that have these keys, by key: for answers that only journals have.
             buys: whether the run is about to buy.
             replaces: whether this ledger takes the place of others.
 
@@ -165,15 +141,13 @@ class Ledger:
         Raises:
             UnknownAnswers: the run would buy again what a journal has an answer for.
         """
-        lease_until = self._lease_from_now()
-        journals = await asyncio.to_thread(self._journal.left)
+        lease_until = datetime.now(UTC) + timedelta(seconds=self.lease)
+        journals = await asyncio.to_thread(journal.left_in, self._journal.folder)
         keys = {answer.attempt.job_key for left in journals for answer in left.answers}
         jobs = await asyncio.to_thread(find, keys) if keys else {}
         owner = replace(self._owner, jobs=jobs, buys=buys, replaces=replaces)
-        recovered = await self._commits.write_one(
-            "begin_run", lambda connection: takeover.begin_run(connection, owner, balance, journals)
-        )
-        self._patience.until = lease_until
+        recovered = await self._commits.write_one("begin_run", takeover.begin_run, owner, balance, journals)
+        self._commits.lease_until = lease_until
         return await self._recovered(recovered)
 
     async def take_over(self) -> tuple[list[Attempt], list[File], list[Attempt]]:
@@ -182,10 +156,10 @@ class Ledger:
         Returns:
             What is new of it: videos to poll, files to download, and what is in doubt from now on.
         """
-        journals = await asyncio.to_thread(self._journal.left)
+        journals = await asyncio.to_thread(journal.left_in, self._journal.folder)
         taken = takeover.Taken()
         videos, files, recovered = await self._commits.write_one(
-            "take_over", lambda connection: takeover.take_over(connection, self._owner, journals, taken)
+            "take_over", takeover.take_over, self._owner, journals, taken
         )
         await self._recovered(recovered)
         return videos, files, [*taken.doubts]
@@ -198,18 +172,12 @@ class Ledger:
         return recovered.doubts
 
     async def check_service(self, service: str) -> None:
-        """Checks that nothing of the batch was sent to another service than the one at this URL.
-
-        Raises:
-            OtherService: some of it was; nothing may be bought, polled or fetched at this one.
-        """
+        """Raises OtherService where something of the batch was sent to another service than this one."""
         await self.read(lambda connection, batch: services.check(connection, batch, service))
 
     async def rebind(self, service: str) -> list[str]:
         """The batch's service is at this URL now, as a person knows; returns all its batches here."""
-        return await self._commits.write_one(
-            "rebind", lambda connection: services.rebind(connection, self.batch, service)
-        )
+        return await self._commits.write_one("rebind", services.rebind, self.batch, service)
 
     async def renew(self) -> None:
         """Renews the lease; to be called several times within a lease.
@@ -217,21 +185,16 @@ class Ledger:
         Raises:
             LedgerError: it had expired, and another run has taken our jobs over: stop at once.
         """
-        lease_until = self._lease_from_now()
-        await self._commits.write_one(
-            "renew", lambda connection: leases.renew(connection, self.run_id, self.lease)
-        )
-        self._patience.until = lease_until
-
-    def _lease_from_now(self) -> datetime:
-        return _now() + timedelta(seconds=self.lease)
+        lease_until = datetime.now(UTC) + timedelta(seconds=self.lease)
+        await self._commits.write_one("renew", leases.renew, self.run_id, self.lease)
+        self._commits.lease_until = lease_until
 
     def hurry(self) -> None:
         """From now on nothing waits for a database that fails, or is locked for longer than a moment.
 
         What waits now is tried once more. An answer that cannot be written is kept in the journal, as ever.
         """
-        self._patience.end()
+        self._commits.hurry()
         databases.hurry(self._engine)
 
     async def end_run(self) -> None:
@@ -239,85 +202,52 @@ class Ledger:
 
         From now on nothing waits for a database that fails.
         """
-        self._patience.end()
-        await self._commits.write_one(
-            "end_run", lambda connection: leases.leave(connection, self.run_id, self.batch)
-        )
+        self._commits.hurry()
+        await self._commits.write_one("end_run", leases.leave, self.run_id, self.batch)
 
     async def close(self) -> None:
         """Waits for the writes that are under way, and closes the database."""
-        await self._commits.drain()
+        await self._commits.close()
         leases.forget(self.run_id)
         self._journal.close()
         await asyncio.to_thread(self._engine.dispose)
-        self._threads.shutdown(wait=False)
-
-    # ---- buying
 
     async def reserve(
-        self,
-        jobs: Sequence[Job],
-        policy: Policy,
-        *,
-        limit: Decimal,
-        per_day: Decimal | None = None,
-        skip: bool = False,
+        self, jobs: Sequence[Job], policy: Policy, budget: Budget, *, skip: bool = False
     ) -> Reservation:
         """Reserves jobs in their order, until one does not fit the budget.
 
-        Jobs that the policy does not buy, and jobs that a run has reserved, are passed over.
-
-        Args:
-            jobs: the next jobs of the plan.
-            policy: which jobs are bought again, and whether other batches' files are reused.
-            limit: what the batch may spend, in dollars: spent, reserved, in flight and in doubt.
-            per_day: what all batches of the ledger together may spend in a UTC day, in dollars. A job counts
-                for the day on which it is sent; until then it counts for today.
-            skip: pass over a job that does not fit, for later ones that do.
+        Jobs that the policy does not buy, and jobs that a run has reserved, are passed over. `skip`: also a
+        job that does not fit, for later ones that do.
 
         Raises:
             OtherService: the batch belongs to another service; nothing was reserved.
         """
-        budget = Budget(self.batch, limit, per_day)
         result: Reservation | None = None  # of a try whose commit was not confirmed
 
         def reserve(connection: sa.Connection) -> Reservation:
             nonlocal result
             if not (result and claims.stands(connection, self.run_id, result)):
-                result = claims.reserve(connection, self.run_id, jobs, policy, budget=budget, skip=skip)
+                result = claims.reserve(connection, self.run_id, jobs, policy, budget, skip=skip)
                 if result.reserved and self._owner.service:
                     services.bind(connection, self.batch, self._owner.service, self.run_id)
             return result
 
         return await self._commits.write_one("reserve", reserve)
 
-    async def intend(
-        self,
-        attempt: Attempt,
-        *,
-        limit: Decimal,
-        per_day: Decimal | None = None,
-        rates: Mapping[str, Any] = MappingProxyType({}),
-    ) -> Wall | None:
+    async def intend(self, attempt: Attempt, budget: Budget, rates: Mapping[str, Any]) -> Wall | None:
         """The POST is about to leave, if it still fits the budget.
 
-        What was answered since it was reserved may have cost more than its quote.
-
-        Args:
-            attempt: what is reserved for this run.
-            limit: as for `reserve`.
-            per_day: as for `reserve`.
-            rates: the catalogue's entries of the models that the run buys, by id: what somebody has agreed to
-                from now on.
+        What was answered since it was reserved may have cost more than its quote. `rates` are the catalogue's
+        entries of the models that the run buys, by id: what somebody has agreed to from now on.
 
         Returns:
             None where it may leave. Otherwise the wall that it does not fit, and it is no longer reserved.
         """
-        budget = Budget(self.batch, limit, per_day)
-        intent = Intent(attempt, budget, rates, _now())
+        intent = Intent(attempt, budget, rates, datetime.now(UTC))
         wall = await self._commits.write(State.SUBMITTING, transitions.intend, intent)
         if wall:
-            await self._commits.write("free", transitions.free, attempt)
+            await self._commits.write("free", leases.free, attempt)
         return wall
 
     async def release(self, attempt: Attempt) -> None:
@@ -326,16 +256,17 @@ class Ledger:
 
     async def pending(self, attempt: Attempt, generation_id: str) -> SameGeneration | None:
         """A video was accepted; or it is in doubt, because the id is another job's."""
-        result = await self._answered(State.PENDING, self._answer(attempt, generation_id))
+        result = await self._answered(State.PENDING, Answer(attempt, generation_id))
         return result if isinstance(result, SameGeneration) else None
 
     async def failed(self, attempt: Attempt, code: str, message: str) -> None:
         """The service refused the job or gave it up; it costs nothing."""
-        await self._commits.write(State.FAILED, transitions.failed, End(attempt, code, message, _now()))
+        end = End(attempt, code, message, datetime.now(UTC))
+        await self._commits.write(State.FAILED, transitions.failed, end)
 
     async def doubt(self, attempt: Attempt, message: str) -> None:
         """What became of the job is not known; the attempt has its id where an answer had one."""
-        end = End(attempt, "in_doubt", message, _now())
+        end = End(attempt, "in_doubt", message, datetime.now(UTC))
         await self._commits.write(State.IN_DOUBT, transitions.doubt, end)
 
     async def says(self, attempt: Attempt, said: str) -> None:
@@ -343,18 +274,12 @@ class Ledger:
         await self._commits.write("says", transitions.says, (attempt, said))
 
     async def generated(
-        self, attempt: Attempt, generation: Generation, names: Sequence[str], storage: str
+        self, attempt: Attempt, made: Generation, names: Sequence[str], storage: str
     ) -> list[File] | SameGeneration:
         """The job is paid for: records its cost, its files' URLs, and a free name in `storage` for each file.
 
-        Where the database fails, the answer is kept in the journal, too. What the journal has, the next run
-        writes.
-
-        Args:
-            attempt: the attempt that was answered.
-            generation: the service's answer.
-            names: the wanted name of each file of `generation.media`, in order.
-            storage: the storage URL that the names are in.
+        `names` are the wanted ones, in order, and `storage` is the URL that they are in. Where the database
+        fails, the answer is kept in the journal, too: what that has, the next run writes.
 
         Returns:
             The files; or why the job is in doubt: the answer's id is another job's.
@@ -362,17 +287,12 @@ class Ledger:
         Raises:
             LedgerError: the job is in another state, or the answer cannot be stored.
         """
-        answer = self._answer(attempt, generation.id)
-        answer = replace(answer, generation=generation, names=tuple(names), storage=storage)
+        answer = Answer(attempt, made.id, made.usage, made.media, tuple(names), storage)
         return await self._answered(State.GENERATED, answer)
-
-    def _answer(self, attempt: Attempt, generation_id: str) -> Answer:
-        return Answer(
-            attempt, generation_id, batch=self.batch, service=self._owner.service, ledger_id=self.id
-        )
 
     async def _answered(self, state: State, answer: Answer) -> list[File] | SameGeneration:
         """Writes an answer; also into the journal, where the database fails or refuses it."""
+        answer = replace(answer, batch=self.batch, service=self._owner.service, ledger_id=self.id)
         if self._commits.failing:
             await self._journal.keep(answer)
         try:
@@ -402,67 +322,63 @@ class Ledger:
 
     async def stored(self, file: File, copy: StoredFile) -> State | None:
         """A file is verified and in storage. Returns the job's end state when this was its last file."""
-        return await self._commits.write(State.STORED, media.ended, FileEnd(file, asdict(copy), "", _now()))
+        end = FileEnd(file, asdict(copy), "", datetime.now(UTC))
+        return await self._commits.write(State.STORED, media.ended, end)
 
     async def lost(self, file: File, message: str) -> State | None:
         """A file can no longer be had. Returns the job's end state when this was its last file."""
-        now = _now()
+        now = datetime.now(UTC)
         end = FileEnd(file, {"lost_at": now}, message, now)
         return await self._commits.write(State.LOST, media.ended, end)
 
-    async def settle(self, doubts: Sequence[Doubt], *, charged: bool, by: str, why: str | None) -> None:
-        """Records a person's decision about doubts, all or none.
+    async def settle(self, chosen: Sequence[Doubt], *, charged: bool, by: str, why: str | None) -> None:
+        """Records a person's decision about doubts of this batch, all or none, by whom and why.
 
-        Args:
-            doubts: attempts of this batch; an accepted one among them is given up.
-            charged: whether the service charged them: then they are paid for and lost, else free to buy
-                again.
-            by: who decided.
-            why: the reason.
+        What was charged is paid for and lost, the rest free to buy again. What was accepted is given up.
 
         Raises:
             LedgerError: one of them is no longer in doubt, or a run at work asks the service for it.
         """
         await self._commits.write_one(
-            "settle",
-            lambda connection: transitions.settle(
-                connection, self.batch, doubts, charged=charged, by=by, why=why
-            ),
+            "settle", doubts.settle, self.batch, chosen, charged=charged, by=by, why=why
         )
 
     async def carries(self, cells: Sequence[tuple[str, dict[str, Any]]]) -> None:
         """The batch file's other columns have changed for some jobs: of each its key, and its cells now."""
-        await self._commits.write_one("carries", lambda connection: writing.carry(connection, cells))
+        await self._commits.write_one("carries", writing.carry, cells)
 
     async def ask(self, approval: Approval) -> None:
         """Records that a person was asked whether to buy, with the answer where there is one already."""
-        await self._commits.write_one(
-            "ask", lambda connection: approvals.ask(connection, self.batch, approval)
-        )
+        await self._commits.write_one("ask", approvals.ask, self.batch, approval)
 
     async def answer(self, approval: Approval) -> None:
-        """Records the answer to a question.
-
-        Raises:
-            LedgerError: it was answered before.
-        """
-        await self._commits.write_one("answer", lambda connection: approvals.answer(connection, approval))
-
-    # ---- reading, and what was learned of the account
+        """Records the answer to a question; raises LedgerError where it was answered before."""
+        await self._commits.write_one("answer", approvals.answer, approval)
 
     async def read(self, query: Callable[[sa.Connection, str], T]) -> T:
-        """Runs a query of `queries.py` on this batch, in one consistent view.
+        """Runs a query of `queries.py` on this batch, in one consistent view."""
+        return await self._looked(query, reading=True)
 
-        Raises:
-            LedgerError: the ledger cannot be read.
+    async def outlook(self, query: Callable[[sa.Connection, str], T]) -> T:
+        """Runs a query as `read` does, on the ledger as the next run will find it, and changes nothing.
+
+        What dead runs have left is taken over as the next run does it, in a transaction that is rolled back.
         """
+        if not await self.read(leases.have_left_work):
+            return await self.read(query)
 
+        def as_next_run(connection: sa.Connection, batch: str) -> T:
+            leases.take_over(connection, self.run_id, batch)
+            return query(connection, batch)
+
+        return await self._looked(as_next_run, reading=False)
+
+    async def _looked(self, query: Callable[[sa.Connection, str], T], *, reading: bool) -> T:
         def work() -> T:
-            with self._engine.connect() as connection:
-                return query(connection.execution_options(reading=True), self.batch)
+            with explained(), self._engine.connect() as connection:
+                return query(connection.execution_options(reading=reading), self.batch)
 
-        loop = asyncio.get_running_loop()
-        return await self._patience.tried(lambda: loop.run_in_executor(self._threads, explained, work))
+        return await self._commits.tried(work)
 
     async def adopted(self) -> tuple[list[Attempt], list[File]]:
         """What this run has taken over: videos to poll, and files to download."""
@@ -474,14 +390,8 @@ class Ledger:
 
     async def learned(self, service: str) -> dict[str, Any] | None:
         """What earlier runs learned of the limits of `service`."""
-        query = sa.select(learned.c.limits).where(learned.c.service == service)
-        return await self.read(lambda connection, _: connection.scalar(query))
+        return await self.read(lambda connection, _: services.learned(connection, service))
 
     async def learn(self, service: str, limits: dict[str, Any]) -> None:
         """Remembers what was learned of the limits of `service`."""
-
-        def operation(connection: sa.Connection) -> None:
-            connection.execute(learned.delete().where(learned.c.service == service))
-            connection.execute(learned.insert().values(service=service, limits=limits))
-
-        await self._commits.write_one("learn", operation)
+        await self._commits.write_one("learn", services.learn, service, limits)

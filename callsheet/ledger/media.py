@@ -1,25 +1,24 @@
 """The files of generations, from the answer that names them until they are in storage, or lost.
 
-Each function is part of a ledger transaction, on the connection it is given. One that is called a second time
-changes nothing, and returns the same (`moves.py`).
+No two files of the ledger have the same name in storage; it does not look into storage. A change that
+is made a second time changes nothing, and returns the same (`writing.move`).
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from datetime import datetime
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import sqlalchemy as sa
 
 from callsheet.ledger import queries, writing
 from callsheet.ledger.journal import Answer
-from callsheet.ledger.moves import key_of, move, refused
-from callsheet.ledger.names import FreeNames
 from callsheet.ledger.tables import media
-from callsheet.ledger.writing import Key, Values
+from callsheet.ledger.writing import Key, Values, key_of, move, refused
 from callsheet.records import Attempt, File, State
 from callsheet.storage.names import folded
 
@@ -28,6 +27,35 @@ _FILE = media.update().where(
     media.c.attempt == sa.bindparam("the_attempt"),
     media.c.index == sa.bindparam("the_index"),
 )
+_TAKEN = sa.select(media.c.folded_name).where(
+    media.c.storage == sa.bindparam("the_storage"),
+    media.c.folded_name.in_(sa.bindparam("the_names", expanding=True)),
+)
+
+
+def other_name(name: str, attempt: Attempt, index: int) -> str:
+    """The name for a file where `name` is taken.
+
+    It adds what identifies the file: the job's key, the number of an attempt after the first, and the index
+    of a file after the first.
+    """
+    path = Path(name)
+    identity = attempt.job_key[:12] + (f"-{attempt.number}" if attempt.number > 1 else "")
+    identity += f"_{index}" if index else ""
+    return str(path.with_name(f"{path.stem}-{identity}{path.suffix}"))
+
+
+def taken_names(connection: sa.Connection, storage: str, names: Collection[str]) -> set[str]:
+    """Those of the names in `storage` that files of the ledger have, folded (`storage.names.folded`)."""
+    wanted = {"the_storage": storage, "the_names": [folded(name) for name in names]}
+    return set(connection.scalars(_TAKEN, wanted))
+
+
+def _free_name(taken: set[str], name: str, attempt: Attempt, index: int) -> str:
+    """`name`, or the file's other name where that one is taken; from now on it is."""
+    free = other_name(name, attempt, index) if folded(name) in taken else name
+    taken.add(folded(free))
+    return free
 
 
 class FileEnd(NamedTuple):
@@ -48,34 +76,23 @@ class FileEnd(NamedTuple):
 
 def enter(connection: sa.Connection, answers: Sequence[Answer]) -> dict[Key, list[File]]:
     """Enters the files of answers, each under a free name: the wanted one, unless that is taken."""
-    free_names = FreeNames(
-        connection, [(answer.storage, name) for answer in answers for name in answer.names]
-    )
-    files: dict[Key, list[File]] = {}
+    names: defaultdict[str, list[str]] = defaultdict(list)
+    for answer in answers:
+        names[answer.storage] += answer.names
+    taken = {storage: taken_names(connection, storage, wanted) for storage, wanted in names.items()}
+    files: defaultdict[Key, list[File]] = defaultdict(list)
     rows: list[Values] = []
     for answer in answers:
         attempt = replace(answer.attempt, generation_id=answer.generation_id)
-        items = answer.generation.media if answer.generation else ()
-        files[key_of(attempt)] = []
-        for index, (item, wanted) in enumerate(zip(items, answer.names, strict=True)):
-            file = File(attempt, index, free_names.take(answer.storage, wanted, attempt, index), item)
-            files[key_of(attempt)].append(file)
-            rows.append(_of_new_file(file, answer.storage))
+        for index, (item, wanted) in enumerate(zip(answer.media, answer.names, strict=True)):
+            name = _free_name(taken[answer.storage], wanted, attempt, index)
+            files[key_of(attempt)].append(File(attempt, index, name, item))
+            more = {"storage": answer.storage, "name": name, "folded_name": folded(name)}
+            key = {"job_key": attempt.job_key, "attempt": attempt.number, "index": index}
+            rows.append(item.model_dump(exclude={"url"}) | key | more | {"source_url": item.url})
     if rows:
         connection.execute(media.insert(), rows)
     return files
-
-
-def _of_new_file(file: File, storage: str) -> Values:
-    return file.media.model_dump(exclude={"url"}) | {
-        "job_key": file.attempt.job_key,
-        "attempt": file.attempt.number,
-        "index": file.index,
-        "storage": storage,
-        "name": file.name,
-        "folded_name": folded(file.name),
-        "source_url": file.media.url,
-    }
 
 
 def known(connection: sa.Connection, answers: Sequence[Answer]) -> dict[Key, list[File]]:
@@ -90,11 +107,10 @@ def known(connection: sa.Connection, answers: Sequence[Answer]) -> dict[Key, lis
 
 def refreshed(
     connection: sa.Connection, run_id: str, files: Sequence[tuple[File, str, datetime | None]]
-) -> Sequence[None]:
+) -> None:
     """The service gave new URLs for files, each with its `deletes_at`."""
     for file, url, until in files:  # rarely more than one
         _set(connection, run_id, file, {"source_url": url, "deletes_at": until})
-    return [None] * len(files)
 
 
 def renamed(connection: sa.Connection, run_id: str, files: Sequence[tuple[File, str]]) -> Sequence[str]:
@@ -107,8 +123,8 @@ def renamed(connection: sa.Connection, run_id: str, files: Sequence[tuple[File, 
     for file, wanted in files:  # rarely more than one
         own, name = _files_of(connection, [file.attempt])[key_of(file.attempt)][file.index], wanted
         if folded(wanted) != own.folded_name:
-            free_names = FreeNames(connection, [(own.storage, wanted)])
-            name = free_names.take(own.storage, wanted, file.attempt, file.index)
+            taken = taken_names(connection, own.storage, [wanted])
+            name = _free_name(taken, wanted, file.attempt, file.index)
         _set(connection, run_id, file, {"name": name, "folded_name": folded(name)})
         names.append(name)
     return names

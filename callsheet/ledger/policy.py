@@ -48,40 +48,36 @@ class Policy:
     reuse: bool = False
 
 
-def to_buy(policy: Policy, table: sa.FromClause = attempts) -> sa.ColumnElement[bool]:
+def to_buy(policy: Policy) -> sa.ColumnElement[bool]:
     """Whether a run buys a job, by the newest attempt at it: true too for a job that a run has reserved.
 
     A job without any attempt is always to buy. One in doubt that has a generation id was accepted: it is
     asked for again, and never bought again.
-
-    Args:
-        policy: what to do with jobs that were tried before.
-        table: the attempts, or a query with the same columns.
     """
-    not_charged = sa.and_(table.c.state == State.FAILED, table.c.error_code == NOT_CHARGED)
-    buys = [table.c.state == State.PLANNED, not_charged]
+    not_charged = sa.and_(attempts.c.state == State.FAILED, attempts.c.error_code == NOT_CHARGED)
+    buys = [attempts.c.state == State.PLANNED, not_charged]
     if policy.retry_failed:
-        failed = sa.and_(table.c.state == State.FAILED, _is_of_kind(policy.retry_failed, table))
-        buys.append(sa.and_(failed, table.c.attempt < policy.attempts))
+        failed = sa.and_(attempts.c.state == State.FAILED, _is_of_kind(policy.retry_failed))
+        buys.append(sa.and_(failed, attempts.c.attempt < policy.attempts))
     if policy.retry_doubt:
-        in_doubt = sa.and_(table.c.state == State.IN_DOUBT, table.c.generation_id.is_(None))
-        buys.append(sa.and_(in_doubt, table.c.attempt < policy.attempts))
+        in_doubt = sa.and_(attempts.c.state == State.IN_DOUBT, attempts.c.generation_id.is_(None))
+        buys.append(sa.and_(in_doubt, attempts.c.attempt < policy.attempts))
     return sa.or_(*buys)
 
 
-def _is_of_kind(kind: RetryFailed, table: sa.FromClause) -> sa.ColumnElement[bool]:
+def _is_of_kind(kind: RetryFailed) -> sa.ColumnElement[bool]:
     """Whether a failed job is one of those that `retry_failed` names."""
-    code = table.c.error_code
+    code = attempts.c.error_code
     if kind == "server_error":
         return sa.or_(code == "server_error", code.startswith("http_5", autoescape=True))
     return code.not_in(SERVICE_CODES) if kind == "gateway" else sa.true()
 
 
-def is_final(policy: Policy, table: sa.FromClause = attempts) -> sa.ColumnElement[bool]:
+def is_final(policy: Policy) -> sa.ColumnElement[bool]:
     """Whether no run with this policy buys a job any more, by the newest attempt at it.
 
     Of the other jobs, one that is not to buy now may be so later: another run may free it, or a person may
     settle its doubt.
     """
-    failed = sa.and_(table.c.state == State.FAILED, ~to_buy(policy, table))
-    return sa.or_(table.c.state.in_(DELIVERED), failed)
+    failed = sa.and_(attempts.c.state == State.FAILED, ~to_buy(policy))
+    return sa.or_(attempts.c.state.in_(DELIVERED), failed)

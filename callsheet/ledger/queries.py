@@ -15,7 +15,7 @@ import sqlalchemy as sa
 
 from callsheet.ledger import columns
 from callsheet.ledger.policy import BOUGHT, DELIVERED, Policy, is_final, to_buy
-from callsheet.ledger.tables import Money, attempts, batches, learned, media
+from callsheet.ledger.tables import Money, attempts, media
 from callsheet.records import Attempt, CostSource, Doubt, File, Media, ModelType, State
 
 _KEYS = 5_000  # that one statement names
@@ -52,10 +52,7 @@ def states(
 ) -> Iterator[pl.DataFrame]:
     """`job_key` and `state` of every job of the batch that the ledger knows, some thousands at a time.
 
-    Args:
-        connection: the transaction.
-        batch: the batch.
-        keys: reads only these jobs.
+    `keys`: reads only these jobs.
     """
     query = sa.select(attempts.c.job_key, attempts.c.state).where(~attempts.c.superseded)
     if keys is None:
@@ -64,45 +61,21 @@ def states(
         yield from columns.parts(connection, query.where(these))
 
 
-def known_jobs(
-    connection: sa.Connection, batch: str, policy: Policy, table: sa.FromClause = attempts
-) -> Iterator[pl.DataFrame]:
+def known_jobs(connection: sa.Connection, batch: str, policy: Policy) -> Iterator[pl.DataFrame]:
     """Every job of the batch that the ledger knows, as the policy sees it.
-
-    Args:
-        connection: the transaction.
-        batch: the batch.
-        policy: what to do with jobs that were tried before.
-        table: the attempts, or a query with the same columns (`leases.as_if_closed`).
 
     Returns:
         `job_key`, `state`, `to_buy`, `bought` and `final` (see `policy`) of each, some thousands at a time. A
         job that is neither to buy nor bought has failed or is in doubt, and is left so.
     """
-    newest = sa.and_(table.c.batch == batch, ~table.c.superseded)
-    marks = {
-        "to_buy": to_buy(policy, table),
-        "bought": table.c.state.in_(BOUGHT),
-        "final": is_final(policy, table),
-    }
-    marked = sa.select(table.c.job_key, table.c.state, *(mark.label(name) for name, mark in marks.items()))
-    others = [state for state in State if state not in DELIVERED]
-    yield from columns.parts(connection, marked.where(newest, table.c.state.in_(others)))
-    for state in DELIVERED:  # mostly nearly all jobs: their keys alone are read in a third of the time
-        keys = sa.select(table.c.job_key).where(newest, table.c.state == state)
-        for part in columns.parts(connection, keys):
-            yield part.with_columns(state=pl.lit(state.value), to_buy=False, bought=True, final=True)
+    marks = {"to_buy": to_buy(policy), "bought": attempts.c.state.in_(BOUGHT), "final": is_final(policy)}
+    marked = (mark.label(name) for name, mark in marks.items())
+    newest = sa.and_(attempts.c.batch == batch, ~attempts.c.superseded)
+    return columns.parts(connection, sa.select(attempts.c.job_key, attempts.c.state, *marked).where(newest))
 
 
 def tried(connection: sa.Connection, batch: str, policy: Policy, run_id: str) -> Iterator[pl.DataFrame]:
-    """`job_key` of every job that a run has sent, or that it does not buy; some thousands at a time.
-
-    Args:
-        connection: the transaction.
-        batch: the batch.
-        policy: what the run does with jobs that were tried before.
-        run_id: the run.
-    """
+    """`job_key` of every job that a run has sent, or by its policy does not buy; some thousands at a time."""
     before = sa.or_(attempts.c.run_id.is_(None), attempts.c.run_id != run_id)
     left = sa.or_(attempts.c.state == State.PLANNED, sa.and_(to_buy(policy), before))
     newest = sa.and_(attempts.c.batch == batch, ~attempts.c.superseded)
@@ -113,20 +86,9 @@ def requests(connection: sa.Connection, batch: str) -> pl.DataFrame:
     """What the batch has asked for: a row for each job, with `job_key`, `row_id`, `sample`, `state`, `type`,
     `model`, `quoted`, `request_key`, `request` and `carried` (JSON) of its newest attempt.
     """
-    names = (
-        "job_key",
-        "row_id",
-        "sample",
-        "state",
-        "type",
-        "model",
-        "quoted",
-        "request_key",
-        "request",
-        "carried",
-    )
+    names = "job_key row_id sample state type model quoted request_key request carried"
     newest = sa.and_(attempts.c.batch == batch, ~attempts.c.superseded)
-    query = sa.select(*(attempts.c[name] for name in names)).where(newest)
+    query = sa.select(*(attempts.c[name] for name in names.split())).where(newest)
     return pl.concat(columns.parts(connection, query))
 
 
@@ -167,11 +129,8 @@ def _is_reusable(batch: str) -> sa.ColumnElement[bool]:
 def doubts(connection: sa.Connection, batch: str, *, pending: bool = False) -> list[Doubt]:
     """Every attempt that is in doubt, superseded ones too, in order of submission.
 
-    Args:
-        connection: the transaction.
-        batch: the batch.
-        pending: every accepted video too that has not ended. Otherwise only those of which the service said a
-            status that is not known.
+    `pending`: every accepted video too that has not ended. Otherwise only those of which the service said a
+    status that is not known.
     """
     is_pending = attempts.c.state == State.PENDING
     if not pending:
@@ -267,12 +226,8 @@ def every_attempt(connection: sa.Connection, batch: str, names: Collection[str])
 def stored_files(connection: sa.Connection, batch: str, names: Collection[str]) -> Iterator[pl.DataFrame]:
     """A row for every stored file of the batch, in order of storage, some thousands at a time.
 
-    A job that reuses another batch's files has a row for each of them.
-
-    Args:
-        connection: the transaction.
-        batch: the batch.
-        names: columns of the file, or of its attempt where the file does not have them.
+    A job that reuses another batch's files has a row for each of them. `names` are columns of the file, or of
+    its attempt where the file does not have them.
     """
     of_job = {"job_key", "attempt"}  # also where the file is another job's
     named = (attempts.c[name] if name in of_job or name not in media.c else media.c[name] for name in names)
@@ -289,14 +244,6 @@ def estimated_costs(connection: sa.Connection, batch: str) -> int:
     """How many jobs of the batch have a cost that is not the service's word."""
     jobs = sa.select(sa.func.count(sa.distinct(attempts.c.job_key)))
     return connection.scalar(jobs.where(attempts.c.batch == batch, IS_ESTIMATED)) or 0
-
-
-def learned_limits(connection: sa.Connection, batch: str) -> dict[str, Any] | None:
-    """What runs have learned of the limits of the service that the batch belongs to; None where nothing."""
-    of_batch = sa.select(batches.c.service).where(batches.c.batch == batch).scalar_subquery()
-    query = sa.select(learned.c.limits).where(learned.c.service == of_batch)
-    limits: dict[str, Any] | None = connection.scalar(query)
-    return limits
 
 
 def _others() -> list[sa.Column[Any]]:

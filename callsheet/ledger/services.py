@@ -1,11 +1,12 @@
-"""Which service a batch belongs to. What was bought at one service cannot be polled or fetched at another.
+"""Which service a batch belongs to, and what runs have learned of a service's limits.
 
-Each function is part of a ledger transaction, on the connection it is given.
+What was bought at one service cannot be polled or fetched at another.
 """
 
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from typing import Any
 from urllib.parse import urlsplit
 
 import sqlalchemy as sa
@@ -13,6 +14,7 @@ import sqlalchemy as sa
 from callsheet.errors import OtherService
 from callsheet.ledger.policy import DELIVERED
 from callsheet.ledger.tables import attempts, batches
+from callsheet.ledger.tables import learned as learned_table
 from callsheet.records import State
 
 _SENT = sa.and_(attempts.c.state != State.PLANNED, attempts.c.reused_key.is_(None))
@@ -48,15 +50,13 @@ def bind(connection: sa.Connection, batch: str, service: str, run_id: str) -> No
 
 
 def rebind(connection: sa.Connection, batch: str, service: str) -> list[str]:
-    """The batch's service has moved to this address, and with it all its batches in the ledger.
+    """The batch's service has moved to this address, and with it all its batches in the ledger: these.
 
     One account pays for all of them: apart, what some have spent would be missing from its balance.
-
-    Returns:
-        The batches, in order.
     """
-    old = of_batch(connection, batch)
-    moved = {batch} if old is None else {batch, *_bound_to(connection, old)}
+    moved = {batch}
+    if old := of_batch(connection, batch):
+        moved |= {*connection.scalars(sa.select(batches.c.batch))} - {*elsewhere(connection, old)}
     for each in moved:
         _bind_to(connection, each, service)
     return sorted(moved)
@@ -76,21 +76,32 @@ def of_batch(connection: sa.Connection, batch: str) -> str | None:
 
 def elsewhere(connection: sa.Connection, service: str) -> list[str]:
     """The batches that are bound to another service than the one at this base URL."""
-    return [batch for batch, bound in _all(connection) if not is_same(bound, service)]
+    bound = connection.execute(sa.select(batches.c.batch, batches.c.service))
+    return [batch for batch, address in bound if not is_same(address, service)]
+
+
+def learned_limits(connection: sa.Connection, batch: str) -> dict[str, Any] | None:
+    """What runs have learned of the limits of the batch's service; None where nothing."""
+    service = of_batch(connection, batch)
+    return learned(connection, service) if service else None
+
+
+def learned(connection: sa.Connection, service: str) -> dict[str, Any] | None:
+    """What runs have learned of the limits of a service; None where nothing."""
+    query = sa.select(learned_table.c.limits).where(learned_table.c.service == service)
+    limits: dict[str, Any] | None = connection.scalar(query)
+    return limits
+
+
+def learn(connection: sa.Connection, service: str, limits: dict[str, Any]) -> None:
+    """Remembers what was learned of the limits of a service."""
+    connection.execute(learned_table.delete().where(learned_table.c.service == service))
+    connection.execute(learned_table.insert().values(service=service, limits=limits))
 
 
 def is_same(one: str, other: str) -> bool:
     """Whether two addresses are those of one service."""
     return _canonical(one) == _canonical(other)
-
-
-def _bound_to(connection: sa.Connection, service: str) -> list[str]:
-    return [batch for batch, bound in _all(connection) if is_same(bound, service)]
-
-
-def _all(connection: sa.Connection) -> list[tuple[str, str]]:
-    """Every batch that is bound to a service, with the address."""
-    return [(row.batch, row.service) for row in connection.execute(sa.select(batches))]
 
 
 def _has(connection: sa.Connection, batch: str, *which: sa.ColumnElement[bool]) -> bool:

@@ -61,12 +61,7 @@ class KnownBalance:
 
 
 def first_day(connection: sa.Connection, service: str) -> date | None:
-    """The UTC day on which something was first sent to the service; None where nothing was.
-
-    Args:
-        connection: the transaction.
-        service: its base URL.
-    """
+    """The UTC day on which something was first sent to the service at a base URL; None where nothing was."""
     query = sa.select(sa.func.min(attempts.c.submitted_at, type_=attempts.c.submitted_at.type))
     first: datetime | None = connection.scalar(query.where(_was_sent(connection, service)))
     return first and first.date()
@@ -75,14 +70,9 @@ def first_day(connection: sa.Connection, service: str) -> date | None:
 def days(
     connection: sa.Connection, batch: str, service: str, first: date, last: date
 ) -> dict[date, Spending]:
-    """What was sent to the service on each day from `first` to `last`; days without anything are missing.
+    """What was sent to the service on each UTC day from `first` to `last`; days without anything are missing.
 
-    Args:
-        connection: the transaction.
-        batch: the batch that is not one of the `other_batches`.
-        service: its base URL.
-        first: a UTC day.
-        last: a UTC day, not before `first`.
+    `batch` is the one that is not one of the `other_batches`.
     """
     sent, finished = (sa.type_coerce(attempts.c[name], sa.String) for name in ("submitted_at", "finished_at"))
     quoted, cost = attempts.c.quoted, attempts.c.cost
@@ -114,15 +104,9 @@ def doubts(connection: sa.Connection, service: str, first: date, last: date) -> 
 
 
 def expected_balance(connection: sa.Connection, batch: str, first: datetime) -> ExpectedBalance | None:
-    """What the balance at a batch's service should be, counted from before a doubt.
+    """What the balance at a batch's service should be, counted from before a doubt that was sent at `first`.
 
-    Args:
-        connection: the transaction.
-        batch: the batch.
-        first: when the doubt was sent.
-
-    Returns:
-        None where no run before it knew the balance.
+    None where no run before it knew the balance.
     """
     service = services.of_batch(connection, batch)
     if service is None:  # it has bought nothing
@@ -145,11 +129,8 @@ def expected_balance(connection: sa.Connection, batch: str, first: datetime) -> 
         "in_doubt": _sum(attempts.c.quoted, newer, _IN_DOUBT),
         "in_flight": _sum(attempts.c.quoted, _IN_FLIGHT),
     }
-    row = connection.execute(
-        sa.select(*(amount.label(name) for name, amount in sums.items())).where(
-            _was_sent(connection, service)
-        )
-    ).one()
+    labelled = (amount.label(name) for name, amount in sums.items())
+    row = connection.execute(sa.select(*labelled).where(_was_sent(connection, service))).one()
     return ExpectedBalance(
         since=base.started_at,
         balance_then=base.balance_at_start,
@@ -162,22 +143,14 @@ def expected_balance(connection: sa.Connection, batch: str, first: datetime) -> 
 def usage_between(connection: sa.Connection, service: str, start: datetime, end: datetime) -> Decimal:
     """The costs of what was sent to the service from `start` until before `end`, in dollars."""
     sent = sa.and_(attempts.c.submitted_at >= start, attempts.c.submitted_at < end)
-    return connection.scalar(
-        sa.select(_sum(attempts.c.cost)).where(_was_sent(connection, service), sent)
-    ) or Decimal(0)
+    costs = sa.select(_sum(attempts.c.cost)).where(_was_sent(connection, service), sent)
+    return connection.scalar(costs) or Decimal(0)
 
 
 def balance_near(
     connection: sa.Connection, service: str, moment: datetime, *, after: datetime | None = None
 ) -> KnownBalance | None:
-    """The balance that a run read nearest to a moment; None where no run knew it.
-
-    Args:
-        connection: the transaction.
-        service: its base URL.
-        moment: with a time zone.
-        after: only balances that were read later than this.
-    """
+    """The balance that a run read nearest to a moment, and later than `after`; None where no run knew it."""
     known = sa.and_(
         runs.c.balance_at_start.is_not(None), runs.c.batch.not_in(services.elsewhere(connection, service))
     )

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime
 from decimal import Decimal
 from typing import Any
@@ -20,7 +20,6 @@ from callsheet.ledger.tables import attempts, media, settlements
 from callsheet.records import State, dollars
 
 _KEY = re.compile("[0-9a-f]{8,64}")
-_TIMES = ("submitted_at", "finished_at")
 _AT_ONCE = 500  # stories that are read in one statement
 
 
@@ -88,23 +87,28 @@ class Story:
 
     def as_json(self) -> dict[str, Any]:
         """What `failed --json` prints; money is a string, a time is ISO 8601."""
-        fields: dict[str, Any] = {name: getattr(self, name) for name in self.__slots__ if name != "request"}
-        money = {
-            name: None if (sum_ := fields[name]) is None else dollars(sum_) for name in ("quoted", "cost")
-        }
-        times = {name: _time(fields[name]) for name in _TIMES}
-        files = [_as_json(file, "deletes_at", "stored_at", "lost_at") for file in self.files]
-        decision = self.decision and _as_json(self.decision, "settled_at")
-        return fields | money | times | {"files": files, "decision": decision}
+        fields: dict[str, Any] = _as_json(asdict(self))
+        del fields["request"]
+        return fields
+
+
+def _as_json(value: Any) -> Any:
+    match value:
+        case Decimal():
+            return dollars(value)
+        case datetime():
+            return value.isoformat()
+        case dict():
+            return {name: _as_json(item) for name, item in value.items()}
+        case tuple():
+            return [_as_json(item) for item in value]
+    return value
 
 
 def stories(connection: sa.Connection, batch: str, row: str) -> list[Story]:
     """Every attempt at the jobs of a row, in their order.
 
-    Args:
-        connection: the transaction.
-        batch: the batch.
-        row: the row's id; or how a job's key begins, with 8 digits at least.
+    `row`: the row's id; or how a job's key begins, with 8 digits at least.
     """
     wanted = attempts.c.row_id == row
     if _KEY.fullmatch(row):
@@ -120,14 +124,9 @@ def of_jobs(connection: sa.Connection, keys: Sequence[str]) -> list[Story]:
 
 
 def failures(connection: sa.Connection, batch: str, most: int | None = None) -> Iterator[Story]:
-    """The newest attempt of every job of the batch that has failed, or of the first, in order of submission.
+    """The newest attempt of every job that has failed, or of the first so many, in order of submission.
 
     The keys of all are in memory at once, and the stories of some hundreds.
-
-    Args:
-        connection: the transaction.
-        batch: the batch.
-        most: how many at most; None for all.
     """
     order = (attempts.c.submitted_at, attempts.c.job_key)
     failed = sa.select(attempts.c.job_key).where(_has_failed(batch)).order_by(*order).limit(most)
@@ -184,12 +183,3 @@ def _copy(row: sa.Row[Any]) -> StoredCopy:
     url = row.url or f"{row.storage.rstrip('/')}/{row.name}"
     fields = {name: getattr(row, name) for name in StoredCopy.__slots__ if name != "url"}
     return StoredCopy(url=url, **fields)
-
-
-def _as_json(value: StoredCopy | Decision, *times: str) -> dict[str, Any]:
-    fields = {name: getattr(value, name) for name in value.__slots__}
-    return fields | {name: _time(fields[name]) for name in times}
-
-
-def _time(moment: datetime | None) -> str | None:
-    return None if moment is None else moment.isoformat()

@@ -41,9 +41,7 @@ class Owner:
     """The run to which what is taken over belongs from now on.
 
     Attributes:
-        run_id: the run.
-        batch: the batch that it buys.
-        ledger_id: its ledger.
+        run_id, batch, ledger_id: the run, the batch that it buys, and its ledger.
         service: the base URL of its service.
         lease: how long it counts as alive without a renewal, in seconds.
         jobs: by key, the jobs of its plan that journals have answers for.
@@ -66,7 +64,7 @@ class Recovered(NamedTuple):
 
     Attributes:
         journals: those whose answers the ledger has now, to be removed when this is committed.
-        notes: what a person should know of the other journals, in words.
+        notes: what a person should know of the other journals.
         doubts: what was being submitted, and is in doubt from now on.
     """
 
@@ -76,12 +74,7 @@ class Recovered(NamedTuple):
 
 
 class _Problem(NamedTuple):
-    """Why the ledger does not have an answer.
-
-    Attributes:
-        what: in words.
-        unknown: it does not know the attempt, so its job could be bought again.
-    """
+    """Why the ledger has no such answer; `unknown`: nor the attempt, so its job could be bought again."""
 
     what: str
     unknown: bool
@@ -90,16 +83,9 @@ class _Problem(NamedTuple):
 def begin_run(
     connection: sa.Connection, owner: Owner, balance: Decimal | None, journals: Sequence[Left]
 ) -> Recovered:
-    """Enters a run, and takes over what dead runs of the batch left.
+    """Enters a run, and takes over what dead runs of the batch left (`Ledger.begin_run`).
 
-    Args:
-        connection: the transaction.
-        owner: the new run.
-        balance: what the workspace had just before, in dollars; None where that is not known.
-        journals: what lies in the folder of the batch's journals, of whichever runs.
-
-    Raises:
-        UnknownAnswers: the run would buy again what a journal has an answer for.
+    `journals`: what lies in the folder of the batch's journals, of whichever runs.
     """
     elsewhere = services.elsewhere(connection, owner.service) if owner.service else ()
     spent = running_totals.spent(connection, without=elsewhere)
@@ -111,9 +97,7 @@ def begin_run(
 class Taken:
     """What a run has taken over while it was at work, also in a commit that was not confirmed.
 
-    Attributes:
-        keys: the attempts.
-        doubts: what was being submitted.
+    `doubts`: what was being submitted, each once.
     """
 
     keys: set[Key] = field(default_factory=set)
@@ -123,16 +107,10 @@ class Taken:
 def take_over(
     connection: sa.Connection, owner: Owner, journals: Sequence[Left], taken: Taken
 ) -> tuple[list[Attempt], list[File], Recovered]:
-    """Takes over what runs of the batch left that have died since this one began.
+    """Takes over what runs of the batch left that have died since this one began (`Ledger.take_over`).
 
-    Args:
-        connection: the transaction.
-        owner: a run that is at work.
-        journals: as for `begin_run`. Those of runs that the ledger does not know are left alone.
-        taken: what the tries before have taken over; what this one takes over is added.
-
-    Returns:
-        The videos and the files that are this run's from now on, and were not before.
+    Journals of runs that the ledger does not know are left alone. What this try takes over is added to what
+    the tries before have `taken`: all of that is returned, as far as it is the run's.
     """
     before = _keys(*queries.unfinished(connection, owner.batch, owner.run_id))
     known = leases.known(connection, owner.batch, [journal.run_id for journal in journals])
@@ -175,18 +153,12 @@ def _of_unknown_run(journal: Left, reasons: Sequence[str]) -> str:
 
 
 class _Reader:
-    """Reads journals into the ledger.
-
-    Args:
-        connection: the transaction.
-        owner: the run that takes over.
-        run_ids: the runs that wrote the journals.
-    """
+    """Reads the journals of some runs into the ledger."""
 
     def __init__(self, connection: sa.Connection, owner: Owner, run_ids: Collection[str]) -> None:
         self._connection, self._owner = connection, owner
         self._known = leases.known(connection, owner.batch, run_ids)
-        self._alive = leases.alive(connection, owner.batch) - {owner.run_id}
+        self._alive = {run.id for run in leases.alive(connection, owner.batch)} - {owner.run_id}
 
     def is_left(self, journal: Left) -> bool:
         """Whether a journal is one of the batch's, and not of a run of this ledger that is alive."""
@@ -266,6 +238,6 @@ def _is_open(attempt: Any, answer: Answer) -> bool:
     """
     undecided = attempt.state in (State.SUBMITTING, State.IN_DOUBT)
     undecided = undecided or attempt.error_code in (CHARGED, NOT_CHARGED)
-    if answer.generation is None:
+    if answer.usage is None:
         return undecided and attempt.generation_id is None
     return undecided or attempt.state == State.PENDING

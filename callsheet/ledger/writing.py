@@ -1,8 +1,11 @@
-"""The one place that writes attempts: the totals of their batch and day change in the same transaction.
+"""The one place that writes attempts, and the rule which state may follow which (docs/architecture.md).
 
-Each function is part of a ledger transaction, on the connection it is given. One transaction writes at a
-time, so an attempt that it has read stays as it is until it changes it. Which changes are allowed is decided
-by the callers; `running_totals.differences` adds all attempts up anew, to check what is counted here.
+The totals of an attempt's batch and day change in the same transaction; `running_totals.differences` adds all
+attempts up anew, to check them. One transaction writes at a time, so an attempt that it has read stays as it
+is until it changes it.
+
+A move that is made a second time is seen to be done: the same run has the job in that state already, with the
+same values, times too. So a commit whose answer was lost is made again.
 """
 
 from __future__ import annotations
@@ -15,9 +18,10 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from callsheet.errors import LedgerError
 from callsheet.ledger import queries
 from callsheet.ledger.tables import attempts, totals
-from callsheet.records import State
+from callsheet.records import Attempt, State
 
 Values = dict[str, Any]
 """Columns of an attempt, by name."""
@@ -25,6 +29,16 @@ Values = dict[str, Any]
 Key = tuple[str, int]
 """The key of an attempt's job, and its number."""
 
+_BEFORE: dict[State, tuple[State, ...]] = {
+    State.PLANNED: (State.SUBMITTING,),
+    State.SUBMITTING: (State.PLANNED,),
+    State.PENDING: (State.SUBMITTING,),
+    State.GENERATED: (State.SUBMITTING, State.PENDING, State.IN_DOUBT),
+    State.STORED: (State.GENERATED,),
+    State.FAILED: (State.SUBMITTING, State.PENDING, State.IN_DOUBT),
+    State.IN_DOUBT: (State.SUBMITTING, State.PENDING),
+    State.LOST: (State.GENERATED,),
+}
 _LARGE = ("prompt", "request", "carried")  # no rule looks at them
 _COLUMNS = [column for column in attempts.c if column.name not in _LARGE]
 _THE_ATTEMPT = sa.and_(
@@ -45,13 +59,7 @@ _ADD = (
 def which(
     connection: sa.Connection, *conditions: sa.ColumnElement[bool], also: Sequence[sa.ColumnElement[Any]] = ()
 ) -> list[Values]:
-    """The attempts that meet all conditions, without what their requests say.
-
-    Args:
-        connection: the transaction.
-        conditions: on `attempts`.
-        also: what else is to be known of each, with a label.
-    """
+    """The attempts that meet all conditions, without what their requests say; `also`: more, with labels."""
     result = connection.execute(sa.select(*_COLUMNS, *also).where(*conditions))
     names = tuple(result.keys())
     return [dict(zip(names, row, strict=True)) for row in result]
@@ -72,12 +80,7 @@ def enter(connection: sa.Connection, rows: Sequence[Values]) -> None:
 
 
 def change(connection: sa.Connection, changes: Sequence[tuple[Values, Values]]) -> None:
-    """Sets columns of attempts.
-
-    Args:
-        connection: the transaction.
-        changes: of each attempt how it was read in this transaction, and the columns to set.
-    """
+    """Sets columns of attempts; of each is given how it was read in this transaction, and what to set."""
     for alike in _by_columns([_key(row) | values for row, values in changes]):
         connection.execute(_UPDATE, alike)
     _count(connection, ((row, row | values) for row, values in changes))
@@ -94,6 +97,70 @@ def carry(connection: sa.Connection, cells: Sequence[tuple[str, Values]]) -> Non
     """Sets what jobs carry of the batch file's other columns: of each its key, and the cells by column."""
     of_job = attempts.update().where(attempts.c.job_key == sa.bindparam("the_job"))
     connection.execute(of_job, [{"the_job": key, "carried": carried} for key, carried in cells])
+
+
+def move(
+    connection: sa.Connection,
+    run_id: str,
+    to: State,
+    moves: Sequence[tuple[Attempt, Values]],
+    rows: dict[Key, Values] | None = None,
+) -> set[Key]:
+    """Moves attempts of a run to a state, and sets columns of each.
+
+    `rows` are the attempts as they are, where this transaction has read them already (`found`).
+
+    Returns:
+        Those for which this was done before.
+
+    Raises:
+        LedgerError: one of them may not move there.
+    """
+    rows = found(connection, [attempt.job_key for attempt, _ in moves]) if rows is None else {**rows}
+    made: set[Key] = set()
+    changes: list[tuple[Values, Values]] = []
+    for attempt, values in moves:
+        key = key_of(attempt)
+        row = rows.get(key)
+        if is_made(row, run_id, to, values):
+            made.add(key)
+        elif row is None or row["run_id"] != run_id or not _may_move(row, to):
+            raise refused(attempt, to)
+        else:
+            changes.append((row, {"state": to} | values))
+            rows[key] = row | changes[-1][1]
+    change(connection, changes)
+    return made
+
+
+def is_made(row: Values | None, run_id: str, to: State, values: Values) -> bool:
+    """Whether an attempt has come into a state by this run already, and with these values."""
+    if row is None or (row["run_id"], row["state"]) != (run_id, to):
+        return False
+    return all(row[name] == value for name, value in values.items())
+
+
+def _may_move(row: Values, to: State) -> bool:
+    """Whether a step leads from an attempt's state to another one.
+
+    Of the doubts only from one with an id: a video that is asked for again. Any other doubt waits for a
+    decision (`settle`), or for the journal of a dead run (`recover`).
+    """
+    asked_again = row["state"] != State.IN_DOUBT or row["generation_id"] is not None
+    return row["state"] in _BEFORE[to] and asked_again
+
+
+def refused(attempt: Attempt, to: State) -> LedgerError:
+    """The error for an attempt that may not move to a state."""
+    return LedgerError(
+        f"row {attempt.row_id}: the ledger refuses the step to {to}: "
+        "the job is in another state, or another run has taken it over"
+    )
+
+
+def key_of(attempt: Attempt) -> Key:
+    """What finds an attempt in the ledger."""
+    return attempt.job_key, attempt.number
 
 
 def _key(row: Values) -> Values:

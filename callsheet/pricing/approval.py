@@ -7,13 +7,11 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterable
-from dataclasses import replace
 from datetime import UTC, datetime
 from decimal import Decimal
 
-from callsheet.config.settings import Budget
 from callsheet.errors import ApprovalNeeded, BudgetReached, PriceChanged, Stop
-from callsheet.ledger.approvals import Approval, Decision, Place, Question
+from callsheet.ledger.approvals import Approval, Question
 from callsheet.limits.charges import APPROVE, in_words
 from callsheet.plain_text import counted, printable
 from callsheet.pricing.quote import Quote
@@ -24,38 +22,34 @@ _HINT = "Look at `callsheet quote`, then approve with `callsheet run --yes`."
 
 def objection(quote: Quote) -> Stop | None:
     """Why nothing may be bought, apart from a missing approval; None where buying may begin."""
-    limit, stop = quote.exposure_limit
-    sent = quote.totals.sent
     if quote.budget.on_exceed != "refuse":
         return None
-    if sent + quote.quoted <= limit:
-        return _objection_of_the_day(quote)
-    together = f" and the {dollars(sent)} USD spent, in flight or in doubt" if sent else ""
-    return stop(
-        f"the quote of {dollars(quote.quoted)} USD{together} "
-        f"{'do' if sent else 'does'} not fit into the {stop.reason} of {dollars(limit)} USD",
-        hint="Nothing was bought, because budget.on_exceed is 'refuse'.",
-    )
-
-
-def _objection_of_the_day(quote: Quote) -> Stop | None:
-    limit, left = quote.budget.per_day, quote.day_left
-    if limit is None or left is None or quote.quoted <= left:
+    limit, stop = quote.exposure_limit
+    sent, per_day, left = quote.totals.sent, quote.budget.per_day, quote.day_left
+    hint = "Nothing was bought, because budget.on_exceed is 'refuse'."
+    if sent + quote.quoted > limit:
+        together = f" and the {dollars(sent)} USD spent, in flight or in doubt" if sent else ""
+        return stop(
+            f"the quote of {dollars(quote.quoted)} USD{together} "
+            f"{'do' if sent else 'does'} not fit into the {stop.reason} of {dollars(limit)} USD",
+            hint=hint,
+        )
+    if per_day is None or left is None or quote.quoted <= left:
         return None
-    what = (
-        "Run again after midnight UTC, or with a higher budget.per_day."
-        if quote.quoted <= limit
-        else "It is more than the limit of a whole day: raise budget.per_day, or set budget.on_exceed to "
-        "'stop' to buy a part each day."
-    )
+    advice = "Run again after midnight UTC, or with a higher budget.per_day."
+    if quote.quoted > per_day:
+        advice = (
+            "It is more than the limit of a whole day: raise budget.per_day, or set budget.on_exceed to "
+            "'stop' to buy a part each day."
+        )
     return BudgetReached(
         f"the quote of {dollars(quote.quoted)} USD does not fit into what is left of budget.per_day for "
-        f"today, {dollars(left)} of {dollars(limit)} USD",
-        hint=f"Nothing was bought, because budget.on_exceed is 'refuse'. {what}",
+        f"today, {dollars(left)} of {dollars(per_day)} USD",
+        hint=f"{hint} {advice}",
     )
 
 
-def needed(quote: Quote, budget: Budget) -> Stop | None:
+def needed(quote: Quote) -> Stop | None:
     """Why a person must approve the quote first; None where nobody has to.
 
     That is above `budget.approve_above`, where a rate has changed, and where the service charges more than
@@ -65,26 +59,19 @@ def needed(quote: Quote, budget: Budget) -> Stop | None:
         return None
     if quote.dearer:
         return PriceChanged(in_words(quote.dearer), hint=APPROVE)
-    if budget.approve_above is None:
-        return None
-    reason = _too_much(quote, budget.approve_above) or _changed_rate(quote)
+    above = quote.budget.approve_above
+    reason = _reason(quote, above) if above is not None else ""
     return ApprovalNeeded(reason, hint=_HINT) if reason else None
 
 
-def _too_much(quote: Quote, above: Decimal) -> str:
-    """Why a quote is above `budget.approve_above`; empty where it is not."""
+def _reason(quote: Quote, above: Decimal) -> str:
+    """Why a quote is above `budget.approve_above`, or which rate nobody has agreed to; otherwise empty."""
     too_much = f"above budget.approve_above, {dollars(above)} USD"
     if quote.quoted > above:
         return f"the quote of {dollars(quote.quoted)} USD is {too_much}"
     if min(quote.at_most, quote.exposure_limit[0] - quote.totals.sent) > above:
         return f"the quote may come to {dollars(quote.at_most)} USD, {too_much}"
-    return ""
-
-
-def _changed_rate(quote: Quote) -> str:
-    """The first rate that nobody has agreed to; empty where there is none."""
-    changes = quote.changes()
-    if not changes:
+    if not (changes := quote.changes()):
         return ""
     more = f", and {len(changes) - 1:,} more" if len(changes) > 1 else ""
     return f"a rate has changed: {printable(changes[0])}{more}"
@@ -107,7 +94,7 @@ def next_part(quote: Quote, answers: Iterable[Approval], *, piloted: bool) -> tu
     if is_covered(quote, Question.PILOT, answers):
         return quote, None
     if quote.pilot.to_buy and not piloted:
-        return quote.of_pilot(), Question.QUOTE
+        return quote.pilot, Question.QUOTE
     return quote, Question.PILOT
 
 
@@ -132,12 +119,8 @@ def refused(approval: Approval) -> ApprovalNeeded:
 
 
 def question_about(quote: Quote, question: Question, flow_run: str | None) -> Approval:
-    """A question to a person, without an answer.
-
-    Args:
-        quote: what is to be bought.
-        question: what is asked.
-        flow_run: the id of the flow run that asks, or None.
+    """A question to a person about what is to be bought, without an answer; `flow_run` is the id of the flow
+    run that asks.
     """
     return Approval(
         id=uuid.uuid4().hex,
@@ -149,28 +132,6 @@ def question_about(quote: Quote, question: Question, flow_run: str | None) -> Ap
         rates=list(quote.rates().values()),
         asked_at=datetime.now(UTC),
         flow_run=flow_run,
-    )
-
-
-def answered(
-    asked: Approval,
-    decision: Decision,
-    *,
-    by: str,
-    place: Place,
-    at: datetime | None = None,
-    limit: Decimal | None = None,
-    note: str | None = None,
-) -> Approval:
-    """The question with its answer."""
-    return replace(
-        asked,
-        decision=decision,
-        decided_at=at or datetime.now(UTC),
-        decided_by=by,
-        place=place,
-        budget_limit=limit,
-        note=note or None,
     )
 
 

@@ -7,6 +7,7 @@ one model in use takes; `input.defaults.model` must exist if a row uses it.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 from callsheet.batches.read import Batch
 from callsheet.config.settings import FileColumn, Settings
@@ -21,12 +22,8 @@ _REASONS = 3  # that are shown, of one for each model in use
 
 
 def check_config_values(settings: Settings, catalogue: Catalogue, batch: Batch) -> None:
-    """Checks `input.matrix` and `input.defaults.model`. Reads local and S3 images that the matrix names.
-
-    Args:
-        settings: the config.
-        catalogue: the live models.
-        batch: the rows; their models are the ones in use, unless the matrix has models.
+    """Checks `input.matrix` and `input.defaults.model` against the catalogue, for the models in use: those of
+    the matrix, otherwise those of the rows. Reads local and S3 images that the matrix names.
 
     Raises:
         ConfigError: values are wrong; the message names each of them with file, line and key.
@@ -87,9 +84,8 @@ def _not_taken(
             images.append(("first_frame", "first_frame"))
     reasons = []
     for model in models:
-        wanted = (
-            Combination(model, images=tuple(images)) if images else Combination(model, **{column: value})  # type: ignore[arg-type]  # typed by fixed_values
-        )
+        asked: dict[str, Any] = {"images": tuple(images)} if images else {column: value}
+        wanted = Combination(model, **asked)
         offered = offer(wanted, catalogue)
         if not (isinstance(offered, Reject) and offered.column == column):
             return None

@@ -5,8 +5,7 @@ How long the service takes for a generation is not known, and not part of that t
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from decimal import Decimal
+from collections.abc import Mapping
 
 import polars as pl
 
@@ -42,86 +41,83 @@ def as_facts(quote: Quote) -> list[tuple[str, str]]:
     plan = quote.plan
     unpriced = f", {plan.unpriced:,} without a price" if plan.unpriced else ""
     held = f", {quote.held:,} failed or in doubt and not bought again" if quote.held else ""
+    others = f"{quote.left_out:,} others are left for later"
+    missing = quote.quoted - quote.balance
+    enough = "enough for the quote" if missing <= 0 else f"{dollars(missing)} USD less than the quote"
+    types = quote.lines.group_by("type").agg(pl.col("to_buy").sum())
     facts = [
         ("Rows", f"{plan.rows:,} read, {plan.rejected_rows:,} rejected{unpriced}"),
         ("Jobs", f"{plan.jobs:,}: {quote.to_buy:,} to buy, {quote.already_bought:,} already bought{held}"),
-        *_part_in_words(quote),
+        ("Chosen", f"{quote.choice.line()}; {others}" if quote.choice else ""),
+        ("Pilot", _pilot(quote)),
         ("To pay", f"{dollars(quote.quoted)} {plan.currency}"),
-        *_at_most_in_words(quote),
-        ("Budget", _budget_in_words(quote)),
-        *_day_in_words(quote),
-        ("Balance", _balance_in_words(quote)),
+        ("At most", _at_most(quote)),
+        ("Budget", _budget(quote)),
+        ("Today", _today(quote)),
+        ("Balance", f"{dollars(quote.balance)} {plan.currency}, {enough}"),
+        ("Fits", _fits(quote)),
+        ("Time", submission_time(dict(types.iter_rows()), quote.rpm)),
+        ("Costliest", _costliest(quote)),
+        *(("Note", note) for note in plan.notes),
+        *(("Changed", change) for change in quote.changes()),
+        *(("Warning", warning) for warning in quote.warnings),
     ]
-    if quote.fits < quote.to_buy:
-        facts.append(("Fits", _fits_in_words(quote)))
-    types = quote.lines.group_by("type").agg(pl.col("to_buy").sum())
-    facts.append(("Time", submission_time(dict(types.iter_rows()), quote.rpm)))
-    rows = [
-        f"{_row_and_line(row_id, line)} {dollars(total)}" + (f" for {jobs} jobs" if jobs > 1 else "")
-        for row_id, line, jobs, total in quote.most_expensive.iter_rows()
-    ]
-    if quote.lines.height > 1 and rows:
-        facts.append(("Costliest", ", ".join(rows)))
-    facts += [("Note", note) for note in quote.plan.notes]
-    facts += [("Changed", change) for change in quote.changes()]
-    return facts + [("Warning", warning) for warning in quote.warnings]
+    return [(name, fact) for name, fact in facts if fact]
 
 
-def _part_in_words(quote: Quote) -> Iterator[tuple[str, str]]:
-    if quote.choice:
-        yield "Chosen", f"{quote.choice.line()}; {quote.left_out:,} others are left for later"
-    if quote.pilot and quote.pilot.to_buy:
-        first = f"{counted(quote.pilot.to_buy, 'job')} for {dollars(quote.pilot.quoted)} USD"
-        yield "Pilot", f"{first}; then somebody is asked whether to buy the rest"
+def _pilot(quote: Quote) -> str:
+    if not quote.pilot or not quote.pilot.to_buy:
+        return ""
+    first = f"{counted(quote.pilot.to_buy, 'job')} for {dollars(quote.pilot.quoted)} USD"
+    return f"{first}; then somebody is asked whether to buy the rest"
 
 
-def _at_most_in_words(quote: Quote) -> Iterator[tuple[str, str]]:
-    if quote.at_most > quote.quoted:
-        again = f"; a job in doubt may be bought {quote.tries} times in all" if quote.tries > 1 else ""
-        dearer = f"; {charges_in_words(quote.dearer)}" if quote.dearer else ""
-        yield "At most", f"{dollars(quote.at_most)} {quote.plan.currency}{again}{dearer}"
+def _at_most(quote: Quote) -> str:
+    if quote.at_most <= quote.quoted:
+        return ""
+    again = f"; a job in doubt may be bought {quote.tries} times in all" if quote.tries > 1 else ""
+    dearer = f"; {charges_in_words(quote.dearer)}" if quote.dearer else ""
+    return f"{dollars(quote.at_most)} {quote.plan.currency}{again}{dearer}"
 
 
-def _budget_in_words(quote: Quote) -> str:
-    left = quote.budget_left
-    limit = "no limit" if left is None else f"limit {dollars(quote.budget.limit or Decimal(0))} USD"
-    open_amount = quote.totals.sent - quote.totals.spent
-    amounts = [f"{dollars(quote.totals.spent)} spent", f"{dollars(open_amount)} in flight or in doubt"]
-    amounts += [] if left is None else [f"{dollars(left)} left"]
-    return f"{limit}: {', '.join(amounts)}"
+def _budget(quote: Quote) -> str:
+    sent, spent = quote.totals.sent, quote.totals.spent
+    amounts = f"{dollars(spent)} spent, {dollars(sent - spent)} in flight or in doubt"
+    if quote.budget.limit is None or quote.budget_left is None:
+        return f"no limit: {amounts}"
+    return f"limit {dollars(quote.budget.limit)} USD: {amounts}, {dollars(quote.budget_left)} left"
 
 
-def _day_in_words(quote: Quote) -> Iterator[tuple[str, str]]:
-    if quote.budget.per_day is not None and quote.day_left is not None:
-        limit = f"budget.per_day is {dollars(quote.budget.per_day)} USD over all batches"
-        left = f"{dollars(quote.day_left)} left until midnight UTC"
-        yield "Today", f"{limit}: {dollars(quote.used_today)} used, {left}"
+def _today(quote: Quote) -> str:
+    if quote.budget.per_day is None or quote.day_left is None:
+        return ""
+    left = f"{dollars(quote.used_today)} used, {dollars(quote.day_left)} left until midnight UTC"
+    return f"budget.per_day is {dollars(quote.budget.per_day)} USD over all batches: {left}"
 
 
-def _balance_in_words(quote: Quote) -> str:
-    missing = quote.quoted - quote.balance
-    enough = "enough for the quote" if missing <= 0 else f"{dollars(missing)} USD less than the quote"
-    return f"{dollars(quote.balance)} {quote.plan.currency}, {enough}"
-
-
-def _fits_in_words(quote: Quote) -> str:
+def _fits(quote: Quote) -> str:
+    if quote.fits >= quote.to_buy:
+        return ""
     limit, stop = quote.exposure_limit
-    of_today = quote.day_left is not None and quote.day_left < limit - quote.totals.sent
+    why, then = "", f"then the {stop.reason} stops the buying"
+    if quote.day_left is not None and quote.day_left < limit - quote.totals.sent:
+        why, then = " today, because of budget.per_day", "the same command goes on after midnight UTC"
     outcome = {
-        "stop": "the same command goes on after midnight UTC"
-        if of_today
-        else f"then the {stop.reason} stops the buying",
+        "stop": then,
         "skip": "the others are left out",
         "refuse": "nothing is bought, because budget.on_exceed is 'refuse'",
     }
-    why = " today, because of budget.per_day" if of_today else ""
     return f"{quote.fits:,} of {quote.to_buy:,} jobs{why}; {outcome[quote.budget.on_exceed]}"
 
 
-def _row_and_line(row_id: str, line: int) -> str:
-    by_line = f"line {line}"
-    name = row_name(row_id, line=line)
-    return name if name == by_line else f"{name} ({by_line})"
+def _costliest(quote: Quote) -> str:
+    """The rows that cost most; empty where all have one price."""
+    rows = []
+    for row_id, line, jobs, total in quote.most_expensive.iter_rows():
+        name, by_line = row_name(row_id, line=line), f"line {line}"
+        row = name if name == by_line else f"{name} ({by_line})"
+        rows.append(f"{row} {dollars(total)}" + (f" for {jobs} jobs" if jobs > 1 else ""))
+    return ", ".join(rows) if quote.lines.height > 1 else ""
 
 
 def submission_time(to_buy: Mapping[str, int], rpm: Mapping[str, int]) -> str:

@@ -21,15 +21,21 @@ from callsheet.batches.identities import nfc, sha256
 from callsheet.batches.read import UNTIL_PRICED
 from callsheet.config.settings import Settings
 from callsheet.pricing import references
-from callsheet.pricing.rates import REFERENCE, Combination, Defaults, Reject, offer
+from callsheet.pricing.rates import REFERENCE, Combination, Reject, offer
 from callsheet.pricing.references import Reference, RequestImage
 from callsheet.records import canonical
 from callsheet.rows import IMAGE_COLUMNS, WRONG, as_text, fixed_values, separate
 from callsheet.service.models import Catalogue
 
-MONEY = pl.Decimal(18, 6)
+COLUMNS = ["key", "row_id", "sample", "line", "type", "model", "resolution", "duration", "sound", "request"]
+COLUMNS += ["inlined", "inlined_bytes", "carried", "billable_unit", "unit_price", "quantity", "price"]
+COLUMNS += ["currency"]
+"""The columns of `plan.parquet`."""
+
+_MONEY = pl.Decimal(18, 6)
 _READERS = max(4, os.cpu_count() or 1)  # of images, at most 10 MiB each; S3 answers slowly, so never only one
 _PARAMETERS = ("model", "aspect_ratio", "resolution", "output_format", "duration", "sound")
+_SENT = ("model", "resolution", "duration", "sound")
 _INLINED = pl.List(pl.Struct({"sha256": pl.String, "source": pl.String}))
 _WRONG_IN_ROW = {"row": pl.UInt32} | WRONG
 _IMAGES = dict.fromkeys(["sent_images", "asked_images", "roles", "column", "value", "reason"], pl.String) | {
@@ -43,8 +49,8 @@ _OFFERED = {
     "sent_duration": pl.Int64,
     "sent_sound": pl.Boolean,
     "quantity": pl.Int64,
-    "unit_price": MONEY,
-    "price": MONEY,
+    "unit_price": _MONEY,
+    "price": _MONEY,
 }
 _Cells = dict[str, Any]
 """Values of one row by column."""
@@ -55,8 +61,7 @@ class JobTable:
     """The jobs of a batch.
 
     Attributes:
-        jobs: a row per job, in the file's order: the columns of `plan.parquet`, with `asked` in place of
-            `key` (see `keyed`).
+        jobs: a row per job, in the file's order: `COLUMNS`, with `asked` in place of `key` (see `keyed`).
         not_offered: `row_id`, `sample`, `line` and `asked` of each job that the catalogue does not offer now.
         wrong: what cannot be bought: `line`, `file`, `column`, `value`, `reason`.
         rejected: how many prompt rows have at least one entry in `wrong`.
@@ -113,25 +118,18 @@ def _resolved(
     resolve: Callable[[list[_Cells]], list[_Cells]],
     schema: Mapping[str, Any],
 ) -> pl.DataFrame:
-    """The rows with columns that follow from other columns, worked out once for each combination of these.
+    """The rows with the columns of `schema`, worked out once for each combination of the columns on which
+    they depend.
 
-    Args:
-        rows: some or none.
-        columns: those on which the new ones depend.
-        resolve: from combinations to the new cells of each, in the same order; a cell that is left out is
-            null.
-        schema: the columns that are added.
+    `resolve` gets combinations, and gives the new cells of each in the same order; one left out is null.
     """
-    used = [column for column in columns if rows[column].null_count() < rows.height]
-    alike = pl.DataFrame(height=min(1, rows.height))  # without any of them, all rows are alike
-    combinations = rows.select(used).unique(maintain_order=True) if used else alike
+    used = [column for column in columns if rows[column].null_count() < rows.height] or [*columns[:1]]
+    combinations = rows.select(used).unique(maintain_order=True)
     blank: _Cells = dict.fromkeys(columns)
     cells = resolve([blank | each for each in combinations.iter_rows(named=True)])
     # Money comes as text: for a Decimal, polars imports numpy, which takes as long as 50,000 rows.
     read_as = {name: pl.String if dtype == pl.Decimal else dtype for name, dtype in schema.items()}
     new = combinations.hstack(pl.DataFrame(cells, schema=read_as).cast(pl.Schema(schema)))
-    if not used:
-        return rows.join(new, how="cross")
     return rows.join(new, on=used, how="left", nulls_equal=True, maintain_order="left")
 
 
@@ -166,11 +164,8 @@ def _images(combinations: list[_Cells], endpoint_url: str | None) -> list[_Cells
     Each source is read once, several at the same time.
     """
     parsed = [references.parse_references(cells) for cells in combinations]
-    sources = list(
-        dict.fromkeys(
-            reference.source for listed in parsed if not isinstance(listed, Reject) for reference in listed
-        )
-    )
+    lists = [listed for listed in parsed if not isinstance(listed, Reject)]
+    sources = list(dict.fromkeys(reference.source for listed in lists for reference in listed))
     with ThreadPoolExecutor(_READERS, "images") as readers:
         found = readers.map(partial(references.examine, endpoint_url=endpoint_url), sources)
         examined = dict(zip(sources, found, strict=True))
@@ -205,12 +200,9 @@ def _image_set(listed: list[Reference], examined: Mapping[str, RequestImage | st
 def _offers(combinations: list[_Cells], catalogue: Catalogue, late: _Cells) -> list[_Cells]:
     """What the catalogue offers for rows, with or without a price, or why they cannot be bought.
 
-    Args:
-        combinations: `model` and the other parameters, and `roles`.
-        catalogue: the live models.
-        late: the config's defaults that are applied by the type of the model.
+    `late` are the config's defaults that are applied by the type of the model.
     """
-    return [_asked(cells, late) | _offered(cells, catalogue, Defaults(**late)) for cells in combinations]
+    return [_asked(cells, late) | _offered(cells, catalogue, late) for cells in combinations]
 
 
 def _asked(cells: _Cells, late: _Cells) -> _Cells:
@@ -223,19 +215,16 @@ def _asked(cells: _Cells, late: _Cells) -> _Cells:
     return {f"asked_{part}": text for part, text in _json_parts(texts).items()}
 
 
-def _offered(cells: _Cells, catalogue: Catalogue, defaults: Defaults) -> _Cells:
+def _offered(cells: _Cells, catalogue: Catalogue, late: _Cells) -> _Cells:
     """An offer as cells of `_OFFERED`; the request is JSON in three parts."""
     images = tuple((role, column) for role, column in json.loads(cells["roles"] or "[]"))
     wanted = Combination(**{column: cells[column] for column in _PARAMETERS}, images=images)
-    offered = offer(wanted, catalogue, defaults)
+    offered = offer(wanted, catalogue, late)
     if isinstance(offered, Reject):
         return asdict(offered)
     found = _json_parts(offered.parameters) | {
         "type": offered.type.value,
-        "sent_model": offered.parameters["model"],
-        "sent_resolution": offered.parameters.get("resolution"),
-        "sent_duration": offered.parameters.get("duration"),
-        "sent_sound": offered.parameters.get("sound"),
+        **{f"sent_{name}": offered.parameters.get(name) for name in _SENT},
         "unpriced": offered.unpriced,
     }
     price = offered.price
@@ -261,9 +250,7 @@ def _json_parts(values: Mapping[str, object]) -> dict[str, str]:
 
 
 def _with_json(rows: pl.DataFrame) -> pl.DataFrame:
-    """Adds `request`, as it is sent; and `asked`, in the form NFC, in which texts that look the same are the
-    same.
-    """
+    """Adds `request`, as it is sent; and `asked`, in NFC, in which texts that look the same are the same."""
     rows = rows.with_columns(
         # Polars has the same escapes as `canonical`, and writes a whole column: {"prompt":"..."}
         prompt_json=pl.struct("prompt").struct.json_encode().str.slice(1).str.head(-1)
@@ -298,28 +285,11 @@ def _per_sample(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def _columns_of_plan(jobs: pl.DataFrame) -> pl.DataFrame:
-    """Jobs with the columns of `plan.parquet`, and `asked` in place of `key`."""
-    carried = pl.col("carried") if "carried" in jobs.columns else pl.lit(None, pl.String).alias("carried")
-    return jobs.select(
-        "asked",
-        "row_id",
-        "sample",
-        "line",
-        "type",
-        pl.col("sent_model").alias("model"),
-        pl.col("sent_resolution").alias("resolution"),
-        pl.col("sent_duration").alias("duration"),
-        pl.col("sent_sound").alias("sound"),
-        "request",
-        "inlined",
-        "inlined_bytes",
-        carried,
-        "billable_unit",
-        "unit_price",
-        "quantity",
-        "price",
-        "currency",
-    )
+    """Jobs with the columns of a plan, and `asked` in place of `key`."""
+    if "carried" not in jobs.columns:
+        jobs = jobs.with_columns(carried=pl.lit(None, pl.String))
+    jobs = jobs.with_columns(pl.col(f"sent_{name}").alias(name) for name in _SENT)
+    return jobs.select("asked", *COLUMNS[1:])
 
 
 def request_key() -> pl.Expr:

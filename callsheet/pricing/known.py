@@ -11,8 +11,8 @@ Pure: it reads tables that are given to it.
 from __future__ import annotations
 
 import json
-from collections import Counter, defaultdict, deque
-from collections.abc import Mapping
+from collections import Counter, defaultdict
+from itertools import chain, count
 from typing import Any
 
 import polars as pl
@@ -24,6 +24,7 @@ from callsheet.records import State
 
 _MADE_ID = r"^[0-9a-f]{16}-\d+$"
 _NTH = pl.int_range(pl.len()).over("request_key")
+_NAME = ["request_key", "made", "name"]
 _KEPT = (*BOUGHT, State.IN_DOUBT)
 
 
@@ -42,66 +43,72 @@ def match(
         The rows of `plan.parquet`, those that are bought and not offered any more after the others, without a
         request; and what a person should know, in sentences.
     """
-    notes: list[str] = []
     if known.is_empty():
-        return keyed(jobs, batch), notes
+        return keyed(jobs, batch), []
     rows = [jobs.select("row_id", "carried"), not_offered.select("row_id")]
     renamed, unsure = _equal_rows(pl.concat(rows, how="diagonal"), known)
+    notes: list[str] = []
     if unsure:
         notes.append(
             f"{counted(unsure, 'row')} without an id: equal rows with other carried columns were bought, and "
             "it cannot be told which file is whose; give the rows ids"
         )
-    jobs = keyed(_with_names(jobs, renamed), batch)
+    as_known = pl.col("row_id").replace(renamed)
+    jobs = keyed(jobs.with_columns(as_known), batch)
     jobs = _bought_as_another(jobs.with_columns(request_key()), known)
     notes += _changed_defaults(jobs, known) + _bought_for_other_rows(jobs, known)
-    kept = _kept(keyed(_with_names(not_offered, renamed), batch), jobs, known)
+    kept = _kept(keyed(not_offered.with_columns(as_known), batch), jobs, known)
     return pl.concat([jobs.drop("request_key"), kept], how="diagonal_relaxed"), notes
-
-
-def _with_names(jobs: pl.DataFrame, renamed: Mapping[str, str]) -> pl.DataFrame:
-    return jobs.with_columns(pl.col("row_id").replace(renamed)) if renamed else jobs
 
 
 # ---- rows without ids that are equal
 
 
 def _equal_rows(rows: pl.DataFrame, known: pl.DataFrame) -> tuple[dict[str, str], int]:
-    """New ids for rows without ids of which there are or were several that are equal.
+    """New ids for rows without ids of which there are or were several that are equal: first by the same
+    carried columns, then in their order.
 
     Returns:
         By the row's id, the id under which the ledger has it; and how many rows only their order tells apart,
         although rows were added or removed.
     """
-    content = pl.col("row_id").str.head(16)
-    made = known.filter(pl.col("row_id").str.contains(_MADE_ID)).with_columns(content=content)
-    several = made.filter(~pl.col("row_id").str.ends_with("-1"))["content"]
-    here = rows.filter(pl.col("row_id").str.contains(_MADE_ID)).with_columns(content=content)
-    several = pl.concat([several, here.filter(~pl.col("row_id").str.ends_with("-1"))["content"]]).unique()
-    if several.is_empty():
-        return {}, 0
-    before, now = _carried_by_row(made, several), _carried_by_row(here, several)
+    ids = pl.concat([rows["row_id"], known["row_id"]])
+    several = ids.filter(ids.str.contains(_MADE_ID) & ~ids.str.ends_with("-1")).str.head(16).unique()
+    before, now = _carried_by_row(known, several), _carried_by_row(rows, several)
     renamed: dict[str, str] = {}
     unsure = 0
-    for content_, ids in now.items():
-        names, unsure_here = _assigned(ids, before.get(content_, {}), content_)
-        renamed |= names
-        unsure += unsure_here
-    return {old: new for old, new in renamed.items() if old != new}, unsure
+    for content, here in now.items():
+        free = dict(before.get(content, {}))
+        numbers = count(max(map(_number, free), default=0) + 1)
+        left = []
+        for row_id, cells in here.items():
+            same = next((known_id for known_id, carried in free.items() if carried == cells), None)
+            if same is None:
+                left.append(row_id)
+            else:
+                renamed[row_id] = same
+                del free[same]
+        if left and free and len(left) != len(free):
+            unsure += len(left)
+        renamed |= zip(left, chain(free, (f"{content}-{number}" for number in numbers)), strict=False)
+    return renamed, unsure
 
 
 def _carried_by_row(rows: pl.DataFrame, contents: pl.Series) -> dict[str, dict[str, Any]]:
     """By content, the carried columns of each of its rows by the row's id, in the order of their numbers."""
-    carried = rows["carried"]
-    text = carried.struct.json_encode() if isinstance(carried.dtype, pl.Struct) else carried
-    chosen = rows.with_columns(text.alias("carried")).filter(pl.col("content").is_in(contents.implode()))
+    is_one = pl.col("row_id").str.contains(_MADE_ID) & pl.col("row_id").str.head(16).is_in(contents.implode())
+    chosen = rows.filter(is_one).with_columns(_as_json(rows["carried"]))
     found: defaultdict[str, dict[str, Any]] = defaultdict(dict)
-    ordered = sorted(
-        chosen.select("content", "row_id", "carried").iter_rows(), key=lambda row: _number(row[1])
-    )
-    for content, row_id, cells in ordered:
-        found[content].setdefault(row_id, carried_cells(cells))
+    for row_id, cells in sorted(
+        chosen.select("row_id", "carried").iter_rows(), key=lambda row: _number(row[0])
+    ):
+        found[row_id[:16]].setdefault(row_id, carried_cells(cells))
     return found
+
+
+def _as_json(carried: pl.Series) -> pl.Expr:
+    column = pl.col("carried")
+    return column.struct.json_encode() if isinstance(carried.dtype, pl.Struct) else column
 
 
 def carried_cells(text: str | None) -> dict[str, Any]:
@@ -113,27 +120,6 @@ def _number(row_id: str) -> int:
     return int(row_id[17:])
 
 
-def _assigned(now: Mapping[str, Any], before: Mapping[str, Any], content: str) -> tuple[dict[str, str], int]:
-    """The ids of equal rows in the ledger: by the same carried columns, then in their order."""
-    free = dict(before)
-    names: dict[str, str] = {}
-    for row_id, cells in now.items():
-        same = next((known for known, carried in free.items() if carried == cells), None)
-        if same is not None:
-            names[row_id] = same
-            del free[same]
-    left = [row_id for row_id in now if row_id not in names]
-    others = deque(free)
-    number = max(map(_number, before), default=0)
-    for row_id in left:
-        if others:
-            names[row_id] = others.popleft()
-        else:
-            number += 1
-            names[row_id] = f"{content}-{number}"
-    return names, len(left) if len(left) != len(free) and left and free else 0
-
-
 # ---- the same request under another key
 
 
@@ -141,28 +127,22 @@ def _bought_as_another(jobs: pl.DataFrame, known: pl.DataFrame) -> pl.DataFrame:
     """The jobs; those whose row has bought the same request under another key have that key."""
     is_known = pl.col("key").is_in(known["job_key"].implode())
     is_planned = pl.col("job_key").is_in(jobs["key"].implode())
-    new = jobs.select("key", "row_id", "request_key").filter(~is_known)
-    if new.is_empty():
-        return jobs
-    free = known.filter(~is_planned).select("job_key", "row_id", "request_key")
+    new = _named(jobs.filter(~is_known))
+    free = _named(known.filter(~is_planned)).unique(_NAME)
+    same = new.join(free, on=_NAME, suffix="_before").select("key", "row_id_before", "job_key")
+    found = jobs.join(same, on="key", how="left", maintain_order="left")
+    columns = {"key": pl.coalesce("job_key", "key"), "row_id": pl.coalesce("row_id_before", "row_id")}
+    return found.with_columns(**columns).select(jobs.columns)
+
+
+def _named(jobs: pl.DataFrame) -> pl.DataFrame:
+    """Jobs with the columns `_NAME`: by the row's own id, or by a count of the jobs with the same request.
+
+    A row without an id is its content, so what it writes out has changed its id, too.
+    """
     made = pl.col("row_id").str.contains(_MADE_ID)
-    of_row = new.filter(~made).join(free.unique(["row_id", "request_key"]), on=["row_id", "request_key"])
-    # A row without an id is its content, so what it writes out has changed its id, too.
-    of_content = (
-        new.filter(made)
-        .with_columns(nth=_NTH)
-        .join(free.filter(made).with_columns(nth=_NTH), on=["request_key", "nth"], suffix="_before")
-        .select("key", pl.col("row_id_before").alias("row_id"), "request_key", "job_key")
-    )
-    same = pl.concat(
-        [of_row.select("key", "row_id", "job_key"), of_content.select("key", "row_id", "job_key")]
-    )
-    if same.is_empty():
-        return jobs
-    found = jobs.join(same, on="key", how="left", suffix="_before", maintain_order="left")
-    return found.with_columns(
-        key=pl.coalesce("job_key", "key"), row_id=pl.coalesce("row_id_before", "row_id")
-    ).select(jobs.columns)
+    nth = pl.int_range(pl.len()).over("request_key", made)
+    return jobs.with_columns(made=made, name=pl.when(made).then(nth.cast(pl.String)).otherwise("row_id"))
 
 
 def _changed_defaults(jobs: pl.DataFrame, known: pl.DataFrame) -> list[str]:
@@ -210,10 +190,7 @@ def _kept(not_offered: pl.DataFrame, jobs: pl.DataFrame, known: pl.DataFrame) ->
 
 def changed_carried(plan: pl.DataFrame, known: pl.DataFrame) -> list[tuple[str, dict[str, Any]]]:
     """The jobs whose carried columns have changed since they were bought: the key, and what they are now."""
-    jobs = plan.select("key", "carried")
-    carried = jobs["carried"]
-    if isinstance(carried.dtype, pl.Struct):
-        jobs = jobs.with_columns(carried.struct.json_encode().alias("carried"))
+    jobs = plan.select("key", _as_json(plan["carried"]))
     pairs = jobs.join(known.select("job_key", before="carried"), left_on="key", right_on="job_key")
     different = pairs.filter(pl.col("carried").ne_missing(pl.col("before")))
     return [

@@ -1,69 +1,89 @@
-"""What the ledger says about each job of a plan: a Boolean for each mark and job, in the plan's order.
+"""What the ledger says about each job of a plan, in columns beside the plan's own; and the tables of a quote.
 
-It reads parts of the ledger that are given to it, and changes nothing.
+It reads tables that are given to it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from decimal import Decimal
 
 import polars as pl
 
 from callsheet.pricing.jobs import request_key
-from callsheet.pricing.plan import Plan
+
+_MOST_EXPENSIVE = 5
 
 
-@dataclass(frozen=True, slots=True)
-class Marks:
-    """Marks of the jobs of a plan; each is a Boolean for every job, in the plan's order.
-
-    Attributes:
-        to_buy: a run buys it.
-        bought: it is accepted, stored or lost, and costs nothing more.
-        open: what a run has to look at when it buys: what is to buy, what takes another batch's files, and
-            what another run or a person may still free.
-        removed: `job_key` and `state` of each job that the ledger knows and the plan does not have.
-    """
-
-    to_buy: pl.Series
-    bought: pl.Series
-    open: pl.Series
-    removed: pl.DataFrame
-
-    def among(self, chosen: pl.Series) -> Marks:
-        """The same with nothing to buy but what is chosen: a Boolean for every job."""
-        return replace(self, to_buy=self.to_buy & chosen, open=self.open & chosen)
-
-    def jobs(self, plan: Plan) -> pl.DataFrame:
-        """The rows of the plan with `to_buy` and `bought`."""
-        return plan.table.with_columns(to_buy=self.to_buy, bought=self.bought)
-
-
-def mark(plan: Plan, known: Iterable[pl.DataFrame]) -> Marks:
-    """Marks the jobs of a plan by what the ledger knows (`queries.known_jobs`); it buys all others."""
-    found = pl.concat(known)
-    jobs = plan.table.select("key", offered=pl.col("request").is_not_null())
-    jobs = jobs.join(found, left_on="key", right_on="job_key", how="left", maintain_order="left")
-    marks = jobs.select(
-        to_buy=pl.col("to_buy").fill_null(pl.col("state").is_null()) & pl.col("offered"),
-        bought=pl.col("bought").fill_null(value=False),
-        open=~pl.col("final").fill_null(value=False) & pl.col("offered"),
-    )
-    removed = found.join(jobs, left_on="job_key", right_on="key", how="anti").select("job_key", "state")
-    return Marks(marks["to_buy"], marks["bought"], marks["open"], removed)
-
-
-def with_reused(marks: Marks, plan: Plan, stored: Iterable[pl.DataFrame]) -> Marks:
-    """Marks the jobs that take another batch's files as bought, as `Ledger.reserve` will decide.
+def marked(jobs: pl.DataFrame, known: pl.DataFrame, stored: pl.DataFrame | None = None) -> pl.DataFrame:
+    """The jobs of a plan with what the ledger says about each.
 
     Args:
-        marks: by what the ledger knows of this batch.
-        plan: the plan.
-        stored: what other batches have stored (`queries.reusable_requests`).
+        jobs: the plan's table.
+        known: what the ledger has of the batch (`queries.known_jobs`); all other jobs are to buy.
+        stored: what other batches have stored, where a job takes that as `Ledger.reserve` will decide
+            (`queries.reusable_requests`).
+
+    Returns:
+        The same rows with three Booleans: `to_buy` (a run buys it), `bought` (it is accepted, stored or lost,
+        and costs nothing more) and `open` (what a run has to look at when it buys: what is to buy, what takes
+        another batch's files, and what another run or a person may still free).
     """
-    jobs = plan.table.select(request_key(), to_buy=marks.to_buy)
-    jobs = jobs.join(pl.concat(stored), on="request_key", how="left", maintain_order="left")
+    found = jobs.select("key").join(
+        known, left_on="key", right_on="job_key", how="left", maintain_order="left"
+    )
+    is_offered = jobs["request"].is_not_null()
+    jobs = jobs.with_columns(
+        to_buy=found["to_buy"].fill_null(found["state"].is_null()) & is_offered,
+        bought=found["bought"].fill_null(value=False),
+        open=~found["final"].fill_null(value=False) & is_offered,
+    )
+    if stored is None:
+        return jobs
+    asked = jobs.select(request_key(), "to_buy")
+    asked = asked.join(stored, on="request_key", how="left", maintain_order="left")
     nth = pl.col("to_buy").cum_sum().over("request_key")  # of the jobs to buy that ask for the same
-    reused = jobs.select(pl.col("to_buy") & (nth <= pl.col("stored").fill_null(0))).to_series()
-    return replace(marks, to_buy=marks.to_buy & ~reused, bought=marks.bought | reused)
+    reused = asked.select(pl.col("to_buy") & (nth <= pl.col("stored").fill_null(0))).to_series()
+    return jobs.with_columns(to_buy=pl.col("to_buy") & ~reused, bought=pl.col("bought") | reused)
+
+
+def by_price(jobs: pl.DataFrame) -> pl.DataFrame:
+    """A line for each combination of what sets the price of jobs that are `marked`.
+
+    Returns:
+        `model`, `type`, `resolution`, `duration`, `sound`, `unit`, `unit_price`, `each` (a job's price);
+        then `jobs`, of these `bought` and `to_buy`, and `total`, the price of what is to buy. Money is
+        decimal, and null where there is no price.
+    """
+    by = ["model", "type", "resolution", "duration", "sound", "billable_unit", "unit_price", "price"]
+    counts = [pl.len().alias("jobs"), pl.col("bought").sum(), pl.col("to_buy").sum()]
+    lines = jobs.group_by(by).agg(*counts, total=pl.col("price").filter("to_buy").sum())
+    total = pl.when(pl.col("price").is_not_null()).then("total")
+    lines = lines.with_columns(total=total).rename({"billable_unit": "unit", "price": "each"})
+    return lines.sort("model", "resolution", "duration", "sound", "each", nulls_last=True)
+
+
+def most_expensive(jobs: pl.DataFrame) -> pl.DataFrame:
+    """The rows of the batch file that cost most, of what is to buy: `row_id`, `line`, `jobs`, `total`."""
+    sums = [pl.col("line").min(), pl.len().alias("jobs"), pl.col("price").sum().alias("total")]
+    rows = jobs.filter("to_buy").group_by("row_id").agg(sums)
+    return rows.sort("total", "line", descending=[True, False]).head(_MOST_EXPENSIVE)
+
+
+def count_fitting(jobs: pl.DataFrame, amount: Decimal, on_exceed: str) -> int:
+    """How many of the jobs to buy an amount of dollars pays for, as `budget.on_exceed` chooses them.
+
+    A job without a price counts as free.
+    """
+    prices = jobs.filter("to_buy")["price"].fill_null(0)
+    sums = prices.cum_sum()
+    if not prices.len() or sums[-1] <= amount:
+        return prices.len()
+    if on_exceed == "refuse":
+        return 0
+    if on_exceed == "stop":
+        return int((sums <= amount).sum())
+    fitting, left = 0, int(amount * 10**6)
+    for price in prices.to_physical():  # millionths of a dollar
+        if price <= left:
+            fitting, left = fitting + 1, left - price
+    return fitting

@@ -12,13 +12,13 @@ import json
 from contextlib import suppress
 from typing import Any
 
+import polars as pl
+
 from callsheet.config.settings import BatchSettings, Settings
 from callsheet.errors import OtherLedger, StorageError
-from callsheet.ledger import names, running_totals
+from callsheet.ledger import media, running_totals
 from callsheet.ledger.ledger import Ledger
 from callsheet.plain_text import counted
-from callsheet.pricing.marks import Marks
-from callsheet.pricing.plan import Plan
 from callsheet.records import ModelType
 from callsheet.storage.names import folded
 from callsheet.storage.names import name as name_in_store
@@ -69,7 +69,10 @@ async def _unknown_to(ledger: Ledger, settings: BatchSettings) -> str:
         StorageError: the report cannot be read.
     """
     store = Store(settings.report.url, endpoint_url=settings.storage.endpoint_url)
-    report = _parsed(await store.read(_REPORT))  # before the ledger, which only gets ahead of it
+    content = await store.read(_REPORT)  # before the ledger, which only gets ahead of it
+    report: dict[str, Any] = {}
+    with suppress(ValueError, TypeError):  # another file has its name
+        report = dict(json.loads(content or b"{}"))
     paid = report.get("paid_jobs") if report.get("batch") == ledger.batch else None
     if not isinstance(paid, int) or not paid:
         return ""
@@ -83,27 +86,32 @@ async def _unknown_to(ledger: Ledger, settings: BatchSettings) -> str:
     return ""
 
 
-def _parsed(content: bytes | None) -> dict[str, Any]:
-    """The report; empty where there is none, or another file has its name."""
-    with suppress(ValueError):
-        if isinstance(found := json.loads(content or b""), dict):
-            return found
-    return {}
-
-
 # ---- names in storage
 
 
-async def taken_names(plan: Plan, marks: Marks, settings: Settings, ledger: Ledger) -> str:
-    """How many of the first names to buy are those of files that the ledger does not know; empty if none.
+async def taken_names(jobs: pl.DataFrame, settings: Settings, ledger: Ledger) -> str:
+    """How many of the first names to buy, of jobs with `to_buy`, are those of files that the ledger does not
+    know; empty if none.
 
     Nothing is said where names have the generation's id, or where the storage does not say what it has.
     """
     if "{generation_id" in settings.storage.key:
         return ""
     url = settings.storage.url
-    wanted = await asyncio.to_thread(_first_names, plan, marks, settings)
-    own = await ledger.read(lambda connection, _: names.known(connection, url, wanted))
+    wanted = [
+        name_in_store(
+            settings.storage.key,
+            batch=settings.batch,
+            row_id=job["row_id"],
+            sample=job["sample"],
+            index=0,
+            ext=_extension(job["type"], json.loads(job["request"])),
+            job_key=job["key"],
+            model=job["model"],
+        )
+        for job in jobs.filter("to_buy").head(_FIRST).iter_rows(named=True)
+    ]
+    own = await ledger.read(lambda connection, _: media.taken_names(connection, url, wanted))
     store = Store(url, endpoint_url=settings.storage.endpoint_url)
     others = [name for name in wanted if folded(name) not in own]
     try:
@@ -117,25 +125,6 @@ async def taken_names(plan: Plan, marks: Marks, settings: Settings, ledger: Ledg
         f"{len(taken)} of the first {len(wanted)} names in {url} are taken: {taken[0]}, for instance; "
         "what is there stays, and the new files get other names"
     )
-
-
-def _first_names(plan: Plan, marks: Marks, settings: Settings) -> list[str]:
-    """The names of the first files to buy, each the first of its job."""
-    columns = ("key", "row_id", "sample", "type", "model", "request")
-    jobs = marks.jobs(plan).filter("to_buy").select(*columns).head(_FIRST)
-    return [
-        name_in_store(
-            settings.storage.key,
-            batch=settings.batch,
-            row_id=job["row_id"],
-            sample=job["sample"],
-            index=0,
-            ext=_extension(job["type"], json.loads(job["request"])),
-            job_key=job["key"],
-            model=job["model"],
-        )
-        for job in jobs.iter_rows(named=True)
-    ]
 
 
 def _extension(model_type: str, request: dict[str, object]) -> str:

@@ -1,4 +1,4 @@
-"""The plan: every job of a batch, resolved, priced, keyed and frozen in one Parquet file.
+"""The plan: every job of a batch, resolved, priced, keyed and frozen in one Parquet file; and where it is.
 
 `plan.parquet` has a row per job, in the batch file's order. Its metadata contain the catalogue from which the
 prices come. `plan.rejects.parquet`, next to it, has what will not be bought. The same batch, catalogue,
@@ -11,6 +11,7 @@ import asyncio
 import hashlib
 import json
 from collections.abc import Collection, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -26,20 +27,24 @@ from callsheet.files import PartialFile
 from callsheet.ledger import queries
 from callsheet.ledger.ledger import Ledger
 from callsheet.pricing.config_values import check_config_values
-from callsheet.pricing.jobs import make_jobs, request_key
+from callsheet.pricing.jobs import COLUMNS, make_jobs, request_key
 from callsheet.pricing.known import changed_carried, match
 from callsheet.pricing.rates import changed_rates
-from callsheet.pricing.work_folder import plan_path, quote_path
 from callsheet.records import Job, ModelType, Price, canonical
 from callsheet.rows import rejects
 from callsheet.service.client import Client
 from callsheet.service.models import Catalogue, Model
 
+PLAN = "plan.parquet"
+"""In the work folder, the batch's plan: that of the last run that was free to buy."""
+
+QUOTE = "quote.parquet"
+"""In the work folder, the plan that was priced last: what only looks changes no other file."""
+
+_COUNTS = ("rows", "rejected_rows", "unpriced")
 _SLICE = 16_384  # jobs whose hashes are made at once
+_REJECTS = ".rejects.parquet"
 _UNREADABLE = (KeyError, ValueError, OSError, pl.exceptions.PolarsError)
-_COLUMNS = ["key", "row_id", "sample", "line", "type", "model", "resolution", "duration", "sound", "request"]
-_COLUMNS += ["inlined", "inlined_bytes", "carried", "billable_unit", "unit_price", "quantity", "price"]
-_COLUMNS += ["currency"]
 
 
 @dataclass(frozen=True)
@@ -98,30 +103,20 @@ class Plan:
         """Those of these jobs that the plan has and can be bought, by key."""
         return {job.key: job for job in _jobs(self.table.filter(pl.col("key").is_in(list(keys))))}
 
-    def scan(self) -> pl.LazyFrame:
-        """`table`, for queries of some of its columns."""
-        return self.table.lazy()
-
     def kept(self) -> int:
         """How many jobs are bought, and not offered by the catalogue any more: they have no request."""
         return self.table["request"].null_count()
 
     def lines(self, keys: Collection[str] | None = None) -> dict[str, int]:
         """The line of each of these jobs (without `keys`: of all) in the batch file, by key."""
-        rows = self.table.select("key", "line")
-        if keys is not None:
-            rows = rows.filter(pl.col("key").is_in(list(keys)))
-        return dict(rows.iter_rows())
+        rows = self.table if keys is None else self.table.filter(pl.col("key").is_in(list(keys)))
+        return dict(rows.select("key", "line").iter_rows())
 
     def sha256(self) -> str:
         """A hash of what is bought at which price: of the jobs' keys and prices, in the file's order."""
         price = pl.col("price").cast(pl.String).fill_null("unpriced")
         lines = self.table.select(pl.format("{} {}\n", "key", price).str.join("")).item()
         return hashlib.sha256(lines.encode()).hexdigest()
-
-    def positions(self) -> Positions:
-        """Where each job stands in the file's order, by its key."""
-        return Positions(self.table["key"])
 
 
 def _jobs(rows: pl.DataFrame) -> Iterator[Job]:
@@ -149,22 +144,6 @@ def _job(row: dict[str, Any]) -> Job:
     )
 
 
-class Positions:
-    """Where jobs stand in a plan, found by their keys.
-
-    Args:
-        keys: the keys of the plan's jobs, in the file's order.
-    """
-
-    def __init__(self, keys: pl.Series) -> None:
-        self._positions = keys.alias("key").to_frame().with_row_index("position")
-
-    def of(self, keys: pl.Series) -> pl.Series:
-        """The position of each job in the plan, from 0; null where the plan does not have it."""
-        wanted = keys.alias("key").to_frame()
-        return wanted.join(self._positions, on="key", how="left", maintain_order="left")["position"]
-
-
 def make_plan(
     batch: Batch,
     catalogue: Catalogue,
@@ -178,7 +157,7 @@ def make_plan(
 
     Args:
         batch: the rows.
-        catalogue: the live models.
+        catalogue: the live models, as they were at `now`.
         settings: the config.
         path: where the plan is written, in one step; an older one is replaced.
         now: when the catalogue was read.
@@ -210,10 +189,7 @@ def make_plan(
 
 
 def open_plan(path: Path) -> Plan:
-    """Reads a plan back.
-
-    Args:
-        path: `plan.parquet`.
+    """Reads `plan.parquet` back.
 
     Raises:
         InputError: there is no plan, or it cannot be read.
@@ -224,19 +200,17 @@ def open_plan(path: Path) -> Plan:
         about = json.loads(metadata["callsheet.plan"])
         models = [Model.model_validate(model) for model in json.loads(metadata["callsheet.catalogue"])]
         table = pl.read_parquet(content)
-        if missing := {*_COLUMNS} - {*table.columns}:
+        if missing := {*COLUMNS} - {*table.columns}:
             raise ValueError(f"it has no column {', '.join(sorted(missing))}")
         return Plan(
             path=path,
+            **{name: about[name] for name in _COUNTS},
             batch=about["batch"],
-            rows=about["rows"],
-            rejected_rows=about["rejected_rows"],
-            unpriced=about["unpriced"],
             made_at=datetime.fromisoformat(about["made_at"]),
             catalogue={model.id: model for model in models},
             notes=tuple(about["notes"]),
             table=table,
-            rejects=pl.read_parquet(rejects_path(path), glob=False),
+            rejects=pl.read_parquet(path.with_suffix(_REJECTS), glob=False),
         )
     except _UNREADABLE as error:
         raise InputError(f"{path}: is not a plan that can be read: {error}") from None
@@ -248,30 +222,19 @@ def _write(plan: Plan) -> None:
     Raises:
         StorageError: they cannot be written.
     """
-    about = {
-        "batch": plan.batch,
-        "made_at": plan.made_at.isoformat(),
-        "notes": plan.notes,
-        "rejected_rows": plan.rejected_rows,
-        "rows": plan.rows,
-        "unpriced": plan.unpriced,
-    }
+    about = {"batch": plan.batch, "made_at": plan.made_at.isoformat(), "notes": plan.notes}
+    about |= {name: getattr(plan, name) for name in _COUNTS}
     models = [plan.catalogue[name].model_dump(mode="json") for name in sorted(plan.catalogue)]
     metadata = {"callsheet.plan": canonical(about), "callsheet.catalogue": canonical(models)}
     try:
-        with PartialFile(plan.path) as partial, PartialFile(rejects_path(plan.path)) as partial_rejects:
-            plan.table.write_parquet(partial.file, compression="lz4", statistics=False, metadata=metadata)
-            plan.rejects.write_parquet(partial_rejects.file)
-            partial_rejects.commit()
-            partial.commit()
+        with PartialFile(plan.path) as file, PartialFile(plan.path.with_suffix(_REJECTS)) as rejects_file:
+            plan.table.write_parquet(file.file, compression="lz4", statistics=False, metadata=metadata)
+            plan.rejects.write_parquet(rejects_file.file)
+            rejects_file.commit()
+            file.commit()
     except (OSError, pl.exceptions.ComputeError) as error:  # polars wraps the errors of the disk
         reason = getattr(error, "strerror", None) or error
         raise StorageError(f"{plan.path}: the plan cannot be written: {reason}") from None
-
-
-def rejects_path(path: Path) -> Path:
-    """Where the rejects of the plan at `path` are."""
-    return path.with_suffix(".rejects.parquet")
 
 
 # ---- the plans of a batch on this machine
@@ -286,7 +249,7 @@ async def price_batch(batch: Batch, settings: Settings, client: Client) -> Plan:
         StorageError: the plan cannot be written.
     """
     catalogue = await client.models()
-    path = quote_path(settings)
+    path = work_folder(settings) / QUOTE
     ledger = await Ledger.open(settings.ledger.url, settings.batch)
     try:
         known = await ledger.read(queries.requests)
@@ -313,7 +276,7 @@ async def adopt(plan: Plan, settings: Settings) -> Plan:
             await ledger.carries(changes)
     finally:
         await ledger.close()
-    plan = replace(plan, path=plan_path(settings))
+    plan = replace(plan, path=work_folder(settings) / PLAN)
     await asyncio.to_thread(_write, plan)
     return plan
 
@@ -330,25 +293,36 @@ async def is_outdated(plan: Plan, settings: Settings, client: Client) -> bool:
     return bool(changed_rates(plan.catalogue, await client.models(), plan.table["model"].unique()))
 
 
-def last_plan(settings: BatchSettings) -> Plan | None:
-    """The batch's plan in the work folder; None if there is none that can be read."""
-    return _plan_at(plan_path(settings), settings)
-
-
-def last_quote(settings: BatchSettings) -> Plan | None:
-    """The plan that was priced last; None if there is none that can be read."""
-    return _plan_at(quote_path(settings), settings)
-
-
-def _plan_at(path: Path, settings: BatchSettings) -> Plan | None:
-    try:
-        plan = open_plan(path)
-    except InputError:
-        return None
-    return plan if plan.batch == settings.batch else None
+def last_plan(settings: BatchSettings, name: str = PLAN) -> Plan | None:
+    """The batch's plan in the work folder, or with `QUOTE` what was priced last; None if there is none that
+    can be read.
+    """
+    with suppress(InputError):
+        if (plan := open_plan(work_folder(settings) / name)).batch == settings.batch:
+            return plan
+    return None
 
 
 def lines_of_last_plan(settings: BatchSettings, keys: Collection[str]) -> dict[str, int]:
     """The line of each of these jobs in the batch file, by key, where the last plan has it."""
     plan = last_plan(settings) if keys else None
     return plan.lines(keys) if plan else {}
+
+
+def work_folder(settings: BatchSettings) -> Path:
+    """The folder of the plan and the spool: the report's own if it is local, otherwise `.callsheet/<batch>`.
+
+    Raises:
+        StorageError: it cannot be made.
+    """
+    is_local = "://" not in settings.report.url
+    folder = Path(settings.report.url) if is_local else Path(".callsheet", settings.batch)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        hint = "Set report.url to a folder that exists or can be made."
+        if not is_local:
+            hint = "The plan is kept on this machine: start in a folder that can be written."
+        raise StorageError(f"{folder}: the folder cannot be made: {reason}", hint=hint) from None
+    return folder

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from decimal import Decimal
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import polars as pl
@@ -20,15 +20,13 @@ import sqlalchemy as sa
 from callsheet.batches.read import read_batch
 from callsheet.config.settings import Budget, Settings
 from callsheet.errors import BalanceTooLow, BudgetReached, InputError, Stop
-from callsheet.ledger import approvals, leases, queries
+from callsheet.ledger import approvals, leases, queries, running_totals
 from callsheet.ledger.approvals import Approval
-from callsheet.ledger.claims import outlook
 from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.policy import Policy
 from callsheet.limits.charges import IN_A_ROW, Charge, Pairs
-from callsheet.pricing.breakdown import by_price, count_fitting, most_expensive
 from callsheet.pricing.choice import ALL, Choice, chosen, pilot
-from callsheet.pricing.marks import Marks, mark, with_reused
+from callsheet.pricing.marks import by_price, count_fitting, marked, most_expensive
 from callsheet.pricing.not_in_ledger import taken_names, warning_of_report
 from callsheet.pricing.plan import Plan, price_batch
 from callsheet.pricing.rates import changed_rates
@@ -39,31 +37,14 @@ from callsheet.service.models import Catalogue, Model
 from callsheet.storage.store import Store
 
 
-@dataclass(frozen=True, slots=True)
-class Pilot:
-    """The jobs of a batch that are bought before the rest (`budget.pilot`).
-
-    Attributes:
-        jobs: whether a job is one of them: a Boolean for every job, in the plan's order.
-        to_buy: how many of them are to buy.
-        quoted: the price of these, in dollars.
-    """
-
-    jobs: pl.Series
-    to_buy: int
-    quoted: Decimal
-
-
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Quote:
     """What buying the rest of a plan would cost, known before anything is spent. Money is in US dollars.
 
     Attributes:
         plan: the frozen plan.
-        marks: the plan's jobs next to the ledger.
-        lines: the plan by what sets the price (`breakdown.by_price`).
-        most_expensive: the rows of what is to buy that cost most (`breakdown.most_expensive`).
-        fits: how many of the jobs to buy fit into the budget and the balance.
+        table: its jobs next to the ledger (`marks.marked`); nothing is to buy that is not chosen.
+        removed: `job_key` and `state` of each job that the ledger knows and the plan does not have.
         budget: the config's budget.
         balance: the workspace's balance.
         totals: the batch so far, by the ledger.
@@ -79,17 +60,16 @@ class Quote:
         choice: which jobs of the batch it is about.
         chosen: whether a job is chosen, for every job in the plan's order; None where all are.
         left_out: how many jobs are to buy that are not chosen.
-        pilot: what is bought before the rest; None without a pilot, and where nothing is to buy.
+        pilot_jobs: whether a job is one of the pilot, which is bought before the rest, for every job in the
+            plan's order; None without a pilot, and where it is all that there is to buy.
         is_approved: a person has said yes to it.
-        is_pilot: it is the part of a quote that is the pilot (`of_pilot`).
+        is_pilot: it is the part of a quote that is the pilot (`pilot`).
         warnings: what a person should look at before anything is bought, in words.
     """
 
     plan: Plan
-    marks: Marks
-    lines: pl.DataFrame
-    most_expensive: pl.DataFrame
-    fits: int
+    table: pl.DataFrame
+    removed: pl.DataFrame
     budget: Budget
     balance: Decimal
     totals: Totals
@@ -104,10 +84,33 @@ class Quote:
     choice: Choice = ALL
     chosen: pl.Series | None = None
     left_out: int = 0
-    pilot: Pilot | None = None
+    pilot_jobs: pl.Series | None = None
     is_approved: bool = False
     is_pilot: bool = False
     warnings: tuple[str, ...] = ()
+
+    @cached_property
+    def lines(self) -> pl.DataFrame:
+        """The plan by what sets the price (`marks.by_price`)."""
+        return by_price(self.table)
+
+    @cached_property
+    def most_expensive(self) -> pl.DataFrame:
+        """The rows of what is to buy that cost most (`marks.most_expensive`)."""
+        return most_expensive(self.table)
+
+    @cached_property
+    def fits(self) -> int:
+        """How many of the jobs to buy fit into the budget and the balance."""
+        left = self.exposure_limit[0] - self.totals.sent
+        if self.budget.per_day is not None:
+            left = min(left, self.budget.per_day - self.used_today)
+        return count_fitting(self.table, left, self.budget.on_exceed)
+
+    @cached_property
+    def pilot(self) -> Quote | None:
+        """What is quoted for the pilot alone; the budget and what is spent are the whole batch's."""
+        return None if self.pilot_jobs is None else replace(self.among(self.pilot_jobs), is_pilot=True)
 
     @property
     def to_buy(self) -> int:
@@ -198,36 +201,20 @@ class Quote:
             return affordable, BalanceTooLow
         return limit, BudgetReached
 
-    def of_pilot(self) -> Quote:
-        """What is quoted for the pilot alone; the budget and what is spent are the whole batch's."""
-        if self.pilot is None:
-            return self
-        left_out = self.left_out + self.to_buy - self.pilot.to_buy
-        narrowed = replace(self, marks=self.marks.among(self.pilot.jobs), left_out=left_out, is_pilot=True)
-        return narrowed.counted()
+    def among(self, jobs: pl.Series) -> Quote:
+        """The same with nothing to buy but some jobs: a Boolean for every job, in the plan's order."""
+        table = self.table.with_columns(pl.col("to_buy", "open") & jobs)
+        return replace(self, table=table, left_out=self.left_out + self.to_buy - int(table["to_buy"].sum()))
 
     def with_limit(self, limit: Decimal | None) -> Quote:
         """The same with another `budget.limit`; None changes nothing."""
         if limit is None:
             return self
-        return replace(self, budget=self.budget.model_copy(update={"limit": limit})).counted()
-
-    def counted(self) -> Quote:
-        """The same with `lines`, `most_expensive` and `fits` as the marks and the budget are now."""
-        jobs = self.marks.jobs(self.plan)
-        left = self.exposure_limit[0] - self.totals.sent
-        if self.budget.per_day is not None:
-            left = min(left, self.budget.per_day - self.used_today)
-        return replace(
-            self,
-            lines=by_price(jobs),
-            most_expensive=most_expensive(jobs),
-            fits=count_fitting(jobs, left, self.budget.on_exceed),
-        )
+        return replace(self, budget=self.budget.model_copy(update={"limit": limit}))
 
     def jobs_in_order(self, of_type: ModelType | None = None) -> Iterator[Job]:
-        """The jobs that a run has to look at when it buys, in the file's order (`Marks.open`)."""
-        return self.plan.jobs_in_order(of_type, self.marks.open)
+        """The jobs that a run has to look at when it buys (`open`), in the file's order."""
+        return self.plan.jobs_in_order(of_type, self.table["open"])
 
     def line(self) -> str:
         """The quote in one line."""
@@ -243,9 +230,7 @@ class Quote:
 
     def as_json(self) -> dict[str, Any]:
         """What `quote --json` prints (docs/commands.md, "JSON"); null without a limit or a pilot."""
-        limit, left = self.budget.limit, self.budget_left
-        per_day, day_left = self.budget.per_day, self.day_left
-        return {
+        figures = {
             "batch": self.plan.batch,
             "rows": self.plan.rows,
             "rejected_rows": self.plan.rejected_rows,
@@ -253,21 +238,22 @@ class Quote:
             "already_bought": self.already_bought,
             "to_buy": self.to_buy,
             "unpriced": self.plan.unpriced,
-            "quoted": dollars(self.quoted),
-            "at_most": dollars(self.at_most),
-            "budget_limit": None if limit is None else dollars(limit),
-            "budget_left": None if left is None else dollars(left),
-            "budget_per_day": None if per_day is None else dollars(per_day),
-            "budget_left_today": None if day_left is None else dollars(day_left),
+            "quoted": self.quoted,
+            "at_most": self.at_most,
+            "budget_limit": self.budget.limit,
+            "budget_left": self.budget_left,
+            "budget_per_day": self.budget.per_day,
+            "budget_left_today": self.day_left,
             "fits": self.fits,
             "pilot_to_buy": self.pilot.to_buy if self.pilot else None,
-            "pilot_quoted": dollars(self.pilot.quoted) if self.pilot else None,
-            "balance": dollars(self.balance),
+            "pilot_quoted": self.pilot.quoted if self.pilot else None,
+            "balance": self.balance,
             "currency": self.plan.currency,
             "plan": str(self.plan.path),
             "rejects": self.rejects,
             "warnings": list(self.warnings),
         }
+        return {name: dollars(each) if isinstance(each, Decimal) else each for name, each in figures.items()}
 
 
 # ---- makes a quote
@@ -329,39 +315,35 @@ async def make(
     await ledger.check_service(service)
     policy = policy_of(settings)
 
-    def read(connection: sa.Connection, batch: str) -> tuple[Marks, Totals, dict[str, Any]]:
-        known, totals = outlook(connection, batch, policy)
-        marks = mark(plan, known)
-        if policy.reuse:
-            marks = with_reused(marks, plan, queries.reusable_requests(connection, batch))
-        return marks, totals, _history(connection, batch)
+    def read(connection: sa.Connection, batch: str) -> dict[str, Any]:
+        known = pl.concat(queries.known_jobs(connection, batch, policy))
+        stored = pl.concat(queries.reusable_requests(connection, batch)) if policy.reuse else None
+        removed = known.join(plan.table, left_on="job_key", right_on="key", how="anti")
+        return {
+            "table": marked(plan.table, known, stored),
+            "removed": removed.select("job_key", "state"),
+            "totals": running_totals.of_batch(connection, batch),
+            **_history(connection, batch),
+        }
 
-    marks, totals, history = await ledger.read(read)
-    to_buy = int(marks.to_buy.sum())
-    mask = await asyncio.to_thread(chosen, choice, plan, marks.to_buy) if choice else None
-    marks = marks if mask is None else marks.among(mask)
-    warnings = (await warning_of_report(ledger, settings), await taken_names(plan, marks, settings, ledger))
-    wanted = settings.budget.pilot if to_buy and not choice else None
     quote = Quote(
         plan=plan,
-        marks=marks,
-        lines=pl.DataFrame(),
-        most_expensive=pl.DataFrame(),
-        fits=0,
         budget=settings.budget,
         balance=balance,
-        totals=totals,
         rpm=await _rpm(settings, ledger, service),
         rejects=rejects,
-        **history,
         tries=settings.attempts if policy.retry_doubt else 1,
         choice=choice,
-        chosen=mask,
-        left_out=to_buy - int(marks.to_buy.sum()),
-        pilot=await asyncio.to_thread(_pilot, plan, marks, wanted) if wanted else None,
-        warnings=tuple(filter(None, warnings)),
+        **await ledger.outlook(read),
     )
-    return await asyncio.to_thread(quote.counted)
+    if choice:
+        quote = replace(quote.among(mask := chosen(choice, quote.table)), chosen=mask)
+    elif settings.budget.pilot and quote.to_buy:
+        jobs = pilot(plan.table, settings.budget.pilot)
+        if (quote.table["to_buy"] & ~jobs).any():
+            quote = replace(quote, pilot_jobs=jobs)
+    warnings = await warning_of_report(ledger, settings), await taken_names(quote.table, settings, ledger)
+    return replace(quote, warnings=tuple(filter(None, warnings)))
 
 
 def _history(connection: sa.Connection, batch: str) -> dict[str, Any]:
@@ -379,15 +361,6 @@ def _history(connection: sa.Connection, batch: str) -> dict[str, Any]:
         "accepted": accepted,
         "dearer": tuple(last) if all(charge.is_dearer(accepted) for charge in last) else (),
     }
-
-
-def _pilot(plan: Plan, marks: Marks, number: int) -> Pilot | None:
-    """The pilot; None where it is all that there is to buy."""
-    jobs = pilot(plan, number)
-    if not (marks.to_buy & ~jobs).any():
-        return None
-    prices = marks.among(jobs).jobs(plan).filter("to_buy")["price"]
-    return Pilot(jobs, len(prices), Decimal(prices.sum() or 0))
 
 
 def policy_of(settings: Settings) -> Policy:

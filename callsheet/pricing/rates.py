@@ -11,7 +11,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import TypeVar
+from types import MappingProxyType
+from typing import Any
 
 from callsheet.records import ModelType, Price
 from callsheet.service.models import Catalogue, Model
@@ -44,18 +45,6 @@ class Combination:
 
 
 @dataclass(frozen=True, slots=True)
-class Defaults:
-    """The config's defaults for parameters that only one type of model takes; the other type ignores them."""
-
-    output_format: str | None = None
-    duration: int | None = None
-    sound: bool | None = None
-
-
-NO_DEFAULTS = Defaults()
-
-
-@dataclass(frozen=True, slots=True)
 class Reject:
     """Why a row cannot be bought: the wrong column, its value, and the reason."""
 
@@ -82,27 +71,27 @@ class Offer:
 
 
 _TOO_EXPENSIVE = 10**9
-_T = TypeVar("_T", str, int)
+_NO_DEFAULTS: Mapping[str, Any] = MappingProxyType({})
 
 
 class _Rejected(Exception):
     def __init__(self, column: str, value: object, reason: str) -> None:
-        self.reject = Reject(column, "" if value is None else str(value), reason)
+        self.reject = Reject(column, "" if value is None else _cell(value), reason)
 
 
-def offer(wanted: Combination, catalogue: Catalogue, defaults: Defaults = NO_DEFAULTS) -> Offer | Reject:
+def offer(
+    wanted: Combination, catalogue: Catalogue, defaults: Mapping[str, Any] = _NO_DEFAULTS
+) -> Offer | Reject:
     """Resolves and prices one combination.
 
     Args:
         wanted: what the row asks for.
         catalogue: the live models.
-        defaults: the config's, for what the row does not say.
+        defaults: the config's for `output_format`, `duration` and `sound`, which only one type of model
+            takes; the other type ignores them.
     """
     try:
-        model = _model(wanted.model, catalogue)
-        if model.type == ModelType.IMAGE:
-            return _image(wanted, model, defaults)
-        return _video(wanted, model, defaults)
+        return _offered(wanted, _model(wanted.model, catalogue), defaults)
     except _Rejected as rejected:
         return rejected.reject
 
@@ -120,53 +109,34 @@ def _model(name: str, catalogue: Catalogue) -> Model:
     return model
 
 
-def _image(wanted: Combination, model: Model, defaults: Defaults) -> Offer:
-    for column, value in (("duration", wanted.duration), ("sound", wanted.sound)):
+def _offered(wanted: Combination, model: Model, defaults: Mapping[str, Any]) -> Offer:
+    is_image = model.type == ModelType.IMAGE
+    made, others = ("images", "videos") if is_image else ("videos", "images")
+    for column in ("duration", "sound") if is_image else ("output_format",):
+        if (value := getattr(wanted, column)) is not None:
+            raise _Rejected(column, value, f"{column} is for {others}, and {model.id} makes {made}")
+    _check_images(wanted, model)
+    choices: dict[str, tuple[Any, ...]] = {
+        "aspect_ratio": model.supported_aspect_ratios,
+        "resolution": model.supported_resolutions,
+        **({"output_format": OUTPUT_FORMATS} if is_image else {"duration": model.supported_durations}),
+    }
+    parameters: dict[str, Any] = {"model": model.id}
+    for column, offered in choices.items():
+        value = getattr(wanted, column)
+        value = _chosen(column, defaults.get(column) if value is None else value, offered, model)
         if value is not None:
-            raise _Rejected(column, _cell(value), f"{column} is for videos, and {model.id} makes images")
-    _check_images(wanted, model)
-    output_format = wanted.output_format or defaults.output_format or OUTPUT_FORMATS[0]
-    if output_format not in OUTPUT_FORMATS:
-        expected = _listed(OUTPUT_FORMATS)
-        raise _Rejected(
-            "output_format", output_format, f"{output_format} is not an output format; expected {expected}"
-        )
-    parameters = _common(wanted, model) | {"output_format": output_format}
-    price, unpriced = _price(model, parameters, "not_applicable")
-    return Offer(ModelType.IMAGE, parameters, price, unpriced)
+            parameters[column] = value
+    sound = "not_applicable"
+    if not is_image:
+        parameters["sound"] = bool(defaults.get("sound") if wanted.sound is None else wanted.sound)
+        if parameters["sound"] and not model.supports_sound:
+            raise _Rejected("sound", True, f"{model.id} makes videos without sound")
+        sound = "sound_on" if parameters["sound"] else "sound_off"
+    return Offer(ModelType(model.type), parameters, *_price(model, parameters, sound))
 
 
-def _video(wanted: Combination, model: Model, defaults: Defaults) -> Offer:
-    if wanted.output_format is not None:
-        reason = f"output_format is for images, and {model.id} makes videos"
-        raise _Rejected("output_format", wanted.output_format, reason)
-    _check_images(wanted, model)
-    parameters = _common(wanted, model)
-    seconds = wanted.duration if wanted.duration is not None else defaults.duration
-    duration = _offered("duration", seconds, model.supported_durations, model)
-    if duration is not None:
-        parameters["duration"] = duration
-    sound = bool(wanted.sound if wanted.sound is not None else defaults.sound)
-    if sound and not model.supports_sound:
-        raise _Rejected("sound", "true", f"{model.id} makes videos without sound")
-    parameters["sound"] = sound
-    price, unpriced = _price(model, parameters, "sound_on" if sound else "sound_off")
-    return Offer(ModelType.VIDEO, parameters, price, unpriced)
-
-
-def _common(wanted: Combination, model: Model) -> dict[str, str | int | bool]:
-    parameters: dict[str, str | int | bool] = {"model": model.id}
-    for column, value, offered in (
-        ("aspect_ratio", wanted.aspect_ratio, model.supported_aspect_ratios),
-        ("resolution", wanted.resolution, model.supported_resolutions),
-    ):
-        chosen = _offered(column, value, offered, model)
-        if chosen is not None:
-            parameters[column] = chosen
-    return parameters
-
-
-def _offered(column: str, value: _T | None, offered: tuple[_T, ...], model: Model) -> _T | None:
+def _chosen(column: str, value: Any, offered: tuple[Any, ...], model: Model) -> Any:
     """The value, or the model's first entry if there is no value; None if the model lists no entries."""
     if value is None:
         return offered[0] if offered else None
@@ -200,15 +170,13 @@ def _checked_role(given: str | None, column: str, model: Model) -> str:
     role = given or (REFERENCE if model.type == ModelType.IMAGE else None)
     if role is None:
         raise _Rejected(column, "", f"an image for a video needs a role; expected {_listed(ROLES)}")
-    if model.type == ModelType.IMAGE and role in {"first_frame", "last_frame"}:
-        raise _Rejected(column, role, f"{role} is for videos, and {model.id} makes images")
     if role not in model.supported_references:
         supported = _listed(model.supported_references) or "no images"
         raise _Rejected(column, role, f"{model.id} takes no {role}; it takes {supported}")
     return role
 
 
-def _price(model: Model, parameters: Mapping[str, str | int | bool], sound: str) -> tuple[Price | None, str]:
+def _price(model: Model, parameters: Mapping[str, Any], sound: str) -> tuple[Price | None, str]:
     """The price by the matching rate (INTERFACE 2.10, rules 1 to 4), or why there is no price."""
     pricing, resolution = model.pricing, parameters.get("resolution")
     if model.ambiguous:
@@ -219,9 +187,8 @@ def _price(model: Model, parameters: Mapping[str, str | int | bool], sound: str)
         return None, f"{model.id} is priced in {pricing.currency}, and a budget is in USD"
     at_resolution = [rate for rate in pricing.rates if rate.resolution == resolution]
     for rate_sound in dict.fromkeys((sound, "not_applicable")):
-        matching = {
-            (rate.billable_unit, rate.unit_price) for rate in at_resolution if rate.sound == rate_sound
-        }
+        rates = [rate for rate in at_resolution if rate.sound == rate_sound]
+        matching = {(rate.billable_unit, rate.unit_price) for rate in rates}
         if len(matching) > 1:
             return None, f"{model.id} has several rates for resolution {resolution} and sound {rate_sound}"
         if matching:
@@ -230,28 +197,24 @@ def _price(model: Model, parameters: Mapping[str, str | int | bool], sound: str)
 
 
 def _quantified(
-    model: Model, parameters: Mapping[str, str | int | bool], unit: str, unit_price: Decimal
+    model: Model, parameters: Mapping[str, Any], unit: str, unit_price: Decimal
 ) -> tuple[Price | None, str]:
-    quantities = (
-        {"image": 1} if model.type == ModelType.IMAGE else {"video_second": parameters.get("duration")}
-    )
-    quantity = quantities.get(unit)
-    if quantity is None or int(quantity) < 0:
+    known, quantity = "image", 1
+    if model.type == ModelType.VIDEO:
+        known, quantity = "video_second", parameters.get("duration", -1)
+    if unit != known or quantity < 0:
         return None, f"{model.id} is billed by {unit}, and the number of them in {model.type}s is not known"
-    if not (
-        unit_price.is_finite() and 0 <= unit_price < _TOO_EXPENSIVE and unit_price == round(unit_price, 6)
-    ):
+    is_amount = unit_price.is_finite() and 0 <= unit_price < _TOO_EXPENSIVE
+    if not is_amount or unit_price != round(unit_price, 6):
         expected = "an amount of at least 0 with at most six decimals"
         return None, f"{model.id} has the unit price {unit_price}; expected {expected}"
-    return Price(unit, unit_price, int(quantity), model.pricing.currency), ""
+    return Price(unit, unit_price, quantity, model.pricing.currency), ""
 
 
 def changed_rates(before: Catalogue, now: Catalogue, models: Iterable[str]) -> list[str]:
     """How the rates of these models differ between two catalogues, a line each; new models do not count."""
     changes = []
-    for name in models:
-        if name not in before:
-            continue
+    for name in filter(before.__contains__, models):
         old, new = _rates(before[name]), _rates(now[name]) if name in now else {}
         for rate in sorted({*old, *new}):
             if old.get(rate) != new.get(rate):

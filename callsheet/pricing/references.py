@@ -11,12 +11,13 @@ import asyncio
 import base64
 import binascii
 import hashlib
-import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from callsheet.batches import sources
 from callsheet.errors import InputError
@@ -33,6 +34,18 @@ LARGEST_REQUEST = 25 * 1024 * 1024
 _DATA_URL = re.compile(r"data:(image/(?:png|jpeg|webp));base64,([A-Za-z0-9+/]*={0,2})", re.ASCII)
 _ADDRESS = re.compile(r"https://[^\s/?#]\S*")
 _PLACEHOLDER = "sha256:"
+
+
+class _Listed(BaseModel):
+    """An image of the column `images`."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, str_strip_whitespace=True)
+
+    url: Annotated[str, Field(min_length=1)]
+    role: str | None = None
+
+
+_LIST = TypeAdapter(list[_Listed])
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,43 +79,17 @@ def parse_references(cells: Mapping[str, str | None]) -> list[Reference] | Rejec
         cells: `images` (a JSON list of {url, role}), then `first_frame`, `last_frame`, `reference_image` (one
             or more, separated by '|').
     """
-    listed = _parse_list(cells["images"]) if cells["images"] else []
-    if isinstance(listed, Reject):
-        return listed
+    text = cells["images"] or "[]"
+    try:
+        listed = [Reference(item.url, item.role, "images") for item in _LIST.validate_json(text)]
+    except ValidationError as error:
+        reason = error.errors(include_url=False)[0]["msg"]
+        expected = 'expected [{"url": "...", "role": "..."}]'
+        return Reject("images", text, f"is not a JSON list of images ({reason}); {expected}")
     for role in ROLES:
         sources_of_role = (source.strip() for source in (cells[role] or "").split("|"))
         listed += [Reference(source, role, role) for source in sources_of_role if source]
     return listed
-
-
-def _parse_list(text: str) -> list[Reference] | Reject:
-    try:
-        items = json.loads(text)
-        json.dumps(items, ensure_ascii=False).encode()  # half a surrogate pair is valid JSON, but not text
-    except ValueError as error:
-        return Reject("images", text, f"is not JSON: {error}")
-    except RecursionError:
-        return Reject("images", text, "is nested too deeply")
-    if not isinstance(items, list):
-        return Reject("images", text, 'is not a JSON list; expected [{"url": "...", "role": "..."}]')
-    references = []
-    for item in items:
-        if not _is_reference(item):
-            return Reject(
-                "images", json.dumps(item), 'is not an image; expected {"url": "...", "role": "..."}'
-            )
-        references.append(Reference(item["url"].strip(), item.get("role"), "images"))
-    return references
-
-
-def _is_reference(item: Any) -> bool:
-    return (
-        isinstance(item, dict)
-        and set(item) <= {"url", "role"}
-        and isinstance(item.get("url"), str)
-        and bool(item["url"].strip())
-        and isinstance(item.get("role"), str | None)
-    )
 
 
 def examine(source: str, endpoint_url: str | None = None) -> RequestImage | str:
@@ -113,11 +100,8 @@ def examine(source: str, endpoint_url: str | None = None) -> RequestImage | str:
         endpoint_url: `storage.endpoint_url`, for images on S3.
     """
     if source.startswith("https://"):
-        return (
-            RequestImage(source)
-            if _ADDRESS.fullmatch(source)
-            else "is not an https:// address without spaces"
-        )
+        is_address = _ADDRESS.fullmatch(source)
+        return RequestImage(source) if is_address else "is not an https:// address without spaces"
     if source.startswith("data:"):
         return _data_url_problem(source) or RequestImage(source)
     if "://" in source and not source.startswith("s3://"):
@@ -144,10 +128,9 @@ def _data_url_problem(url: str) -> str | None:
         return f"is not a data URL: {error}"
     if len(content) > LARGEST_IMAGE:
         return f"has {len(content):,} bytes; at most {LARGEST_IMAGE:,} are allowed"
-    mime_type = recognise_image(content)
-    return (
-        None if mime_type == match[1] else f"says {match[1]}, but its bytes are {mime_type or 'not an image'}"
-    )
+    if (mime_type := recognise_image(content)) != match[1]:
+        return f"says {match[1]}, but its bytes are {mime_type or 'not an image'}"
+    return None
 
 
 async def fill(job: Job, *, endpoint_url: str | None = None) -> dict[str, Any]:
@@ -155,7 +138,7 @@ async def fill(job: Job, *, endpoint_url: str | None = None) -> dict[str, Any]:
 
     Args:
         job: a job of the plan.
-        endpoint_url: `storage.endpoint_url`, for images on S3.
+        endpoint_url: `storage.endpoint_url`.
 
     Raises:
         InputError: an image cannot be read, or is not the one that was priced.
@@ -170,15 +153,13 @@ def _filled_images(job: Job, endpoint_url: str | None) -> list[dict[str, Any]]:
     images = []
     for image in job.request["images"]:
         sha256 = image["url"].removeprefix(_PLACEHOLDER)
-        if image["url"].startswith(_PLACEHOLDER) and sha256 in job.inlined:
-            source = job.inlined[sha256]
+        if source := job.inlined.get(sha256):
             try:
-                images.append(image | {"url": _data_url(source, sha256, endpoint_url)})
+                image = image | {"url": _data_url(source, sha256, endpoint_url)}  # noqa: PLW2901
             except InputError as error:
                 message = f"row {job.row_id}: the image {source}{error.message}"
                 raise InputError(message, hint=error.hint) from None
-        else:
-            images.append(image)
+        images.append(image)
     return images
 
 
@@ -194,8 +175,6 @@ def _data_url(source: str, sha256: str, endpoint_url: str | None) -> str:
     except InputError as error:
         raise InputError(f": {error.message}", hint=error.hint) from None
     if hashlib.sha256(content).hexdigest() != sha256:
-        raise InputError(
-            " has changed since it was priced",
-            hint="Run again: the new plan uses the image as it is now.",
-        )
+        hint = "Run again: the new plan uses the image as it is now."
+        raise InputError(" has changed since it was priced", hint=hint)
     return f"data:{recognise_image(content)};base64,{base64.b64encode(content).decode()}"

@@ -1,20 +1,19 @@
 """The rows of a first batch, made from a catalogue: `callsheet init` writes them to a file.
 
-Pure: no files, no network. A row is used only if reading and pricing it gives the price that was meant.
+Pure: no files, no network. Only values are used that a file's cell can have.
 """
 
 from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from decimal import ROUND_CEILING, Decimal
 from itertools import product
+from operator import itemgetter
 
 from callsheet.pricing.rates import Combination, Offer, offer
 from callsheet.records import ModelType
-from callsheet.rows import fixed_values
 from callsheet.service.models import Catalogue, Model
 
 COLUMNS = ("id", "model", "prompt", "aspect_ratio", "resolution", "duration")
@@ -31,7 +30,6 @@ _PROMPTS = {
         ("kettle", "Steam rises from a kettle, rain runs down the window"),
     ),
 }
-_TOO_EXPENSIVE = Decimal(10**9)  # for an example; sums of it still fit into a budget
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,83 +62,50 @@ class Starter:
 
 
 def starter(catalogue: Catalogue) -> Starter:
-    """A few rows for the cheapest models of each type, each with the cheapest values that its model offers.
+    """A few rows for the two cheapest models of each type, with the cheapest values that each of them offers.
 
     Where no model has a price, one row for a model without a price, or for no model: a quote then rejects the
     row, and says why.
     """
-    priced = [
-        (price, row)
-        for of_type, prompts in _PROMPTS.items()
-        for (price, row) in _rows(_cheapest(catalogue, of_type), prompts, catalogue)
-    ]
-    priced.sort(key=lambda pair: pair[0])
-    types = {catalogue[row["model"]].type for _, row in priced}
-    rows = [row for _, row in priced] or [_row_without_price(catalogue)]
-    quoted = sum((price for price, _ in priced), Decimal(0))
-    return Starter(rows, quoted, tuple(of_type for of_type in _PROMPTS if of_type not in types))
+    priced: list[tuple[Decimal, dict[str, str]]] = []
+    without = []
+    for of_type, prompts in _PROMPTS.items():
+        models = [model for model in catalogue.values() if model.type == of_type and _is_cell(model.id)]
+        offered = [cheapest for model in models if (cheapest := _cheapest(model, catalogue))]
+        best = sorted(offered, key=itemgetter(0))[:2]
+        if not best:
+            without.append(of_type)
+            continue
+        for number, (row_id, prompt) in enumerate(prompts):
+            price, cells = best[-1 if number == len(prompts) - 1 else 0]
+            ratios = [*filter(_is_cell, catalogue[cells["model"]].supported_aspect_ratios)]
+            ratio = {"aspect_ratio": ratios[number % len(ratios)]} if ratios else {}
+            priced.append((price, {"id": row_id, "prompt": prompt, **cells, **ratio}))
+    priced.sort(key=itemgetter(0))
+    if priced:
+        rows = [row for _, row in priced]
+    else:
+        row_id, prompt = _PROMPTS[ModelType.IMAGE][0]
+        named = (model.id for model in catalogue.values() if model.type in _PROMPTS and _is_cell(model.id))
+        rows = [{"id": row_id, "prompt": prompt, "model": next(named, "")}]
+    return Starter(rows, sum((price for price, _ in priced), Decimal(0)), tuple(without))
 
 
-def _rows(
-    cheapest: Sequence[dict[str, str]], prompts: Sequence[tuple[str, str]], catalogue: Catalogue
-) -> Iterator[tuple[Decimal, dict[str, str]]]:
-    """A row for each prompt, with its price: the cheapest model for the first ones, then the next one."""
-    if not cheapest:
-        return
-    for number, (row_id, prompt) in enumerate(prompts):
-        last = number == len(prompts) - 1
-        cells = cheapest[-1 if last else 0]
-        ratios = catalogue[cells["model"]].supported_aspect_ratios
-        with_ratio = cells | ({"aspect_ratio": ratios[number % len(ratios)]} if ratios else {})
-        chosen = with_ratio if _price(with_ratio, catalogue) is not None else cells
-        price = _price(chosen, catalogue)
-        assert price is not None  # noqa: S101 - `_cheapest` has seen it
-        yield price, {"id": row_id, "prompt": prompt, **chosen}
+def _is_cell(text: str) -> bool:
+    """Whether a text is the same when it is read from a file's cell."""
+    return text.isprintable() and text == text.strip()
 
 
-def _cheapest(catalogue: Catalogue, of_type: ModelType) -> list[dict[str, str]]:
-    """The cheapest cells of each of the two cheapest models of a type."""
-    best = []
-    for model in catalogue.values():
-        if model.type == of_type:
-            choices = [(price, cells) for price, cells in _choices(model, catalogue)]
-            best += sorted(choices, key=lambda choice: choice[0])[:1]
-    return [cells for _, cells in sorted(best, key=lambda choice: choice[0])[:2]]
-
-
-def _choices(model: Model, catalogue: Catalogue) -> Iterator[tuple[Decimal, dict[str, str]]]:
-    """Each size and duration of a model that can be bought, with its price.
-
-    An empty cell means the model's first; it comes last, for values that a cell cannot have.
+def _cheapest(model: Model, catalogue: Catalogue) -> tuple[Decimal, dict[str, str]] | None:
+    """The cheapest size and duration of a model, with the price; a cell that is left out is the model's first
+    entry. None where the model has no price.
     """
-    for resolution, duration in product((*model.supported_resolutions, ""), (*model.supported_durations, "")):
-        cells = {"model": model.id, "resolution": resolution, "duration": str(duration)}
-        if model.type == ModelType.IMAGE:
-            del cells["duration"]
-        price = _price(cells, catalogue)
-        if price is not None and 0 <= price < _TOO_EXPENSIVE:
-            yield price, cells
-
-
-def _price(cells: dict[str, str], catalogue: Catalogue) -> Decimal | None:
-    """What a row with these cells costs once a file has it; None where it would be rejected."""
-    if not all(map(str.isprintable, cells.values())):  # a line break need not survive in a file
-        return None
-    try:
-        values = fixed_values(cells)
-    except ValueError:
-        return None
-    offered = offer(Combination(**values), catalogue)  # type: ignore[arg-type]  # typed by fixed_values
-    return offered.price.total if isinstance(offered, Offer) and offered.price else None
-
-
-def _row_without_price(catalogue: Catalogue) -> dict[str, str]:
-    row_id, prompt = _PROMPTS[ModelType.IMAGE][0]
-    unpriced = (
-        model.id
-        for model in catalogue.values()
-        if model.type in _PROMPTS
-        and model.id.isprintable()
-        and _price({"model": model.id}, catalogue) is None
-    )
-    return {"id": row_id, "prompt": prompt, "model": next(unpriced, "")}
+    choices = []
+    sizes = (*filter(_is_cell, model.supported_resolutions), "")
+    for size, duration in product(sizes, (*model.supported_durations, None)):
+        offered = offer(Combination(model.id, resolution=size or None, duration=duration), catalogue)
+        if isinstance(offered, Offer) and offered.price:
+            seconds = "" if duration is None else str(duration)
+            cells = {"model": model.id, "resolution": size, "duration": seconds}
+            choices.append((offered.price.total, {name: text for name, text in cells.items() if text}))
+    return min(choices, key=itemgetter(0), default=None)

@@ -1,31 +1,93 @@
-"""`quote`, `run`, `collect` and `status` as coroutines: what a call from Python gets is what a command gets.
+"""`quote`, `run`, `collect` and `status`: what a call from Python gets is what a command gets.
 
 Nothing here decides about money. The steps and their order are in `steps/batch.py`.
 """
 
 from __future__ import annotations
 
+import asyncio
+import contextvars
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Coroutine, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
+from dataclasses import dataclass
+from decimal import Decimal
 from pathlib import Path
+from typing import Any, Self, TypeVar
 
 from callsheet import signals
 from callsheet.config.load import load, load_without_service
 from callsheet.errors import ApprovalNeeded, ConfigError, Interrupted, known_error
 from callsheet.ledger.ledger import Ledger
-from callsheet.pricing.quote import quote_batch
+from callsheet.pricing.quote import Quote, quote_batch
 from callsheet.python.notebook import Notebook, in_notebook
-from callsheet.python.results import QuotedBatch
 from callsheet.python.rows import Rows, batch_file
-from callsheet.report.status import Status, read_status
-from callsheet.report.summary import Summary
+from callsheet.records import Record
+from callsheet.report.summary import Status, Summary, read_status
 from callsheet.steps import batch
 from callsheet.steps.connect import connect
 from callsheet.watch import WATCHER, ScriptWatcher
 
+T = TypeVar("T")
 Config = str | os.PathLike[str]
 Values = Mapping[str, object]
+
+_LOOK = 0.1  # seconds. A signal may wake another thread, and the main one alone runs its handler
+
+
+@dataclass(frozen=True, slots=True)
+class QuotedBatch(Record):
+    """What the rest of a batch costs (docs/commands.md, "JSON"). Money is in US dollars.
+
+    Attributes:
+        quoted: the price of what is to buy.
+        at_most: what it may come to: more than `quoted` where doubts are bought again, or the service is
+            known to charge more.
+        budget_limit: null, like the next three, where there is no limit.
+        fits: how many of `to_buy` fit into the budget and the balance.
+        pilot_to_buy: the jobs that are bought before the rest; null, like their price, without a pilot.
+        plan: the path of `quote.parquet`.
+        rejects: the path or URL of `rejects.csv`.
+        warnings: what a person should look at before anything is bought, in words.
+    """
+
+    batch: str
+    rows: int
+    rejected_rows: int
+    jobs: int
+    already_bought: int
+    to_buy: int
+    unpriced: int
+    quoted: Decimal
+    at_most: Decimal
+    budget_limit: Decimal | None
+    budget_left: Decimal | None
+    budget_per_day: Decimal | None
+    budget_left_today: Decimal | None
+    fits: int
+    pilot_to_buy: int | None
+    pilot_quoted: Decimal | None
+    balance: Decimal
+    currency: str
+    plan: str
+    rejects: str
+    warnings: list[str]
+
+    @classmethod
+    def of(cls, quote: Quote) -> Self:
+        """The quote without what it was made from."""
+        money = {
+            "quoted": quote.quoted,
+            "at_most": quote.at_most,
+            "budget_limit": quote.budget.limit,
+            "budget_left": quote.budget_left,
+            "budget_per_day": quote.budget.per_day,
+            "budget_left_today": quote.day_left,
+            "pilot_quoted": quote.pilot.quoted if quote.pilot else None,
+            "balance": quote.balance,
+        }
+        return cls(**quote.as_json() | money)
 
 
 async def quote(config: Config, rows: Rows | None, settings: Values | None) -> QuotedBatch:
@@ -63,6 +125,23 @@ async def status(config: Config, settings: Values | None) -> Status:
         await ledger.close()
 
 
+def carry_out(work: Coroutine[Any, Any, T]) -> T:
+    """Runs a coroutine to its end, and returns its result.
+
+    Where this thread has an event loop already, as in a notebook, the coroutine gets another one in a thread
+    of its own, and Ctrl-C (the notebook's stop button) still reaches it.
+    """
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(work)
+    with signals.passed_on(), ThreadPoolExecutor(1, "callsheet") as thread:
+        future = thread.submit(contextvars.copy_context().run, asyncio.run, work)
+        while not future.done():
+            wait([future], timeout=_LOOK)
+        return future.result()
+
+
 def _together(settings: Values | None, given: Values) -> Values:
     settings = settings or {}
     if both := given.keys() & settings:
@@ -97,11 +176,9 @@ def _shown() -> Iterator[None]:
 
 def _unless_a_person_stopped_it(summary: Summary) -> Summary:
     """The summary of a run that ended by itself; what waits for a person, or was ended by one, is raised."""
-    message = summary.stop_message or ""
     if summary.stop_reason == ApprovalNeeded.reason:
-        raise ApprovalNeeded(
-            message, hint="Look at callsheet.quote(...), then approve: callsheet.run(..., yes=True)."
-        )
+        hint = "Look at callsheet.quote(...), then approve: callsheet.run(..., yes=True)."
+        raise ApprovalNeeded(summary.stop_message or "", hint=hint)
     if summary.stop_reason == Interrupted.reason:
         raise Interrupted(summary.line(), hint="The same call goes on from here.")
     return summary

@@ -10,7 +10,7 @@ from callsheet.ledger.approvals import Place
 from callsheet.plain_text import printable
 from callsheet.pricing.quote import Quote
 from callsheet.report.summary import Summary
-from callsheet.watch import Asked, Change, Progress
+from callsheet.watch import Progress, Watcher
 
 
 def in_notebook() -> bool:
@@ -20,8 +20,12 @@ def in_notebook() -> bool:
     return getattr(shell, "kernel", None) is not None
 
 
-class Notebook:
-    """One line of output that follows the run; a `watch.Watcher`. Notes get lines of their own."""
+class Notebook(Watcher):
+    """One line of output that follows the run. Notes get lines of their own.
+
+    It asks nobody, because a cell that waits for an answer would keep the whole notebook waiting; and a line
+    for each job would fill the page.
+    """
 
     yes = Place.PYTHON
 
@@ -33,16 +37,10 @@ class Notebook:
         """Shows the quote in one line."""
         self._show(quote.line())
 
-    def approves(self, asked: Asked) -> bool | None:
-        """Asks nobody: a cell that waits for an answer would keep the whole notebook waiting."""
-
     def progress(self, progress: Progress) -> None:
         """Shows a bar, and how many jobs are in each state."""
         bar = f'<progress max="{progress.jobs}" value="{progress.done}"></progress> '
         self._show(progress.line(), bar)
-
-    def changed(self, change: Change) -> None:
-        """Shows nothing: a line for each job would fill the page."""
 
     def note(self, text: str) -> None:
         """Shows an event that a person should know."""

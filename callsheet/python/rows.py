@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol
 
 import pyarrow as pa
 from pyarrow import parquet
@@ -23,15 +23,14 @@ _INDEX = re.compile(r"__index_level_\d+__")  # pandas' row labels, where they ha
 _NAME = "rows"  # in messages, in place of the temporary file's
 
 
-class ArrowStream(Protocol):
-    """A table that any library can read (the Arrow PyCapsule interface)."""
+class Rows(Protocol):
+    """A table that any library can read: a pandas or polars DataFrame, a pyarrow Table, a DuckDB result.
+
+    This is the Arrow PyCapsule interface.
+    """
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
         """A capsule with the stream."""
-
-
-Rows: TypeAlias = ArrowStream
-"""A pandas or polars DataFrame, a pyarrow Table, a DuckDB result, and so on."""
 
 
 @asynccontextmanager
@@ -58,42 +57,28 @@ async def batch_file(rows: Rows | None) -> AsyncIterator[Mapping[str, object]]:
             raise
 
 
-def _write(rows: Rows, path: Path) -> None:
+def _write(rows: Any, path: Path) -> None:
+    if not hasattr(rows, "__arrow_c_stream__"):
+        hint = "Give a pandas or polars DataFrame, a pyarrow Table, or anything with __arrow_c_stream__"
+        example = "; pandas.DataFrame(rows) makes one." if isinstance(rows, list | dict) else "."
+        raise InputError(f"{_NAME}: {type(rows).__name__} is not a table", hint=hint + example)
     try:
-        with pa.RecordBatchReader.from_stream(_stream(rows)) as batches:
-            columns = [
-                number for number, name in enumerate(batches.schema.names) if not _INDEX.fullmatch(name)
-            ]
+        with pa.RecordBatchReader.from_stream(rows) as batches:
+            names = batches.schema.names
+            columns = [number for number, name in enumerate(names) if not _INDEX.fullmatch(name)]
             schema = pa.schema([_readable(batches.schema.field(number)) for number in columns])
-            _check_names(schema.names)
+            if twice := sorted({name for name in schema.names if schema.names.count(name) > 1}):
+                raise InputError(
+                    f"{_NAME}: there are two columns named {twice[0]!r}", hint="Rename one of them."
+                )
             with temporary_file_errors(), parquet.ParquetWriter(path, schema) as file:
                 for batch in batches:
                     read = [_decoded(batch.column(number)) for number in columns]
                     file.write_batch(pa.RecordBatch.from_arrays(read, schema.names).cast(schema))
     except (pa.ArrowException, TypeError, ValueError) as error:
-        raise InputError(f"{_NAME}: cannot be read: {_reason(error)}", hint=_HINT) from None
-
-
-_HINT = "Give each column one type: text, numbers, booleans, dates, or lists and structs of these."
-
-
-def _stream(rows: Any) -> ArrowStream:
-    """The rows as a stream of Arrow.
-
-    Raises:
-        InputError: they are no table.
-    """
-    if not hasattr(rows, "__arrow_c_stream__"):
-        kind = type(rows).__name__
-        hint = "Give a pandas or polars DataFrame, a pyarrow Table, or anything with __arrow_c_stream__"
-        example = (
-            "; pandas.DataFrame(rows) makes one of a list or a dict."
-            if isinstance(rows, list | dict)
-            else "."
-        )
-        raise InputError(f"{_NAME}: {kind} is not a table", hint=hint + example)
-    stream: ArrowStream = rows
-    return stream
+        reason = ": ".join(str(part).strip() for part in error.args) or type(error).__name__
+        hint = "Give each column one type: text, numbers, booleans, dates, or lists and structs of these."
+        raise InputError(f"{_NAME}: cannot be read: {reason}", hint=hint) from None
 
 
 def _readable(field: pa.Field) -> pa.Field:
@@ -107,13 +92,3 @@ def _decoded(column: pa.Array) -> pa.Array:
     if pa.types.is_dictionary(column.type) and pa.types.is_string_view(column.type.value_type):
         return column.dictionary.cast(pa.large_string()).take(column.indices)
     return column
-
-
-def _check_names(names: list[str]) -> None:
-    twice = sorted({name for name in names if names.count(name) > 1})
-    if twice:
-        raise InputError(f"{_NAME}: there are two columns named {twice[0]!r}", hint="Rename one of them.")
-
-
-def _reason(error: Exception) -> str:
-    return ": ".join(str(part).strip() for part in error.args) or type(error).__name__

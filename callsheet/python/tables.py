@@ -12,13 +12,10 @@ from pyarrow import parquet
 
 from callsheet.batches.sources import local_copy
 from callsheet.config.load import load_without_service
-from callsheet.config.settings import BatchSettings
 from callsheet.errors import InputError
-from callsheet.pricing.work_folder import quote_path
+from callsheet.pricing.plan import QUOTE, work_folder
 from callsheet.report.contact_sheet.links import local_path
 from callsheet.storage.store import Store
-
-_PLAN = "quote.parquet"
 
 
 def read(
@@ -37,26 +34,15 @@ def read(
         InputError: there is no such file yet, or it cannot be read.
     """
     checked = load_without_service(Path(config), values=settings or {})
-    table = _table(name, checked)
-    return table if as_arrow else table.to_pandas(types_mapper=pd.ArrowDtype)
-
-
-def _table(name: str, settings: BatchSettings) -> pa.Table:
-    url, endpoint_url = _url(name, settings), settings.storage.endpoint_url
+    endpoint_url, writers = checked.storage.endpoint_url, "callsheet.run or `callsheet report`"
+    url = Store(checked.report.url, endpoint_url=endpoint_url).url_of(name)
+    if name == QUOTE:  # which is always on this machine
+        url, writers = str(work_folder(checked) / QUOTE), "callsheet.quote or callsheet.run"
     try:
         with local_copy(str(local_path(url) or url), endpoint_url) as path, parquet.ParquetFile(path) as file:
-            return file.read()
+            table = file.read()
     except FileNotFoundError:
-        writers = (
-            "callsheet.quote or callsheet.run" if name == _PLAN else "callsheet.run or `callsheet report`"
-        )
         raise InputError(f"{url}: there is no such file yet", hint=f"{writers} writes it.") from None
     except (pa.ArrowException, OSError) as error:
         raise InputError(f"{url}: cannot be read as Parquet: {error}") from None
-
-
-def _url(name: str, settings: BatchSettings) -> str:
-    """Where a file is. The plan is always on this machine."""
-    if name == _PLAN:
-        return str(quote_path(settings))
-    return Store(settings.report.url, endpoint_url=settings.storage.endpoint_url).url_of(name)
+    return table if as_arrow else table.to_pandas(types_mapper=pd.ArrowDtype)

@@ -23,28 +23,20 @@ from callsheet.service.client import Client
 
 
 @dataclass(frozen=True, slots=True)
-class CostOfDay:
-    """What a UTC day has cost in dollars, by the service's account and by the ledger."""
-
-    day: date
-    service: Decimal
-    ledger: Decimal
-
-
-@dataclass(frozen=True, slots=True)
 class Evidence:
     """What may show whether doubts were charged. Other users of the workspace and late entries distort it.
 
     Attributes:
         expected: what the ledger expects of the balance; None where no run before the doubts knew it.
         balance: what the workspace has now, in dollars; None where the service cannot be asked.
-        days: the days on which the doubts were submitted; empty where the service cannot be asked.
+        days: the UTC days on which the doubts were sent, each with its cost in dollars by the service and by
+            the ledger; empty where the service cannot be asked.
         missing: why the service cannot be asked, or None.
     """
 
     expected: ExpectedBalance | None
     balance: Decimal | None
-    days: tuple[CostOfDay, ...]
+    days: tuple[tuple[date, Decimal, Decimal], ...]
     missing: str | None
 
     @property
@@ -57,18 +49,21 @@ class Evidence:
     def as_json(self) -> dict[str, Any]:
         """What `resolve --json` prints as `evidence`; money is a string."""
         expected = self.expected
+        amounts: dict[str, Any] = {
+            "balance_then": expected and expected.balance_then,
+            "spent_since": expected and expected.spent_since,
+            "balance_expected": expected and expected.balance_now,
+            "balance": self.balance,
+            "gone": self.gone,
+            "in_doubt_since": expected and expected.in_doubt,
+            "in_flight": expected and expected.in_flight,
+        }
         return {
-            "since": expected.since.isoformat() if expected else None,
-            "balance_then": _money(expected.balance_then if expected else None),
-            "spent_since": _money(expected.spent_since if expected else None),
-            "balance_expected": _money(expected.balance_now if expected else None),
-            "balance": _money(self.balance),
-            "gone": _money(self.gone),
-            "in_doubt_since": _money(expected.in_doubt if expected else None),
-            "in_flight": _money(expected.in_flight if expected else None),
+            "since": expected and expected.since.isoformat(),
+            **{name: None if amount is None else dollars(amount) for name, amount in amounts.items()},
             "days": [
-                {"date": day.day.isoformat(), "service": dollars(day.service), "ledger": dollars(day.ledger)}
-                for day in self.days
+                {"date": day.isoformat(), "service": dollars(service), "ledger": dollars(ledger)}
+                for day, service, ledger in self.days
             ],
             "missing": self.missing,
         }
@@ -85,36 +80,25 @@ async def evidence(
         connect: makes the service's client. Where that fails, or the service, or where it is not the service
             that the batch belongs to, the evidence says why.
     """
-    first = min(doubt.submitted_at for doubt in doubts)
-    wanted = sorted({doubt.submitted_at.date() for doubt in doubts})
-    balance, service, missing = None, {}, None
+    sent = [doubt.submitted_at for doubt in doubts]
+    first, last = min(sent), max(sent)
+    balance, billed, missing = None, {}, None
     try:
         async with await connect() as client:
             await ledger.check_service(client.base_url)
             balance = await client.balance()
-            service = await _service_days(client, wanted)
+            end = min(datetime.now(UTC), datetime.combine(last.date(), time.max, UTC))
+            billed = await client.daily_costs(datetime.combine(first.date(), time.min, UTC), end)
     except CallsheetError as error:
         missing = error.message
-    expected, own = await ledger.read(
-        lambda connection, batch: (
-            spending.expected_balance(connection, batch, first),
-            _own_days(connection, batch, wanted),
+
+    def read(connection: sa.Connection, batch: str) -> tuple[ExpectedBalance | None, dict[date, Spending]]:
+        service = services.of_batch(connection, batch)
+        return spending.expected_balance(connection, batch, first), (
+            spending.days(connection, batch, service, first.date(), last.date()) if service else {}
         )
-    )
-    days = (CostOfDay(day, service[day], own.get(day, Spending()).usage) for day in wanted if day in service)
+
+    expected, own = await ledger.read(read)
+    wanted = sorted({moment.date() for moment in sent} & billed.keys())
+    days = ((day, billed[day], own.get(day, Spending()).usage) for day in wanted)
     return Evidence(expected, balance, tuple(days), missing)
-
-
-def _own_days(connection: sa.Connection, batch: str, wanted: Sequence[date]) -> dict[date, Spending]:
-    service = services.of_batch(connection, batch)
-    return spending.days(connection, batch, service, wanted[0], wanted[-1]) if service else {}
-
-
-async def _service_days(client: Client, wanted: Sequence[date]) -> dict[date, Decimal]:
-    """The service's costs by day, from the first wanted day to the last, or until now."""
-    end = min(datetime.now(UTC), datetime.combine(wanted[-1], time.max, UTC))
-    return await client.daily_costs(datetime.combine(wanted[0], time.min, UTC), end)
-
-
-def _money(amount: Decimal | None) -> str | None:
-    return None if amount is None else dollars(amount)

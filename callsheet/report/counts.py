@@ -17,67 +17,48 @@ from callsheet.records import State
 ENDED = (State.STORED, State.FAILED, State.LOST, State.IN_DOUBT)
 """The states in which a job needs nothing more from a run."""
 
+OPEN = (State.SUBMITTING, State.PENDING, State.GENERATED)
+"""The states in which a job is sent, and a run has something to do with it."""
+
 
 async def removed_jobs(ledger: Ledger, plan: Plan | None) -> pl.DataFrame:
     """`job_key` and `state` of each job that the ledger knows and the plan no longer has.
 
     Without a plan nothing is known of the batch file, and no job counts as removed.
     """
-
-    def read(connection: sa.Connection, batch: str) -> pl.DataFrame:
-        if plan is None:
-            return pl.DataFrame(schema={"job_key": pl.String, "state": pl.String})
-        positions, states = plan.positions(), queries.states(connection, batch)
-        return pl.concat(part.filter(positions.of(part["job_key"]).is_null()) for part in states)
-
-    return await ledger.read(read)
+    if plan is None:
+        return pl.DataFrame(schema={"job_key": pl.String, "state": pl.String})
+    known = await ledger.read(lambda connection, batch: pl.concat(queries.states(connection, batch)))
+    return known.join(plan.table, left_on="job_key", right_on="key", how="anti")
 
 
 async def refreshed(ledger: Ledger, jobs: pl.DataFrame) -> pl.DataFrame:
     """The same jobs with their states as they are now. Reads only those that had not ended."""
-
-    def read(connection: sa.Connection, batch: str) -> pl.DataFrame:
-        ended = pl.col("state").is_in(ENDED)
-        keys = jobs.filter(~ended)["job_key"].to_list()
-        if not keys:
-            return jobs
-        return pl.concat([jobs.filter(ended), *queries.states(connection, batch, keys)], rechunk=True)
-
-    return jobs if jobs.is_empty() else await ledger.read(read)
+    ended = pl.col("state").is_in(ENDED)
+    keys = jobs.filter(~ended)["job_key"].to_list()
+    if not keys:
+        return jobs
+    now = await ledger.read(lambda connection, batch: pl.concat(queries.states(connection, batch, keys)))
+    return pl.concat([jobs.filter(ended), now])
 
 
 async def left_to_buy(ledger: Ledger, plan: Plan, policy: Policy, wanted: pl.Series | None) -> int:
     """How many jobs the run of an open ledger would still have to send.
 
-    Args:
-        ledger: the ledger, opened for the run.
-        plan: the batch's plan.
-        policy: what the run does with jobs that were tried before.
-        wanted: whether the run was to buy a job, for every job of the plan; None: all of them.
-
-    Raises:
-        LedgerError: the ledger cannot be read.
+    `policy` is what the run does with jobs that were tried before. `wanted` says for every job of the plan
+    whether the run was to buy it; None: all of them.
     """
     run_id = ledger.run_id
 
-    def read(connection: sa.Connection, batch: str) -> int:
-        positions = plan.positions()
-        left = plan.jobs if wanted is None else int(wanted.sum())
-        for part in queries.tried(connection, batch, policy, run_id):
-            places = positions.of(part["job_key"]).drop_nulls()
-            left -= len(places) if wanted is None else int(wanted.gather(places).sum())
-        return left
+    def read(connection: sa.Connection, batch: str) -> pl.DataFrame:
+        return pl.concat(queries.tried(connection, batch, policy, run_id))
 
-    return await ledger.read(read)
+    jobs = plan.table if wanted is None else plan.table.filter(wanted)
+    return jobs.join(await ledger.read(read), left_on="key", right_on="job_key", how="anti").height
 
 
 def current_states(states: Mapping[State, int], removed: pl.DataFrame) -> Counter[State]:
-    """Jobs of the batch file by state.
-
-    Args:
-        states: all jobs of the batch by state.
-        removed: the jobs that are not in the batch file, with their states.
-    """
+    """Jobs of the batch file by state: all jobs of the batch, without those that are not in the file."""
     current = Counter(states)
     current.subtract(map(State, removed["state"]))
     return +current

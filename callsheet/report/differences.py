@@ -18,14 +18,6 @@ from enum import StrEnum
 from callsheet.ledger.spending import Spending
 from callsheet.records import Doubt, dollars
 
-CHARGED = "doubts that were charged"
-NOT_YET = "not yet posted"
-MIDNIGHT = "sent near midnight"
-OPEN = "in doubt or in flight"
-UNEXPLAINED = "unexplained"
-SURCHARGE = "surcharge over the quote"
-ESTIMATED = "costs without the service's word"
-
 LAG = timedelta(days=2)
 """How long after its end a day may still be incomplete. The interface gives no figure."""
 
@@ -56,14 +48,6 @@ class OpenDoubt:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
-    """What is known of a day's money: its name, and how much it is in dollars, without a sign."""
-
-    name: str
-    amount: Decimal
-
-
-@dataclass(frozen=True, slots=True)
 class Day:
     """One UTC day in the accounts. Money is in dollars.
 
@@ -73,8 +57,8 @@ class Day:
         in_doubt: the quotes of what was sent, and nobody knows whether it was accepted.
         billed: what the service's account has for the day.
         other_batches: the part of `usage` that is of other batches of the ledger.
-        parts: the names of the difference; then a surcharge, and costs without the service's word, which are
-            no parts of it.
+        reason: the names of the difference, with amounts; then a surcharge, and costs without the service's
+            word, which are no parts of it. Empty where there are none.
         unexplained: the part of the difference that is beyond everything that is open, without a sign.
         partial: the day is not over.
     """
@@ -85,7 +69,7 @@ class Day:
     in_doubt: Decimal
     billed: Decimal
     other_batches: Decimal
-    parts: tuple[Part, ...]
+    reason: str
     unexplained: Decimal
     partial: bool
 
@@ -93,11 +77,6 @@ class Day:
     def difference(self) -> Decimal:
         """How much more the service's account has than the ledger."""
         return self.billed - self.usage
-
-    @property
-    def reason(self) -> str:
-        """The names with their amounts; empty where there are none."""
-        return "; ".join(f"{part.name} {dollars(part.amount)}" for part in self.parts)
 
 
 def compare(
@@ -171,26 +150,31 @@ class _Accounts:
 
     def day(self, day: date, verdicts: Mapping[date, Verdict]) -> Day:
         """The day, with the names of its difference."""
-        own, difference = self._own[day], self._difference(day)
+        own, rest = self._own[day], abs(self._difference(day))
         before, after = self._own[day - _DAY], self._own[day + _DAY]
-        if difference > 0:
-            charged = {each: verdicts.get(each) is Verdict.CHARGED for each in (day - _DAY, day)}
-            doubts = sum((self._in_doubt[each] for each, was in charged.items() if not was), _NOTHING)
-            known = [
-                (CHARGED, self._in_doubt[day] if charged[day] else _NOTHING),
-                (MIDNIGHT, before.late + after.early),
-                (OPEN, doubts + before.in_flight + own.in_flight),
-            ]
+        if self._difference(day) > 0:
+            charged = verdicts[day] is Verdict.CHARGED
+            doubts = [each for each in (day - _DAY, day) if verdicts.get(each) is not Verdict.CHARGED]
+            open_ = sum((self._in_doubt[each] for each in doubts), before.in_flight + own.in_flight)
+            known = {
+                "doubts that were charged": self._in_doubt[day] if charged else _NOTHING,
+                "sent near midnight": before.late + after.early,
+                "in doubt or in flight": open_,
+            }
         else:
-            known = [
-                (NOT_YET, -difference if self._lags(day) else _NOTHING),
-                (MIDNIGHT, own.late + own.early),
-            ]
-        parts, rest = [], abs(difference)
-        for name, most in known:
-            parts.append(Part(name, min(rest, most)))
-            rest -= parts[-1].amount
-        parts += [Part(UNEXPLAINED, rest), Part(SURCHARGE, own.surcharge), Part(ESTIMATED, own.estimated)]
+            known = {
+                "not yet posted": rest if self._lags(day) else _NOTHING,
+                "sent near midnight": own.late + own.early,
+            }
+        names = {}
+        for name, most in known.items():
+            names[name] = min(rest, most)
+            rest -= names[name]
+        names |= {
+            "unexplained": rest,
+            "surcharge over the quote": own.surcharge,
+            "costs without the service's word": own.estimated,
+        }
         return Day(
             date=day,
             quoted=own.quoted,
@@ -198,7 +182,7 @@ class _Accounts:
             in_doubt=self._in_doubt[day],
             billed=self._billed[day],
             other_batches=own.other_batches,
-            parts=tuple(part for part in parts if part.amount),
+            reason="; ".join(f"{name} {dollars(amount)}" for name, amount in names.items() if amount),
             unexplained=rest,
             partial=day == self._now.astimezone(UTC).date(),
         )

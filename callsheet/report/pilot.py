@@ -5,18 +5,16 @@ It reads the ledger and the storage, and changes nothing. What cannot be shown h
 
 from __future__ import annotations
 
-import asyncio
-from contextlib import ExitStack, aclosing
+from contextlib import aclosing
 from dataclasses import dataclass
 
 from callsheet.config.settings import Settings
 from callsheet.ledger import stories
 from callsheet.ledger.ledger import Ledger
-from callsheet.ledger.stories import StoredCopy, Story
 from callsheet.plain_text import row_name
 from callsheet.pricing.quote import Quote
 from callsheet.records import State
-from callsheet.report.contact_sheet.thumbnails import Decoder, path_of
+from callsheet.report.contact_sheet.thumbnails import Decoder
 
 _JOBS = 24  # that are shown
 
@@ -46,38 +44,26 @@ async def bought_pilot(quote: Quote, settings: Settings) -> tuple[PilotJob, ...]
     Raises:
         LedgerError: the ledger cannot be read.
     """
-    if quote.pilot is None:
+    if quote.pilot_jobs is None:
         return ()
-    wanted = await asyncio.to_thread(quote.plan.scan().select("key", "line").collect)
-    lines = dict(wanted.filter(quote.pilot.jobs).head(_JOBS).iter_rows())
+    lines = dict(quote.table.select("key", "line").filter(quote.pilot_jobs).head(_JOBS).iter_rows())
     ledger = await Ledger.open(settings.ledger.url, settings.batch)
     try:
         told = await ledger.read(lambda connection, _: stories.of_jobs(connection, [*lines]))
     finally:
         await ledger.close()
-    told = sorted(told, key=lambda story: [*lines].index(story.job_key))
-    async with aclosing(Decoder()) as decoder:
-        thumbnails = [await _thumbnail(_first_file(story), settings, decoder) for story in told]
-    return tuple(
-        PilotJob(
-            row=row_name(story.row_id, story.sample, lines[story.job_key]),
-            model=story.model,
-            state=story.state,
-            place=file.url if (file := _first_file(story)) else "",
-            thumbnail=thumbnail,
-            reason=story.error_message or "",
-        )
-        for story, thumbnail in zip(told, thumbnails, strict=True)
-    )
-
-
-def _first_file(story: Story) -> StoredCopy | None:
-    return next((file for file in story.files if file.stored_at), None)
-
-
-async def _thumbnail(file: StoredCopy | None, settings: Settings, decoder: Decoder) -> bytes:
-    if file is None:
-        return b""
-    with ExitStack() as copies:
-        path = await asyncio.to_thread(path_of, file.url, settings.storage.endpoint_url, copies)
-        return await decoder.make(path, file.mime_type) if path else b""
+    jobs = []
+    async with aclosing(Decoder(settings.storage.endpoint_url)) as decoder:
+        for story in sorted(told, key=lambda story: [*lines].index(story.job_key)):
+            file = next((file for file in story.files if file.stored_at), None)
+            jobs.append(
+                PilotJob(
+                    row=row_name(story.row_id, story.sample, lines[story.job_key]),
+                    model=story.model,
+                    state=story.state,
+                    place=file.url if file else "",
+                    thumbnail=await decoder.make(file.url, file.mime_type) if file else b"",
+                    reason=story.error_message or "",
+                )
+            )
+    return tuple(jobs)

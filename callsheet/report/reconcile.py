@@ -1,30 +1,283 @@
 """Reconciles the ledger with the service's own account, and keeps the result day by day.
 
-`differences.py` compares the accounts, `books.py` is the result. It reads the ledger and asks the service; it
-settles nothing.
+`differences.py` compares the accounts. It reads the ledger and asks the service; it settles nothing.
 """
 
 from __future__ import annotations
 
+import shlex
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
+from typing import Any
+
+import polars as pl
 
 from callsheet.config.settings import Settings
-from callsheet.errors import CallsheetError
+from callsheet.errors import CallsheetError, StorageError
 from callsheet.ledger import spending
+from callsheet.ledger.columns import MONEY, TIME
 from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.spending import KnownBalance
-from callsheet.report.books import FILE, Balances, Reconciliation
-from callsheet.report.differences import OpenDoubt, compare
+from callsheet.plain_text import counted, printable, row_name
+from callsheet.records import dollars
+from callsheet.report.differences import Day, OpenDoubt, Verdict, compare
+from callsheet.report.tables import PARQUET_TYPE, parquet
 from callsheet.service.client import Client
 from callsheet.storage.store import Store
 
 _DAY = timedelta(days=1)
 _LONGEST = 3660 * _DAY  # what begins earlier is a wrong year, and would ask the service for a long time
+_FILE = "reconcile.parquet"
+_DOUBTS_LISTED = 30
+_TABLE = ("quoted", "usage", "in_doubt", "billed", "difference")
+_COLUMNS: dict[str, Any] = {
+    "date": pl.Date,
+    "quoted": MONEY,
+    "usage": MONEY,
+    "billed": MONEY,
+    "difference": MONEY,
+    "unexplained": MONEY,
+    "other_batches": MONEY,
+    "currency": pl.String,
+    "reason": pl.String,
+    "partial": pl.Boolean,
+    "reconciled_at": TIME,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Balances:
+    """The workspace's balance before and after, and what is known to have been spent between. In dollars.
+
+    Attributes:
+        before: the balance that a run read nearest to the range's begin.
+        after: the balance now, or the one that a run read nearest to the range's end.
+        usage: what the ledger has of the time between.
+        billed: what the service's account has of it: all keys of the project.
+    """
+
+    before: KnownBalance
+    after: KnownBalance
+    usage: Decimal
+    billed: Decimal
+
+    @property
+    def gone(self) -> Decimal:
+        """How much less there is."""
+        return self.before.balance - self.after.balance
+
+    def as_json(self) -> dict[str, Any]:
+        """The JSON object; money is a string."""
+        return {
+            "before": dollars(self.before.balance),
+            "before_at": self.before.at.isoformat(),
+            "after": dollars(self.after.balance),
+            "after_at": self.after.at.isoformat(),
+            "gone": dollars(self.gone),
+            "usage": dollars(self.usage),
+            "billed": dollars(self.billed),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Reconciliation:
+    """The accounts side by side: the quotes, the costs that the service answered, and its own account.
+
+    All batches of the ledger that belong to the service count, because its account does not tell them apart.
+    Money is in dollars.
+
+    Attributes:
+        batch: the batch of the config.
+        days: every UTC day of the range, in order.
+        doubts: what was sent on these days, and nobody knows whether it was accepted, with verdicts.
+        accepted: what was sent on these days and accepted, and is in doubt because the service did not know
+            it later. It is no doubt about money, and has no verdict: a run with the right key asks for it.
+        balances: None where no run has read the balance before.
+        at: when the accounts were read.
+        threshold: the unexplained difference that is still accepted.
+        file: the URL of `reconcile.parquet`.
+    """
+
+    batch: str
+    days: tuple[Day, ...]
+    doubts: tuple[OpenDoubt, ...]
+    accepted: tuple[OpenDoubt, ...]
+    balances: Balances | None
+    at: datetime
+    threshold: Decimal
+    file: str
+    currency: str = "USD"
+
+    def total(self, book: str) -> Decimal:
+        """The sum over all days of an amount that a day has: `quoted`, `usage`, `billed` and so on."""
+        return sum((getattr(day, book) for day in self.days), Decimal(0))
+
+    def range(self) -> str:
+        """The first day and the last: `2026-11-21 to 2026-11-22`."""
+        return f"{self.days[0].date} to {self.days[-1].date}"
+
+    @property
+    def is_over(self) -> bool:
+        """Whether more is unexplained than is accepted."""
+        return self.total("unexplained") > self.threshold
+
+    def line(self) -> str:
+        """The result in one line."""
+        usage, billed = (f"{dollars(self.total(book))} {self.currency}" for book in ("usage", "billed"))
+        unexplained = f"{dollars(self.total('unexplained'))} {self.currency} unexplained"
+        limit = f", above reconcile.threshold {dollars(self.threshold)}" if self.is_over else ""
+        return f"{self.range()}: {usage} by the answers, {billed} billed; {unexplained}{limit}"
+
+    def table(self) -> list[dict[str, str]]:
+        """The days on which anything was quoted, answered or billed, as text; the last line is the total."""
+        lines = [
+            {"date": f"{day.date}{' so far' if day.partial else ''}"}
+            | {book: dollars(getattr(day, book)) for book in _TABLE}
+            | {"reason": day.reason}
+            for day in self.days
+            if day.quoted or day.usage or day.billed
+        ]
+        unexplained = self.total("unexplained")
+        reason = f"unexplained {dollars(unexplained)}" if unexplained else ""
+        sums = {book: dollars(self.total(book)) for book in _TABLE}
+        return [*lines, {"date": "total"} | sums | {"reason": reason}]
+
+    def facts(self) -> Iterator[tuple[str, str]]:
+        """The balances and the other batches, each with its name."""
+        others = self.total("other_batches")
+        if others:
+            yield "Others", f"other batches of this ledger: {dollars(others)} {self.currency} of the usage"
+        if self.balances is None:
+            yield "Balance", "unknown before: no run has read it yet"
+            return
+        known = self.balances
+        before, after = (
+            f"{dollars(one.balance)} {self.currency} on {one.at:%Y-%m-%d %H:%M:%S} UTC"
+            for one in (known.before, known.after)
+        )
+        yield "Balance", f"{before}; {after}"
+        spent = f"{dollars(known.usage)} by the answers, {dollars(known.billed)} billed"
+        yield "Gone", f"{dollars(known.gone)} {self.currency}; in that time: {spent}"
+
+    def doubt_lines(self) -> list[str]:
+        """How many doubts there are of each verdict, then the first of them, a line each."""
+        counts = Counter(each.verdict for each in self.doubts)
+        verdicts = ", ".join(f"{counts[verdict]} {verdict}" for verdict in Verdict if counts[verdict])
+        lines = [self._line(each, each.verdict) for each in self.doubts]
+        return _listed(f"{counted(len(self.doubts), 'doubt')}: {verdicts}", lines)
+
+    def accepted_lines(self) -> list[str]:
+        """How many accepted videos there are, and what to do; then the first of them, a line each."""
+        count = counted(len(self.accepted), "video")
+        head = f"{count}, no doubt about money: a run with the right key asks the service again"
+        lines = [self._line(each, f"accepted as {each.doubt.generation_id}") for each in self.accepted]
+        return _listed(head, lines)
+
+    def _line(self, each: OpenDoubt, what: str) -> str:
+        doubt = each.doubt
+        of = "" if each.batch == self.batch else f" of the batch {each.batch}"
+        price = "unpriced" if doubt.price is None else f"{dollars(doubt.price)} {self.currency}"
+        said = printable(f"{what}: row {row_name(doubt.row_id, doubt.sample)}{of}")
+        return f"{each.day}  {doubt.job_key[:12]}  {price}  {said}"
+
+    def resolving(self, config: str) -> list[str]:
+        """The commands with which a person can settle this batch's doubts; `config` is the config's path.
+
+        Where the accounts do not decide, the command that lists the doubts with more evidence.
+        """
+        keys: defaultdict[Verdict, list[str]] = defaultdict(list)
+        for each in self.doubts:
+            if each.batch == self.batch:
+                keys[each.verdict].append(each.doubt.job_key[:12])
+        command = f"callsheet resolve {shlex.quote(config)}"
+        why = f"--why 'reconciled with billing/costs on {self.at:%Y-%m-%d}'"
+        decided = [
+            f"{command} {' '.join(dict.fromkeys(keys[verdict]))} --{verdict.replace(' ', '-')} {why}"
+            for verdict in (Verdict.CHARGED, Verdict.NOT_CHARGED)
+            if keys[verdict]
+        ]
+        return [*decided, command] if keys[Verdict.UNCLEAR] else decided
+
+    def as_json(self, config: str) -> dict[str, Any]:
+        """The JSON object of `reconcile --json`, for the config with this path; money is a string."""
+        books = (*_TABLE, "unexplained")
+        return {
+            "batch": self.batch,
+            "start": self.days[0].date.isoformat(),
+            "end": self.days[-1].date.isoformat(),
+            "currency": self.currency,
+            "days": [
+                {"date": day.date.isoformat()}
+                | {book: dollars(getattr(day, book)) for book in (*books, "other_batches")}
+                | {"reason": day.reason, "partial": day.partial}
+                for day in self.days
+            ],
+            **{book: dollars(self.total(book)) for book in books},
+            "threshold": dollars(self.threshold),
+            "is_over": self.is_over,
+            "balance": self.balances and self.balances.as_json(),
+            "doubts": [_doubt(each) | {"verdict": each.verdict.value} for each in self.doubts],
+            "accepted": [
+                _doubt(each) | {"generation_id": each.doubt.generation_id} for each in self.accepted
+            ],
+            "resolve": self.resolving(config),
+            "file": self.file,
+        }
+
+    def as_parquet(self, before: bytes | None) -> bytes:
+        """`reconcile.parquet`: these days, and the other days of the file as it is.
+
+        Args:
+            before: the file as it is; None where there is none.
+
+        Raises:
+            StorageError: the file as it is cannot be read.
+        """
+        constants = {"currency": self.currency, "reconciled_at": self.at}
+        rows = [{name: getattr(day, name, constants.get(name)) for name in _COLUMNS} for day in self.days]
+        table = pl.DataFrame(rows, schema=_COLUMNS)
+        if before is not None:
+            others = ~pl.col("date").is_between(self.days[0].date, self.days[-1].date)
+            table = pl.concat([_read(before, self.file).filter(others), table]).sort("date")
+        return parquet(table)
+
+
+def _listed(head: str, lines: list[str]) -> list[str]:
+    """The first lines under their head; nothing where there are none."""
+    more = [f"and {len(lines) - _DOUBTS_LISTED:,} more: see --json"] if len(lines) > _DOUBTS_LISTED else []
+    return [head, *lines[:_DOUBTS_LISTED], *more] if lines else []
+
+
+def _doubt(each: OpenDoubt) -> dict[str, Any]:
+    doubt = each.doubt
+    return {
+        "date": each.day.isoformat(),
+        "batch": each.batch,
+        "job_key": doubt.job_key,
+        "row_id": doubt.row_id,
+        "sample": doubt.sample,
+        "quoted": None if doubt.price is None else dollars(doubt.price),
+    }
+
+
+def _read(content: bytes, url: str) -> pl.DataFrame:
+    problem = "it has other columns"
+    try:
+        table = pl.read_parquet(content)
+        if dict(table.schema) == _COLUMNS:
+            return table
+    except pl.exceptions.PolarsError as error:
+        problem = str(error).partition("\n")[0]
+    raise StorageError(
+        f"{url}: cannot be extended: {problem}", hint="Move it away; then run the same command again."
+    )
 
 
 async def reconcile(
-    settings: Settings, client: Client, start: date | None, end: date | None, *, now: datetime | None = None
+    settings: Settings, client: Client, start: date | None, end: date | None
 ) -> Reconciliation:
     """Compares the two accounts, and writes `reconcile.parquet` under `report.url`.
 
@@ -33,57 +286,54 @@ async def reconcile(
         client: the open client of the service.
         start: the first UTC day; None for the first day on which the ledger has anything of the service.
         end: the last UTC day, today at most; None for today.
-        now: the time, for tests.
 
     Raises:
         CallsheetError: the range cannot be; or the ledger, the service or the report cannot be used.
         OtherService: the batch belongs to another service.
     """
-    now = now or datetime.now(UTC)
-    check_range(start, end, now.date())
+    now = datetime.now(UTC)
+    today = now.date()
+    _check_range(start, end, today)
     service = client.base_url
     store = Store(settings.report.url, endpoint_url=settings.storage.endpoint_url)
     ledger = await Ledger.open(settings.ledger.url, settings.batch)
     try:
         await ledger.check_service(service)
         known_from = await ledger.read(lambda connection, _: spending.first_day(connection, service))
-        last = min(end or now.date(), now.date())
+        last = min(end or today, today)
         first = min(start or known_from or last, last)
         # One day more on either side: what was sent near midnight may be charged on the other day.
-        wide = first - _DAY, min(last + _DAY, now.date())
+        wide = first - _DAY, min(last + _DAY, today)
         billed = await client.daily_costs(_begin(wide[0]), min(_end(wide[1]), now))
         balance = KnownBalance(now, await client.balance())
-        own, doubts = await ledger.read(
+        own, found = await ledger.read(
             lambda connection, batch: (
                 spending.days(connection, batch, service, *wide),
                 spending.doubts(connection, service, *wide),
             )
         )
-        balances = await _balances(ledger, client, service, (_begin(first), _end(last)), balance)
+        balances = await _balances(ledger, client, (_begin(first), _end(last)), balance)
     finally:
         await ledger.close()
-    open_ = [OpenDoubt(*each) for each in doubts]
-    days, judged = compare(billed, own, [each for each in open_ if not each.doubt.is_accepted], now)
+    doubts = [OpenDoubt(*each) for each in found]
+    days, judged = compare(billed, own, [each for each in doubts if not each.doubt.is_accepted], now)
+    accepted = [each for each in doubts if each.doubt.is_accepted]
     result = Reconciliation(
         batch=settings.batch,
         days=tuple(day for day in days if first <= day.date <= last),
         doubts=tuple(each for each in judged if first <= each.day <= last),
-        accepted=tuple(each for each in open_ if each.doubt.is_accepted and first <= each.day <= last),
+        accepted=tuple(each for each in accepted if first <= each.day <= last),
         balances=balances,
         at=now,
         threshold=settings.reconcile.threshold,
-        file=store.url_of(FILE),
+        file=store.url_of(_FILE),
     )
-    await store.write(FILE, result.parquet(await store.read(FILE)), "application/vnd.apache.parquet")
+    await store.write(_FILE, result.as_parquet(await store.read(_FILE)), PARQUET_TYPE)
     return result
 
 
-def check_range(start: date | None, end: date | None, today: date) -> None:
-    """Checks a range of UTC days before anything is read. It may end in the future: then it ends today.
-
-    Raises:
-        CallsheetError: it begins in the future, ends before it begins, or begins more than ten years ago.
-    """
+def _check_range(start: date | None, end: date | None, today: date) -> None:
+    """Checks the range before anything is read. It may end in the future: then it ends today."""
     if start and start > today:
         raise CallsheetError(f"the range begins in the future, on {start}", hint=f"By UTC, today is {today}.")
     if start and end and end < start:
@@ -105,13 +355,13 @@ def _end(day: date) -> datetime:
 
 
 async def _balances(
-    ledger: Ledger, client: Client, service: str, span: tuple[datetime, datetime], current: KnownBalance
+    ledger: Ledger, client: Client, span: tuple[datetime, datetime], current: KnownBalance
 ) -> Balances | None:
     """The balances nearest to the begin and the end of a range, and what both accounts have between them.
 
     None where no run has read a balance yet.
     """
-    start, end = span
+    service, (start, end) = client.base_url, span
     before = await ledger.read(lambda connection, _: spending.balance_near(connection, service, start))
     if before is None:
         return None

@@ -11,10 +11,8 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import Counter
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from decimal import Decimal
 from functools import partial
 
 import polars as pl
@@ -24,18 +22,31 @@ from callsheet.ledger import approvals, leases, queries, running_totals
 from callsheet.ledger.ledger import Ledger
 from callsheet.pricing.plan import Plan
 from callsheet.records import State
-from callsheet.report.by_model import model_lines, most_expensive
-from callsheet.report.counts import ENDED, current_states
+from callsheet.report.counts import ENDED, OPEN
+from callsheet.report.details import (
+    Details,
+    model_lines,
+    most_expensive,
+    problems_of,
+    removed_of,
+    surcharges_of,
+)
 from callsheet.report.plots.activity import figures_of
-from callsheet.report.problems import problems_of, surcharges_of
-from callsheet.report.summary import Details, Removed, Summary
-from callsheet.report.tables import COSTS, MANIFEST, SUBMITTED, costs, jobs_of, manifest, write
+from callsheet.report.summary import Summary
+from callsheet.report.tables import (
+    COSTS,
+    MANIFEST,
+    PARQUET_TYPE,
+    SUBMITTED,
+    costs,
+    jobs_of,
+    manifest,
+    parquet,
+)
 from callsheet.rows import write_rejects
 from callsheet.storage.store import Store
 
-_COSTS, _MANIFEST = "costs.parquet", "manifest.parquet"
-_PARQUET_TYPE = "application/vnd.apache.parquet"
-_OPEN = (State.SUBMITTING, State.PENDING, State.GENERATED)
+_COSTS, _MANIFEST, _REJECTS = "costs.parquet", "manifest.parquet", "rejects.csv"
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +59,7 @@ class OfRun:
         submissions: its POSTs.
         rate_limited: those of them that were answered 429.
         left_to_buy: jobs that it was to buy, and has not tried.
+        chosen: whether the run was for a job, for every job of the plan; None where it was for all.
     """
 
     stop: Stop | None = None
@@ -55,19 +67,17 @@ class OfRun:
     submissions: int = 0
     rate_limited: int = 0
     left_to_buy: int = 0
+    chosen: pl.Series | None = None
 
 
-async def write_report(
-    ledger: Ledger, store: Store, plan: Plan | None, of_run: OfRun, *, chosen: pl.Series | None = None
-) -> Summary:
+async def write_report(ledger: Ledger, store: Store, plan: Plan | None, of_run: OfRun) -> Summary:
     """Writes the report and returns the summary, which `write_summary` writes at the end.
 
     Args:
         ledger: the ledger, opened for the batch.
-        store: where to write the report.
-        plan: the batch's plan; None where `collect` finds none, and knows the batch only from the ledger.
+        store: that of `report.url`.
+        plan: None where `collect` finds none, and knows the batch only from the ledger.
         of_run: the run; one that did nothing where there was none.
-        chosen: whether the run was for a job, for every job of the plan; None where it was for all.
 
     Raises:
         StorageError: `report.url` cannot be written.
@@ -80,23 +90,29 @@ async def write_report(
             manifest(queries.stored_files(connection, batch, MANIFEST), jobs),
         )
     )
-    current, removed = _split(attempts, jobs)
-    await store.write_made(_COSTS, partial(write, costs(attempts)), _PARQUET_TYPE)
-    await store.write_made(_MANIFEST, partial(write, files), _PARQUET_TYPE)
+    await store.write(_COSTS, await asyncio.to_thread(parquet, costs(attempts)), PARQUET_TYPE)
+    await store.write(_MANIFEST, await asyncio.to_thread(parquet, files), PARQUET_TYPE)
     if plan:
-        await store.write_made("rejects.csv", partial(write_rejects, plan.rejects), "text/csv")
+        await store.write_made(_REJECTS, partial(write_rejects, plan.rejects), "text/csv")
+    current, removed = _split(attempts, jobs)
     details = replace(
-        await asyncio.to_thread(_details, current.filter(SUBMITTED), plan),
-        rejects=store.url_of("rejects.csv"),
-        removed=_removed(removed),
+        await asyncio.to_thread(_details, current, plan, of_run),
+        rejects=store.url_of(_REJECTS),
+        removed=removed_of(removed),
         figures=await asyncio.to_thread(figures_of, attempts.filter(SUBMITTED)),
     )
-    if chosen is not None:
-        stored = current.filter(pl.col("state") == State.STORED, ~pl.col("superseded"))["position"]
-        details = replace(details, all_chosen_stored=chosen.gather(stored).sum() == chosen.sum())
-    return await _summary(
-        ledger, store, plan, of_run, removed=removed.filter(~pl.col("superseded")), details=details
-    )
+    states = current.filter(~pl.col("superseded"))["state"].value_counts()
+    return await _summary(ledger, store, plan, of_run, details=details, states=Counter(dict(states.rows())))
+
+
+async def write_summary(store: Store, summary: Summary) -> None:
+    """Writes `report.json`, as the last of all: its `seconds` are those of the whole run.
+
+    Raises:
+        StorageError: `report.url` cannot be written.
+    """
+    text = json.dumps(summary.as_json(), indent=2, ensure_ascii=False) + "\n"
+    await store.write("report.json", text.encode(), "application/json")
 
 
 async def _summary(
@@ -105,10 +121,10 @@ async def _summary(
     plan: Plan | None,
     of_run: OfRun,
     *,
-    removed: pl.DataFrame,
     details: Details,
+    states: Counter[State],
 ) -> Summary:
-    """How the batch stands, from the running totals; `removed` are the jobs that are not in the plan."""
+    """How the batch stands; `states` are the jobs of the batch file by state."""
     totals, others, asked, estimated = await ledger.read(
         lambda connection, batch: (
             running_totals.of_batch(connection, batch),
@@ -117,26 +133,26 @@ async def _summary(
             queries.estimated_costs(connection, batch),
         )
     )
-    stop = of_run.stop
-    told = replace(details, stop_message=str(stop) if stop else None, stop_hint=stop.hint if stop else "")
-    counts = current_states(totals.states, removed)
-    jobs = plan.jobs if plan else counts.total()
+    jobs = plan.jobs if plan else states.total()
     rejected_rows = plan.rejected_rows if plan else 0
-    ended = sum(counts[state] for state in ENDED) >= jobs
+    stop = of_run.stop
+    ended = sum(states[state] for state in ENDED) >= jobs
     stopped = stop and (of_run.left_to_buy or (isinstance(stop, Interrupted) and not ended))
+    every_row_rejected = rejected_rows and not jobs
+    left = states[State.STORED] < jobs or details.removed.in_doubt or details.removed.pending
     return Summary(
         batch=ledger.batch,
         ledger_id=ledger.id,
         paid_jobs=totals.paid_jobs,
         written_at=datetime.now(UTC),
-        outcome="stopped" if stopped else _outcome(counts, jobs, told.removed, rejected_rows),
+        outcome="stopped" if stopped else "partial" if left or every_row_rejected else "complete",
         stop_reason=stop.reason if stop and stopped else None,
         jobs=jobs,
-        stored=counts[State.STORED],
-        failed=counts[State.FAILED],
-        in_doubt=counts[State.IN_DOUBT],
-        lost=counts[State.LOST],
-        pending=sum(counts[state] for state in _OPEN),
+        stored=states[State.STORED],
+        failed=states[State.FAILED],
+        in_doubt=states[State.IN_DOUBT],
+        lost=states[State.LOST],
+        pending=sum(states[state] for state in OPEN),
         rejected_rows=rejected_rows,
         quoted=plan.quoted if plan else totals.quoted,
         spent=totals.spent,
@@ -151,18 +167,8 @@ async def _summary(
         estimated_costs=estimated,
         other_runs=tuple(other for other in others if other.jobs),
         approvals=asked,
-        details=told,
+        details=details,
     )
-
-
-async def write_summary(store: Store, summary: Summary) -> None:
-    """Writes `report.json`, as the last of all: its `seconds` are those of the whole run.
-
-    Raises:
-        StorageError: `report.url` cannot be written.
-    """
-    text = json.dumps(summary.as_json(), indent=2, ensure_ascii=False) + "\n"
-    await store.write("report.json", text.encode(), "application/json")
 
 
 def _split(attempts: pl.DataFrame, jobs: pl.DataFrame | None) -> tuple[pl.DataFrame, pl.DataFrame]:
@@ -177,31 +183,17 @@ def _split(attempts: pl.DataFrame, jobs: pl.DataFrame | None) -> tuple[pl.DataFr
     return placed.filter(is_current), placed.filter(~is_current)
 
 
-def _removed(attempts: pl.DataFrame) -> Removed:
-    """The removed jobs that may have cost money, of the attempts at all removed jobs."""
-    may_cost = (pl.col("cost") > 0) | (pl.col("state") != State.FAILED)
-    costing = attempts.filter(SUBMITTED, may_cost)
-    jobs = attempts.filter(~pl.col("superseded")).join(costing, on="job_key", how="semi")
-    counts = Counter(jobs["state"])
-    return Removed(
-        jobs=jobs.height,
-        spent=sum(costing["cost"].drop_nulls(), Decimal(0)),
-        in_doubt=counts[State.IN_DOUBT],
-        pending=sum(counts[state] for state in _OPEN),
-    )
-
-
-def _outcome(counts: Mapping[State, int], jobs: int, removed: Removed, rejected_rows: int) -> str:
-    """How a run ended that has tried everything."""
-    every_row_rejected = rejected_rows and not jobs
-    left = counts[State.STORED] < jobs or removed.in_doubt or removed.pending
-    return "partial" if left or every_row_rejected else "complete"
-
-
-def _details(submitted: pl.DataFrame, plan: Plan | None) -> Details:
-    """What is told of the attempts that were submitted at the batch file's jobs."""
+def _details(current: pl.DataFrame, plan: Plan | None, of_run: OfRun) -> Details:
+    """What is told of the run, and of the attempts at the batch file's jobs."""
+    submitted = current.filter(SUBMITTED)
     problems, other_problems = problems_of(submitted)
+    all_chosen_stored = None
+    if of_run.chosen is not None:
+        stored = current.filter(pl.col("state") == State.STORED, ~pl.col("superseded"))["position"]
+        all_chosen_stored = of_run.chosen.gather(stored).sum() == of_run.chosen.sum()
     return Details(
+        stop_message=str(of_run.stop) if of_run.stop else None,
+        stop_hint=of_run.stop.hint if of_run.stop else "",
         rows=plan.rows if plan else None,
         problems=problems,
         other_problems=other_problems,
@@ -209,4 +201,5 @@ def _details(submitted: pl.DataFrame, plan: Plan | None) -> Details:
         kept=plan.kept() if plan else 0,
         models=model_lines(submitted, plan),
         dearest=most_expensive(submitted),
+        all_chosen_stored=all_chosen_stored,
     )

@@ -17,79 +17,50 @@ from callsheet.records import File, StoredFile, dollars
 from callsheet.storage.store import Store
 
 _OF_ATTEMPT = (
-    "row_id",
-    "sample",
-    "type",
-    "model",
-    "prompt",
-    "generation_id",
-    "quoted",
-    "cost",
-    "currency",
-    "carried",
+    *("row_id", "sample", "type", "model", "prompt"),
+    *("generation_id", "quoted", "cost", "currency", "carried"),
 )
+_OF_MEDIA = {"mime_type", "width", "height", "duration", "fps", "has_sound"}
 
 
-def name(of: str) -> str:
-    """The name of a file's sidecar."""
-    return f"{of}.json"
+async def write_sidecar(store: Store, ledger: Ledger, file: File, stored: StoredFile) -> bool:
+    """Writes the sidecar of a file that the store of the media has taken. Nothing else is overwritten.
 
+    Returns:
+        Whether it is there; False where its name is taken by something else.
 
-class Sidecars:
-    """Writes the sidecars of a batch.
-
-    Args:
-        store: where the media are.
-        ledger: the ledger, opened for the batch.
+    Raises:
+        StorageError: storage refused it.
+        LedgerError: the ledger cannot be read.
     """
+    name, content = f"{file.name}.json", await _content(ledger, file, stored)
+    data = (json.dumps(content, ensure_ascii=False, indent=2) + "\n").encode()
+    try:
+        await store.add(name, data, "application/json")
+    except StorageConflict:  # perhaps of an earlier try, with another plan
+        return _is_of(await store.read(name), stored)
+    return True
 
-    def __init__(self, store: Store, ledger: Ledger) -> None:
-        self._store = store
-        self._ledger = ledger
 
-    async def write(self, file: File, stored: StoredFile) -> bool:
-        """Writes the sidecar of a file that storage has taken. Nothing else is overwritten.
-
-        Returns:
-            Whether it is there; False where its name is taken by something else.
-
-        Raises:
-            StorageError: storage refused it.
-            LedgerError: the ledger cannot be read.
-        """
-        content = await self._content(file, stored)
-        data = (json.dumps(content, ensure_ascii=False, indent=2) + "\n").encode()
-        try:
-            await self._store.add(name(file.name), data, "application/json")
-        except StorageConflict:  # perhaps of an earlier try, with another plan
-            return _is_of(await self._store.read(name(file.name)), stored)
-        return True
-
-    async def _content(self, file: File, stored: StoredFile) -> dict[str, Any]:
-        attempt, media = file.attempt, file.media
-        columns = (attempts.c[column] for column in _OF_ATTEMPT)
-        query = sa.select(*columns, attempts.c.request).where(
-            attempts.c.job_key == attempt.job_key, attempts.c.attempt == attempt.number
-        )
-        row = await self._ledger.read(lambda connection, _: connection.execute(query).one())
-        return {
-            "batch": self._ledger.batch,
-            "job_key": attempt.job_key,
-            **{column: getattr(row, column) for column in _OF_ATTEMPT},
-            "quoted": None if row.quoted is None else dollars(row.quoted),
-            "cost": None if row.cost is None else dollars(row.cost),
-            "index": file.index,
-            "request": json.loads(row.request),
-            "url": stored.url,
-            "sha256": stored.sha256,
-            "bytes": stored.bytes,
-            "mime_type": media.mime_type,
-            "width": media.width,
-            "height": media.height,
-            "duration": media.duration,
-            "fps": media.fps,
-            "has_sound": media.has_sound,
-        }
+async def _content(ledger: Ledger, file: File, stored: StoredFile) -> dict[str, Any]:
+    key, number = file.attempt.job_key, file.attempt.number
+    query = sa.select(*(attempts.c[column] for column in (*_OF_ATTEMPT, "request"))).where(
+        attempts.c.job_key == key, attempts.c.attempt == number
+    )
+    row = await ledger.read(lambda connection, _: connection.execute(query).one())
+    return {
+        "batch": ledger.batch,
+        "job_key": key,
+        **{column: getattr(row, column) for column in _OF_ATTEMPT},
+        "quoted": None if row.quoted is None else dollars(row.quoted),
+        "cost": None if row.cost is None else dollars(row.cost),
+        "index": file.index,
+        "request": json.loads(row.request),
+        "url": stored.url,
+        "sha256": stored.sha256,
+        "bytes": stored.bytes,
+        **file.media.model_dump(include=_OF_MEDIA),
+    }
 
 
 def _is_of(content: bytes | None, stored: StoredFile) -> bool:

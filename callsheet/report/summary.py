@@ -1,77 +1,22 @@
-"""The summary of a batch after a run: for `run --json`, for the terminal, and with the exit code."""
+"""How a batch stands: after a run, with the exit code, and from the ledger alone (`status`)."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from callsheet.errors import LedgerError
+from callsheet.ledger import approvals, leases, running_totals
 from callsheet.ledger.approvals import Approval
+from callsheet.ledger.ledger import Ledger
 from callsheet.plain_text import counted
 from callsheet.records import OtherRun, Record, State, dollars
-from callsheet.report.by_model import ModelLine
-from callsheet.report.problems import Problem, Surcharges
-
-if TYPE_CHECKING:
-    from callsheet.report.plots.activity import Figures
+from callsheet.report.details import Details
 
 _EXIT_CODES = {"complete": 0, "partial": 3, "stopped": 4}
-
-
-@dataclass(frozen=True, slots=True)
-class Removed:
-    """Jobs that may have cost money, and whose rows the batch file no longer has, or has changed.
-
-    Attributes:
-        jobs: how many.
-        spent: what they cost, in dollars.
-        in_doubt: those in doubt.
-        pending: those that are paid for or accepted, and not stored yet.
-    """
-
-    jobs: int = 0
-    spent: Decimal = Decimal(0)
-    in_doubt: int = 0
-    pending: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Details:
-    """The parts of a summary that are for people only.
-
-    Attributes:
-        stop_message: what stopped the buying, or the collecting of what is bought; None without such.
-        stop_hint: what to do about it.
-        rows: rows of the batch file; None where the run knows no plan.
-        rejects: where `rejects.csv` is.
-        problems: the jobs that failed, are in doubt or lost, by their reason.
-        other_problems: the number of jobs with other reasons than those.
-        surcharges: the jobs that cost more than quoted.
-        kept: bought jobs of rows that are rejected now, because the catalogue no longer offers them.
-        removed: the jobs whose rows are no longer in the batch file.
-        models: the jobs by model.
-        dearest: row, model and cost of the jobs that cost most, the first most.
-        contact_sheet: where the page is; None where there is none.
-        figures: what the plots show; None where nothing was submitted.
-        all_chosen_stored: whether all jobs are stored that the run was for; None where it was for all jobs.
-    """
-
-    stop_message: str | None = None
-    stop_hint: str = ""
-    rows: int | None = None
-    rejects: str = ""
-    problems: tuple[Problem, ...] = ()
-    other_problems: int = 0
-    surcharges: Surcharges | None = None
-    kept: int = 0
-    removed: Removed = field(default_factory=Removed)
-    models: tuple[ModelLine, ...] = ()
-    dearest: tuple[tuple[str, str, Decimal], ...] = ()
-    contact_sheet: str | None = None
-    figures: Figures | None = field(default=None, repr=False)
-    all_chosen_stored: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,9 +130,70 @@ class Summary(Record):
         if self.details.contact_sheet and self.stored:
             yield f"callsheet open {config} shows every job on one page."
 
-    def as_json(self) -> dict[str, Any]:
-        """The JSON object; money is a string."""
-        fields = {name: getattr(self, name) for name in self.__slots__ if name != "details"}
-        money = {name: dollars(value) for name, value in fields.items() if isinstance(value, Decimal)}
-        lists = {name: [one.as_json() for one in getattr(self, name)] for name in ("other_runs", "approvals")}
-        return fields | money | lists | {"written_at": self.written_at.isoformat(timespec="seconds")}
+    def keys(self) -> Iterable[str]:
+        """The names of the fields that `--json` prints."""
+        return [name for name in Record.keys(self) if name != "details"]
+
+
+@dataclass(frozen=True, slots=True)
+class Status(Record):
+    """A batch with the names that `status --json` prints: jobs by state, and money in US dollars.
+
+    `other_runs` are the runs of the batch that are at work, `approvals` what persons were asked about it.
+    """
+
+    batch: str
+    planned: int
+    submitting: int
+    pending: int
+    generated: int
+    stored: int
+    failed: int
+    in_doubt: int
+    lost: int
+    spent: Decimal
+    in_doubt_exposure: Decimal
+    currency: str
+    other_runs: tuple[OtherRun, ...]
+    approvals: tuple[Approval, ...] = ()
+
+
+async def read_status(ledger: Ledger) -> Status:
+    """The status of the ledger's batch.
+
+    Raises:
+        LedgerError: the ledger cannot be read, or its running totals are wrong.
+    """
+
+    wrong, totals, others, asked = await ledger.read(
+        lambda connection, batch: (
+            running_totals.differences(connection, batch),
+            running_totals.of_batch(connection, batch),
+            leases.others(connection, batch, ledger.run_id),
+            approvals.of_batch(connection, batch),
+        )
+    )
+    check_totals(wrong)
+    counts: dict[str, Any] = {state.value: totals.states.get(state, 0) for state in State}
+    return Status(
+        batch=ledger.batch,
+        **counts,
+        spent=totals.spent,
+        in_doubt_exposure=totals.in_doubt_exposure,
+        currency="USD",
+        other_runs=tuple(others),
+        approvals=asked,
+    )
+
+
+def check_totals(wrong: list[str]) -> None:
+    """Refuses a ledger in which the running totals of these batches are not the sums of their attempts.
+
+    Raises:
+        LedgerError: there are such batches.
+    """
+    if wrong:
+        raise LedgerError(
+            f"the ledger's totals of {', '.join(wrong)} are not the sums of its attempts",
+            hint="Something other than Callsheet has written to the ledger. Go back to a backup of it.",
+        )

@@ -4,64 +4,31 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterable
-from pathlib import Path
-from typing import Any
+from io import BytesIO
 
 import polars as pl
 
-from callsheet.files import temporary_file_errors
-from callsheet.ledger.columns import MONEY, TIME
 from callsheet.pricing.plan import Plan
 from callsheet.records import State
 
-_MANIFEST: dict[str, Any] = {
-    "job_key": pl.String,
-    "row_id": pl.String,
-    "sample": pl.Int64,
-    "generation_id": pl.String,
-    "index": pl.Int64,
-    "model": pl.String,
-    "prompt": pl.String,
-    "url": pl.String,
-    "sha256": pl.String,
-    "bytes": pl.Int64,
-    "mime_type": pl.String,
-    "width": pl.Int64,
-    "height": pl.Int64,
-    "duration": pl.Float64,
-    "fps": pl.Float64,
-    "has_sound": pl.Boolean,
-    "cost": MONEY,
-    "deletes_at": TIME,
-    "stored_at": TIME,
-}
+_OF_MEDIA = (
+    *("job_key", "row_id", "sample", "generation_id", "index", "model", "prompt", "url", "sha256", "bytes"),
+    *("mime_type", "width", "height", "duration", "fps", "has_sound", "cost", "deletes_at", "stored_at"),
+)
 _CURRENT = "current"
 _POSITION = "\0position"  # no column of a batch file has such a name
-_COSTS: dict[str, Any] = {
-    "job_key": pl.String,
-    "row_id": pl.String,
-    "sample": pl.Int64,
-    "generation_id": pl.String,
-    "model": pl.String,
-    "type": pl.String,
-    "state": pl.String,
-    "error_code": pl.String,
-    "error_message": pl.String,
-    "quoted": MONEY,
-    "cost": MONEY,
-    "cost_source": pl.String,
-    "currency": pl.String,
-    "billable_unit": pl.String,
-    "unit_price": MONEY,
-    "quantity": MONEY,
-    "submitted_at": TIME,
-    "finished_at": TIME,
-}
-MANIFEST = [*_MANIFEST, "carried"]
-"""What `manifest` needs of the ledger's files and their attempts."""
 
-COSTS = [*_COSTS]
+MANIFEST = (*_OF_MEDIA, "carried")
+"""What `manifest` needs of the ledger's files and their attempts, with the ledger's types."""
+
+COSTS = (
+    *("job_key", "row_id", "sample", "generation_id", "model", "type", "state", "error_code"),
+    *("error_message", "quoted", "cost", "cost_source", "currency", "billable_unit", "unit_price"),
+    *("quantity", "submitted_at", "finished_at"),
+)
 """The columns of `costs.parquet`, which are those of the ledger's attempts."""
+
+PARQUET_TYPE = "application/vnd.apache.parquet"
 
 SUBMITTED = pl.col("submitted_at").is_not_null() & (pl.col("state") != State.PLANNED)
 """Attempts that were submitted."""
@@ -69,8 +36,7 @@ SUBMITTED = pl.col("submitted_at").is_not_null() & (pl.col("state") != State.PLA
 
 def jobs_of(plan: Plan) -> pl.DataFrame:
     """`job_key`, `line` and `position` of each job of the plan, in the batch file's order."""
-    jobs = plan.scan().select(pl.col("key").alias("job_key"), "line")
-    return jobs.with_row_index("position").collect()
+    return plan.table.select(pl.col("key").alias("job_key"), "line").with_row_index("position")
 
 
 def costs(attempts: pl.DataFrame) -> pl.DataFrame:
@@ -85,33 +51,31 @@ def manifest(files: Iterable[pl.DataFrame], jobs: pl.DataFrame | None) -> pl.Dat
     changed; they come last, in the order of `files`.
 
     Args:
-        files: the stored files, some thousands at a time, with the columns `MANIFEST`.
+        files: the stored files, in one part or more with the columns `MANIFEST`.
         jobs: from `jobs_of`; None where nothing is known of the batch file: then every row is current, and
             the rows stay as they come.
     """
-    parts = [part.select(*_MANIFEST, *_carried(part["carried"])) for part in files]
-    table = pl.concat([pl.DataFrame(schema=_MANIFEST), *parts], how="diagonal_relaxed")
-    carried = table.columns[len(_MANIFEST) :]
+    rows = pl.concat(files)
+    carried = _carried(rows["carried"])
+    table = rows.select(_OF_MEDIA).with_columns(carried)
+    columns = (*_OF_MEDIA, _CURRENT, *(column.name for column in carried))
     if jobs is None:
-        return table.select(*_MANIFEST, pl.lit(True).alias(_CURRENT), *carried)
+        return table.with_columns(pl.lit(True).alias(_CURRENT)).select(columns)
     places = table.select("job_key").join(jobs, on="job_key", how="left", maintain_order="left")["position"]
     table = table.with_columns(places.alias(_POSITION), places.is_not_null().alias(_CURRENT))
     current = table.filter(_CURRENT).sort(_POSITION, "index", "stored_at", maintain_order=True)
-    return pl.concat([current, table.filter(~pl.col(_CURRENT))]).select(*_MANIFEST, _CURRENT, *carried)
+    return pl.concat([current, table.filter(~pl.col(_CURRENT))]).select(columns)
 
 
-def write(table: pl.DataFrame, path: Path) -> None:
-    """Writes a table as a Parquet file on this machine.
-
-    Raises:
-        StorageError: it cannot be written.
-    """
-    with temporary_file_errors():
-        table.write_parquet(path)
+def parquet(table: pl.DataFrame) -> bytes:
+    """The table as a Parquet file."""
+    file = BytesIO()
+    table.write_parquet(file)
+    return file.getvalue()
 
 
 def _carried(texts: pl.Series) -> list[pl.Series]:
-    """The carried columns of some rows, from the JSON object of each row."""
+    """The carried columns, from the JSON object of each row."""
     if (texts == "{}").all():
         return []
     rows = json.loads(f"[{','.join(texts)}]")
@@ -122,6 +86,6 @@ def _carried(texts: pl.Series) -> list[pl.Series]:
 def _column(name: str, carried: Collection[str]) -> str:
     """The manifest's name for a carried column: the batch file's, unless it is taken."""
     column = name
-    while column in _MANIFEST or column == _CURRENT or (column != name and column in carried):
+    while column in _OF_MEDIA or column == _CURRENT or (column != name and column in carried):
         column = f"input_{column}"
     return column

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Protocol
 
@@ -87,7 +88,7 @@ async def approve(
     if question is None or approval.is_covered(part, question, own):
         return replace(part, is_approved=True), None
     is_rest = question is Question.PILOT
-    stop = approval.pilot_to_look_at(part) if is_rest else approval.needed(part, settings.budget)
+    stop = approval.pilot_to_look_at(part) if is_rest else approval.needed(part)
     if stop is None:
         return part, None
     if await _is_approved(await _asked(part, question, stop, settings), settings, approved, ui):
@@ -138,10 +139,12 @@ async def _is_approved(asked: Asked, settings: Settings, approved: bool, ui: InT
         await ledger.ask(question)  # before it is asked: who is interrupted at it has not answered
         if ui and not approved:
             await ui.ask(asked, question, settings.budget.approve_within)
-        says, place = (True, watcher.yes) if approved else (watcher.approves(asked), Place.TERMINAL)
+        says, place = (True, watcher.yes) if approved else (await watcher.approves(asked), Place.TERMINAL)
         if says is not None:
             decision = Decision.APPROVED if says else Decision.REFUSED
-            question = approval.answered(question, decision, by=login(), place=place)
+            question = replace(
+                question, decision=decision, decided_at=datetime.now(UTC), decided_by=login(), place=place
+            )
             await ledger.answer(question)
     if ui and question.is_approved:
         ui.approved(question)

@@ -8,29 +8,28 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Coroutine
-from contextlib import AbstractAsyncContextManager, nullcontext
-from dataclasses import dataclass, replace
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from contextlib import AbstractAsyncContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from callsheet import signals
 from callsheet.batches.read import Batch, read_batch
 from callsheet.config.settings import Settings
-from callsheet.errors import InputError, Stop
+from callsheet.errors import CallsheetError, InputError, Interrupted, Stop
 from callsheet.pricing.choice import ALL, Choice
 from callsheet.pricing.not_in_ledger import check_report
 from callsheet.pricing.plan import Plan, adopt, is_outdated, price_batch
 from callsheet.pricing.quote import Quote
 from callsheet.report.summary import Summary
 from callsheet.service.client import Client
-from callsheet.session import Run, after_buying, open_run
+from callsheet.session import Bounds, Run, may_have_bought, open_run
 from callsheet.steps import approve
 from callsheet.steps.connect import connect
 from callsheet.steps.download import download
 from callsheet.steps.poll import poll
 from callsheet.steps.record import record
 from callsheet.steps.submit import submit
-from callsheet.watch import BEGAN
 
 
 async def read(settings: Settings) -> Batch:
@@ -38,25 +37,13 @@ async def read(settings: Settings) -> Batch:
     return await asyncio.to_thread(read_batch, settings)
 
 
-def _alone(_: Run) -> AbstractAsyncContextManager[None]:
-    return nullcontext()
-
-
 @dataclass(frozen=True, slots=True)
 class Steps:
-    """What carries out each step.
+    """What carries out each step; `show` makes the quote and shows it.
 
     Attributes:
-        connect: makes the client.
-        read: reads the batch file.
-        price: makes the plan.
-        show: makes the quote, and shows it.
-        approve: asks a person, where one must be asked.
-        submit: buys.
-        poll: asks for videos.
-        download: stores files.
-        record: shows the progress, and writes the report.
-        beside: what is open beside these four.
+        beside: what is open beside the four steps that run side by side.
+        bounds: how long a run waits.
     """
 
     connect: Callable[[Settings], Awaitable[Client]] = connect
@@ -68,7 +55,8 @@ class Steps:
     poll: Callable[[Run], Coroutine[Any, Any, None]] = poll
     download: Callable[[Run], Coroutine[Any, Any, None]] = download
     record: Callable[[Run], Coroutine[Any, Any, Summary]] = record
-    beside: Callable[[Run], AbstractAsyncContextManager[None]] = _alone
+    beside: Callable[[Run], AbstractAsyncContextManager[None]] = lambda _: nullcontext()
+    bounds: Bounds = field(default_factory=Bounds)
 
     async def plan(self, settings: Settings, client: Client) -> Plan:
         """Reads and prices the batch."""
@@ -82,6 +70,7 @@ async def generate(
     choice: Choice = ALL,
     plan: str | None = None,
     steps: Steps = Steps(),
+    began: float | None = None,
 ) -> Summary:
     """Buys every job of a batch that is not bought yet, and stores its media.
 
@@ -91,20 +80,21 @@ async def generate(
         choice: which jobs of the batch to buy.
         plan: the `sha256` of the plan that was approved: nothing is bought of another.
         steps: what carries them out.
+        began: when a person began to wait, in monotonic seconds; None for now.
 
     Raises:
         CallsheetError: what broke the run off; `exit_code` says whether it may have bought anything.
         Interrupted: a signal came before the buying began, or a second one.
         Pause: (Prefect's) the run waits for a person, who is asked in the UI or has suspended it there.
     """
-    began = BEGAN.get() or time.monotonic()
+    began = began or time.monotonic()
     with signals.cancelled_by_signals():
         await check_report(settings)
         async with await steps.connect(settings) as client:
             made = await steps.plan(settings, client)
             pilot: Summary | None = None
             while True:
-                with after_buying(bought=pilot is not None):
+                with _between(pilot):
                     await _check_plan(made, plan)
                     shown = await steps.show(made, settings, client, choice)
                     quote, stop = await steps.approve(shown, settings, approved, pilot=pilot)
@@ -113,10 +103,34 @@ async def generate(
                         continue
                 if not stop:
                     quote = replace(quote, plan=await adopt(quote.plan, settings))
-                summary = await _buy(settings, client, quote, stop, steps, began=began, pilot=pilot)
+                run = open_run(settings, client, quote=quote, stop=stop, bounds=steps.bounds)
+                summary = await _carry_out(run, steps, began=began, pilot=pilot)
                 if summary.stop_reason or not quote.is_pilot:
                     return summary
                 pilot = summary
+
+
+async def collect(settings: Settings, *, steps: Steps = Steps(), began: float | None = None) -> Summary:
+    """Polls and downloads what is paid for and not stored yet. Never buys; otherwise as `generate`."""
+    began = began or time.monotonic()
+    with signals.cancelled_by_signals():
+        await check_report(settings)
+        async with await steps.connect(settings) as client:
+            return await _carry_out(open_run(settings, client, bounds=steps.bounds), steps, began=began)
+
+
+@contextmanager
+def _between(pilot: Summary | None) -> Iterator[None]:
+    """What ends a run between its pilot and the rest does not leave as if nothing was bought."""
+    try:
+        with signals.cancelled_by_signals():
+            yield
+    except CallsheetError as error:
+        if pilot and isinstance(error, Interrupted):
+            error.exit_code = Stop.exit_code
+        elif pilot:
+            may_have_bought(error)
+        raise
 
 
 async def _check_plan(made: Plan, approved: str | None) -> None:
@@ -127,51 +141,21 @@ async def _check_plan(made: Plan, approved: str | None) -> None:
         )
 
 
-async def _buy(
-    settings: Settings,
-    client: Client,
-    quote: Quote,
-    stop: Stop | None,
-    steps: Steps,
-    *,
-    began: float,
-    pilot: Summary | None,
+async def _carry_out(
+    opening: AbstractAsyncContextManager[Run], steps: Steps, *, began: float, pilot: Summary | None = None
 ) -> Summary:
-    """Carries out the four steps that run side by side, for what is quoted."""
-    async with open_run(settings, client, quote=quote, stop=stop) as run, steps.beside(run):
+    """Carries out the steps that run side by side; without a quote nobody submits."""
+    async with opening as run, steps.beside(run):
         run.began = began
         if pilot:  # of the same run
             run.limits.submissions, run.limits.rate_limited = pilot.submissions, pilot.rate_limited
+        if run.quote is None:
+            with run.videos.filling(), run.files.filling():
+                pass
         async with asyncio.TaskGroup() as group:
-            for step in (steps.submit, steps.poll, steps.download):
+            for step in (*([steps.submit] if run.quote else []), steps.poll, steps.download):
                 group.create_task(step(run))
             recorded = group.create_task(steps.record(run))
         if not run.is_pilot:
-            signals.done()
-    return recorded.result()
-
-
-async def collect(settings: Settings, *, steps: Steps = Steps()) -> Summary:
-    """Polls and downloads what is paid for and not stored yet. It never buys.
-
-    Raises:
-        CallsheetError: what broke the run off.
-        Interrupted: a second signal came, or one before the run began.
-    """
-    began = BEGAN.get() or time.monotonic()
-    with signals.cancelled_by_signals():
-        await check_report(settings)
-        async with (
-            await steps.connect(settings) as client,
-            open_run(settings, client) as run,
-            steps.beside(run),
-        ):
-            run.began = began
-            run.videos.end().close()  # nobody submits
-            run.files.end().close()
-            async with asyncio.TaskGroup() as group:
-                for step in (steps.poll, steps.download):
-                    group.create_task(step(run))
-                recorded = group.create_task(steps.record(run))
             signals.done()
     return recorded.result()

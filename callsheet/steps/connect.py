@@ -24,8 +24,7 @@ async def connect(settings: Settings) -> Client:
     url, service = address(settings), settings.service
     if service.api_key_block is not None:
         raise _only_in_prefect("api_key_block")
-    key, place = api_key(service.api_key_env), variable(service.api_key_env)
-    return Client(url, key, key_place=place, generation_timeout=service.timeout)
+    return client_of(url, service.api_key_env, timeout=service.timeout)
 
 
 def address(settings: Settings) -> str:
@@ -48,24 +47,21 @@ def _only_in_prefect(field: str) -> ConfigError:
     )
 
 
-def api_key(name: str) -> str:
-    """The API key from the environment variable `name`.
+def client_of(url: str, variable: str, *, timeout: float = 300.0) -> Client:
+    """A client of the service at this base URL, whose API key is in an environment variable.
+
+    `timeout`: seconds for a submission.
 
     Raises:
-        ConfigError: it is not set, or no key.
+        ConfigError: the variable is not set, or it has no key.
     """
-    key = os.environ.get(name, "")
+    key, place = os.environ.get(variable, ""), f"the environment variable {variable}"
     if not key.strip():
         raise ConfigError(
-            f"the API key is missing: the environment variable {name} is not set",
-            hint=f"export {name}=sk_...",
+            f"the API key is missing: {place} is not set",
+            hint=f"export {variable}=sk_...",
         )
-    return checked_key(key, variable(name))
-
-
-def variable(name: str) -> str:
-    """An environment variable as the place of a key, in words."""
-    return f"the environment variable {name}"
+    return Client(url, checked_key(key, place), key_place=place, generation_timeout=timeout)
 
 
 def checked_key(text: str, place: str) -> str:

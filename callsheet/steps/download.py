@@ -9,19 +9,18 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import itertools
 import time
 from dataclasses import replace
 
 import anyio
 
-from callsheet.downloads import SIDE_BY_SIDE, Waiting
+from callsheet.channels import Waiting
 from callsheet.errors import KeyRefused, MediaError, Refusal, ServiceError, StorageConflict, StorageError
 from callsheet.ledger import queries
-from callsheet.ledger.names import other_name
+from callsheet.ledger.media import other_name
 from callsheet.media_types import with_extension
 from callsheet.records import File, Generation, ModelType, State
-from callsheet.report.sidecars import Sidecars
+from callsheet.report.sidecars import write_sidecar
 from callsheet.service import verdicts
 from callsheet.service.verdicts import Verdict
 from callsheet.session import Run
@@ -36,7 +35,6 @@ STORE_TRIES = 3  # a store that refuses this often is left for the next run
 async def download(run: Run) -> None:
     """Downloads the files of earlier runs and of this one, the most urgent first."""
     refused = 0  # files in a row that storage did not take
-    sidecars = Sidecars(run.store, run.ledger) if run.settings.storage.sidecar else None
 
     async def worker() -> None:
         nonlocal refused
@@ -47,21 +45,19 @@ async def download(run: Run) -> None:
             if isinstance(spooled, float):
                 run.downloads.again(waiting, spooled)
                 continue
-            if spooled is not None and refused >= SIDE_BY_SIDE:
+            if spooled is not None and refused >= run.downloads.side_by_side:
                 await _leave_in_spool(run, waiting.file, spooled)
             elif spooled is not None:
-                refused = 0 if await _store(run, waiting.file, spooled, sidecars) else refused + 1
+                refused = 0 if await _store(run, waiting.file, spooled) else refused + 1
             run.downloads.done(time.monotonic() - began)
 
     try:
         await _sweep(run)
         async with anyio.create_task_group() as workers:
-            for _ in range(SIDE_BY_SIDE):
+            for _ in range(run.downloads.side_by_side):
                 workers.start_soon(worker)
-            for file in run.adopted_files:
-                await run.downloads.add(file)
-            async for file in run.files.items:
-                await run.downloads.add(file)
+            async for file in run.files:
+                run.downloads.add(file)
             await run.downloads.all_done()
             workers.cancel_scope.cancel()
     finally:
@@ -145,7 +141,7 @@ async def _renew(run: Run, file: File) -> File | None:
     except ServiceError as error:
         verdict = verdicts.poll(error)
         if verdict is Verdict.STOP_KEY:
-            run.halt(KeyRefused(str(error), hint=error.hint))
+            run.halt(error)
         return file if verdict is Verdict.NOT_FOUND else None
     if not isinstance(answer, Generation) or file.index >= len(answer.media):
         return file
@@ -154,17 +150,18 @@ async def _renew(run: Run, file: File) -> File | None:
     return replace(file, media=fresh)
 
 
-async def _store(run: Run, file: File, spooled: Spooled, sidecars: Sidecars | None) -> bool:
+async def _store(run: Run, file: File, spooled: Spooled) -> bool:
     """Puts a verified file into storage under a name that no other file has; False when it is not taken.
 
     It is stored when its sidecar is there too: what comes between them is done again by the next run.
     """
     file = await _under_its_type(run, file, spooled)
-    renamed = False
-    for tries in itertools.count(1):
+    tries, renamed = 0, False
+    while True:
         try:
             stored = await run.store.put(spooled, file.name, file.media.mime_type)
-            if sidecars and not await sidecars.write(file, stored):
+            wanted = run.settings.storage.sidecar
+            if wanted and not await write_sidecar(run.store, run.ledger, file, stored):
                 taken = f"its sidecar is not written, because something else is named {stored.url}.json"
                 WATCHER.get().note(f"row {file.attempt.row_id}: {taken}")
         except StorageConflict as error:
@@ -174,6 +171,7 @@ async def _store(run: Run, file: File, spooled: Spooled, sidecars: Sidecars | No
             other = other_name(file.name, file.attempt, file.index)
             file, renamed = replace(file, name=await run.ledger.renamed(file, other)), True
         except StorageError as error:
+            tries += 1
             if tries >= STORE_TRIES or not spooled.sha256:  # without it, it is not even in the spool
                 _refused(run, file, error)
                 return False
@@ -184,7 +182,6 @@ async def _store(run: Run, file: File, spooled: Spooled, sidecars: Sidecars | No
             run.spool.forget(spooled)
             run.breaker.stored()
             return True
-    raise AssertionError("unreachable")
 
 
 async def _under_its_type(run: Run, file: File, spooled: Spooled) -> File:

@@ -9,10 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import anyio
-from anyio.streams.memory import MemoryObjectSendStream
 
 from callsheet.errors import KeyRefused, Refusal, ServiceError
-from callsheet.records import Attempt, File, Generation, State
+from callsheet.records import Attempt, Generation, State
 from callsheet.service import verdicts
 from callsheet.service.models import Failed, NoFile, Pending
 from callsheet.service.verdicts import Verdict
@@ -20,10 +19,8 @@ from callsheet.session import Run
 from callsheet.watch import WATCHER
 
 NOT_FOUND_TRIES = 3  # a 404 may come from a replica that lags; so many in a row do not
-LAST_ANSWER = 5.0  # seconds for an answer at the end of the run's patience
-
-
 NO_FILE_TRIES = 3  # the files may come a moment after the status
+LAST_ANSWER = 5.0  # seconds for an answer at the end of the run's patience
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,108 +39,94 @@ class _Left:
 
 async def poll(run: Run) -> None:
     """Polls the videos of earlier runs and of this one, all side by side."""
-    polls = _Polls(run)
-    with run.files.end() as files, run.polling:
+    with run.files.filling(), run.polling:
         async with anyio.create_task_group() as polling:
-            for video in run.adopted_videos:
-                polling.start_soon(polls.follow, video, files)
-            async for video in run.videos.items:
-                polls.known = True  # this key has bought a video: it belongs to the right project
-                polling.start_soon(polls.follow, video, files)
+            async for video in run.videos:
+                polling.start_soon(_follow, run, video)
 
 
-class _Polls:
-    """The polls of one run, and whether the service knows any of the videos under this key."""
-
-    def __init__(self, run: Run) -> None:
-        self._run = run
-        self.known = False
-
-    async def follow(self, video: Attempt, files: MemoryObjectSendStream[File]) -> None:
-        """Follows one video to its end, or to the end of the run's patience."""
-        run = self._run
-        end = await self._watch(video)
-        if isinstance(end, _Left):
-            if end.said != video.said and not video.in_doubt:
-                with anyio.CancelScope(shield=True):
-                    await run.ledger.says(video, end.said)
-            if end.said:
-                left = f"row {video.row_id}: left for a later run: the service says {end.said}"
-                WATCHER.get().note(left)
-            run.limits.give_up()
-            run.open_jobs.end()
-            return
-        run.limits.release()
-        run.videos_ended += 1
-        if isinstance(end, _Unknown | NoFile) and video.in_doubt:
-            run.open_jobs.end()  # as before
-            return
-        with anyio.CancelScope(shield=True):  # an end that is known is kept, also when the run is interrupted
-            match end:
-                case Failed():
-                    await run.ledger.failed(video, end.code, end.message)
-                    if run.charges:
-                        run.charges.is_free(video)
-                    run.tell(video, State.FAILED, end.message)
-                case _Unknown():
-                    await self._doubt(video, f"which the service does not know under this key: {end.why}")
-                    if not self.known:
-                        run.halt(_wrong_key(end.why))
-                case NoFile():
-                    await self._doubt(video, f"and is completed without a file; the service says {end.said}")
-                case Generation():
-                    paid = await run.keep(video, end)
-                    for file in paid or ():
-                        await run.hand_on(files, file)
+async def _follow(run: Run, video: Attempt) -> None:
+    """Follows one video to its end, or to the end of the run's patience."""
+    end = await _watch(run, video)
+    if isinstance(end, _Left):
+        if end.said != video.said and not video.in_doubt:
+            with anyio.CancelScope(shield=True):
+                await run.ledger.says(video, end.said)
+        if end.said:
+            left = f"row {video.row_id}: left for a later run: the service says {end.said}"
+            WATCHER.get().note(left)
+        run.limits.give_up()
         run.open_jobs.end()
+        return
+    run.limits.release()
+    run.videos_ended += 1
+    with anyio.CancelScope(shield=True):  # an end that is known is kept, also when the run is interrupted
+        match end:
+            case Generation():
+                await run.keep(video, end)
+            case Failed():
+                await run.ledger.failed(video, end.code, end.message)
+                if run.charges:
+                    run.charges.is_free(video)
+                run.tell(video, State.FAILED, end.message)
+            case _ if video.in_doubt:  # and it stays so
+                pass
+            case _Unknown():
+                await _doubt(run, video, f"which the service does not know under this key: {end.why}")
+                if not run.knows_videos:
+                    run.halt(_wrong_key(end.why))
+            case NoFile():
+                await _doubt(run, video, f"and is completed without a file; the service says {end.said}")
+    run.open_jobs.end()
 
-    async def _doubt(self, video: Attempt, why: str) -> None:
-        """It was accepted, so it is neither failed nor free; later runs ask for it again."""
-        said = f"it was accepted as {video.generation_id}, {why}"
-        await self._run.ledger.doubt(video, said)
-        self._run.tell(video, State.IN_DOUBT, said)
-        self._run.breaker.wrong("loss", f"row {video.row_id}: {said}")
 
-    async def _watch(self, video: Attempt) -> Generation | Failed | NoFile | _Unknown | _Left:
-        """Asks until the video has ended, or until the run's patience or its key ends.
+async def _doubt(run: Run, video: Attempt, why: str) -> None:
+    """It was accepted, so it is neither failed nor free; later runs ask for it again."""
+    said = f"it was accepted as {video.generation_id}, {why}"
+    await run.ledger.doubt(video, said)
+    run.tell(video, State.IN_DOUBT, said)
+    run.breaker.wrong("loss", f"row {video.row_id}: {said}")
 
-        A video that an earlier run has left with words that are no status is asked for once, unless the words
-        change.
-        """
-        run = self._run
-        assert video.generation_id is not None  # noqa: S101 - a pending attempt has its id
-        patience = anyio.current_time() + run.settings.poll.timeout
-        interval = run.settings.poll.interval
-        errors = not_found = no_file = 0
-        said = video.said
-        while True:
-            wait, told = interval, 0.0
-            try:
-                left = max(patience - anyio.current_time(), LAST_ANSWER)
-                answer = await run.client.video(video.generation_id, within=left)
-                errors, not_found, self.known = 0, 0, True
-                no_file = no_file + 1 if isinstance(answer, NoFile) else 0
-                if isinstance(answer, Pending):
-                    said = answer.said
-                    if said and said == video.said:
-                        return _Left(said)
-                elif not no_file or no_file == NO_FILE_TRIES or video.in_doubt:
-                    return answer
-            except ServiceError as error:
-                errors += 1
-                verdict = verdicts.poll(error)
-                if verdict is Verdict.STOP_KEY:
-                    run.halt(KeyRefused(str(error), hint=error.hint))
+
+async def _watch(run: Run, video: Attempt) -> Generation | Failed | NoFile | _Unknown | _Left:
+    """Asks until the video has ended, or until the run's patience or its key ends.
+
+    A video that an earlier run has left with words that are no status is asked for once, unless the words
+    change.
+    """
+    assert video.generation_id is not None  # noqa: S101 - a pending attempt has its id
+    patience = anyio.current_time() + run.settings.poll.timeout
+    interval = run.settings.poll.interval
+    errors = not_found = no_file = 0
+    said = video.said
+    while True:
+        wait, told = interval, 0.0
+        try:
+            left = max(patience - anyio.current_time(), LAST_ANSWER)
+            answer = await run.client.video(video.generation_id, within=left)
+            errors, not_found, run.knows_videos = 0, 0, True
+            no_file = no_file + 1 if isinstance(answer, NoFile) else 0
+            if isinstance(answer, Pending):
+                said = answer.said
+                if said and said == video.said:
                     return _Left(said)
-                not_found = not_found + 1 if verdict is Verdict.NOT_FOUND else 0
-                if not_found == NOT_FOUND_TRIES:
-                    return _Unknown(str(error))
-                told = (error.retry_after if isinstance(error, Refusal) else None) or 0.0
-                wait = max(interval, run.client.backoff(errors))
-            left = patience - anyio.current_time()
-            if wait > left:
+            elif not no_file or no_file == NO_FILE_TRIES or video.in_doubt:
+                return answer
+        except ServiceError as error:
+            errors += 1
+            verdict = verdicts.poll(error)
+            if verdict is Verdict.STOP_KEY:
+                run.halt(error)
                 return _Left(said)
-            await anyio.sleep(max(wait, min(told, left)))  # the end of its patience is worth a try
+            not_found = not_found + 1 if verdict is Verdict.NOT_FOUND else 0
+            if not_found == NOT_FOUND_TRIES:
+                return _Unknown(str(error))
+            told = (error.retry_after if isinstance(error, Refusal) else None) or 0.0
+            wait = max(interval, run.client.backoff(errors))
+        left = patience - anyio.current_time()
+        if wait > left:
+            return _Left(said)
+        await anyio.sleep(max(wait, min(told, left)))  # the end of its patience is worth a try
 
 
 def _wrong_key(why: str) -> KeyRefused:

@@ -1,56 +1,137 @@
 """Record: while a run is under way its progress is shown; at its end the report is written.
 
-The steps themselves write the ledger, as things happen; here it is only read.
+The steps themselves write the ledger, as things happen; here it is only read. Plots and contact sheet are for
+looking: where they cannot be written, a person is told so, and the run goes on as if there were none.
 """
 
 from __future__ import annotations
 
+import asyncio
 import math
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import replace
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import AbstractAsyncContextManager, contextmanager, nullcontext
+from dataclasses import asdict, replace
 from decimal import Decimal
+from functools import partial
+from typing import Any
 
 import anyio
 
-from callsheet.errors import StorageError
+from callsheet.config.settings import BatchSettings
+from callsheet.errors import LedgerError, StorageError
 from callsheet.ledger import running_totals
 from callsheet.ledger.policy import Policy
 from callsheet.limits.pace import WINDOW
 from callsheet.pricing.quote import policy_of
 from callsheet.records import ModelType, State
+from callsheet.report.contact_sheet.page import Header
+from callsheet.report.contact_sheet.sheet import ContactSheet, open_sheet
 from callsheet.report.counts import current_states, left_to_buy, refreshed, removed_jobs
+from callsheet.report.plots.plots import limits_of, write_plots
 from callsheet.report.report import OfRun, write_report, write_summary
 from callsheet.report.summary import Summary
 from callsheet.session import Run
-from callsheet.steps.contact_sheet import Sheet, sheet_of
-from callsheet.steps.plots import plots_of
 from callsheet.storage.store import Store
 from callsheet.watch import WATCHER, Pacing, Progress
 
 TICK = 0.5  # seconds between two looks at the ledger
 
 
-async def record(run: Run) -> Summary:
-    """Shows the progress until no file is left to store; then writes report, plots and contact sheet."""
-    async with sheet_of(run) as sheet:
-        await show_progress(run)
-        return await write(run, sheet)
+async def record(run: Run, shown: AbstractAsyncContextManager[None] | None = None) -> Summary:
+    """Shows the progress until no file is left to store; then writes report, plots and contact sheet.
 
-
-async def write(run: Run, sheet: Sheet) -> Summary:
-    """Writes what a run leaves at its end: report, plots and contact sheet."""
-    store = Store(run.settings.report.url, endpoint_url=run.settings.storage.endpoint_url)
-    with _nothing_lost():
-        summary = await _report(run, store)
-    summary = await sheet.finish(summary, await plots_of(run, summary))
-    summary = replace(summary, seconds=round(time.monotonic() - run.began, 3))
-    with _nothing_lost():
-        await write_summary(store, summary)
+    `shown` is open while the progress is shown.
+    """
+    report = run.settings.report
+    store = Store(report.url, endpoint_url=run.settings.storage.endpoint_url)
+    sheet: AbstractAsyncContextManager[ContactSheet | None] = nullcontext()
+    if report.contact_sheet:
+        sheet = open_sheet(run.ledger, run.settings, run.plan)
+    async with sheet as page, asyncio.TaskGroup() as background:
+        keeping = page and background.create_task(
+            _is_written(page.keep(partial(_header, run), run.collected))
+        )
+        async with shown or nullcontext():
+            await _show_progress(run)
+        with _nothing_lost():
+            summary = await _report(run, store)
+        plots = await _plots(run, summary)
+        if page and keeping and await keeping:
+            header = Header.of(summary, run.plan, plots)
+            wait_for = 0 if run.interrupted else run.bounds.thumbnails
+            if await _is_written(page.finish(header, WATCHER.get().note, wait_for=wait_for)):
+                summary = replace(summary, details=replace(summary.details, contact_sheet=page.url))
+        summary = replace(summary, seconds=round(time.monotonic() - run.began, 3))
+        with _nothing_lost():
+            await write_summary(store, summary)
     if not run.is_pilot:
         WATCHER.get().finished(summary)
     return summary
+
+
+async def _is_written(writing: Awaitable[None]) -> bool:
+    """Waits until the contact sheet is written; tells a person where it cannot be."""
+    try:
+        await writing
+    except (StorageError, LedgerError) as error:
+        WATCHER.get().note(f"the contact sheet is not written: {error}. {error.hint}".strip())
+        return False
+    return True
+
+
+def _header(run: Run) -> Header:
+    """What the contact sheet says of a run that is under way."""
+    plan, progress = run.plan, run.progress
+    return Header(
+        outcome=None,
+        stop=None,
+        jobs=progress.jobs,
+        states=progress.states,
+        spent=progress.spent,
+        quoted=plan.quoted if plan else None,
+        rejected_rows=plan.rejected_rows if plan else 0,
+    )
+
+
+async def _plots(run: Run, summary: Summary) -> dict[str, str]:
+    """The plots of a run that has ended (`write_plots`); none where it was told to end soon."""
+    if run.interrupted:
+        return {}
+    may_draw = time.monotonic() - run.began >= run.bounds.plots
+    learned = asdict(run.limits.learned())
+    return await draw(run.settings, summary, learned, WATCHER.get().note, may_draw=may_draw)
+
+
+async def draw(
+    settings: BatchSettings,
+    summary: Summary,
+    learned: Mapping[str, Any] | None,
+    note: Callable[[str], None],
+    *,
+    may_draw: bool = True,
+) -> dict[str, str]:
+    """Draws the plots of a batch, unless the config asks for none.
+
+    Args:
+        settings: the config.
+        summary: how the batch stands.
+        learned: what is known of the account's limits (`limits.turns.Learned` as a dict).
+        note: called with what a person should know.
+        may_draw: false finds only what is drawn already.
+    """
+    if not settings.report.plots:
+        return {}
+    limits = settings.limits
+    return await write_plots(
+        summary.details.figures,
+        Store(settings.report.url, endpoint_url=settings.storage.endpoint_url),
+        batch=settings.batch,
+        limit=settings.budget.limit,
+        limits=limits_of(learned, {"image": limits.image_rpm, "video": limits.video_rpm}),
+        may_draw=may_draw,
+        note=note,
+    )
 
 
 async def _report(run: Run, store: Store) -> Summary:
@@ -60,9 +141,9 @@ async def _report(run: Run, store: Store) -> Summary:
         submissions=run.limits.submissions,
         rate_limited=run.limits.rate_limited,
         left_to_buy=await _left_to_buy(run),
+        chosen=run.quote.chosen if run.quote else None,
     )
-    chosen = run.quote.chosen if run.quote else None
-    return await write_report(run.ledger, store, run.plan, of_run, chosen=chosen)
+    return await write_report(run.ledger, store, run.plan, of_run)
 
 
 async def _left_to_buy(run: Run) -> int:
@@ -71,7 +152,7 @@ async def _left_to_buy(run: Run) -> int:
         return 0
     if run.quote is None:  # `collect` buys nothing, and leaves what was never sent
         return await left_to_buy(run.ledger, run.plan, Policy(), None)
-    return await left_to_buy(run.ledger, run.plan, policy_of(run.settings), run.quote.marks.to_buy)
+    return await left_to_buy(run.ledger, run.plan, policy_of(run.settings), run.quote.table["to_buy"])
 
 
 @contextmanager
@@ -85,9 +166,9 @@ def _nothing_lost() -> Iterator[None]:
         raise
 
 
-async def show_progress(run: Run) -> None:
+async def _show_progress(run: Run) -> None:
     """Shows it until everything of this run is collected."""
-    removed = run.quote.marks.removed if run.quote else await removed_jobs(run.ledger, run.plan)
+    removed = run.quote.removed if run.quote else await removed_jobs(run.ledger, run.plan)
     over = False
     while not over:
         with anyio.move_on_after(TICK):
@@ -105,12 +186,13 @@ def _progress(run: Run, states: Mapping[State, int], spent: Decimal) -> Progress
     limits = run.limits
     now = limits.now()
     submitted = {model_type: pace.last_minute(now) for model_type, pace in limits.paces.items()}
+    left_out = run.quote.left_out if run.quote else 0  # jobs that this run is not for
     return Progress(
-        jobs=run.plan.jobs - _left_out(run) if run.plan else sum(states.values()),
+        jobs=run.plan.jobs - left_out if run.plan else sum(states.values()),
         states=states,
         spent=spent,
         limit=run.settings.budget.limit,
-        videos=len(run.adopted_videos) + (run.quote.to_buy_of(ModelType.VIDEO) if run.quote else 0),
+        videos=run.adopted + (run.quote.to_buy_of(ModelType.VIDEO) if run.quote else 0),
         videos_ended=run.videos_ended,
         pacing={
             model_type: Pacing(count, limits.paces[model_type].known_limit(), _wait(run, model_type, now))
@@ -126,11 +208,6 @@ def _wait(run: Run, model_type: ModelType, now: float) -> float:
     wait = run.limits.paces[model_type].wait(now)
     has_more = run.quote is not None and run.quote.to_buy_of(model_type) > run.tried[model_type]
     return round(wait, 1) if has_more and not run.stop and wait < math.inf else 0.0
-
-
-def _left_out(run: Run) -> int:
-    """Jobs that this run is not for."""
-    return run.quote.left_out if run.quote else 0
 
 
 def _left(run: Run) -> float | None:

@@ -55,20 +55,23 @@ def account(backlot: Backlot) -> Iterator[Account]:
         workspace = WorkspaceSettings.model_validate(settings)
         backlot.service.add_workspace(name, workspace)
         key = next(iter(workspace.projects.values()))[0]
-        clients.append(
-            http.Client(base_url=backlot.base_url, headers={"Authorization": f"Bearer {key}"}, timeout=300)
-        )
+        clients.append(client(backlot.base_url, key))
         return clients[-1]
 
     yield open_account
-    for client in clients:
-        client.close()
+    for each in clients:
+        each.close()
 
 
 @pytest.fixture
 def api(account: Account) -> httpx.Client:
     """A client of a new workspace with 100 dollars."""
     return account()
+
+
+def client(address: str, key: str = "sk_backlot") -> httpx.Client:
+    """A client of the interface at an address."""
+    return http.Client(base_url=address, headers={"Authorization": f"Bearer {key}"}, timeout=300)
 
 
 def make_image(client: httpx.Client, **fields: Any) -> httpx.Response:

@@ -12,10 +12,9 @@ import pytest
 from backlot.errors import SettingsError
 from backlot.server import serve, spawn
 from backlot.settings import SPOILED_WORD, Settings
-from tests.servers import http
 from tests.waiting import wait_until
 
-from .conftest import Account, Clock, balance, data_url, make_image, make_video, poll, refused
+from .conftest import Account, Clock, balance, client, data_url, make_image, make_video, poll, refused
 
 
 def test_3_a_video_is_pending_until_it_is_due_and_then_stays_completed(
@@ -48,22 +47,16 @@ def test_3_a_video_that_fails_the_safety_check_at_its_end_is_not_charged(
     assert balance(api) == "100.0000"
 
 
-def test_3_polling_creates_nothing_and_costs_nothing(api: httpx.Client, clock: Clock) -> None:
-    video = make_video(api)
-    clock.now += 10
-    for _ in range(5):
-        poll(api, video)
-    assert balance(api) == "99.7500"
-
-
 def test_3_a_video_is_charged_when_it_is_finished_and_its_price_reserved_until_then(
     account: Account, clock: Clock
 ) -> None:
     api = account(balance="0.4")
-    make_video(api)  # 5 seconds at 0.05
+    video = make_video(api)  # 5 seconds at 0.05
     assert balance(api) == "0.4000"
     refused(make_video(api), 402, "quota_exceeded")
     clock.now += 10
+    assert balance(api) == "0.1500"
+    assert [poll(api, video)["status"] for _ in range(3)] == ["completed"] * 3  # polling costs nothing
     assert balance(api) == "0.1500"
     refused(make_video(api), 402, "quota_exceeded")
 
@@ -82,7 +75,7 @@ def test_3_a_pending_video_takes_a_concurrent_place_until_it_is_finished(
 
 def test_3_an_image_is_charged_also_when_its_client_has_disconnected() -> None:
     with serve(Settings(port=0, image_seconds=1)) as running:
-        api = http.Client(base_url=running.base_url, headers={"Authorization": "Bearer sk_backlot"})
+        api = client(running.base_url)
         with pytest.raises(httpx.ReadTimeout):
             api.post("/v2/images/generations", json={"model": "still-1", "prompt": "a"}, timeout=0.1)
         assert balance(api) == "100.0000"
@@ -94,10 +87,9 @@ def test_3_a_restart_loses_no_accepted_generation(tmp_path: Path) -> None:
     settings = Settings(
         port=0, state=tmp_path, image_seconds=0, video_seconds=10, concurrency=2, balance="10"
     )
-    headers = {"Authorization": f"Bearer {settings.api_key}"}
     clock = Clock()
     with serve(settings, clock) as first:
-        api = http.Client(base_url=first.base_url, headers=headers)
+        api = client(first.base_url)
         image = make_image(api, images=[{"url": data_url("blue")}]).json()["data"][0]["url"]
         before = api.get(image).content
         finished, spoiled = make_video(api), make_video(api, prompt=SPOILED_WORD)
@@ -106,7 +98,7 @@ def test_3_a_restart_loses_no_accepted_generation(tmp_path: Path) -> None:
         pending = make_video(api)
     clock.now += 5
     with serve(settings, clock) as second:
-        api = http.Client(base_url=second.base_url, headers=headers)
+        api = client(second.base_url)
         assert api.get(image.replace(first.base_url, second.base_url)).content == before
         again = poll(api, finished)
         assert again["usage"] == kept["usage"]
@@ -123,15 +115,14 @@ def test_3_a_restart_loses_no_accepted_generation(tmp_path: Path) -> None:
 
 def test_3_a_killed_server_has_everything_it_accepted_when_it_starts_again(tmp_path: Path) -> None:
     flags = ("--state", str(tmp_path), "--video-seconds", "0.2", "--image-seconds", "0")
-    headers = {"Authorization": "Bearer sk_backlot"}
     with spawn(*flags) as (address, process):
-        api = http.Client(base_url=address, headers=headers)
+        api = client(address)
         videos = [make_video(api) for _ in range(5)]
         images = [make_image(api) for _ in range(5)]
         process.send_signal(signal.SIGKILL)
     time.sleep(0.2)  # the videos' own time, on a real clock
     with spawn(*flags) as (address, _):
-        api = http.Client(base_url=address, headers=headers)
+        api = client(address)
         assert {poll(api, video)["status"] for video in videos} == {"completed"}
         assert balance(api) == "98.5500"  # 5 x 0.25 and 5 x 0.04
         old = images[0].json()["data"][0]["url"]

@@ -12,7 +12,7 @@ from backlot.server import serve
 from backlot.settings import Settings
 from tests.servers import http
 
-from .conftest import Account, Clock, balance, make_image, make_video, poll, refused
+from .conftest import Account, Clock, balance, client, make_image, make_video, poll, refused
 
 RATE_HEADERS = ("X-RateLimit-Limit", "X-RateLimit-Remaining", "X-RateLimit-Reset")
 
@@ -113,11 +113,6 @@ def test_4_7_a_time_zone_changes_the_range_and_not_the_dates(api: httpx.Client) 
     assert (answer["start"], answer["end"]) == ("2026-02-28T23:00:00.000Z", "2026-03-02T04:00:00.000Z")
 
 
-def test_4_7_any_year_is_written_in_four_digits(api: httpx.Client) -> None:
-    answer = costs(api, "0311-05-18T10:23:13.978603Z", "0311-05-18T23:59:59Z").json()
-    assert (answer["start"], answer["end"]) == ("0311-05-18T10:23:13.978Z", "0311-05-18T23:59:59.000Z")
-
-
 def test_4_7_a_finished_video_costs_on_the_date_on_which_it_finished(api: httpx.Client, clock: Clock) -> None:
     clock.now += 86400 - clock.now % 86400 - 5  # five seconds before midnight
     first = datetime.fromtimestamp(clock.now, UTC)
@@ -131,7 +126,7 @@ def test_4_7_a_finished_video_costs_on_the_date_on_which_it_finished(api: httpx.
 def test_4_7_costs_may_lag_behind_charges() -> None:
     clock = Clock()
     with serve(Settings(port=0, image_seconds=0, costs_lag=60), clock) as running:
-        api = http.Client(base_url=running.base_url, headers={"Authorization": "Bearer sk_backlot"})
+        api = client(running.base_url)
         make_image(api)
         both_days = ("2026-03-10T00:00:00Z", "2026-03-11T00:00:00Z")
         assert (balance(api), costs(api, *both_days).json()["total_cost"]) == ("99.9600", 0)

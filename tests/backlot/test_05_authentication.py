@@ -7,7 +7,7 @@ import pytest
 from backlot.server import Backlot
 from tests.servers import http
 
-from .conftest import Account, Clock, balance, make_image, make_video, poll, refused
+from .conftest import Account, Clock, balance, client, make_image, make_video, poll, refused
 
 ENDPOINTS = [
     ("POST", "/v2/images/generations"),
@@ -36,10 +36,7 @@ def test_5_4_balance_and_limits_belong_to_the_workspace_and_costs_to_the_project
 ) -> None:
     projects = {"ads": ["sk_ads_1", "sk_ads_2"], "shop": ["sk_shop"]}
     first = account(projects=projects, image_rpm=3)
-    second, third = (
-        http.Client(base_url=first.base_url, headers={"Authorization": f"Bearer {key}"})
-        for key in ("sk_ads_2", "sk_shop")
-    )
+    second, third = (client(str(first.base_url), key) for key in ("sk_ads_2", "sk_shop"))
     for api in (first, second, third):
         assert make_image(api).status_code == 200
     for api in (first, second, third):
@@ -53,10 +50,7 @@ def test_5_4_balance_and_limits_belong_to_the_workspace_and_costs_to_the_project
 def test_5_4_a_project_sees_its_own_videos_only(account: Account) -> None:
     first = account(projects={"p": ["sk_p1", "sk_p2"], "q": ["sk_q"]})
     video = make_video(first)
-    second, other = (
-        http.Client(base_url=first.base_url, headers={"Authorization": f"Bearer {key}"})
-        for key in ("sk_p2", "sk_q")
-    )
+    second, other = (client(str(first.base_url), key) for key in ("sk_p2", "sk_q"))
     assert poll(second, video)["status"] == "pending"
     path = f"/v2/videos/generations/{video.json()['id']}"
     refused(other.get(path), 404, "not_found", "id")

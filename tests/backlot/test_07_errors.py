@@ -13,9 +13,8 @@ import pytest
 
 from backlot.server import serve
 from backlot.settings import TEST_WORD, Safety, Settings
-from tests.servers import http
 
-from .conftest import Account, balance, data_url, make_image, make_video, refused
+from .conftest import Account, balance, client, data_url, make_image, make_video, refused
 
 
 @pytest.mark.parametrize(
@@ -43,14 +42,12 @@ def test_7_a_wrong_method_has_the_error_body(api: httpx.Client, method: str, pat
 
 
 def test_7_402_when_the_balance_does_not_cover_the_price(account: Account) -> None:
+    """And a balance can be spent to its last digit."""
     api = account(balance="0.0799")
     refused(make_image(api, resolution="2K"), 402, "quota_exceeded")
     assert make_image(api).status_code == 200
     refused(make_image(api), 402, "quota_exceeded")
     assert balance(api) == "0.0399"
-
-
-def test_7_a_balance_can_be_spent_to_the_last_digit(account: Account) -> None:
     api = account(balance="0.0400")
     assert make_image(api).status_code == 200
     assert balance(api) == "0.0000"
@@ -74,7 +71,7 @@ def test_7_422_for_a_reference_image_by_its_hash() -> None:
     digests = tuple(hashlib.sha256(data).hexdigest() for data in (content, url.encode()))
     settings = Settings(port=0, image_seconds=0, safety=Safety(words=("teapot",), images=digests))
     with serve(settings) as running:
-        api = http.Client(base_url=running.base_url, headers={"Authorization": "Bearer sk_backlot"})
+        api = client(running.base_url)
         for banned in (inline, url):
             images = [{"url": data_url("white")}, {"url": banned}]
             refused(make_image(api, images=images), 422, "content_policy_violation", "images[1].url")

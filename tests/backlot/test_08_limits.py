@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import time
+from typing import Any
 
 import httpx
 import pytest
@@ -15,7 +16,7 @@ from backlot.server import Backlot, serve
 from backlot.settings import Settings
 from tests.servers import http
 
-from .conftest import Account, Clock, make_image, make_video, refused
+from .conftest import Account, Clock, client, make_image, make_video, refused
 
 
 def rate(answer: httpx.Response) -> tuple[int, int, int]:
@@ -74,8 +75,16 @@ def test_8_the_concurrency_limit_gives_429_without_retry_after(account: Account,
     assert make_video(api).status_code == 202
 
 
-def test_8_parallel_requests_exceed_neither_the_window_nor_the_concurrency() -> None:
-    """60 videos at once, four times, with 25 per window and 10 at once, which are finished each time."""
+@pytest.mark.parametrize(
+    ("limits", "expected"),
+    [
+        ({"video_rpm": 25, "concurrency": 10}, [10, 10, 5, 0]),
+        ({"balance": "4.9900", "video_rpm": 1000, "concurrency": 1000}, [19, 0, 0, 0]),  # at 0.25
+    ],
+    ids=["window-and-concurrency", "balance"],
+)
+def test_8_parallel_requests_exceed_no_limit(limits: dict[str, Any], expected: list[int]) -> None:
+    """60 videos at once, four times, which are finished each time."""
 
     async def burst(base_url: str) -> list[httpx.Response]:
         headers = {"Authorization": "Bearer sk_backlot"}
@@ -84,18 +93,18 @@ def test_8_parallel_requests_exceed_neither_the_window_nor_the_concurrency() -> 
             return await asyncio.gather(*(api.post("/v2/videos/generations", json=body) for _ in range(60)))
 
     clock = Clock()
-    with serve(Settings(port=0, video_seconds=5, video_rpm=25, concurrency=10), clock) as running:
+    with serve(Settings(port=0, video_seconds=5, **limits), clock) as running:
         accepted = []
         for _ in range(4):
             answers = asyncio.run(burst(running.base_url))
             accepted.append(sum(answer.status_code == 202 for answer in answers))
             clock.now += 5
-    assert accepted == [10, 10, 5, 0]
+    assert accepted == expected
 
 
 def test_8_reads_do_not_count_as_generations_and_have_a_generous_limit() -> None:
     with serve(Settings(port=0, read_rpm=5, image_seconds=0)) as running:
-        api = http.Client(base_url=running.base_url, headers={"Authorization": "Bearer sk_backlot"})
+        api = client(running.base_url)
         while time.time() % 60 > 58:  # do not straddle two windows
             time.sleep(0.1)
         before = rate(make_image(api))[1]
@@ -114,11 +123,11 @@ def test_8_a_server_that_makes_media_answers_other_requests_at_once(
     image = make_image(api, resolution="4K", prompt=f"a mountain {time.time()}").json()["data"][0]["url"]
 
     async def balances_while_making() -> int:
-        async with http.AsyncClient(headers=api.headers, timeout=300) as client:
-            making = asyncio.create_task(client.get(image))
+        async with http.AsyncClient(headers=api.headers, timeout=300) as other:
+            making = asyncio.create_task(other.get(image))
             answers = 0
             while not making.done():
-                await client.get(f"{backlot.base_url}/v2/billing/balance")
+                await other.get(f"{backlot.base_url}/v2/billing/balance")
                 answers += 1
             assert making.result().status_code == 200
             return answers

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import json
 import tempfile
@@ -22,15 +21,12 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from backlot.server import Backlot, serve
 from backlot.settings import SPOILED_WORD, TEST_WORD, Settings
-from tests.servers import http
 from tests.servers.backlots import backlots
 
-from .conftest import Clock
+from .conftest import Clock, client
 
 OPENING = Decimal("2.5000")
-HEADERS = {"Authorization": "Bearer sk_backlot"}
 
 
 def exact(answer: httpx.Response) -> Any:
@@ -64,7 +60,7 @@ class Account(RuleBasedStateMachine):
         )
         running = self.stack.enter_context(backlots().serve(opened, self.clock))
         self.stack.callback(running.service.store.close)  # the next one opens what this one has written
-        self.api = self.stack.enter_context(http.Client(base_url=running.base_url, headers=HEADERS))
+        self.api = self.stack.enter_context(client(running.base_url))
 
     @rule(
         model=strategies.sampled_from(["still-1", "sketch-1", "proof-1", "nobody"]),
@@ -151,39 +147,3 @@ def test_no_money_disappears_in_a_long_run() -> None:
     run_state_machine_as_test(
         Account, settings=settings(max_examples=60, stateful_step_count=40, deadline=None)
     )
-
-
-def storm(running: Backlot, bodies: list[tuple[str, dict[str, Any]]]) -> list[httpx.Response]:
-    """All requests at once."""
-
-    async def send() -> list[httpx.Response]:
-        async with http.AsyncClient(base_url=running.base_url, headers=HEADERS, timeout=300) as api:
-            return await asyncio.gather(*(api.post(path, json=body) for path, body in bodies))
-
-    return asyncio.run(send())
-
-
-def test_200_requests_at_once_do_not_spend_more_than_the_balance() -> None:
-    image = ("/v2/images/generations", {"model": "still-1", "prompt": "a fox"})  # 0.04
-    video = ("/v2/videos/generations", {"model": "reel-1", "prompt": "a fox", "duration": 5})  # 0.25
-    clock = Clock()
-    opened = Settings(
-        port=0,
-        balance=Decimal("10.0100"),
-        image_seconds=0.05,
-        video_seconds=5,
-        image_rpm=1000,
-        video_rpm=1000,
-        concurrency=1000,
-    )
-    with serve(opened, clock) as running:
-        answers = storm(running, [image, video] * 100)
-        assert {a.status_code for a in answers} == {200, 202, 402}
-        images = sum(a.status_code == 200 for a in answers)
-        videos = sum(a.status_code == 202 for a in answers)
-        spent = images * Decimal("0.04") + videos * Decimal("0.25")
-        assert Decimal("10.0100") - Decimal("0.25") < spent <= Decimal("10.0100")
-        clock.now += 5
-        api = http.Client(base_url=running.base_url, headers=HEADERS)
-        left = Decimal(api.get("/v2/billing/balance").json()["balance"])
-        assert left == Decimal("10.0100") - spent

@@ -16,7 +16,6 @@ from decimal import Decimal
 from pathlib import Path
 from typing import IO, Any
 
-import polars as pl
 import pytest
 
 from callsheet.ledger.doubts import login
@@ -48,59 +47,14 @@ def refused(done: subprocess.CompletedProcess[str], *words: str, code: int = 2) 
 def test_help_teaches_and_does_not_import_prefect() -> None:
     done = callsheet("--help")
     assert done.returncode == 0
-    for command in (
-        "demo",
-        "quote",
-        "run",
-        "collect",
-        "status",
-        "reconcile",
-        "resolve",
-        "models",
-        "balance",
-        "backlot",
-        "up",
-    ):
+    commands = "demo init quote run collect status show failed report open export resolve reconcile ledger"
+    for command in [*commands.split(), "models", "balance", "backlot", "up"]:
         assert command in done.stdout
     loaded = "import sys, callsheet.cli.main; sys.exit('prefect' in sys.modules or 'polars' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", loaded], check=False).returncode == 0
 
 
-def test_quote_prints_one_json_object_with_exact_money(project: Make) -> None:
-    made = project(
-        [{"id": f"s{n}", "prompt": "x", **IMAGE} for n in range(3)] + [{"id": "bad", "model": "sketch-1"}]
-    )
-    done = callsheet("quote", str(made.config), "--json")
-    assert done.returncode == 0, done.stderr
-    answer = json.loads(done.stdout)
-    assert answer == {
-        "batch": "test",
-        "rows": 4,
-        "rejected_rows": 1,
-        "jobs": 3,
-        "already_bought": 0,
-        "to_buy": 3,
-        "unpriced": 0,
-        "quoted": "0.0045",
-        "at_most": "0.0045",
-        "budget_limit": None,
-        "budget_left": None,
-        "budget_per_day": None,
-        "budget_left_today": None,
-        "fits": 3,
-        "pilot_to_buy": None,
-        "pilot_quoted": None,
-        "balance": "100.0000",
-        "currency": "USD",
-        "plan": "out/report/quote.parquet",
-        "rejects": "out/report/rejects.csv",
-        "warnings": [],
-    }
-    assert pl.read_parquet(made.folder / answer["plan"])["price"].sum() == Decimal("0.0045")
-    assert made.rejects()[0]["line"] == "5"
-
-
-def test_run_prints_one_json_object_and_says_with_its_exit_code_how_it_ended(project: Make) -> None:
+def test_run_says_with_its_exit_code_how_it_ended(project: Make) -> None:
     """It needs no Prefect server, whatever Prefect's settings say."""
     made = project(
         [{"id": "a", "prompt": "x", **IMAGE}, {"id": "no", "prompt": "forbidden-test-word", **IMAGE}]
@@ -108,43 +62,8 @@ def test_run_prints_one_json_object_and_says_with_its_exit_code_how_it_ended(pro
     done = callsheet("run", str(made.config), "--json", PREFECT_API_URL="http://127.0.0.1:9/api")
     assert done.returncode == 3, done.stderr
     answer = json.loads(done.stdout)
-    assert set(answer) == {
-        "batch",
-        "outcome",
-        "stop_reason",
-        "jobs",
-        "stored",
-        "failed",
-        "in_doubt",
-        "lost",
-        "pending",
-        "rejected_rows",
-        "quoted",
-        "spent",
-        "in_doubt_exposure",
-        "currency",
-        "seconds",
-        "submissions",
-        "rate_limited",
-        "manifest",
-        "costs",
-        "report",
-        "other_runs",
-        "approvals",
-        "ledger_id",
-        "paid_jobs",
-        "written_at",
-        "estimated_costs",
-    }
-    assert (answer["outcome"], answer["stored"], answer["failed"], answer["spent"]) == (
-        "partial",
-        1,
-        1,
-        "0.0015",
-    )
+    assert (answer["outcome"], answer["stored"], answer["failed"]) == ("partial", 1, 1)
     assert Path(answer["manifest"]).exists()
-    status = json.loads(callsheet("status", str(made.config), "--json").stdout)
-    assert (status["stored"], status["failed"], status["spent"]) == (1, 1, "0.0015")
 
 
 def test_status_reads_the_ledger_without_an_address_of_the_service(project: Make) -> None:
@@ -172,25 +91,17 @@ def test_set_changes_one_setting_and_the_wall_ends_with_4(project: Make) -> None
     assert made.manifest().height == 2
 
 
-def test_a_wrong_key_ends_with_4_after_one_request(project: Make) -> None:
-    made = project([{"id": "a", "prompt": "x", **IMAGE}])
-    for command in ("quote", "run"):
-        done = callsheet(command, str(made.config), CALLSHEET_API_KEY="sk_wrong")
-        assert done.returncode == 4, done.stderr
-        assert "key" in (done.stderr + done.stdout).lower()
-        assert "Traceback" not in done.stderr
-
-
-def test_a_refused_key_names_the_variable_that_it_is_from(project: Make) -> None:
+def test_a_wrong_key_ends_with_4_and_names_the_variable_that_it_is_from(project: Make) -> None:
     made = project([{"id": "a", "prompt": "x", **IMAGE}])
     made.set(service={"api_key_env": "STUDIO_KEY"})
     for command in ("quote", "run"):
         done = callsheet(command, str(made.config), STUDIO_KEY="sk_wrong")
+        assert done.returncode == 4, done.stderr
         assert "the API key in the environment variable STUDIO_KEY" in done.stderr + done.stdout
         assert "CALLSHEET_API_KEY" not in done.stderr + done.stdout
-    refused(
-        callsheet("quote", str(made.config), STUDIO_KEY=""), "the environment variable STUDIO_KEY is not set"
-    )
+        assert "Traceback" not in done.stderr
+    unset = callsheet("quote", str(made.config), STUDIO_KEY="")
+    refused(unset, "the environment variable STUDIO_KEY is not set")
     refused(callsheet("balance", CALLSHEET_API_KEY="sk_wrong"), "variable CALLSHEET_API_KEY", code=4)
 
 
@@ -226,22 +137,10 @@ def test_models_and_balance_need_no_config(project: Make) -> None:
     refused(callsheet("models", "--set", "service.api_key_env=OTHER"), "--set", "config")
 
 
-@pytest.mark.parametrize("command", ["models", "balance"])
-@pytest.mark.parametrize(
-    ("address", "reason", "hint"),
-    [
-        ("http://127.0.0.1:9/v2", "must not end in /v2", "Leave it out"),
-        ("http://me:hunter2@127.0.0.1:9", "must not contain a user name or a password", "CALLSHEET_API_KEY"),
-        ("http://127.0.0.1:9?key=hunter2", "must not contain a query", "https://api.example.com"),
-        ("127.0.0.1:9", "must begin with http:// or https://", ""),
-        ("http://127.0.0.1:99999", "is not a valid address", ""),
-    ],
-)
-def test_an_address_from_the_environment_is_checked_as_one_in_a_config(
-    command: str, address: str, reason: str, hint: str
-) -> None:
-    done = callsheet(command, CALLSHEET_BASE_URL=address, CALLSHEET_API_KEY="sk_x")
-    refused(done, f"CALLSHEET_BASE_URL {reason}", hint)
+def test_an_address_from_the_environment_is_checked_as_one_in_a_config() -> None:
+    address = "http://me:hunter2@127.0.0.1:9"
+    done = callsheet("models", CALLSHEET_BASE_URL=address, CALLSHEET_API_KEY="sk_x")
+    refused(done, "CALLSHEET_BASE_URL must not contain a user name or a password", "CALLSHEET_API_KEY")
     assert "hunter2" not in done.stderr
     assert done.stdout == ""
 

@@ -12,10 +12,12 @@ from contextlib import closing, suppress
 from pathlib import Path
 
 import polars as pl
+import psutil
 import pytest
 
 from tests.cli.test_commands import CALLSHEET, callsheet, refused
 from tests.servers.prefect import BEHIND_A_PROXY
+from tests.waiting import wait_until
 
 
 def test_the_demo_runs_clean_and_a_second_one_buys_nothing(tmp_path: Path) -> None:
@@ -88,3 +90,19 @@ def test_a_demo_whose_backlot_cannot_start_says_what_to_do(tmp_path: Path) -> No
         port = taken.getsockname()[1]
         (tmp_path / "out/demo/port").write_text(str(port))
         refused(callsheet("demo", cwd=tmp_path), f"port {port}", "did not start", "rm -r out/demo")
+
+
+@pytest.mark.soak
+def test_nothing_is_left_of_a_demo_that_is_killed(tmp_path: Path) -> None:
+    """Of what it has started beside itself."""
+    log = tmp_path / "demo.log"
+    command = [*CALLSHEET, "demo"]
+    with (
+        log.open("w") as written,
+        subprocess.Popen(command, cwd=tmp_path, env=dict(os.environ), stdout=written, stderr=written) as demo,
+    ):
+        wait_until(lambda: any((tmp_path / "out/demo/media").glob("**/*.jpeg")), "it buys nothing", 0.3)
+        started = psutil.Process(demo.pid).children(recursive=True)
+        assert started
+        demo.kill()
+        wait_until(lambda: not any(map(psutil.Process.is_running, started)), "something is left", 0.3)

@@ -9,9 +9,8 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
-from callsheet.cli.main import app
+from tests.cli.test_rows import printed
 from tests.conftest import Project
 from tests.servers.reverse_proxy import Failure, ReverseProxy, reverse_proxy
 
@@ -36,9 +35,7 @@ def batch(project: Make) -> Iterator[tuple[Project, ReverseProxy]]:
 
 def run(made: Project, code: int) -> dict[str, Any]:
     """Runs the command in this process, where it backs off for a moment only; returns its JSON object."""
-    done = CliRunner().invoke(app, ["run", str(made.config), "--json"])
-    assert done.exit_code == code, done.stderr
-    answer: dict[str, Any] = json.loads(done.stdout)
+    answer: dict[str, Any] = json.loads(printed("run", str(made.config), "--json", code=code))
     return answer
 
 

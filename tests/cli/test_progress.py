@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import subprocess
 import time
@@ -13,11 +14,14 @@ from typing import Any
 import pytest
 
 from callsheet.cli.terminal import Terminal
+from callsheet.config.load import load
 from callsheet.pricing.facts import in_words
 from callsheet.records import ModelType, State
-from callsheet.watch import BEGAN, WATCHER, LogWatcher, Pacing, Progress
+from callsheet.steps.batch import generate
+from callsheet.watch import Pacing, Progress
 from tests.cli.test_commands import callsheet, refused
 from tests.conftest import Project
+from tests.report.test_report import watched
 
 Make = Callable[..., Project]
 ROWS = [
@@ -88,38 +92,20 @@ def test_options_that_contradict_each_other_are_refused_before_anything_is_bough
 
 
 def test_the_seconds_are_those_that_the_person_has_waited(project: Make) -> None:
-    made = project(ROWS[:1])
-    token = BEGAN.set(time.monotonic() - 100)
-    try:
-        assert made.run().seconds >= 100
-    finally:
-        BEGAN.reset(token)
-
-
-class Recorder(LogWatcher):
-    """Keeps what a run says of its progress."""
-
-    def __init__(self) -> None:
-        self.seen: list[Progress] = []
-
-    def progress(self, progress: Progress) -> None:
-        self.seen.append(progress)
+    settings = load(project(ROWS[:1]).config)
+    summary = asyncio.run(generate(settings, approved=False, began=time.monotonic() - 100))
+    assert summary.seconds >= 100
 
 
 def test_the_time_left_is_the_jobs_left_over_the_limit(project: Make) -> None:
     rows = [{"id": f"i{number}", "prompt": "a lamp", "model": "sketch-1"} for number in range(40)]
     made = project(rows, image_seconds=0.4, concurrency=4, image_rpm=600)
     made.set(budget={"limit": "1.00"})
-    recorder = Recorder()
-    token = WATCHER.set(recorder)
-    try:
-        made.run()
-    finally:
-        WATCHER.reset(token)
-    known = [progress for progress in recorder.seen if progress.seconds_left is not None]
+    _, recorder = watched(made)
+    known = [progress for progress in recorder.progresses if progress.seconds_left is not None]
     assert 0 < max(progress.seconds_left or 0 for progress in known) <= 4, "40 jobs at 600 a minute"
     assert known[-1].seconds_left == 0
-    assert recorder.seen[-1].limit == Decimal("1.00")
+    assert recorder.progresses[-1].limit == Decimal("1.00")
 
 
 def test_a_line_is_printed_less_often_while_no_job_changes(capsys: pytest.CaptureFixture[str]) -> None:
@@ -148,15 +134,7 @@ def test_a_limit_is_shown_once_it_is_known_and_the_wait_for_the_next_window() ->
 
 
 @pytest.mark.parametrize(
-    "seconds, words",
-    [
-        (0, "0 s"),
-        (89, "89 s"),
-        (90, "2 min"),
-        (5_300, "88 min"),
-        (5_400, "1 h 30 min"),
-        (90_000, "25 h 0 min"),
-    ],
+    "seconds, words", [(89, "89 s"), (90, "2 min"), (5_300, "88 min"), (90_000, "25 h 0 min")]
 )
 def test_a_time_is_said_as_people_say_it(seconds: float, words: str) -> None:
     assert in_words(seconds) == words

@@ -1,4 +1,4 @@
-"""`reconcile`: the accounts side by side, what is certain of a difference, and a result kept by the day."""
+"""`reconcile`: the accounts of a range side by side, what is certain of a difference, and what is kept."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
+import polars as pl
 import pytest
 from typer.testing import CliRunner
 
@@ -21,11 +22,13 @@ from tests.cli.test_output import ESCAPE, OVERRIDE, unsafe
 from tests.conftest import Project
 from tests.servers import http
 from tests.servers.backlots import finish_videos
+from tests.servers.s3 import Server
 from tests.servers.sockets import error_reply, json_reply, serve
 
 Make = Callable[..., Project]
 IMAGE = {"prompt": "an image", "model": "sketch-1", "aspect_ratio": "1:1"}  # 0.0015 USD
 CUT_OFF = {"endpoint": "images", "prompt": "cut off", "do": "drop"}
+CHARGED = CUT_OFF | {"when": "after_charging"}
 KEYS = {"own": ["sk_first", "sk_second"], "strange": ["sk_strange"]}
 STUDIO = {
     "api_key": "sk_first",
@@ -80,22 +83,6 @@ def refused(made: Project, *words: str) -> CallsheetError:
 # ---- the accounts, and the names of their differences
 
 
-def test_books_that_agree_have_no_difference(project: Make) -> None:
-    made = project(rows("a", "b", "c"))
-    made.run()
-    answer = reconcile(made)
-    assert list(answer)[:4] == ["batch", "start", "end", "currency"]
-    [day] = answer["days"]
-    books = {"quoted": "0.0045", "usage": "0.0045", "in_doubt": "0.0000", "billed": "0.0045"}
-    books |= {"difference": "0.0000"}
-    assert {name: day[name] for name in books} == {name: answer[name] for name in books} == books
-    assert (day["date"], day["reason"], answer["unexplained"]) == (TODAY.isoformat(), "", "0.0000")
-    assert (answer["batch"], answer["start"], answer["end"]) == ("test", day["date"], day["date"])
-    assert answer["balance"]["before"] == "100.0000"
-    assert answer["balance"]["after"] == "99.9955"
-    assert (answer["balance"]["gone"], answer["balance"]["billed"]) == ("0.0045", "0.0045")
-
-
 def test_another_key_of_the_project_is_in_the_costs_and_another_project_in_the_balance(
     project: Make,
 ) -> None:
@@ -103,7 +90,10 @@ def test_another_key_of_the_project_is_in_the_costs_and_another_project_in_the_b
     made.run()
     spend(made, "sk_strange")
     answer = reconcile(made)
+    assert (answer["days"][0]["date"], answer["days"][0]["reason"]) == (TODAY.isoformat(), "")
+    assert (answer["quoted"], answer["usage"], answer["billed"]) == ("0.0015",) * 3
     assert (answer["difference"], answer["unexplained"]) == ("0.0000", "0.0000")
+    assert (answer["balance"]["before"], answer["balance"]["after"]) == ("100.0000", "99.9585")
     assert (answer["balance"]["gone"], answer["balance"]["billed"]) == ("0.0415", "0.0015")
     spend(made, "sk_second")
     answer = reconcile(made, code=3)
@@ -123,27 +113,18 @@ def test_costs_that_lag_are_not_yet_posted(project: Make) -> None:
     assert answer["unexplained"] == "0.0000"
 
 
-def test_a_surcharge_is_named(project: Make) -> None:
-    made = project(rows("a"), faults={"rules": [{"endpoint": "images", "do": "surcharge", "amount": "0.01"}]})
-    made.run()
-    [day] = reconcile(made)["days"]
-    assert (day["quoted"], day["usage"], day["billed"]) == ("0.0015", "0.0115", "0.0115")
-    assert day["reason"] == "surcharge over the quote 0.0100"
-
-
-def test_a_cost_without_the_service_s_word_is_named(project: Make) -> None:
-    made = project(doubtful("a"), faults={"rules": [CUT_OFF | {"when": "after_charging"}]})
+def test_a_surcharge_and_a_cost_without_the_service_s_word_are_named_and_a_refusal_is_not_quoted(
+    project: Make,
+) -> None:
+    dear = {"endpoint": "images", "prompt": "dear", "do": "surcharge", "amount": "0.01"}
+    others = [{"id": name, **IMAGE, "prompt": name} for name in ("dear", "forbidden-test-word")]
+    made = project([*others, *doubtful("a")], faults={"rules": [dear, CHARGED]})
     made.run()
     CliRunner().invoke(app, ["resolve", str(made.config), "--all", "--charged"])
     [day] = reconcile(made)["days"]
-    assert (day["usage"], day["billed"], day["unexplained"]) == ("0.0015", "0.0015", "0.0000")
-    assert day["reason"] == "costs without the service's word 0.0015"
-
-
-def test_a_refused_job_is_not_in_the_quotes(project: Make) -> None:
-    made = project([*rows("a"), {"id": "bad", **IMAGE, "prompt": "forbidden-test-word"}])
-    made.run()
-    assert reconcile(made)["quoted"] == "0.0015"
+    assert (day["quoted"], day["usage"], day["billed"]) == ("0.0030", "0.0130", "0.0130")
+    assert day["unexplained"] == "0.0000"
+    assert day["reason"] == ("surcharge over the quote 0.0100; costs without the service's word 0.0015")
 
 
 def test_other_batches_of_the_service_are_known_spending_and_another_service_s_are_not_counted(
@@ -171,9 +152,7 @@ def doubts_of(made: Project) -> int:
 
 
 def test_doubts_that_were_charged_are_listed_with_the_command_that_settles_them(project: Make) -> None:
-    made = project(
-        [*rows("a"), *doubtful("b", "c")], faults={"rules": [CUT_OFF | {"when": "after_charging"}]}
-    )
+    made = project([*rows("a"), *doubtful("b", "c")], faults={"rules": [CHARGED]})
     made.run()
     answer = reconcile(made)
     [day] = answer["days"]
@@ -210,7 +189,7 @@ def test_doubts_of_a_day_without_a_difference_were_not_charged(project: Make) ->
 
 
 def test_doubts_of_another_batch_are_listed_but_settled_with_its_own_config(project: Make) -> None:
-    made = project(doubtful("b"), faults={"rules": [CUT_OFF | {"when": "after_charging"}]})
+    made = project(doubtful("b"), faults={"rules": [CHARGED]})
     made.run("batch=other")
     answer = reconcile(made)
     assert [(each["batch"], each["verdict"]) for each in answer["doubts"]] == [("other", "charged")]
@@ -250,26 +229,170 @@ def test_an_accepted_video_has_no_verdict_and_is_asked_for_with_the_right_key(
     assert "callsheet resolve" not in text
 
 
+# ---- ranges, and what is kept of them
+
+
+def kept(made: Project) -> pl.DataFrame:
+    return pl.read_parquet(made.folder / "out/report/reconcile.parquet")
+
+
+def test_a_range_of_any_length_leaves_out_other_days_and_its_own_are_whole(project: Make) -> None:
+    made = project(rows("a"))
+    made.run()
+    backdate(made, 400)
+    first = TODAY - timedelta(days=400)
+    day, after = first.isoformat(), (first + timedelta(days=1)).isoformat()
+    for words, usage, days in (
+        ((), "0.0015", 401),
+        (("--start", day, "--end", day), "0.0015", 1),
+        (("--end", day), "0.0015", 1),
+        (("--start", after), "0.0000", 400),
+        (("--start", day, "--end", (TODAY + timedelta(days=9)).isoformat()), "0.0015", 401),
+    ):
+        answer = reconcile(made, *words)
+        assert (answer["usage"], answer["billed"], answer["unexplained"]) == (usage, usage, "0.0000"), words
+        assert len(answer["days"]) == days, "a day in the future is not over, nor has it begun"
+    assert kept(made).height == 401
+    shown = callsheet("reconcile", str(made.config)).stdout
+    assert len(shown.splitlines()) < 15, "days without anything are not printed"
+
+
+def test_a_charge_just_outside_a_range_is_not_taken_for_another_key_s(project: Make) -> None:
+    made = project(rows("a"))
+    made.run()
+    backdate(made, 5)
+    with sqlite3.connect(made.folder / "out/ledger.db") as ledger:  # sent on the day before it was charged
+        ledger.execute("UPDATE attempts SET submitted_at = substr(submitted_at, 1, 11) || '23:59:59.000000Z'")
+        moved = "strftime('%Y-%m-%dT%H:%M:%f', submitted_at, '-1 day') || '000Z'"
+        ledger.execute(f"UPDATE attempts SET submitted_at = {moved}")
+    before, after = ((TODAY - timedelta(days=n)).isoformat() for n in (6, 5))
+    [day] = reconcile(made, "--start", after, "--end", after)["days"]
+    assert (day["reason"], day["unexplained"]) == ("sent near midnight 0.0015", "0.0000")
+    [day] = reconcile(made, "--start", before, "--end", before)["days"]
+    assert (day["reason"], day["unexplained"]) == ("sent near midnight 0.0015", "0.0000")
+
+
+def test_the_balances_are_those_before_and_after_the_range(project: Make) -> None:
+    made = project(rows("a"))
+    made.run()
+    backdate(made, 4)
+    made.rows(*rows("a", "b"))
+    made.run()
+    backdate(made, 3)
+    made.rows(*rows("a", "b", "c", "d"))
+    made.run()
+    day = (TODAY - timedelta(days=7)).isoformat()
+    old = reconcile(made, "--start", day, "--end", day)["balance"]
+    assert (old["before"], old["after"]) == ("100.0000", "99.9985")
+    assert (old["gone"], old["usage"], old["billed"]) == ("0.0015",) * 3
+    assert old["before_at"][:10] == day
+    whole = reconcile(made)["balance"]
+    assert (whole["before"], whole["after"], whole["usage"]) == ("100.0000", "99.9940", "0.0060")
+
+
+@pytest.mark.parametrize(
+    "words, message",
+    [
+        (["--start", "yesterday"], "'yesterday' is not a date"),
+        (["--end", "2026-02-30"], "'2026-02-30' is not a date"),
+        (["--start", "2026-01-02", "--end", "2026-01-01"], "before it begins"),
+        (["--start", "2999-01-01"], "in the future"),
+        (["--start", "0206-01-01"], "more than ten years ago"),
+    ],
+)
+def test_a_wrong_range_is_an_error_before_anything_is_asked(
+    project: Make, words: list[str], message: str
+) -> None:
+    made = project()
+    made.set(service={"base_url": "http://127.0.0.1:9"})
+    error = refused(made, *words)
+    assert error.exit_code == 2
+    assert message in error.message
+    assert error.hint
+    assert not (made.folder / "out").exists()
+
+
+def test_a_later_reconciliation_replaces_its_days_and_keeps_the_others(project: Make) -> None:
+    made = project(rows("a"), **STUDIO)
+    made.run()
+    backdate(made, 3)
+    old = TODAY - timedelta(days=3)
+    reconcile(made)
+    first = kept(made)
+    assert first["date"].to_list() == [old + timedelta(days=n) for n in range(4)]
+    spend(made, "sk_second")
+    reconcile(made, "--start", TODAY.isoformat(), code=3)
+    reconcile(made, "--start", (old - timedelta(days=1)).isoformat(), "--end", old.isoformat())
+    second = kept(made)
+    assert second["date"].to_list() == [old + timedelta(days=n) for n in range(-1, 4)]
+    assert second["billed"].to_list() == [Decimal(x) for x in ("0", "0.0015", "0", "0", "0.04")]
+    assert second["reason"].to_list() == ["", "", "", "", "unexplained 0.0400"]
+    times = second["reconciled_at"].to_list()
+    assert times[2:4] == first["reconciled_at"].to_list()[1:3], "other days are left as they are"
+    assert times[4] > times[3]
+    money = {name for name, dtype in second.schema.items() if dtype == pl.Decimal(18, 6)}
+    assert money == {"quoted", "usage", "billed", "difference", "unexplained", "other_batches"}
+
+
+@pytest.mark.parametrize("content", [b"not a table", None], ids=["bytes", "columns"])
+def test_a_file_that_cannot_be_extended_is_not_overwritten(project: Make, content: bytes | None) -> None:
+    made = project()
+    file = made.folder / "out/report/reconcile.parquet"
+    file.parent.mkdir(parents=True)
+    if content is None:
+        pl.DataFrame({"mine": [1]}).write_parquet(file)
+    else:
+        file.write_bytes(content)
+    before = file.read_bytes()
+    error = refused(made)
+    assert (error.exit_code, "cannot be extended" in error.message) == (2, True)
+    assert "Move it away" in error.hint
+    assert file.read_bytes() == before
+
+
+def test_a_postgresql_ledger_and_a_report_on_s3(
+    project: Make, new_database: Callable[[], str], s3: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in s3.environment().items():
+        monkeypatch.setenv(name, value)
+    made = project([*rows("a"), *doubtful("b")], faults={"rules": [CHARGED]}, **STUDIO)
+    made.set(ledger={"url": new_database()}, report={"url": f"s3://{s3.bucket}/books"})
+    made.run()
+    answer = reconcile(made)
+    assert answer["file"] == f"s3://{s3.bucket}/books/reconcile.parquet"
+    assert answer["days"][0]["reason"] == "doubts that were charged 0.0015"
+    spend(made, "sk_second")
+    yesterday = (TODAY - timedelta(days=1)).isoformat()
+    assert reconcile(made, "--start", yesterday, code=3)["unexplained"] == "0.0400"
+    found = s3.client().get_object(Bucket=s3.bucket, Key="books/reconcile.parquet")["Body"].read()
+    assert pl.read_parquet(found)["billed"].to_list() == [Decimal(0), Decimal("0.0430")]
+
+
+def test_an_empty_ledger_is_compared_too(project: Make) -> None:
+    made = project(**STUDIO)
+    answer = reconcile(made, "--end", (TODAY + timedelta(days=1)).isoformat())
+    assert (answer["start"], answer["end"], answer["balance"]) == (
+        TODAY.isoformat(),
+        TODAY.isoformat(),
+        None,
+    )
+    spend(made, "sk_first")
+    assert reconcile(made, code=3)["days"][0]["reason"] == "unexplained 0.0400"
+
+
 # ---- a service that cannot be asked
-
-
-def costs(**changes: Any) -> dict[str, Any]:
-    day = TODAY - timedelta(days=1)
-    data = [{"date": (day + timedelta(days=n)).isoformat(), "cost": 0.1} for n in range(2)]
-    return {"currency": "USD", "data": data, "total_cost": 0.2} | changes
 
 
 @pytest.mark.parametrize(
     "body, message",
     [
-        (costs(data=[]), "each day"),
-        (costs(data=[{"day": "2026-01-01", "cost": 1}]), "data.0.date"),
-        (costs(data=[{"date": f"{TODAY}{ESCAPE}", "cost": 1}]), "data.0.date"),
-        (costs(currency="EUR"), "currency"),
-        (costs(data=[{"date": TODAY.isoformat(), "cost": "much"}]), "data.0.cost"),
+        ({"currency": "USD", "data": [], "total_cost": 0}, "each day"),
+        ({"currency": "USD", "data": [{"date": f"{TODAY}{ESCAPE}", "cost": 1}]}, "data.0.date"),
+        ({"currency": "EUR", "data": []}, "currency"),
+        ({"currency": "USD", "data": [{"date": TODAY.isoformat(), "cost": "much"}]}, "data.0.cost"),
         ("[]", "cannot be read"),
     ],
-    ids=["no days", "no date", "no day", "euro", "no number", "a text"],
+    ids=["no days", "no day", "euro", "no number", "a text"],
 )
 def test_an_answer_of_another_shape_is_an_error_in_words(project: Make, body: Any, message: str) -> None:
     made = project()
@@ -286,18 +409,13 @@ def test_a_service_that_is_down_fails_or_refuses_the_key_ends_with_4(project: Ma
     made = project(rows("a"))
     made.set(service={"base_url": "http://127.0.0.1:9"})
     done = callsheet("reconcile", str(made.config), "--json")
-    assert done.returncode == 4
-    assert json.loads(done.stdout)["stop_reason"] == "service"
+    assert (done.returncode, json.loads(done.stdout)["stop_reason"]) == (4, "service")
     assert "not sent" in done.stderr
     assert "Traceback" not in done.stderr
-    for refusal, reason in (
-        (error_reply(500, "server_error"), "service"),
-        (error_reply(401, "invalid_api_key"), "key"),
-    ):
+    for refusal in (error_reply(500, "server_error"), error_reply(401, "invalid_api_key")):
         with serve(refusal) as server:
             made.set(service={"base_url": server.url})
-            error = refused(made)
-        assert error.exit_code == 4, reason
+            assert refused(made).exit_code == 4
     assert not (made.folder / "out/report").exists()
 
 
@@ -313,9 +431,7 @@ def test_a_batch_of_another_service_is_refused(project: Make, start_backlot: Cal
 
 
 def test_a_piped_table_has_a_line_for_each_day_and_aligned_figures(project: Make) -> None:
-    made = project(
-        [*rows("a"), *doubtful("b")], faults={"rules": [CUT_OFF | {"when": "after_charging"}]}, **STUDIO
-    )
+    made = project([*rows("a"), *doubtful("b")], faults={"rules": [CHARGED]}, **STUDIO)
     made.run()
     spend(made, "sk_second")
     done = callsheet("reconcile", str(made.config), COLUMNS="60")
@@ -325,11 +441,9 @@ def test_a_piped_table_has_a_line_for_each_day_and_aligned_figures(project: Make
     head = next(line for line in lines if "UTC day" in line)
     day = next(line for line in lines if line.strip().startswith(f"{TODAY} so far"))
     total = next(line for line in lines if line.strip().startswith("total"))
-    assert day.index("0.0015") < day.index("0.0430")
     for column in ("quoted", "usage", "billed", "difference"):
         end = head.index(column) + len(column)
-        assert day[:end].rstrip() == day[:end], column
-        assert total[:end].rstrip() == total[:end], column
+        assert (day[end - 1], total[end - 1]) == (day[:end].rstrip()[-1], total[:end].rstrip()[-1]), column
     assert "unexplained 0.0400" in day
     assert "unexplained 0.0400" in total
     assert "reconcile.threshold is 0.0000" in done.stdout
@@ -338,7 +452,7 @@ def test_a_piped_table_has_a_line_for_each_day_and_aligned_figures(project: Make
 def test_no_control_character_reaches_the_terminal(project: Make) -> None:
     made = project(
         doubtful(f"bad{ESCAPE}", f"row{OVERRIDE}", "[red]markup[/red]"),
-        faults={"rules": [CUT_OFF | {"when": "after_charging"}]},
+        faults={"rules": [CHARGED]},
     )
     made.run()
     done = callsheet("reconcile", str(made.config))

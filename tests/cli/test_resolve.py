@@ -8,18 +8,15 @@ import sqlite3
 from collections.abc import Callable
 from datetime import UTC, datetime
 from decimal import Decimal
-from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
-from typer.testing import CliRunner
 
 from backlot.server import Backlot
 from backlot.settings import WorkspaceSettings
-from callsheet.cli.main import app
 from callsheet.errors import CallsheetError
 from tests.cli.test_commands import callsheet
+from tests.cli.test_rows import printed
 from tests.conftest import Project
 from tests.servers.backlots import finish_videos
 
@@ -29,14 +26,12 @@ CUT_OFF = {"endpoint": "images", "do": "drop"}
 
 
 @pytest.fixture
-def doubtful(project: Make, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Project]:
+def doubtful(project: Make) -> Callable[..., Project]:
     """A batch that has been run: the first submissions were cut off, each before or after it was charged."""
 
     def make(*ends: str, rows: int = 4) -> Project:
-        path = tmp_path_factory.mktemp("faults") / "faults.yaml"
         rules = [CUT_OFF | {"nth": nth, "when": when} for nth, when in enumerate(ends, 1)]
-        path.write_text(yaml.safe_dump({"rules": rules}))
-        made = project([{"id": f"row-{n}", **IMAGE} for n in range(rows)], faults=path)
+        made = project([{"id": f"row-{n}", **IMAGE} for n in range(rows)], faults={"rules": rules})
         assert made.run().in_doubt == len(ends)
         return made
 
@@ -45,9 +40,9 @@ def doubtful(project: Make, tmp_path_factory: pytest.TempPathFactory) -> Callabl
 
 def resolve(made: Project, *words: str, code: int, **environment: str) -> dict[str, Any]:
     """Runs `callsheet resolve CONFIG WORDS --json` in this process; it must end with `code`."""
-    done = CliRunner().invoke(app, ["resolve", str(made.config), *words, "--json"], env=environment)
-    assert done.exit_code == code, done.output
-    answer: dict[str, Any] = json.loads(done.stdout)
+    answer: dict[str, Any] = json.loads(
+        printed("resolve", str(made.config), *words, "--json", code=code, **environment)
+    )
     return answer
 
 
@@ -67,10 +62,9 @@ def test_the_list_says_what_is_in_doubt_and_the_evidence_says_what_is_gone(doubt
     assert evidence["in_doubt_since"] == "0.0045"
     today = datetime.now(UTC).date().isoformat()
     assert evidence["days"] == [{"date": today, "service": "0.0045", "ledger": "0.0015"}]
-    for_people = callsheet("resolve", str(made.config))
-    assert for_people.returncode == 3
+    for_people = printed("resolve", str(made.config), code=3)
     for word in (first["row_id"], first["job_key"][:12], "sketch-1", "0.0015", "0.0030 USD more", "99.9955"):
-        assert word in for_people.stdout
+        assert word in for_people
 
 
 def test_later_runs_do_not_wash_the_evidence_away(doubtful: Make) -> None:
@@ -88,8 +82,7 @@ def test_charged_is_spent_and_lost_and_not_charged_is_bought_again_unasked(doubt
     assert (settled["left"], settled["settled_by"]) == (1, getpass.getuser())
     again = resolve(made, doubts[1]["job_key"][:9], "--not-charged", code=0)
     assert again["left"] == 0
-    quote = CliRunner().invoke(app, ["quote", str(made.config), "--json"])
-    assert json.loads(quote.stdout)["quoted"] == "0.0015"
+    assert json.loads(printed("quote", str(made.config), "--json"))["quoted"] == "0.0015"
     summary = made.run()
     assert (summary.stored, summary.lost, summary.in_doubt, summary.submissions) == (3, 1, 0, 1)
     assert summary.spent == Decimal("0.0060"), "three stored, and the one that was charged"
@@ -135,7 +128,7 @@ def test_without_the_service_the_list_still_works(doubtful: Make) -> None:
     assert len(answer["in_doubt"]) == 1
     assert "not sent" in answer["evidence"]["missing"]
     assert answer["evidence"]["balance"] is answer["evidence"]["gone"] is None
-    assert "missing" in CliRunner().invoke(app, ["resolve", str(made.config)]).stdout
+    assert "missing" in printed("resolve", str(made.config), code=3)
     assert "CALLSHEET_API_KEY" in resolve(made, code=3, CALLSHEET_API_KEY="")["evidence"]["missing"]
     assert resolve(made, "row-", "--charged", code=0)["left"] == 0
 
@@ -156,20 +149,14 @@ def test_bad_use_is_told_and_settles_nothing(doubtful: Make) -> None:
         (["--give-up", "--all", "--charged"], "KEY"),
         (["--give-up", "row-0"], "--charged"),
     ):
-        done = CliRunner().invoke(app, ["resolve", str(made.config), *words])
-        error = done.exception
-        assert isinstance(error, CallsheetError), words
-        assert error.exit_code == 2
+        error = refused(made, *words)
         assert hint in error.message + error.hint
     assert len(resolve(made, code=3)["in_doubt"]) == 2
 
 
-def test_both_attempts_at_a_job_bought_again_in_doubt_are_settled_together(
-    project: Make, tmp_path_factory: pytest.TempPathFactory
-) -> None:
-    path: Path = tmp_path_factory.mktemp("faults") / "faults.yaml"
-    path.write_text(yaml.safe_dump({"rules": [CUT_OFF | {"nth": [1, 2], "when": "after_charging"}]}))
-    made = project([{"id": "one", **IMAGE}], faults=path)
+def test_both_attempts_at_a_job_bought_again_in_doubt_are_settled_together(project: Make) -> None:
+    twice = {"rules": [CUT_OFF | {"nth": [1, 2], "when": "after_charging"}]}
+    made = project([{"id": "one", **IMAGE}], faults=twice)
     made.set(on_doubt="retry")
     assert made.run().stored == 1
     assert [doubt["attempt"] for doubt in resolve(made, code=3)["in_doubt"]] == [1, 2]
@@ -201,10 +188,10 @@ def accepted(project: Make, monkeypatch: pytest.MonkeyPatch) -> Project:
 
 def refused(made: Project, *words: str) -> CallsheetError:
     """The error with which `resolve CONFIG WORDS` ends."""
-    error = CliRunner().invoke(app, ["resolve", str(made.config), *words]).exception
-    assert isinstance(error, CallsheetError), error
-    assert error.exit_code == 2
-    return error
+    with pytest.raises(CallsheetError) as caught:
+        printed("resolve", str(made.config), *words)
+    assert caught.value.exit_code == 2
+    return caught.value
 
 
 def test_accepted_videos_are_listed_apart_with_their_ids_and_the_command_that_asks_for_them(
@@ -216,7 +203,7 @@ def test_accepted_videos_are_listed_apart_with_their_ids_and_the_command_that_as
     assert answer["in_doubt_exposure"] == "0.0175"
     assert answer["evidence"]["in_doubt_since"] == "0.0015"
     assert answer["evidence"]["in_flight"] == "0.0160"
-    text = callsheet("resolve", str(accepted.config)).stdout
+    text = printed("resolve", str(accepted.config), code=3)
     doubts, listed = text.split("2 accepted videos, no doubt about money")
     for one in answer["accepted"]:
         assert one["generation_id"] in listed
@@ -238,11 +225,9 @@ def test_an_accepted_video_is_not_settled_and_the_right_key_still_gets_it(accept
     assert [each["row_id"] for each in settled["settled"]] == ["image"]
     assert sorted(each["row_id"] for each in settled["left_out"]) == ["v0", "v1"]
     assert settled["left"] == 2
-    nothing = CliRunner().invoke(app, ["resolve", str(accepted.config), "--all", "--not-charged"])
-    assert nothing.exit_code == 3
-    assert "nothing was settled" in nothing.stdout
-    assert "Left out: 2 accepted videos" in nothing.stdout
-    assert one["generation_id"] in nothing.stdout
+    nothing = printed("resolve", str(accepted.config), "--all", "--not-charged", code=3)
+    for said in ("nothing was settled", "Left out: 2 accepted videos", one["generation_id"]):
+        assert said in nothing
     finish_videos(accepted.backlot.service)
     summary = accepted.run()
     assert (summary.stored, summary.lost, summary.submissions) == (2, 1, 0)
@@ -252,14 +237,12 @@ def test_an_accepted_video_is_not_settled_and_the_right_key_still_gets_it(accept
 def test_a_person_can_give_an_accepted_video_up_either_way(accepted: Project) -> None:
     charged = resolve(accepted, "v0", "--give-up", "--charged", "--why", "the key is gone", code=3)
     assert [one["generation_id"] is not None for one in charged["settled"]] == [True]
-    done = CliRunner().invoke(app, ["resolve", str(accepted.config), "v1", "--give-up", "--not-charged"])
-    assert done.exit_code == 3, "the image is still in doubt"
-    assert "paid for twice" in done.stdout
+    given_up = printed("resolve", str(accepted.config), "v1", "--give-up", "--not-charged", code=3)
+    assert "paid for twice" in given_up
     summary = accepted.run("poll.timeout=0.2")
     assert (summary.lost, summary.pending, summary.in_doubt, summary.submissions) == (1, 1, 1, 1)
     assert summary.spent == Decimal("0.0080"), "what was given up as charged; the other is bought again"
-    told = CliRunner().invoke(app, ["show", str(accepted.config), "v0"]).stdout
-    assert "the key is gone" in told
+    assert "the key is gone" in printed("show", str(accepted.config), "v0")
 
 
 def test_a_video_that_stays_pending_can_be_given_up_by_name_but_not_with_all(project: Make) -> None:

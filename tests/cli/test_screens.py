@@ -16,13 +16,13 @@ from pathlib import Path
 import pytest
 from rich import _export_format
 from rich.console import Console
-from typer.testing import CliRunner
 
 from callsheet.cli import output, show
-from callsheet.cli.main import app
 from callsheet.cli.terminal import Terminal, screen
+from callsheet.errors import ConfigError
 from callsheet.records import Attempt, ModelType, State
 from callsheet.watch import Change, Pacing, Progress
+from tests.cli.test_rows import printed
 from tests.conftest import Project
 
 Make = Callable[..., Project]
@@ -67,11 +67,6 @@ def drawn(name: str, title: str, console: Console = output.out) -> Iterator[None
     assert picture == file.read_text(), "draw it anew with CALLSHEET_DRAW=1, and look at it"
 
 
-def command(*words: str, code: int = 0) -> None:
-    done = CliRunner().invoke(app, list(words), catch_exceptions=False)
-    assert done.exit_code == code, done.output
-
-
 @pytest.fixture
 def shop(project: Make) -> Project:
     made = project(ROWS, faults={"rules": [CUT_OFF]})
@@ -81,12 +76,12 @@ def shop(project: Make) -> Project:
 
 def test_a_quote(shop: Project) -> None:
     with drawn("quote", "callsheet quote batch.yaml"):
-        command("quote", "batch.yaml")
+        printed("quote", "batch.yaml")
 
 
 def test_a_quote_above_the_budget(shop: Project) -> None:
     with drawn("quote-above-budget", "callsheet quote batch.yaml --set budget.limit=0.01"):
-        command("quote", "batch.yaml", "--set", "budget.limit=0.01")
+        printed("quote", "batch.yaml", "--set", "budget.limit=0.01")
 
 
 def test_a_batch_that_was_bought_and_what_became_of_its_rows(shop: Project) -> None:
@@ -94,15 +89,15 @@ def test_a_batch_that_was_bought_and_what_became_of_its_rows(shop: Project) -> N
     with drawn("summary", "callsheet run batch.yaml"):
         show.show_summary(summary, Path("batch.yaml"), media="out/media")
     with drawn("status", "callsheet status batch.yaml"):
-        command("status", "batch.yaml")
+        printed("status", "batch.yaml")
     with drawn("status-of-all", "callsheet status"):
-        command("status")
+        printed("status")
     with drawn("show", "callsheet show batch.yaml film"):
-        command("show", "batch.yaml", "film")
+        printed("show", "batch.yaml", "film")
     with drawn("failed", "callsheet failed batch.yaml"):
-        command("failed", "batch.yaml")
+        printed("failed", "batch.yaml")
     with drawn("resolve", "callsheet resolve batch.yaml"):
-        command("resolve", "batch.yaml", code=3)
+        printed("resolve", "batch.yaml", code=3)
 
 
 def test_a_run_that_stopped_at_its_budget(project: Make) -> None:
@@ -132,7 +127,7 @@ def test_the_progress_of_a_run() -> None:
         output.err.print(screen(progress))
 
 
-def test_a_line_for_each_job(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_line_for_each_job() -> None:
     attempt = Attempt("a" * 64, 1, ModelType.IMAGE, "lamp", 1, "sketch-1")
     terminal = Terminal(verbose=True)
     with drawn("verbose", "callsheet run batch.yaml --verbose", output.err):
@@ -144,8 +139,6 @@ def test_a_line_for_each_job(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_an_error() -> None:
-    from callsheet.errors import ConfigError
-
     with drawn("error", "callsheet run batch.yaml", output.err):
         show.show_error(
             ConfigError("batch.yaml, line 9: budget.limit: is not an amount", hint='limit: "30.00"')

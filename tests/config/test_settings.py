@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import pwd
 from decimal import Decimal
+from pathlib import Path
 
 import pytest
 from pydantic import ValidationError
@@ -13,32 +13,7 @@ from callsheet.config.settings import Settings
 from callsheet.errors import ConfigError
 from tests.config.conftest import SMALL, error_message
 
-
-def test_what_is_left_out_has_its_default(write):
-    settings = load(write(SMALL))
-    assert settings.service.base_url == "https://api.example.com"
-    assert settings.service.api_key_env == "CALLSHEET_API_KEY"
-    assert settings.service.api_key_block is None
-    assert (settings.input.columns, settings.input.defaults, settings.input.matrix) == ({}, {}, {})
-    assert (settings.input.template, settings.input.strict) == (None, False)
-    assert (settings.budget.limit, settings.budget.per_day) == (None, None)
-    assert settings.budget.approve_above is None
-    assert (settings.budget.on_exceed, settings.budget.allow_unpriced) == ("stop", False)
-    assert settings.limits.model_dump() == dict.fromkeys(["image_rpm", "video_rpm", "concurrency"])
-    assert (settings.poll.interval, settings.poll.timeout) == (5.0, 300.0)
-    assert (settings.on_doubt, settings.retry_failed, settings.attempts) == ("hold", False, 4)
-    assert settings.stop_after == 10
-    assert (settings.storage.url, settings.storage.endpoint_url) == ("out/media", None)
-    assert settings.storage.key == "{batch}/{row_id}-{sample}-{index}.{ext}"
-    assert settings.ledger.url == "sqlite:///out/ledger.db"
-    assert settings.report.url == "out/shots/report"
-
-
-def test_an_example_with_every_section_is_read(write, monkeypatch):
-    monkeypatch.setenv("CALLSHEET_BASE_URL", "http://127.0.0.1:8000")
-    settings = load(
-        write(
-            """\
+EXAMPLE = """
 batch: product-shots
 service: {base_url: "${CALLSHEET_BASE_URL}", api_key_env: CALLSHEET_API_KEY, api_key_block: null}
 input:   {path: prompts/shots.csv, columns: {prompt: text}, defaults: {model: m}, template: null, matrix: {}}
@@ -51,11 +26,16 @@ storage: {url: out/media, endpoint_url: null, key: "{batch}/{row_id}-{sample}-{i
 ledger:  {url: "sqlite:///out/ledger.db"}
 report:  {url: "out/{batch}/report"}
 """
-        )
-    )
+
+
+def test_an_example_with_every_section_is_read_and_shows_the_defaults(write, monkeypatch):
+    monkeypatch.setenv("CALLSHEET_BASE_URL", "http://127.0.0.1:8000")
+    settings = load(write(EXAMPLE))
     assert settings.service.base_url == "http://127.0.0.1:8000"
-    assert settings.budget.limit == Decimal("25.00")
-    assert settings.input.columns == {"prompt": "text"}
+    assert (settings.budget.limit, settings.input.columns) == (Decimal("25.00"), {"prompt": "text"})
+    small = load(write(SMALL), ["budget.limit=25", "batch=product-shots"])
+    left = {"service", "input"}
+    assert settings.model_dump(exclude=left) == small.model_dump(exclude=left)
 
 
 def test_a_wrong_value_in_defaults_or_matrix_is_named_with_its_line(write):
@@ -90,20 +70,9 @@ def test_money_is_exact_however_it_is_written(write, monkeypatch, written):
 
 
 def test_money_may_not_be_a_float():
+    sections = {"service": {"base_url": "http://h"}, "input": {"path": "p"}, "budget": {"limit": 0.1}}
     with pytest.raises(ValidationError, match="binary float"):
-        Settings.model_validate(
-            {
-                "batch": "b",
-                "service": {"base_url": "http://h"},
-                "input": {"path": "p"},
-                "budget": {"limit": 0.1},
-            }
-        )
-
-
-def test_a_ratio_without_quotes_is_text(write):
-    text = SMALL.replace("shots.csv}", "shots.csv, matrix: {aspect_ratio: [16:9, 1:1]}}")
-    assert load(write(text)).input.matrix == {"aspect_ratio": ["16:9", "1:1"]}
+        Settings.model_validate({"batch": "b", **sections})
 
 
 @pytest.mark.parametrize("value", ["null", "{a: b}", "[a]", "[{url: 1}]"])
@@ -114,11 +83,13 @@ def test_a_default_of_a_wrong_type_has_one_error_on_one_line(write, value):
     assert len(message.splitlines()) == 1
 
 
-def test_defaults_keep_their_types(write):
+def test_values_keep_their_types_and_a_ratio_is_text(write):
     text = SMALL.replace("shots.csv}", "shots.csv, defaults: {sound: true, duration: 5, resolution: '1080'}}")
-    defaults = load(write(text)).input.defaults
-    assert defaults == {"sound": True, "duration": 5, "resolution": "1080"}
-    assert [type(each) for each in defaults.values()] == [bool, int, str]
+    settings = load(write(text), ["input.matrix.aspect_ratio=[16:9, 1:1]"])
+    assert [*settings.input.defaults.values(), *settings.input.matrix["aspect_ratio"]] == [
+        True, 5, "1080", "16:9", "1:1",
+    ]  # fmt: skip
+    assert settings.input.defaults["sound"] is True
 
 
 @pytest.mark.parametrize(
@@ -134,32 +105,20 @@ def test_defaults_keep_their_types(write):
         ("budget: {on_exceed: panic}", "`budget.on_exceed` should be 'stop', 'skip' or 'refuse'"),
         ("budget: 25", "`budget` should be"),
         ("on_doubt: maybe", "`on_doubt` should be 'hold' or 'retry'"),
-        (
-            "retry_failed: perhaps",
-            "`retry_failed` should be False, True, 'server_error', 'gateway' or 'all'",
-        ),
+        ("retry_failed: perhaps", "`retry_failed` should be False, True, 'server_error', 'gateway' or"),
         ("attempts: 0", "`attempts`"),
         ("attempts: yes", "`attempts` should be a number"),
         ("poll: {interval: true}", "`poll.interval` should be a number"),
-        (
-            'storage: {key: "{batch}/{colour}.{ext}"}',
-            "{colour} is not a placeholder; expected {batch}, {row_id}",
-        ),
+        ('storage: {key: "{batch}/{colour}.{ext}"}', "{colour} is not a placeholder; expected {batch}, {row"),
         ('storage: {key: "{index:03}"}', "is not a placeholder"),
-        (
-            'report: {url: "out/{row_id}"}',
-            "line 4: `report.url` {row_id} is not a placeholder; expected {batch}",
-        ),
+        ('report: {url: "out/{row_id}"}', "`report.url` {row_id} is not a placeholder; expected {batch}"),
         ('report: {url: "out/{batch!r}"}', "is not a placeholder"),
         ('report: {url: "out/{batch"}', "`report.url`"),
-        ("budget: {per_day: -1}", "`budget.per_day` should be greater than or equal to 0"),
         ("storage: {url: 7}", "line 4: `storage.url` should be a valid string"),
         ('storage: {url: "gs://b/c"}', "line 4: `storage.url` begins with gs://, which is not supported"),
         ('storage: {url: "s3:/b/c"}', "line 4: `storage.url` begins with s3: in place of s3://"),
         ('report: {url: "s3:///c"}', "line 4: `report.url` has no bucket"),
         ('report: {url: "file://out/{batch}"}', "names the host out, not a folder of this machine"),
-        ("stop_after: 0", "`stop_after` should be greater than or equal to 1"),
-        ("limits: {shared: crew}", "line 4: unknown key `limits.shared`"),
         ('storage: {key: "{index"}', "`storage.key`"),
         ('storage: {key: "../{index}"}', "must stay inside storage.url"),
         ('storage: {endpoint_url: "minio:9000"}', "must begin with http:// or https://"),
@@ -179,7 +138,6 @@ def test_a_wrong_value_is_named_with_key_and_line(write, line, expected):
         ("batch", "null", "the key `batch` is missing"),
         ("service.base_url", "http://xn--zz", "is not a valid address"),
         ("service.base_url", "http://127.0.0.1:65536", "is not a valid address"),
-        ("service.base_url", "http://h:x", "is not a valid address"),
         ("service.base_url", "http://:80", "is not a valid address"),
         ("attempts", "9" * 5000, "`attempts` "),
         ("budget.limit", "9" * 5000, "`budget.limit` "),
@@ -207,11 +165,6 @@ def test_a_prompt_may_not_have_two_sources(write):
     assert "has template and also a column, default or matrix for prompt" in message
 
 
-def test_settings_cannot_be_changed(write):
-    with pytest.raises(ValidationError):
-        load(write(SMALL)).budget.limit = Decimal(1)  # type: ignore[misc]
-
-
 def test_a_path_that_begins_with_a_tilde_is_in_the_home_folder(write, tmp_path, monkeypatch):
     """Also in `--set`, where no shell replaces it."""
     monkeypatch.setenv("HOME", "/home/a b")
@@ -223,19 +176,9 @@ def test_a_path_that_begins_with_a_tilde_is_in_the_home_folder(write, tmp_path, 
     assert settings.storage.url == "/home/a b/media/"
     assert settings.ledger.url == "sqlite:////home/a b/ledger.db"
     assert settings.report.url == "/home/a b/shots"
-    settings = load(write(SMALL), ["storage.url=~", "report.url=file:///~/report", "input.path=~/a.csv"])
-    assert (settings.storage.url, settings.input.path) == ("/home/a b", "/home/a b/a.csv")
-    assert settings.report.url == "file:///home/a%20b/report"
+    assert load(write(SMALL), ["input.path=~root/a"]).input.path == f"{Path('~root').expanduser()}/a"
+    assert load(write(SMALL), ["report.url=file:///~/r"]).report.url == "file:///home/a%20b/r"
     assert load_ledger(["ledger.url=sqlite:///~/l.db"]) == "sqlite:////home/a b/l.db"
-    monkeypatch.setenv("HOME", "/")
-    settings = load(write(SMALL), ["storage.url=~", "report.url=~/report"])
-    assert (settings.storage.url, settings.report.url) == ("/", "/report")
-
-
-def test_the_home_folder_of_another_user_is_found_by_the_users_name(write):
-    user = pwd.getpwuid(0)
-    settings = load(write(SMALL), [f"storage.url=~{user.pw_name}/media"])
-    assert settings.storage.url == f"{user.pw_dir}/media"
 
 
 def test_a_tilde_elsewhere_is_a_letter_like_others(write):
@@ -251,8 +194,5 @@ def test_a_home_folder_that_cannot_be_found_is_an_error_with_its_line(write):
         f"{path}, line 4: `storage.url` begins with ~no-such-user, and no such home folder is known"
     )
     assert "whole path" in caught.value.hint
-    for place in "input.path", "ledger.url", "report.url":
-        beginning = "sqlite:///" if place == "ledger.url" else ""
-        assert "no such home folder" in error_message(write(SMALL), f"{place}={beginning}~no-such-user/x")
     with pytest.raises(ConfigError, match="no such home folder"):
         load_ledger(["ledger.url=sqlite:///~no-such-user/x.db"])

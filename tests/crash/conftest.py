@@ -1,9 +1,8 @@
-"""Batches whose runs are killed: one service and one starter for all, a workspace and a folder for each."""
+"""Batches whose runs are killed: one service for all, a workspace and a folder for each."""
 
 from __future__ import annotations
 
 import itertools
-from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from decimal import Decimal
@@ -16,11 +15,10 @@ import yaml
 from backlot.faults import read_faults
 from backlot.server import Backlot, serve
 from backlot.settings import Settings, WorkspaceSettings
-from tests.crash.killed_batch import LANES, ROWS, RULES, Bought, KilledBatch, Starter, starter
+from tests.crash.killed_batch import LANES, ROWS, RULES, Bought, KilledBatch
 from tests.waiting import wait_until
 
 MakeBatch = Callable[..., KilledBatch]
-TALLY = pytest.StashKey[Counter[str]]()
 
 
 @dataclass(frozen=True)
@@ -47,34 +45,7 @@ def lot() -> Iterator[Backlot]:
 
 
 @pytest.fixture(scope="session")
-def forks(pytestconfig: pytest.Config) -> Iterator[Starter]:
-    with starter() as started:
-        pytestconfig.stash[TALLY] = started.tally
-        yield started
-
-
-def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Gives the count of a worker of pytest-xdist to the process that prints the summary."""
-    if hasattr(session.config, "workeroutput") and (tally := session.config.stash.get(TALLY, None)):
-        session.config.workeroutput["crashes"] = dict(tally)
-
-
-@pytest.hookimpl(optionalhook=True)
-def pytest_testnodedown(node: Any) -> None:
-    """Adds the count of a worker."""
-    node.config.stash.setdefault(TALLY, Counter()).update(node.workeroutput.get("crashes", {}))
-
-
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    """Says how many kills were survived."""
-    if tally := config.stash.get(TALLY, None):
-        terminalreporter.line("crashes: " + ", ".join(f"{count} {name}" for name, count in tally.items()))
-
-
-@pytest.fixture(scope="session")
-def new_batch(
-    lot: Backlot, forks: Starter, tmp_path_factory: pytest.TempPathFactory
-) -> Callable[..., KilledBatch]:
+def new_batch(lot: Backlot, tmp_path_factory: pytest.TempPathFactory) -> MakeBatch:
     """Sets a new_batch, with a workspace of its own and the faults of `RULES` fresh."""
     numbers = itertools.count(1)
     faults: Path = tmp_path_factory.mktemp("faults") / "faults.yaml"
@@ -89,7 +60,7 @@ def new_batch(
         lot.service.faults = read_faults(faults)
         environment = {"CALLSHEET_BASE_URL": lot.base_url, "CALLSHEET_API_KEY": f"sk_{name}"}
         folder = tmp_path_factory.mktemp("new_batch") / "batch"
-        made = KilledBatch(folder, environment, ServiceRecords(lot, name), forks, rows)
+        made = KilledBatch(folder, environment, ServiceRecords(lot, name), rows)
         made.set_up(**sections)
         return made
 

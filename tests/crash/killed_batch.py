@@ -9,12 +9,10 @@ from __future__ import annotations
 import csv
 import hashlib
 import json
+import os
 import sqlite3
-import subprocess
-import sys
-from collections import Counter
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
+import time
+from contextlib import closing
 from dataclasses import dataclass, field
 from decimal import Decimal
 from pathlib import Path
@@ -24,7 +22,7 @@ import psycopg
 import yaml
 from psycopg.rows import dict_row
 
-from tests.servers.prefect import ROOT
+from tests.servers.forks import ROOT, forks
 from tests.waiting import wait_until
 
 LANES = 4
@@ -79,39 +77,6 @@ class Service(Protocol):
         """Every generation that was ever accepted, when nothing is in flight any more."""
 
 
-class Starter(Protocol):
-    """Starts runs, one after another, and counts them and their kills."""
-
-    tally: Counter[str]
-
-    def run(self, request: dict[str, Any]) -> int:
-        """Runs the batch to its end, or its death; returns its exit code."""
-
-
-@dataclass
-class Forks:
-    """Starts forked runs (`tests.crash.forked_run`)."""
-
-    process: subprocess.Popen[str]
-    tally: Counter[str] = field(default_factory=Counter)
-
-    def run(self, request: dict[str, Any]) -> int:
-        assert self.process.stdin and self.process.stdout
-        self.process.stdin.write(json.dumps(request) + "\n")
-        self.process.stdin.flush()
-        return int(self.process.stdout.readline())
-
-
-@contextmanager
-def starter() -> Iterator[Forks]:
-    command = [sys.executable, "-m", "tests.crash.forked_run"]
-    with subprocess.Popen(
-        command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as process:
-        yield Forks(process)
-        process.kill()  # it has answered for all that it forked
-
-
 @dataclass
 class KilledBatch:
     """A folder with the batch, a service to buy from, and what the ledger said after each kill.
@@ -122,7 +87,6 @@ class KilledBatch:
     folder: Path
     environment: dict[str, str]
     service: Service
-    starter: Starter
     rows: dict[str, tuple[dict[str, Any], str]]
     crashes: list[dict[str, dict[str, Any]]] = field(default_factory=list)
     postgresql: str = ""
@@ -157,11 +121,23 @@ class KilledBatch:
     def sqlite(self) -> Path:
         return self.folder / "out/ledger.db"
 
-    def run(self, **request: Any) -> int:
-        """Runs the batch in a forked process; its exit code, -9 where it was killed."""
-        code = self.starter.run({"folder": str(self.folder), "environment": self.environment} | request)
-        self.starter.tally["runs"] += 1
-        self.starter.tally["kills"] += code == -9
+    def run(self, *, kill_after: float | None = None, **request: Any) -> int:
+        """Runs the batch in a forked process (`forked_run`); its exit code, -9 where it was killed.
+
+        Args:
+            kill_after: it is killed from outside after so many seconds.
+            request: what happens to it.
+        """
+        words = ("-m", "tests.crash.forked_run", json.dumps({"folder": str(self.folder), **request}))
+        streams = {"env": os.environ | self.environment, "cwd": ROOT}
+        with (
+            (self.folder / "run.log").open("a") as log,
+            forks().start(*words, stdout=log, stderr=log, **streams) as process,
+        ):
+            if kill_after is not None:
+                time.sleep(kill_after)
+                process.kill()
+            code = process.wait()
         if code == -9:
             if self.postgresql:
                 wait_for_backends(self.postgresql)
@@ -200,8 +176,6 @@ class KilledBatch:
         self._compare_states(ledger)
         self._compare_store(ledger)
         self._compare_money(ledger)
-        self.starter.tally["jobs"] += len(ledger)
-        self.starter.tally["in doubt"] += sum(row["state"] == "in_doubt" for row in ledger.values())
 
     def _compare_states(self, ledger: dict[str, dict[str, Any]]) -> None:
         """Every job has its one end, and what was known before a crash is known after it."""

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import closing, contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
-import psycopg
 import pytest
 
 from tests.crash.conftest import MakeBatch
 from tests.crash.killed_batch import IMAGE, LANES, KilledBatch
-from tests.crash.test_command import CommandLine
+from tests.ledger.journals import locked as ledger_locked
 from tests.servers.postgres import postgres
 from tests.servers.postgres_proxy import postgres_proxy
 from tests.waiting import LONGEST, wait_until
@@ -30,22 +28,9 @@ def running(made: KilledBatch, **request: Any) -> Iterator[Future[int]]:
         yield code
 
 
-@contextmanager
-def locked(made: KilledBatch) -> Iterator[None]:
+def locked(made: KilledBatch) -> AbstractContextManager[None]:
     """Another process writes, and does not end."""
-    if made.postgresql:
-        with psycopg.connect(made.postgresql) as database:
-            database.execute("LOCK TABLE attempts IN EXCLUSIVE MODE")
-            yield
-    else:
-        with closing(sqlite3.connect(made.sqlite, isolation_level=None)) as database:
-            database.execute("BEGIN IMMEDIATE")
-            yield
-
-
-def assert_in_words(made: KilledBatch) -> None:
-    assert "Traceback" not in made.log()
-    assert "ledger" in made.log()
+    return ledger_locked(made.postgresql or f"sqlite:///{made.sqlite}")
 
 
 def finish(made: KilledBatch) -> None:
@@ -54,23 +39,6 @@ def finish(made: KilledBatch) -> None:
     assert len(made.stored()) < len(ROWS)
     assert made.run() in (0, 3), made.log()
     made.compare()
-
-
-@pytest.mark.soak
-def test_a_postgresql_that_dies_and_comes_back_ends_the_run_in_words_and_the_next_one_finishes(
-    new_batch: MakeBatch,
-) -> None:
-    with postgres() as server:
-        made = new_batch(ROWS, ledger={"url": server.new_database()})
-        forked = made.starter
-        made.starter = CommandLine(forked.tally)
-        with running(made, waits={"lease": 3}) as code:
-            server.kill()
-        assert code.result() == 3, made.log()
-        assert_in_words(made)
-        server.restart()
-        made.starter = forked
-        finish(made)
 
 
 def test_a_postgresql_that_is_restarted_makes_the_run_wait_and_nothing_is_in_doubt(

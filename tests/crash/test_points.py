@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from decimal import Decimal
+from functools import partial
 
 import pytest
 
@@ -27,6 +29,12 @@ AGAIN = (  # passed again by the run after one that was killed before it
 )
 ONCE = ("ledger.planned", "ledger.in_doubt", "ledger.refreshed")
 POINTS = (*(f"{when} {step}" for step in AGAIN + ONCE for when in ("before", "after")), "after spool")
+MONEY = ("submit", "ledger.generated", "ledger.reserve", "ledger.begin_run")
+
+
+@pytest.fixture
+def on_postgresql(new_batch: MakeBatch, new_database: Callable[[], str]) -> MakeBatch:
+    return partial(new_batch, ledger={"url": new_database()})
 
 
 def test_without_a_crash_every_point_is_passed_and_the_records_agree(new_batch: MakeBatch) -> None:
@@ -41,6 +49,13 @@ def test_a_run_killed_before_a_step_and_again_after_it_is_finished_by_the_next(
     new_batch: MakeBatch, step: str
 ) -> None:
     killed_at(new_batch, f"before {step}", f"after {step}")
+
+
+@pytest.mark.parametrize(
+    "step", [*MONEY, *(pytest.param(step, marks=pytest.mark.soak) for step in AGAIN if step not in MONEY)]
+)
+def test_so_it_is_with_a_ledger_in_postgresql(on_postgresql: MakeBatch, step: str) -> None:
+    killed_at(on_postgresql, f"before {step}", f"after {step}")
 
 
 @pytest.mark.parametrize("point", [point for point in POINTS if point.split()[1] not in AGAIN])
@@ -65,7 +80,7 @@ def at_random_times(new_batch: MakeBatch, seed: int, kills: int) -> None:
     """Kills so many runs of one batch, with a contact sheet, from outside at times that `seed` decides."""
     made, chance = new_batch(report={"plots": False}), random.Random(seed)
     for _ in range(kills):
-        assert made.run(kill={"after": chance.uniform(0.02, 0.5)}) in (-9, 3), made.log()
+        assert made.run(kill_after=chance.uniform(0.02, 0.5)) in (-9, 3), made.log()
     assert made.run() == 3, made.log()
     made.compare()
 
@@ -85,15 +100,14 @@ def test_the_budget_is_a_wall_for_all_the_runs_together_that_were_killed(new_bat
 
 
 @pytest.mark.soak
+@pytest.mark.parametrize("database", ["new_batch", "on_postgresql"])
 @pytest.mark.parametrize("nth", [2, 3, 4, 6])
 @pytest.mark.parametrize("point", POINTS)
-def test_long_form_every_point_at_later_passings(new_batch: MakeBatch, point: str, nth: int) -> None:
-    at_later_passings(new_batch, point, nth)
-
-
-def at_later_passings(new_batch: MakeBatch, point: str, nth: int) -> None:
-    """Kills a run at a later passing, and the next one at the first, where they come so far."""
-    made = new_batch()
+def test_long_form_every_point_at_later_passings(
+    request: pytest.FixtureRequest, database: str, point: str, nth: int
+) -> None:
+    """The next run is killed at the first passing, where both come so far."""
+    made = request.getfixturevalue(database)()
     for each in (nth, 1):
         assert made.run(kill={"point": point, "nth": each}) in (-9, 3), made.log()
     assert made.run() == 3, made.log()
@@ -101,6 +115,7 @@ def at_later_passings(new_batch: MakeBatch, point: str, nth: int) -> None:
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize("seed", range(2, 42))
-def test_long_form_at_any_time(new_batch: MakeBatch, seed: int) -> None:
-    at_random_times(new_batch, seed, kills=5)
+@pytest.mark.parametrize("database", ["new_batch", "on_postgresql"])
+@pytest.mark.parametrize("seed", range(2, 32))
+def test_long_form_at_any_time(request: pytest.FixtureRequest, database: str, seed: int) -> None:
+    at_random_times(request.getfixturevalue(database), seed, kills=5)

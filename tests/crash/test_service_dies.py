@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from backlot.server import spawn
-from tests.crash.killed_batch import IMAGE, LANES, VIDEO, Bought, KilledBatch, Starter
+from tests.crash.killed_batch import IMAGE, LANES, VIDEO, Bought, KilledBatch
 
 ROWS = {
     **{f"image-{n}": ({"prompt": f"image-{n}", **IMAGE}, "stored") for n in range(60)},
@@ -50,7 +50,7 @@ class Server:
 
 @pytest.mark.parametrize("kills", [2, pytest.param(12, marks=pytest.mark.soak)])
 def test_a_service_that_is_killed_and_comes_back_leaves_doubt_only_about_what_it_was_making(
-    forks: Starter, tmp_path: Path, kills: int
+    tmp_path: Path, kills: int
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
@@ -58,7 +58,7 @@ def test_a_service_that_is_killed_and_comes_back_leaves_doubt_only_about_what_it
         server = Server(tmp_path / "state", stack)
         server.start(port)
         environment = {"CALLSHEET_BASE_URL": server.base_url, "CALLSHEET_API_KEY": "sk_backlot"}
-        made = KilledBatch(tmp_path / "batch", environment, server, forks, dict(ROWS))
+        made = KilledBatch(tmp_path / "batch", environment, server, dict(ROWS))
         made.set_up()
         codes: list[int] = []
         run = threading.Thread(target=lambda: codes.append(made.run(backoff=0.2)))

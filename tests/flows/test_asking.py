@@ -85,14 +85,14 @@ def test_changed_rates_must_be_approved_whatever_the_price(project: Make) -> Non
 class Interrupting(LogWatcher):
     """Somebody who presses Ctrl-C at the question."""
 
-    def approves(self, asked: Asked) -> bool:
+    async def approves(self, asked: Asked) -> bool:
         raise Interrupted("stopped by SIGINT")
 
 
 class Refusing(LogWatcher):
     """Somebody who says no."""
 
-    def approves(self, asked: Asked) -> bool:
+    async def approves(self, asked: Asked) -> bool:
         return False
 
 

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from backlot.faults import RULES, Faults, Matched
-from callsheet.downloads import SIDE_BY_SIDE, Downloads
+from callsheet.channels import Downloads
 from callsheet.records import Attempt, File, ModelType
-from callsheet.steps import download
+from callsheet.session import Bounds
 from tests.conftest import Project
 from tests.ledger.buying import generation
 
@@ -42,12 +42,13 @@ def test_buying_waits_when_the_files_would_hardly_be_had_in_time() -> None:
 
     async def late() -> list[bool]:
         downloads = Downloads()
-        answers = [downloads.late()]
-        for more in (40, 20):
+        downloads.add(file)
+        answers = [downloads.late()]  # nobody has had the time to take it
+        for more in (39, 20):
             for _ in range(more):
-                await downloads.add(file)
+                downloads.add(file)
             await downloads.next()
-            downloads.done(SIDE_BY_SIDE)  # a second for each file, as so many are fetched at once
+            downloads.done(downloads.side_by_side)  # a second for each file, as so many are fetched at once
             answers.append(downloads.late())
         return answers
 
@@ -89,9 +90,7 @@ def test_nothing_is_bought_on_and_on_that_cannot_be_downloaded(project: Callable
 
 
 @pytest.mark.soak
-def test_the_files_that_are_deleted_first_are_downloaded_first(
-    project: Callable[..., Project], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_files_that_are_deleted_first_are_downloaded_first(project: Callable[..., Project]) -> None:
     """An earlier run has left files, and those bought last are deleted first."""
     made = project()
     service = made.backlot.service
@@ -103,7 +102,7 @@ def test_the_files_that_are_deleted_first_are_downloaded_first(
         rows += images(name, 3)
         made.rows(*rows)
         assert made.run().pending == len(rows)
-    monkeypatch.setattr(download, "SIDE_BY_SIDE", 1)
+    made.bounds = Bounds(downloads=1)
     service.faults = well = Observed()
     assert made.collect().stored == 9
     assert [prompt.split()[0] for prompt in well.downloads] == ["early"] * 3 + ["middle"] * 3 + ["late"] * 3

@@ -212,7 +212,7 @@ class Slow(LogWatcher):
         self.made = made
         self.quotes: list[Quote] = []
 
-    def approves(self, asked: Asked) -> bool:
+    async def approves(self, asked: Asked) -> bool:
         if not self.quotes:
             models = self.made.backlot.service.models
             model = models["sketch-1"]

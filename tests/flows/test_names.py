@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 from prefect.client.schemas.objects import StateType
 
-from callsheet.report.summary import Details, Removed, Summary
+from callsheet.report.details import Details, Removed
+from callsheet.report.summary import Summary
 from flows.names import final_state
 
 

@@ -39,7 +39,7 @@ class Person(LogWatcher):
         self.asked: list[Asked] = []
         self.finished_with: list[Summary] = []
 
-    def approves(self, asked: Asked) -> bool | None:
+    async def approves(self, asked: Asked) -> bool | None:
         self.asked.append(asked)
         return self.says
 

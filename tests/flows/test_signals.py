@@ -13,7 +13,6 @@ import pytest
 
 from tests.cli.test_commands import CALLSHEET, callsheet
 from tests.conftest import Project
-from tests.waiting import LONGEST
 
 LANES = 4
 ROWS = 30
@@ -102,41 +101,3 @@ print(asyncio.run(main()))
 def test_a_signal_after_everything_is_done_does_not_lose_the_result() -> None:
     done = subprocess.run([CALLSHEET[0], "-c", AFTER_ALL], capture_output=True, check=False)
     assert (done.returncode, done.stdout) == (0, b"the summary\n"), done.stderr
-
-
-AT_THE_QUESTION = """
-import os, pty, random, signal, sys, time
-from callsheet import signals
-from callsheet.errors import Interrupted
-
-terminal, end = pty.openpty()  # nobody types
-os.dup2(end, 0)
-os.dup2(end, 1)
-read, write = os.pipe()
-heard = 0
-for _ in range(10_000):
-    if (presses := os.fork()) == 0:
-        os.read(read, 1)
-        moment = time.perf_counter() + random.uniform(0, 0.0002)
-        while time.perf_counter() < moment:
-            pass
-        os.kill(os.getppid(), signal.SIGINT)
-        os._exit(0)
-    with signals.raised() as wait:
-        try:
-            os.write(write, b".")
-            wait(0)
-            input()
-        except Interrupted:
-            heard += 1
-    os.waitpid(presses, 0)
-sys.exit(f"{heard} heard")
-"""
-
-
-@pytest.mark.soak
-def test_a_signal_just_before_a_person_is_waited_for_ends_the_waiting() -> None:
-    done = subprocess.run(
-        [CALLSHEET[0], "-c", AT_THE_QUESTION], capture_output=True, check=False, timeout=LONGEST
-    )
-    assert done.stderr == b"10000 heard\n"

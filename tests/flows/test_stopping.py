@@ -15,6 +15,7 @@ import pytest
 
 from backlot.faults import Faults
 from callsheet.pricing.quote import Quote
+from callsheet.session import Bounds
 from callsheet.watch import WATCHER, LogWatcher
 from tests.conftest import Project
 from tests.servers.backlots import finish_videos
@@ -66,21 +67,31 @@ def make_quick(made: Project) -> None:
 IMPATIENT = """
 import sys
 from pathlib import Path
-from callsheet import failpoints, session
-from callsheet.__main__ import main
+from callsheet import failpoints, signals
+from callsheet.cli.terminal import Terminal, run_watched
+from callsheet.config.load import load
+from callsheet.errors import CallsheetError
+from callsheet.session import Bounds
+from callsheet.steps.batch import Steps, generate
 from tests.ledger.waits import set_waits
 from tests.crash.forked_run import recorder
-session.GRACE, busy = float(sys.argv.pop(1)), float(sys.argv.pop(1))
-set_waits(lease=3000, busy=busy)
+grace, busy, config = sys.argv[1:]
+signals.keep_until_heard()
+set_waits(lease=3000, busy=float(busy))
 failpoints.observer = recorder(Path("points.log"))
-main()
+steps = Steps(bounds=Bounds(grace=float(grace)))
+try:
+    run_watched(generate(load(Path(config)), approved=False, steps=steps), Terminal())
+except CallsheetError as error:
+    print(error, file=sys.stderr)
+    sys.exit(error.exit_code)
 """
 
 
 @contextmanager
 def running(made: Project, *, grace: float = 3000, busy: float = 30) -> Iterator[Process]:
     """A run whose lease does not expire, with so many seconds to end politely; it writes `run.log`."""
-    words = ("-c", IMPATIENT, str(grace), str(busy), "run", str(made.config))
+    words = ("-c", IMPATIENT, str(grace), str(busy), str(made.config))
     with (made.folder / "run.log").open("w") as log, forks().start(*words, stderr=log) as process:
         try:
             yield process
@@ -162,19 +173,13 @@ def test_a_second_signal_ends_a_run_that_waits_for_its_ledger_and_every_answer_i
     assert (summary.stored, summary.in_doubt) == (40, 0)
 
 
-@pytest.fixture
-def soon_tired(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A run waits no longer than `poll.timeout` for the lanes that others hold."""
-    monkeypatch.setattr("callsheet.session.LANES_WAIT", 0)
-
-
 @pytest.mark.parametrize("share", [2, None])
-@pytest.mark.usefixtures("soon_tired")
 def test_videos_that_are_never_done_do_not_hold_the_run_for_ever(project: Make, share: int | None) -> None:
     """They hold every lane that the account has (or that the config gives), and the next one waits for it."""
     faults = {"rules": [{"endpoint": "videos", "do": "never_finish"}]}
     rows = [{"id": f"v{n}", "prompt": f"{n}", "model": "dailies-1", "duration": 1} for n in range(4)]
     made = project(rows, faults=faults, concurrency=2)
+    made.bounds = Bounds(lanes=0)  # it waits no longer than `poll.timeout` for lanes
     made.set(poll={"timeout": 1}, limits={"concurrency": share})
     summary = made.run()
     assert (summary.outcome, summary.pending, summary.exit_code) == ("stopped", 2, 4)

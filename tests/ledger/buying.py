@@ -7,16 +7,16 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from decimal import Decimal
-from pathlib import Path
 from typing import Any
 
-from callsheet.ledger.budgets import Wall
+from callsheet.ledger.claims import Budget, Wall
 from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.policy import Policy
-from callsheet.records import Attempt, Generation, Job, Media, ModelType, Price, State, Usage
+from callsheet.records import Attempt, Generation, Job, Media, ModelType, Price, State, StoredFile, Usage
 from tests.ledger import reading
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
+STORED = StoredFile("out/x", "ab" * 32, 7, NOW, "image/png")
 
 
 def job(name: str, model_type: ModelType = ModelType.IMAGE, price: str = "0.0400") -> Job:
@@ -42,14 +42,11 @@ def generation(name: str, cost: str = "0.0400", files: int = 1) -> Generation:
 
 @asynccontextmanager
 async def buyer(
-    url: str,
-    batch: str = "b",
-    balance: str | None = None,
-    journal: Path | None = None,
-    service: str = "",
-    **waits: float,
+    url: str, batch: str = "b", balance: str | None = None, notes: list[str] | None = None, **options: Any
 ) -> AsyncIterator[Ledger]:
-    ledger = await Ledger.open(url, batch, service=service, journal=journal, **waits)
+    """A run at work, which dies at the end; `options` are those of `Ledger.open`."""
+    told = [] if notes is None else notes
+    ledger = await Ledger.open(url, batch, note=told.append, **options)
     await ledger.begin_run(None if balance is None else Decimal(balance))
     try:
         yield ledger
@@ -59,7 +56,8 @@ async def buyer(
 
 async def reserve(ledger: Ledger, *jobs: Job, limit: str = "100", **policy: Any):  # type: ignore[no-untyped-def]
     """What was reserved, and how many jobs were considered."""
-    result = await ledger.reserve(jobs, Policy(**policy), limit=Decimal(limit))
+    budget = Budget(ledger.batch, Decimal(limit))
+    result = await ledger.reserve(jobs, Policy(**policy), budget)
     return result.reserved, len(jobs) - len(result.left)
 
 
@@ -68,7 +66,15 @@ async def intend(
 ) -> Wall | None:
     """Says that the POST is about to leave; returns the wall that it does not fit."""
     day = None if per_day is None else Decimal(per_day)
-    return await ledger.intend(attempt, limit=Decimal(limit), per_day=day)
+    return await ledger.intend(attempt, Budget(ledger.batch, Decimal(limit), day), {})
+
+
+async def submitting(ledger: Ledger, *jobs: Job, **policy: Any) -> list[Attempt]:
+    """Reserves jobs, and says that their POSTs are about to leave."""
+    reserved, _ = await reserve(ledger, *jobs, **policy)
+    for _, attempt in reserved:
+        await intend(ledger, attempt)
+    return [attempt for _, attempt in reserved]
 
 
 async def state_of(ledger: Ledger, one: Job) -> State | None:

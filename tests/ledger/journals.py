@@ -1,35 +1,24 @@
-"""Runs with a journal, a database that is locked, and what a journal's folder has."""
+"""Answers, a database that is locked, and what a journal's folder has."""
 
 from __future__ import annotations
 
 import asyncio
 import sqlite3
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager, closing, contextmanager
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import closing, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import psycopg
 
 from callsheet.ledger import journal
+from callsheet.ledger.journal import Answer
 from callsheet.ledger.ledger import Ledger
-from callsheet.records import Attempt, Job, ModelType
-from tests.ledger.buying import generation, intend, job, reserve
+from callsheet.records import Attempt, ModelType
+from tests.ledger.buying import generation, job
 
 IMAGE, VIDEO = job("image"), job("video", ModelType.VIDEO)
-
-
-@asynccontextmanager
-async def buyer(
-    url: str, spool: Path, notes: list[str] | None = None, **waits: float
-) -> AsyncIterator[Ledger]:
-    told = [] if notes is None else notes
-    ledger = await Ledger.open(url, "b", journal=spool, note=told.append, **waits)
-    await ledger.begin_run()
-    try:
-        yield ledger
-    finally:
-        await ledger.close()
 
 
 @contextmanager
@@ -43,13 +32,6 @@ def locked(url: str) -> Iterator[None]:
         with psycopg.connect(url.replace("+psycopg", "")) as database:
             database.execute("LOCK TABLE attempts IN EXCLUSIVE MODE")
             yield
-
-
-async def submitting(ledger: Ledger, *jobs: Job) -> list[Attempt]:
-    reserved, _ = await reserve(ledger, *jobs)
-    for _, attempt in reserved:
-        await intend(ledger, attempt)
-    return [attempt for _, attempt in reserved]
 
 
 async def until(true: Callable[[], Any]) -> None:
@@ -67,11 +49,19 @@ def kept(spool: Path) -> list[str]:
     return [answer.attempt.row_id for left in journal.left_in(spool) for answer in left.answers]
 
 
+def answer(attempt: Attempt, name: str = "image", **changes: Any) -> Answer:
+    """An attempt is answered with a finished generation."""
+    made = generation(name)
+    paid = Answer(attempt, made.id, made.usage, made.media, (f"{name}.png",), "out", batch="b")
+    return replace(paid, **changes)
+
+
+ACCEPTED: dict[str, Any] = {"usage": None, "media": (), "names": (), "storage": ""}
+"""Changes that make it the answer to a video that is not finished."""
+
+
 def answers(ledger: Ledger, image: Attempt, video: Attempt) -> tuple[Awaitable[Any], Awaitable[Any]]:
     return (
         ledger.generated(image, generation("image", "0.0500", files=2), ["i.png", "j.png"], "out"),
         ledger.pending(video, "req-video"),
     )
-
-
-IMAGE, VIDEO = job("image"), job("video", ModelType.VIDEO)

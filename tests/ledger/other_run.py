@@ -92,26 +92,24 @@ async def main(url: str, batch: str = "b", spool: str = "", busy: str = "30") ->
     async with buyer(url, batch, journal=Path(spool) if spool else None, busy=float(busy)) as ledger:
         attempts: dict[str, Attempt] = {}
         for line in sys.stdin:
-            step, *names = line.split()
+            answer = "ok"
             try:
-                if step == "reserve":
-                    reserved, _ = await reserve(ledger, *(job(name, ModelType.VIDEO) for name in names))
-                    attempts |= {one.row_id: attempt for one, attempt in reserved}
-                elif step == "intend":
-                    await intend(ledger, attempts[names[0]])
-                elif step == "pending":
-                    await ledger.pending(attempts[names[0]], f"req-{names[0]}")
-                elif step == "doubt":
-                    await ledger.doubt(attempts[names[0]], "no answer knows it")
-                elif step == "generated":
-                    await ledger.generated(
-                        attempts[names[0]], generation(names[0]), [f"{names[0]}.png"], "out"
-                    )
-                elif step == "renew":
-                    await ledger.renew()
-                elif step == "end":
-                    await ledger.end_run()
-                answer = "ok"
+                match line.split():
+                    case ["reserve", *names]:
+                        reserved, _ = await reserve(ledger, *(job(name, ModelType.VIDEO) for name in names))
+                        attempts |= {one.row_id: attempt for one, attempt in reserved}
+                    case ["intend", name]:
+                        await intend(ledger, attempts[name])
+                    case ["pending", name]:
+                        await ledger.pending(attempts[name], f"req-{name}")
+                    case ["doubt", name]:
+                        await ledger.doubt(attempts[name], "no answer knows it")
+                    case ["generated", name]:
+                        await ledger.generated(attempts[name], generation(name), [f"{name}.png"], "out")
+                    case ["renew"]:
+                        await ledger.renew()
+                    case ["end"]:
+                        await ledger.end_run()
             except CallsheetError as error:
                 answer = f"{type(error).__name__}: {error}"
             sys.stdout.write(f"{answer}\n")

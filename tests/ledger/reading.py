@@ -8,7 +8,7 @@ from typing import Any
 import polars as pl
 import sqlalchemy as sa
 
-from callsheet.ledger import claims, queries, tables
+from callsheet.ledger import queries, running_totals, tables
 from callsheet.ledger.policy import Policy
 from callsheet.records import State, Totals
 
@@ -35,18 +35,12 @@ def manifest(connection: sa.Connection, batch: str) -> list[Row]:
 
 def known(policy: Policy) -> Callable[[sa.Connection, str], dict[str, Row]]:
     """By key, every job that the ledger knows, as a policy sees it."""
-    return lambda connection, batch: _by_key(queries.known_jobs(connection, batch, policy))
+    return lambda connection, batch: {
+        row["job_key"]: row for row in rows(queries.known_jobs(connection, batch, policy))
+    }
 
 
-def outlook(policy: Policy) -> Callable[[sa.Connection, str], tuple[dict[str, Row], Totals]]:
-    """The same as the next run will find it, and the totals."""
-
-    def read(connection: sa.Connection, batch: str) -> tuple[dict[str, Row], Totals]:
-        parts, totals = claims.outlook(connection, batch, policy)
-        return _by_key(parts), totals
-
-    return read
-
-
-def _by_key(parts: Iterable[pl.DataFrame]) -> dict[str, Row]:
-    return {row["job_key"]: row for row in rows(parts)}
+def known_and_totals(connection: sa.Connection, batch: str) -> tuple[dict[str, Row], Totals]:
+    """The same by a policy that buys what is in doubt again, and the totals."""
+    policy = Policy(retry_doubt=True, attempts=2)
+    return known(policy)(connection, batch), running_totals.of_batch(connection, batch)

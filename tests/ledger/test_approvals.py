@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
@@ -13,6 +12,8 @@ from callsheet.errors import LedgerError
 from callsheet.ledger import approvals
 from callsheet.ledger.approvals import Approval, Decision, Place, Question
 from callsheet.ledger.ledger import Ledger
+
+pytestmark = pytest.mark.anyio
 
 NOON = datetime(2026, 5, 1, 12, tzinfo=UTC)
 ASKED = Approval(
@@ -36,22 +37,19 @@ ANSWERED = replace(
 )
 
 
-def test_a_question_is_answered_once_and_belongs_to_its_batch(url: str) -> None:
-    async def scenario() -> None:
-        ledger, other = await Ledger.open(url, "shots"), await Ledger.open(url, "other")
-        await ledger.ask(ASKED)
-        assert await ledger.read(approvals.of_batch) == (ASKED,)
-        await ledger.answer(ANSWERED)
-        with pytest.raises(LedgerError, match="answered already"):
-            await ledger.answer(replace(ANSWERED, decision=Decision.REFUSED))
-        later = replace(ASKED, id="0" * 32, asked_at=NOON + timedelta(days=1))
-        await ledger.ask(later)
-        assert await ledger.read(approvals.of_batch) == (ANSWERED, later)
-        assert await other.read(approvals.of_batch) == ()
-        await ledger.close()
-        await other.close()
-
-    asyncio.run(scenario())
+async def test_a_question_is_answered_once_and_belongs_to_its_batch(url: str) -> None:
+    ledger, other = await Ledger.open(url, "shots"), await Ledger.open(url, "other")
+    await ledger.ask(ASKED)
+    assert await ledger.read(approvals.of_batch) == (ASKED,)
+    await ledger.answer(ANSWERED)
+    with pytest.raises(LedgerError, match="answered already"):
+        await ledger.answer(replace(ANSWERED, decision=Decision.REFUSED))
+    later = replace(ASKED, id="0" * 32, asked_at=NOON + timedelta(days=1))
+    await ledger.ask(later)
+    assert await ledger.read(approvals.of_batch) == (ANSWERED, later)
+    assert await other.read(approvals.of_batch) == ()
+    await ledger.close()
+    await other.close()
 
 
 def test_a_line_says_what_was_asked_and_by_whom_it_was_answered() -> None:

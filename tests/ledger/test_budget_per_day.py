@@ -8,39 +8,41 @@ from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
+import pytest
 import sqlalchemy as sa
 
 from callsheet.config.load import load
 from callsheet.ledger import leases, writing
-from callsheet.ledger.budgets import Wall
-from callsheet.ledger.claims import Reservation
+from callsheet.ledger.claims import Budget, Reservation, Wall
 from callsheet.ledger.databases import open_engine
 from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.policy import Policy
 from callsheet.ledger.tables import attempts
-from callsheet.records import Job, OtherRun
+from callsheet.records import Job
 from callsheet.steps import batch
 from tests.conftest import Project
 from tests.ledger.buying import buyer, generation, intend, job
 from tests.ledger.other_run import other_run
 from tests.ledger.test_leases import LONG_AGO, change
 
+pytestmark = pytest.mark.anyio
+
+
+ROWS = [{"id": name, "prompt": "a vase", "model": "sketch-1", "aspect_ratio": "1:1"} for name in "abc"]
+"""Each costs 0.0015 USD."""
+
 
 async def reserve(
     ledger: Ledger, *names: str, per_day: str = "0.08", limit: str = "100", **options: Any
 ) -> Reservation:
-    """Reserves jobs of 0.04 dollars."""
-    jobs = [job(name) for name in names]
-    walls = {"limit": Decimal(limit), "per_day": Decimal(per_day)}
-    return await ledger.reserve(jobs, Policy(), **walls, **options)
+    """Reserves jobs of 0.04 dollars each; the one called `dear` is of 0.50."""
+    jobs = [job(name, price="0.5000" if name == "dear" else "0.0400") for name in names]
+    budget = Budget(ledger.batch, Decimal(limit), Decimal(per_day))
+    return await ledger.reserve(jobs, Policy(), budget, **options)
 
 
 def names(jobs: list[Job]) -> list[str]:
     return [one.row_id for one in jobs]
-
-
-def others_of_another_batch(connection: sa.Connection, _: str) -> list[OtherRun]:
-    return leases.others(connection, "another batch", "")
 
 
 def submitted(url: str, when: datetime) -> None:
@@ -52,138 +54,100 @@ def submitted(url: str, when: datetime) -> None:
     engine.dispose()
 
 
-def test_all_batches_together_spend_no_more_than_the_wall_in_a_day(url: str) -> None:
-    async def scenario() -> None:
-        async with buyer(url) as ledger, buyer(url, "another batch") as other:
-            first = await reserve(ledger, "a", "b", "c")
-            assert (len(first.reserved), names(first.left), first.wall) == (2, ["c"], Wall.DAY)
-            assert (await reserve(other, "x")).wall is Wall.DAY, "what is reserved counts"
-            (_, a), (_, b) = first.reserved
-            await intend(ledger, a)
-            await intend(ledger, b)
-            assert (await reserve(other, "x")).wall is Wall.DAY, "what is in flight counts"
-            await ledger.doubt(a, "cut off")
-            await ledger.generated(b, generation("b", cost="0.0100"), ["b.png"], "out")
-            assert (await reserve(other, "x")).wall is Wall.DAY, "what is in doubt and spent counts"
-            more = await reserve(other, "x", per_day="0.09")
-            assert (len(more.reserved), more.wall) == (1, None)
-            await intend(other, more.reserved[0][1])
-            await other.failed(more.reserved[0][1], "server_error", "no")
-            assert (await reserve(ledger, "c", per_day="0.09")).wall is None, "what failed is free"
-
-    asyncio.run(scenario())
+async def test_all_batches_together_spend_no_more_than_the_wall_in_a_day(url: str) -> None:
+    async with buyer(url) as ledger, buyer(url, "another batch") as other:
+        first = await reserve(ledger, "a", "b", "c")
+        assert (len(first.reserved), names(first.left), first.wall) == (2, ["c"], Wall.DAY)
+        assert (await reserve(other, "x")).wall is Wall.DAY, "what is reserved counts"
+        (_, a), (_, b) = first.reserved
+        await intend(ledger, a)
+        await intend(ledger, b)
+        assert (await reserve(other, "x")).wall is Wall.DAY, "what is in flight counts"
+        await ledger.doubt(a, "cut off")
+        await ledger.generated(b, generation("b", cost="0.0100"), ["b.png"], "out")
+        assert (await reserve(other, "x")).wall is Wall.DAY, "what is in doubt and spent counts"
+        more = await reserve(other, "x", per_day="0.09")
+        assert (len(more.reserved), more.wall) == (1, None)
+        await intend(other, more.reserved[0][1])
+        await other.failed(more.reserved[0][1], "server_error", "no")
+        assert (await reserve(ledger, "c", per_day="0.09")).wall is None, "what failed is free"
 
 
-def test_what_was_sent_yesterday_does_not_count_today(url: str) -> None:
-    async def scenario() -> None:
-        async with buyer(url) as ledger:
-            for _, attempt in (await reserve(ledger, "a", "b")).reserved:
-                await intend(ledger, attempt)
-            today = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
-            submitted(url, today)
-            assert (await reserve(ledger, "c")).wall is Wall.DAY
-            submitted(url, today - timedelta(microseconds=1))
-            assert len((await reserve(ledger, "c", "d", "e")).reserved) == 2
-
-    asyncio.run(scenario())
+async def test_what_was_sent_yesterday_does_not_count_today(url: str, ledger: Ledger) -> None:
+    for _, attempt in (await reserve(ledger, "a", "b")).reserved:
+        await intend(ledger, attempt)
+    today = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
+    submitted(url, today)
+    assert (await reserve(ledger, "c")).wall is Wall.DAY
+    submitted(url, today - timedelta(microseconds=1))
+    assert len((await reserve(ledger, "c", "d", "e")).reserved) == 2
 
 
-def test_a_job_counts_for_the_day_on_which_it_is_sent(url: str) -> None:
+async def test_a_job_counts_for_the_day_on_which_it_is_sent(url: str, ledger: Ledger) -> None:
     """However long it was reserved, and although the service took nothing when it was sent before."""
-
-    async def scenario() -> None:
-        async with buyer(url) as ledger:
-            reserved = (await reserve(ledger, "a", "b")).reserved
-            for _, attempt in reserved:
-                await intend(ledger, attempt)
-                await ledger.release(attempt)
-            submitted(url, datetime.now(UTC) - timedelta(days=1))
-            assert (await reserve(ledger, "c")).wall is Wall.DAY, "what is reserved may be sent today"
-            for _, attempt in reserved:
-                await intend(ledger, attempt)
-            assert (await reserve(ledger, "c")).wall is Wall.DAY
-
-    asyncio.run(scenario())
+    reserved = (await reserve(ledger, "a", "b")).reserved
+    for _, attempt in reserved:
+        await intend(ledger, attempt)
+        await ledger.release(attempt)
+    submitted(url, datetime.now(UTC) - timedelta(days=1))
+    assert (await reserve(ledger, "c")).wall is Wall.DAY, "what is reserved may be sent today"
+    for _, attempt in reserved:
+        await intend(ledger, attempt)
+    assert (await reserve(ledger, "c")).wall is Wall.DAY
 
 
-def test_the_wall_that_a_job_meets_is_named(url: str) -> None:
-    async def scenario() -> None:
-        async with buyer(url) as ledger:
-            assert (await reserve(ledger, "a", limit="0.03", per_day="1")).wall is Wall.BATCH
-            assert (await reserve(ledger, "a", limit="1", per_day="0.03")).wall is Wall.DAY
-            assert (await reserve(ledger, "a", limit="0.03", per_day="0.03")).wall is Wall.BATCH
-            skipped = await ledger.reserve(
-                [job("dear", price="0.5000"), job("a")],
-                Policy(),
-                limit=Decimal(1),
-                per_day=Decimal("0.04"),
-                skip=True,
-            )
-            assert (names([one for one, _ in skipped.reserved]), names(skipped.left)) == (["a"], ["dear"])
-            assert skipped.wall is Wall.DAY
-
-    asyncio.run(scenario())
+async def test_the_wall_that_a_job_meets_is_named(ledger: Ledger) -> None:
+    assert (await reserve(ledger, "a", limit="0.03", per_day="1")).wall is Wall.BATCH
+    assert (await reserve(ledger, "a", limit="1", per_day="0.03")).wall is Wall.DAY
+    assert (await reserve(ledger, "a", limit="0.03", per_day="0.03")).wall is Wall.BATCH
+    skipped = await reserve(ledger, "dear", "a", limit="1", per_day="0.04", skip=True)
+    assert (names([one for one, _ in skipped.reserved]), names(skipped.left)) == (["a"], ["dear"])
+    assert skipped.wall is Wall.DAY
 
 
-def test_what_a_dead_run_of_another_batch_had_reserved_is_free(url: str) -> None:
+async def test_what_a_dead_run_of_another_batch_had_reserved_is_free(url: str, ledger: Ledger) -> None:
     """And when it was not dead but suspended elsewhere, it cannot send that any more."""
-
-    async def scenario() -> None:
-        async with buyer(url) as ledger:
-            with other_run(url, "another batch") as dead:
-                dead.do("reserve x y", "intend x")
-                assert (await reserve(ledger, "a", "b")).wall is Wall.DAY
-                [other] = await ledger.read(
-                    lambda connection, _: leases.others(connection, "another batch", "")
-                )
-                change(url, other.run_id, host="elsewhere", lease_until=LONG_AGO)
-                assert len((await reserve(ledger, "a", "b")).reserved) == 1
-                assert dead.ask("intend y").startswith("LedgerError")
-                dead.do("generated x")
-
-    asyncio.run(scenario())
+    with other_run(url, "another batch") as dead:
+        dead.do("reserve x y", "intend x")
+        assert (await reserve(ledger, "a", "b")).wall is Wall.DAY
+        [other] = await ledger.read(lambda connection, _: leases.others(connection, "another batch", ""))
+        change(url, other.run_id, host="elsewhere", lease_until=LONG_AGO)
+        assert len((await reserve(ledger, "a", "b")).reserved) == 1
+        assert dead.ask("intend y").startswith("LedgerError")
+        dead.do("generated x")
 
 
-def test_a_reader_knows_what_of_the_day_is_left_for_the_next_run_of_a_batch(url: str) -> None:
+async def test_a_reader_knows_what_of_the_day_is_left_for_the_next_run_of_a_batch(
+    url: str, ledger: Ledger
+) -> None:
     """Without what the batch itself has reserved, and what dead runs have: it is to buy, or free."""
 
     def used(connection: sa.Connection, batch: str) -> Decimal:
         return leases.used_today(connection, batch, datetime.now(UTC))
 
-    async def scenario() -> None:
-        async with buyer(url) as ledger:
-            (_, a), *_ = (await reserve(ledger, "a", "b", per_day="1")).reserved
-            await intend(ledger, a)
-            with other_run(url, "another batch") as other:
-                other.do("reserve x y", "intend x")
-                assert await ledger.read(used) == Decimal("0.12"), "a, x and y"
-                other.kill()
-                assert await ledger.read(used) == Decimal("0.08"), "a, and x, which is in doubt"
-            assert len((await reserve(ledger, "c", "d", per_day="0.20")).reserved) == 2
-
-    asyncio.run(scenario())
+    (_, a), *_ = (await reserve(ledger, "a", "b", per_day="1")).reserved
+    await intend(ledger, a)
+    with other_run(url, "another batch") as other:
+        other.do("reserve x y", "intend x")
+        assert await ledger.read(used) == Decimal("0.12"), "a, x and y"
+        other.kill()
+        assert await ledger.read(used) == Decimal("0.08"), "a, and x, which is in doubt"
+    assert len((await reserve(ledger, "c", "d", per_day="0.20")).reserved) == 2
 
 
 def test_a_quote_that_the_day_has_no_room_for_is_refused_before_anything_is_bought(
     project: Callable[..., Project],
 ) -> None:
-    row = {"prompt": "a vase", "model": "sketch-1", "aspect_ratio": "1:1"}  # 0.0015 USD
-    made = project([{"id": name, **row} for name in "abc"])
+    made = project(ROWS)
     made.set(budget={"per_day": "0.0065", "on_exceed": "refuse"})
     assert made.run("batch=first").stored == 3
     summary = made.run("batch=second")
-    assert (summary.stored, summary.submissions, summary.stop_reason, summary.exit_code) == (
-        0,
-        0,
-        "budget",
-        4,
-    )
+    assert (summary.submissions, summary.stop_reason, summary.exit_code) == (0, "budget", 4)
     assert "budget.per_day" in (summary.stop_message or "")
 
 
 def test_runs_of_two_batches_stop_at_the_daily_wall_and_say_so(project: Callable[..., Project]) -> None:
-    row = {"prompt": "a vase", "model": "sketch-1", "aspect_ratio": "1:1"}  # 0.0015 USD
-    made = project([{"id": name, **row} for name in "abc"])
+    made = project(ROWS)
     made.set(budget={"per_day": "0.0030"})
     for name, stored in (("first", 2), ("second", 0)):
         made.set(batch=name)

@@ -14,11 +14,14 @@ from callsheet.cli.main import app
 from callsheet.errors import LedgerError
 from callsheet.ledger.copying import back_up, copy, move
 from callsheet.ledger.databases import open_engine
+from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.tables import attempts, media, metadata
 from callsheet.records import State
 from tests.conftest import Project
 from tests.ledger.buying import buyer, generation, intend, job, reserve, state_of
 from tests.ledger.other_run import other_run
+
+pytestmark = pytest.mark.anyio
 
 NAMES = ("a", "B", "ä", "z-1", "z_1")
 
@@ -55,30 +58,16 @@ def empty(url: str, tmp_path: Path, new_database: Callable[[], str]) -> str:
     return new_database() if url.startswith("sqlite") else f"sqlite:///{tmp_path}/copy.db"
 
 
-def test_a_copy_has_every_row_and_a_run_goes_on_from_it(url: str, empty: str) -> None:
+async def test_a_copy_has_every_row_and_a_run_goes_on_from_it(url: str, empty: str) -> None:
     for batch in ("b", "B", "ö"):
-        asyncio.run(bought(url, batch))
+        await bought(url, batch)
     counts = copy(url, empty)
     assert (counts["attempts"], counts["media"], counts["runs"]) == (15, 18, 3)
     assert content(empty) == content(url)
-
-    async def goes_on() -> None:
-        async with buyer(empty) as ledger:
-            reserved, _ = await reserve(ledger, *(job(f"b {name}") for name in NAMES))
-            assert [one.row_id for one, _ in reserved] == ["b z_1"], "nothing else may be bought again"
-            assert await state_of(ledger, job("b a")) is State.IN_DOUBT
-
-    asyncio.run(goes_on())
-
-
-def test_and_back_again_it_is_the_same(
-    url: str, empty: str, tmp_path: Path, new_database: Callable[[], str]
-) -> None:
-    asyncio.run(bought(url, "b"))
-    copy(url, empty)
-    again = f"sqlite:///{tmp_path}/again.db" if url.startswith("sqlite") else new_database()
-    copy(empty, again)
-    assert content(again) == content(url)
+    async with buyer(empty) as ledger:
+        reserved, _ = await reserve(ledger, *(job(f"b {name}") for name in NAMES))
+        assert [one.row_id for one, _ in reserved] == ["b z_1"], "nothing else may be bought again"
+        assert await state_of(ledger, job("b a")) is State.IN_DOUBT
 
 
 def test_a_copy_is_of_one_moment_while_a_run_buys(url: str, empty: str) -> None:
@@ -94,12 +83,8 @@ def test_a_copy_is_of_one_moment_while_a_run_buys(url: str, empty: str) -> None:
     assert sorted(states) == [State.PLANNED, State.PLANNED, State.SUBMITTING]
 
 
-def test_more_rows_than_a_page_are_copied(url: str, empty: str) -> None:
-    async def reserved() -> None:
-        async with buyer(url) as ledger:
-            await reserve(ledger, *(job(f"{number}") for number in range(2_345)), limit="1000")
-
-    asyncio.run(reserved())
+async def test_more_rows_than_a_page_are_copied(url: str, ledger: Ledger, empty: str) -> None:
+    await reserve(ledger, *(job(f"{number}") for number in range(2_345)), limit="1000")
     assert copy(url, empty)["attempts"] == 2_345
     assert content(empty) == content(url)
 

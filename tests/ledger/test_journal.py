@@ -8,119 +8,81 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from callsheet.errors import LedgerError, LedgerUnavailable
 from callsheet.ledger import journal, queries, running_totals
-from callsheet.ledger.journal import Answer, Journal
+from callsheet.ledger.journal import Journal
 from callsheet.ledger.ledger import Ledger
-from callsheet.records import Attempt, ModelType, State, StoredFile
+from callsheet.records import Attempt, ModelType, State
 from tests.ledger import reading
-from tests.ledger.buying import NOW, generation, intend, job, reserve, state_of
-from tests.ledger.journals import IMAGE, VIDEO, answers, buyer, files_in, kept, locked, submitting, until
+from tests.ledger.buying import STORED, buyer, generation, job, state_of, submitting
+from tests.ledger.journals import ACCEPTED, IMAGE, VIDEO, answer, answers, files_in, kept, locked, until
 from tests.ledger.other_run import other_run
 from tests.ledger.test_leases import LONG_AGO, change
-from tests.servers.postgres import postgres
 
-
-@pytest.fixture
-def spool(tmp_path: Path) -> Path:
-    return tmp_path / "spool"
+pytestmark = pytest.mark.anyio
 
 
 MOMENT = 0.2  # seconds after which a write to a locked ledger has failed
+ATTEMPT = Attempt("key", 1, ModelType.IMAGE, "a", 1, "m")
 
 
-def test_a_postgresql_that_is_killed_and_restarted_in_mid_answer_gets_the_answer(spool: Path) -> None:
-    async def scenario(url: str) -> None:
-        notes: list[str] = []
-        async with buyer(url, spool, notes) as ledger:
-            image, video = await submitting(ledger, IMAGE, VIDEO)
-            server.kill()
-            both = asyncio.gather(*answers(ledger, image, video))
-            await until(lambda: len(kept(spool)) == 2)
-            server.restart()
-            files, _ = await both
-            assert [file.name for file in files] == ["i.png", "j.png"]
-            assert await state_of(ledger, IMAGE) is State.GENERATED
-            assert await state_of(ledger, VIDEO) is State.PENDING
-            assert files_in(spool) == []
-            [note] = notes
-            assert "kept in the journal" in note
-
-    with postgres() as server:
-        asyncio.run(scenario(server.new_database()))
-
-
-def test_a_ledger_that_is_locked_for_long_gets_the_answer_when_it_is_free(url: str, spool: Path) -> None:
-    async def scenario() -> None:
-        notes: list[str] = []
-        async with buyer(url, spool, notes, busy=MOMENT) as ledger:
-            image, video = await submitting(ledger, IMAGE, VIDEO)
-            with locked(url):
-                both = asyncio.gather(*answers(ledger, image, video))
-                await until(lambda: len(kept(spool)) == 2)
-            await both
-            assert await state_of(ledger, IMAGE) is State.GENERATED
-            assert len(notes) == 1, "the run is told once"
-        assert files_in(spool) == []
-
-    asyncio.run(scenario())
-
-
-def test_what_cannot_be_written_before_the_lease_expires_is_written_by_the_next_run(
+async def test_a_ledger_that_is_locked_for_long_gets_the_answer_when_it_is_free(
     url: str, spool: Path
 ) -> None:
-    async def scenario() -> None:
-        async with buyer(url, spool, busy=MOMENT, lease=1) as ledger:
-            image, video = await submitting(ledger, IMAGE, VIDEO)
-            with locked(url):
-                ends = await asyncio.gather(*answers(ledger, image, video), return_exceptions=True)
-            assert [type(end) for end in ends] == [LedgerUnavailable, LedgerUnavailable]
-        async with buyer(url, spool) as heir:
-            videos, files = await heir.adopted()
-            assert [found.generation_id for found in videos] == ["req-video"]
-            assert [(file.name, file.media.url) for file in files] == [
-                ("i.png", "http://x/1"),
-                ("j.png", "http://x/1"),
-            ]
-            totals = await heir.read(running_totals.of_batch)
-            assert (totals.spent, totals.in_doubt_exposure) == (Decimal("0.05"), 0)
-            assert files_in(spool) == []
-            stored = StoredFile("u", "ab" * 32, 7, NOW, "image/png")
-            assert [await heir.stored(file, stored) for file in files] == [None, State.STORED]
-            await heir.generated(videos[0], generation("video"), ["v.mp4"], "out")
-
-    asyncio.run(scenario())
+    notes: list[str] = []
+    async with buyer(url, journal=spool, notes=notes, busy=MOMENT) as ledger:
+        image, video = await submitting(ledger, IMAGE, VIDEO)
+        with locked(url):
+            both = asyncio.gather(*answers(ledger, image, video))
+            await until(lambda: len(kept(spool)) == 2)
+        await both
+        assert await state_of(ledger, IMAGE) is State.GENERATED
+        assert len(notes) == 1, "the run is told once"
+    assert files_in(spool) == []
 
 
-def test_a_run_that_is_killed_between_journal_and_ledger_loses_nothing(url: str, spool: Path) -> None:
-    async def scenario() -> None:
-        with other_run(url, "b", str(spool), "0.2") as killed:
-            killed.do("reserve image other", "intend image", "intend other")
-            with locked(url):
-                killed.send("generated image")
-                await until(lambda: kept(spool) == ["image"])
-                killed.kill()
-        async with buyer(url, spool) as heir:
-            assert await state_of(heir, IMAGE) is State.GENERATED
-            assert await state_of(heir, job("other")) is State.IN_DOUBT, "its answer had not come"
-            assert files_in(spool) == []
+async def test_what_cannot_be_written_before_the_lease_expires_is_written_by_the_next_run(
+    url: str, spool: Path
+) -> None:
+    async with buyer(url, journal=spool, busy=MOMENT, lease=1) as ledger:
+        image, video = await submitting(ledger, IMAGE, VIDEO)
+        with locked(url):
+            ends = await asyncio.gather(*answers(ledger, image, video), return_exceptions=True)
+        assert [type(end) for end in ends] == [LedgerUnavailable, LedgerUnavailable]
+    async with buyer(url, journal=spool) as heir:
+        videos, files = await heir.adopted()
+        assert [found.generation_id for found in videos] == ["req-video"]
+        assert [(file.name, file.media.url) for file in files] == [
+            ("i.png", "http://x/1"),
+            ("j.png", "http://x/1"),
+        ]
+        totals = await heir.read(running_totals.of_batch)
+        assert (totals.spent, totals.in_doubt_exposure) == (Decimal("0.05"), 0)
+        assert files_in(spool) == []
+        assert [await heir.stored(file, STORED) for file in files] == [None, State.STORED]
+        await heir.generated(videos[0], generation("video"), ["v.mp4"], "out")
 
-    asyncio.run(scenario())
 
-
-def answer(attempt: Attempt, name: str = "image", **changes: Any) -> Answer:
-    made = Answer(attempt, f"req-{name}", generation(name), (f"{name}.png",), "out", batch="b")
-    return replace(made, **changes)
+async def test_a_run_that_is_killed_between_journal_and_ledger_loses_nothing(url: str, spool: Path) -> None:
+    with other_run(url, "b", str(spool), "0.2") as killed:
+        killed.do("reserve image other", "intend image", "intend other")
+        with locked(url):
+            killed.send("generated image")
+            await until(lambda: kept(spool) == ["image"])
+            killed.kill()
+    async with buyer(url, journal=spool) as heir:
+        assert await state_of(heir, IMAGE) is State.GENERATED
+        assert await state_of(heir, job("other")) is State.IN_DOUBT, "its answer had not come"
+        assert files_in(spool) == []
 
 
 @asynccontextmanager
 async def dead_run(url: str, spool: Path) -> AsyncIterator[tuple[Attempt, Journal]]:
     """A run that died with an image and a video in flight: the image's attempt, and the run's journal."""
-    async with buyer(url, spool) as ledger:
+    async with buyer(url, journal=spool) as ledger:
         image, _ = await submitting(ledger, IMAGE, VIDEO)
         own = Journal(spool, ledger.run_id)
         yield image, own
@@ -128,196 +90,157 @@ async def dead_run(url: str, spool: Path) -> AsyncIterator[tuple[Attempt, Journa
 
 
 @pytest.mark.parametrize("cut", [1, 20, 200])
-def test_a_last_line_that_was_cut_off_is_ignored(url: str, spool: Path, cut: int) -> None:
-    async def scenario() -> None:
-        async with dead_run(url, spool) as (image, own):
-            own.append(answer(image))
-            own.append(answer(replace(image, job_key=VIDEO.key), "video"))
-        [path] = files_in(spool)
-        path.write_bytes(path.read_bytes()[:-cut])
-        async with buyer(url, spool) as heir:
-            assert await state_of(heir, IMAGE) is State.GENERATED
-            whole = State.GENERATED if cut == 1 else State.IN_DOUBT
-            assert await state_of(heir, VIDEO) is whole
-            assert files_in(spool) == []
-
-    asyncio.run(scenario())
+async def test_a_last_line_that_was_cut_off_is_ignored(url: str, spool: Path, cut: int) -> None:
+    async with dead_run(url, spool) as (image, own):
+        own.append(answer(image))
+        own.append(answer(replace(image, job_key=VIDEO.key), "video"))
+    [path] = files_in(spool)
+    path.write_bytes(path.read_bytes()[:-cut])
+    async with buyer(url, journal=spool) as heir:
+        assert await state_of(heir, IMAGE) is State.GENERATED
+        whole = State.GENERATED if cut == 1 else State.IN_DOUBT
+        assert await state_of(heir, VIDEO) is whole
+        assert files_in(spool) == []
 
 
-def test_a_line_that_is_damaged_keeps_the_file_and_is_reported(url: str, spool: Path) -> None:
-    async def scenario() -> None:
-        async with dead_run(url, spool) as (image, own):
-            own.append(answer(image))
-        [path] = files_in(spool)
-        path.write_bytes(b"\xff damaged\n" + path.read_bytes())
-        notes: list[str] = []
-        async with buyer(url, spool, notes) as heir:
-            assert await state_of(heir, IMAGE) is State.GENERATED
-        assert path.exists()
-        assert [str(path) in note and "1 line cannot be read" in note for note in notes] == [True]
-
-    asyncio.run(scenario())
+async def test_a_line_that_is_damaged_keeps_the_file_and_is_reported(url: str, spool: Path) -> None:
+    async with dead_run(url, spool) as (image, own):
+        own.append(answer(image))
+    [path] = files_in(spool)
+    path.write_bytes(b"\xff damaged\n" + path.read_bytes())
+    notes: list[str] = []
+    async with buyer(url, journal=spool, notes=notes) as heir:
+        assert await state_of(heir, IMAGE) is State.GENERATED
+    assert path.exists()
+    assert [str(path) in note and "1 line cannot be read" in note for note in notes] == [True]
 
 
-def test_two_runs_share_a_folder_and_each_leaves_the_others_journal_alone_while_it_lives(
+async def test_two_runs_share_a_folder_and_each_leaves_the_others_journal_alone_while_it_lives(
     url: str, spool: Path
 ) -> None:
-    async def scenario() -> None:
-        async with buyer(url, spool) as first:
-            image, _ = await submitting(first, IMAGE, VIDEO)
-            own = Journal(spool, first.run_id)
-            own.append(answer(image))
-            async with buyer(url, spool) as second:
-                assert await state_of(second, IMAGE) is State.SUBMITTING
-                assert kept(spool) == ["image"]
-            await first.end_run()
-            own.close()
-            async with buyer(url, spool) as third, buyer(url, spool):
-                assert await state_of(third, IMAGE) is State.GENERATED
-                assert [file.attempt.row_id for file in (await third.adopted())[1]] == ["image"]
-
-    asyncio.run(scenario())
+    async with buyer(url, journal=spool) as first:
+        image, _ = await submitting(first, IMAGE, VIDEO)
+        own = Journal(spool, first.run_id)
+        own.append(answer(image))
+        async with buyer(url, journal=spool) as second:
+            assert await state_of(second, IMAGE) is State.SUBMITTING
+            assert kept(spool) == ["image"]
+        await first.end_run()
+        own.close()
+        async with buyer(url, journal=spool) as third, buyer(url, journal=spool):
+            assert await state_of(third, IMAGE) is State.GENERATED
+            assert [file.attempt.row_id for file in (await third.adopted())[1]] == ["image"]
 
 
-def test_the_journal_of_another_batch_is_left_alone(url: str, spool: Path, tmp_path: Path) -> None:
-    async def scenario() -> None:
-        async with dead_run(url, spool) as (image, own):
-            own.append(answer(image))
-        before = [path.read_bytes() for path in files_in(spool)]
-        for other_url in (url, f"sqlite:///{tmp_path}/another.db"):
-            other = await Ledger.open(other_url, "another", journal=spool)
-            await other.begin_run()
-            await other.end_run()
-            await other.close()
-        assert [path.read_bytes() for path in files_in(spool)] == before
-        async with buyer(url, spool) as heir:
-            assert await state_of(heir, IMAGE) is State.GENERATED
-
-    asyncio.run(scenario())
+async def test_the_journal_of_another_batch_is_left_alone(url: str, spool: Path, tmp_path: Path) -> None:
+    async with dead_run(url, spool) as (image, own):
+        own.append(answer(image))
+    before = [path.read_bytes() for path in files_in(spool)]
+    for other_url in (url, f"sqlite:///{tmp_path}/another.db"):
+        async with buyer(other_url, "another", journal=spool):
+            pass
+    assert [path.read_bytes() for path in files_in(spool)] == before
+    async with buyer(url, journal=spool) as heir:
+        assert await state_of(heir, IMAGE) is State.GENERATED
 
 
 @pytest.mark.parametrize("steps", [0, 1, 2])
-def test_a_journal_that_is_read_again_changes_nothing(url: str, spool: Path, steps: int) -> None:
+async def test_a_journal_that_is_read_again_changes_nothing(url: str, spool: Path, steps: int) -> None:
     """As after a kill between the commit and the removal of the file, and whatever has happened since."""
-
-    async def scenario() -> None:
-        async with dead_run(url, spool) as (image, own):
-            own.append(answer(image))
-            own.append(Answer(replace(image, job_key=VIDEO.key), "req-video", batch="b"))
-        [path] = files_in(spool)
-        content = path.read_bytes()
-        async with buyer(url, spool) as heir:
-            videos, files = await heir.adopted()
-            if steps > 0:
-                await heir.stored(files[0], StoredFile("u", "ab" * 32, 7, NOW, "image/png"))
-                await heir.doubt(videos[0], "polled, and not found")
-            await heir.end_run()
-            if steps > 1:
-                await heir.settle(await heir.read(queries.doubts), charged=False, by="ada", why=None)
+    async with dead_run(url, spool) as (image, own):
+        own.append(answer(image))
+        own.append(answer(replace(image, job_key=VIDEO.key), "video", **ACCEPTED))
+    [path] = files_in(spool)
+    content = path.read_bytes()
+    async with buyer(url, journal=spool) as heir:
+        videos, files = await heir.adopted()
+        if steps > 0:
+            await heir.stored(files[0], STORED)
+            await heir.doubt(videos[0], "polled, and not found")
+        await heir.end_run()
         if steps > 1:
-            async with buyer(url, spool) as heir:
-                [again] = await submitting(heir, VIDEO)
-                await heir.pending(again, "req-again")
-                await heir.end_run()
-        states = [await _states(url) for _ in range(1)]
-        path.write_bytes(content)
-        async with buyer(url, spool) as heir:
-            states.append(await heir.read(reading.states))
-            costs = await heir.read(reading.attempts)
-            assert len({row["generation_id"] for row in costs}) == (3 if steps == 2 else 2)
-        assert states[0] == states[1]
-        assert files_in(spool) == []
-
-    asyncio.run(scenario())
-
-
-async def _states(url: str) -> dict[str, State]:
-    ledger = await Ledger.open(url, "b")
-    states = await ledger.read(reading.states)
-    await ledger.close()
-    return states
+            await heir.settle(await heir.read(queries.doubts), charged=False, by="ada", why=None)
+    if steps > 1:
+        async with buyer(url, journal=spool) as heir:
+            [again] = await submitting(heir, VIDEO)
+            await heir.pending(again, "req-again")
+            await heir.end_run()
+    path.write_bytes(content)
+    reader = await Ledger.open(url, "b")
+    before = await reader.read(reading.states)
+    async with buyer(url, journal=spool):
+        assert await reader.read(reading.states) == before
+        ids = {row["generation_id"] for row in await reader.read(reading.attempts)}
+        assert len(ids) == (3 if steps == 2 else 2)
+    await reader.close()
+    assert files_in(spool) == []
 
 
 @pytest.mark.parametrize("decided", ["in doubt", "charged", "not charged"])
-def test_an_answer_counts_more_than_a_doubt_and_a_persons_decision_about_it(
+async def test_an_answer_counts_more_than_a_doubt_and_a_persons_decision_about_it(
     url: str, spool: Path, decided: str
 ) -> None:
     """A run that was suspended elsewhere comes back with an answer after its job was put in doubt."""
-
-    async def scenario() -> None:
-        with other_run(url, "b", str(spool), "30") as sleeper:
-            sleeper.do("reserve image", "intend image")
-            change(url, host="elsewhere", lease_until=LONG_AGO)
-            async with buyer(url, spool) as second:
-                assert await state_of(second, IMAGE) is State.IN_DOUBT
-                if decided != "in doubt":
-                    doubts = await second.read(queries.doubts)
-                    await second.settle(doubts, charged=decided == "charged", by="ada", why=None)
-                await second.end_run()
-            assert "refuses the step" in sleeper.ask("generated image")
-        async with buyer(url, spool) as third:
-            assert await state_of(third, IMAGE) is State.GENERATED
-            totals = await third.read(running_totals.of_batch)
-            assert (totals.spent, totals.in_doubt_exposure) == (Decimal("0.04"), 0)
-            assert files_in(spool) == []
-
-    asyncio.run(scenario())
+    with other_run(url, "b", str(spool), "30") as sleeper:
+        sleeper.do("reserve image", "intend image")
+        change(url, host="elsewhere", lease_until=LONG_AGO)
+        async with buyer(url, journal=spool) as second:
+            assert await state_of(second, IMAGE) is State.IN_DOUBT
+            if decided != "in doubt":
+                doubts = await second.read(queries.doubts)
+                await second.settle(doubts, charged=decided == "charged", by="ada", why=None)
+            await second.end_run()
+        assert "refuses the step" in sleeper.ask("generated image")
+    async with buyer(url, journal=spool) as third:
+        assert await state_of(third, IMAGE) is State.GENERATED
+        totals = await third.read(running_totals.of_batch)
+        assert (totals.spent, totals.in_doubt_exposure) == (Decimal("0.04"), 0)
+        assert files_in(spool) == []
 
 
-def test_both_answers_count_where_a_job_was_bought_again_before_the_first_one_was_read(
+async def test_both_answers_count_where_a_job_was_bought_again_before_the_first_one_was_read(
     url: str, spool: Path
 ) -> None:
-    async def scenario() -> None:
-        with other_run(url, "b", str(spool), "30") as sleeper:
-            sleeper.do("reserve image", "intend image")
-            change(url, host="elsewhere", lease_until=LONG_AGO)
-            async with buyer(url, spool) as second:
-                [(_, again)], _ = await reserve(second, IMAGE, retry_doubt=True)
-                await intend(second, again)
-                paid = generation("again")
-                [file] = await second.generated(again, paid, ["image.png"], "out")
-                await second.stored(file, StoredFile("u", "ab" * 32, 7, NOW, "image/png"))
-                await second.end_run()
-            sleeper.ask("generated image")
-        async with buyer(url, spool) as third:
-            assert await state_of(third, IMAGE) is State.STORED
-            assert (await third.read(running_totals.of_batch)).spent == Decimal("0.08")
-            [file] = (await third.adopted())[1]
-            assert (file.attempt.number, file.name) == (1, f"image-{IMAGE.key[:12]}.png")
-
-    asyncio.run(scenario())
+    with other_run(url, "b", str(spool), "30") as sleeper:
+        sleeper.do("reserve image", "intend image")
+        change(url, host="elsewhere", lease_until=LONG_AGO)
+        async with buyer(url, journal=spool) as second:
+            [again] = await submitting(second, IMAGE, retry_doubt=True)
+            [file] = await second.generated(again, generation("again"), ["image.png"], "out")
+            await second.stored(file, STORED)
+            await second.end_run()
+        sleeper.ask("generated image")
+    async with buyer(url, journal=spool) as third:
+        assert await state_of(third, IMAGE) is State.STORED
+        assert (await third.read(running_totals.of_batch)).spent == Decimal("0.08")
+        [file] = (await third.adopted())[1]
+        assert (file.attempt.number, file.name) == (1, f"image-{IMAGE.key[:12]}.png")
 
 
-def test_an_answer_that_the_ledger_cannot_store_stays_in_the_journal_and_stops_no_run(
+async def test_an_answer_that_the_ledger_cannot_store_stays_in_the_journal_and_stops_no_run(
     url: str, spool: Path
 ) -> None:
-    async def scenario() -> None:
-        async with buyer(url, spool) as ledger:
-            image, _ = await submitting(ledger, IMAGE, VIDEO)
-            odd = generation("image", "0.00000001")
-            with pytest.raises(LedgerError, match="six decimals"):
-                await ledger.generated(image, odd, ["i.png"], "out")
-        notes: list[str] = []
-        async with buyer(url, spool, notes) as heir:
-            assert await state_of(heir, IMAGE) is State.IN_DOUBT
-            assert kept(spool) == ["image"]
-            [note] = notes
-            assert "row image" in note
-            assert "six decimals" in note
-
-    asyncio.run(scenario())
+    async with buyer(url, journal=spool) as ledger:
+        image, _ = await submitting(ledger, IMAGE, VIDEO)
+        odd = generation("image", "0.00000001")
+        with pytest.raises(LedgerError, match="six decimals"):
+            await ledger.generated(image, odd, ["i.png"], "out")
+    notes: list[str] = []
+    async with buyer(url, journal=spool, notes=notes) as heir:
+        assert await state_of(heir, IMAGE) is State.IN_DOUBT
+        assert kept(spool) == ["image"]
+        [note] = notes
+        assert "row image" in note
+        assert "six decimals" in note
 
 
-def test_a_journal_that_cannot_be_written_is_reported_and_the_ledger_is_tried_again(
+async def test_a_journal_that_cannot_be_written_is_reported_and_the_ledger_is_tried_again(
     url: str, tmp_path: Path
 ) -> None:
-    async def scenario() -> None:
-        notes: list[str] = []
-        (tmp_path / "file").touch()
-        ledger = await Ledger.open(
-            url, "b", journal=tmp_path / "file" / "spool", note=notes.append, busy=MOMENT
-        )
-        await ledger.begin_run()
+    notes: list[str] = []
+    (tmp_path / "file").touch()
+    folder = tmp_path / "file" / "spool"
+    async with buyer(url, journal=folder, notes=notes, busy=MOMENT) as ledger:
         image, video = await submitting(ledger, IMAGE, VIDEO)
         with locked(url):
             both = asyncio.gather(*answers(ledger, image, video))
@@ -325,19 +248,15 @@ def test_a_journal_that_cannot_be_written_is_reported_and_the_ledger_is_tried_ag
         await both
         assert await state_of(ledger, IMAGE) is State.GENERATED
         assert "what is answered is not kept: the journal cannot be written" in notes[1]
-        await ledger.close()
-
-    asyncio.run(scenario())
 
 
 # ---- the files themselves
 
 
 def test_an_answer_reads_as_it_was_written(spool: Path) -> None:
-    odd = replace(IMAGE, row_id='\u2028\n\ud83d "x"', sample=3)
-    attempt = Attempt(odd.key, 2, odd.type, odd.row_id, odd.sample, odd.model)
-    about = {"batch": "b", "service": "https://a.example", "ledger_id": "one"}
-    written = [answer(attempt, **about), Answer(replace(attempt, generation_id="req"), "req")]
+    attempt = replace(ATTEMPT, number=2, row_id='\u2028\n"x"', quoted=Decimal("0.0400"))
+    odd = answer(attempt, service="https://a.example", ledger_id="one")
+    written = [odd, answer(replace(attempt, generation_id="req"), **ACCEPTED)]
     own = Journal(spool, "run")
     for each in written:
         own.append(each)
@@ -346,11 +265,10 @@ def test_an_answer_reads_as_it_was_written(spool: Path) -> None:
 
 
 def test_a_journal_that_grew_since_it_was_read_is_not_removed(spool: Path) -> None:
-    attempt = Attempt("key", 1, ModelType.IMAGE, "a", 1, "m")
     own = Journal(spool, "run")
-    own.append(answer(attempt))
+    own.append(answer(ATTEMPT))
     [before] = journal.left_in(spool)
-    own.append(answer(replace(attempt, row_id="b")))
+    own.append(answer(replace(ATTEMPT, row_id="b")))
     own.close()
     journal.remove(before)
     assert kept(spool) == ["a", "b"]
@@ -358,14 +276,14 @@ def test_a_journal_that_grew_since_it_was_read_is_not_removed(spool: Path) -> No
     journal.remove(now)
     journal.remove(now)
     assert kept(spool) == []
-    own.append(answer(replace(attempt, row_id="c")))
+    own.append(answer(replace(ATTEMPT, row_id="c")))
     assert kept(spool) == ["c"]
 
 
 def test_a_journal_is_not_removed_while_its_run_is_at_work(spool: Path) -> None:
     """Whatever another ledger, which does not know the run, thinks of it."""
     own = Journal(spool, "run")
-    own.append(answer(Attempt("key", 1, ModelType.IMAGE, "a", 1, "m")))
+    own.append(answer(ATTEMPT))
     [left] = journal.left_in(spool)
     assert left.in_use
     journal.remove(left)
@@ -378,18 +296,16 @@ def test_a_journal_is_not_removed_while_its_run_is_at_work(spool: Path) -> None:
 
 
 def test_a_journal_that_a_person_moves_away_is_begun_anew(spool: Path) -> None:
-    attempt = Attempt("key", 1, ModelType.IMAGE, "a", 1, "m")
     own = Journal(spool, "run")
-    own.append(answer(attempt))
+    own.append(answer(ATTEMPT))
     [path] = files_in(spool)
     path.unlink()
-    own.append(answer(replace(attempt, row_id="b")))
+    own.append(answer(replace(ATTEMPT, row_id="b")))
     assert kept(spool) == ["b"]
 
 
 def test_a_journal_is_removed_when_the_ledger_has_all_its_answers(spool: Path) -> None:
-    attempt = Attempt("key", 1, ModelType.IMAGE, "a", 1, "m")
-    first, second = answer(attempt), answer(replace(attempt, row_id="b"))
+    first, second = answer(ATTEMPT), answer(replace(ATTEMPT, row_id="b"))
     own = Journal(spool, "run")
     own.append(first)
     own.append(second)

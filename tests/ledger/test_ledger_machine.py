@@ -25,15 +25,17 @@ from hypothesis.stateful import (
 
 from callsheet.errors import LedgerError
 from callsheet.ledger import leases, queries, running_totals
-from callsheet.ledger.budgets import Wall
+from callsheet.ledger.claims import Budget, Wall
 from callsheet.ledger.databases import open_engine
 from callsheet.ledger.journal import Answer, Journal
 from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.policy import Policy
 from callsheet.ledger.takeover import Owner
-from callsheet.records import Attempt, Doubt, File, Job, ModelType, State, StoredFile
+from callsheet.records import Attempt, Doubt, File, Job, ModelType, State
 from tests.ledger import reading
-from tests.ledger.buying import NOW, buyer, generation, intend, job, reserve, state_of
+from tests.ledger.buying import STORED, generation, intend, job, reserve, state_of
+
+pytestmark = pytest.mark.anyio
 
 T = TypeVar("T")
 
@@ -148,9 +150,9 @@ class LedgerMachine(RuleBasedStateMachine):
     def begins(self) -> None:
         """A run begins, and takes over from every dead one, as a reader could see before."""
         ledger = self.new_run()
-        expected = self.do(ledger.read(reading.outlook(POLICY)))
+        expected = self.do(ledger.outlook(reading.known_and_totals))
         self.do(ledger.begin_run())
-        assert self.do(ledger.read(raw_outlook)) == expected
+        assert self.do(ledger.read(reading.known_and_totals)) == expected
         self.has_begun(ledger)
 
     @rule(one=st.sampled_from(JOBS))
@@ -166,7 +168,8 @@ class LedgerMachine(RuleBasedStateMachine):
         own = Journal(journals, "unknown-run")
         sent = Attempt(one.key, 1, one.type, one.row_id, 1, one.model, request_key=one.request_key)
         paid = replace(generation(one.row_id, "0.0300"), id=generation_id)
-        own.append(Answer(sent, generation_id, paid, ("found.png",), "out", "b", ledger_id="one"))
+        file = {"names": ("found.png",), "storage": "out"}
+        own.append(Answer(sent, generation_id, paid.usage, paid.media, **file, batch="b", ledger_id="one"))
         own.close()
         self.do(ledger.begin_run(find=lambda _: {one.key: one}))
         last = self.newest(one)
@@ -251,7 +254,7 @@ class LedgerMachine(RuleBasedStateMachine):
         ledger = self.pick(data, self.alive)
         wall = Decimal(limit)
         policy = Policy(retry_failed=retry_failed, retry_doubt=retry_doubt, attempts=attempts)
-        result = self.do(ledger.reserve(wanted, policy, limit=wall, skip=skip))
+        result = self.do(ledger.reserve(wanted, policy, Budget("b", wall), skip=skip))
         expected: list[tuple[str, int]] = []
         expected_left: list[Job] = []
         for at, one in enumerate(wanted):
@@ -400,16 +403,8 @@ class LedgerMachine(RuleBasedStateMachine):
         )
 
 
-POLICY = Policy(retry_doubt=True, attempts=2)
-
-
 def settleable(connection: sa.Connection, batch: str) -> list[Doubt]:
     return queries.doubts(connection, batch, pending=True)
-
-
-def raw_outlook(connection: sa.Connection, batch: str) -> tuple[Any, Any]:
-    """What a reader sees, straight from the tables."""
-    return reading.known(POLICY)(connection, batch), running_totals.of_batch(connection, batch)
 
 
 def answered_id(one: Try) -> str:
@@ -429,7 +424,7 @@ async def _step(ledger: Ledger, one: Try, name: str, cost: str) -> File | None:
     elif name == "doubt":
         await ledger.doubt(one.attempt, "cut off")
     elif name == "stored" and one.file:
-        await ledger.stored(one.file, StoredFile("out/x", "ab" * 32, 7, NOW, "image/png"))
+        await ledger.stored(one.file, STORED)
     elif name == "lost" and one.file:
         await ledger.lost(one.file, "gone")
     else:
@@ -451,30 +446,25 @@ WAYS = [*PATHS.items(), (State.IN_DOUBT, ["intend", "pending", "doubt"])]
 
 
 @pytest.mark.parametrize(("state", "path"), WAYS, ids=["-".join([state, *path]) for state, path in WAYS])
-def test_from_every_state_every_step_is_carried_out_or_was_or_is_refused_as_a_whole(
-    url: str, state: State, path: list[str]
+async def test_from_every_state_every_step_is_carried_out_or_was_or_is_refused_as_a_whole(
+    ledger: Ledger, state: State, path: list[str]
 ) -> None:
     has_id = "pending" in path or "generated" in path
-
-    async def scenario() -> None:
-        async with buyer(url) as ledger:
-            for name, (_, after) in STEPS.items():
-                one = Try(job(name, ModelType.VIDEO), 1, ledger)
-                await reserve(ledger, one.job)
-                # A file there may be, so that only the state can forbid to store or lose it.
-                item = generation(name).media[0]
-                one.file = File(one.attempt, 0, f"{name}.png", item)
-                for step in path:
-                    await _step(ledger, one, step, "0.0400")
-                possible = is_possible(name, state, has_id=has_id)
-                if possible or AGAIN.get(name) is state:
-                    await _step(ledger, one, name, "0.0400")
-                else:
-                    with pytest.raises(LedgerError, match="refuses the step"):
-                        await _step(ledger, one, name, "0.0400")
-                assert await state_of(ledger, one.job) is (after if possible else state)
-
-    asyncio.run(scenario())
+    for name, (_, after) in STEPS.items():
+        one = Try(job(name, ModelType.VIDEO), 1, ledger)
+        await reserve(ledger, one.job)
+        # A file there may be, so that only the state can forbid to store or lose it.
+        item = generation(name).media[0]
+        one.file = File(one.attempt, 0, f"{name}.png", item)
+        for step in path:
+            await _step(ledger, one, step, "0.0400")
+        possible = is_possible(name, state, has_id=has_id)
+        if possible or AGAIN.get(name) is state:
+            await _step(ledger, one, name, "0.0400")
+        else:
+            with pytest.raises(LedgerError, match="refuses the step"):
+                await _step(ledger, one, name, "0.0400")
+        assert await state_of(ledger, one.job) is (after if possible else state)
 
 
 def check(examples: int, steps: int) -> None:

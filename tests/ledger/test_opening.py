@@ -14,6 +14,27 @@ import sqlalchemy as sa
 from callsheet.errors import LedgerError
 from callsheet.ledger.databases import open_engine
 from callsheet.ledger.ledger import Ledger
+from tests.ledger.buying import buyer
+
+pytestmark = pytest.mark.anyio
+
+
+RUNS = sa.text("SELECT count(*) FROM runs")
+
+
+def execute(url: str, *statements: str) -> None:
+    engine = sa.create_engine(url)
+    with engine.begin() as connection:
+        for statement in statements:
+            connection.exec_driver_sql(statement)
+    engine.dispose()
+
+
+def tables(url: str) -> list[str]:
+    engine = sa.create_engine(url)
+    names = sa.inspect(engine).get_table_names()
+    engine.dispose()
+    return names
 
 
 def refusal(url: str) -> LedgerError:
@@ -23,43 +44,40 @@ def refusal(url: str) -> LedgerError:
     return caught.value
 
 
-async def read(url: str) -> None:
-    ledger = await Ledger.open(url, "b")
-    await ledger.check_service("http://127.0.0.1:1")
-    await ledger.close()
-
-
-def test_a_ledger_is_opened_and_read_while_another_run_is_in_the_middle_of_a_write(url: str) -> None:
+async def test_a_ledger_is_opened_and_read_while_another_run_is_in_the_middle_of_a_write(url: str) -> None:
     engine = open_engine(url)
     with engine.begin():
-        asyncio.run(read(url))
+        ledger = await Ledger.open(url, "b")
+        await ledger.check_service("http://127.0.0.1:1")
+        await ledger.close()
     engine.dispose()
 
 
-def test_a_server_that_does_not_answer_is_not_blamed_on_a_folder() -> None:
-    hint = refusal("postgresql+psycopg://u:p@127.0.0.1:9/x").hint
-    assert "server" in hint and "folder" not in hint
-
-
-@pytest.mark.parametrize("url", ["sqlite://", "sqlite:///", "sqlite:///:memory:"])
-def test_a_ledger_in_memory_would_forget_everything(url: str) -> None:
-    assert "in memory" in refusal(url).message
-
-
 @pytest.mark.parametrize(
-    "url",
+    "url, why, to_check",
     [
-        "sqlite:///out/ledger.db?mode=ro",
-        "sqlite:///file:out/ledger.db?mode=ro&uri=true",
-        "sqlite:///file:ledger?mode=memory&cache=shared&uri=true",
-        "sqlite:///file:out/ledger.db",
+        ("sqlite://", "in memory", "path of a file"),
+        ("sqlite:///", "in memory", "path of a file"),
+        ("sqlite:///:memory:", "in memory", "path of a file"),
+        ("sqlite:///out/ledger.db?mode=ro", "a path", "path of a file"),
+        ("sqlite:///file:out/ledger.db?mode=ro&uri=true", "a path", "path of a file"),
+        ("sqlite:///file:ledger?mode=memory&cache=shared&uri=true", "a path", "path of a file"),
+        ("sqlite:///file:out/ledger.db", "a path", "path of a file"),
+        ("sqlite:////dev/null/ledger.db", "/dev/null/ledger.db cannot be opened", "its folder"),
+        ("postgresql+psycopg://me:secret@127.0.0.1:9/x", "127.0.0.1:9/x cannot be opened", "the server"),
+        ("mysql://me:secret@h/x", "not the URL of a database", "postgresql+psycopg://"),
+        ("me:secret@h", "not the URL of a database", "postgresql+psycopg://"),
+        ("p://me:secret@h:x/", "not the URL of a database", "postgresql+psycopg://"),
     ],
 )
-def test_an_address_of_a_sqlite_ledger_is_a_path_without_options(
-    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_what_cannot_be_opened_says_why_and_what_to_check_without_a_password(
+    url: str, why: str, to_check: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert "a path" in refusal(url).message
+    error = refusal(url)
+    assert why in error.message
+    assert to_check in error.hint
+    assert "secret" not in error.message + error.hint
     assert list(tmp_path.iterdir()) == []
 
 
@@ -87,22 +105,17 @@ def test_the_database_of_another_program_is_left_as_it_is(tmp_path: Path, schema
 
 def test_a_postgresql_database_with_other_tables_of_the_same_names_is_left_as_it_is(new_database) -> None:
     url = new_database()
-    engine = sa.create_engine(url)
-    with engine.begin() as connection:
-        connection.exec_driver_sql("CREATE TABLE media (id INTEGER)")
+    execute(url, "CREATE TABLE media (id INTEGER)")
     assert "not a ledger" in refusal(url).message
-    assert sa.inspect(engine).get_table_names() == ["media"]
-    engine.dispose()
+    assert tables(url) == ["media"]
 
 
-def test_a_postgresql_database_may_have_tables_of_other_programs_too(new_database) -> None:
+async def test_a_postgresql_database_may_have_tables_of_other_programs_too(new_database) -> None:
     url = new_database()
-    engine = sa.create_engine(url)
-    with engine.begin() as connection:
-        connection.exec_driver_sql("CREATE TABLE songs (id INTEGER)")
-    engine.dispose()
+    execute(url, "CREATE TABLE songs (id INTEGER)")
     for _ in range(2):
-        asyncio.run(_open(url))
+        async with buyer(url):
+            pass
 
 
 @pytest.mark.parametrize("content", [b"this is not a database " * 50, b"\0" * 5000, b"short"])
@@ -115,52 +128,28 @@ def test_a_file_that_is_not_a_database_is_left_as_it_is(tmp_path: Path, content:
     assert [file.name for file in tmp_path.iterdir()] == ["notes.txt"]
 
 
-def test_an_empty_file_becomes_a_ledger(tmp_path: Path) -> None:
+async def test_an_empty_file_becomes_a_ledger(tmp_path: Path) -> None:
     (tmp_path / "ledger.db").touch()
-    asyncio.run(_open(f"sqlite:///{tmp_path}/ledger.db"))
+    async with buyer(f"sqlite:///{tmp_path}/ledger.db"):
+        pass
 
 
-def test_a_ledger_whose_last_user_was_killed_is_opened(tmp_path: Path) -> None:
+async def test_a_ledger_whose_last_user_was_killed_is_opened(tmp_path: Path) -> None:
     """Its newest commits are only in the write-ahead log."""
-    path, copy = tmp_path / "ledger.db", tmp_path / "copy"
+    copy = tmp_path / "copy"
     copy.mkdir()
-
-    async def scenario() -> None:
-        ledger = await Ledger.open(f"sqlite:///{path}", "b")
-        await ledger.begin_run()
+    async with buyer(f"sqlite:///{tmp_path}/ledger.db"):
         for name in ("ledger.db", "ledger.db-wal"):
             (copy / name).write_bytes((tmp_path / name).read_bytes())
-        await ledger.close()
-
-    asyncio.run(scenario())
-    asyncio.run(_open(f"sqlite:///{copy}/ledger.db"))
-
-
-async def _open(url: str) -> None:
-    ledger = await Ledger.open(url, "b")
-    await ledger.begin_run()
-    await ledger.end_run()
-    await ledger.close()
-
-
-def execute(url: str, *statements: str) -> None:
-    engine = sa.create_engine(url)
-    with engine.begin() as connection:
-        for statement in statements:
-            connection.exec_driver_sql(statement)
-    engine.dispose()
+    async with buyer(f"sqlite:///{copy}/ledger.db") as ledger:
+        assert await ledger.read(lambda connection, _: connection.scalar(RUNS)) == 2
 
 
 @pytest.mark.parametrize("version", [8, 99])
-def test_a_ledger_of_another_schema_is_refused_and_left_alone(url: str, version: int) -> None:
-    async def scenario() -> None:
-        await (await Ledger.open(url, "b")).close()
-        execute(url, f"UPDATE about SET schema_version = {version}", "DROP TABLE learned")
-        with pytest.raises(LedgerError, match=f"version {version}") as refused:
-            await Ledger.open(url, "b")
-        assert "another ledger.url" in refused.value.hint
-
-    asyncio.run(scenario())
-    engine = sa.create_engine(url)
-    assert not sa.inspect(engine).has_table("learned")
-    engine.dispose()
+async def test_a_ledger_of_another_schema_is_refused_and_left_alone(url: str, version: int) -> None:
+    await (await Ledger.open(url, "b")).close()
+    execute(url, f"UPDATE about SET schema_version = {version}", "DROP TABLE learned")
+    with pytest.raises(LedgerError, match=f"version {version}") as refused:
+        await Ledger.open(url, "b")
+    assert "another ledger.url" in refused.value.hint
+    assert "learned" not in tables(url)

@@ -13,17 +13,18 @@ import sqlalchemy as sa
 from callsheet.errors import LedgerError, LedgerUnavailable
 from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.tables import metadata, runs
-from callsheet.records import Job, ModelType, State, StoredFile
-from tests.ledger.buying import NOW, buyer, generation, intend, job, reserve, state_of
+from callsheet.records import Job, ModelType, State
+from tests.ledger.buying import NOW, STORED, buyer, generation, intend, job, reserve, state_of, submitting
 from tests.ledger.journals import until
 from tests.ledger.test_approvals import ANSWERED, ASKED
 from tests.servers.postgres import postgres
 from tests.servers.postgres_proxy import postgres_proxy
 from tests.waiting import LONGEST, wait_until
 
+pytestmark = pytest.mark.anyio
+
 A, B, C, D, E, F = map(job, "abcdef")
 VIDEO, SENT, ACCEPTED = (job(name, ModelType.VIDEO) for name in ("video", "sent", "accepted"))
-STORED = StoredFile("out/x", "ab" * 32, 7, NOW, "image/png")
 
 
 LONG = 10 * LONGEST  # seconds of a lease: no machine is so slow that it expires
@@ -81,8 +82,7 @@ async def life(ledger: Ledger, url: str) -> list[Any]:
     await ledger.answer(ANSWERED)
     async with buyer(url) as dead:
         for one in (SENT, ACCEPTED):
-            [(_, attempt)], _ = await reserve(dead, one)
-            await intend(dead, attempt)
+            [attempt] = await submitting(dead, one)
         await dead.pending(attempt, "req-accepted")
     videos, _, doubts = await ledger.take_over()
     came += [one.row_id for one in (*videos, *doubts)]
@@ -91,19 +91,14 @@ async def life(ledger: Ledger, url: str) -> list[Any]:
     return came
 
 
-def content(url: str) -> dict[str, list[Any]]:
+def content(url: str) -> dict[str, list[str]]:
     """Every row of the ledger, without the times, and what a run is called."""
+    differs = ("_at", "_id", "_until")
     engine = sa.create_engine(url)
     with engine.connect() as connection:
         tables = {
             table.name: sorted(
-                repr(
-                    {
-                        name: value
-                        for name, value in row.items()
-                        if not name.endswith(("_at", "_id", "_until"))
-                    }
-                )
+                repr({name: value for name, value in row.items() if not name.endswith(differs)})
                 for row in connection.execute(sa.select(table)).mappings()
             )
             for table in metadata.sorted_tables
@@ -113,107 +108,88 @@ def content(url: str) -> dict[str, list[Any]]:
     return tables
 
 
-def test_whatever_a_run_writes_is_written_once_when_its_connection_is_lost_after_the_commit(
+async def test_whatever_a_run_writes_is_written_once_when_its_connection_is_lost_after_the_commit(
     new_database: Callable[[], str],
 ) -> None:
     """Each commit is made, and the run is not told; then it is told that it has been made."""
-
-    async def scenario() -> None:
-        told, not_told = new_database(), new_database()
-        async with buyer(told) as ledger:
-            expected = await life(ledger, told)
-        with postgres_proxy(not_told) as proxy:
-            async with buyer(proxy.url, lease=LONG) as ledger:
-                proxy.lose(every=2)
-                assert await life(ledger, not_told) == expected
-                proxy.lose(every=0)
-                assert proxy.lost == 35, "each of the writes"
-        assert content(not_told) == content(told)
-
-    asyncio.run(scenario())
+    told, not_told = new_database(), new_database()
+    async with buyer(told) as ledger:
+        expected = await life(ledger, told)
+    with postgres_proxy(not_told) as proxy:
+        async with buyer(proxy.url, lease=LONG) as ledger:
+            proxy.lose(every=2)
+            assert await life(ledger, not_told) == expected
+            proxy.lose(every=0)
+            assert proxy.lost == 35, "each of the writes"
+    assert content(not_told) == content(told)
 
 
-def test_what_is_refused_in_a_commit_that_was_not_confirmed_is_refused_and_the_rest_is_written(
+async def test_what_is_refused_in_a_commit_that_was_not_confirmed_is_refused_and_the_rest_is_written(
     new_database: Callable[[], str],
 ) -> None:
-    async def scenario() -> None:
-        with postgres_proxy(new_database()) as proxy:
-            async with buyer(proxy.url, lease=LONG) as ledger:
-                [(_, a), (_, b)], _ = await reserve(ledger, A, B)
-                await intend(ledger, a)
-                proxy.lose(every=2)
-                ends = await asyncio.gather(intend(ledger, a), intend(ledger, b), return_exceptions=True)
-                assert [type(end) for end in ends] == [LedgerError, type(None)]
-                assert not isinstance(ends[0], LedgerUnavailable)
-                assert proxy.lost == 1
-                assert await state_of(ledger, B) is State.SUBMITTING
-
-    asyncio.run(scenario())
+    with postgres_proxy(new_database()) as proxy:
+        async with buyer(proxy.url, lease=LONG) as ledger:
+            [(_, a), (_, b)], _ = await reserve(ledger, A, B)
+            await intend(ledger, a)
+            proxy.lose(every=2)
+            ends = await asyncio.gather(intend(ledger, a), intend(ledger, b), return_exceptions=True)
+            assert [type(end) for end in ends] == [LedgerError, type(None)]
+            assert not isinstance(ends[0], LedgerUnavailable)
+            assert proxy.lost == 1
+            assert await state_of(ledger, B) is State.SUBMITTING
 
 
-def test_a_commit_that_the_server_makes_only_after_its_connection_is_lost_is_not_made_twice(
+async def test_a_commit_that_the_server_makes_only_after_its_connection_is_lost_is_not_made_twice(
     new_database: Callable[[], str],
 ) -> None:
     """The next try waits until it is known what came of the one before."""
-
-    async def scenario() -> None:
-        url = new_database()
-        with postgres_proxy(url) as proxy:
-            async with buyer(proxy.url, lease=LONG) as ledger:
-                [(_, attempt)], _ = await reserve(ledger, A)
-                proxy.lose(
-                    every=2,
-                    before=lambda: wait_until(lambda: waits_for_a_lock(url), "the next try has not come"),
-                )
-                await intend(ledger, attempt)
-                # The server frees its locks before it answers the commit: the next try may end before that.
-                await asyncio.to_thread(wait_until, lambda: proxy.lost, "the server has never answered")
-                assert proxy.lost == 1
-                assert await state_of(ledger, A) is State.SUBMITTING
-
-    asyncio.run(scenario())
+    url = new_database()
+    with postgres_proxy(url) as proxy:
+        async with buyer(proxy.url, lease=LONG) as ledger:
+            [(_, attempt)], _ = await reserve(ledger, A)
+            proxy.lose(
+                every=2,
+                before=lambda: wait_until(lambda: waits_for_a_lock(url), "the next try has not come"),
+            )
+            await intend(ledger, attempt)
+            # The server frees its locks before it answers the commit: the next try may end before that.
+            await asyncio.to_thread(wait_until, lambda: proxy.lost, "the server has never answered")
+            assert proxy.lost == 1
+            assert await state_of(ledger, A) is State.SUBMITTING
 
 
-def test_a_run_waits_for_a_postgresql_that_is_restarted_and_goes_on() -> None:
-    async def scenario(url: str) -> None:
-        notes: list[str] = []
-        ledger = await Ledger.open(url, "b", note=notes.append, lease=LONG)
-        await ledger.begin_run()
-        [(_, a), (_, b)], _ = await reserve(ledger, A, B)
-        await intend(ledger, b)
-        server.kill()
-        waiting = asyncio.gather(
-            *(intend(ledger, a), ledger.doubt(b, "cut off"), reserve(ledger, C)),
-            *(ledger.renew(), ledger.adopted()),
-        )
-        await until(lambda: notes)
-        server.restart()
-        _, _, (reserved, _), _, _ = await waiting
-        assert [chosen for chosen, _ in reserved] == [C]
-        assert await state_of(ledger, A) is State.SUBMITTING
-        assert await state_of(ledger, B) is State.IN_DOUBT
-        [note] = notes
-        assert "the run waits and tries again until its lease expires" in note
-        await ledger.close()
-
+async def test_a_run_waits_for_a_postgresql_that_is_restarted_and_goes_on() -> None:
+    notes: list[str] = []
     with postgres() as server:
-        asyncio.run(scenario(server.new_database()))
+        async with buyer(server.new_database(), notes=notes, lease=LONG) as ledger:
+            [(_, a), (_, b)], _ = await reserve(ledger, A, B)
+            await intend(ledger, b)
+            server.kill()
+            waiting = asyncio.gather(
+                *(intend(ledger, a), ledger.doubt(b, "cut off"), reserve(ledger, C)),
+                *(ledger.renew(), ledger.adopted()),
+            )
+            await until(lambda: notes)
+            server.restart()
+            _, _, (reserved, _), _, _ = await waiting
+            assert [chosen for chosen, _ in reserved] == [C]
+            assert await state_of(ledger, A) is State.SUBMITTING
+            assert await state_of(ledger, B) is State.IN_DOUBT
+    [note] = notes
+    assert "the run waits and tries again until its lease expires" in note
 
 
-def test_nothing_waits_where_there_is_no_lease_or_where_the_run_ends() -> None:
-    async def scenario(url: str) -> None:
-        ledger, reader = await Ledger.open(url, "b", lease=LONG), await Ledger.open(url, "b")
-        await ledger.begin_run()
-        [(_, a), *_], _ = await reserve(ledger, A)
-        server.kill()
-        waiting = asyncio.create_task(intend(ledger, a))
-        await asyncio.sleep(0)
-        for end in (reader.adopted(), ledger.end_run(), waiting):
-            with pytest.raises(LedgerUnavailable):
-                await asyncio.wait_for(end, LONGEST)
-        await ledger.close()
-        await reader.close()
-        server.restart()
-
+async def test_nothing_waits_where_there_is_no_lease_or_where_the_run_ends() -> None:
     with postgres() as server:
-        asyncio.run(scenario(server.new_database()))
+        url = server.new_database()
+        async with buyer(url, lease=LONG) as ledger:
+            reader = await Ledger.open(url, "b")
+            [(_, a), *_], _ = await reserve(ledger, A)
+            server.kill()
+            waiting = asyncio.create_task(intend(ledger, a))
+            await asyncio.sleep(0)
+            for end in (reader.adopted(), ledger.end_run(), waiting):
+                with pytest.raises(LedgerUnavailable):
+                    await asyncio.wait_for(end, LONGEST)
+            await reader.close()
+        server.restart()

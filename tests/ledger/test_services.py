@@ -2,174 +2,102 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
 from backlot.server import Backlot
 from callsheet.cli.main import app
-from callsheet.config.load import load
 from callsheet.errors import OtherService
-from callsheet.steps import batch as batches
 from tests.conftest import Project
-from tests.ledger.buying import buyer, intend, job, reserve, state_of
+from tests.ledger.buying import buyer, intend, job, reserve, state_of, submitting
 
-MakeProject = Callable[..., Project]
+pytestmark = pytest.mark.anyio
+
 ROW = {"id": "a", "prompt": "a vase", "model": "sketch-1", "aspect_ratio": "1:1"}
 
 
 async def send(url: str, service: str, *names: str, batch: str = "b") -> None:
     """A run that sends jobs to a service."""
     async with buyer(url, batch, service=service) as ledger:
-        for _, attempt in (await reserve(ledger, *map(job, names)))[0]:
-            await intend(ledger, attempt)
+        await submitting(ledger, *map(job, names))
 
 
-def test_a_batch_belongs_to_the_service_to_which_its_first_job_is_sent(url: str) -> None:
-    async def scenario() -> None:
-        await send(url, "https://a.example/v", "a")
-        for same in ("https://a.example/v", "https://a.example/v/", "HTTPS://A.Example/v"):
-            await send(url, same, same)
-        for other in (
-            "https://b.example/v",
-            "http://a.example/v",
-            "https://a.example:8443/v",
-            "https://a.example/V",
-        ):
-            with pytest.raises(OtherService, match=r"sent jobs of the batch 'b' to https://a\.example/v"):
-                await send(url, other, other)
-            async with buyer(url) as reader:
-                with pytest.raises(OtherService):
-                    await reader.check_service(other)
-        await send(url, "https://b.example", "b", batch="another batch")
-
-    asyncio.run(scenario())
+async def test_a_batch_belongs_to_the_service_to_which_its_first_job_is_sent(url: str) -> None:
+    await send(url, "https://a.example/v", "a")
+    for same in ("https://a.example/v", "https://a.example/v/", "HTTPS://A.Example/v"):
+        await send(url, same, same)
+    others = "https://b.example/v http://a.example/v https://a.example:8443/v https://a.example/V"
+    for other in others.split():
+        with pytest.raises(OtherService, match=r"sent jobs of the batch 'b' to https://a\.example/v"):
+            await send(url, other, other)
+        async with buyer(url) as reader:
+            with pytest.raises(OtherService):
+                await reader.check_service(other)
+    await send(url, "https://b.example", "b", batch="another batch")
 
 
-def test_a_batch_of_which_nothing_was_sent_is_bound_anew(url: str) -> None:
+async def test_a_batch_of_which_nothing_was_sent_is_bound_anew(url: str) -> None:
     """Also where a run has reserved jobs, and was killed or refused before it sent one."""
-
-    async def scenario() -> None:
-        async with buyer(url, service="https://a.example") as killed:
-            await reserve(killed, job("a"))
-        async with buyer(url, service="https://b.example") as ledger:
-            await ledger.check_service("https://b.example")
-            [(_, attempt)], _ = await reserve(ledger, job("a"))
-            await intend(ledger, attempt)
-            await ledger.release(attempt)  # the service took nothing
-            await ledger.end_run()
-        await send(url, "https://c.example", "a")
-
-    asyncio.run(scenario())
+    async with buyer(url, service="https://a.example") as killed:
+        await reserve(killed, job("a"))
+    async with buyer(url, service="https://b.example") as ledger:
+        await ledger.check_service("https://b.example")
+        [attempt] = await submitting(ledger, job("a"))
+        await ledger.release(attempt)  # the service took nothing
+        await ledger.end_run()
+    await send(url, "https://c.example", "a")
 
 
-def test_a_batch_is_not_taken_from_a_run_that_is_about_to_send(url: str) -> None:
-    async def scenario() -> None:
-        async with buyer(url, service="https://a.example") as first:
-            [(_, attempt)], _ = await reserve(first, job("a"))
-            async with buyer(url, service="https://b.example") as second:
-                with pytest.raises(OtherService, match="another run is about to send"):
-                    await reserve(second, job("b"))
-                assert await state_of(second, job("b")) is None
-            await intend(first, attempt)
-
-    asyncio.run(scenario())
+async def test_a_batch_is_not_taken_from_a_run_that_is_about_to_send(url: str) -> None:
+    async with buyer(url, service="https://a.example") as first:
+        [(_, attempt)], _ = await reserve(first, job("a"))
+        async with buyer(url, service="https://b.example") as second:
+            with pytest.raises(OtherService, match="another run is about to send"):
+                await reserve(second, job("b"))
+            assert await state_of(second, job("b")) is None
+        await intend(first, attempt)
 
 
-def test_a_service_that_has_moved_keeps_its_batch(url: str) -> None:
-    async def scenario() -> None:
-        await send(url, "https://a.example", "a")
-        async with buyer(url) as ledger:
-            await ledger.rebind("https://b.example")
-        await send(url, "https://b.example", "b")
-        with pytest.raises(OtherService):
-            await send(url, "https://a.example", "c")
-
-    asyncio.run(scenario())
-
-
-def test_the_other_batches_of_a_service_that_has_moved_move_with_it(url: str) -> None:
+async def test_the_other_batches_of_a_service_that_has_moved_move_with_it(url: str) -> None:
     """And those of another service stay."""
-
-    async def scenario() -> None:
-        for batch, service in (
-            ("b", "https://a.example"),
-            ("c", "https://A.example/"),
-            ("d", "https://d.example"),
-        ):
-            await send(url, service, batch, batch=batch)
-        async with buyer(url) as ledger:
-            assert await ledger.rebind("https://b.example") == ["b", "c"]
-        await send(url, "https://b.example", "more", batch="c")
-        await send(url, "https://d.example", "more of d", batch="d")
-
-    asyncio.run(scenario())
+    services = {"b": "https://a.example", "c": "https://A.example/", "d": "https://d.example"}
+    for batch, service in services.items():
+        await send(url, service, batch, batch=batch)
+    async with buyer(url) as ledger:
+        assert await ledger.rebind("https://b.example") == ["b", "c"]
+    await send(url, "https://b.example", "more", batch="c")
+    await send(url, "https://d.example", "more of d", batch="d")
+    with pytest.raises(OtherService):
+        await send(url, "https://a.example", "more of b")
 
 
-def test_a_password_in_the_address_is_not_shown(url: str) -> None:
-    async def scenario() -> None:
-        await send(url, "https://me:secret@a.example", "a")
-        with pytest.raises(OtherService) as caught:
-            await send(url, "https://me:secret@b.example", "b")
-        assert "secret" not in caught.value.message + caught.value.hint
-
-    asyncio.run(scenario())
+async def test_a_password_in_the_address_is_not_shown(url: str) -> None:
+    await send(url, "https://me:secret@a.example", "a")
+    with pytest.raises(OtherService) as caught:
+        await send(url, "https://me:secret@b.example", "b")
+    assert "secret" not in caught.value.message + caught.value.hint
 
 
 def test_a_batch_is_not_bought_at_a_second_service_until_a_person_says_that_it_has_moved(
-    project: MakeProject, start_backlot: Callable[..., Backlot], monkeypatch: pytest.MonkeyPatch
+    project: Callable[..., Project], start_backlot: Callable[..., Backlot], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = project([ROW])
-    first = run(made)
-    assert first.stored == 1
+    assert made.run().stored == 1
     made.rows(ROW, ROW | {"id": "b"})
     second = start_backlot()
     monkeypatch.setenv("CALLSHEET_API_KEY", second.api_key)
     made.set(service={"base_url": second.base_url})
-    for step in (run, collect):
-        with pytest.raises(OtherService) as caught:
-            step(made)
+    for step in (made.run, made.collect):
+        with pytest.raises(OtherService, match="has bought jobs") as caught:
+            step()
         assert caught.value.exit_code == 2
     quote = CliRunner().invoke(app, ["quote", str(made.config)])
     assert isinstance(quote.exception, OtherService)
     assert second.service.workspaces["default"].spent == 0
     moved = CliRunner().invoke(app, ["ledger", "service-moved", str(made.config), "--json"])
     assert json.loads(moved.stdout) == {"batch": "test", "service": second.base_url, "batches": ["test"]}
-    summary = run(made)
+    summary = made.run()
     assert (summary.stored, summary.submissions) == (2, 1)
-
-
-def run(made: Project) -> Any:
-    return asyncio.run(batches.generate(load(made.config), approved=True))
-
-
-def collect(made: Project) -> Any:
-    return asyncio.run(batches.collect(load(made.config)))
-
-
-def test_a_run_that_sends_nothing_does_not_bind_the_batch_to_a_service(
-    project: MakeProject, start_backlot: Callable[..., Backlot], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    made = project([ROW])
-    assert made.run("budget.limit=0.0001").submissions == 0
-    assert made.collect().submissions == 0
-    second = start_backlot()
-    monkeypatch.setenv("CALLSHEET_API_KEY", second.api_key)
-    made.set(service={"base_url": second.base_url})
-    assert made.run().stored == 1
-    assert made.backlot.service.workspaces["default"].spent == 0
-
-
-def test_an_error_says_bought_only_of_what_was_bought(
-    project: MakeProject, start_backlot: Callable[..., Backlot]
-) -> None:
-    made = project([ROW | {"prompt": "forbidden-test-word"}])
-    assert made.run().failed == 1
-    made.set(service={"base_url": start_backlot().base_url})
-    with pytest.raises(OtherService, match="has sent jobs of the batch 'test' to ") as caught:
-        made.run()
-    assert "bought" not in caught.value.message

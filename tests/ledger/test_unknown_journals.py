@@ -5,7 +5,6 @@ That is a ledger that was restored from a backup, or lost, or shares the folder 
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -19,51 +18,46 @@ from callsheet.errors import UnknownAnswers
 from callsheet.ledger import running_totals
 from callsheet.ledger.journal import Answer, Journal
 from callsheet.ledger.ledger import Ledger
-from callsheet.records import Attempt, Job, State, StoredFile
-from tests.ledger import reading
-from tests.ledger.buying import NOW, generation, intend, job, reserve, state_of
-from tests.ledger.journals import IMAGE, VIDEO, files_in, kept, locked, submitting, until
+from callsheet.records import Attempt, Job, State
+from tests.ledger import journals, reading
+from tests.ledger.buying import STORED, generation, intend, job, reserve, state_of, submitting
+from tests.ledger.journals import ACCEPTED, IMAGE, VIDEO, files_in, kept, locked, until
 from tests.ledger.other_run import other_run
+
+pytestmark = pytest.mark.anyio
 
 SERVICE = "https://a.example"
 PLAN = replace(IMAGE, carried={"shelf": "7"})
 
 
-@pytest.fixture
-def spool(tmp_path: Path) -> Path:
-    return tmp_path / "spool"
-
-
 @asynccontextmanager
-async def opened(url: str, spool: Path | None, notes: list[str] | None = None) -> AsyncIterator[Ledger]:
+async def begun(
+    url: str, spool: Path | None, *plan: Job, notes: list[str] | None = None, **how: Any
+) -> AsyncIterator[Ledger]:
+    """A run with a plan of these jobs; `how` it begins."""
     told = [] if notes is None else notes
     ledger = await Ledger.open(url, "b", service=SERVICE, journal=spool, note=told.append)
     try:
+        await ledger.begin_run(find=lambda keys: {one.key: one for one in plan if one.key in keys}, **how)
         yield ledger
     finally:
         await ledger.close()
 
 
-async def begin(ledger: Ledger, *plan: Job, **how: Any) -> None:
-    """Begins a run with a plan of these jobs."""
-    await ledger.begin_run(find=lambda keys: {one.key: one for one in plan if one.key in keys}, **how)
-
-
-async def write_journal(url: str, spool: Path, *answers: Answer, at_work: bool = False) -> Journal:
+async def write_journal(url: str, spool: Path, *answers: Answer) -> Path:
     """The journal of a run that this ledger does not know, and whose answers are for it."""
-    async with opened(url, None) as ledger:
-        own = Journal(spool, "unknown-run")
-        for answer in answers:
-            own.append(replace(answer, ledger_id=answer.ledger_id or ledger.id))
-    if not at_work:
-        own.close()
-    return own
+    ledger, own = await Ledger.open(url, "b"), Journal(spool, "unknown-run")
+    for answer in answers:
+        own.append(replace(answer, ledger_id=answer.ledger_id or ledger.id))
+    own.close()
+    await ledger.close()
+    [path] = files_in(spool)
+    return path
 
 
 def answer(one: Job = PLAN, name: str = "image", **changes: Any) -> Answer:
     attempt = Attempt(one.key, 1, one.type, one.row_id, one.sample, one.model, request_key=one.request_key)
-    made = Answer(attempt, f"req-{name}", generation(name), (f"{name}.png",), "out", "b", SERVICE)
-    return replace(made, **changes)
+    return journals.answer(attempt, name, **{"service": SERVICE} | changes)
 
 
 async def left_reserved(ledger: Ledger) -> None:
@@ -101,60 +95,39 @@ BEFORE: dict[str, tuple[Callable[[Ledger], Any] | None, int, str]] = {
 
 
 @pytest.mark.parametrize("before", BEFORE)
-def test_an_answer_is_taken_up_where_batch_row_and_request_match(url: str, spool: Path, before: str) -> None:
+async def test_an_answer_is_taken_up_where_batch_row_and_request_match(
+    url: str, spool: Path, before: str
+) -> None:
     """Whatever the ledger knows of the job. Its cost counts, its file is fetched, nobody buys it again."""
     earlier, attempts, in_doubt = BEFORE[before]
-
-    async def scenario() -> None:
-        if earlier:
-            async with opened(url, None) as dead:
-                await dead.begin_run()
-                await earlier(dead)
-        await write_journal(url, spool, answer())
-        notes: list[str] = []
-        async with opened(url, spool, notes) as ledger:
-            await begin(ledger, PLAN, job("other"))
-            assert await state_of(ledger, IMAGE) is State.GENERATED
-            assert (notes, files_in(spool)) == ([], [])
-            _, [file] = await ledger.adopted()
-            assert (file.attempt.number, file.attempt.generation_id) == (attempts, "req-image")
-            totals = await ledger.read(running_totals.of_batch)
-            assert (totals.spent, totals.in_doubt_exposure) == (Decimal("0.04"), Decimal(in_doubt))
-            newest = (await ledger.read(reading.attempts))[-1]
-            assert newest["submitted_at"] is not None
-            assert (newest["request_key"], newest["quoted"]) == (PLAN.request_key, Decimal("0.04"))
-            assert "7" in str(newest["carried"])
-            assert await ledger.read(lambda it, _: running_totals.differences(it)) == []
-            assert (await reserve(ledger, PLAN, retry_failed=True, retry_doubt=True))[0] == []
-            assert await ledger.stored(file, StoredFile("u", "ab" * 32, 7, NOW, "image/png")) is State.STORED
-
-    asyncio.run(scenario())
+    if earlier:
+        async with begun(url, None) as dead:
+            await earlier(dead)
+    await write_journal(url, spool, answer())
+    notes: list[str] = []
+    async with begun(url, spool, PLAN, job("other"), notes=notes) as ledger:
+        assert await state_of(ledger, IMAGE) is State.GENERATED
+        assert (notes, files_in(spool)) == ([], [])
+        _, [file] = await ledger.adopted()
+        assert (file.attempt.number, file.attempt.generation_id) == (attempts, "req-image")
+        totals = await ledger.read(running_totals.of_batch)
+        assert (totals.spent, totals.in_doubt_exposure) == (Decimal("0.04"), Decimal(in_doubt))
+        newest = (await ledger.read(reading.attempts))[-1]
+        assert newest["submitted_at"] is not None
+        assert (newest["request_key"], newest["quoted"]) == (PLAN.request_key, Decimal("0.04"))
+        assert "7" in str(newest["carried"])
+        assert await ledger.read(lambda it, _: running_totals.differences(it)) == []
+        assert (await reserve(ledger, PLAN, retry_failed=True, retry_doubt=True))[0] == []
+        assert await ledger.stored(file, STORED) is State.STORED
 
 
-def test_a_video_that_was_accepted_is_polled(url: str, spool: Path) -> None:
-    async def scenario() -> None:
-        accepted = answer(VIDEO, "video", generation=None, names=(), storage="")
-        await write_journal(url, spool, accepted)
-        async with opened(url, spool) as ledger:
-            await begin(ledger, VIDEO)
-            [video], _ = await ledger.adopted()
-            assert video.generation_id == "req-video"
-            await ledger.generated(video, generation("video"), ["v.mp4"], "out")
-
-    asyncio.run(scenario())
-
-
-def test_the_accepted_and_the_finished_video_are_one(url: str, spool: Path) -> None:
-    async def scenario() -> None:
-        accepted = answer(VIDEO, "video", generation=None, names=(), storage="")
-        await write_journal(url, spool, accepted, answer(VIDEO, "video"))
-        async with opened(url, spool) as ledger:
-            await begin(ledger, VIDEO)
-            assert await state_of(ledger, VIDEO) is State.GENERATED
-            assert (await ledger.read(running_totals.of_batch)).spent == Decimal("0.04")
-            assert files_in(spool) == []
-
-    asyncio.run(scenario())
+async def test_the_accepted_and_the_finished_video_are_one(url: str, spool: Path) -> None:
+    accepted = answer(VIDEO, "video", **ACCEPTED)
+    await write_journal(url, spool, accepted, answer(VIDEO, "video"))
+    async with begun(url, spool, VIDEO) as ledger:
+        assert await state_of(ledger, VIDEO) is State.GENERATED
+        assert (await ledger.read(running_totals.of_batch)).spent == Decimal("0.04")
+        assert files_in(spool) == []
 
 
 @pytest.mark.parametrize(
@@ -164,149 +137,111 @@ def test_the_accepted_and_the_finished_video_are_one(url: str, spool: Path) -> N
         (answer(), [replace(PLAN, request_key="another")], "with this request"),
         (answer(ledger_id="another"), [PLAN], "another ledger"),
         (answer(service="https://b.example"), [PLAN], "https://b.example"),
-        (answer(generation=generation("image", "0.00000001")), [PLAN], "six decimals"),
+        (answer(usage=generation("image", "0.00000001").usage), [PLAN], "six decimals"),
     ],
 )
-def test_what_cannot_be_taken_up_stops_the_buying_and_stays(
+async def test_what_cannot_be_taken_up_stops_the_buying_and_stays(
     url: str, spool: Path, kept_answer: Answer, plan: list[Job], why: str
 ) -> None:
-    async def scenario() -> None:
-        await write_journal(url, spool, kept_answer)
-        [path] = files_in(spool)
-        content = path.read_bytes()
-        async with opened(url, spool) as ledger:
-            with pytest.raises(UnknownAnswers, match="1 answer paid for, of a run that the ledger") as caught:
-                await begin(ledger, *plan)
-            for words in (str(path), "row image", why):
-                assert words in caught.value.message
-            assert await ledger.read(reading.attempts) == []
-        notes: list[str] = []
-        async with opened(url, spool, notes) as ledger:
-            await begin(ledger, *plan, buys=False)
-            assert [str(path) in note and why in note for note in notes] == [True]
-        assert path.read_bytes() == content
-        path.rename(path.with_name("away"))  # a person says that it belongs to another ledger
-        async with opened(url, spool) as ledger:
-            await begin(ledger, PLAN)
-            assert len((await reserve(ledger, PLAN))[0]) == 1
-
-    asyncio.run(scenario())
+    path = await write_journal(url, spool, kept_answer)
+    content = path.read_bytes()
+    with pytest.raises(UnknownAnswers, match="1 answer paid for, of a run that the ledger") as caught:
+        async with begun(url, spool, *plan):
+            pass
+    for words in (str(path), "row image", why):
+        assert words in caught.value.message
+    notes: list[str] = []
+    async with begun(url, spool, *plan, buys=False, notes=notes) as ledger:
+        assert [str(path) in note and why in note for note in notes] == [True]
+        assert await ledger.read(reading.attempts) == []
+    assert path.read_bytes() == content
+    path.rename(path.with_name("away"))  # a person says that it belongs to another ledger
+    async with begun(url, spool, PLAN) as ledger:
+        assert len((await reserve(ledger, PLAN))[0]) == 1
 
 
-def test_a_line_that_cannot_be_read_stops_the_buying(url: str, spool: Path) -> None:
-    async def scenario() -> None:
-        await write_journal(url, spool, answer())
-        [path] = files_in(spool)
-        path.write_bytes(b"\xff damaged\n" + path.read_bytes())
-        async with opened(url, spool) as ledger:
-            with pytest.raises(UnknownAnswers, match="1 line cannot be read"):
-                await begin(ledger, PLAN)
-
-    asyncio.run(scenario())
+async def test_a_line_that_cannot_be_read_stops_the_buying(url: str, spool: Path) -> None:
+    path = await write_journal(url, spool, answer())
+    path.write_bytes(b"\xff damaged\n" + path.read_bytes())
+    with pytest.raises(UnknownAnswers, match="1 line cannot be read"):
+        async with begun(url, spool, PLAN):
+            pass
 
 
-def test_a_ledger_that_takes_the_place_of_a_lost_one_takes_its_answers_up(url: str, spool: Path) -> None:
-    async def scenario() -> None:
-        await write_journal(url, spool, answer(ledger_id="lost"))
-        async with opened(url, spool) as ledger:
-            await begin(ledger, PLAN, replaces=True)
-            assert await state_of(ledger, IMAGE) is State.GENERATED
-            assert files_in(spool) == []
-
-    asyncio.run(scenario())
+async def test_a_ledger_that_takes_the_place_of_a_lost_one_takes_its_answers_up(
+    url: str, spool: Path
+) -> None:
+    await write_journal(url, spool, answer(ledger_id="lost"))
+    async with begun(url, spool, PLAN, replaces=True) as ledger:
+        assert await state_of(ledger, IMAGE) is State.GENERATED
+        assert files_in(spool) == []
 
 
-def test_what_the_ledger_has_already_is_known_and_the_file_goes(url: str, spool: Path) -> None:
-    async def scenario() -> None:
-        async with opened(url, None) as first:
-            await first.begin_run()
-            [attempt] = await submitting(first, IMAGE)
-            [file] = await first.generated(attempt, generation("image"), ["i.png"], "out")
-            await first.stored(file, StoredFile("u", "ab" * 32, 7, NOW, "image/png"))
-            await first.end_run()
-        await write_journal(url, spool, answer(ledger_id="another"))
-        async with opened(url, spool) as ledger:
-            await begin(ledger)
-            assert await state_of(ledger, IMAGE) is State.STORED
-            assert files_in(spool) == []
-
-    asyncio.run(scenario())
+async def test_what_the_ledger_has_already_is_known_and_the_file_goes(url: str, spool: Path) -> None:
+    async with begun(url, None) as first:
+        [attempt] = await submitting(first, IMAGE)
+        [file] = await first.generated(attempt, generation("image"), ["i.png"], "out")
+        await first.stored(file, STORED)
+        await first.end_run()
+    await write_journal(url, spool, answer(ledger_id="another"))
+    async with begun(url, spool) as ledger:
+        assert await state_of(ledger, IMAGE) is State.STORED
+        assert files_in(spool) == []
 
 
 @pytest.mark.parametrize("in_hand", [True, False])
-def test_a_job_that_is_bought_twice_already_is_said_and_the_answer_is_kept(
+async def test_a_job_that_is_bought_twice_already_is_said_and_the_answer_is_kept(
     url: str, spool: Path, in_hand: bool
 ) -> None:
-    async def scenario() -> None:
-        async with opened(url, None) as first:
-            await first.begin_run()
-            [attempt] = await submitting(first, IMAGE)
-            await first.generated(attempt, generation("again"), ["i.png"], "out")
-            if not in_hand:
-                await first.end_run()
-            await write_journal(url, spool, answer())
-            notes: list[str] = []
-            async with opened(url, spool, notes) as ledger:
-                await begin(ledger, PLAN)
-                [note] = notes
-                for words in ("paid for twice", "req-image", "req-again", str(files_in(spool)[0])):
-                    assert words in note
-                assert kept(spool) == ["image"]
-                assert (await ledger.read(running_totals.of_batch)).spent == Decimal("0.04")
-
-    asyncio.run(scenario())
+    async with begun(url, None) as first:
+        [attempt] = await submitting(first, IMAGE)
+        await first.generated(attempt, generation("again"), ["i.png"], "out")
+        if not in_hand:
+            await first.end_run()
+        await write_journal(url, spool, answer())
+        notes: list[str] = []
+        async with begun(url, spool, PLAN, notes=notes) as ledger:
+            [note] = notes
+            for words in ("paid for twice", "req-image", "req-again", str(files_in(spool)[0])):
+                assert words in note
+            assert kept(spool) == ["image"]
+            assert (await ledger.read(running_totals.of_batch)).spent == Decimal("0.04")
 
 
-def test_a_job_that_another_run_is_about_to_send_is_left_to_it(url: str, spool: Path) -> None:
-    async def scenario() -> None:
-        async with opened(url, None) as first:
-            await first.begin_run()
-            [(_, attempt)], _ = await reserve(first, IMAGE)
-            await write_journal(url, spool, answer())
-            notes: list[str] = []
-            async with opened(url, spool, notes) as ledger:
-                await begin(ledger, PLAN)
-                assert "at work has this job in hand" in notes[0]
-                assert kept(spool) == ["image"]
-            await intend(first, attempt)
-
-    asyncio.run(scenario())
+async def test_a_job_that_another_run_is_about_to_send_is_left_to_it(url: str, spool: Path) -> None:
+    async with begun(url, None) as first:
+        [(_, attempt)], _ = await reserve(first, IMAGE)
+        await write_journal(url, spool, answer())
+        notes: list[str] = []
+        async with begun(url, spool, PLAN, notes=notes):
+            assert "at work has this job in hand" in notes[0]
+            assert kept(spool) == ["image"]
+        await intend(first, attempt)
 
 
-def test_the_journal_of_a_run_at_work_in_another_ledger_is_not_taken(url: str, spool: Path) -> None:
+async def test_the_journal_of_a_run_at_work_in_another_ledger_is_not_taken(url: str, spool: Path) -> None:
     """Also by a ledger that is said to take the place of others: this one has not gone."""
-
-    async def scenario() -> None:
-        other = f"sqlite:///{spool.parent}/other.db"
-        with other_run(other, "b", str(spool), "0.2") as run:
-            run.do("reserve image", "intend image")
-            with locked(other):
-                run.send("generated image")
-                await until(lambda: kept(spool) == ["image"])
-                async with opened(url, spool) as ledger:
-                    with pytest.raises(UnknownAnswers, match="that run is at work"):
-                        await begin(ledger, PLAN, replaces=True)
-                assert kept(spool) == ["image"]
-            await until(lambda: files_in(spool) == [])
-        async with opened(url, spool) as ledger:
-            await begin(ledger, PLAN)
-            assert await state_of(ledger, IMAGE) is None
-
-    asyncio.run(scenario())
+    other = f"sqlite:///{spool.parent}/other.db"
+    with other_run(other, "b", str(spool), "0.2") as run:
+        run.do("reserve image", "intend image")
+        with locked(other):
+            run.send("generated image")
+            await until(lambda: kept(spool) == ["image"])
+            with pytest.raises(UnknownAnswers, match="that run is at work"):
+                async with begun(url, spool, PLAN, replaces=True):
+                    pass
+            assert kept(spool) == ["image"]
+        await until(lambda: files_in(spool) == [])
+    async with begun(url, spool, PLAN) as ledger:
+        assert await state_of(ledger, IMAGE) is None
 
 
-def test_a_run_that_the_ledger_knows_may_have_sent_what_it_does_not_know(url: str, spool: Path) -> None:
+async def test_a_run_that_the_ledger_knows_may_have_sent_what_it_does_not_know(url: str, spool: Path) -> None:
     """The backup was made while the run was at work."""
-
-    async def scenario() -> None:
-        async with opened(url, None) as run:
-            await run.begin_run()
-            own = Journal(spool, run.run_id)
-            own.append(answer(ledger_id=run.id))
-            own.close()
-        async with opened(url, spool) as ledger:
-            await begin(ledger, PLAN)
-            assert await state_of(ledger, IMAGE) is State.GENERATED
-            assert files_in(spool) == []
-
-    asyncio.run(scenario())
+    async with begun(url, None) as run:
+        own = Journal(spool, run.run_id)
+        own.append(answer(ledger_id=run.id))
+        own.close()
+    async with begun(url, spool, PLAN) as ledger:
+        assert await state_of(ledger, IMAGE) is State.GENERATED
+        assert files_in(spool) == []

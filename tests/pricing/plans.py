@@ -10,72 +10,44 @@ from callsheet.batches.read import read_batch
 from callsheet.config.settings import Settings
 from callsheet.pricing.plan import Plan, make_plan
 from callsheet.records import Job
-from callsheet.service.models import Model
+from callsheet.service.models import Catalogue, Model
 
 NOW = datetime(2026, 5, 1, 12, tzinfo=UTC)
 PNG = b"\x89PNG\r\n\x1a\n" + b"p" * 100
 
-CATALOGUE = {
-    name: Model.model_validate(
-        {"id": name, "type": model_type, **fields, "pricing": {"currency": "USD", "rates": rates}}
-    )
-    for name, model_type, fields, rates in [
-        (
-            "still-1",
-            "image",
-            {
-                "supported_aspect_ratios": ["1:1", "16:9", "9:16"],
-                "supported_resolutions": ["1K", "2K", "4K"],
-                "supported_references": {"reference_image": 4},
-            },
-            [
-                {
-                    "resolution": "1K",
-                    "sound": "not_applicable",
-                    "billable_unit": "image",
-                    "unit_price": "0.0407",
-                },
-                {
-                    "resolution": "2K",
-                    "sound": "not_applicable",
-                    "billable_unit": "image",
-                    "unit_price": "0.0833",
-                },
-            ],
-        ),
-        (
-            "reel-1",
-            "video",
-            {
-                "supported_aspect_ratios": ["16:9", "9:16", "1:1"],
-                "supported_durations": [5, 10],
-                "supported_resolutions": ["720p", "1080p"],
-                "supports_sound": True,
-                "supported_references": {"first_frame": 1, "last_frame": 1},
-            },
-            [
-                {
-                    "resolution": "720p",
-                    "sound": "sound_off",
-                    "billable_unit": "video_second",
-                    "unit_price": "0.0513",
-                },
-                {
-                    "resolution": "720p",
-                    "sound": "sound_on",
-                    "billable_unit": "video_second",
-                    "unit_price": "0.0771",
-                },
-                {
-                    "resolution": "1080p",
-                    "sound": "not_applicable",
-                    "billable_unit": "video_second",
-                    "unit_price": "0.1",
-                },
-            ],
-        ),
-        ("proof-1", "image", {"supported_resolutions": ["1K"]}, []),
-    ]
+
+def rate(resolution: str, sound: str, unit: str, price: str) -> dict[str, str]:
+    return {"resolution": resolution, "sound": sound, "billable_unit": unit, "unit_price": price}
+
+
+def model(name: str, model_type: str, *rates: dict[str, str], currency: str = "USD", **fields: Any) -> Model:
+    pricing = {"currency": currency, "rates": rates}
+    return Model.model_validate({"id": name, "type": model_type, "pricing": pricing, **fields})
+
+
+CATALOGUE: Catalogue = {
+    "still-1": model(
+        "still-1",
+        "image",
+        rate("1K", "not_applicable", "image", "0.0407"),
+        rate("2K", "not_applicable", "image", "0.0833"),
+        supported_aspect_ratios=["1:1", "16:9", "9:16"],
+        supported_resolutions=["1K", "2K", "4K"],
+        supported_references={"reference_image": 4},
+    ),
+    "reel-1": model(
+        "reel-1",
+        "video",
+        rate("720p", "sound_off", "video_second", "0.0513"),
+        rate("720p", "sound_on", "video_second", "0.0771"),
+        rate("1080p", "not_applicable", "video_second", "0.1"),
+        supported_aspect_ratios=["16:9", "9:16", "1:1"],
+        supported_durations=[5, 10],
+        supported_resolutions=["720p", "1080p"],
+        supports_sound=True,
+        supported_references={"first_frame": 1, "last_frame": 1},
+    ),
+    "proof-1": model("proof-1", "image", supported_resolutions=["1K"]),
 }
 
 
@@ -104,11 +76,15 @@ class Maker:
         sections = {"service": service, "input": source, "budget": budget, "storage": storage}
         return Settings.model_validate({"batch": name, **sections})
 
-    def __call__(self, text: str, *, to: str = "plan.parquet", **given: Any) -> Plan:
+    def of(self, settings: Settings, catalogue: Catalogue = CATALOGUE, *, to: str = "plan.parquet") -> Plan:
+        return make_plan(read_batch(settings), catalogue, settings, self.folder / to, now=NOW)
+
+    def __call__(
+        self, text: str, *, to: str = "plan.parquet", catalogue: Catalogue = CATALOGUE, **given: Any
+    ) -> Plan:
         path = self.folder / "shots.csv"
-        path.write_text(text, encoding="utf-8")
-        settings = self.settings(path, **given)
-        return make_plan(read_batch(settings), CATALOGUE, settings, self.folder / to, now=NOW)
+        path.write_text(text, encoding="utf-8", newline="")
+        return self.of(self.settings(path, **given), catalogue, to=to)
 
 
 def jobs(plan: Plan) -> list[Job]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -11,9 +10,7 @@ from callsheet.batches.read import read_batch
 from callsheet.config.load import load
 from callsheet.errors import ConfigError
 from callsheet.pricing.plan import Plan, make_plan
-from tests.pricing.plans import CATALOGUE, PNG
-
-NOW = datetime(2026, 5, 1, 12, tzinfo=UTC)
+from tests.pricing.plans import CATALOGUE, NOW, PNG
 
 
 @pytest.fixture
@@ -49,18 +46,14 @@ def plan(tmp_path, monkeypatch):
             "720p, 1080p; resolution 8K is not offered by still-1; it offers 1K, 2K, 4K",
         ),
         ("  matrix: {output_format: [png, gif]}\n", "`input.matrix.output_format.1`: "),
-        ("  matrix: {model: [still-1], sound: [true]}\n", "`input.matrix.sound.0`: sound is for videos"),
         ("  matrix: {model: [still-1], sound: [false]}\n", "`input.matrix.sound.0`: sound is for videos"),
         (
             "  matrix: {first_frame: [look.png, none.png]}\n",
-            "`input.matrix.first_frame.1`: none.png: there is no such file",
+            "first_frame.1`: none.png: there is no such file",
         ),
-        (
-            "  matrix: {model: [still-1], first_frame: [look.png]}\n",
-            "`input.matrix.first_frame.0`: first_frame is for videos, and still-1 makes images",
-        ),
+        ("  matrix: {model: [still-1], first_frame: [look.png]}\n", "first_frame.0`: still-1 takes no first"),
         ("  matrix: {images: [[{url: 'ftp://h/a.png'}]]}\n", "`input.matrix.images.0`: ftp://h/a.png: "),
-        ("  matrix: {images: [[{link: a}]]}\n", "`input.matrix.images.0`: is not an image"),
+        ("  matrix: {images: [[{link: a}]]}\n", "`input.matrix.images.0`: is not a JSON list of images"),
     ],
 )
 def test_a_matrix_value_that_no_model_in_use_takes_is_an_error_of_the_config(plan, lines, expected):

@@ -9,23 +9,17 @@ from dataclasses import replace
 from datetime import date
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
 
 import anyio
 import polars as pl
-import pytest
 from hypothesis import given
 from hypothesis import settings as quick
 from hypothesis import strategies as st
 
-from callsheet.batches.read import read_batch
 from callsheet.pricing import references
-from callsheet.pricing.plan import make_plan
 from callsheet.records import ModelType, canonical
 from tests.pricing.plans import CATALOGUE, MIXED, NOW, PNG, Maker, jobs
 from tests.servers.s3_gate import s3_gate
-
-PARTI = Path(__file__).parents[3] / "shared/data/PartiPrompts.tsv"
 
 
 def test_every_job_is_priced_in_the_file_s_order(plan):
@@ -36,14 +30,8 @@ def test_every_job_is_priced_in_the_file_s_order(plan):
         ("b", 1, ModelType.VIDEO, Decimal("0.771")),
         ("f", 1, ModelType.IMAGE, Decimal("0.0407")),
     ]
-    assert (planned.batch, planned.rows, planned.rejected_rows, planned.jobs, planned.unpriced) == (
-        "shots",
-        6,
-        3,
-        4,
-        1,
-    )
-    assert (planned.quoted, planned.currency, planned.made_at) == (Decimal("0.9783"), "USD", NOW)
+    assert (planned.rows, planned.rejected_rows, planned.jobs, planned.unpriced) == (6, 3, 4, 1)
+    assert (planned.batch, planned.quoted, planned.made_at) == ("shots", Decimal("0.9783"), NOW)
 
 
 def test_a_request_has_every_default_filled_in(plan):
@@ -79,8 +67,7 @@ def test_a_rejected_row_is_counted_once_in_each_file(plan, tmp_path):
     for name in "ab":
         text = "prompt,duration,sound\n,x,maybe\nok,,\nshort\nlong,5,yes\n"
         (tmp_path / f"{name}.csv").write_text(text)
-    settings = plan.settings(tmp_path / "?.csv", matrix={"resolution": ["1K", "2K"]})
-    planned = make_plan(read_batch(settings), CATALOGUE, settings, tmp_path / "plan.parquet", now=NOW)
+    planned = plan.of(plan.settings(tmp_path / "?.csv", matrix={"resolution": ["1K", "2K"]}))
     assert (planned.rows, planned.rejected_rows, planned.jobs) == (8, 6, 4)
     assert len(planned.rejects) == 2 * (3 + 1 + 1)
 
@@ -115,39 +102,26 @@ def test_a_key_is_the_hash_of_batch_row_sample_and_what_the_row_asks_for(plan):
     }
     planned = jobs(plan(MIXED))
     for each in planned:
-        identity = {
-            "asked": asked[each.row_id],
-            "batch": "shots",
-            "row_id": each.row_id,
-            "sample": each.sample,
-        }
+        identity = {"asked": asked[each.row_id], "batch": "shots", "row_id": each.row_id}
+        identity |= {"sample": each.sample}
         text = json.dumps(identity, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
         assert each.key == hashlib.sha256(text.encode()).hexdigest()
     assert {f"{each.row_id}-{each.sample}": each.key for each in planned} == GOLDEN
 
 
-@given(
-    st.text(
-        st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1, max_size=40
-    ).filter(str.strip)
-)
+texts = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1, max_size=40)
+
+
+@given(texts.filter(str.strip))
 @quick(max_examples=25, deadline=None)
 def test_a_request_has_any_prompt_unchanged(tmp_path_factory, prompt):
-    folder = tmp_path_factory.mktemp("prompt")
-    pl.DataFrame({"prompt": [prompt]}).write_parquet(folder / "shots.parquet")
-    settings = Maker(folder).settings(folder / "shots.parquet")
-    planned = make_plan(read_batch(settings), CATALOGUE, settings, folder / "plan.parquet", now=NOW)
-    [only] = jobs(planned)
+    plan = Maker(tmp_path_factory.mktemp("prompt"))
+    path = plan.folder / "shots.parquet"
+    pl.DataFrame({"prompt": [prompt]}).write_parquet(path)
+    [only] = jobs(plan.of(plan.settings(path)))
     assert only.request["prompt"] == prompt
     pair = canonical([only.request, only.sample])
     assert only.request_key == hashlib.sha256(pair.encode()).hexdigest()
-
-
-def test_jobs_of_several_batches_that_buy_the_same_have_one_request_key(plan):
-    one, two = jobs(plan("id,prompt,samples\na,x,2\n"))
-    other, again = jobs(plan("id,prompt\nb,x\nc,x\n", batch="other"))
-    assert one.request_key == other.request_key == again.request_key != two.request_key
-    assert one.key != other.key != again.key
 
 
 def test_reordering_changes_no_key_and_a_new_prompt_changes_one(plan):
@@ -157,13 +131,6 @@ def test_reordering_changes_no_key_and_a_new_prompt_changes_one(plan):
     assert len(before) == len(after) == 3
     assert len(before & after) == 2
     assert not before & {each.key for each in jobs(plan("prompt\nx\ny\n", batch="others"))}
-
-
-def test_a_value_equal_to_the_default_makes_the_same_request(plan):
-    """So the job that has bought it is found, although its row asked for something else (`known.py`)."""
-    implicit = jobs(plan("id,prompt\n1,x\n"))
-    explicit = jobs(plan("id,prompt,model,aspect_ratio,resolution,output_format\n1,x,still-1,1:1,1K,jpeg\n"))
-    assert [each.request_key for each in explicit] == [each.request_key for each in implicit]
 
 
 def test_one_more_sample_keeps_the_keys_of_the_others(plan):
@@ -186,10 +153,8 @@ def test_the_matrix_buys_each_row_once_for_every_combination(plan):
 
 def test_a_combination_that_cannot_be_bought_leaves_the_others(plan):
     planned = plan("prompt\nx\n", matrix={"model": ["still-1", "reel-1"], "duration": [5, 10]})
-    assert [(each.model, each.request.get("duration")) for each in jobs(planned)] == [
-        ("reel-1", 5),
-        ("reel-1", 10),
-    ]
+    listed = [(each.model, each.request.get("duration")) for each in jobs(planned)]
+    assert listed == [("reel-1", 5), ("reel-1", 10)]
     assert planned.rejects.select("line", "value").rows() == [(2, "5"), (2, "10")]
 
 
@@ -261,115 +226,29 @@ def test_images_that_cannot_be_sent_are_rejects(plan, tmp_path, monkeypatch):
     ]
 
 
-def test_a_request_over_25_mib_is_rejected_before_it_is_sent(plan, tmp_path):
-    names = []
-    for at in range(3):
-        content = PNG + bytes([at]) * (7 * 1024 * 1024)
-        (tmp_path / f"{at}.png").write_bytes(content)
-        names.append(str(tmp_path / f"{at}.png"))
-    planned = plan(f"prompt,reference_image\nx,{'|'.join(names)}\ny,{'|'.join(names[:2])}\n")
-    (small,) = jobs(planned)
-    assert planned.rejects.select("line", "column").rows() == [(2, "images")]
-    assert "at most 26,214,400 are allowed" in planned.rejects["reason"][0]
-    body = json.dumps(anyio.run(references.fill, small), ensure_ascii=False, separators=(",", ":"))
-    size = int(planned.rejects["reason"][0].split()[3])
-    assert size > references.LARGEST_REQUEST > len(body.encode())
-
-
-def test_the_size_of_a_request_is_exact(plan, tmp_path, monkeypatch):
+def test_a_request_over_25_mib_is_rejected_by_its_exact_size(plan, tmp_path, monkeypatch):
     path = tmp_path / "look.png"
     path.write_bytes(PNG)
     text = f"prompt,reference_image\né,{path}\n"
     (job,) = jobs(plan(text))
     body = json.dumps(anyio.run(references.fill, job), ensure_ascii=False, separators=(",", ":"))
+    assert references.LARGEST_REQUEST == 25 * 1024 * 1024
     monkeypatch.setattr(references, "LARGEST_REQUEST", len(body.encode()) - 1)
     assert str(len(body.encode())) in plan(text).rejects["reason"][0]
 
 
 def test_carried_values_are_in_the_plan_as_json_values(plan, tmp_path):
     day = date(2026, 1, 2)
-    table = pl.DataFrame(
-        {"prompt": ["x"], "day": [day], "cost": [Decimal("1.10")], "tags": [["a"]], "key": [1]}
-    )
-    table.write_parquet(tmp_path / "in.parquet")
-    settings = plan.settings(tmp_path / "in.parquet")
-    planned = make_plan(read_batch(settings), CATALOGUE, settings, tmp_path / "plan.parquet", now=NOW)
+    cells = {"prompt": ["x"], "day": [day], "cost": [Decimal("1.10")], "tags": [["a"]], "key": [1]}
+    pl.DataFrame(cells).write_parquet(tmp_path / "in.parquet")
+    planned = plan.of(plan.settings(tmp_path / "in.parquet"))
     assert jobs(planned)[0].carried == {"day": "2026-01-02", "cost": "1.10", "tags": ["a"], "key": 1}
 
 
-def slow_total(rows: list[dict[str, Any]]) -> Decimal:
-    """One row at a time, from the catalogue's rates."""
-    total = Decimal(0)
-    for row in rows:
-        for sample in range(row["samples"]):
-            assert sample >= 0
-            if row["model"] == "still-1":
-                total += {"1K": Decimal("0.0407"), "2K": Decimal("0.0833")}[row["resolution"] or "1K"]
-            elif row["resolution"] == "1080p":
-                total += Decimal("0.1") * (row["duration"] or 5)
-            else:
-                total += (Decimal("0.0771") if row["sound"] else Decimal("0.0513")) * (row["duration"] or 5)
-    return total
-
-
-images = st.fixed_dictionaries(
-    {
-        "model": st.just("still-1"),
-        "resolution": st.sampled_from([None, "1K", "2K"]),
-        "samples": st.integers(1, 3),
-    }
-    | {"duration": st.none(), "sound": st.none()}
-)
-videos = st.fixed_dictionaries(
-    {
-        "model": st.just("reel-1"),
-        "resolution": st.sampled_from([None, "720p", "1080p"]),
-        "samples": st.integers(1, 3),
-    }
-    | {"duration": st.sampled_from([None, 5, 10]), "sound": st.sampled_from([None, True, False])}
-)
-
-
-@given(st.lists(images | videos, min_size=1, max_size=30))
-@quick(max_examples=30, deadline=None)
-def test_the_quote_is_the_sum_of_a_slow_reference(tmp_path_factory, rows):
-    folder = tmp_path_factory.mktemp("quote")
-    table = pl.DataFrame(
-        rows, schema={"model": str, "resolution": str, "samples": int, "duration": int, "sound": bool}
-    )
-    table.with_columns(prompt=pl.lit("x")).write_csv(folder / "shots.csv")
-    settings = Maker(folder).settings(folder / "shots.csv")
-    planned = make_plan(read_batch(settings), CATALOGUE, settings, folder / "plan.parquet", now=NOW)
-    assert planned.rejects.is_empty()
-    assert planned.quoted == slow_total(rows) == sum((each.quoted for each in jobs(planned)), Decimal(0))
-
-
-@pytest.mark.skipif(not PARTI.exists(), reason="PartiPrompts.tsv is not part of the project")
-def test_a_real_batch_is_priced_with_a_matrix_over_models_and_ratios(plan, tmp_path):
-    matrix = {"model": ["still-1", "reel-1"], "aspect_ratio": ["1:1", "16:9", "9:16"]}
-    settings = plan.settings(PARTI, columns={"prompt": "Prompt"}, matrix=matrix)
-    planned = make_plan(read_batch(settings), CATALOGUE, settings, tmp_path / "plan.parquet", now=NOW)
-    total = Decimal(0)
-    prompts = [line.split("\t")[0] for line in PARTI.read_text(encoding="utf-8").splitlines()[1:]]
-    for prompt in prompts:
-        assert prompt
-        for _ in range(3):
-            total += Decimal("0.0407") + 5 * Decimal("0.0513")
-    assert (planned.rows, planned.jobs, planned.rejects.height) == (1632, 1632 * 6, 0)
-    assert planned.quoted == total
-    assert planned.table["key"].n_unique() == planned.jobs
-    assert [each.request["prompt"] for each in jobs(planned)][::6] == prompts
-
-
 def test_a_job_keeps_its_key_when_its_price_changes(plan):
-    planned = plan("prompt\nx\n")
-    settings = plan.settings(plan.folder / "shots.csv")
     model = CATALOGUE["still-1"]
     rates = tuple(rate.model_copy(update={"unit_price": rate.unit_price * 2}) for rate in model.pricing.rates)
     dearer = model.model_copy(update={"pricing": model.pricing.model_copy(update={"rates": rates})})
-    again = make_plan(
-        read_batch(settings), {"still-1": dearer}, settings, plan.folder / "again.parquet", now=NOW
-    )
-    (before,), (after,) = jobs(planned), jobs(again)
+    (before,), (after,) = jobs(plan("prompt\nx\n")), jobs(plan("prompt\nx\n", catalogue={"still-1": dearer}))
     assert after == replace(before, price=after.price)
     assert after.quoted == 2 * before.quoted

@@ -13,11 +13,11 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from callsheet.batches.read import read_batch
+from callsheet.config.settings import Settings
 from callsheet.errors import InputError, StorageError
-from callsheet.pricing.plan import make_plan, open_plan
+from callsheet.pricing.plan import PLAN, last_plan, open_plan, work_folder
 from callsheet.records import ModelType
-from tests.pricing.plans import CATALOGUE, MIXED, NOW, jobs
+from tests.pricing.plans import CATALOGUE, MIXED, jobs
 
 
 def test_the_same_input_makes_the_same_bytes(plan, tmp_path):
@@ -37,8 +37,7 @@ def test_a_plan_is_read_back_as_it_was(plan):
 
 def test_a_plan_may_have_no_jobs(plan):
     planned = plan("prompt,model\nx,none\n")
-    rejects = planned.rejects
-    assert (planned.jobs, planned.quoted, planned.rows, len(rejects)) == (0, Decimal(0), 1, 1)
+    assert (planned.jobs, planned.quoted, planned.rows, len(planned.rejects)) == (0, Decimal(0), 1, 1)
     assert jobs(planned) == []
 
 
@@ -49,7 +48,6 @@ def test_a_run_keeps_its_plan_when_another_run_makes_a_new_one(plan):
     second = plan("id,prompt\n3,z\n")
     assert [each.row_id for each in reading] == ["2"]
     assert [each.row_id for each in jobs(first)] == ["1", "2"]
-    assert first.table.height == 2
     assert first.path == second.path
     assert [each.row_id for each in jobs(second)] == ["3"]
 
@@ -57,11 +55,8 @@ def test_a_run_keeps_its_plan_when_another_run_makes_a_new_one(plan):
 def test_a_plan_replaces_the_last_one_and_leaves_no_other_files(plan, tmp_path):
     plan(MIXED)
     plan("prompt\nx\n")
-    assert sorted(each.name for each in tmp_path.iterdir()) == [
-        "plan.parquet",
-        "plan.rejects.parquet",
-        "shots.csv",
-    ]
+    names = sorted(each.name for each in tmp_path.iterdir())
+    assert names == ["plan.parquet", "plan.rejects.parquet", "shots.csv"]
 
 
 def test_a_file_that_is_not_a_plan_is_an_error(plan, tmp_path):
@@ -91,51 +86,24 @@ def test_a_full_disk_is_an_error_and_leaves_the_last_plan(plan, tmp_path):
     settings = plan.settings(tmp_path / "shots.csv")
     (tmp_path / "shots.csv").write_text("prompt\na cat\n")
     with full_disk(), pytest.raises(StorageError, match="the plan cannot be written"):
-        make_plan(read_batch(settings), CATALOGUE, settings, tmp_path / "plan.parquet", now=NOW)
+        plan.of(settings)
     assert jobs(open_plan(last.path)) == jobs(last)
     assert len(list(tmp_path.iterdir())) == 3
 
 
 def test_a_plan_can_be_read_by_other_tools(plan):
     planned = plan(MIXED)
-    query = (
-        f"select row_id, sample, price, carried.note, request->>'prompt' from '{planned.path}' where line = 2"
-    )
-    assert duckdb.sql(query).fetchall() == [
-        ("a", 1, Decimal("0.083300"), "first", "a cat"),
-        ("a", 2, Decimal("0.083300"), "first", "a cat"),
-    ]
+    columns = "row_id, sample, price, carried.note, request->>'prompt'"
+    rows = duckdb.sql(f"select {columns} from '{planned.path}' where line = 2").fetchall()
+    assert rows == [("a", sample, Decimal("0.083300"), "first", "a cat") for sample in (1, 2)]
     schema = pl.read_parquet_schema(planned.path)
     assert schema["price"] == schema["unit_price"] == pl.Decimal(18, 6)
     assert list(schema) == [
         "key", "row_id", "sample", "line", "type", "model", "resolution", "duration", "sound", "request",
         "inlined", "inlined_bytes", "carried", "billable_unit", "unit_price", "quantity", "price", "currency",
     ]  # fmt: skip
-
-
-def test_texts_in_the_plan_are_plain_text_for_other_tools(plan):
-    planned = plan(MIXED)
     texts = ["key", "row_id", "type", "model", "resolution", "request", "billable_unit", "currency"]
-    assert {pl.read_parquet_schema(planned.path)[name] for name in texts} == {pl.String}
     assert {parquet.read_schema(planned.path).field(name).type for name in texts} == {pa.large_string()}
-    rows = (
-        pl.read_parquet(planned.path)
-        .select("type", "model", "resolution", "billable_unit", "currency")
-        .rows()
-    )
-    assert rows[2] == ("video", "reel-1", "720p", "video_second", "USD")
-
-
-def test_jobs_are_found_in_the_plan_by_their_keys(plan):
-    planned = plan(MIXED)
-    keys = pl.Series([each.key for each in jobs(planned)])
-    other = jobs(plan(MIXED, batch="other"))[0].key
-    positions = planned.positions()
-    found = positions.of(pl.Series([keys[2], other, *keys, keys[0]]))
-    assert found.to_list() == [2, None, 0, 1, 2, 3, 0]
-    nothing = plan("prompt,model\nx,none\n").positions().of(keys)
-    assert nothing.to_list() == [None] * 4
-    assert nothing.dtype == found.dtype == positions.of(keys.clear()).dtype
 
 
 def test_jobs_are_read_in_order_all_or_some(plan):
@@ -147,3 +115,41 @@ def test_jobs_are_read_in_order_all_or_some(plan):
     assert [each.row_id for each in planned.jobs_in_order(among=some)] == ["1", "2", "7"]
     assert [each.row_id for each in planned.jobs_in_order(ModelType.VIDEO, some)] == ["1", "7"]
     assert [each.row_id for each in planned.jobs_in_order(ModelType.IMAGE)] == ["0", "2", "4", "6", "8"]
+
+
+# ---- where it is
+
+
+@pytest.fixture
+def settings(plan, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+    def settings(**sections: object) -> Settings:
+        base = plan.settings(tmp_path / "shots.csv")
+        return Settings.model_validate(base.model_dump() | sections)
+
+    return settings
+
+
+def test_a_batch_has_its_own_plan(settings, plan):
+    assert last_plan(settings()) is None
+    planned = plan("prompt\nx\n", to=str(work_folder(settings()) / PLAN))
+    last = last_plan(settings())
+    assert last is not None
+    assert last.table.equals(planned.table)
+    assert last_plan(settings(batch="another")) is None
+    assert last_plan(settings(batch="another", report={"url": settings().report.url})) is None
+
+
+def test_the_plan_of_a_report_on_s3_is_on_this_machine(settings):
+    assert str(work_folder(settings(report={"url": "s3://bucket/{batch}"}))) == ".callsheet/shots"
+
+
+@pytest.mark.parametrize("url", ["file", "file/below", "nul\0", "s3://bucket/report"])
+def test_a_work_folder_that_cannot_be_made_is_named_in_the_error(settings, tmp_path, url):
+    (tmp_path / "file").touch()
+    (tmp_path / ".callsheet").touch()
+    with pytest.raises(StorageError, match="the folder cannot be made") as caught:
+        work_folder(settings(report={"url": url}))
+    assert caught.value.message.startswith(".callsheet/shots: " if "://" in url else f"{url}: ")
+    assert ("report.url" in caught.value.hint) == ("://" not in url)

@@ -11,31 +11,22 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from callsheet.batches.read import read_batch
-from callsheet.pricing.plan import Plan, make_plan
+from callsheet.pricing.plan import Plan
 from callsheet.pricing.starter import Starter, starter
 from callsheet.records import ModelType
 from callsheet.service.models import Catalogue, Model, Pricing
-from tests.pricing.plans import CATALOGUE, NOW, Maker
+from tests.pricing.plans import CATALOGUE, Maker, model, rate
 
 
 def quoted(made: Starter, catalogue: Catalogue, folder: Path) -> Plan:
     """The plan of the file, read and priced as a quote does it."""
-    path = folder / "shots.csv"
-    path.write_text(made.as_csv(), encoding="utf-8", newline="")
-    config = Maker(folder).settings(path, defaults={})
-    return make_plan(read_batch(config), catalogue, config, folder / "plan.parquet", now=NOW)
+    return Maker(folder)(made.as_csv(), catalogue=catalogue, defaults={})
 
 
 def entry(name: str, model_type: str, *prices: tuple[str, str], **fields: Any) -> Model:
     unit = "image" if model_type == "image" else "video_second"
-    rates = [
-        {"resolution": size, "sound": "not_applicable", "billable_unit": unit, "unit_price": price}
-        for size, price in prices
-    ]
-    sizes = {"supported_resolutions": [size for size, _ in prices]}
-    pricing = {"currency": "USD", "rates": rates}
-    return Model.model_validate({"id": name, "type": model_type, "pricing": pricing} | sizes | fields)
+    rates = [rate(size, "not_applicable", unit, price) for size, price in prices]
+    return model(name, model_type, *rates, supported_resolutions=[size for size, _ in prices], **fields)
 
 
 def test_the_cheapest_values_of_the_cheapest_models_come_first(tmp_path: Path) -> None:
@@ -45,13 +36,10 @@ def test_the_cheapest_values_of_the_cheapest_models_come_first(tmp_path: Path) -
         entry("small", "image", ("1K", "0.01"), supported_aspect_ratios=["16:9", "1:1"]),
         entry("reel", "video", ("720p", "0.02"), ("480p", "0.01"), supported_durations=[9, 3]),
     ]
-    catalogue = {model.id: model for model in models}
+    catalogue = {each.id: each for each in models}
     made = starter(catalogue)
-    cells = [
-        (row["model"], row.get("resolution"), row.get("duration"), row.get("aspect_ratio"))
-        for row in made.rows
-    ]
-    assert cells == [
+    columns = ("model", "resolution", "duration", "aspect_ratio")
+    assert [tuple(map(row.get, columns)) for row in made.rows] == [
         ("small", "1K", None, "16:9"),
         ("small", "1K", None, "1:1"),
         ("reel", "480p", "3", None),
@@ -62,14 +50,6 @@ def test_the_cheapest_values_of_the_cheapest_models_come_first(tmp_path: Path) -
     assert (plan.jobs, plan.rejected_rows, plan.quoted) == (5, 0, made.quoted)
     assert made.quoted == Decimal("0.12")
     assert made.limit == Decimal("1.00")
-
-
-def test_a_value_that_no_cell_can_have_is_left_to_the_model(tmp_path: Path) -> None:
-    """Spaces around a cell are ignored, so only an empty cell means this size."""
-    catalogue = {"odd": entry("odd", "image", (" 1K", "0.04"))}
-    made = starter(catalogue)
-    assert "resolution" not in made.as_csv()
-    assert quoted(made, catalogue, tmp_path).quoted == made.quoted == Decimal("0.12")
 
 
 UNREADABLE = Model(id="odd", type="unknown", pricing=Pricing(currency=""), unreadable="id: missing")
@@ -103,14 +83,14 @@ def read(entry: dict[str, Any]) -> Model:
 
 
 _size = st.sampled_from(["1K", " 1K", 'a,"b', "x\ny", "'", ""])
-_rate = st.fixed_dictionaries(
-    {
-        "resolution": _size,
-        "sound": st.sampled_from(["not_applicable", "not_applicable", "sound_off", "sound_on", "loud"]),
-        "billable_unit": st.sampled_from(["image", "video_second", "pixel"]),
-        "unit_price": st.sampled_from(["0", "0.0400", "0.1", "99999999", "-1", "0.00000001"]),
-    }
+_rate = st.builds(
+    rate,
+    _size,
+    st.sampled_from(["not_applicable", "not_applicable", "sound_off", "sound_on", "loud"]),
+    st.sampled_from(["image", "video_second", "pixel"]),
+    st.sampled_from(["0", "0.0400", "0.1", "99999999", "-1", "0.00000001"]),
 )
+_currency = st.sampled_from(["USD", "USD", "USD", "EUR"])
 _model = st.builds(
     lambda **entry: read(entry),
     id=st.text(min_size=1, max_size=3) | st.sampled_from(["still", " still", "=1+1", "a\r\nb"]),
@@ -118,11 +98,7 @@ _model = st.builds(
     supported_aspect_ratios=st.lists(_size, max_size=3),
     supported_resolutions=st.lists(_size, max_size=3),
     supported_durations=st.lists(st.integers(-1, 20) | st.just(10**20), max_size=2),
-    pricing=st.builds(
-        lambda currency, rates: {"currency": currency, "rates": rates},
-        st.sampled_from(["USD", "USD", "USD", "EUR"]),
-        st.lists(_rate, max_size=5),
-    ),
+    pricing=st.fixed_dictionaries({"currency": _currency, "rates": st.lists(_rate, max_size=5)}),
 )
 
 
@@ -131,7 +107,7 @@ _model = st.builds(
 def test_any_catalogue_makes_a_batch_that_is_quoted_at_the_price_that_was_meant(
     tmp_path: Path, models: list[Model]
 ) -> None:
-    catalogue = {model.id: model for model in models}
+    catalogue = {each.id: each for each in models}
     made = starter(catalogue)
     plan = quoted(made, catalogue, tmp_path)
     assert plan.quoted == made.quoted

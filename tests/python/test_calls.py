@@ -108,7 +108,7 @@ def test_labels_of_pandas_rows_are_no_column_and_a_named_index_is_one(project: M
     frame = pd.DataFrame(ROWS)
     assert callsheet.quote(made.config, frame[frame["shelf"] > 7]).jobs == 2
     carried = callsheet.plan(made.config, as_arrow=True).schema.field("carried").type
-    assert [carried.field(number).name for number in range(carried.num_fields)] == ["shelf"]
+    assert carried.names == ["shelf"]
     callsheet.quote(made.config, frame.set_index("id"))
     assert callsheet.plan(made.config)["row_id"].tolist() == ["a", "b", "c"]
 
@@ -205,17 +205,15 @@ def test_a_wrong_setting_is_named_and_costs_nothing(
     assert spent(made) == 0
 
 
-def test_without_rows_the_config_must_name_a_batch_file(project: Make) -> None:
+def test_what_is_not_there_yet_is_named(project: Make) -> None:
     made = unnamed(project())
     with pytest.raises(ConfigError, match=r"the key `input\.path` is missing"):
         callsheet.run(made.config)
-
-
-def test_tables_that_no_run_has_written_yet_are_named(project: Make) -> None:
-    made = unnamed(project())
     for read, name in ((callsheet.manifest, "manifest"), (callsheet.plan, "quote")):
         with pytest.raises(InputError, match=rf"out/report/{name}\.parquet: there is no such file yet"):
             read(made.config)
+    with pytest.raises(CallsheetError, match="there is no such config file"):
+        callsheet.status("nowhere.yaml")
 
 
 # ---- promises
@@ -239,32 +237,20 @@ def test_a_wrong_key_is_an_error_of_its_own(project: Make, monkeypatch: pytest.M
         callsheet.run(made.config, pl.DataFrame(ROWS))
 
 
-def test_plain_calls_work_where_an_event_loop_is_running(project: Make) -> None:
+def test_plain_calls_work_where_an_event_loop_is_running_and_their_coroutines_side_by_side(
+    project: Make,
+) -> None:
     made = unnamed(project())
+    table = pl.DataFrame(ROWS)
 
-    async def cell() -> int:
-        return callsheet.run(made.config, pl.DataFrame(ROWS)).stored
+    async def cell() -> list[int]:
+        own = {name: {"batch": name, "report.url": f"out/{name}"} for name in ("here", "left", "right")}
+        here = callsheet.run(made.config, table, own["here"])
+        runs = [callsheet.run_async(made.config, table, own[name]) for name in ("left", "right")]
+        return [done.stored for done in (here, *await asyncio.gather(*runs))]
 
-    assert asyncio.run(cell()) == 3
-
-
-def test_two_batches_can_be_bought_side_by_side(project: Make) -> None:
-    made = unnamed(project())
-
-    async def both() -> list[int]:
-        runs = [
-            callsheet.run_async(made.config, pl.DataFrame(ROWS), {"batch": name, "report.url": f"out/{name}"})
-            for name in ("left", "right")
-        ]
-        return [done.stored for done in await asyncio.gather(*runs)]
-
-    assert asyncio.run(both()) == [3, 3]
-    assert spent(made) == Decimal("0.0090")
-
-
-def test_errors_of_callsheet_are_known_by_their_base(project: Make) -> None:
-    with pytest.raises(CallsheetError, match="there is no such config file"):
-        callsheet.status("nowhere.yaml")
+    assert asyncio.run(cell()) == [3, 3, 3]
+    assert spent(made) == Decimal("0.0135")
 
 
 def test_importing_callsheet_loads_nothing_slow() -> None:

@@ -38,7 +38,7 @@ def card(number: int, state: State = State.STORED, **fields: Any) -> Card:
     stored = state is State.STORED
     file = MediaFile(0, f"media/{number}.jpeg", "image/jpeg", *shape, None, None, None, sha256, 150_000)
     made: dict[str, Any] = {
-        "key": hashlib.sha256(f"job {number}".encode()).hexdigest(),
+        "job_key": hashlib.sha256(f"job {number}".encode()).hexdigest(),
         "row_id": f"row-{number:05d}",
         "sample": 1,
         "type": "image",
@@ -51,9 +51,9 @@ def card(number: int, state: State = State.STORED, **fields: Any) -> Card:
         "generation_id": f"req-{number:032x}",
         "code": "content_policy_violation" if state is State.FAILED else None,
         "reason": WRONG.get(state),
-        "submitted_at": BEGAN + timedelta(seconds=number),
-        "finished_at": BEGAN + timedelta(seconds=number + 3) if stored else None,
-        "carried": {"shot": ["hero", "grid", "story"][number % 3]},
+        "submitted_at": (BEGAN + timedelta(seconds=number)).isoformat(),
+        "finished_at": (BEGAN + timedelta(seconds=number + 3)).isoformat() if stored else None,
+        "carried": [("shot", ["hero", "grid", "story"][number % 3])],
         "files": [file] if stored else [],
     }
     return Card(**(made | fields))
@@ -73,8 +73,8 @@ async def write(
 ) -> None:
     """Writes the page with these cards."""
     store, links = Store(settings.report.url), Links(settings)
-    for name, mime_type in page.ASSETS.items():
-        await store.write(f"{FOLDER}/{name}", page.asset(name), mime_type)
+    for name in page.ASSETS:
+        await store.write(f"{FOLDER}/{name}", page.asset(name), "text/plain")
     shown = [each.files[0].sha256 for each in cards if each.files]
     for number, sha256 in enumerate(shown):
         await store.write(thumbnail_name(sha256), pictures[number % len(pictures)], "image/jpeg")

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from decimal import Decimal
 from typing import Any
 
 import pytest
 
-from callsheet.config.load import load
 from callsheet.report.summary import Summary
-from callsheet.steps.batch import collect, generate
 from callsheet.watch import WATCHER, LogWatcher, Progress
 from tests.conftest import Project
 from tests.servers.backlots import finish_videos
@@ -37,7 +34,7 @@ class Recorder(LogWatcher):
 
 
 def run(made: Project, *overrides: str) -> Summary:
-    return asyncio.run(generate(load(made.config, overrides), approved=False))
+    return made.run(*overrides)
 
 
 def watched(made: Project, *overrides: str) -> tuple[Summary, Recorder]:
@@ -90,12 +87,6 @@ def test_the_manifest_is_in_the_batch_files_order_and_marks_rows_that_are_not_cu
     assert manifest.columns[-2:] == ["stored_at", "current"]
 
 
-def test_a_carried_column_called_current_gets_another_name(project: Make) -> None:
-    made = project(images("a", current="yes"))
-    run(made)
-    assert made.manifest().select("current", "input_current").rows() == [(True, "yes")]
-
-
 def test_samples_and_files_of_a_row_are_in_order_too(project: Make) -> None:
     made = project(images("b", samples="3") + images("a"), concurrency=8)
     run(made)
@@ -128,30 +119,24 @@ def test_a_batch_without_a_plan_is_reported_from_the_ledger(project: Make) -> No
     made = project(images("a"))
     run(made)
     (made.folder / "out/report/plan.parquet").unlink()
-    summary = asyncio.run(collect(load(made.config, ())))
+    summary = made.collect()
     assert (summary.jobs, summary.stored, summary.exit_code) == (1, 1, 0)
     assert summary.details.rows is None
     assert made.manifest()["current"].to_list() == [True]
 
 
-def test_jobs_that_cost_more_than_quoted_are_named(project: Make) -> None:
+def test_jobs_that_cost_more_than_quoted_are_named_and_one_without_a_price_is_none(project: Make) -> None:
     fault = {"endpoint": "images", "prompt": "an image of a", "do": "surcharge", "amount": "0.0100"}
-    made = project(images("a", "b"), faults={"rules": [fault]})
+    unpriced = {"id": "u", "prompt": "x", "model": "proof-1"}
+    made = project([*images("a", "b"), unpriced], faults={"rules": [fault]})
+    made.set(budget={"allow_unpriced": True})
     surcharges = run(made).details.surcharges
     assert surcharges is not None
     assert (surcharges.jobs, surcharges.amount) == (1, Decimal("0.0100"))
     assert surcharges.line() == "1 job cost 0.0100 USD more than quoted: row a 0.0115 instead of 0.0015"
-
-
-def test_a_job_without_a_price_has_no_quote_and_no_surcharge(project: Make) -> None:
-    made = project([{"id": "u", "prompt": "x", "model": "proof-1"}, *images("a")])
-    made.set(budget={"allow_unpriced": True})
-    summary = run(made)
     costs = {row["row_id"]: row for row in made.costs().iter_rows(named=True)}
-    assert costs["u"]["quoted"] is None
+    assert (costs["u"]["quoted"], costs["b"]["quoted"]) == (None, PRICE)
     assert costs["u"]["cost"] > 0
-    assert costs["a"]["quoted"] == PRICE
-    assert summary.details.surcharges is None
 
 
 def test_a_batch_with_only_rejected_rows_is_not_complete(project: Make) -> None:
@@ -160,14 +145,6 @@ def test_a_batch_with_only_rejected_rows_is_not_complete(project: Make) -> None:
     assert (summary.jobs, summary.rejected_rows, summary.outcome, summary.exit_code) == (0, 1, "partial", 3)
     assert summary.details.rejects.endswith("rejects.csv")
     assert "1 row rejected" in summary.line()
-
-
-def test_a_service_that_goes_down_while_jobs_are_left_stops_the_run(project: Make) -> None:
-    down = {"endpoint": "downloads", "do": "error", "status": 503}
-    made = project(images(*"abcdefgh"), concurrency=1, image_seconds=0.3, faults={"rules": [down]})
-    summary = run(made, "poll.timeout=0.5")
-    assert (summary.outcome, summary.stop_reason, summary.exit_code) == ("stopped", "service", 4)
-    assert any("run CONFIG" in step for step in summary.next_steps())
 
 
 def test_problems_with_one_reason_are_one_line_and_rows_without_an_id_have_their_line(project: Make) -> None:

@@ -7,25 +7,7 @@ import inspect
 import pytest
 
 from callsheet import errors
-from callsheet.errors import (
-    BalanceTooLow,
-    CallsheetError,
-    InputError,
-    Interrupted,
-    InvalidApiKey,
-    KeyRefused,
-    MaybeSent,
-    MediaError,
-    NoLane,
-    NotSent,
-    QuotaExceeded,
-    ServerError,
-    ServiceDown,
-    Stop,
-    StorageDown,
-    StorageError,
-    as_stop,
-)
+from callsheet.errors import CallsheetError, Interrupted, Stop, as_stop
 
 REASONS = {
     "budget",
@@ -52,15 +34,15 @@ def test_the_stops_have_the_reasons_of_the_contract() -> None:
 @pytest.mark.parametrize(
     "error, stop",
     [
-        (NoLane("x"), NoLane),
-        (InvalidApiKey("x", status=401), KeyRefused),
-        (QuotaExceeded("x", status=402), BalanceTooLow),
-        (NotSent("x"), ServiceDown),
-        (MaybeSent("x"), ServiceDown),
-        (ServerError("x", status=500), ServiceDown),
-        (MediaError("x"), ServiceDown),
-        (StorageError("x"), StorageDown),
-        (InputError("x"), StorageDown),
+        (errors.NoLane("x"), errors.NoLane),
+        (errors.InvalidApiKey("x", status=401), errors.KeyRefused),
+        (errors.QuotaExceeded("x", status=402), errors.BalanceTooLow),
+        (errors.NotSent("x"), errors.ServiceDown),
+        (errors.MaybeSent("x"), errors.ServiceDown),
+        (errors.ServerError("x", status=500), errors.ServiceDown),
+        (errors.MediaError("x"), errors.ServiceDown),
+        (errors.StorageError("x"), errors.StorageDown),
+        (errors.InputError("x"), errors.StorageDown),
     ],
 )
 def test_an_error_that_ends_the_buying_becomes_a_stop(error: CallsheetError, stop: type[Stop]) -> None:

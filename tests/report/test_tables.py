@@ -6,16 +6,16 @@ import hashlib
 import json
 import random
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 import polars as pl
 
 from callsheet.ledger.columns import MONEY, TIME
-from callsheet.report.tables import MANIFEST, manifest, write
+from callsheet.report.tables import MANIFEST, manifest, parquet
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 TYPES = {"sample": pl.Int64, "index": pl.Int64, "cost": MONEY, "stored_at": TIME}
+COLUMNS = [*MANIFEST[:-1], "current"]
 
 
 def key(number: int) -> str:
@@ -51,10 +51,10 @@ def test_of_two_attempts_at_a_job_the_file_that_was_stored_first_comes_first() -
     assert table["url"].to_list() == ["first", "second"]
 
 
-def test_carried_columns_get_a_type_that_fits_all_parts_and_are_empty_where_a_row_has_none() -> None:
+def test_carried_columns_get_a_type_that_fits_all_and_are_empty_where_a_row_has_none() -> None:
     each = ({"n": 1, "url": "x"}, {}, {"n": 2.5, "tags": ["a"]}, {"n": None, "text": 7}, {"text": "t"})
     table = manifest([files({"job_key": key(0), "carried": json.dumps(carried)}) for carried in each], None)
-    assert table.columns == [*MANIFEST[:-1], "current", "n", "input_url", "tags", "text"]
+    assert table.columns == [*COLUMNS, "n", "input_url", "tags", "text"]
     assert table.select("n", "input_url", "text").rows() == [
         (1.0, "x", None),
         (None, None, None),
@@ -66,10 +66,16 @@ def test_carried_columns_get_a_type_that_fits_all_parts_and_are_empty_where_a_ro
     assert table["current"].all()
 
 
-def test_a_manifest_without_files_has_its_columns_also_as_a_file(tmp_path: Path) -> None:
+def test_a_carried_column_with_the_name_of_another_gets_another_name() -> None:
+    carried = json.dumps({"current": "yes", "input_current": "no"})
+    assert manifest([files({"job_key": key(0), "carried": carried})], None).columns == [
+        *COLUMNS,
+        "input_input_current",
+        "input_current",
+    ]
+
+
+def test_a_manifest_without_files_has_its_columns_also_as_a_file() -> None:
     for known in (None, jobs(3)):
-        write(manifest([], known), tmp_path / "manifest.parquet")
-        table = pl.read_parquet(tmp_path / "manifest.parquet")
-        assert table.height == 0
-        assert table.columns == [*MANIFEST[:-1], "current"]
-        assert table.schema["cost"] == pl.Decimal(18, 6)
+        table = pl.read_parquet(parquet(manifest([files()], known)))
+        assert (table.height, table.columns) == (0, COLUMNS)

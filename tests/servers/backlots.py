@@ -3,8 +3,8 @@
 with backlots().serve(Settings(port=0)) as backlot:
     ...  # backlot.base_url, backlot.api_key, backlot.service
 
-Each has its own port, service and database. Only the cache of media is shared, as the media of a recipe are
-always the same. When one is closed its port is closed at once; requests that it still carries out go on.
+Each has its own port, service and database. When one is closed its port is closed at once; requests that it
+still carries out go on.
 """
 
 from __future__ import annotations
@@ -18,9 +18,7 @@ from contextlib import contextmanager
 
 import uvicorn
 
-from backlot.dashboard.sign_in import SignIn
-from backlot.media.cache import MediaCache
-from backlot.server import Backlot, address, configure, listen
+from backlot.server import Backlot, opened
 from backlot.service import Service
 from backlot.settings import Settings
 
@@ -30,24 +28,20 @@ class Backlots:
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
-        self._cache = MediaCache()
         threading.Thread(target=self._loop.run_forever, daemon=True).start()
 
     @contextmanager
     def serve(self, settings: Settings, clock: Callable[[], float] = time.time) -> Iterator[Backlot]:
         """Serves as `backlot.server.serve`."""
-        service, sign_in = Service(settings, clock), SignIn.allowed_by(settings)
-        service.cache = self._cache
-        server = uvicorn.Server(configure(service, sign_in))
-        listener = listen(settings)
-        serving = asyncio.run_coroutine_threadsafe(server.serve([listener]), self._loop)
-        while not server.started:
-            assert not serving.done(), serving
-            time.sleep(0.001)
-        try:
-            yield Backlot(address(listener), settings.api_key, service, sign_in)
-        finally:
-            asyncio.run_coroutine_threadsafe(_close(server), self._loop).result()
+        with opened(settings, clock) as (lot, server, listener):
+            serving = asyncio.run_coroutine_threadsafe(server.serve([listener]), self._loop)
+            while not server.started:
+                assert not serving.done(), serving
+                time.sleep(0.001)
+            try:
+                yield lot
+            finally:
+                asyncio.run_coroutine_threadsafe(_close(server), self._loop).result()
 
 
 @functools.cache

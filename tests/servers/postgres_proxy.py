@@ -39,10 +39,6 @@ class PostgresProxy:
             with suppress(OSError):
                 client.shutdown(socket.SHUT_RDWR)
 
-    def mend(self) -> None:
-        """New connections work again."""
-        self._is_cut = False
-
     def lose(self, every: int, before: Callable[[], object] | None = None) -> None:
         """From now on one of so many commits is not confirmed, the next one first; 0 ends it.
 

@@ -4,18 +4,22 @@
         proxy.fail(Failure("POST", "/v2/images/", status=504, times=3))
         ...  # proxy.base_url, proxy.requests
 
-It listens on 127.0.0.1, in a thread with its own event loop. Requests without a failure pass unchanged, with
-their Host header, so that the download URLs of the service's answers lead through the proxy too.
+Requests without a failure pass unchanged, with their Host header, so that the download URLs of the service's
+answers lead through the proxy too.
 """
 
 from __future__ import annotations
 
-import asyncio
+import re
+import socket
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler
 from urllib.parse import urlsplit
+
+from tests.servers.s3_proxy import QuietServer
 
 
 @dataclass
@@ -29,7 +33,6 @@ class Failure:
         answer: answers with this, as it is (`http_answer` makes one).
         cut: closes the connection without an answer. With neither, the service's answer is sent.
         reaches_service: whether the service gets the request before that and carries it out.
-        seconds: waits for so long before it sends or closes anything.
         skip: so many requests pass unchanged before the first failure.
         times: so many requests fail; None for all that follow.
     """
@@ -40,7 +43,6 @@ class Failure:
     answer: bytes = b""
     cut: bool = False
     reaches_service: bool = True
-    seconds: float = 0.0
     skip: int = 0
     times: int | None = None
     matched: int = 0
@@ -65,12 +67,12 @@ class ReverseProxy:
         rewrite: makes another answer of the service's, from the request's path, the head and the body.
     """
 
-    def __init__(self, target: str) -> None:
+    def __init__(self, target: str, port: int) -> None:
         parts = urlsplit(target)
         self._target = (parts.hostname or "", parts.port or 80)
         self._failures: list[Failure] = []
         self._lock = threading.Lock()
-        self.base_url = ""
+        self.base_url = f"http://127.0.0.1:{port}"
         self.rewrite: Callable[[str, bytes, bytes], bytes] | None = None
         self.refuses: Callable[[str, bytes], bytes | None] | None = None
         self.requests: list[tuple[str, str]] = []
@@ -86,82 +88,66 @@ class ReverseProxy:
         with self._lock:
             return sum(m == method and p.startswith(path) for m, p in self.requests)
 
-    def _failure(self, method: str, path: str) -> Failure | None:
-        with self._lock:
-            self.requests.append((method, path))
-            failure = next((one for one in self._failures if one.applies(method, path)), None)
-            if failure:
-                self.failed.append((method, path))
-            return failure
-
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Serves one connection of a client, until either side closes it."""
-        try:
-            with suppress(OSError, EOFError):
-                while await self._answer_one(reader, writer):
-                    pass
-        finally:  # also when the proxy ends
-            writer.close()
-
-    async def _answer_one(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
-        """Serves one request; returns whether the connection stays open."""
-        head = await reader.readuntil(b"\r\n\r\n")
-        body = await reader.readexactly(_length(head))
-        method, path, _ = head.decode("latin-1").split(" ", 2)
+    def answer(self, request: _Handler) -> bytes:
+        """The answer to a request; empty where the connection is closed without one."""
+        method, path = request.command, request.path
+        body = request.rfile.read(int(request.headers.get("Content-Length", 0)))
         if refusal := self.refuses and self.refuses(method, body):
             failure: Failure | None = Failure(method, path, answer=refusal, reaches_service=False)
         else:
-            failure = self._failure(method, path)
+            with self._lock:
+                self.requests.append((method, path))
+                failure = next((one for one in self._failures if one.applies(method, path)), None)
+                if failure:
+                    self.failed.append((method, path))
         answer = b""
         if failure is None or failure.reaches_service:
-            answer = await self._pass_on(head, body)
-        if self.rewrite:
-            answer_head, separator, content = answer.partition(b"\r\n\r\n")
-            answer = self.rewrite(path, answer_head + separator, content)
-        if failure:
-            await asyncio.sleep(failure.seconds)
-            if failure.cut:
-                return False
-            if failure.answer:
-                answer = failure.answer
-            elif failure.status:
-                answer = _html(failure.status)
-        writer.write(answer)
-        await writer.drain()
-        answer_head, _, content = answer.partition(b"\r\n\r\n")
-        return method == "HEAD" or len(content) == _length(answer_head)  # otherwise the answer was cut off
+            answer = self._pass_on(request, body)
+        if self.rewrite and not failure:
+            head, separator, content = answer.partition(b"\r\n\r\n")
+            answer = self.rewrite(path, head + separator, content)
+        if failure and failure.cut:
+            return b""
+        if failure and failure.status:
+            page = f"<html><body><h1>{failure.status}</h1><p>An error page of the gateway.</p></body></html>"
+            answer = http_answer(b"%d X" % failure.status, page.encode(), b"Content-Type: text/html")
+        return (failure and failure.answer) or answer
 
-    async def _pass_on(self, head: bytes, body: bytes) -> bytes:
+    def _pass_on(self, request: _Handler, body: bytes) -> bytes:
         """The service's whole answer; empty where it closed the connection without one."""
-        reader, writer = await asyncio.open_connection(*self._target)
+        kept = [f"{name}: {value}" for name, value in request.headers.items() if name.lower() != "connection"]
+        head = "\r\n".join([request.requestline, *kept, "Connection: close", "", ""])
         try:
-            writer.write(_with_connection_closed(head) + body)
-            await writer.drain()
-            answer = await reader.read()
+            with socket.create_connection(self._target) as service:
+                service.sendall(head.encode("latin-1") + body)
+                head_, separator, content = service.makefile("rb").read().partition(b"\r\n\r\n")
         except ConnectionError:
             return b""
-        finally:
-            writer.close()
-        if not answer:
-            raise EOFError
-        answer_head, separator, content = answer.partition(b"\r\n\r\n")
-        return _without_connection(answer_head) + separator + content
+        lines = [each for each in head_.split(b"\r\n") if not each.lower().startswith(b"connection:")]
+        return b"\r\n".join(lines) + separator + content
 
 
-def _length(head: bytes) -> int:
-    for line in head.lower().split(b"\r\n"):
-        if line.startswith(b"content-length:"):
-            return int(line.partition(b":")[2])
-    return 0
+class _Server(QuietServer):
+    proxy: ReverseProxy
 
 
-def _without_connection(head: bytes) -> bytes:
-    lines = (line for line in head.split(b"\r\n") if not line.lower().startswith(b"connection:"))
-    return b"\r\n".join(lines)
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
+    server: _Server
 
+    def _serve(self) -> None:
+        answer = self.server.proxy.answer(self)
+        self.wfile.write(answer)
+        head, _, content = answer.partition(b"\r\n\r\n")
+        length = re.search(rb"(?i)^content-length: *(\d+)", head, re.MULTILINE)
+        if not answer or (self.command != "HEAD" and len(content) != int(length[1] if length else 0)):
+            self.close_connection = True  # it was cut off
 
-def _with_connection_closed(head: bytes) -> bytes:
-    return _without_connection(head.removesuffix(b"\r\n\r\n")) + b"\r\nConnection: close\r\n\r\n"
+    do_GET = do_HEAD = do_POST = _serve  # noqa: N815 - http.server's names
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - http.server's name
+        """Silent."""
 
 
 def http_answer(status: bytes, body: bytes, *headers: bytes) -> bytes:
@@ -170,34 +156,13 @@ def http_answer(status: bytes, body: bytes, *headers: bytes) -> bytes:
     return b"\r\n".join([b"HTTP/1.1 " + status, length, *headers, b"", body])
 
 
-def _html(status: int) -> bytes:
-    content = f"<html><body><h1>{status}</h1><p>An error page of the gateway.</p></body></html>".encode()
-    head = f"HTTP/1.1 {status} Gateway Error\r\nContent-Type: text/html\r\nContent-Length: {len(content)}"
-    return f"{head}\r\n\r\n".encode() + content
-
-
 @contextmanager
 def reverse_proxy(target: str) -> Iterator[ReverseProxy]:
     """Runs a proxy on a free port of 127.0.0.1, in front of the service at the base URL `target`."""
-    proxy = ReverseProxy(target)
-    listening = threading.Event()
-    stop: list[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = []
-
-    async def listen() -> None:
-        stopped = asyncio.Event()
-        server = await asyncio.start_server(proxy._serve, "127.0.0.1", 0)
-        proxy.base_url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-        stop.append((asyncio.get_running_loop(), stopped))
-        listening.set()
-        await stopped.wait()
-        server.close()
-
-    thread = threading.Thread(target=asyncio.run, args=[listen()], daemon=True)
-    thread.start()
-    listening.wait()
-    try:
-        yield proxy
-    finally:
-        loop, stopped = stop[0]
-        loop.call_soon_threadsafe(stopped.set)
-        thread.join()
+    with _Server(("127.0.0.1", 0), _Handler) as server:
+        server.proxy = ReverseProxy(target, server.server_port)
+        threading.Thread(target=server.serve_forever, args=[0.01], daemon=True).start()
+        try:
+            yield server.proxy
+        finally:
+            server.shutdown()

@@ -124,13 +124,17 @@ def _error(status: int, code: str) -> Answer:
     return status, {"Content-Type": "application/xml"}, body.encode()
 
 
-class _Server(ThreadingHTTPServer):
-    daemon_threads = True
+class QuietServer(ThreadingHTTPServer):
+    """A server of a thread for each connection, which may be broken on purpose."""
+
     block_on_close = False
-    proxy: Proxy
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """Silent: tests break connections on purpose."""
+        """Silent."""
+
+
+class _Server(QuietServer):
+    proxy: Proxy
 
 
 class _Handler(BaseHTTPRequestHandler):

@@ -34,13 +34,7 @@ def reply(status: int, body: bytes = b"", headers: Mapping[str, str] | None = No
     """A whole answer; the connection stays open."""
     given = {"Content-Length": str(len(body)), "Content-Type": "application/json"} | dict(headers or {})
     head = "".join(f"{name}: {value}\r\n" for name, value in given.items())
-    message = f"HTTP/1.1 {status} Whatever\r\n{head}\r\n".encode() + body
-
-    def behave(connection: socket.socket) -> bool:
-        connection.sendall(message)
-        return True
-
-    return behave
+    return raw(f"HTTP/1.1 {status} Whatever\r\n{head}\r\n".encode() + body, stays=True)
 
 
 def json_reply(content: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Behaviour:
@@ -59,12 +53,12 @@ def page(status: int) -> Behaviour:
     return reply(status, b"<html><h1>Whatever</h1></html>", {"Content-Type": "text/html"})
 
 
-def raw(message: bytes) -> Behaviour:
-    """These bytes, and then the connection is closed."""
+def raw(message: bytes, *, stays: bool = False) -> Behaviour:
+    """These bytes, and then the connection is closed, unless it stays."""
 
     def behave(connection: socket.socket) -> bool:
         connection.sendall(message)
-        return False
+        return stays
 
     return behave
 

@@ -16,8 +16,8 @@ import pytest
 from botocore.retries.standard import ExponentialBackoff
 
 from backlot.faults import RULES, Faults, Matched
-from callsheet.steps import download
-from callsheet.steps.download import SIDE_BY_SIDE, STORE_TRIES
+from callsheet.session import Bounds
+from callsheet.steps.download import STORE_TRIES
 from callsheet.watch import WATCHER, LogWatcher
 from tests.cli.test_commands import callsheet
 from tests.conftest import Project
@@ -232,16 +232,14 @@ def test_a_file_gets_one_other_name_and_not_one_after_another(shop: Shop) -> Non
 
 
 @pytest.mark.soak
-def test_a_store_that_refuses_everything_is_not_tried_with_every_file(
-    shop: Shop, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_store_that_refuses_everything_is_not_tried_with_every_file(shop: Shop) -> None:
     """What an earlier run has bought still comes into the spool in time, and the run ends soon."""
     service = shop.project.backlot.service
     service.settings = service.settings.model_copy(update={"image_seconds": 0})
     service.faults = earlier = Asked({"endpoint": "downloads", "do": "error", "status": 503})
-    with monkeypatch.context() as patch:
-        patch.setattr(download, "SIDE_BY_SIDE", ROWS)  # all give up together, when all are bought
-        shop.project.run("poll.timeout=5")
+    shop.project.bounds = Bounds(downloads=ROWS)  # all give up together, when all are bought
+    shop.project.run("poll.timeout=5")
+    shop.project.bounds = Bounds()
     assert shop.states() == {"generated": ROWS}
 
     service.faults = shop.asked
@@ -250,7 +248,7 @@ def test_a_store_that_refuses_everything_is_not_tried_with_every_file(
     collected = shop.project.collect()
     assert (collected.exit_code, collected.stop_reason) == (3, None), "nothing is left to buy"
     assert "AccessDenied" in (collected.stop_message or "")
-    assert shop.proxy.puts < 2 * SIDE_BY_SIDE * STORE_TRIES < ROWS * STORE_TRIES
+    assert shop.proxy.puts < 2 * Bounds().downloads * STORE_TRIES < ROWS * STORE_TRIES
     assert len(shop.spool) == ROWS
 
     shop.proxy.trouble = None

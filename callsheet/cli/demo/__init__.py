@@ -1,17 +1,28 @@
-"""The demo's batch, as package data: a config, its prompts and a reference image.
-
-It copies files and knows nothing else; the command is in `command.py`.
-"""
+"""`demo`: a real batch against a service on this machine. Its config, prompts and an image are here."""
 
 from __future__ import annotations
 
+import asyncio
+import os
 from importlib.resources import files
 from pathlib import Path
 
+import typer
+
+from callsheet.cli import STARTED
+from callsheet.cli.ledger import rebind
+from callsheet.cli.options import load_settings
 from callsheet.errors import ConfigError
 
 FOLDER = Path("out/demo")
 """Where the demo's files are, in the working directory; the paths in the config begin with it."""
+
+KEY = "sk_demo"
+BACKLOT = (
+    *("--state", f"{FOLDER}/backlot", "--api-key", KEY, "--balance", "25.0000"),
+    *("--image-seconds", "1.5", "--video-seconds", "6", "--concurrency", "8"),
+)
+PORT = FOLDER / "port"  # where files of an unfinished demo wait: the port is in their URLs
 
 
 def demo_config() -> Path:
@@ -30,3 +41,37 @@ def demo_config() -> Path:
             f"{FOLDER} cannot be written: {error.strerror}", hint="Run the demo in a folder of yours."
         ) from None
     return FOLDER / "demo.yaml"
+
+
+def demo() -> None:
+    """Run a real batch against a service on this machine: no account, no money, real images and videos."""
+    from backlot.errors import SettingsError
+    from backlot.server import dashboard_of, spawn
+    from callsheet.cli import show
+    from callsheet.cli.output import err
+    from callsheet.cli.terminal import Terminal, run_watched
+    from callsheet.steps.batch import generate
+
+    config = demo_config()
+    port = PORT.read_text() if PORT.exists() else "0"
+    try:
+        with spawn(*BACKLOT, "--port", port) as (base_url, process):
+            PORT.write_text(base_url.rpartition(":")[2])
+            os.environ |= {"CALLSHEET_BASE_URL": base_url, "CALLSHEET_API_KEY": KEY}
+            err.print(f"The backlot, a service on this machine, listens at {base_url}.")
+            if link := dashboard_of(process):
+                err.print(f"What it sees, while the demo runs: {link}")
+            settings = load_settings(config, None)
+            asyncio.run(rebind(settings))  # its backlot may have another port this time
+            summary = run_watched(generate(settings, approved=False, began=STARTED), Terminal())
+    except SettingsError:
+        raise ConfigError(
+            "the demo's backlot did not start",
+            hint="The line above says why. End what is in its way, or start afresh: rm -r out/demo",
+        ) from None
+    if not summary.pending:
+        PORT.unlink(missing_ok=True)
+    show.show_summary(summary, None, media=f"{FOLDER}/media")  # its service has ended: nothing can be typed
+    show.show_demo(summary)
+    # The demo has a row that the service refuses, on purpose.
+    raise typer.Exit(0 if summary.outcome in ("complete", "partial") else summary.exit_code)

@@ -17,8 +17,9 @@ FOLDER = "contact-sheet"
 class Links:
     """The links of a batch's contact sheet.
 
-    Args:
-        settings: the config.
+    Attributes:
+        on_disk: whether the page is on this machine.
+        signs_own_files: whether the page reaches its own files by signed addresses.
     """
 
     def __init__(self, settings: BatchSettings) -> None:
@@ -28,16 +29,8 @@ class Links:
         report = local_path(settings.report.url)
         self._folder = (report / FOLDER).absolute() if report else None
         self._signed: dict[str, str] = {}  # so that a page that is written again does not change
-
-    @property
-    def on_disk(self) -> bool:
-        """Whether the page is on this machine."""
-        return self._folder is not None
-
-    @property
-    def signs_own_files(self) -> bool:
-        """Whether the page reaches its own files by signed addresses."""
-        return self._folder is None and self._seconds is not None
+        self.on_disk = report is not None
+        self.signs_own_files = report is None and self._seconds is not None
 
     def to_media(self, url: str) -> str | None:
         """The address of a media file in the page; None where a browser cannot open it.
@@ -50,19 +43,22 @@ class Links:
         path = local_path(url)
         if path is None:
             return self._sign(url) if self._seconds else None
-        if self._folder is None:
-            return None
-        return quote(os.path.relpath(path.absolute(), self._folder).replace(os.sep, "/"))
+        return quote(os.path.relpath(path.absolute(), self._folder)) if self._folder else None
 
-    def to_own(self, name: str) -> str:
-        """The address of one of the page's own files, whose name inside `report.url` is `name`.
+    def to_own(self, name: str, version: str = "") -> str:
+        """The address of one of the page's own files.
+
+        Args:
+            name: its name inside `report.url`.
+            version: changes when the file does, so that a browser that has it reads it anew. A signed address
+                cannot have it, and does not need it.
 
         Raises:
             StorageError: the AWS settings of this machine cannot sign it.
         """
         if self.signs_own_files:
             return self._sign(f"{self._report_url}/{name}")
-        return os.path.relpath(name, FOLDER).replace(os.sep, "/")
+        return os.path.relpath(name, FOLDER) + (f"?{version}" if version else "")
 
     def _sign(self, url: str) -> str:
         if url not in self._signed:

@@ -5,13 +5,11 @@ Every text from users is escaped here once, as JSON or as HTML. The page puts it
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from decimal import Decimal
-from functools import cache
 from html import escape
 from importlib.resources import files
 from string import Template
@@ -24,19 +22,10 @@ from callsheet.records import State, dollars
 from callsheet.report.contact_sheet.cards import Card, MediaFile
 from callsheet.report.contact_sheet.links import FOLDER, Links
 from callsheet.report.contact_sheet.thumbnails import thumbnail_name
-from callsheet.report.plots.plots import Plot
 from callsheet.report.summary import Summary
 
-ASSETS = {
-    "style.css": "text/css",
-    "data.js": "text/javascript",
-    "filters.js": "text/javascript",
-    "cards.js": "text/javascript",
-    "grid.js": "text/javascript",
-    "viewer.js": "text/javascript",
-    "page.js": "text/javascript",
-}
-"""The page's own files beside `index.html`, with their types."""
+ASSETS = ("style.css", "data.js", "cards.js", "filters.js", "grid.js", "viewer.js", "page.js")
+"""The page's own files beside `index.html`; the scripts in the order in which they need each other."""
 
 INDEX = f"{FOLDER}/index.html"
 """The page inside `report.url`."""
@@ -48,6 +37,7 @@ PER_PART = 2_000
 """Cards of one script."""
 
 _PLAIN = 500  # cards that `index.html` has as plain HTML
+_STATES = (State.STORED, State.FAILED, State.IN_DOUBT, State.LOST, State.PENDING)
 
 _ARTICLE = Template(
     '<article class="card plain" data-row-id="$row" data-state="$state"><h2 dir="auto">$row</h2>'
@@ -66,7 +56,7 @@ class Header:
         states: how many of them are in each state.
         in_doubt: what may have been spent besides.
         removed: jobs that are paid for, and whose rows the batch file no longer has.
-        plots: those that are drawn.
+        plots: what each plot that is drawn shows, in words, by its file's name inside `report.url`.
     """
 
     outcome: str | None
@@ -78,22 +68,16 @@ class Header:
     rejected_rows: int
     in_doubt: Decimal = Decimal(0)
     removed: int = 0
-    plots: Sequence[Plot] = ()
+    plots: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, summary: Summary, plan: Plan | None, plots: Sequence[Plot]) -> Header:
+    def of(cls, summary: Summary, plan: Plan | None, plots: Mapping[str, str]) -> Header:
         """What it says of a batch that no run is at work on."""
         return cls(
             outcome=summary.outcome,
             stop=summary.stop_message,
             jobs=summary.jobs,
-            states={
-                State.STORED: summary.stored,
-                State.FAILED: summary.failed,
-                State.IN_DOUBT: summary.in_doubt,
-                State.LOST: summary.lost,
-                State.PENDING: summary.pending,
-            },
+            states={state: summary[state.value] for state in _STATES},
             spent=summary.spent,
             quoted=plan.quoted if plan else None,
             rejected_rows=summary.rejected_rows,
@@ -113,51 +97,14 @@ def asset(name: str) -> bytes:
     return files(__package__).joinpath("assets", name).read_bytes()
 
 
-@cache
-def _version() -> str:
-    """Changes when the page itself does."""
-    contents = b"".join(asset(name) for name in ("index.html", *ASSETS))
-    return hashlib.sha256(contents).hexdigest()[:12]
+def part(number: int, cards: Sequence[Card], made: Collection[str], links: Links) -> bytes:
+    """The script with the cards of a part; `made` has the SHA-256 of each file that has a thumbnail."""
 
+    def shown(file: MediaFile) -> dict[str, Any]:
+        thumbnail = links.to_own(thumbnail_name(file.sha256)) if file.sha256 in made else None
+        return vars(file) | {"href": links.to_media(file.url), "thumbnail": thumbnail}
 
-def script(function: str, *values: Any) -> bytes:
-    """A script that gives values to the page: `callsheet.<function>(...)`."""
-    texts = (json.dumps(value, ensure_ascii=False, separators=(",", ":")) for value in values)
-    return f"callsheet.{function}({','.join(texts)})\n".encode()
-
-
-def part(number: int, cards: Sequence[Card], pictured: Collection[str], links: Links) -> bytes:
-    """The script with the cards of a part.
-
-    Args:
-        number: of the part.
-        cards: the cards.
-        pictured: the SHA-256 of each file that has a thumbnail.
-        links: for the addresses of media and thumbnails.
-    """
-    rows = [
-        {
-            "key": card.key[:20],
-            "row": card.row_id,
-            "sample": card.sample,
-            "type": card.type,
-            "model": card.model,
-            "prompt": card.prompt,
-            "asked": card.asked,
-            "state": card.state,
-            "cost": card.cost,
-            "quoted": card.quoted,
-            "id": card.generation_id,
-            "code": card.code,
-            "reason": card.reason,
-            "sent": card.submitted_at and card.submitted_at.isoformat(timespec="milliseconds"),
-            "ended": card.finished_at and card.finished_at.isoformat(timespec="milliseconds"),
-            "carried": [*card.carried.items()],
-            "files": [_file(file, pictured, links) for file in card.files],
-        }
-        for card in cards
-    ]
-    return script("part", number, rows)
+    return _script("part", number, [vars(card) | {"files": [*map(shown, card.files)]} for card in cards])
 
 
 def summary(
@@ -169,7 +116,7 @@ def summary(
     parts: Sequence[str],
     links: Links,
 ) -> bytes:
-    """The script with the header, and with which scripts there are in which version.
+    """The script with the header, and with which scripts there are.
 
     Args:
         header: what the page says about the batch.
@@ -177,9 +124,9 @@ def summary(
         shown: how many jobs the page shows.
         interval: seconds after which a page may look again while a run is under way.
         parts: the version of each script with cards.
-        links: for the addresses of scripts and plots.
+        links: for the addresses.
     """
-    limit = settings.budget.limit
+    limit, written = settings.budget.limit, datetime.now(UTC).isoformat(timespec="microseconds")
     about = {
         "batch": settings.batch,
         "outcome": header.outcome,
@@ -194,59 +141,35 @@ def summary(
         "rejected": header.rejected_rows,
         "rejects": links.to_own("rejects.csv"),
         "removed": header.removed,
-        "plots": [
-            {"src": _address(plot.file, plot.version, links), "text": plot.text} for plot in header.plots
-        ],
-        "written": datetime.now(UTC).isoformat(timespec="microseconds"),
+        "plots": [{"src": links.to_own(name, written), "text": text} for name, text in header.plots.items()],
+        "written": written,
         "interval": interval,
         "parts": [
-            {"src": _address(part_name(number), version, links), "version": version}
+            {"src": links.to_own(part_name(number), version), "version": version}
             for number, version in enumerate(parts)
         ],
     }
-    return script("summary", about)
-
-
-def _address(name: str, version: str, links: Links) -> str:
-    """The address of one of the page's own files. A signed one cannot have the version in it."""
-    href = links.to_own(name)
-    return href if links.signs_own_files else f"{href}?{version}"
-
-
-def _file(file: MediaFile, pictured: Collection[str], links: Links) -> dict[str, Any]:
-    return {
-        "href": links.to_media(file.url),
-        "url": file.url,
-        "thumb": links.to_own(thumbnail_name(file.sha256)) if file.sha256 in pictured else None,
-        "type": file.mime_type,
-        "width": file.width,
-        "height": file.height,
-        "duration": file.duration,
-        "fps": file.fps,
-        "sound": file.has_sound,
-        "bytes": file.bytes,
-    }
+    return _script("summary", about)
 
 
 def index(settings: BatchSettings, cards: Sequence[Card], links: Links) -> bytes:
-    """`index.html`, with the first cards as plain HTML for who reads it without JavaScript.
-
-    Args:
-        settings: the config.
-        cards: the first ones.
-        links: for the page's own files, and the addresses from which it may load anything.
-    """
-    own = {name: _address(f"{FOLDER}/{name}", _version(), links) for name in (*ASSETS, "data/summary.js")}
-    scripts = [href for name, href in own.items() if not name.endswith(".css")]
-    template = Template(files(__package__).joinpath("assets", "index.html").read_text("utf-8"))
+    """`index.html`, with the first of these cards as plain HTML for who reads it without JavaScript."""
+    style, *scripts = (links.to_own(f"{FOLDER}/{name}") for name in (*ASSETS, "data/summary.js"))
+    template = Template(asset("index.html").decode())
     text = template.substitute(
         batch=escape(settings.batch),
         sources=escape(" ".join(_sources(cards, settings.storage.url, links))),
-        style=escape(own["style.css"]),
+        style=escape(style),
         scripts="\n".join(f'<script defer src="{escape(href)}"></script>' for href in scripts),
         cards="\n".join(map(_article, cards[:_PLAIN])),
     )
     return text.encode()
+
+
+def _script(function: str, *values: Any) -> bytes:
+    """A script that gives values to the page: `callsheet.<function>(...)`."""
+    texts = (json.dumps(value, ensure_ascii=False, separators=(",", ":")) for value in values)
+    return f"callsheet.{function}({','.join(texts)})\n".encode()
 
 
 def _sources(cards: Sequence[Card], storage_url: str, links: Links) -> list[str]:
@@ -262,10 +185,10 @@ def _sources(cards: Sequence[Card], storage_url: str, links: Links) -> list[str]
 def _article(card: Card) -> str:
     facts = (card.state.replace("_", " "), card.model, card.asked, f"{card.cost} USD" if card.cost else "")
     text = {
-        "row": escape(card.row_id),
-        "state": escape(card.state),
-        "prompt": escape(card.prompt),
-        "facts": escape(" · ".join(filter(None, facts))),
-        "reason": escape(card.reason or ""),
+        "row": card.row_id,
+        "state": card.state,
+        "prompt": card.prompt,
+        "facts": " · ".join(filter(None, facts)),
+        "reason": card.reason or "",
     }
-    return _ARTICLE.substitute(text)
+    return _ARTICLE.substitute({name: escape(value) for name, value in text.items()})

@@ -1,6 +1,6 @@
 """The contact sheet of a batch, kept up to date while a run is under way. Begin reading here.
 
-The cards are in scripts of 2,000. A script whose jobs are all stored is not read and written again in a run.
+The cards are in scripts of 2,000, so that the page reads only those again that have changed.
 """
 
 from __future__ import annotations
@@ -8,9 +8,8 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 
 import anyio
 import polars as pl
@@ -19,8 +18,8 @@ from callsheet.config.settings import BatchSettings
 from callsheet.ledger.ledger import Ledger
 from callsheet.pricing.plan import Plan
 from callsheet.report.contact_sheet import page
-from callsheet.report.contact_sheet.cards import Card, cards, ledger_jobs, planned_jobs
-from callsheet.report.contact_sheet.links import FOLDER, Links, local_path
+from callsheet.report.contact_sheet.cards import cards, ledger_jobs, planned_jobs
+from callsheet.report.contact_sheet.links import FOLDER, Links
 from callsheet.report.contact_sheet.page import INDEX, PER_PART, Header
 from callsheet.report.contact_sheet.thumbnails import Thumbnails
 from callsheet.storage.store import Store
@@ -29,29 +28,13 @@ _IN_A_FOLDER, _IN_A_BUCKET = 3.0, 15.0  # seconds between two updates while a ru
 _SHARE = 20  # an update takes at most one part in so many of the time
 
 
-@dataclass(slots=True)
-class _Part:
-    """A script with cards.
-
-    Attributes:
-        version: changes when its content does; empty before it is written.
-        settled: whether none of its cards will change any more.
-    """
-
-    version: str = ""
-    settled: bool = False
-
-
 @asynccontextmanager
 async def open_sheet(
     ledger: Ledger, settings: BatchSettings, plan: Plan | None
 ) -> AsyncIterator[ContactSheet]:
     """The batch's contact sheet; at the end what it does in the background is ended.
 
-    Args:
-        ledger: the ledger, opened for the batch.
-        settings: the config.
-        plan: the batch's plan; None where the batch is known only from the ledger.
+    Without a plan, the batch is known only from the ledger.
     """
     thumbnails = Thumbnails(settings)
     try:
@@ -61,7 +44,11 @@ async def open_sheet(
 
 
 class ContactSheet:
-    """The page of a batch. Use `open_sheet`."""
+    """The page of a batch. Use `open_sheet`.
+
+    Attributes:
+        url: the page's.
+    """
 
     def __init__(
         self, ledger: Ledger, settings: BatchSettings, plan: Plan | None, thumbnails: Thumbnails
@@ -73,16 +60,12 @@ class ContactSheet:
         self._store = Store(settings.report.url, endpoint_url=settings.storage.endpoint_url)
         self._links = Links(settings)
         self._jobs: pl.DataFrame | None = None
-        self._parts: list[_Part] = []
-        self._interval = _IN_A_FOLDER if local_path(settings.report.url) else _IN_A_BUCKET
+        self._versions: list[str] = []  # of the scripts with cards; empty for one that is not written yet
+        self._interval = _IN_A_FOLDER if self._links.on_disk else _IN_A_BUCKET
         self.url = self._store.url_of(INDEX)
 
     async def keep(self, header: Callable[[], Header], over: asyncio.Event) -> None:
-        """Updates the page now and then until `over` is set.
-
-        Args:
-            header: what the page says about the batch now.
-            over: the end of the run.
+        """Updates the page now and then until `over` is set, with what `header` says of the batch then.
 
         Raises:
             StorageError: the page cannot be written.
@@ -113,63 +96,53 @@ class ContactSheet:
         if self._thumbnails.waiting and (wait_for is None or self._thumbnails.waiting <= wait_for):
             await self._thumbnails.finish()
             await self._write(header)
-        if not self._thumbnails.can_be_made:
+        if not self._thumbnails.decoder.works:
             note("the contact sheet has no thumbnails: the process that makes them could not be started")
         elif self._thumbnails.waiting and wait_for:
             note("thumbnails are missing in the contact sheet: callsheet report CONFIG makes them")
 
     async def _write(self, header: Header) -> None:
-        """Writes what may have changed, and asks for the thumbnails that are missing."""
-        jobs = await self._begin()
-        for number, part in enumerate(self._parts):
-            if not part.settled:
-                await self._write_part(number, part, jobs.slice(number * PER_PART, PER_PART))
-        versions = [part.version for part in self._parts]
+        """Writes what has changed, and asks for the thumbnails that are missing."""
+        if self._jobs is None:
+            self._jobs = await self._begin()
+        for number in range(len(self._versions)):
+            await self._write_part(number, self._jobs.slice(number * PER_PART, PER_PART))
         summary = page.summary(
             header,
             self._settings,
-            shown=jobs.height,
+            shown=self._jobs.height,
             interval=self._interval,
-            parts=versions,
+            parts=self._versions,
             links=self._links,
         )
         await self._store.write(page.SUMMARY, summary, "text/javascript")
 
     async def _begin(self) -> pl.DataFrame:
-        """Reads which jobs are shown, and writes the page's own files, if that is not done yet."""
-        if self._jobs is None:
-            await self._thumbnails.look()
-            most = self._settings.report.contact_sheet
-            if self._plan:
-                jobs = await asyncio.to_thread(planned_jobs, self._plan, most)
-            else:
-                jobs = await self._ledger.read(lambda connection, batch: ledger_jobs(connection, batch, most))
-            for name, mime_type in page.ASSETS.items():
-                await self._store.write(f"{FOLDER}/{name}", page.asset(name), mime_type)
-            if not jobs.height:
-                await self._store.write(INDEX, page.index(self._settings, [], self._links), "text/html")
-            self._parts = [_Part() for _ in range(0, jobs.height, PER_PART)]
-            self._jobs = jobs
-        return self._jobs
+        """Writes the page's own files. Returns the jobs that are shown."""
+        await self._thumbnails.look()
+        most = self._settings.report.contact_sheet
+        if self._plan:
+            jobs = await asyncio.to_thread(planned_jobs, self._plan, most)
+        else:
+            jobs = await self._ledger.read(lambda connection, batch: ledger_jobs(connection, batch, most))
+        for name in page.ASSETS:
+            mime_type = "text/css" if name.endswith(".css") else "text/javascript"
+            await self._store.write(f"{FOLDER}/{name}", page.asset(name), mime_type)
+        self._versions = [""] * max(1, -(-jobs.height // PER_PART))
+        return jobs
 
-    async def _write_part(self, number: int, part: _Part, jobs: pl.DataFrame) -> None:
+    async def _write_part(self, number: int, jobs: pl.DataFrame) -> None:
         """Writes the cards of a part, and `index.html` with those of the first, where they have changed."""
         read = await self._ledger.read(lambda connection, _: cards(connection, jobs))
-        pictured = self._pictured(read)
-        content = await asyncio.to_thread(page.part, number, read, pictured, self._links)
+        for card in read:
+            for file in card.files:
+                self._thumbnails.ask(file)
+        content = await asyncio.to_thread(page.part, number, read, self._thumbnails.made, self._links)
         version = hashlib.sha256(content).hexdigest()[:12]
-        if version != part.version:
-            await self._store.write(page.part_name(number), content, "text/javascript")
-            part.version = version
-            if number == 0:
-                html = await asyncio.to_thread(page.index, self._settings, read, self._links)
-                await self._store.write(INDEX, html, "text/html")
-        files = {file.sha256 for card in read for file in card.files}
-        part.settled = files == pictured and all(card.settled for card in read)
-
-    def _pictured(self, read: Sequence[Card]) -> set[str]:
-        """The SHA-256 of the files of these cards that have a thumbnail; asks for those of the others."""
-        files = [file for card in read for file in card.files]
-        for file in files:
-            self._thumbnails.ask(file)
-        return {file.sha256 for file in files if file in self._thumbnails}
+        if version == self._versions[number]:
+            return
+        await self._store.write(page.part_name(number), content, "text/javascript")
+        self._versions[number] = version
+        if number == 0:
+            html = await asyncio.to_thread(page.index, self._settings, read, self._links)
+            await self._store.write(INDEX, html, "text/html")

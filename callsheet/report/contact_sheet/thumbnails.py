@@ -34,18 +34,18 @@ def thumbnail_name(sha256: str) -> str:
 class Thumbnails:
     """The thumbnails of a contact sheet.
 
-    Args:
-        settings: the config.
+    Attributes:
+        made: the SHA-256 of each file whose thumbnail is there.
+        decoder: makes them.
     """
 
     def __init__(self, settings: BatchSettings) -> None:
-        self._endpoint_url = settings.storage.endpoint_url
-        url = settings.report.url.rstrip("/")
-        self._store = Store(f"{url}/{_FOLDER}", endpoint_url=self._endpoint_url)
-        self._made: set[str] = set()
+        endpoint_url = settings.storage.endpoint_url
+        self.made: set[str] = set()
+        self.decoder = Decoder(endpoint_url)
+        self._store = Store(f"{settings.report.url.rstrip('/')}/{_FOLDER}", endpoint_url=endpoint_url)
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._few = asyncio.Semaphore(_AT_ONCE)
-        self._decoder = Decoder()
 
     async def look(self) -> None:
         """Finds those that earlier runs made.
@@ -53,26 +53,17 @@ class Thumbnails:
         Raises:
             StorageError: the report cannot be read.
         """
-        self._made.update(name.removesuffix(".jpg") for name, _ in await self._store.listing())
-
-    def __contains__(self, file: MediaFile) -> bool:
-        """Whether the thumbnail of a file is made."""
-        return file.sha256 in self._made
+        self.made.update(name.removesuffix(".jpg") for name, _ in await self._store.listing())
 
     def ask(self, file: MediaFile) -> None:
         """Has the thumbnail of a file made, unless that was tried already."""
-        if file not in self and file.sha256 not in self._tasks:
+        if file.sha256 not in self.made and file.sha256 not in self._tasks:
             self._tasks[file.sha256] = asyncio.create_task(self._make(file))
 
     @property
     def waiting(self) -> int:
         """How many have been asked for, and are not made yet."""
         return sum(not task.done() for task in self._tasks.values())
-
-    @property
-    def can_be_made(self) -> bool:
-        """Whether there is a process that makes thumbnails: not after several have died."""
-        return self._decoder.works
 
     async def finish(self) -> None:
         """Waits until all that were asked for are made.
@@ -87,37 +78,24 @@ class Thumbnails:
         for task in self._tasks.values():
             task.cancel()
         await asyncio.gather(*self._tasks.values(), return_exceptions=True)
-        await self._decoder.aclose()
+        await self.decoder.aclose()
 
     async def _make(self, file: MediaFile) -> None:
-        """Makes a thumbnail; none of a file that cannot be read or shown."""
         async with self._few:
-            with ExitStack() as copies:
-                path = await asyncio.to_thread(path_of, file.url, self._endpoint_url, copies)
-                jpeg = await self._decoder.make(path, file.mime_type) if path else b""
-            if jpeg:
+            if jpeg := await self.decoder.make(file.url, file.mime_type):
                 await self._store.write(f"{file.sha256}.jpg", jpeg, "image/jpeg")
-                self._made.add(file.sha256)
-
-
-def path_of(url: str, endpoint_url: str | None, copies: ExitStack) -> Path | None:
-    """Where a stored file is on this machine, copied if need be; None where it cannot be read.
-
-    Args:
-        url: its URL.
-        endpoint_url: the address of an S3 server other than Amazon's.
-        copies: removes the copy at its end.
-    """
-    with suppress(InputError, StorageError, OSError):
-        path = copies.enter_context(local_copy(str(local_path(url) or url), endpoint_url))
-        return path if path.is_file() else None
-    return None
+                self.made.add(file.sha256)
 
 
 class Decoder:
-    """Makes thumbnails in a process of its own (`decoder.py`), which starts when it is needed."""
+    """Makes thumbnails in a process of its own (`decoder.py`), which starts when it is needed.
 
-    def __init__(self) -> None:
+    Args:
+        endpoint_url: the address of an S3 server other than Amazon's.
+    """
+
+    def __init__(self, endpoint_url: str | None) -> None:
+        self._endpoint_url = endpoint_url
         self._process: Process | None = None
         self._deaths = 0
         self._one = asyncio.Lock()
@@ -127,20 +105,32 @@ class Decoder:
         """Whether it is any use to ask: no after several processes have died, one after another."""
         return self._deaths < _MOST_DEATHS
 
-    async def make(self, path: Path, mime_type: str) -> bytes:
-        """A thumbnail of a file, as JPEG; empty where it cannot be shown, or takes half a minute."""
-        async with self._one:
-            if not self.works:
+    async def make(self, url: str, mime_type: str) -> bytes:
+        """A thumbnail of a stored file, as JPEG; empty where it cannot be read or shown, or takes long."""
+        with ExitStack() as copies:
+            path = await asyncio.to_thread(self._path_of, url, copies)
+            if path is None:
                 return b""
-            try:
-                async with asyncio.timeout(_PATIENCE):
-                    jpeg = await self._ask(path, mime_type)
-            except (OSError, TimeoutError, asyncio.IncompleteReadError):  # the process has died, or hangs
-                self._deaths += 1
-                await self.aclose()
-                return b""
-            self._deaths = 0
-            return jpeg
+            async with self._one:
+                return await self._try(path, mime_type) if self.works else b""
+
+    def _path_of(self, url: str, copies: ExitStack) -> Path | None:
+        """Where a file is on this machine, copied if need be; None where it cannot be read."""
+        with suppress(InputError, StorageError, OSError):
+            path = copies.enter_context(local_copy(str(local_path(url) or url), self._endpoint_url))
+            return path if path.is_file() else None
+        return None
+
+    async def _try(self, path: Path, mime_type: str) -> bytes:
+        try:
+            async with asyncio.timeout(_PATIENCE):
+                jpeg = await self._ask(path, mime_type)
+        except (OSError, TimeoutError, asyncio.IncompleteReadError):  # the process has died, or hangs
+            self._deaths += 1
+            await self.aclose()
+            return b""
+        self._deaths = 0
+        return jpeg
 
     async def _ask(self, path: Path, mime_type: str) -> bytes:
         if self._process is None:

@@ -12,13 +12,13 @@ from typing import Any
 
 import polars as pl
 
-from callsheet.records import State, dollars
+from callsheet.records import State
 
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 """Of the latencies of a model, which the plot shows."""
 
-_BINS = 240  # of a plot, at most
-_SPANS = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 28800, 43200, 86400)
+_POINTS = 240  # of a line, and bars of a plot, at most; more bars after as many days
+_SPANS = (1, 10, 60, 360, 1440)  # minutes
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,56 +40,36 @@ class Figures:
     latency: Mapping[str, tuple[int, Sequence[float]]]
     costs: Mapping[str, Mapping[str, Decimal]]
 
-    def as_json(self) -> dict[str, Any]:
-        """The same for JSON: money is a string, a moment is ISO 8601 in UTC."""
-        return {
-            "spending": [[moment.isoformat(), dollars(spent)] for moment, spent in self.spending],
-            "submissions": {
-                of_type: [[moment.isoformat(), count] for moment, count in counts]
-                for of_type, counts in self.submissions.items()
-            },
-            "span": self.span,
-            "latency": {model: [count, list(seconds)] for model, (count, seconds) in self.latency.items()},
-            "costs": {
-                day: {model: dollars(cost) for model, cost in models.items()}
-                for day, models in self.costs.items()
-            },
-        }
-
 
 def figures_of(attempts: pl.DataFrame) -> Figures | None:
-    """The numbers to plot; None where nothing was submitted.
-
-    Args:
-        attempts: what was submitted: `model`, `type`, `state`, `cost`, `submitted_at`, `finished_at`.
-    """
+    """The numbers to plot, from what was submitted (rows of the ledger's `attempts`); None without any."""
     if attempts.is_empty():
         return None
-    sent = pl.col("submitted_at")
-    minutes = attempts.group_by(sent.dt.truncate("1m").alias("minute"), "type").len("count")
-    span = _span(_length(minutes["minute"]) / 60 + 1)
-    busiest = minutes.group_by(pl.col("minute").dt.truncate(f"{span}m"), "type").max().sort("minute")
-    submissions: dict[str, list[tuple[datetime, int]]] = {}
-    for minute, of_type, count in busiest.select("minute", "type", "count").iter_rows():
-        submissions.setdefault(of_type, []).append((minute, count))
-    paid = attempts.filter(pl.col("cost") > 0)
-    return Figures(
-        spending=_spending(paid),
-        submissions=dict(sorted(submissions.items())),
-        span=span,
-        latency=_latencies(attempts),
-        costs=_by_day(paid),
-    )
+    span, submissions = _submissions(attempts)
+    paid = attempts.filter(pl.col("cost") > 0).sort("submitted_at")
+    return Figures(_spending(paid), submissions, span, _latencies(attempts), _by_day(paid))
 
 
 def _spending(paid: pl.DataFrame) -> list[tuple[datetime, Decimal]]:
-    if paid.is_empty():
-        return []
-    seconds = _span(_length(paid["submitted_at"]) + 1)
-    spans = paid.group_by(pl.col("submitted_at").dt.truncate(f"{seconds}s")).agg(pl.col("cost").sum())
-    moments, costs = zip(*spans.sort("submitted_at").iter_rows(), strict=True)
-    ends = [moment + timedelta(seconds=seconds) for moment in moments]
-    return [(moments[0], Decimal(0)), *zip(ends, accumulate(costs), strict=True)]
+    """From nothing to all that was spent, by the time of submission."""
+    every = pl.int_range(pl.len()) // ceil(max(paid.height, 1) / _POINTS)
+    moment, cost = pl.col("submitted_at").last(), pl.col("cost").sum()
+    moments, costs = paid.group_by(every, maintain_order=True).agg(moment, cost)[:, 1:]
+    points = [*zip(moments, accumulate(costs), strict=True)]
+    return [(paid["submitted_at"][0] - timedelta(seconds=1), Decimal(0)), *points] if points else []
+
+
+def _submissions(attempts: pl.DataFrame) -> tuple[int, dict[str, list[tuple[datetime, int]]]]:
+    minutes = attempts.group_by(pl.col("submitted_at").dt.truncate("1m").alias("minute"), "type").len("count")
+    first: Any = minutes["minute"].min()
+    last: Any = minutes["minute"].max()
+    least = ((last - first).total_seconds() / 60 + 1) / _POINTS
+    span = next((span for span in _SPANS if span >= least), _SPANS[-1])
+    busiest = minutes.group_by(pl.col("minute").dt.truncate(f"{span}m"), "type").max().sort("type", "minute")
+    submissions: dict[str, list[tuple[datetime, int]]] = {}
+    for minute, of_type, count in busiest.select("minute", "type", "count").iter_rows():
+        submissions.setdefault(of_type, []).append((minute, count))
+    return span, submissions
 
 
 def _latencies(attempts: pl.DataFrame) -> dict[str, tuple[int, list[float]]]:
@@ -109,16 +89,3 @@ def _by_day(paid: pl.DataFrame) -> dict[str, dict[str, Decimal]]:
     for name, model, cost in sums.iter_rows():
         days.setdefault(name, {})[model] = cost
     return days
-
-
-def _length(moments: pl.Series) -> float:
-    """Seconds from the first moment to the last."""
-    first: Any = moments.min()
-    last: Any = moments.max()
-    return float((last - first).total_seconds())
-
-
-def _span(length: float) -> int:
-    """The shortest handy span of which at most `_BINS` make up the length, in the same unit."""
-    longest = _SPANS[-1]
-    return next((span for span in _SPANS if length <= span * _BINS), longest * ceil(length / longest / _BINS))

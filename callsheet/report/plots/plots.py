@@ -7,10 +7,9 @@ without plots.
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict
 from decimal import Decimal
 from typing import Any
 
@@ -18,28 +17,9 @@ from callsheet.records import dollars
 from callsheet.report.plots.activity import Figures
 from callsheet.storage.store import Store
 
-FOLDER = "plots"
-"""The folder of the plots inside `report.url`."""
-
-NUMBERS = f"{FOLDER}/figures.json"
-"""The numbers that the plots show. It is written last: with it, they are complete."""
-
-NAMES = ("spending", "submissions", "latency", "costs")
-
-
-@dataclass(frozen=True, slots=True)
-class Plot:
-    """A plot that is drawn.
-
-    Attributes:
-        file: the name of its file inside `report.url`.
-        text: what it shows, in words.
-        version: changes when the plot does.
-    """
-
-    file: str
-    text: str
-    version: str
+_FOLDER = "plots"
+_NUMBERS = f"{_FOLDER}/figures.json"  # is written last: with it, the plots are complete
+_IN_WORDS = 5  # models, and days
 
 
 async def write_plots(
@@ -51,7 +31,7 @@ async def write_plots(
     limits: Mapping[str, int],
     may_draw: bool,
     note: Callable[[str], None],
-) -> tuple[Plot, ...]:
+) -> dict[str, str]:
     """Draws and stores the plots, unless the store has plots of the same numbers.
 
     Args:
@@ -64,37 +44,40 @@ async def write_plots(
         note: called with the reason where they cannot be drawn or stored.
 
     Returns:
-        Those that there are; none where they cannot be drawn. Never raises for that.
+        What each plot that there is shows, in words, by its file's name inside `report.url`; none where they
+        cannot be drawn. Never raises for that.
     """
     if figures is None:
-        return ()
+        return {}
     asked = {
         "batch": batch,
         "limit": None if limit is None else str(limit),
         "limits": dict(limits),
-        "figures": figures.as_json(),
+        "figures": asdict(figures),
     }
-    numbers = json.dumps(asked, indent=1, ensure_ascii=False).encode()
+    numbers = json.dumps(asked, indent=1, ensure_ascii=False, default=_as_json).encode()
     try:
-        if await store.read(NUMBERS) != numbers:
+        if await store.read(_NUMBERS) != numbers:
             if not may_draw:
-                return ()
+                return {}
             images = await asyncio.to_thread(_drawn, figures, limit, limits)
             for name, image in images.items():
-                await store.write(f"{FOLDER}/{name}.png", image, "image/png")
-            await store.write(NUMBERS, numbers, "application/json")
+                await store.write(f"{_FOLDER}/{name}.png", image, "image/png")
+            await store.write(_NUMBERS, numbers, "application/json")
     except Exception as error:  # noqa: BLE001 - a plot is for looking, and nothing that goes wrong with it matters
         note(f"the plots are not drawn: {error}")
-        return ()
-    version = hashlib.sha256(numbers).hexdigest()[:12]
-    texts = _texts(figures, limit)
-    return tuple(Plot(f"{FOLDER}/{name}.png", texts[name], version) for name in NAMES if texts[name])
+        return {}
+    return {f"{_FOLDER}/{name}.png": text for name, text in _texts(figures, limit).items() if text}
+
+
+def _as_json(value: Any) -> str:
+    return dollars(value) if isinstance(value, Decimal) else str(value.isoformat())
 
 
 def _drawn(figures: Figures, limit: Decimal | None, limits: Mapping[str, int]) -> dict[str, bytes]:
-    from callsheet.report.plots.draw import Asked, drawn
+    from callsheet.report.plots.draw import drawn
 
-    return drawn(Asked(figures, limit, limits))
+    return drawn(figures, limit, limits)
 
 
 def _texts(figures: Figures, limit: Decimal | None) -> dict[str, str]:
@@ -103,28 +86,22 @@ def _texts(figures: Figures, limit: Decimal | None) -> dict[str, str]:
     of_limit = f" of a budget of {dollars(limit)} USD" if limit is not None else ""
     most = {of_type: max(count for _, count in counts) for of_type, counts in figures.submissions.items()}
     busiest = ", ".join(f"{count:,} {of_type}s" for of_type, count in most.items())
-    latency = list(figures.latency.items())[:5]
-    medians = (f"{model} {seconds[len(seconds) // 2]:.1f} s" for model, (_, seconds) in latency)
+    latency = list(figures.latency.items())[:_IN_WORDS]
+    medians = ", ".join(f"{model} {seconds[len(seconds) // 2]:.1f} s" for model, (_, seconds) in latency)
+    days = [f"{day} {dollars(sum(costs.values(), Decimal(0)))} USD" for day, costs in figures.costs.items()]
+    more = f" and {len(days) - _IN_WORDS} days more" if len(days) > _IN_WORDS else ""
     return {
         "spending": f"Spending over time: {dollars(spent)} USD{of_limit}" if figures.spending else "",
         "submissions": f"Submissions a minute; at most {busiest}",
-        "latency": f"Latency by model, median: {', '.join(medians)}" if figures.latency else "",
-        "costs": f"Cost by model and day: {_days(figures)}" if figures.costs else "",
+        "latency": f"Latency by model, median: {medians}" if medians else "",
+        "costs": f"Cost by model and day: {'; '.join(days[:_IN_WORDS])}{more}" if days else "",
     }
-
-
-def _days(figures: Figures) -> str:
-    days = [(day, sum(models.values(), Decimal(0))) for day, models in figures.costs.items()]
-    shown = "; ".join(f"{day} {dollars(cost)} USD" for day, cost in days[:5])
-    return f"{shown} and {len(days) - 5} days more" if len(days) > 5 else shown
 
 
 def limits_of(learned: Mapping[str, Any] | None, configured: Mapping[str, int | None]) -> dict[str, int]:
     """Submissions a minute by model type: the config's, where it has any, or what runs have learned.
 
-    Args:
-        learned: `limits.turns.Learned` as a dict; None where nothing is known.
-        configured: the config's limits by type.
+    `learned` is `limits.turns.Learned` as a dict; None where nothing is known.
     """
     windows = (learned or {}).get("windows", {})
     known = {of_type: int(window["limit"]) for of_type, window in windows.items() if window.get("limit")}

@@ -49,45 +49,35 @@ const cards = (() => {
     return `${Math.floor(whole / 60)}:${String(whole % 60).padStart(2, "0")}`;
   }
 
-  function size(job) {
-    const file = job.files[0];
-    return file?.width && file?.height ? `${file.width} × ${file.height}` : job.asked;
-  }
-
-  function price(job) {
-    if (job.cost !== null) return job.cost;
-    return job.quoted === null ? "" : `(${job.quoted})`;
-  }
-
   // Everything that a card shows, so that one that has not changed is not made again.
   function looks(job) {
-    return JSON.stringify([job.state, job.cost, job.reason, job.row, job.prompt, job.files.map((file) => [file.thumb, file.url])]);
+    return JSON.stringify([job.state, job.cost, job.reason, job.row_id, job.prompt, job.files.map((file) => [file.thumbnail, file.url])]);
   }
 
   function make(job) {
     const card = element("article", "card");
-    card.dataset.rowId = job.row;
+    card.dataset.rowId = job.row_id;
     card.dataset.state = job.state;
-    card.dataset.key = job.key;
     card.job = job;
     card.looks = looks(job);
     const frame = element("div", "frame");
-    const title = ofUser("h2", "row", job.row);
-    title.id = `row-${job.key}`;
+    const title = ofUser("h2", "row", job.row_id);
+    title.id = `row-${job.job_key}`;
     card.setAttribute("aria-labelledby", title.id);
     if (job.sample > 1) title.append(element("span", "sample", ` #${job.sample}`));
     const head = element("div", "head");
-    const cost = element("span", "cost", price(job));
+    const cost = element("span", "cost", job.cost ?? (job.quoted === null ? "" : `(${job.quoted})`));
     cost.title = job.cost === null ? "quoted, in US dollars" : "in US dollars";
     head.append(title, cost);
     const state = element("span", "state");
     state.append(mark(job.state), ` ${word(job.state)}`);
     const facts = element("p", "facts");
-    const what = ofUser("span", "what", [job.model, size(job)].filter(Boolean).join(" · "));
-    facts.append(state, what);
+    const [file] = job.files;
+    const size = file?.width && file.height ? `${file.width} × ${file.height}` : job.asked;
+    facts.append(state, ofUser("span", "what", [job.model, size].filter(Boolean).join(" · ")));
     card.append(frame, head, ofUser("p", "prompt", job.prompt), facts);
     fill(card);
-    if (job.files[0]?.type.startsWith("video/") && job.files[0].href) plays(card, job.files[0]);
+    if (file?.mime_type.startsWith("video/") && file.href) plays(card, file);
     return card;
   }
 
@@ -95,14 +85,10 @@ const cards = (() => {
   function fill(card) {
     const { job } = card;
     const frame = card.querySelector(".frame");
-    const file = job.files.find((each) => each.thumb) ?? job.files[0];
-    if (file?.thumb && !card.unshown) {
+    const file = job.files.find((each) => each.thumbnail) ?? job.files[0];
+    if (file?.thumbnail && !card.unshown) {
       const image = element("img", "picture");
-      image.alt = "";
-      image.decoding = "async";
-      image.loading = "lazy";
-      image.draggable = false;
-      image.src = file.thumb;
+      Object.assign(image, { alt: "", decoding: "async", loading: "lazy", draggable: false, src: file.thumbnail });
       image.addEventListener("error", () => {
         card.unshown = true; // the thumbnail is not there any more
         fill(card);
@@ -150,5 +136,5 @@ const cards = (() => {
     card.addEventListener("blur", end);
   }
 
-  return { make, looks, mark, word, element, ofUser, seconds, size, WORDS };
+  return { make, looks, mark, word, element, ofUser, WORDS };
 })();

@@ -1,14 +1,13 @@
 "use strict";
 // Loads what the run has written, as scripts: a page that is opened from a disk may load nothing else.
-// Each of those scripts calls `summary` or `part`.
+// Each of those scripts calls `summary` or `part`. A job has the fields of `Card` in cards.py.
 
 document.documentElement.classList.add("scripted");
 
 const callsheet = (() => {
   const parts = []; // by number: {version, jobs}
   let about = null;
-  const summarySource = document.currentScript
-    .closest("head").querySelector('script[src*="summary.js"]').getAttribute("src");
+  const source = document.querySelector('script[src*="summary.js"]').getAttribute("src");
 
   function load(src) {
     return new Promise((done) => {
@@ -32,11 +31,10 @@ const callsheet = (() => {
     return stale.length > 0;
   }
 
-  // Looks whether the run has written anything new.
+  // Looks whether the run has written anything new. A signed address can have nothing behind it.
   async function look() {
-    const signed = summarySource.includes("X-Amz-") || summarySource.includes("Signature=");
     const before = about.written;
-    await load(signed ? summarySource : `${summarySource.split("?")[0]}?${Date.now()}`);
+    await load(source.includes("?") ? source : `${source}?${Date.now()}`);
     return about.written !== before;
   }
 
@@ -55,7 +53,7 @@ const callsheet = (() => {
     part(number, jobs) {
       for (const job of jobs) {
         job.costs = Number(job.cost ?? NaN);
-        job.time = Date.parse(job.ended ?? job.sent ?? "") || NaN;
+        job.time = Date.parse(job.finished_at ?? job.submitted_at ?? "") || NaN;
         job.fields = new Map(job.carried);
       }
       parts[number] = { jobs };

@@ -36,24 +36,19 @@ const grid = (() => {
 
   function card(index) {
     const job = jobs[index];
-    let element = made.get(job.key);
-    if (element && element.job !== job && element.looks !== cards.looks(job)) {
-      const fresh = cards.make(job);
-      if (element === document.activeElement) {
-        element.replaceWith(fresh);
-        fresh.tabIndex = 0;
-        fresh.focus({ preventScroll: true });
-      } else element.remove();
-      element = fresh;
-      made.set(job.key, element);
-    } else if (!element) {
-      element = cards.make(job);
-      made.set(job.key, element);
-    } else element.job = job;
+    const before = made.get(job.job_key);
+    const kept = before && (before.job === job || before.looks === cards.looks(job));
+    const element = kept ? before : cards.make(job);
+    element.job = job;
     element.index = index;
     element.tabIndex = index === current ? 0 : -1;
     element.setAttribute("aria-posinset", String(index + 1));
     element.setAttribute("aria-setsize", String(jobs.length));
+    if (kept) return element;
+    made.set(job.job_key, element);
+    const focused = before && before === document.activeElement;
+    before?.replaceWith(element);
+    if (focused) element.focus({ preventScroll: true });
     return element;
   }
 
@@ -66,7 +61,7 @@ const grid = (() => {
     let before = null;
     for (let index = from; index < to; index++) {
       const element = card(index);
-      wanted.add(jobs[index].key);
+      wanted.add(jobs[index].job_key);
       const next = before ? before.nextElementSibling : place.firstElementChild;
       if (next !== element) place.insertBefore(element, next);
       before = element;
@@ -86,9 +81,9 @@ const grid = (() => {
 
   // Shows these jobs. The card with the focus keeps it, wherever it is now.
   function show(wanted, fromTop) {
-    const key = jobs[current]?.key;
+    const key = jobs[current]?.job_key;
     jobs = wanted;
-    current = Math.max(0, jobs.findIndex((job) => job.key === key));
+    current = Math.max(0, jobs.findIndex((job) => job.job_key === key));
     place.setAttribute("aria-busy", "true");
     if (fromTop) {
       current = 0;
@@ -108,16 +103,20 @@ const grid = (() => {
     draw(false);
   }
 
+  // Makes a job the one that Tab comes to.
+  function point(index) {
+    const before = made.get(jobs[current]?.job_key);
+    if (before) before.tabIndex = -1;
+    current = index;
+    const now = made.get(jobs[current].job_key);
+    if (now) now.tabIndex = 0;
+  }
+
   function focus(index) {
     if (!jobs.length) return;
-    const before = made.get(jobs[current]?.key);
-    current = Math.min(Math.max(index, 0), jobs.length - 1);
-    if (before) before.tabIndex = -1;
+    point(Math.min(Math.max(index, 0), jobs.length - 1));
     scrollToCard(current);
-    const element = made.get(jobs[current].key);
-    if (!element) return;
-    element.tabIndex = 0;
-    element.focus({ preventScroll: true });
+    made.get(jobs[current].job_key)?.focus({ preventScroll: true });
   }
 
   function moved(event) {
@@ -153,12 +152,7 @@ const grid = (() => {
     }).observe(document.documentElement);
     place.addEventListener("keydown", moved);
     place.addEventListener("focusin", (event) => {
-      const { index } = event.target;
-      if (index === undefined) return;
-      const before = made.get(jobs[current]?.key);
-      if (before) before.tabIndex = -1;
-      current = index;
-      event.target.tabIndex = 0;
+      if (event.target.index !== undefined) point(event.target.index);
     });
     place.addEventListener("click", (event) => {
       const { index } = event.target.closest(".card") ?? {};

@@ -4,6 +4,7 @@
 (() => {
   const SLOWLY = 30; // seconds between two looks, when nothing has been written for some time
   const SILENT = 120; // seconds after which the run seems to have stopped
+  const COLOUR_OF = { complete: "stored", partial: "in_doubt", stopped: "failed" };
   const { element, ofUser } = cards;
   const at = (id) => document.getElementById(id);
   let jobs = [];
@@ -14,10 +15,9 @@
 
   function header() {
     const { outcome, stop, states, spent, inDoubt, limit, quoted, written } = callsheet.about;
-    const badge = at("outcome");
-    badge.hidden = false;
-    badge.dataset.outcome = outcome ?? "running";
-    badge.textContent = outcome ?? "running";
+    at("outcome").hidden = false;
+    at("outcome").dataset.state = COLOUR_OF[outcome] ?? "pending";
+    at("outcome").textContent = outcome ?? "running";
     const figures = [
       ["Jobs", `${number(states.stored ?? 0)} of ${number(callsheet.about.jobs)} stored`],
       ["Spent", limit === null ? `${spent} USD` : `${spent} of ${limit} USD`],
@@ -39,13 +39,7 @@
     const all = callsheet.about.plots;
     at("plots").hidden = !all.length;
     at("plots").lastElementChild.replaceChildren(...all.map(({ src, text }) => {
-      const image = element("img", "");
-      image.loading = "lazy";
-      image.width = 1152;
-      image.height = 576;
-      image.src = src;
-      image.alt = text;
-      return image;
+      return Object.assign(element("img", ""), { loading: "lazy", width: 1152, height: 576, src, alt: text });
     }));
   }
 
@@ -72,7 +66,10 @@
   function notes(outcome, stop) {
     const { rejected, rejects, removed, shown, jobs: all } = callsheet.about;
     const list = [];
-    if (stop) list.push(ofUser("span", "stop", outcome === "stopped" ? `Stopped: ${stop}` : stop));
+    if (stop) {
+      list.push(ofUser("span", "stop", outcome === "stopped" ? `Stopped: ${stop}` : stop));
+      list[0].dataset.state = "failed";
+    }
     if (rejected) {
       const note = element("span", "");
       const link = element("a", "", "rejects.csv");
@@ -98,7 +95,6 @@
   }
 
   function redraw(fromTop = false) {
-    filters.offer(jobs, changed);
     const shown = filters.apply(jobs);
     grid.show(shown, fromTop);
     at("clear").hidden = !filters.active;
@@ -140,11 +136,11 @@
       document.documentElement.classList.remove("scripted");
       return;
     }
-    filters.start(changed);
-    grid.start((index) => viewer.open(index));
     header();
     await callsheet.loadJobs();
     jobs = callsheet.jobs;
+    filters.start(jobs, changed);
+    grid.start((index) => viewer.open(index));
     proportions();
     redraw();
     document.documentElement.dataset.ready = "";

@@ -2,18 +2,13 @@
 // One job, large: its files, and everything that is known about it.
 
 const viewer = (() => {
-  const dialog = document.getElementById("viewer");
+  const at = (id) => document.getElementById(id);
+  const dialog = at("viewer");
+  const BYTES = new Intl.NumberFormat(undefined, { style: "unit", unit: "byte", notation: "compact" });
   const { element, ofUser } = cards;
   let index = 0;
   let key = null;
   let shown = 0; // the file of the job
-
-  function bytes(count) {
-    if (!count) return "";
-    const units = ["bytes", "kB", "MB", "GB"];
-    const power = Math.min(units.length - 1, Math.floor(Math.log10(count) / 3));
-    return `${(count / 1000 ** power).toFixed(power ? 1 : 0)} ${units[power]}`;
-  }
 
   function about(file) {
     if (!file) return "";
@@ -21,9 +16,9 @@ const viewer = (() => {
       file.width && `${file.width} × ${file.height}`,
       file.duration && `${file.duration} s`,
       file.fps && `${file.fps} fps`,
-      file.type.startsWith("video/") && (file.sound ? "with sound" : file.sound === false && "without sound"),
-      bytes(file.bytes),
-      file.type,
+      file.mime_type.startsWith("video/") && (file.has_sound ? "with sound" : file.has_sound === false && "without sound"),
+      BYTES.format(file.bytes),
+      file.mime_type,
     ].filter(Boolean).join(" · ");
   }
 
@@ -32,106 +27,86 @@ const viewer = (() => {
   }
 
   function facts(job, file) {
-    const list = element("dl", "known");
-    const add = (name, value, label = element) => {
-      if (!value) return;
+    const known = [
+      ["State", ` ${cards.word(job.state)}`],
+      ["Reason", job.reason],
+      ["Code", job.code],
+      ["Model", job.model],
+      ["Asked for", job.asked],
+      ["File", about(file)],
+      ["Cost", job.cost !== null && `${job.cost} USD`],
+      ["Quoted", job.quoted !== null && `${job.quoted} USD`],
+      ["Sent", moment(job.submitted_at)],
+      ["Ended", moment(job.finished_at)],
+      ["Generation", job.generation_id],
+      ...job.fields,
+    ];
+    const rows = known.filter(([, value]) => value).map(([name, value]) => {
       const row = element("div", "");
-      row.append(ofUser("dt", "", name), label("dd", "", value));
-      list.append(row);
-    };
-    const state = element("dd", "state");
-    state.append(cards.mark(job.state), ` ${cards.word(job.state)}`);
-    const row = element("div", "");
-    row.append(element("dt", "", "State"), state);
-    list.append(row);
-    add("Reason", job.reason, ofUser);
-    add("Code", job.code, ofUser);
-    add("Model", job.model, ofUser);
-    add("Asked for", job.asked, ofUser);
-    add("File", about(file));
-    add("Cost", job.cost !== null && `${job.cost} USD`);
-    add("Quoted", job.quoted !== null && `${job.quoted} USD`);
-    add("Sent", moment(job.sent));
-    add("Ended", moment(job.ended));
-    add("Generation", job.id, ofUser);
-    for (const [name, value] of job.fields) add(name, value, ofUser);
-    return list;
+      row.append(ofUser("dt", "", name), ofUser("dd", "", value));
+      return row;
+    });
+    const state = rows[0].lastElementChild;
+    state.className = "state";
+    state.prepend(cards.mark(job.state));
+    return rows;
   }
 
   function media(job, file) {
-    const stage = element("div", "stage");
-    const poster = file?.thumb;
-    if (file?.href && file.type.startsWith("video/")) {
+    const poster = file?.thumbnail;
+    if (file?.href && file.mime_type.startsWith("video/")) {
       const video = element("video", "media");
       Object.assign(video, { controls: true, loop: true, playsInline: true, src: file.href });
       if (poster) video.poster = poster;
-      stage.append(video);
       if (!matchMedia("(prefers-reduced-motion: reduce)").matches) video.play().catch(() => {});
-    } else if (file?.href || poster) {
-      const image = element("img", "media");
-      image.alt = job.prompt;
-      image.src = file.href ?? poster;
+      return video;
+    }
+    if (file?.href || poster) {
+      const image = Object.assign(element("img", "media"), { alt: job.prompt, src: file.href ?? poster });
       image.addEventListener("error", () => {
         if (poster && image.src !== poster) image.src = poster;
       }, { once: true });
-      stage.append(image);
-    } else {
-      const note = element("div", "none");
-      note.append(cards.mark(job.state), element("strong", "", cards.WORDS[job.state]));
-      stage.append(note);
+      return image;
     }
-    return stage;
+    const note = element("div", "none");
+    note.append(cards.mark(job.state), element("strong", "", cards.WORDS[job.state]));
+    return note;
   }
 
-  function button(label, text, press, className = "") {
-    const made = element("button", className, text);
-    made.type = "button";
-    made.setAttribute("aria-label", label);
-    made.addEventListener("click", press);
-    return made;
+  function choices(job) {
+    return job.files.map((_, number) => {
+      const choice = element("button", "", String(number + 1));
+      choice.type = "button";
+      choice.setAttribute("aria-label", `File ${number + 1}`);
+      choice.setAttribute("aria-pressed", String(number === shown));
+      choice.addEventListener("click", () => {
+        shown = number;
+        draw();
+        at("files").children[number].focus();
+      });
+      return choice;
+    });
+  }
+
+  function address(file) {
+    if (!file?.href) return file ? ofUser("code", "", file.url) : "";
+    const link = element("a", "", "Open the file");
+    return Object.assign(link, { href: file.href, target: "_blank", rel: "noopener" });
   }
 
   function draw() {
     const job = grid.jobs[index];
     const file = job.files[shown];
-    key = job.key;
-    const title = ofUser("h2", "", job.row);
-    title.id = "viewer-title";
-    if (job.sample > 1) title.append(` #${job.sample}`);
-    const place = element("span", "place", `${(index + 1).toLocaleString()} of ${grid.jobs.length.toLocaleString()}`);
-    const bar = element("div", "bar");
-    bar.append(
-      button("Previous job", "←", () => move(-1)), button("Next job", "→", () => move(1)), place,
-      button("Close", "×", () => dialog.close(), "close"),
-    );
-    const side = element("div", "side");
-    side.append(bar, title, ofUser("p", "prompt", job.prompt));
-    if (job.files.length > 1) {
-      const files = element("p", "files");
-      job.files.forEach((_, number) => {
-        const choice = button(`File ${number + 1}`, String(number + 1), () => {
-          shown = number;
-          draw();
-        });
-        choice.setAttribute("aria-pressed", String(number === shown));
-        files.append(choice);
-      });
-      side.append(files);
-    }
-    side.append(facts(job, file));
-    if (file) {
-      const address = file.href ? element("a", "address", "Open the file") : ofUser("code", "address", file.url);
-      if (file.href) {
-        address.href = file.href;
-        address.target = "_blank";
-        address.rel = "noopener";
-      }
-      side.append(address);
-    }
-    const focused = dialog.contains(document.activeElement) && document.activeElement.getAttribute("aria-label");
-    dialog.replaceChildren(media(job, file), side);
-    const wanted = [...dialog.querySelectorAll("button")].find((each) => each.getAttribute("aria-label") === focused);
-    (wanted ?? dialog.querySelector(".close")).focus();
+    key = job.job_key;
+    at("place").textContent = `${(index + 1).toLocaleString()} of ${grid.jobs.length.toLocaleString()}`;
+    at("viewer-title").textContent = job.sample > 1 ? `${job.row_id} #${job.sample}` : job.row_id;
+    at("viewer-prompt").textContent = job.prompt;
+    at("stage").replaceChildren(media(job, file));
+    at("files").replaceChildren(...choices(job));
+    at("files").hidden = job.files.length < 2;
+    at("known").replaceChildren(...facts(job, file));
+    at("address").replaceChildren(address(file));
+    at("address").hidden = !file;
   }
 
   function move(step) {
@@ -143,14 +118,14 @@ const viewer = (() => {
 
   function open(at) {
     [index, shown] = [at, 0];
-    dialog.showModal();
     draw();
+    dialog.showModal();
   }
 
   // The jobs have changed below: the viewer stays at its job.
   function refresh() {
     if (!dialog.open) return;
-    const now = grid.jobs.findIndex((job) => job.key === key);
+    const now = grid.jobs.findIndex((job) => job.job_key === key);
     if (now >= 0) index = now;
   }
 
@@ -163,9 +138,12 @@ const viewer = (() => {
     if (event.target === dialog) dialog.close();
   });
   dialog.addEventListener("close", () => {
-    dialog.replaceChildren();
+    at("stage").replaceChildren();
     grid.focus(index);
   });
+  at("previous").addEventListener("click", () => move(-1));
+  at("next").addEventListener("click", () => move(1));
+  at("close").addEventListener("click", () => dialog.close());
 
   return { open, refresh };
 })();

@@ -1,0 +1,222 @@
+"""The parts of a summary that are for people: jobs by model, what went wrong and why, what cost most.
+
+They are made from attempts at the batch file's jobs: rows of the ledger's `attempts`, with `line`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from decimal import Decimal
+
+import polars as pl
+
+from callsheet.plain_text import counted, row_in_words, row_name
+from callsheet.pricing.plan import Plan
+from callsheet.records import State, dollars
+from callsheet.report.counts import ENDED, OPEN
+from callsheet.report.plots.activity import Figures
+from callsheet.report.tables import SUBMITTED
+
+_ROWS_NAMED = 5  # for each reason; the others are counted
+_REASONS_NAMED = 10  # the jobs with others are counted
+_DEAREST = 10
+_PROBLEMS = (State.FAILED, State.IN_DOUBT, State.LOST)
+# Ids, times and numbers differ from job to job and do not make another reason.
+_PARTICULARS = r"req-[\w-]+|\d[\d:.TZ+-]*"
+
+
+@dataclass(frozen=True, slots=True)
+class ModelLine:
+    """The jobs of one model.
+
+    Attributes:
+        jobs: how many the batch file has.
+        states: how many of them have ended, by state.
+        quoted: the price of all of them, in dollars; jobs without a price count as free.
+        spent: what they have cost so far, in dollars.
+    """
+
+    model: str
+    jobs: int
+    states: Counter[State]
+    quoted: Decimal
+    spent: Decimal
+
+    @property
+    def open(self) -> int:
+        """Jobs that are not bought, or not stored yet."""
+        return self.jobs - sum(self.states[state] for state in ENDED)
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Jobs in one state for one reason.
+
+    Attributes:
+        state: failed, in doubt or lost; or pending, with a status that is not known.
+        reason: the message of the first of these jobs.
+        jobs: how many there are.
+        rows: the names of the first rows, for people.
+    """
+
+    state: State
+    reason: str
+    jobs: int
+    rows: tuple[str, ...]
+
+    def line(self) -> str:
+        """The problem in one line: `3 jobs failed (row a, row b, row c): ...`."""
+        state = self.state.replace("_", " ")
+        if self.jobs == 1:
+            return f"{self.rows[0]} {state}: {self.reason}"
+        return f"{self.jobs} jobs {state} ({_and_more(self.rows, self.jobs)}): {self.reason}"
+
+
+@dataclass(frozen=True, slots=True)
+class Surcharges:
+    """Jobs that cost more than quoted; `amount` is the sum of the differences, in dollars."""
+
+    jobs: int
+    amount: Decimal
+    rows: tuple[str, ...]
+
+    def line(self) -> str:
+        """The surcharges in one line."""
+        amount = f"{dollars(self.amount)} USD more than quoted"
+        return f"{counted(self.jobs, 'job')} cost {amount}: {_and_more(self.rows, self.jobs)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Removed:
+    """Jobs that may have cost money, and whose rows the batch file no longer has, or has changed.
+
+    Attributes:
+        jobs: how many.
+        spent: what they cost, in dollars.
+        in_doubt: those in doubt.
+        pending: those that are paid for or accepted, and not stored yet.
+    """
+
+    jobs: int = 0
+    spent: Decimal = Decimal(0)
+    in_doubt: int = 0
+    pending: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Details:
+    """The parts of a summary that are for people only.
+
+    Attributes:
+        stop_message: what stopped the buying, or the collecting of what is bought; None without such.
+        stop_hint: what to do about it.
+        rows: rows of the batch file; None where the run knows no plan.
+        rejects: where `rejects.csv` is.
+        problems: the jobs that failed, are in doubt or lost, by their reason.
+        other_problems: the number of jobs with other reasons than those.
+        surcharges: the jobs that cost more than quoted.
+        kept: bought jobs of rows that are rejected now, because the catalogue no longer offers them.
+        removed: the jobs whose rows are no longer in the batch file.
+        models: the jobs by model.
+        dearest: row, model and cost of the jobs that cost most, the first most.
+        contact_sheet: where the page is; None where there is none.
+        figures: what the plots show; None where nothing was submitted.
+        all_chosen_stored: whether all jobs are stored that the run was for; None where it was for all jobs.
+    """
+
+    stop_message: str | None = None
+    stop_hint: str = ""
+    rows: int | None = None
+    rejects: str = ""
+    problems: tuple[Problem, ...] = ()
+    other_problems: int = 0
+    surcharges: Surcharges | None = None
+    kept: int = 0
+    removed: Removed = field(default_factory=Removed)
+    models: tuple[ModelLine, ...] = ()
+    dearest: tuple[tuple[str, str, Decimal], ...] = ()
+    contact_sheet: str | None = None
+    figures: Figures | None = field(default=None, repr=False)
+    all_chosen_stored: bool | None = None
+
+
+def model_lines(attempts: pl.DataFrame, plan: Plan | None) -> tuple[ModelLine, ...]:
+    """A line for each model, by its id. Without a plan, the jobs are those that were ever sent."""
+    newest = attempts.filter(~pl.col("superseded"))
+    states: dict[str, Counter[State]] = {}
+    for model, state, count in newest.group_by("model", "state").len().iter_rows():
+        states.setdefault(model, Counter())[State(state)] = count
+    spent = dict(attempts.group_by("model").agg(pl.col("cost").sum()).iter_rows())
+    jobs = plan.table if plan else newest.rename({"quoted": "price"})
+    sums = jobs.group_by("model").agg(pl.len(), pl.col("price").sum()).sort("model")
+    return tuple(
+        ModelLine(
+            model, count, states.get(model, Counter()), price or Decimal(0), spent.get(model) or Decimal(0)
+        )
+        for model, count, price in sums.iter_rows()
+    )
+
+
+def most_expensive(attempts: pl.DataFrame) -> tuple[tuple[str, str, Decimal], ...]:
+    """Row, model and cost of the ten jobs that cost most, the first most."""
+    paid = attempts.filter(pl.col("cost") > 0).select("row_id", "sample", "line", "model", "cost")
+    dearest = paid.sort("cost", "row_id", "sample", descending=[True, False, False]).head(_DEAREST)
+    return tuple((row_name(*row), model, cost) for *row, model, cost in dearest.iter_rows())
+
+
+def problems_of(attempts: pl.DataFrame) -> tuple[tuple[Problem, ...], int]:
+    """The most common problems, and the number of jobs with others."""
+    said = (pl.col("state") == State.PENDING) & pl.col("error_message").is_not_null()
+    known = [pl.when(pl.col(name) != "").then(name) for name in ("error_message", "error_code")]
+    reason = pl.col("message").str.replace_all(_PARTICULARS, "#").alias("reason")
+    groups = (
+        attempts.filter(pl.col("state").is_in(_PROBLEMS) | said, ~pl.col("superseded"))
+        .with_columns(message=pl.coalesce(*known, pl.lit("no reason is known")))
+        .group_by("state", reason, maintain_order=True)
+        .agg(
+            pl.col("message").first(),
+            pl.len().alias("jobs"),
+            pl.struct("row_id", "sample", "line").head(_ROWS_NAMED).alias("rows"),
+        )
+        .sort("jobs", "state", descending=True, maintain_order=True)  # of states, what is open first
+        .drop("reason")
+    )
+    named = tuple(
+        Problem(State(state), message, jobs, tuple(row_in_words(**row) for row in rows))
+        for state, message, jobs, rows in groups.head(_REASONS_NAMED).iter_rows()
+    )
+    return named, int(groups["jobs"].slice(_REASONS_NAMED).sum())
+
+
+def surcharges_of(attempts: pl.DataFrame) -> Surcharges | None:
+    """The jobs that cost more than quoted; None where there are none."""
+    dearer = attempts.filter(pl.col("cost") > pl.col("quoted"))
+    if dearer.is_empty():
+        return None
+    first = dearer.select("row_id", "sample", "line", "cost", "quoted").head(_ROWS_NAMED)
+    rows = tuple(
+        f"{row_in_words(*row)} {dollars(cost)} instead of {dollars(quoted)}"
+        for *row, cost, quoted in first.iter_rows()
+    )
+    return Surcharges(dearer.height, sum(dearer["cost"] - dearer["quoted"], Decimal(0)), rows)
+
+
+def removed_of(attempts: pl.DataFrame) -> Removed:
+    """The removed jobs that may have cost money, of the attempts at all removed jobs."""
+    may_cost = (pl.col("cost") > 0) | (pl.col("state") != State.FAILED)
+    costing = attempts.filter(SUBMITTED, may_cost)
+    jobs = attempts.filter(~pl.col("superseded")).join(costing, on="job_key", how="semi")
+    counts = Counter(jobs["state"])
+    return Removed(
+        jobs=jobs.height,
+        spent=sum(costing["cost"].drop_nulls(), Decimal(0)),
+        in_doubt=counts[State.IN_DOUBT],
+        pending=sum(counts[state] for state in OPEN),
+    )
+
+
+def _and_more(rows: Sequence[str], jobs: int) -> str:
+    more = f" and {jobs - len(rows)} more" if jobs > len(rows) else ""
+    return f"{', '.join(rows)}{more}"
