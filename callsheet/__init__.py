@@ -203,7 +203,6 @@ def plan(
     `quote` and `run` write it on this machine. `price` and `unit_price` are exact decimals, in US dollars;
     `request` is the JSON that is sent.
     """
-    from callsheet.pricing.plan import QUOTE
     from callsheet.python import tables
 
-    return tables.read(QUOTE, config, settings, as_arrow=as_arrow)
+    return tables.read("quote.parquet", config, settings, as_arrow=as_arrow)

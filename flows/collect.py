@@ -10,8 +10,7 @@ from callsheet.config.form import ConfigFile, Overrides, PollForm, ServiceForm, 
 from callsheet.errors import CallsheetError
 from callsheet.steps import batch
 from callsheet.watch import WATCHER
-from flows.command import main
-from flows.names import ended, failed, final_state, run_name
+from flows.names import ended, failed, final_state, main, run_name
 from flows.steps import STEPS
 from tasks import artifacts
 from tasks.events import Events

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import os
+import subprocess
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
-from uuid import UUID
 
 import httpx
 import yaml
@@ -27,11 +26,9 @@ from prefect.exceptions import ObjectAlreadyExists, PrefectHTTPStatusError
 from prefect.workers.process import ProcessWorker
 
 from callsheet.errors import CallsheetError, ConfigError
-from flows.children import ending, start
-from tasks import service_block
+from tasks.service_block import CallsheetService
 
 FILE = Path("prefect.yaml")
-LOG = "deploy.log"
 
 
 def in_this_folder() -> tuple[list[str], str]:
@@ -44,13 +41,11 @@ def in_this_folder() -> tuple[list[str], str]:
         content = yaml.safe_load(FILE.read_text("utf-8"))
         names = [str(each["name"]) for each in content["deployments"]]
         pools = {str(each["work_pool"]["name"]) for each in content["deployments"]}
-    except FileNotFoundError:
+    except OSError as error:
         raise ConfigError(
-            f"there is no {FILE} in this folder, so there is nothing to run from the UI",
+            f"{FILE}: cannot be read: {error.strerror}",
             hint="Go to the folder of your project, or make one: callsheet init --project FOLDER",
         ) from None
-    except OSError as error:
-        raise ConfigError(f"{FILE}: cannot be read: {error.strerror}") from None
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise ConfigError(f"{FILE}: {error}") from None
     except (KeyError, TypeError):
@@ -64,58 +59,74 @@ def in_this_folder() -> tuple[list[str], str]:
 
 async def make_pool(name: str) -> None:
     """Makes a process pool, where there is no pool of the name."""
+    template = ProcessWorker.get_default_base_job_template()
+    pool = WorkPoolCreate(name=name, type="process", base_job_template=template)
     async with get_client() as client:
-        template = ProcessWorker.get_default_base_job_template()
         with suppress(ObjectAlreadyExists):
-            await client.create_work_pool(
-                WorkPoolCreate(name=name, type="process", base_job_template=template)
-            )
+            await client.create_work_pool(pool)
 
 
-async def deploy(names: Sequence[str], environment: Mapping[str, str], folder: Path) -> list[str]:
+async def deploy(names: Sequence[str], environment: Mapping[str, str]) -> None:
     """Makes or renews all deployments of `prefect.yaml` in the working directory, and the blocks' type.
 
     A schedule that a person has switched on or off stays so; Prefect would set it as the file has it.
 
-    Returns:
-        What a person should know: schedules that were switched on and are not in the file any more.
-
     Raises:
         ConfigError: Prefect refuses the file, or the file has a parameter that its flow does not have.
     """
-    log = folder / LOG
-    await service_block.register()
-    before = await _deployed(names)
-    command = ["prefect", "--no-prompt", "deploy", "--all"]
-    process = await start(command, {**environment, "PWD": str(Path.cwd())}, log)  # for prefect.yaml
-    async with ending(process):
-        if await process.wait():
-            raise ConfigError(f"prefect.yaml: {_last_words(log)}", hint=f"All that Prefect says is in {log}")
-    after = await _deployed(names)
-    await _set_schemas(after.values())
-    return await _switch(before, after)
+    await CallsheetService.aregister_type_and_schema()
+    before = {each.id: each for each in await _deployed(names)}
+    done = await asyncio.to_thread(
+        subprocess.run,
+        [sys.executable, "-m", "prefect", "--no-prompt", "deploy", "--all"],
+        env={**environment, "PWD": str(Path.cwd()), "COLUMNS": "200"},  # PWD for prefect.yaml
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
+    if done.returncode:
+        raise ConfigError(
+            f"{FILE}: {_last_words(done.stdout)}", hint="prefect --no-prompt deploy --all says more."
+        )
+    for each in await _deployed(names):
+        await _set_schema(each)
+        if each.id in before:
+            await _switch(before[each.id], each)
 
 
-async def _set_schemas(deployments: Iterable[DeploymentResponse]) -> None:
+async def _deployed(names: Sequence[str]) -> list[DeploymentResponse]:
+    named = DeploymentFilter(name=DeploymentFilterName(any_=list(names)))
+    async with get_client() as client:
+        return await client.read_deployments(deployment_filter=named)
+
+
+def _last_words(said: str) -> str:
+    """The error that Prefect has printed; after a stack trace, its last line but one."""
+    lines = [line.strip(" │╭╰─╮╯") for line in said.splitlines()]
+    return next((line for line in reversed(lines) if line not in ("", "An exception occurred.")), said)
+
+
+async def _set_schema(deployment: DeploymentResponse) -> None:
     """Has the server refuse a run with a parameter that is none: it would end as Crashed, without a word.
 
     And a parameter that may be left out is an empty field: the UI would ask for a choice between two types.
     Both for Callsheet's own flows, none of which takes just any parameter.
     """
+    if not (deployment.entrypoint or "").startswith("flows."):
+        return
+    schema = deployment.parameter_openapi_schema or {}
+    fields = {name: _or_absent(field) for name, field in schema.get("properties", {}).items()}
+    schema = schema | {"properties": fields, "additionalProperties": False}
     async with get_client() as client:
-        for each in deployments:
-            if not (each.entrypoint or "").startswith("flows."):
-                continue
-            schema = each.parameter_openapi_schema or {}
-            fields = {name: _or_absent(field) for name, field in schema.get("properties", {}).items()}
-            schema = schema | {"properties": fields, "additionalProperties": False}
-            try:
-                await client.update_deployment(each.id, DeploymentUpdate(parameter_openapi_schema=schema))
-            except PrefectHTTPStatusError as error:
-                if error.response.status_code != httpx.codes.CONFLICT:
-                    raise
-                said = str(error.response.json()["detail"]).partition("Failure reason: ")[2]
-                raise ConfigError(f"{FILE}: the parameters of {each.name}: {said}") from None
+        try:
+            await client.update_deployment(deployment.id, DeploymentUpdate(parameter_openapi_schema=schema))
+        except PrefectHTTPStatusError as error:
+            if error.response.status_code != httpx.codes.CONFLICT:
+                raise
+            said = str(error.response.json()["detail"]).partition("Failure reason: ")[2]
+            raise ConfigError(f"{FILE}: the parameters of {deployment.name}: {said}") from None
 
 
 def _or_absent(field: dict[str, Any]) -> dict[str, Any]:
@@ -127,57 +138,29 @@ def _or_absent(field: dict[str, Any]) -> dict[str, Any]:
     return rest | dict(choices[0])
 
 
-async def _deployed(names: Sequence[str]) -> dict[UUID, DeploymentResponse]:
-    named = DeploymentFilter(name=DeploymentFilterName(any_=list(names)))
+async def _switch(before: DeploymentResponse, now: DeploymentResponse) -> None:
+    """Switches the schedules of a deployment as they were before."""
+    was = {_when(each): each.active for each in before.schedules}
     async with get_client() as client:
-        return {each.id: each for each in await client.read_deployments(deployment_filter=named)}
-
-
-async def _switch(
-    before: Mapping[UUID, DeploymentResponse], after: Mapping[UUID, DeploymentResponse]
-) -> list[str]:
-    """Switches schedules as they were before; returns a line for each that was on, and is gone."""
-    gone = []
-    async with get_client() as client:
-        for key, deployment in before.items():
-            now = {_when(each): each for each in after[key].schedules} if key in after else {}
-            for schedule in deployment.schedules:
-                same = now.get(_when(schedule))
-                if same is None and schedule.active:
-                    gone.append(f"a schedule of {deployment.name} was on, and is gone: not in prefect.yaml")
-                elif same is not None and same.active != schedule.active:
-                    await client.update_deployment_schedule(key, same.id, schedule.active)
-    return gone
+        for each in now.schedules:
+            if each.active != (active := was.get(_when(each), each.active)):
+                await client.update_deployment_schedule(now.id, each.id, active)
 
 
 def _when(schedule: DeploymentSchedule) -> str:
     return schedule.schedule.model_dump_json(exclude={"anchor_date"})  # of an interval: when it was deployed
 
 
-def _last_words(log: Path) -> str:
-    """The error that Prefect has printed; after a stack trace, its last line but one."""
-    lines = [line.strip(" │╭╰─╮╯") for line in log.read_text(errors="replace").splitlines()]
-    said = [line for line in lines if line and line != "An exception occurred."]
-    return said[-1] if said else "it cannot be deployed"
-
-
-def main() -> int:
-    """Makes the work pool and the deployments of this folder on the configured server."""
-
-    async def make() -> None:
-        names, pool = in_this_folder()
-        await make_pool(pool)
-        with TemporaryDirectory() as folder:
-            lost = await deploy(names, os.environ, Path(folder))
-        print(f"Deployments of the pool {pool}: {', '.join(names)}", *lost, sep="\n")  # noqa: T201 - a program
-
-    try:
-        asyncio.run(make())
-    except CallsheetError as error:
-        print(f"error: {error}\n  {error.hint}", file=sys.stderr)  # noqa: T201
-        return error.exit_code
-    return 0
+async def _make() -> None:
+    names, pool = in_this_folder()
+    await make_pool(pool)
+    await deploy(names, os.environ)
+    print(f"Deployments of the pool {pool}: {', '.join(names)}")  # noqa: T201 - a program
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        asyncio.run(_make())
+    except CallsheetError as error:
+        print(f"error: {error}\n  {error.hint}", file=sys.stderr)  # noqa: T201
+        sys.exit(error.exit_code)

@@ -21,9 +21,8 @@ from callsheet.errors import CallsheetError
 from callsheet.pricing.choice import Choice
 from callsheet.steps import batch
 from callsheet.watch import WATCHER
-from flows.command import main
-from flows.crew import Crew, check_crew
-from flows.names import ended, failed, final_state, run_name
+from flows import crew as crews
+from flows.names import ended, failed, final_state, main, run_name
 from flows.steps import STEPS
 from tasks.approve import ask_to_go_on
 from tasks.events import Events
@@ -61,9 +60,8 @@ async def generate_batch(
         settings = load_form(config, overrides, input=input, budget=budget, limits=limits, service=service)
         WATCHER.set(Events(settings.batch))
         choice = Choice(first, tuple(only))
-        check_crew(crew, choice)
         if crew and crew > 1:
-            summary = await Crew(crew - 1).generate(settings, approved=approved)
+            summary = await crews.generate(settings, crew, choice, approved=approved)
         else:
             summary = await batch.generate(
                 settings, approved=approved or plan is not None, choice=choice, plan=plan, steps=STEPS

@@ -1,10 +1,14 @@
-"""What flow runs are called, tagged, and end as, so that the list of runs reads as the batches do."""
+"""What flow runs are called and end as, in the list of runs and on the command line."""
 
 from __future__ import annotations
 
+import argparse
+import asyncio
+import sys
 from pathlib import Path
 from typing import Any
 
+from prefect import tags
 from prefect.client.schemas.objects import State
 from prefect.exceptions import Pause
 from prefect.runtime import flow_run
@@ -19,29 +23,34 @@ from tasks.pressed import Pressed, pressed
 def run_name() -> str:
     """`product-shots` for a run of `configs/product-shots.yaml`; of a file, its name."""
     parameters = flow_run.get_parameters()
-    return (
-        Path(str(parameters["file"])).name if "file" in parameters else Path(str(parameters["config"])).stem
-    )
+    if "file" in parameters:
+        return Path(str(parameters["file"])).name
+    return Path(str(parameters["config"])).stem
 
 
-def final_state(summary: Summary) -> State[Summary]:
+def final_state(summary: Summary) -> State[Any]:
     """The state that a flow run ends in, with the summary as its message.
 
     A run in trouble is Failed, so that it is red, and Prefect's automations for failures fire. No flow has
-    retries, so nothing is bought again by that. A state of type Completed has the summary as its result.
+    retries, so nothing is bought again by that. A state of type Completed has the summary as its result,
+    another one an error with its exit code.
     """
-    name = _name(summary)
-    if name == "Cancelled":
-        return Cancelled(message=summary.line())
+    name, message = _name(summary), summary.line()
     if name in ("Complete", "Partial", "StoppedAtBudget"):
-        return Completed(name=name, message=summary.line(), data=summary)
-    return Failed(name=name, message=summary.line())
+        return Completed(name=name, message=message, data=summary)
+    error = CallsheetError(message)
+    error.exit_code = summary.exit_code
+    return _trouble(name, message, error)
 
 
 def failed(error: CallsheetError) -> State[Any]:
     """The state of a flow run that an error has ended: its own words, and no stack trace."""
     message = f"{error.message.rstrip('.')}. {error.hint}" if error.hint else error.message
     name = _STOPPED.get(error.reason, "Stopped") if isinstance(error, Stop) else "Failed"
+    return _trouble(name, message, error)
+
+
+def _trouble(name: str, message: str, error: CallsheetError) -> State[Any]:
     if name == "Cancelled":
         return Cancelled(message=message, data=error)
     return Failed(name=name, message=message, data=error)
@@ -63,6 +72,22 @@ async def ended(state: State[Any]) -> State[Any]:
     if what is Pressed.RESUME:
         raise Pause
     return state
+
+
+def main(flow: Any) -> None:
+    """`python -m flows.generate CONFIG`: a flow run on Prefect's configured server.
+
+    Prints how it ended, and ends with the exit code of `callsheet run`.
+    """
+    parser = argparse.ArgumentParser(description=flow.description)
+    parser.add_argument("config", help="the config file")
+    parser.add_argument("--set", dest="overrides", action="append", default=[], metavar="a.b=value")
+    given = parser.parse_args()
+    with tags("callsheet"):  # as the deployments' runs have it: docs/automations match it
+        state = asyncio.run(flow(given.config, given.overrides, return_state=True))
+    print(state.name, state.message or "", sep=": ", file=sys.stderr)  # noqa: T201 - a program
+    outcome = asyncio.run(state.aresult(raise_on_failure=False))
+    sys.exit(outcome.exit_code if isinstance(outcome, Summary | CallsheetError) else 1)
 
 
 _STOPPED = {"approval": "Cancelled", "interrupted": "BrokenOff", "doubt": "InDoubt"}

@@ -1,4 +1,4 @@
-"""`python -m flows.own_server FD`: a Prefect server on the listening socket FD that ends when stdin does.
+"""`python -m flows.own_server PORT`: a Prefect server on this machine that ends when its stdin does.
 
 The end of stdin means that the process that has started it is gone, in whichever way: the system closes its
 end of the pipe then. So no server is left behind.
@@ -7,7 +7,6 @@ end of the pipe then. So no server is left behind.
 from __future__ import annotations
 
 import os
-import socket
 import sys
 import threading
 
@@ -18,8 +17,7 @@ def main() -> None:
     import uvicorn
     from prefect.server.api.server import create_app
 
-    config = uvicorn.Config(create_app, factory=True, lifespan="on", log_level="error")
-    uvicorn.Server(config).run(sockets=[socket.socket(fileno=int(sys.argv[1]))])
+    uvicorn.run(create_app, factory=True, lifespan="on", log_level="error", port=int(sys.argv[1]))
 
 
 def _end_with_stdin() -> None:

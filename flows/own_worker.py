@@ -1,86 +1,97 @@
-"""`python -m flows.own_worker OPTIONS`: a Prefect worker whose runs end in order before it does.
+"""`python -m flows.own_worker OPTIONS`: `prefect worker start OPTIONS`, whose runs end in order before it.
 
-`prefect worker start` kills its runs as soon as it is told to end, and what is on the wire then is in doubt.
-This one tells its runs to stop, waits for them, and then ends the worker. It is told to end by SIGTERM,
-SIGINT or SIGHUP; or, where its stdin is a pipe, by its end: who has started it is gone then, in whichever
-way. Told twice, it kills them all.
+Prefect's own kills its runs as soon as it is told to end, and what is on the wire then is in doubt; and it
+writes "Flow run was cancelled successfully." over what a cancelled run has said at its end. This one is told
+to end by SIGTERM, SIGINT or SIGHUP; or, where its stdin is a pipe, by its end: who has started it is gone
+then, in whichever way. It tells its runs to stop, and waits for them. Told twice, it kills them all.
 """
 
 from __future__ import annotations
 
 import os
-import select
 import signal
 import stat
-import subprocess
 import sys
 import threading
 import time
 from contextlib import suppress
+from queue import Empty, SimpleQueue
+from typing import Any
 
 import psutil
+from prefect.cli import app
+from prefect.client.schemas.objects import FlowRun
+from prefect.runner._state_proposer import StateProposer
+from prefect.utilities import processutils
 
 RUNS_ENDING = 45.0  # seconds; a run waits 25 at most for what is on the wire, then it writes its report
 WORKER_ENDING = 15.0
-_TOLD, _ENDED = b"t", b"e"
+_told: SimpleQueue[None] = SimpleQueue()  # to end; signal handlers may use such a queue
+_propose_cancelled = StateProposer.propose_cancelled
 
 
-def main() -> int:
-    """Works as `prefect worker start OPTIONS`; returns its exit code, 0 where it was told to end."""
-    read, write = os.pipe()
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        signal.signal(number, lambda *_: os.write(write, _TOLD))
-    # Of its own session, because a terminal sends Ctrl-C to every process of a command.
-    worker = subprocess.Popen(  # noqa: S603 - our own program
-        [sys.executable, "-m", "flows.prefect_worker", *sys.argv[1:]],
-        stdin=subprocess.DEVNULL,
-        start_new_session=True,
-    )
-    threading.Thread(target=lambda: (worker.wait(), os.write(write, _ENDED)), daemon=True).start()
+def main() -> None:
+    """Works until it is told to end."""
     if stat.S_ISFIFO(os.fstat(0).st_mode):
-        threading.Thread(target=_tell_at_end_of_stdin, args=[write], daemon=True).start()
-    if os.read(read, 1) == _ENDED:
-        return worker.wait()
-    _end(worker, read)
-    return 0
+        threading.Thread(target=_tell_at_end_of_stdin, daemon=True).start()
+    processutils.setup_signal_handlers_worker = _listen  # type: ignore[assignment]
+    StateProposer.propose_cancelled = _unless_it_has_said_so  # type: ignore[method-assign]
+    sys.argv[1:1] = ["worker", "start"]
+    app()
 
 
-def _tell_at_end_of_stdin(write: int) -> None:
+def _tell_at_end_of_stdin() -> None:
     while os.read(0, 1024):  # not sys.stdin, whose lock blocks the end of the interpreter
         pass
-    os.write(write, _TOLD)
+    _told.put(None)
 
 
-def _end(worker: subprocess.Popen[bytes], read: int) -> None:
-    """Ends the runs, then the worker; all of them at once when `read` says that we are told again."""
-    with suppress(psutil.NoSuchProcess):
-        runs = psutil.Process(worker.pid).children()
-        for run in runs:
+def _listen(*_: Any) -> None:
+    """Prefect calls it in place of its own handling of signals, just before the worker looks for runs."""
+    stop = signal.getsignal(signal.SIGINT)  # of asyncio: the worker itself ends by it
+    over = threading.Event()  # for the runs
+
+    def heard(number: int, frame: Any) -> None:
+        if over.is_set() and callable(stop):
+            stop(number, frame)
+        else:
+            _told.put(None)
+
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, heard)
+    threading.Thread(target=_end, args=[over], daemon=True).start()
+
+
+def _end(over: threading.Event) -> None:
+    """Waits to be told; ends the runs, then the worker, and all of them at once when it is told again."""
+    _told.get()
+    asked: set[psutil.Process] = set()
+    until = time.monotonic() + RUNS_ENDING
+    while (runs := psutil.Process().children()) and time.monotonic() < until:
+        for run in {*runs} - asked:
             with suppress(psutil.NoSuchProcess):
                 run.terminate()
-        until = time.monotonic() + RUNS_ENDING
-        while any(run.is_running() for run in runs) and time.monotonic() < until:
-            if _told(read, 0.2):
-                break
-        for each in [one for run in runs if run.is_running() for one in _family(run)]:
-            with suppress(psutil.NoSuchProcess):
-                each.kill()
-    worker.terminate()
-    try:
-        worker.wait(WORKER_ENDING)
-    except subprocess.TimeoutExpired:
-        worker.kill()
+        asked.update(runs)
+        with suppress(Empty):
+            _told.get(timeout=0.2)
+            break
+    for each in psutil.Process().children(recursive=True):
+        with suppress(psutil.NoSuchProcess):
+            each.kill()
+    over.set()
+    signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+    time.sleep(WORKER_ENDING)
+    os._exit(0)
 
 
-def _told(read: int, seconds: float) -> bool:
-    return bool(select.select([read], [], [], seconds)[0]) and os.read(read, 1) == _TOLD
-
-
-def _family(run: psutil.Process) -> list[psutil.Process]:
-    with suppress(psutil.NoSuchProcess):
-        return [run, *run.children(recursive=True)]
-    return []
+async def _unless_it_has_said_so(
+    self: StateProposer, flow_run: FlowRun, state_updates: dict[str, Any] | None = None
+) -> bool:
+    now = (await self._client.read_flow_run(flow_run.id)).state
+    if now and not now.is_cancelling():  # the run has said how it ended, or somebody has retried it since
+        return True
+    return await _propose_cancelled(self, flow_run, state_updates)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -22,10 +22,10 @@ from callsheet.pricing.choice import Choice
 from callsheet.watch import WATCHER
 from flows.names import failed, run_name
 from tasks.approve import show
-from tasks.connect import connect
 from tasks.events import Events
 from tasks.price import price
 from tasks.read import read
+from tasks.service_block import connect
 
 
 @flow(name="quote-batch", flow_run_name=run_name, persist_result=False)

@@ -16,7 +16,7 @@ from callsheet.errors import CallsheetError
 from callsheet.report.reconcile import reconcile as compare
 from flows.names import failed, run_name
 from tasks import artifacts
-from tasks.connect import connect
+from tasks.service_block import connect
 
 
 @flow(name="reconcile-costs", flow_run_name=run_name, persist_result=False)

@@ -2,13 +2,13 @@
 
 from callsheet.steps.batch import Steps
 from tasks.approve import approve, show
-from tasks.connect import connect
 from tasks.download import download
 from tasks.poll import poll
 from tasks.pressed import heeding
 from tasks.price import price
 from tasks.read import read
 from tasks.record import record
+from tasks.service_block import connect
 from tasks.submit import submit
 
 STEPS = Steps(

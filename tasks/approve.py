@@ -17,8 +17,8 @@ from callsheet.service.client import Client
 from callsheet.steps import approve as library
 from callsheet.watch import Asked
 from tasks import artifacts, suspend
-from tasks.connect import connect
 from tasks.pressed import Pressed, pressed
+from tasks.service_block import connect
 
 
 async def show(plan: Plan, settings: Settings, client: Client, choice: Choice = ALL) -> Quote:

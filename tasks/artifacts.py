@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import re
-from collections.abc import AsyncIterator, Awaitable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from typing import TypeVar
 from uuid import UUID
@@ -64,7 +64,14 @@ def question_in_markdown(asked: Asked) -> str:
     """What a person sees above the fields in which to approve: the reason, the quote, and the facts."""
     quote = asked.quote
     lines = [line for line in as_table(quote) if line["to buy"] != "0"]
-    rows = [_in_few_columns(line) for line in lines[:_ASKED_ROWS]]
+    rows = [  # in few columns: the UI shows it in a narrow box
+        [
+            _text(", ".join(filter(None, [line["model"], line["resolution"], line["duration"], sound]))),
+            *(line[name] for name in ("to buy", "each", "USD")),
+        ]
+        for line in lines[:_ASKED_ROWS]
+        for sound in ["with sound" if line["sound"] == "on" else ""]
+    ]
     more = len(lines) - len(rows)
     sheet = asked.contact_sheet
     other = "the other " if asked.question is Question.PILOT else ""
@@ -78,13 +85,6 @@ def question_in_markdown(asked: Asked) -> str:
         _facts(quote),
     ]
     return "\n\n".join(filter(None, parts)) + "\n"
-
-
-def _in_few_columns(line: Mapping[str, str]) -> list[str]:
-    """A line of a quote's table for the narrow box in which the UI shows it."""
-    sound = "with sound" if line["sound"] == "on" else ""
-    model = ", ".join(filter(None, [line["model"], line["resolution"], line["duration"], sound]))
-    return [_text(text) for text in (model, line["to buy"], line["each"], line["USD"])]
 
 
 def _pilot_job(job: PilotJob) -> str:
@@ -132,12 +132,7 @@ async def show_costs(summary: Summary) -> None:
 
 
 async def show_books(result: Reconciliation, config: str) -> None:
-    """A reconciliation as a table, with the facts and the doubts beside it as its description.
-
-    Args:
-        result: the reconciliation.
-        config: the config's path, for the commands that settle doubts.
-    """
+    """A reconciliation as a table, with the facts and the doubts beside it as its description."""
     facts = [f"- **{name}**: {fact}" for name, fact in result.facts()]
     lines = [*result.doubt_lines(), *result.accepted_lines(), *map(printable, result.resolving(config))]
     doubts = "\n".join(["```", *lines, "```"]) if lines else ""
@@ -162,7 +157,7 @@ async def _answered(request: Awaitable[T]) -> T | None:
 
 
 def _markdown(summary: Summary) -> str:
-    currency = summary.currency
+    currency, details = summary.currency, summary.details
     rows = [
         ("Jobs", f"{summary.jobs:,}: {summary.counts()}"),
         ("Not bought", f"{summary.not_bought:,}"),
@@ -174,43 +169,28 @@ def _markdown(summary: Summary) -> str:
         ("Costs", _place(summary.costs)),
         ("Report", _place(summary.report)),
     ]
-    if summary.details.contact_sheet:
-        rows += [("Contact sheet", _place(summary.details.contact_sheet))]
+    if details.contact_sheet:
+        rows += [("Contact sheet", _place(details.contact_sheet))]
+    why = "Stopped early" if summary.stop_reason else "Problem"
+    models = [
+        [
+            *(_text(line.model), f"{line.jobs:,}", f"{line.states[State.STORED]:,}"),
+            *map(dollars, (line.quoted, line.spent)),
+        ]
+        for line in details.models
+    ]
+    dearest = [[_text(row), _text(model), dollars(cost)] for row, model, cost in details.dearest]
+    approvals = [f"- {_text(one.line())}" for one in summary.approvals[-_APPROVALS:]]
     parts = [
         f"# {_text(summary.batch)}: {summary.outcome}",
-        f"{'Stopped early' if summary.stop_reason else 'Problem'}: {_text(summary.stop_message)}"
-        if summary.stop_message
-        else "",
+        f"{why}: {_text(summary.stop_message)}" if summary.stop_message else "",
         _table(rows[0], rows[1:]),  # an empty head would be shown as an empty line
-        _by_model(summary),
-        _dearest(summary),
-        "\n".join(f"- {_text(problem.line())}" for problem in summary.details.problems),
-        _approvals(summary),
+        _table(["model", "jobs", "stored", "quoted USD", "spent USD"], models) if models else "",
+        "## The dearest jobs\n\n" + _table(["row", "model", "USD"], dearest) if dearest else "",
+        "\n".join(f"- {_text(problem.line())}" for problem in details.problems),
+        "\n".join(["## Approvals\n", *approvals]) if approvals else "",
     ]
     return "\n\n".join(filter(None, parts)) + "\n"
-
-
-def _approvals(summary: Summary) -> str:
-    lines = "\n".join(f"- {_text(one.line())}" for one in summary.approvals[-_APPROVALS:])
-    return f"## Approvals\n\n{lines}" if lines else ""
-
-
-def _by_model(summary: Summary) -> str:
-    rows = [
-        (
-            _text(line.model),
-            f"{line.jobs:,}",
-            f"{line.states[State.STORED]:,}",
-            *map(dollars, (line.quoted, line.spent)),
-        )
-        for line in summary.details.models
-    ]
-    return _table(["model", "jobs", "stored", "quoted USD", "spent USD"], rows) if rows else ""
-
-
-def _dearest(summary: Summary) -> str:
-    rows = [(_text(row), _text(model), dollars(cost)) for row, model, cost in summary.details.dearest]
-    return "## The dearest jobs\n\n" + _table(["row", "model", "USD"], rows) if rows else ""
 
 
 def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

@@ -18,6 +18,7 @@ from callsheet.report.summary import Summary
 from callsheet.watch import Change, LogWatcher
 
 _OF_JOBS = {State.IN_DOUBT: "callsheet.job.in_doubt", State.LOST: "callsheet.media.lost"}
+_COUNTS = ("jobs", "stored", "failed", "in_doubt", "lost", "pending")
 _REASON = 500  # characters of a reason; the service's own words may be long
 
 
@@ -48,20 +49,17 @@ class Events(LogWatcher):
         """`callsheet.job.in_doubt` and `callsheet.media.lost`; nothing else, for there may be a million."""
         if change.state in _OF_JOBS:
             attempt = change.attempt
-            resource = {"id": f"callsheet.job.{attempt.job_key}", "name": attempt.row_id}
-            payload = {
-                "batch": self._batch,
-                "row_id": attempt.row_id,
-                "sample": attempt.sample,
-                "model": attempt.model,
-                "reason": _short(change.detail),
-            }
-            batch = _resource_of(self._batch) | {"prefect.resource.role": "batch"}
             emit_event(
                 _OF_JOBS[change.state],
-                resource={f"prefect.resource.{name}": value for name, value in resource.items()},
-                payload=payload,
-                related=[batch],
+                resource=_resource(f"job.{attempt.job_key}", attempt.row_id),
+                payload={
+                    "batch": self._batch,
+                    "row_id": attempt.row_id,
+                    "sample": attempt.sample,
+                    "model": attempt.model,
+                    "reason": _short(change.detail),
+                },
+                related=[_resource_of(self._batch) | {"prefect.resource.role": "batch"}],
             )
 
     def finished(self, summary: Summary) -> None:
@@ -73,10 +71,7 @@ class Events(LogWatcher):
             outcome=summary.outcome,
             stop_reason=summary.stop_reason,
             message=_short(summary.line()),
-            **{
-                name: getattr(summary, name)
-                for name in ("jobs", "stored", "failed", "in_doubt", "lost", "pending")
-            },
+            **{name: getattr(summary, name) for name in _COUNTS},
             quoted=dollars(summary.quoted),
             spent=dollars(summary.spent),
             in_doubt_exposure=dollars(summary.in_doubt_exposure),
@@ -105,7 +100,11 @@ def _of_batch(what: str, batch: str, **payload: Any) -> None:
 
 
 def _resource_of(batch: str) -> dict[str, str]:
-    return {"prefect.resource.id": f"callsheet.batch.{batch}", "prefect.resource.name": batch}
+    return _resource(f"batch.{batch}", batch)
+
+
+def _resource(what: str, name: str) -> dict[str, str]:
+    return {"prefect.resource.id": f"callsheet.{what}", "prefect.resource.name": name}
 
 
 def _short(text: str) -> str:

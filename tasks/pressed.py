@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from enum import Enum
+from uuid import UUID
 
 import anyio
 import httpx
@@ -25,19 +26,12 @@ _PATIENCE = 5.0  # seconds for the server to answer
 
 
 class Pressed(Enum):
-    """What was pressed since this process began with its flow run; the values are why the run stops."""
+    """What was pressed since this process began with its flow run: why the run stops, and what goes on."""
 
-    SUSPEND = "suspended in the Prefect UI"
-    CANCEL = "cancelled in the Prefect UI"
-    RESUME = "resumed in the Prefect UI before it had ended"
+    SUSPEND = "suspended in the Prefect UI", "Resume goes on from here."
+    CANCEL = "cancelled in the Prefect UI", "Run the batch again: it goes on from here."
+    RESUME = "resumed in the Prefect UI before it had ended", ""
     """Another process goes on with the flow run, so this one leaves its state alone."""
-
-
-_NEXT = {
-    Pressed.SUSPEND: "Resume goes on from here.",
-    Pressed.CANCEL: "Run the batch again: it goes on from here.",
-    Pressed.RESUME: "",
-}
 
 
 def flow_run() -> FlowRun | None:
@@ -46,13 +40,21 @@ def flow_run() -> FlowRun | None:
     return context.flow_run if context else None
 
 
+async def as_it_is_now(run: UUID) -> FlowRun | None:
+    """A flow run; None where the server does not answer."""
+    with suppress(httpx.HTTPError, PrefectException), anyio.move_on_after(_PATIENCE):
+        async with get_client() as client:
+            return await client.read_flow_run(run)
+    return None
+
+
 async def pressed() -> Pressed | None:
     """What was pressed last; None where nothing was, and where there is no server or it does not answer.
 
     A run that no deployment has started cannot be resumed, so Suspend is as Cancel to it.
     """
     run = flow_run()
-    now = await _as_it_is_now(run) if run else None
+    now = await as_it_is_now(run.id) if run else None
     if run is None or now is None or now.state is None:
         return None
     state = now.state
@@ -63,13 +65,6 @@ async def pressed() -> Pressed | None:
     is_another_start = state.is_running() and now.state_id != run.state_id
     is_resumed = state.is_scheduled() or state.is_pending() or is_another_start
     return Pressed.RESUME if is_resumed else None
-
-
-async def _as_it_is_now(run: FlowRun) -> FlowRun | None:
-    with suppress(httpx.HTTPError, PrefectException), anyio.move_on_after(_PATIENCE):
-        async with get_client() as client:
-            return await client.read_flow_run(run.id)
-    return None
 
 
 async def until_pressed() -> Pressed:
@@ -88,10 +83,13 @@ async def heed(run: Run) -> None:
 @asynccontextmanager
 async def heeding(run: Run) -> AsyncIterator[None]:
     """Within it, what is pressed ends `run` politely; what was pressed before, before it sends anything."""
+
+    async def look() -> None:
+        _interrupt(run, await until_pressed())
+
     with anyio.move_on_after(LOOK):  # a server that does not answer holds nothing up
         await heed(run)
-    looking = asyncio.create_task(until_pressed())
-    looking.add_done_callback(lambda done: None if done.cancelled() else _interrupt(run, done.result()))
+    looking = asyncio.create_task(look())
     try:
         yield
     finally:
@@ -101,4 +99,5 @@ async def heeding(run: Run) -> AsyncIterator[None]:
 
 
 def _interrupt(run: Run, what: Pressed) -> None:
-    run.interrupt(what.value, hint=_NEXT[what])
+    why, hint = what.value
+    run.interrupt(why, hint)

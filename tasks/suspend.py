@@ -12,24 +12,24 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
-from typing import Any, NoReturn
-from uuid import UUID
+from typing import Any, Literal, NoReturn
 
 import httpx
 from prefect import State, get_client
 from prefect.client.orchestration import PrefectClient
-from prefect.client.schemas.objects import StateType
+from prefect.client.schemas.objects import FlowRun, StateType
 from prefect.events.actions import ChangeFlowRunState
 from prefect.events.schemas.automations import AutomationCore, EventTrigger, Posture
 from prefect.exceptions import Pause, PrefectException
 from prefect.flow_runs import asuspend_flow_run
+from prefect.input import RunInput
 from prefect.input.run_input import keyset_from_base_key
 from prefect.states import Suspended
+from pydantic import Field
 
 from callsheet.ledger.approvals import Approval, Decision, Place
 from callsheet.watch import Asked
 from tasks import events
-from tasks.answer import Answer
 from tasks.artifacts import question_in_markdown
 from tasks.pressed import flow_run
 
@@ -37,28 +37,48 @@ AUTOMATION = "callsheet: cancel a run that nobody approves"
 _GRACE = 60  # seconds after which Prefect itself ends a run that the automation has not cancelled
 
 
+class Answer(RunInput):
+    """The fields that a person fills in the Prefect UI, which shows them as a form; every value is text."""
+
+    decision: Literal["approve", "refuse"] = Field(
+        title="Decision",
+        description="Approve: buy what is quoted. Refuse: buy nothing; the run is cancelled.",
+    )
+    name: str = Field(title="Your name", description="Kept in the ledger.", min_length=1, max_length=100)
+    limit: str = Field(
+        "",
+        title="Another limit, in US dollars",
+        description="Takes the place of budget.limit for this run, such as 25.00. Empty: no change.",
+        pattern=r"^(\d{1,12}(\.\d{1,6})?)?$",
+    )
+    note: str = Field("", title="Note", description="Kept in the ledger.", max_length=1_000)
+
+
 @dataclass(frozen=True)
 class UI:
-    """How this run of a deployment is approved in the UI (`steps.approve.InTheUI`)."""
+    """How a flow run is approved in the UI (`steps.approve.InTheUI`)."""
 
     batch: str
-    flow_run: str
-    has_deployment: bool
+    run: FlowRun
 
     @classmethod
     def of_this_run(cls, batch: str) -> UI | None:
-        """That of the flow run; None where it has none."""
+        """That of the flow run; None where there is none."""
         run = flow_run()
-        return UI(batch, str(run.id), run.deployment_id is not None) if run else None
+        return UI(batch, run) if run else None
+
+    @property
+    def flow_run(self) -> str:
+        """The flow run's id."""
+        return str(self.run.id)
 
     async def answer_to(self, asked: Approval) -> Approval | None:
         """The question with the answer that a person has given; None where nobody has."""
         async with get_client() as client:
-            key = f"{_key(asked)}-response"
-            found = await client.filter_flow_run_input(UUID(self.flow_run), key, 1, set())
+            found = await client.filter_flow_run_input(self.run.id, f"{_key(asked)}-response", 1, set())
             if not found:
                 return None
-            await _remove_automations(client)
+            await _remove_automations(client, self.run)
         answer = Answer.load_from_flow_run_input(found[0])
         return replace(
             asked,
@@ -79,8 +99,8 @@ class UI:
             question: in the ledger; its id is the key of the suspension.
             within: seconds after which the run is cancelled.
         """
-        if self.has_deployment:
-            await _cancel_after(within)
+        if self.run.deployment_id:
+            await _cancel_after(within, self.run)
             form = Answer.with_initial_data(description=question_in_markdown(asked))
             await asuspend_flow_run(wait_for_input=form, key=question.id, timeout=round(within) + _GRACE)
 
@@ -97,7 +117,6 @@ async def stay(message: str, asked: Approval | None = None, description: str = "
         asked: what Resume asks, with fields for the answer; None where it goes on without a question.
         description: what the person sees above the fields, in markdown.
     """
-
     run = flow_run()
     assert run is not None  # noqa: S101 - only a flow run is suspended
     details: dict[str, Any] = {}
@@ -121,15 +140,13 @@ def _key(asked: Approval) -> str:
     return f"suspended-{asked.id}"
 
 
-async def _cancel_after(seconds: float) -> None:
-    """Has the server cancel this run when it was suspended for so long, and nothing has happened since.
+async def _cancel_after(seconds: float, run: FlowRun) -> None:
+    """Has the server cancel a run when it was suspended for so long, and nothing has happened since.
 
     Where the server takes no automations, Prefect ends the run as Failed a minute later.
     """
-
-    resource = {"prefect.resource.id": _resource()}
     waited = EventTrigger(
-        match=resource,
+        match={"prefect.resource.id": _resource(run)},
         after={"prefect.flow-run.Suspended"},
         expect={"prefect.flow-run.*"},
         for_each={"prefect.resource.id"},
@@ -142,24 +159,21 @@ async def _cancel_after(seconds: float) -> None:
     automation = AutomationCore(name=AUTOMATION, trigger=waited, actions=[cancel])
     with suppress(httpx.HTTPError, PrefectException):
         async with get_client() as client:
-            await _remove_automations(client)
+            await _remove_automations(client, run)
             await client.create_automation(automation)
 
 
-async def _remove_automations(client: PrefectClient) -> None:
-    """Removes this run's automation, and those of runs whose time is over."""
-
+async def _remove_automations(client: PrefectClient, run: FlowRun) -> None:
+    """Removes a run's automation, and those of runs whose time is over."""
     now = datetime.now(UTC)
     with suppress(httpx.HTTPError, PrefectException):
         for one in await client.read_automations_by_name(AUTOMATION):
             trigger: Any = one.trigger
-            is_ours = trigger.match.root.get("prefect.resource.id") == _resource()
+            is_ours = trigger.match.root.get("prefect.resource.id") == _resource(run)
             created: Any = getattr(one, "created", None)
             if is_ours or (created and created + trigger.within + timedelta(seconds=_GRACE) < now):
                 await client.delete_automation(one.id)
 
 
-def _resource() -> str:
-    run = flow_run()
-    assert run is not None  # noqa: S101 - only a flow run is suspended
+def _resource(run: FlowRun) -> str:
     return f"prefect.flow-run.{run.id}"

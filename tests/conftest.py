@@ -13,6 +13,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from decimal import Decimal
 from functools import partialmethod
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ from _pytest.unraisableexception import gc_collect_iterations_key
 
 from backlot.server import Backlot
 from backlot.settings import Settings as BacklotSettings
+from backlot.store import Generation
 from callsheet.config.load import load
 from callsheet.pricing.choice import ALL, Choice
 from callsheet.report.summary import Summary
@@ -31,6 +33,7 @@ from callsheet.service.client import Client
 from callsheet.service.verdicts import Backoff
 from callsheet.session import Bounds
 from callsheet.steps import batch
+from callsheet.watch import WATCHER, LogWatcher
 from tests.servers import browser as browsers
 from tests.servers import s3 as s3_server
 from tests.servers.backlots import backlots
@@ -100,13 +103,10 @@ def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> 
 def the_up(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Up:
     """`callsheet up --backlot` in a project of `init --project`, in an environment that has the wheel alone:
     a real Prefect server with a database of its own, the deployments, and a worker of their pool.
-
-    The worker has the key of a backlot's first workspace, and that of `tests.cli.test_reconcile.STUDIO`.
     """
     folder, port = tmp_path_factory.mktemp("up"), free_port()
     environment = prefect_environment(folder / "prefect", port) | {
         "PREFECT_WORKER_QUERY_SECONDS": "1",
-        "STUDIO_API_KEY": "sk_first",
         "BACKLOT_PORT": str(free_port()),
         "BACKLOT_STATE": str(folder / "backlot"),
         **BEHIND_A_PROXY,
@@ -248,16 +248,36 @@ class Project:
             report={"url": str(self.folder / "out/report")},
         )
 
-    def run(self, *overrides: str, approved: bool = False, choice: Choice = ALL) -> Summary:
+    def run(
+        self,
+        *overrides: str,
+        approved: bool = False,
+        choice: Choice = ALL,
+        watcher: LogWatcher | None = None,
+    ) -> Summary:
         """Runs the batch in this process, without Prefect."""
         settings = load(self.config, overrides)
         steps = batch.Steps(bounds=self.bounds)
-        return asyncio.run(batch.generate(settings, approved=approved, choice=choice, steps=steps))
+        token = WATCHER.set(watcher or WATCHER.get())
+        try:
+            return asyncio.run(batch.generate(settings, approved=approved, choice=choice, steps=steps))
+        finally:
+            WATCHER.reset(token)
 
     def collect(self, *overrides: str) -> Summary:
         """Collects the batch in this process, without Prefect."""
         steps = batch.Steps(bounds=self.bounds)
         return asyncio.run(batch.collect(load(self.config, overrides), steps=steps))
+
+    @property
+    def charged(self) -> Decimal:
+        """What the service has charged, by its own books, in dollars."""
+        return sum((each.spent for each in self.backlot.service.workspaces.values()), Decimal(0))
+
+    @property
+    def sold(self) -> list[Generation]:
+        """What the service has accepted, by its own books."""
+        return list(self.backlot.service.store.select("1 = ?", 1))
 
     def manifest(self) -> pl.DataFrame:
         return pl.read_parquet(self.folder / "out/report/manifest.parquet")

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import re
+import runpy
 import shlex
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import duckdb
+import nbformat
 import polars as pl
 import pytest
+from PIL import Image
 
 from callsheet import errors
 from callsheet.config.settings import Storage
@@ -19,7 +23,8 @@ from callsheet.records import State
 from tests.cli.test_rows import printed
 from tests.conftest import Project
 
-DOCS = Path(__file__).parents[2] / "docs"
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
 Make = Callable[..., Project]
 
 
@@ -124,9 +129,37 @@ def test_the_code_runs_and_pandas_polars_and_duckdb_agree(shots: Project) -> Non
 
 def test_the_pictures_are_there_and_small() -> None:
     shown = {
-        DOCS.parent / folder / name
+        ROOT / folder / name
         for folder, page in ((".", "README.md"), ("docs", "docs/commands.md"), ("docs", "docs/backlot.md"))
-        for name in re.findall(r"!\[[^]]+\]\(([^)]+\.png)\)", (DOCS.parent / page).read_text("utf-8"))
+        for name in re.findall(r"!\[[^]]+\]\(([^)]+\.png)\)", (ROOT / page).read_text("utf-8"))
     }
     assert {path.resolve() for path in shown} == {*(DOCS / "pictures").glob("*.png")}
     assert all(10_000 < path.stat().st_size < 300_000 for path in shown)
+
+
+@pytest.mark.soak
+def test_the_pictures_are_taken_anew_from_the_demo(tmp_path: Path) -> None:
+    subprocess.run([sys.executable, "-m", "docs.take_pictures", str(tmp_path)], cwd=ROOT, check=True)
+    for committed in sorted((DOCS / "pictures").glob("*.png")):
+        with Image.open(committed) as shown, Image.open(tmp_path / committed.name) as taken:
+            assert taken.size == shown.size
+            assert len(taken.convert("RGB").getcolors(1 << 20) or ()) > 100, "the page was not there yet"
+
+
+@pytest.mark.soak
+def test_each_figure_that_the_benchmarks_print_has_its_line_in_the_page() -> None:
+    command = [sys.executable, "-m", "benchmarks", "--quick"]
+    printed = subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True).stdout
+    figures = [
+        [line.split(" | ")[0] for line in text.splitlines() if line.startswith("| ")]
+        for text in (printed, page("benchmarks.md"))
+    ]
+    assert figures[0] == figures[1]
+
+
+def test_the_notebook_shows_what_its_cells_do_and_no_path_of_the_machine_that_executed_it() -> None:
+    script = runpy.run_path(str(DOCS / "execute_notebook.py"))
+    shown = script["outputs"](nbformat.read(DOCS / "python.ipynb", as_version=4))
+    assert script["outputs"](script["executed"]()) == shown, "run `make docs`"
+    text = (DOCS / "python.ipynb").read_text()
+    assert not re.search(r"/(tmp|home|root|work|usr)/|127\.0\.0\.1:(?!8400)", text)

@@ -16,7 +16,7 @@ from httpx import codes
 from playwright.sync_api import Locator, Page, Response, expect
 
 from docs.take_pictures import PICTURES, shrink
-from tasks.service_block import register
+from tasks.service_block import CallsheetService
 from tests.conftest import Project
 from tests.servers.browser import Browser
 from tests.servers.prefect import PrefectServer
@@ -110,7 +110,7 @@ def made(crew: PrefectServer, project: Callable[..., Project]) -> Project:
         budget={"approve_above": "0.10"},
     )
     made.at_absolute_paths()
-    asyncio.run(register())
+    asyncio.run(CallsheetService.aregister_type_and_schema())
     return made
 
 
@@ -153,7 +153,7 @@ def test_a_batch_is_bought_and_approved_with_the_mouse(
         page.goto(f"{ui.url}/runs/flow-run/{run}")
 
         ui.until_it_says("Suspended")
-        assert spent(made) == 0
+        assert made.charged == 0
         ui.click("Resume")
         page.get_by_text("Buy 4 jobs of autumn-catalogue for 0.1600 USD?").wait_for()
         ui.field("Decision").select_option("approve")
@@ -163,7 +163,7 @@ def test_a_batch_is_bought_and_approved_with_the_mouse(
         assert ui.press("Submit", "/resume").ok
 
         ui.until_it_says("StoppedAtBudget")
-        assert spent(made) == PRICE * 3
+        assert made.charged == PRICE * 3
         page.get_by_text("4 jobs: 3 stored; 0.1200 USD spent").first.wait_for()
         ui.picture("run")
         ui.click("Artifacts")
@@ -178,7 +178,3 @@ def test_a_batch_is_bought_and_approved_with_the_mouse(
     [ended] = crew.ask("flow_runs", flow_runs={"id": {"any_": [run]}})
     assert ended["parameters"]["budget"] == {"limit": str(PRICE * 3)}
     assert made.backlot.api_key not in str(ended)
-
-
-def spent(made: Project) -> Decimal:
-    return sum((each.spent for each in made.backlot.service.workspaces.values()), Decimal(0))

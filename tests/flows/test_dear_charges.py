@@ -44,11 +44,6 @@ def no_brake(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(charges, "ROUNDING", Decimal(1_000))
 
 
-def charged(made: Project) -> Decimal:
-    [workspace] = made.backlot.service.workspaces.values()
-    return workspace.opening - workspace.balance
-
-
 class Rising(Faults):
     """A service whose prices double after some images."""
 
@@ -74,16 +69,9 @@ def test_the_budget_is_passed_by_what_is_on_the_wire_at_most(dear: Make, no_brak
     assert Decimal("0.0450") <= summary.spent <= Decimal("0.0450") + LANES * PRICE * 10
     assert summary.exit_code == 4
     assert made.run().submissions == 0
-
-
-def test_jobs_that_no_longer_fit_are_bought_by_a_run_with_a_higher_limit(dear: Make, no_brake: None) -> None:
-    made = dear(images(12))
-    made.set(budget={"limit": "0.0450"})
-    assert made.run().stop_reason == "budget"
-    made.set(budget={"limit": "1.00"})
-    summary = made.run()
-    assert (summary.outcome, summary.stored) == ("complete", 12)
-    assert charged(made) == 12 * 10 * PRICE
+    made.set(budget={wall: "1.00"})
+    assert made.run().stored == 30, "with a higher limit the others are bought"
+    assert made.charged == 30 * 10 * PRICE
 
 
 def test_three_dear_charges_one_after_another_stop_the_buying_and_both_prices_are_said(dear: Make) -> None:
@@ -122,34 +110,25 @@ def test_a_charge_that_is_dearer_than_what_was_approved_stops_the_buying_again(d
     assert "0.0315 USD, quoted 0.0015" in str(stopped.details.stop_message)
 
 
-def test_a_rounding_is_not_dearer(dear: Make) -> None:
-    made = dear([row | {"model": "still-1", "resolution": "1K"} for row in images(8)], extra="0.0004")
-    summary = made.run()
-    assert (summary.outcome, summary.stored) == ("complete", 8)
-
-
-def test_without_a_limit_a_run_spends_what_was_quoted(dear: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("budget, approved", [({}, False), ({"limit": "10.00", "approve_above": "0"}, True)])
+def test_without_a_limit_and_below_a_higher_one_the_amount_quoted_or_approved_holds(
+    dear: Make, monkeypatch: pytest.MonkeyPatch, budget: dict[str, str], approved: bool
+) -> None:
     monkeypatch.setattr(charges, "IN_A_ROW", 1_000)
     made = dear(images(30))
-    summary = made.run()
+    made.set(budget=budget)
+    summary = made.run(approved=approved)
     assert (summary.stop_reason, summary.exit_code) == ("price", 4)
     assert summary.spent <= 30 * PRICE * Decimal("1.01") + LANES * PRICE * 10
 
 
-def test_an_approved_amount_holds_below_a_higher_limit(dear: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(charges, "IN_A_ROW", 1_000)
-    made = dear(images(30))
-    made.set(budget={"limit": "10.00", "approve_above": "0"})
-    summary = made.run(approved=True)
-    assert (summary.stop_reason, summary.exit_code) == ("price", 4)
-    assert summary.spent <= 30 * PRICE * Decimal("1.01") + LANES * PRICE * 10
-
-
-def test_single_dear_charges_do_not_stop_a_run_with_a_limit(project: Make) -> None:
+def test_roundings_and_single_dear_charges_do_not_stop_a_run_with_a_limit(dear: Make, project: Make) -> None:
+    rounded = dear([row | {"model": "still-1", "resolution": "1K"} for row in images(8)], extra="0.0004")
+    assert (rounded.run().outcome, rounded.manifest().height) == ("complete", 8)
     made = project(images(6))
     fault = Surcharge(do="surcharge", endpoint="images", amount=Decimal("0.0135"), prompt="image 2")
     made.backlot.service.faults = Faults([fault])
-    made.set(budget={"limit": "1.00"}, limits={"concurrency": 1})
+    made.set(batch="single", budget={"limit": "1.00"}, limits={"concurrency": 1})
     summary = made.run()
     assert (summary.outcome, summary.stored) == ("complete", 6)
     assert summary.spent == 6 * PRICE + Decimal("0.0135")
@@ -179,4 +158,4 @@ def test_a_rate_that_rises_while_a_run_buys_is_said_with_what_was_quoted_and_cha
     message = str(summary.details.stop_message)
     assert "0.0030 USD, quoted 0.0015" in message
     assert "the catalogue has changed; sketch-1 0.25K not_applicable image: 0.0030, was 0.0015" in message
-    assert summary.spent == charged(made)
+    assert summary.spent == made.charged

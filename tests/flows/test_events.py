@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import subprocess
@@ -47,17 +48,8 @@ def listener() -> Iterator[tuple[str, list[Any]]]:
             server.shutdown()
 
 
-def automate(prefect: PrefectServer, file: Path) -> None:
-    """Makes the automation of a file, as its first lines say."""
-    prefect.command("automation", "create", "--from-file", str(file))
-
-
-def events(crew: PrefectServer, run: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """The events of Callsheet that are linked to a run, by their names."""
-    return {one["event"]: one for one in every_event(crew, run["id"])}
-
-
-def every_event(crew: PrefectServer, run: str) -> list[dict[str, Any]]:
+def events(crew: PrefectServer, run: str) -> list[dict[str, Any]]:
+    """The events of Callsheet that are linked to a run."""
     related = {"id": [f"prefect.flow-run.{run}"]}
     asked = {"filter": {"event": {"prefix": ["callsheet."]}, "related": related}}
     return list(crew.post("events/filter", asked)["events"])
@@ -75,7 +67,7 @@ def test_a_night_that_stops_in_doubt_is_red_says_why_and_tells_automations(
         block = Webhook(method="POST", url=url).save("for-stopped")
         file = tmp_path / "stopped-batch.yaml"
         file.write_text((AUTOMATIONS / file.name).read_text().replace("WEBHOOK_BLOCK_ID", str(block)))
-        automate(crew, file)
+        crew.command("automation", "create", "--from-file", str(file))
         crew.start("generate-batch/nightly", tag=made.folder.name, config=str(made.config))
         run = crew.ended(made.folder.name)
         wait_until(lambda: posted, "the webhook is never called", 0.2)
@@ -86,8 +78,8 @@ def test_a_night_that_stops_in_doubt_is_red_says_why_and_tells_automations(
     assert made.manifest().height == 1
     [told] = posted
     assert told["text"].startswith(f"Batch {made.folder.name} has stopped: 3 jobs: 1 stored, 1 in doubt")
-    wait_until(lambda: len(events(crew, run)) == 3, "not all events come", 0.2)
-    seen = events(crew, run)
+    wait_until(lambda: len(events(crew, run["id"])) == 3, "not all events come", 0.2)
+    seen = {one["event"]: one for one in events(crew, run["id"])}
     quoted = seen["callsheet.batch.quoted"]
     assert quoted["resource"]["prefect.resource.id"] == f"callsheet.batch.{made.folder.name}"
     assert {"to_buy": 3, "fits": 2, "quoted": "0.0045"}.items() <= quoted["payload"].items()
@@ -109,9 +101,10 @@ def test_what_a_killed_run_left_in_doubt_is_told_by_the_next_run(
         process.kill()
     ended = bought(made)
     assert ended.name == "InDoubt"
+    assert asyncio.run(ended.aresult(raise_on_failure=False)).exit_code == 3, "as callsheet run"
     run = str(ended.state_details.flow_run_id)
-    wait_until(lambda: len(every_event(prefect, run)) == 4, "not all events come", 0.2)
-    doubts = [one for one in every_event(prefect, run) if one["event"] == "callsheet.job.in_doubt"]
+    wait_until(lambda: len(events(prefect, run)) == 4, "not all events come", 0.2)
+    doubts = [one for one in events(prefect, run) if one["event"] == "callsheet.job.in_doubt"]
     assert {one["payload"]["row_id"] for one in doubts} == {"a", "b"}
     assert {one["payload"]["reason"] for one in doubts} == {"the run ended before the answer came"}
 
@@ -121,7 +114,7 @@ def test_a_run_whose_process_is_gone_becomes_crashed(
     prefect: PrefectServer, project: Callable[..., Project]
 ) -> None:
     """Nobody is left who could say so: not even a worker."""
-    automate(prefect, AUTOMATIONS / "dead-runs.yaml")
+    prefect.command("automation", "create", "--from-file", str(AUTOMATIONS / "dead-runs.yaml"))
     rows = [{"id": f"s{n}", "prompt": f"image {n}", "model": "sketch-1"} for n in range(300)]
     made = project(rows, image_seconds=2, concurrency=2)
     made.set(batch=made.folder.name)

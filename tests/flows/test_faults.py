@@ -2,43 +2,34 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable
+import json
+import time
+from collections.abc import Callable, Iterator
 from decimal import Decimal
 from typing import Any
 
 import pytest
-import yaml
 
 from backlot.errors import Refused
 from backlot.faults import Faults, Matched
-from callsheet.service.client import Client
+from backlot.settings import WorkspaceSettings
 from tests.conftest import Project
+from tests.servers.backlots import finish_videos
+from tests.servers.reverse_proxy import Failure, ReverseProxy, http_answer, reverse_proxy
 
 Make = Callable[..., Project]
 IMAGE = {"id": "job", "prompt": "an image", "model": "sketch-1", "aspect_ratio": "1:1"}
 VIDEO = {"id": "job", "prompt": "a video", "model": "dailies-1", "duration": 1}
-TWICE = {"nth": [1, 2]}
 
 
 @pytest.fixture
-def faulty(project: Make, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Project]:
+def faulty(project: Make) -> Make:
     """A project of one job, whose service commits a fault."""
 
     def make(row: dict[str, Any], *rules: dict[str, Any], **service: Any) -> Project:
-        path = tmp_path_factory.mktemp("faults") / "faults.yaml"
-        path.write_text(yaml.safe_dump({"rules": list(rules)}))
-        return project([row], faults=path, **service)
+        return project([row], faults={"rules": list(rules)}, **service)
 
     return make
-
-
-def charged(project: Project) -> Decimal:
-    async def ask() -> Decimal:
-        async with Client(project.backlot.base_url, project.backlot.api_key) as client:
-            return Decimal("100.0000") - await client.balance()
-
-    return asyncio.run(ask())
 
 
 def test_an_image_that_is_answered_later_than_the_config_waits_is_in_doubt(project: Make) -> None:
@@ -52,62 +43,24 @@ def test_an_image_that_is_answered_later_than_the_config_waits_is_in_doubt(proje
     assert made.run().submissions == 0
 
 
-@pytest.mark.parametrize("row", [IMAGE, VIDEO], ids=["image", "video"])
-@pytest.mark.parametrize(
-    "fault, state, submissions",
-    [
-        ({"do": "error", "status": 500, **TWICE}, "stored", 3),
-        ({"do": "error", "status": 503, **TWICE}, "stored", 3),
-        ({"do": "error", "status": 500}, "failed", 4),
-        ({"do": "rate_limit", "kind": "concurrency", "nth": 1}, "stored", 2),
-        ({"do": "error", "status": 502}, "in_doubt", 1),
-        ({"do": "drop", "when": "before_charging"}, "in_doubt", 1),
-        ({"do": "drop", "when": "after_charging"}, "in_doubt", 1),
-    ],
-    ids=["500-twice", "503-twice", "500", "429", "502-html", "cut-off", "cut-off-charged"],
-)
-def test_each_answer_to_a_submission_has_its_one_end(
-    faulty: Make, row: dict[str, Any], fault: dict[str, Any], state: str, submissions: int
+def test_a_job_that_is_answered_500_is_tried_four_times_in_all(faulty: Make) -> None:
+    made = faulty(IMAGE, {"endpoint": "images", "do": "error", "status": 500})
+    summary = made.run()
+    assert (summary.failed, summary.submissions, summary.exit_code, made.charged) == (1, 4, 3, 0)
+
+
+@pytest.mark.parametrize("lost, ends", [(1, ["in_doubt", "stored"]), ([1, 2], ["in_doubt", "in_doubt"])])
+def test_doubt_is_bought_again_where_the_policy_accepts_the_risk(
+    faulty: Make, lost: int | list[int], ends: list[str]
 ) -> None:
-    made = faulty(row, {"endpoint": "images" if row is IMAGE else "videos"} | fault)
-    summary = made.run()
-    assert made.costs()["state"].to_list() == [state]
-    assert summary.submissions == submissions
-    assert summary.exit_code == (0 if state == "stored" else 3)
-    if state == "in_doubt":
-        assert made.costs()["cost"].to_list() == [None]
-        assert summary.in_doubt_exposure == made.costs()["quoted"].sum() >= charged(made)
-        assert made.run().submissions == 0, "doubt is never bought again by itself"
-    else:
-        assert summary.spent == charged(made)
-
-
-def test_doubt_is_bought_again_where_the_policy_accepts_the_risk(faulty: Make) -> None:
-    made = faulty(IMAGE, {"endpoint": "images", "nth": 1, "do": "drop", "when": "after_charging"})
-    made.set(on_doubt="retry")
-    summary = made.run()
-    assert (summary.stored, summary.submissions, summary.exit_code) == (1, 2, 0)
-    assert made.costs()["state"].to_list() == ["in_doubt", "stored"]
-    assert summary.spent + summary.in_doubt_exposure == charged(made)
-
-
-def test_doubt_that_was_bought_again_in_vain_is_in_doubt_still(faulty: Make) -> None:
-    made = faulty(IMAGE, {"endpoint": "images", "do": "drop", "when": "after_charging"})
+    made = faulty(IMAGE, {"endpoint": "images", "nth": lost, "do": "drop", "when": "after_charging"})
     made.set(on_doubt="retry", attempts=2)
     summary = made.run()
-    assert (summary.in_doubt, summary.submissions, summary.exit_code) == (1, 2, 3)
-    assert summary.in_doubt_exposure == charged(made)
+    assert made.costs()["state"].to_list() == ends
+    assert (summary.submissions, summary.exit_code) == (2, 0 if summary.stored else 3)
+    assert summary.spent + summary.in_doubt_exposure == made.charged
     made.set(on_doubt="hold")
     assert made.run().submissions == 0
-
-
-@pytest.mark.parametrize(
-    "fault",
-    [{"do": "error", "status": 500, **TWICE}, {"do": "drop", "when": "before_charging", **TWICE}],
-    ids=["500", "cut-off"],
-)
-def test_polling_goes_on_through_errors(faulty: Make, fault: dict[str, Any]) -> None:
-    assert faulty(VIDEO, {"endpoint": "status"} | fault).run().stored == 1
 
 
 class Refusing(Faults):
@@ -139,33 +92,11 @@ def test_a_video_is_unknown_to_the_service_when_it_says_so_three_times_in_a_row(
     assert made.costs()["state"].to_list() == [state]
 
 
-@pytest.mark.parametrize(
-    "fault",
-    [{"do": "truncate"}, {"do": "wrong_type"}, {"do": "error", "status": 500}],
-    ids=["truncated", "wrong-type", "500"],
-)
-def test_a_broken_download_is_fetched_again(faulty: Make, fault: dict[str, Any]) -> None:
-    made = faulty(IMAGE, {"endpoint": "downloads", "nth": 1} | fault)
-    assert made.run().stored == 1
-    assert charged(made) == Decimal("0.0015")
-
-
 @pytest.mark.parametrize("status", [401, 402, 403, 404, 410])
 def test_an_image_whose_url_is_not_found_for_a_while_is_not_lost(faulty: Make, status: int) -> None:
     made = faulty(IMAGE)
     made.backlot.service.faults = Refusing("downloads", status, status)
-    assert (made.run().stored, charged(made)) == (1, Decimal("0.0015"))
-
-
-def test_an_image_whose_url_does_not_work_stays_paid_for_until_its_deletion(faulty: Make) -> None:
-    made = faulty(IMAGE)
-    made.backlot.service.faults = Refusing("downloads", *[404] * 1000)
-    made.set(poll={"timeout": 0.5})
-    first = made.run()
-    assert (first.lost, first.pending) == (0, 1)
-    made.backlot.service.faults = Faults()
-    second = made.run()
-    assert (second.stored, second.submissions) == (1, 0)
+    assert (made.run().stored, made.charged) == (1, Decimal("0.0015"))
 
 
 @pytest.mark.parametrize("row", [IMAGE, VIDEO], ids=["image", "video"])
@@ -216,18 +147,6 @@ def test_a_key_that_is_refused_when_a_video_is_polled_for_a_fresh_url_ends_the_r
     assert made.run().stored == 1
 
 
-def test_an_image_that_can_no_longer_be_had_is_lost_and_paid_for(faulty: Make) -> None:
-    made = faulty(IMAGE, {"endpoint": "images", "do": "expire_url"}, media_ttl=1)
-    summary = made.run()
-    assert (summary.lost, summary.exit_code, summary.spent) == (1, 3, Decimal("0.0015"))
-
-
-def test_a_videos_expired_url_is_renewed_by_polling_again(faulty: Make) -> None:
-    assert (
-        faulty(VIDEO, {"endpoint": "status", "nth": 1, "do": "expire_url"}, video_seconds=0).run().stored == 1
-    )
-
-
 @pytest.mark.parametrize(
     "then",
     [{"do": "error", "status": 503}, {"do": "rate_limit", "kind": "window"}, {"do": "expire_url"}],
@@ -254,18 +173,6 @@ def test_a_video_that_the_service_cannot_be_asked_about_is_left_for_the_next_run
     assert made.run().lost == 1
 
 
-def test_a_video_that_fails_is_failed_and_free(faulty: Make) -> None:
-    made = faulty(VIDEO, {"endpoint": "videos", "do": "fail_video"})
-    assert (made.run().failed, charged(made)) == (1, 0)
-
-
-def test_a_surcharge_is_what_it_cost(faulty: Make) -> None:
-    made = faulty(IMAGE, {"endpoint": "images", "do": "surcharge", "amount": "0.0100"})
-    summary = made.run()
-    assert summary.spent == charged(made) == Decimal("0.0115")
-    assert summary.quoted == Decimal("0.0015")
-
-
 def test_a_refused_job_is_sent_once_a_run_and_in_all_as_often_as_attempts_says(project: Make) -> None:
     """Also where jobs that did not fit the budget are looked at again until nothing else is under way."""
     refused = IMAGE | {"id": "refused", "prompt": "a forbidden-test-word"}
@@ -273,3 +180,123 @@ def test_a_refused_job_is_sent_once_a_run_and_in_all_as_often_as_attempts_says(p
     made.set(retry_failed=True, attempts=3, budget={"limit": "0.0100", "on_exceed": "skip"})
     assert [made.run().submissions for _ in range(5)] == [2, 1, 1, 0, 0]
     assert made.run("attempts=4").submissions == 1, "a person asks once more"
+
+
+def test_the_key_of_another_project_is_named_and_with_the_right_one_its_videos_are_collected(
+    project: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = project([VIDEO | {"id": f"v{n}"} for n in range(3)], video_seconds=3600)
+    other = WorkspaceSettings(balance=Decimal(100), projects={"other": ("sk_other",)})
+    made.backlot.service.add_workspace("other", other)
+    assert made.run("poll.timeout=0.5").pending == 3
+    finish_videos(made.backlot.service)
+    quoted = made.costs()["quoted"].sum()
+    monkeypatch.setenv("CALLSHEET_API_KEY", "sk_other")
+    summary = made.collect()
+    assert (summary.stop_reason, summary.exit_code) == (None, 3), "nothing is left that was not tried"
+    said = f"{summary.stop_message} {summary.details.stop_hint}"
+    assert "The API key seems to be another project's" in said
+    assert (summary.in_doubt, summary.failed, summary.in_doubt_exposure) == (3, 0, quoted)
+    messages = made.costs()["error_message"]
+    assert all("req-" in message and "under this key" in message for message in messages)
+    assert made.collect().in_doubt == 3, "they are asked for again, and stay as they are"
+    monkeypatch.setenv("CALLSHEET_API_KEY", made.backlot.api_key)
+    summary = made.collect("on_doubt=retry")
+    assert (summary.stored, summary.in_doubt, summary.exit_code) == (3, 0, 0)
+    assert made.costs()["error_code"].to_list() == [None] * 3
+    again = made.run("on_doubt=retry")
+    assert (again.submissions, again.spent) == (0, quoted)
+
+
+# ---- what a gateway says is not what the service says: nothing fails, and the same command finishes later
+
+IMAGES = "/v2/images/generations"
+JOBS = 12
+ROWS = [
+    {"id": f"r{n:02}", "prompt": f"boat {n}", "model": "sketch-1", "aspect_ratio": "1:1"} for n in range(JOBS)
+]
+INGRESS = http_answer(b"404 Not Found", b"404 page not found\n", b"Content-Type: text/plain")
+WAF = http_answer(b"403 Forbidden", b"<html><title>Attention Required!</title>", b"Content-Type: text/html")
+MOVED = http_answer(b"302 Found", b"", b"Location: https://login.test/start")
+ROUTER = http_answer(
+    b"404 Not Found",
+    b'{"error": {"message": "no route", "code": "ROUTE_NOT_FOUND"}}',
+    b"Content-Type: application/json",
+)
+
+
+def says_no(status: bytes, *headers: bytes) -> bytes:
+    error = {"message": "Overloaded.", "type": "invalid_request_error", "param": None, "code": "server_error"}
+    return http_answer(status, json.dumps({"error": error}).encode(), *headers)
+
+
+@pytest.fixture
+def batch(project: Make) -> Iterator[tuple[Project, ReverseProxy]]:
+    """A batch of images whose config names a gateway as the service."""
+    made = project(ROWS)
+    with reverse_proxy(made.backlot.base_url) as gateway:
+        made.set(service={"base_url": gateway.base_url})
+        yield made, gateway
+
+
+@pytest.mark.parametrize("answer", [INGRESS, WAF, MOVED, ROUTER], ids=["ingress", "waf", "login", "router"])
+def test_a_gateway_s_refusals_stop_the_buying_and_the_same_command_finishes(
+    answer: bytes, batch: tuple[Project, ReverseProxy]
+) -> None:
+    made, gateway = batch
+    gateway.fail(Failure("POST", IMAGES, answer=answer, reaches_service=False, skip=2))
+    stopped = made.run()
+    assert (stopped.stop_reason, stopped.exit_code) == ("service", 4)
+    assert (stopped.stored, stopped.failed, stopped.in_doubt) == (2, 0, 0)
+    assert gateway.count("POST", IMAGES) < 2 * JOBS, "the brake holds the others back"
+    gateway.fail()
+    done = made.run()
+    assert (done.stored, done.submissions, done.exit_code) == (JOBS, JOBS - 2, 0)
+
+
+def test_a_gateway_that_restarts_is_waited_for(batch: tuple[Project, ReverseProxy]) -> None:
+    made, gateway = batch
+    gateway.fail(Failure("POST", IMAGES, answer=INGRESS, reaches_service=False, skip=1, times=4))
+    assert (made.run().stored, made.run().submissions) == (JOBS, 0)
+
+
+def test_a_firewall_that_dislikes_one_prompt_leaves_that_job_and_no_other(
+    batch: tuple[Project, ReverseProxy],
+) -> None:
+    """It is tried as often as `attempts` says, and stays as it was: what is wrong is not the row's fault."""
+    made, gateway = batch
+    made.rows(ROWS[0] | {"prompt": "x'; DROP TABLE boats"}, *ROWS[1:])
+    gateway.refuses = lambda method, body: WAF if method == "POST" and b"DROP TABLE" in body else None
+    stopped = made.run()
+    assert (stopped.stored, stopped.failed, stopped.not_bought) == (JOBS - 1, 0, 1)
+    assert (stopped.stop_reason, stopped.exit_code) == ("service", 4)
+    assert "403" in (stopped.stop_message or "")
+    gateway.refuses = None
+    assert (made.run().stored, made.run().exit_code) == (JOBS, 0)
+
+
+@pytest.mark.parametrize("status", [b"503 Service Unavailable", b"500 Internal Server Error"])
+def test_a_service_that_says_how_long_it_is_overloaded_is_waited_for(
+    status: bytes, batch: tuple[Project, ReverseProxy]
+) -> None:
+    """Without that the four tries of each job are over in a moment, as the backing off here is short."""
+    made, gateway = batch
+    ends = time.monotonic() + 2
+    overloaded = says_no(status, b"Retry-After: 2")
+    gateway.refuses = lambda method, _: overloaded if method == "POST" and time.monotonic() < ends else None
+    summary = made.run()
+    assert (summary.stored, summary.failed) == (JOBS, 0)
+    assert summary.submissions <= 3 * JOBS
+
+
+def test_a_full_window_uses_up_none_of_a_job_s_tries(project: Make) -> None:
+    made = project(ROWS[:1])
+    made.set(attempts=2)
+    full = http_answer(b"429 Too Many Requests", b"{}", b"Retry-After: 0")
+    with reverse_proxy(made.backlot.base_url) as gateway:
+        made.set(service={"base_url": gateway.base_url})
+        gateway.fail(
+            Failure("POST", IMAGES, answer=full, reaches_service=False, times=3),
+            Failure("POST", IMAGES, answer=says_no(b"500 X"), reaches_service=False, times=1),
+        )
+        assert made.run().stored == 1

@@ -19,7 +19,7 @@ from callsheet.errors import InputError
 from callsheet.pricing.choice import Choice
 from callsheet.report.summary import Summary
 from callsheet.steps import batch
-from callsheet.watch import WATCHER, Asked, LogWatcher
+from callsheet.watch import Asked, LogWatcher
 from tests.cli.test_commands import CALLSHEET, callsheet
 from tests.conftest import Project
 
@@ -49,17 +49,7 @@ class Person(LogWatcher):
 
 def run(made: Project, *overrides: str, says: bool | None) -> tuple[Summary, Person]:
     person = Person(says=says)
-    token = WATCHER.set(person)
-    try:
-        return made.run(*PILOT, *overrides), person
-    finally:
-        WATCHER.reset(token)
-
-
-def spent(made: Project) -> Decimal:
-    """What the service has charged."""
-    [workspace] = made.backlot.service.workspaces.values()
-    return workspace.spent
+    return made.run(*PILOT, *overrides, watcher=person), person
 
 
 def rows(made: Project) -> set[str]:
@@ -68,6 +58,8 @@ def rows(made: Project) -> set[str]:
 
 def test_the_pilot_is_bought_and_shown_and_the_rest_after_a_yes(project: Make) -> None:
     made = project(ROWS)
+    quoted = json.loads(callsheet("quote", str(made.config), "--set", "budget.pilot=3", "--json").stdout)
+    assert (quoted["to_buy"], quoted["pilot_to_buy"], quoted["pilot_quoted"]) == (8, 3, "0.0110")
     summary, person = run(made, says=True)
     [asked] = person.asked
     assert {job.row for job in asked.pilot} == {"s0", "v0", "s1"}
@@ -103,14 +95,10 @@ def test_the_rest_is_asked_about_once_and_anew_when_the_plan_is_another_one(proj
     assert (asked_again.stop_reason, len(person.asked)) == ("approval", 1)
 
 
-def test_the_quote_says_what_the_pilot_costs(project: Make) -> None:
-    made = project(ROWS)
-    quoted = json.loads(callsheet("quote", str(made.config), "--set", "budget.pilot=3", "--json").stdout)
-    assert (quoted["to_buy"], quoted["pilot_to_buy"], quoted["pilot_quoted"]) == (8, 3, "0.0110")
-
-
-def test_a_pilot_that_is_all_there_is_asks_nobody(project: Make) -> None:
+def test_a_pilot_that_is_all_there_is_or_meets_the_budget_asks_nobody(project: Make) -> None:
     made = project(ROWS[:3])
+    stopped, person = run(made, "budget.limit=0.0020", says=True)
+    assert (stopped.stop_reason, stopped.exit_code, person.asked) == ("budget", 4, [])
     done, person = run(made, says=None)
     assert (done.stored, person.asked, done.approvals) == (3, [], ())
 
@@ -123,12 +111,6 @@ def test_a_pilot_whose_jobs_fail_is_tried_once_and_then_asked_about(project: Mak
     [asked] = person.asked
     assert [(job.row, job.state) for job in asked.pilot if not job.thumbnail] == [("s0", "failed")]
     assert (summary.stop_reason, summary.failed, summary.stored) == ("approval", 1, 2)
-
-
-def test_a_pilot_that_meets_the_budget_ends_there(project: Make) -> None:
-    made = project(ROWS)
-    summary, person = run(made, "budget.limit=0.0020", says=True)
-    assert (summary.stop_reason, summary.exit_code, person.asked) == ("budget", 4, [])
 
 
 def test_the_price_of_the_pilot_alone_is_held_against_approve_above(project: Make) -> None:
@@ -152,7 +134,7 @@ def test_two_runs_with_a_pilot_beside_each_other_buy_nothing_twice(project: Make
     assert {summary.exit_code for summary in asyncio.run(both())} <= {0, 3}
     assert made.run(*PILOT).stored == 8, "nobody is asked: the rest is approved"
     assert made.costs().height == 8
-    assert spent(made) == made.costs()["cost"].sum()
+    assert made.charged == made.costs()["cost"].sum()
 
 
 @pytest.mark.parametrize("says, code, stored", [("yes", 0, 4), ("Ctrl-C", 4, 2)])
@@ -202,7 +184,7 @@ def test_only_the_named_rows_are_bought_and_an_unknown_one_buys_nothing(project:
     unknown = callsheet("run", str(made.config), "--only", "s3", "--only", "s33")
     assert unknown.returncode == 2
     assert "'s33'" in unknown.stderr
-    assert spent(made) == 0
+    assert made.charged == 0
     assert callsheet("run", str(made.config), "--only", "s3", "--only", "v1").returncode == 0
     assert rows(made) == {"s3", "v1"}
     assert callsheet("run", str(made.config), "--only", "s3").returncode == 0, "there is nothing to do"

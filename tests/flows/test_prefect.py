@@ -1,37 +1,56 @@
-"""Deployments of prefect.yaml, on a real Prefect server, by a real process worker, against the backlot."""
+"""Runs on a real Prefect server: what the deployments are, what a run shows there, and what it ends as."""
 
 from __future__ import annotations
 
+import asyncio
+import json
 import os
 import subprocess
 import sys
 import time
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
 import pytest
+from prefect.client.schemas.objects import StateType
 
-from tests.cli.test_reconcile import STUDIO, spend
+from callsheet.report.summary import Details, Removed, Summary
+from flows.names import final_state
+from flows.reconcile import reconcile_costs
+from tests.cli.test_reconcile import CUT_OFF, STUDIO, doubtful, rows, spend
 from tests.conftest import Project
-from tests.servers import http
 from tests.servers.prefect import ROOT, PrefectServer, prefect_server
-from tests.waiting import LONGEST, wait_until
+from tests.waiting import LONGEST
+
+Make = Callable[..., Project]
 
 
-def test_the_nightly_deployment_waits_until_its_schedule_is_switched_on(crew: PrefectServer) -> None:
-    deployments = {one["name"]: one for one in crew.ask("deployments")}
-    assert {"by-hand", "nightly", "collector", "quote", "reconcile", "inbox", "inbox-file"} == set(
-        deployments
-    )
-    [schedule] = deployments["nightly"]["schedules"]
-    assert (schedule["active"], schedule["schedule"]["cron"]) == (False, "0 2 * * *")
+def test_what_buys_has_no_limit_and_what_buys_nothing_is_limited_to_one_run(crew: PrefectServer) -> None:
+    """Prefect ends a run of a limited deployment that cannot renew its slot; see prefect.yaml."""
+    deployed = {one["name"]: one for one in crew.ask("deployments")}
+    limited = {name for name, one in deployed.items() if one["concurrency_options"]}
+    assert limited == {"collector", "reconcile", "inbox"}
+    assert deployed.keys() - limited == {"by-hand", "nightly", "quote", "inbox-file"}
+    for name in limited:
+        assert deployed[name]["concurrency_options"]["collision_strategy"] == "CANCEL_NEW"
+        assert deployed[name]["global_concurrency_limit"]["limit"] == 1
+    schedules = {name: one["schedules"] for name, one in deployed.items() if one["schedules"]}
+    crons = {name: [each["schedule"]["cron"] for each in each_of] for name, each_of in schedules.items()}
+    assert crons == {
+        "nightly": ["0 2 * * *"],
+        "collector": ["*/15 * * * *"],
+        "reconcile": ["0 6 * * *"],
+        "inbox": ["* * * * *"],
+    }
+    assert not any(each["active"] for each_of in schedules.values() for each in each_of), "until switched on"
 
 
-def test_a_deployed_run_buys_a_batch_and_shows_it(
-    crew: PrefectServer, project: Callable[..., Project]
-) -> None:
-    rows = [{"id": f"s{n}", "prompt": f"image {n}", "model": "sketch-1"} for n in range(3)]
-    made = project([*rows, {"id": "video", "prompt": "a video", "model": "dailies-1", "duration": 1}])
+def test_a_deployed_run_buys_a_batch_and_shows_it(crew: PrefectServer, project: Make) -> None:
+    images = [{"id": f"s{n}", "prompt": f"image {n}", "model": "sketch-1"} for n in range(3)]
+    made = project([*images, {"id": "video", "prompt": "a video", "model": "dailies-1", "duration": 1}])
     made.at_absolute_paths()
     crew.command(
         *("deployment", "run", "generate-batch/by-hand", "--param", f"config={made.config}"),
@@ -55,48 +74,10 @@ def test_a_deployed_run_buys_a_batch_and_shows_it(
 
 
 @pytest.mark.soak
-def test_a_deployed_reconciliation_over_the_threshold_ends_as_failed_with_its_table(
-    crew: PrefectServer, project: Callable[..., Project], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    made = project([{"id": "s", "prompt": "an image", "model": "sketch-1"}], **STUDIO)
-    made.set(service={"api_key_env": "STUDIO_API_KEY"})
-    monkeypatch.setenv("STUDIO_API_KEY", made.backlot.api_key)
-    made.at_absolute_paths()
-    made.run()
-    spend(made, "sk_second")
-    crew.start("reconcile-costs/reconcile", tag=made.folder.name, config=str(made.config), start="2026-01-01")
-    run = crew.ended(made.folder.name)
-    assert run["state"]["type"] == "FAILED"
-    assert run["state"]["message"].startswith("2026-01-01 to ")
-    assert "0.0400 USD unexplained" in run["state"]["message"]
-    [shown] = crew.ask("artifacts", flow_runs={"id": {"any_": [run["id"]]}})
-    assert (shown["key"], shown["type"]) == ("reconcile-test", "table")
-    assert "unexplained 0.0400" in shown["data"]
-
-
-@pytest.mark.soak
-def test_a_cancel_in_the_ui_stops_politely(crew: PrefectServer, project: Callable[..., Project]) -> None:
-    """What was on the wire is answered and stored; nothing is in doubt."""
-    rows = [{"id": f"s{n}", "prompt": f"image {n}", "model": "sketch-1"} for n in range(300)]
-    made = project(rows, image_seconds=0.5, concurrency=6)
-    made.at_absolute_paths()
-    crew.start("generate-batch/by-hand", tag=made.folder.name, config=str(made.config))
-    wait_until(lambda: list(made.folder.glob("out/media/**/*.jpeg")), "nothing is stored")
-    run = crew.run(made.folder.name)
-    cancelling = {"state": {"type": "CANCELLING"}}
-    http.post(f"{crew.api}/flow_runs/{run['id']}/set_state", json=cancelling).raise_for_status()
-    ended = crew.ended(made.folder.name)
-    assert ended["state"]["type"] == "CANCELLED"
-    states = made.costs()["state"].value_counts()
-    assert dict(states.iter_rows()) == {"stored": made.manifest().height}
-    assert 0 < made.manifest().height < 300
-
-
-@pytest.mark.soak
-def test_a_run_goes_on_without_the_server(project: Callable[..., Project], tmp_path: Path) -> None:
+def test_a_run_goes_on_without_the_server(project: Make, tmp_path: Path) -> None:
     """Prefect is how people watch a run, not what the money rests on."""
-    rows = [{"id": f"s{n}", "prompt": f"image {n}", "model": "sketch-1"} for n in range(60)]
-    made = project(rows, image_seconds=1, concurrency=6)
+    images = [{"id": f"s{n}", "prompt": f"image {n}", "model": "sketch-1"} for n in range(60)]
+    made = project(images, image_seconds=1, concurrency=6)
     made.at_absolute_paths()
     with prefect_server(tmp_path / "prefect") as lost:
         process = subprocess.Popen(
@@ -113,5 +94,108 @@ def test_a_run_goes_on_without_the_server(project: Callable[..., Project], tmp_p
     assert "goes on without it" in err
     assert "Traceback" not in err
     assert made.manifest().height == 60
-    [workspace] = made.backlot.service.workspaces.values()
-    assert workspace.spent == made.costs()["cost"].sum(), "and nothing was bought twice"
+    assert made.charged == made.costs()["cost"].sum(), "and nothing was bought twice"
+
+
+# ---- what a run ends as
+
+
+def summary(**values: Any) -> Summary:
+    counts = ("failed", "in_doubt", "lost", "pending", "rejected_rows", "rate_limited")
+    known = (
+        dict.fromkeys(counts, 0)
+        | {name: Decimal(0) for name in ("quoted", "spent", "in_doubt_exposure")}
+        | dict.fromkeys(("batch", "currency", "manifest", "costs", "report", "ledger_id"), "out/report")
+        | dict.fromkeys(("jobs", "stored", "submissions", "seconds", "paid_jobs"), 9)
+        | {"outcome": "complete", "stop_reason": None, "written_at": datetime.now(UTC)}
+    )
+    return Summary(**known | values)
+
+
+@pytest.mark.parametrize(
+    "values, name, state_type",
+    [
+        ({}, "Complete", StateType.COMPLETED),
+        ({"outcome": "partial", "failed": 2}, "Partial", StateType.COMPLETED),
+        ({"outcome": "stopped", "stop_reason": "budget"}, "StoppedAtBudget", StateType.COMPLETED),
+        (
+            {"outcome": "partial", "pending": 1, "details": Details(stop_message="storage refuses")},
+            "Stopped",
+            StateType.FAILED,
+        ),
+        ({"outcome": "partial", "in_doubt": 1}, "InDoubt", StateType.FAILED),
+        ({"outcome": "partial", "lost": 1}, "Lost", StateType.FAILED),
+        ({"outcome": "partial", "lost": 1, "in_doubt": 1}, "InDoubt", StateType.FAILED),
+        ({"outcome": "stopped", "stop_reason": "budget", "in_doubt": 1}, "InDoubt", StateType.FAILED),
+        ({"details": Details(removed=Removed(jobs=1, in_doubt=1))}, "InDoubt", StateType.FAILED),
+        *(
+            ({"outcome": "stopped", "stop_reason": reason}, "Stopped", StateType.FAILED)
+            for reason in ("key", "balance", "service", "storage", "lanes")
+        ),
+        ({"outcome": "stopped", "stop_reason": "doubt", "in_doubt": 10}, "InDoubt", StateType.FAILED),
+        ({"outcome": "stopped", "stop_reason": "interrupted"}, "BrokenOff", StateType.FAILED),
+        ({"outcome": "stopped", "stop_reason": "approval"}, "Cancelled", StateType.CANCELLED),
+    ],
+)
+def test_the_final_state_says_how_the_batch_stands(
+    values: dict[str, Any], name: str, state_type: StateType
+) -> None:
+    state = final_state(summary(**values))
+    assert (state.name, state.type) == (name, state_type)
+    assert state.message == summary(**values).line()
+
+
+# ---- reconcile-costs
+
+
+def reconciled(server: PrefectServer, made: Project, **parameters: Any) -> tuple[dict[str, Any], Any]:
+    """A run of the flow in this process when it has ended, and its only artifact, if it has one."""
+    state: Any = asyncio.run(reconcile_costs(str(made.config), return_state=True, **parameters))
+    of_run = {"id": {"any_": [str(state.state_details.flow_run_id)]}}
+    [run] = server.ask("flow_runs", flow_runs=of_run)
+    return run, next(iter(server.ask("artifacts", flow_runs=of_run)), None)
+
+
+def test_books_that_agree_complete_the_run_with_their_table(prefect: PrefectServer, project: Make) -> None:
+    made = project(rows("a"))
+    made.run()
+    ended, shown = reconciled(prefect, made)
+    assert ended["state"]["type"] == "COMPLETED"
+    assert "0.0000 USD unexplained" in ended["state"]["message"]
+    assert ended["name"] == "batch"
+    assert (shown["key"], shown["type"]) == ("reconcile-test", "table")
+    day, total = json.loads(shown["data"])
+    assert (day["quoted"], day["usage"], day["billed"], day["difference"]) == ("0.0015",) * 3 + ("0.0000",)
+    assert total["date"] == "total"
+    assert "100.0000 USD on" in shown["description"]
+    before = datetime.now(UTC).date() - timedelta(days=2)
+    earlier, _ = reconciled(prefect, made, start=before, end=before.isoformat())
+    assert earlier["state"]["message"].startswith(f"{before} to {before}: 0.0000 USD")
+
+
+def test_over_the_threshold_the_run_is_failed_with_the_table_in_its_artifact(
+    prefect: PrefectServer, project: Make
+) -> None:
+    made = project(
+        [*rows("a"), *doubtful("b")], faults={"rules": [CUT_OFF | {"when": "after_charging"}]}, **STUDIO
+    )
+    made.set(batch="Shots.of_May")
+    made.run()
+    charged, shown = reconciled(prefect, made)
+    assert charged["state"]["type"] == "COMPLETED", "a doubt that was charged is explained"
+    assert json.loads(shown["data"])[0]["reason"] == "doubts that were charged 0.0015"
+    assert f"callsheet resolve {made.config}" in shown["description"]
+    assert "row b" in shown["description"]
+    spend(made, "sk_second")
+    failed, shown = reconciled(prefect, made)
+    assert (failed["state"]["type"], failed["state"]["name"]) == ("FAILED", "Failed")
+    assert "0.0400 USD unexplained, above reconcile.threshold 0.0000" in failed["state"]["message"]
+    assert shown["key"] == "reconcile-shots-of-may"
+    assert "unexplained 0.0400" in json.loads(shown["data"])[0]["reason"]
+    assert (made.folder / "out/report/reconcile.parquet").exists()
+    accepted, _ = reconciled(prefect, made, overrides=["reconcile.threshold=0.05"])
+    assert accepted["state"]["type"] == "COMPLETED"
+    made.set(batch="other", service={"base_url": "http://127.0.0.1:9"})
+    unreachable, _ = reconciled(prefect, made)
+    assert unreachable["state"]["type"] == "FAILED"
+    assert "not sent" in unreachable["state"]["message"], "an error is said in words"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import unicodedata
 from collections.abc import Callable
 from pathlib import Path
@@ -12,24 +13,16 @@ import polars as pl
 import pytest
 
 import callsheet
+from callsheet.config.load import load
 from callsheet.export.export import Kind
 from callsheet.pricing.facts import as_facts
+from callsheet.pricing.quote import Quote, quote_batch
+from callsheet.service.client import Client
 from tests.conftest import Project
 from tests.export.test_export import exported
 
 Make = Callable[..., Project]
 IMAGE = {"prompt": "a vase", "model": "sketch-1"}
-
-
-def change(made: Project, name: str = "sketch-1", **values: Any) -> None:
-    """Changes a model of the catalogue."""
-    models = made.backlot.service.models
-    models[name] = models[name].model_copy(update=values)
-
-
-def in_another_order(made: Project) -> None:
-    model = made.backlot.service.models["sketch-1"]
-    change(made, supported_aspect_ratios=tuple(reversed(model.supported_aspect_ratios)))
 
 
 def rows(*ids: object, **cells: object) -> list[dict[str, Any]]:
@@ -40,14 +33,8 @@ def notes(made: Project) -> str:
     return " ".join(text for name, text in as_facts(_quote(made)) if name == "Note")
 
 
-def _quote(made: Project) -> Any:
-    import asyncio
-
-    from callsheet.config.load import load
-    from callsheet.pricing.quote import quote_batch
-    from callsheet.service.client import Client
-
-    async def quote() -> Any:
+def _quote(made: Project) -> Quote:
+    async def quote() -> Quote:
         async with Client(made.backlot.base_url, made.backlot.api_key) as client:
             return await quote_batch(load(made.config, ()), client)
 
@@ -57,15 +44,15 @@ def _quote(made: Project) -> Any:
 # ---- the catalogue
 
 
-def test_a_catalogue_in_another_order_buys_nothing_again_and_the_quote_says_so(
-    project: Make,
-) -> None:
+def test_a_catalogue_in_another_order_buys_nothing_again_and_the_quote_says_so(project: Make) -> None:
     made = project(rows("a", "b", "c"))
     assert made.run().stored == 3
-    before = made.backlot.service.models["sketch-1"].supported_aspect_ratios[0]
-    in_another_order(made)
+    models = made.backlot.service.models
+    ratios = models["sketch-1"].supported_aspect_ratios
+    update = {"supported_aspect_ratios": tuple(reversed(ratios))}
+    models["sketch-1"] = models["sketch-1"].model_copy(update=update)
     said = notes(made)
-    assert f"the default aspect_ratio of sketch-1 was {before} and is" in said
+    assert f"the default aspect_ratio of sketch-1 was {ratios[0]} and is" in said
     assert "3 jobs bought with it stay as bought" in said
     done = made.run()
     assert (done.submissions, done.stored, done.outcome) == (0, 3, "complete")

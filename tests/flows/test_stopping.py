@@ -16,7 +16,7 @@ import pytest
 from backlot.faults import Faults
 from callsheet.pricing.quote import Quote
 from callsheet.session import Bounds
-from callsheet.watch import WATCHER, LogWatcher
+from callsheet.watch import LogWatcher
 from tests.conftest import Project
 from tests.servers.backlots import finish_videos
 from tests.servers.forks import Process, forks
@@ -235,10 +235,8 @@ def test_a_service_that_goes_down_is_reported_once_and_ends_the_run_with_4(proje
             def note(self, text: str) -> None:
                 notes.append(text)
 
-        token = WATCHER.set(Closing())
         made.set(service={"base_url": proxy.base_url})
-        summary = made.run()
-        WATCHER.reset(token)
+        summary = made.run(watcher=Closing())
     assert (summary.stop_reason, summary.exit_code, summary.stored) == ("service", 4, 0)
     assert summary.submissions <= 1, "on the connection that the catalogue came by"
     assert len(notes) == 1

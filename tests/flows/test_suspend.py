@@ -19,6 +19,7 @@ from flows.generate import generate_batch
 from tests.conftest import Project
 from tests.flows.test_approval import answer, asked
 from tests.flows.test_crew import asks, of_its_crew
+from tests.flows.test_stopping import make_quick
 from tests.servers import http
 from tests.servers.prefect import PrefectServer
 from tests.waiting import LONGEST, wait_until
@@ -30,21 +31,17 @@ PRICE = Decimal("0.0015")
 
 
 @pytest.fixture
-def buying(crew: PrefectServer, project: Make) -> Callable[..., tuple[Project, dict[str, Any]]]:
-    """Starts a run that buys four images in two seconds, and so takes longer than a test waits for anything.
+def buying(crew: PrefectServer, project: Make) -> tuple[Project, dict[str, Any]]:
+    """A run that buys four images in two seconds, and so takes longer than a test waits for anything.
 
-    Returns its project, and the flow run when the first image is stored.
+    Its project, and the flow run when the first image is stored.
     """
-
-    def start(deployment: str = "generate-batch/by-hand", **budget: Any) -> tuple[Project, dict[str, Any]]:
-        made = project(ROWS, image_seconds=2, concurrency=LANES)
-        made.set(batch=made.folder.name, limits={"concurrency": LANES}, budget=budget)
-        made.at_absolute_paths()
-        crew.start(deployment, tag=made.folder.name, config=str(made.config))
-        wait_until(lambda: list(made.folder.glob("out/media/**/*.jpeg")), "nothing is stored")
-        return made, crew.run(made.folder.name)
-
-    return start
+    made = project(ROWS, image_seconds=2, concurrency=LANES)
+    made.set(batch=made.folder.name, limits={"concurrency": LANES})
+    made.at_absolute_paths()
+    crew.start("generate-batch/by-hand", tag=made.folder.name, config=str(made.config))
+    wait_until(lambda: list(made.folder.glob("out/media/**/*.jpeg")), "nothing is stored")
+    return made, crew.run(made.folder.name)
 
 
 def suspend(crew: PrefectServer, run: dict[str, Any]) -> str:
@@ -62,15 +59,6 @@ def suspended(crew: PrefectServer, made: Project) -> dict[str, Any]:
     return asked(crew, tag)
 
 
-def cancel(crew: PrefectServer, run: dict[str, Any]) -> None:
-    crew.post(f"flow_runs/{run['id']}/set_state", {"state": {"type": "CANCELLING", "name": "Cancelling"}})
-
-
-def submissions(made: Project) -> int:
-    """How many the service has carried out."""
-    return len(list(made.backlot.service.store.select("1 = ?", 1)))
-
-
 def errors(crew: PrefectServer, run: dict[str, Any]) -> list[str]:
     """What a run's log has of the levels ERROR and CRITICAL."""
     lines = crew.ask("logs", logs={"flow_run_id": {"any_": [run["id"]]}, "level": {"ge_": 40}})
@@ -83,19 +71,13 @@ def is_done_with(crew: PrefectServer, run: dict[str, Any]) -> bool:
     return run["id"] in str(crew.post("events/filter", {"filter": cancelled}))
 
 
-def make_quick(made: Project) -> None:
-    """From now on the service makes an image at once."""
-    service = made.backlot.service
-    service.settings = service.settings.model_copy(update={"image_seconds": 0})
-
-
 def test_suspend_stops_the_buying_writes_the_report_and_resume_goes_on_up_to_another_limit(
-    crew: PrefectServer, buying: Callable[..., tuple[Project, dict[str, Any]]]
+    crew: PrefectServer, buying: tuple[Project, dict[str, Any]]
 ) -> None:
-    made, run = buying()
+    made, run = buying
     assert suspend(crew, run) == "ACCEPT"
     shown = suspended(crew, made)
-    sent = submissions(made)
+    sent = len(made.sold)
     summary = made.report()
     assert (summary["outcome"], summary["stop_reason"]) == ("stopped", "interrupted")
     assert (summary["stored"], summary["in_doubt"], summary["pending"]) == (sent, 0, 0)
@@ -109,45 +91,31 @@ def test_suspend_stops_the_buying_writes_the_report_and_resume_goes_on_up_to_ano
     ended = crew.ended(made.folder.name)
     assert ended["id"] == run["id"]
     assert ended["state"]["name"] == "StoppedAtBudget"
-    assert submissions(made) == 200
+    assert len(made.sold) == 200
     [approval] = made.report()["approvals"]
     assert (approval["jobs"], approval["budget_limit"]) == (len(ROWS) - sent, "0.3000")
     assert (approval["decided_by"], approval["note"]) == ("Ada", "as far as this")
-    assert made.run().stored == submissions(made) == len(ROWS), "nothing is bought twice"
-
-
-def test_a_run_that_is_not_resumed_but_refused_buys_nothing_more(
-    crew: PrefectServer, buying: Callable[..., tuple[Project, dict[str, Any]]]
-) -> None:
-    made, run = buying()
-    suspend(crew, run)
-    shown = suspended(crew, made)
-    sent = submissions(made)
-    assert answer(crew, shown, decision="refuse", note="enough") == "ACCEPT"
-    ended = crew.ended(made.folder.name)
-    assert ended["state"]["type"] == "CANCELLED"
-    assert "Ada has refused the quote" in ended["state"]["message"]
-    assert submissions(made) == sent == made.report()["stored"]
+    assert made.run().stored == len(made.sold) == len(ROWS), "nothing is bought twice"
 
 
 def test_cancel_stops_the_buying_and_says_what_there_is_without_an_error(
-    crew: PrefectServer, the_up: Any, buying: Callable[..., tuple[Project, dict[str, Any]]]
+    crew: PrefectServer, the_up: Any, buying: tuple[Project, dict[str, Any]]
 ) -> None:
-    made, run = buying()
-    cancel(crew, run)
-    ended = crew.ended(made.folder.name)
-    sent = submissions(made)
+    made, run = buying
+    crew.post(f"flow_runs/{run['id']}/set_state", {"state": {"type": "CANCELLING", "name": "Cancelling"}})
+    crew.ended(made.folder.name)
+    sent = len(made.sold)
     wait_until(lambda: is_done_with(crew, run), "the worker is never done with it", 0.3)
     ended = crew.run(made.folder.name)
     assert (ended["state"]["type"], ended["state"]["name"]) == ("CANCELLED", "Cancelled")
     assert ended["state"]["message"].startswith(f"700 jobs: {sent} stored; ")
     assert ended["state"]["message"].endswith("stopped: cancelled in the Prefect UI")
-    assert made.report()["stored"] == submissions(made) == sent
+    assert made.report()["stored"] == len(made.sold) == sent
     assert made.report()["in_doubt"] == 0
     assert errors(crew, run) == []
     assert ended["name"] not in the_up.text, "the terminal shows errors alone"
     make_quick(made)
-    assert made.run().stored == submissions(made) == len(ROWS)
+    assert made.run().stored == len(made.sold) == len(ROWS)
 
 
 class Presses(LogWatcher):
@@ -184,7 +152,7 @@ def test_a_run_that_a_command_has_started_is_cancelled_by_either_button(
     monkeypatch.setattr("flows.generate.Events", lambda batch: Presses(state, at_once=at_once))
     ended = asyncio.run(generate_batch(str(made.config), return_state=True))
     assert ended.is_cancelled()
-    stored = submissions(made)
+    stored = len(made.sold)
     assert made.report()["stored"] == stored < len(ROWS)
     assert (stored == 0) is at_once, "what is pressed before the first image is sent comes in time"
     what = f"{stored} stored" if stored else "nothing bought"
@@ -206,13 +174,13 @@ def test_suspend_ends_the_other_runs_of_a_crew_and_resume_starts_others(
     shown = suspended(crew, made)
     [other] = of_its_crew(crew, run)
     wait_until(lambda: is_done_with(crew, other), "the other run is never cancelled", 0.3)
-    sent = submissions(made)
-    assert made.run("budget.limit=0").stored == submissions(made) == sent < len(ROWS)
+    sent = len(made.sold)
+    assert made.run("budget.limit=0").stored == len(made.sold) == sent < len(ROWS)
     make_quick(made)
     assert answer(crew, shown, decision="approve") == "ACCEPT"
     assert crew.ended(made.folder.name)["state"]["name"] == "Complete"
     assert len(of_its_crew(crew, run)) == 2
-    assert submissions(made) == len(ROWS)
+    assert len(made.sold) == len(ROWS)
 
 
 @pytest.mark.soak
@@ -240,13 +208,13 @@ def test_a_suspended_collector_leaves_its_videos_and_resume_goes_on(
 
 @pytest.mark.soak
 def test_a_run_that_is_resumed_before_it_has_ended_leaves_its_state_to_the_next_process(
-    crew: PrefectServer, buying: Callable[..., tuple[Project, dict[str, Any]]]
+    crew: PrefectServer, buying: tuple[Project, dict[str, Any]]
 ) -> None:
-    made, run = buying()
+    made, run = buying
     suspend(crew, run)
     assert crew.post(f"flow_runs/{run['id']}/resume", {})["status"] == "ACCEPT"
     wait_until(lambda: len(asks(made, "SELECT id FROM runs")) == 2, "it is never resumed", 0.3)
     make_quick(made)
     ended = crew.ended(made.folder.name)
     assert ended["state"]["name"] == "Complete"
-    assert made.report()["stored"] == submissions(made) == len(ROWS)
+    assert made.report()["stored"] == len(made.sold) == len(ROWS)

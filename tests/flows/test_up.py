@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
+import subprocess
 import sys
 import threading
 from collections.abc import Iterator
@@ -11,8 +13,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
 
+import httpx
 import polars as pl
 import psutil
 import pytest
@@ -20,11 +22,13 @@ import yaml
 
 from callsheet.cli.project import make_project
 from callsheet.errors import ConfigError, ProcessEnded
+from flows import servers
+from flows.deployments import in_this_folder
 from tests.cli.test_commands import callsheet, refused
 from tests.servers import http
 from tests.servers.prefect import ROOT, PrefectServer, free_port
 from tests.servers.up import READY, Up, up
-from tests.waiting import LONGEST, wait_until
+from tests.waiting import wait_until
 
 
 def all_end(processes: list[psutil.Process]) -> None:
@@ -40,10 +44,10 @@ def other_program() -> Iterator[str]:
         server.shutdown()
 
 
-def a_project(folder: Path, *, pool: str = "crew", rows: int = 3) -> Path:
-    """A folder with a batch, and a `prefect.yaml` of one deployment, `mine`, that is switched off."""
+def a_project(folder: Path, *, pool: str = "crew") -> Path:
+    """A folder with a batch, and a `prefect.yaml` of one deployment of its name, that is switched off."""
     make_project(folder)
-    prompts = "".join(f"s{n},image {n},sketch-1\n" for n in range(rows))
+    prompts = "".join(f"s{n},image {n},sketch-1\n" for n in range(400))
     (folder / "prompts.csv").write_text("id,prompt,model\n" + prompts)
     report = {"contact_sheet": 0, "plots": False}
     config = {"batch": folder.name, "service": {"base_url": "${CALLSHEET_BASE_URL}"}, "report": report}
@@ -56,25 +60,6 @@ def a_project(folder: Path, *, pool: str = "crew", rows: int = 3) -> Path:
     return folder
 
 
-def ask(path: str, content: Any = None, of: str = "") -> Any:
-    return http.post(f"{of}/{path}", json=content or {}, timeout=LONGEST).raise_for_status().json()
-
-
-def deployment(api: str, name: str) -> Any:
-    return http.get(f"{api}/deployments/name/generate-batch/{name}").raise_for_status().json()
-
-
-def start(api: str, name: str) -> str:
-    """Starts a run of a deployment, as the UI does; returns its id."""
-    path = f"deployments/{deployment(api, name)['id']}/create_flow_run"
-    return str(ask(path, {"parameters": {"config": "batch.yaml"}}, of=api)["id"])
-
-
-def state(api: str, run: str) -> str:
-    answer = http.get(f"{api}/flow_runs/{run}", timeout=LONGEST).raise_for_status().json()
-    return str(answer["state"]["name"])
-
-
 def stored(folder: Path) -> int:
     """How many jobs a stopped run has stored; there is none in another state but planned."""
     costs = pl.read_parquet(folder / f"out/{folder.name}/report/costs.parquet")
@@ -85,35 +70,25 @@ def stored(folder: Path) -> int:
 
 @dataclass
 class Studio:
-    """A running `up --backlot`, where it is, and the environment in which it was started."""
+    """A running `up --backlot` in a project, and its server."""
 
     up: Up
     folder: Path
-    port: int
-    environment: dict[str, str]
-
-    @property
-    def api(self) -> str:
-        return f"http://127.0.0.1:{self.port}/api"
-
-    @property
-    def base_url(self) -> str:
-        return f"http://127.0.0.1:{self.environment['BACKLOT_PORT']}"
+    server: PrefectServer
 
 
 @pytest.fixture(scope="module")
 def studio(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Studio]:
-    folder = tmp_path_factory.mktemp("up")
+    folder, port = tmp_path_factory.mktemp("up"), free_port()
     environment = {
         "PREFECT_HOME": str(folder / "prefect"),
         "BACKLOT_PORT": str(free_port()),
         "BACKLOT_IMAGE_SECONDS": "0.5",
     }
-    mine = a_project(folder / "mine", rows=400)
-    port = free_port()
+    mine = a_project(folder / "mine")
     with up(mine, "--port", str(port), "--backlot", **environment) as running:
         running.until(READY)
-        yield Studio(running, mine, port, environment)
+        yield Studio(running, mine, PrefectServer(f"http://127.0.0.1:{port}/api", {}))
 
 
 def test_one_command_starts_the_ui_the_deployments_a_worker_and_a_backlot(
@@ -134,68 +109,68 @@ def test_one_command_starts_the_ui_the_deployments_a_worker_and_a_backlot(
     assert list(home.iterdir()), "its installation may be another user's"
 
 
+def switched_on_and_deployed_again(folder: Path, server: PrefectServer) -> bool:
+    """Whether a schedule that was switched on in the UI is on when its project is deployed anew."""
+    of_it = {"name": {"any_": [folder.name]}}
+    [deployment] = server.ask("deployments", deployments=of_it)
+    [schedule] = deployment["schedules"]
+    path = f"{server.api}/deployments/{deployment['id']}/schedules/{schedule['id']}"
+    wait_until(lambda: httpx.patch(path, json={"active": True}).is_success, "it is not switched on", 0.3)
+    environment = os.environ | {"PREFECT_API_URL": server.api}
+    subprocess.run([sys.executable, "-m", "flows.deployments"], cwd=folder, env=environment, check=True)
+    [deployment] = server.ask("deployments", deployments=of_it)
+    return [each["active"] for each in deployment["schedules"]] == [True]
+
+
 @pytest.mark.soak
 def test_a_server_that_runs_already_is_used_and_lives_on_when_all_else_is_gone(
     studio: Studio, tmp_path: Path
 ) -> None:
     """Even SIGKILL leaves no process behind; a run at work stops in order."""
-    other = a_project(tmp_path / "other", pool="others", rows=400)
-    service = {"CALLSHEET_BASE_URL": studio.base_url, "CALLSHEET_API_KEY": "sk_backlot"}
-    home = {"PREFECT_HOME": str(tmp_path / "prefect"), "PREFECT_API_URL": studio.api}
+    other = a_project(tmp_path / "other", pool="others")
+    base_url = f"http://127.0.0.1:{studio.up.environment['BACKLOT_PORT']}"
+    service = {"CALLSHEET_BASE_URL": base_url, "CALLSHEET_API_KEY": "sk_backlot"}
+    home = {"PREFECT_HOME": str(tmp_path / "prefect"), "PREFECT_API_URL": studio.server.api}
     with up(other, **home, **service) as running:
         running.until(READY)
         assert "(the server ran already)" in running.text
-        run = start(studio.api, "other")
+        assert switched_on_and_deployed_again(other, studio.server), (
+            "a schedule stays as a person switched it"
+        )
+        studio.server.start("generate-batch/other", tag="other", config="batch.yaml")
         wait_until(lambda: list(other.glob("out/media/**/*.jpeg")), running.text)
         processes = running.family()
         running.process.kill()
         all_end(processes)
-    assert state(studio.api, run) == "BrokenOff"
+    assert studio.server.run("other")["state"]["name"] == "BrokenOff"
     assert 0 < stored(other) < 400
 
 
 @pytest.mark.soak
 def test_ctrl_c_ends_all_that_it_has_started_after_the_runs_at_work(studio: Studio) -> None:
     """The last test of the server: the same command would go on from here."""
-    run = start(studio.api, "mine")
+    studio.server.start("generate-batch/mine", tag="mine", config="batch.yaml")
     wait_until(lambda: list(studio.folder.glob("out/media/**/*.jpeg")), studio.up.text)
-    assert state(studio.api, run) == "Running"
+    assert studio.server.run("mine")["state"]["name"] == "Running"
     processes = studio.up.family()
-    assert len(processes) >= 5  # the server, the backlot, the worker, what ends it in order, and the run
+    assert len(processes) >= 4  # the server, the backlot, the worker, and the run
     studio.up.process.send_signal(signal.SIGINT)
     assert studio.up.ended() == 0, studio.up.text
     all_end(processes)
     assert 0 < stored(studio.folder) < 400
-    [log] = Path(studio.environment["PREFECT_HOME"]).glob("callsheet/*/*/worker.log")
+    [log] = Path(studio.up.environment["PREFECT_HOME"]).glob("callsheet/*/worker.log")
     assert "Finished in state BrokenOff" in log.read_text()
     assert "Traceback" not in studio.up.text
 
 
 def test_a_worker_that_dies_is_reported_with_the_errors_of_its_log(tmp_path: Path) -> None:
-    from flows import servers as parts
-
     lines = ("12:00:00.000 | INFO    | worker - fine", "12:00:01.000 | ERROR   | Flow run 'x' - in doubt", "")
-    (tmp_path / parts.WORKER_LOG).write_text("\n".join(lines))
+    (tmp_path / servers.WORKER_LOG).write_text("\n".join(lines))
     shown: list[str] = []
 
     async def stay() -> None:
-        server, worker = [
-            await asyncio.create_subprocess_exec(
-                sys.executable, "-c", "input(); raise SystemExit(3)", stdin=asyncio.subprocess.PIPE
-            )
-            for _ in range(2)
-        ]
-        working = parts.unless_they_end(server, worker, tmp_path, show=shown.append)
-        staying = asyncio.ensure_future(working)
-        try:
-            while not shown:  # noqa: ASYNC110 - it is told by a file
-                await asyncio.sleep(0.01)
-            assert worker.stdin
-            worker.stdin.write(b"\n")
-            await staying
-        finally:
-            server.kill()
-            await server.wait()
+        worker = await asyncio.create_subprocess_exec(sys.executable, "-c", "raise SystemExit(3)")
+        await servers.stay(None, worker, tmp_path, show=shown.append)
 
     with pytest.raises(
         ProcessEnded, match="the Prefect worker has ended by itself, with exit code 3"
@@ -220,8 +195,6 @@ def test_a_project_is_not_written_over_another(tmp_path: Path) -> None:
 def test_a_prefect_yaml_without_deployments_is_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: str
 ) -> None:
-    from flows.deployments import in_this_folder
-
     (tmp_path / "prefect.yaml").write_text(content)
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ConfigError, match=r"prefect\.yaml: "):
@@ -235,9 +208,9 @@ def test_a_port_that_another_program_has_is_an_error(tmp_path: Path) -> None:
     with other_program() as port:
         with up(mine, "--port", port, **home) as running:
             assert running.ended() == 2
-        for words in (f"port {port} of this machine", "Another program has it", "CALLSHEET_BASE_URL"):
+        for words in (f"port {port} of this machine", "Another program has it"):
             assert words in running.text
         with up(mine, "--backlot", **home, BACKLOT_PORT=port) as running:
             assert running.ended() == 2
-        assert f"another program listens at http://127.0.0.1:{port}" in running.text
+        assert f"cannot listen on 127.0.0.1 port {port}" in running.text
         assert "Traceback" not in running.text

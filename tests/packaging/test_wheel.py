@@ -4,22 +4,14 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
-
-import pytest
 
 from tests.conftest import Project
 from tests.servers.installed import build_wheel, installed
 
 ROOT = Path(__file__).parents[2]
-
-
-@pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build_wheel(tmp_path_factory.mktemp("wheel"))
 
 
 def files_of(*folders: str) -> set[str]:
@@ -31,9 +23,11 @@ def files_of(*folders: str) -> set[str]:
     }
 
 
-def test_the_wheel_has_every_module_and_data_file_and_no_package_of_a_project_s_own_name(wheel: Path) -> None:
+def test_the_wheel_has_every_module_and_data_file_and_no_package_of_a_project_s_own_name(
+    tmp_path: Path,
+) -> None:
     """`flows` and `tasks` are what people call folders of their own."""
-    packed = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
+    packed = {name for name in zipfile.ZipFile(build_wheel(tmp_path)).namelist() if ".dist-info/" not in name}
     project = {f"callsheet/project/{name}" for name in files_of("flows", "tasks", "configs")}
     assert packed == files_of("callsheet", "backlot") | project | {"callsheet/project/prefect.yaml"}
     assert {"callsheet/py.typed", "backlot/py.typed", "backlot/catalogue.yaml"} <= packed
@@ -51,36 +45,20 @@ def test_callsheet_works_beside_folders_called_flows_and_tasks(
         (tmp_path / name / "__init__.py").write_text("raise RuntimeError('not of Callsheet')")
     (tmp_path / "installed").mkdir()
     python = str(installed(tmp_path / "installed"))
-    program = f"import callsheet; print(callsheet.run({str(made.config)!r}).stored)"
+    (tmp_path / "out/demo").mkdir(parents=True)
+    (tmp_path / "out/demo/prompts.csv").write_text("mine")
+    program = f"""
+import callsheet
+from callsheet.cli.demo import demo_config
+print(callsheet.run({str(made.config)!r}).stored, demo_config())
+"""
     called = subprocess.run(
         [python, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=False
     )
-    assert called.stdout == "1\n", called.stderr
+    assert called.stdout == "1 out/demo/demo.yaml\n", called.stderr
+    assert (tmp_path / "out/demo/lamp.png").exists()
+    assert (tmp_path / "out/demo/prompts.csv").read_text() == "mine", "what a user has changed is kept"
     environment = os.environ | {"PYTHONPATH": "."}
     command = [python, "-m", "callsheet", "run", str(made.config)]
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-
-
-def test_the_demo_finds_its_files_inside_a_wheel_and_keeps_what_a_user_has_changed(
-    wheel: Path, tmp_path: Path
-) -> None:
-    """The wheel itself is the import path: a folder of the project would be found on disk otherwise."""
-    code = (
-        f"import sys; sys.path.insert(0, {str(wheel)!r})\n"
-        "from callsheet.cli import demo; assert '.whl' in demo.__file__\n"
-        "print(demo.demo_config())"
-    )
-    (tmp_path / "out/demo").mkdir(parents=True)
-    (tmp_path / "out/demo/prompts.csv").write_text("mine")
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=tmp_path, check=False, capture_output=True, text=True
-    )
-    assert done.stdout == "out/demo/demo.yaml\n", done.stderr
-    assert (tmp_path / "out/demo/demo.yaml").read_bytes() == (
-        ROOT / "callsheet/cli/demo/demo.yaml"
-    ).read_bytes()
-    assert (tmp_path / "out/demo/lamp.png").read_bytes() == (
-        ROOT / "callsheet/cli/demo/lamp.png"
-    ).read_bytes()
-    assert (tmp_path / "out/demo/prompts.csv").read_text() == "mine"

@@ -38,13 +38,6 @@ class PrefectServer:
         assert done.returncode == 0, f"prefect {' '.join(words)}:\n{done.stdout}{done.stderr}"
         return done.stdout
 
-    @contextmanager
-    def worker(self, pool: str, *options: str, **environment: str) -> Iterator[None]:
-        """A worker of a process pool, which it makes where there is none; it looks for runs every second."""
-        command = [*PREFECT, "worker", "start", "--type", "process", "--pool", pool, *options]
-        with _process(command, self.environment | {"PREFECT_WORKER_QUERY_SECONDS": "1"} | environment):
-            yield
-
     def post(self, path: str, content: Any) -> Any:
         """What the server answers to a POST; asked again where it says 503, its database being busy."""
         answers: list[httpx.Response] = []
