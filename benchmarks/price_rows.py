@@ -19,7 +19,7 @@ from benchmarks.bench_reading import MODELS, check
 from callsheet.batches.read import read_batch
 from callsheet.config.settings import Settings
 from callsheet.pricing.plan import make_plan
-from callsheet.records import Model
+from callsheet.service.models import Model
 
 
 def write_batch(path: Path) -> None:

@@ -306,7 +306,7 @@ class Client:
                     answer = self.service.answer(model_type, unix(), accepted=True)
             await asyncio.sleep(transit(0.02, 0.08))
             date = answer.date if self.scenario.dated else None
-            turn.answered(answer.limit, answer.remaining, answer.reset, date)
+            turn.answered((answer.limit, answer.remaining, answer.reset, date))
             if answer.retry_after is not None:
                 turn.window_full(answer.retry_after)
             elif not answer.accepted:

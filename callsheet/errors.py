@@ -30,16 +30,12 @@ The whole tree:
         ├── NotSent               the request never left: nothing happened, try again
         ├── MaybeSent             the request left, and no readable answer came: it may have been carried out
         └── Refusal               the service answered with an error (status, code, param)
-            ├── InvalidParameter          400 invalid_parameter
-            ├── ParameterMissing          400 parameter_missing
-            ├── InvalidApiKey             401 invalid_api_key
-            ├── QuotaExceeded             402 quota_exceeded
-            ├── NotFound                  404 not_found
-            ├── ContentPolicyViolation    422 content_policy_violation
-            ├── RateLimit                 429 rate_limit (retry_after)
-            ├── ServerError               500 server_error
-            └── UnexpectedAnswer          a status or code that the interface does not define
-                └── GatewayAnswer         no error body of the interface: not the service's words
+            ├── InvalidApiKey         401
+            ├── QuotaExceeded         402
+            ├── NotFound              404 not_found
+            ├── RateLimit             429 (retry_after)
+            ├── ServerError           a 5xx in the service's own words
+            └── GatewayAnswer         no error body of the interface: not the service's words
 
 Code that handles an error looks at its type and the fields above, never at its message.
 This module imports nothing else of Callsheet.
@@ -243,80 +239,41 @@ class Refusal(ServiceError):
         date: the service's clock when it answered (`Date`), in Unix seconds; None where missing.
     """
 
-    code = "unexpected_answer"
     retry_after: float | None = None
     date: float | None = None
     rate: tuple[int, int, int, float | None] | None = None
 
     def __init__(
-        self,
-        message: str,
-        *,
-        status: int,
-        code: str | None = None,
-        param: str | None = None,
-        hint: str = "",
+        self, message: str, *, status: int, code: str = "", param: str | None = None, hint: str = ""
     ) -> None:
         super().__init__(message, hint=hint)
         self.status = status
-        self.code = code or type(self).code
+        self.code = code or f"http_{status}"
         self.param = param
         self.exit_code = 4 if status in (401, 402, 429) or status >= 500 else 2
 
 
-class InvalidParameter(Refusal):
-    """400 `invalid_parameter`."""
-
-    code = "invalid_parameter"
-
-
-class ParameterMissing(Refusal):
-    """400 `parameter_missing`."""
-
-    code = "parameter_missing"
-
-
 class InvalidApiKey(Refusal):
-    """401 `invalid_api_key`."""
-
-    code = "invalid_api_key"
+    """401: the service does not accept the key."""
 
 
 class QuotaExceeded(Refusal):
-    """402 `quota_exceeded`."""
-
-    code = "quota_exceeded"
+    """402: the workspace's balance is used up."""
 
 
 class NotFound(Refusal):
-    """404 `not_found`."""
-
-    code = "not_found"
-
-
-class ContentPolicyViolation(Refusal):
-    """422 `content_policy_violation`."""
-
-    code = "content_policy_violation"
+    """404 `not_found`: the service does not know the model or the generation."""
 
 
 class RateLimit(Refusal):
-    """429 `rate_limit`."""
-
-    code = "rate_limit"
+    """429: the limit of the window or of concurrent generations is reached."""
 
 
 class ServerError(Refusal):
-    """A 500-class answer with the interface's error body: the service itself reports the failure."""
-
-    code = "server_error"
+    """A 5xx with the interface's error body: the service itself reports its failure."""
 
 
-class UnexpectedAnswer(Refusal):
-    """A status or code that the interface does not define."""
-
-
-class GatewayAnswer(UnexpectedAnswer):
+class GatewayAnswer(Refusal):
     """An error without the interface's error body: the words of a gateway, a proxy or a firewall between."""
 
 

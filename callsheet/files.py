@@ -13,8 +13,9 @@ import stat
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from io import BufferedReader, BufferedWriter, FileIO
+from io import BufferedReader
 from pathlib import Path
+from typing import Self
 from urllib.parse import quote
 
 from callsheet.errors import StorageError
@@ -38,9 +39,9 @@ class PartialFile:
 
     Args:
         path: the complete file. Its folder is made when missing.
-        partial: its name until it is complete, in the same folder; `path` itself where that name says what
-            the complete file has in it. An older file of that name, which a killed process has left, is
-            removed. None: a new name each time, for files that two processes may write at once.
+        partial: its name until it is complete, in the same folder. An older file of that name, which a killed
+            process has left, is removed. None: a new name each time, for files that two processes may write
+            at once.
 
     Raises:
         OSError: it cannot be written.
@@ -49,20 +50,12 @@ class PartialFile:
     def __init__(self, path: Path, partial: Path | None = None) -> None:
         self._path = path
         self._partial: Path | None = partial or path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
-        self.file = _new_file(self._partial)
+        make_folder(path.parent)
+        self._partial.unlink(missing_ok=True)
+        self.file = self._partial.open("xb")
 
-    def __enter__(self) -> PartialFile:
+    def __enter__(self) -> Self:
         return self
-
-    def start_sync(self) -> None:
-        """Has the system begin to write the file to the disk, where it can be told so.
-
-        Several files that are begun before the first is committed are written together.
-        """
-        self.file.flush()
-        if hasattr(os, "posix_fadvise"):
-            with suppress(OSError):  # Linux writes what it is told to forget; `commit` waits in any case
-                os.posix_fadvise(self.file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
     def commit(self, *, path: Path | None = None, overwrite: bool = True) -> None:
         """Gives the file its name, once its bytes are on the disk.
@@ -80,8 +73,7 @@ class PartialFile:
         self.file.flush()
         os.fsync(self.file.fileno())
         if overwrite:
-            if path != self._partial:
-                self._partial.replace(path)
+            self._partial.replace(path)
             self._partial = None
             return
         try:
@@ -106,30 +98,10 @@ class PartialFile:
         self.close()
 
 
-def _new_file(path: Path) -> BufferedWriter:
-    """Opens a new file; makes its folder where that is missing, and removes what has its name."""
-    try:
-        return _opened(path)
-    except (FileNotFoundError, NotADirectoryError):
-        make_folder(path.parent)
-    except FileExistsError:
-        path.unlink(missing_ok=True)
-    return _opened(path)
-
-
-def _opened(path: Path) -> BufferedWriter:
-    """As `path.open("xb")` does, with fewer questions to the system."""
-    return BufferedWriter(FileIO(path, "xb"))
-
-
 def with_home(path: str) -> str:
     """A path in which a `~` or `~user` at the beginning is that home folder; other text stays as it is.
 
-    Args:
-        path: a path, or a `file:///` or `sqlite:///` URL of one.
-
-    Raises:
-        ValueError: no such home folder is known.
+    It may be a `file:///` or `sqlite:///` URL of one. Raises ValueError where no such home folder is known.
     """
     match = _IN_A_HOME.fullmatch(path)
     if match is None:
@@ -145,10 +117,9 @@ def with_home(path: str) -> str:
 
 
 def wrong_place(url: str) -> tuple[str, str] | None:
-    """Why files cannot be stored at a URL, and what to do; None where it names a folder or a bucket.
+    """Why files cannot be stored at a URL (`path`, `file:///path`, `s3://bucket/prefix`), and what to do.
 
-    Args:
-        url: a path, `file:///path` or `s3://bucket/prefix`.
+    None where it names a folder or a bucket.
     """
     scheme, slashes, rest = url.partition("://")
     host = rest.partition("/")[0]
@@ -182,11 +153,7 @@ def make_folder(folder: Path) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Makes a folder's list of names durable.
-
-    Raises:
-        OSError: it is not there, or the disk fails.
-    """
+    """Makes a folder's list of names durable. Raises OSError where it is not there, or the disk fails."""
     handle = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -195,12 +162,9 @@ def sync_folder(folder: Path) -> None:
 
 
 def open_regular(path: Path) -> BufferedReader:
-    """Opens a file for reading, unless it is a folder, a pipe or a device.
+    """Opens a file for reading; OSError where it cannot be opened, or is a folder, a pipe or a device.
 
     Reading a pipe may never end, and a device such as /dev/zero never does.
-
-    Raises:
-        OSError: it cannot be opened, or is not a regular file.
     """
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
@@ -211,15 +175,12 @@ def open_regular(path: Path) -> BufferedReader:
 
 @contextmanager
 def disk_errors(path: Path, setting: str, action: str = "written") -> Iterator[None]:
-    """Explains why a file cannot be written.
+    """Explains why a file cannot be `written` or `read`: `StorageError` in place of an OSError.
 
     Args:
         path: the file, unless the error names another.
         setting: what a person changes to have it elsewhere, for example `storage.url`.
         action: `written` or `read`.
-
-    Raises:
-        StorageError: in place of an OSError.
     """
     try:
         yield
@@ -239,11 +200,7 @@ def disk_errors(path: Path, setting: str, action: str = "written") -> Iterator[N
 
 @contextmanager
 def temporary_file_errors() -> Iterator[None]:
-    """Explains why a temporary file cannot be written.
-
-    Raises:
-        StorageError: in place of an OSError.
-    """
+    """Explains why a temporary file cannot be written: `StorageError` in place of an OSError."""
     try:
         yield
     except OSError as error:

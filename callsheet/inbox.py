@@ -28,12 +28,7 @@ SETTLED = timedelta(seconds=10)
 
 @dataclass(frozen=True, slots=True)
 class WaitingFile:
-    """A batch file in an inbox.
-
-    Attributes:
-        url: its path, or its `s3://` URL.
-        version: another one whenever the file is written anew.
-    """
+    """A batch file in an inbox: its path or `s3://` URL, and a version, which is another when it changes."""
 
     url: str
     version: str
@@ -50,11 +45,7 @@ class WaitingFile:
 
 
 def waiting(inbox: str, endpoint_url: str | None = None) -> list[WaitingFile]:
-    """The batch files that are directly in an inbox, sorted by name.
-
-    Args:
-        inbox: a folder, where `~` is the home folder, or `s3://bucket/prefix`.
-        endpoint_url: the address of an S3 server other than Amazon's.
+    """The batch files directly in a folder (`~` is the home folder) or in `s3://bucket/prefix`, by name.
 
     Raises:
         InputError: there is no such folder, or it cannot be read.
@@ -65,11 +56,7 @@ def waiting(inbox: str, endpoint_url: str | None = None) -> list[WaitingFile]:
 
 
 def waiting_file(url: str, endpoint_url: str | None = None) -> WaitingFile:
-    """A file of an inbox as it is now.
-
-    Raises:
-        InputError: there is no such file, or it cannot be read.
-    """
+    """A file of an inbox as it is now; InputError where there is none, or it cannot be read."""
     url = _with_home(url)
     if not url.startswith("s3://"):
         try:

@@ -1,9 +1,12 @@
 """MIME types of images and videos: file name extensions, and the bytes by which a file is recognised.
 
-Does not decode a file, and does not open one.
+Does not decode a file.
 """
 
 from __future__ import annotations
+
+import io
+from typing import BinaryIO
 
 # The extension is the interface's name for the format (INTERFACE 2.3 `output_format`), so `jpeg`.
 _EXTENSIONS = {
@@ -70,68 +73,43 @@ def recognise_image(first_bytes: bytes) -> str | None:
     return mime_type if mime_type in {"image/png", "image/jpeg", "image/webp"} else None
 
 
-class Ending:
-    """Whether a file ends as its format ends: it is given the file's bytes as they come."""
-
-    def __init__(self) -> None:
-        self._first = self._last = b""
-        self._size = 0
-        self._boxes = _Boxes()
-
-    def feed(self, chunk: bytes) -> None:
-        """Takes in the next bytes."""
-        self._first += chunk[: _LAST - len(self._first)]
-        self._last = (self._last + chunk[-_LAST:])[-_LAST:]
-        self._boxes.feed(chunk, self._size)
-        self._size += len(chunk)
-
-    def is_whole(self) -> bool:
-        """Whether it does; true too of a format whose end cannot be told."""
-        last, boxes = self._last.rstrip(_PADDING), self._boxes
-        by_type = {
-            "image/jpeg": last.endswith(b"\xff\xd9"),
-            "image/png": last.endswith(b"IEND\xaeB`\x82"),
-            "image/gif": last.endswith(b";"),
-            "image/webp": self._size >= 8 + int.from_bytes(self._first[4:8], "little"),
-            "image/avif": boxes.end_at(self._size),
-            "image/heic": boxes.end_at(self._size),
-            "video/mp4": boxes.end_at(self._size) and boxes.has_index,
-            "video/quicktime": boxes.end_at(self._size) and boxes.has_index,
-        }
-        return by_type.get(recognise(self._first) or "", True)
+def is_whole(file: BinaryIO) -> bool:
+    """Whether a file ends as its format ends; true too of a format whose end cannot be told."""
+    size = file.seek(0, io.SEEK_END)
+    file.seek(max(0, size - _LAST))
+    last = file.read().rstrip(_PADDING)
+    file.seek(0)
+    first = file.read(_LAST)
+    match recognise(first):
+        case "image/jpeg":
+            return last.endswith(b"\xff\xd9")
+        case "image/png":
+            return last.endswith(b"IEND\xaeB`\x82")
+        case "image/gif":
+            return last.endswith(b";")
+        case "image/webp":
+            return size >= 8 + int.from_bytes(first[4:8], "little")
+        case "image/avif" | "image/heic" | "video/mp4" | "video/quicktime" as mime_type:
+            boxes = _boxes(file, size)  # `moov` is the index, without which no video can be played
+            return boxes is not None and (mime_type.startswith("image/") or b"moov" in boxes)
+    return True
 
 
-class _Boxes:
-    """The outermost boxes of ISO 14496-12, of which MP4 files and their kin consist: each says its length.
+def _boxes(file: BinaryIO, size: int) -> list[bytes] | None:
+    """The names of the outermost boxes of ISO 14496-12, of which MP4 files and their kin consist.
 
-    Attributes:
-        has_index: whether `moov` has come, without which nothing can be played.
+    Each begins with its length. None where the file does not end with a box.
     """
-
-    def __init__(self) -> None:
-        self.has_index = False
-        self._next = 0  # where the next box begins
-        self._head = b""  # what has come of its length and name
-        self._is_last = False  # it goes to the end of the file, however long that is
-
-    def feed(self, chunk: bytes, start: int) -> None:
-        """Takes in the bytes that begin at `start`."""
-        while not self._is_last:
-            at = self._next + len(self._head) - start
-            if at >= len(chunk):
-                return
-            wanted = 16 if len(self._head) >= 8 else 8  # the length is in 4 bytes, or in 8 more
-            self._head += chunk[at : at + wanted - len(self._head)]
-            if len(self._head) < wanted:
-                return
-            length = int.from_bytes(self._head[:4])
-            if length == 1 and wanted == 8:
-                continue
-            length = int.from_bytes(self._head[8:16]) if length == 1 else length
-            self.has_index = self.has_index or self._head[4:8] == b"moov"
-            self._is_last = length < len(self._head)  # 0; anything else that short is no box
-            self._next, self._head = self._next + length, b""
-
-    def end_at(self, size: int) -> bool:
-        """Whether a file of this size ends with a box."""
-        return self._is_last or (self._next == size and not self._head)
+    names, at = list[bytes](), 0
+    while at < size:
+        file.seek(at)
+        head = file.read(16)
+        least = 16 if head[:4] == b"\0\0\0\1" else 8  # then the length is in 8 more bytes
+        if len(head) < least:
+            return None
+        names.append(head[4:8])
+        length = int.from_bytes(head[8:] if least == 16 else head[:4])
+        if length < least:  # 0: it goes to the end of the file; anything else that short is no box
+            return names
+        at += length
+    return names if at == size else None

@@ -1,11 +1,8 @@
 """The data types that all packages share, in the order in which a batch passes through them.
 
-A model has rates; a job has a price; an attempt at a job becomes a generation; a generation has media, which
-become stored files. Then come the records about doubts, the balance and totals.
-
-They are immutable values: no I/O and no clock. Those that the service sends (`Model`, `Usage`, `Media`, ...)
-have the interface's own fields and ignore others, because the interface may grow (INTERFACE 9).
-Money is `Decimal` US dollars everywhere.
+A job has a price; an attempt at a job becomes a generation; a generation has media, which become stored
+files. Then come the records about doubts, the balance and totals. They are immutable values: no I/O and no
+clock. Money is `Decimal` US dollars everywhere.
 """
 
 from __future__ import annotations
@@ -14,7 +11,7 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
-from decimal import Decimal
+from decimal import ROUND_HALF_EVEN, Decimal
 from enum import StrEnum
 from typing import Annotated, Any
 
@@ -27,7 +24,6 @@ from pydantic import (
     ValidationError,
     ValidatorFunctionWrapHandler,
     WrapValidator,
-    model_validator,
 )
 
 from callsheet.plain_text import counted
@@ -90,74 +86,12 @@ class State(StrEnum):
 
 
 class ServiceObject(BaseModel):
-    """The base of every JSON object of the service. Immutable; ignores fields that it does not know."""
+    """The base of every JSON object of the service. Immutable; ignores fields that it does not know.
+
+    It has the interface's own fields, and the interface may grow (INTERFACE 9).
+    """
 
     model_config = ConfigDict(frozen=True, extra="ignore")
-
-
-class Rate(ServiceObject):
-    """One price of a model (INTERFACE 2.10), in dollars per unit.
-
-    The interface does not list every value of `sound` and `billable_unit`, so other values may come.
-    """
-
-    resolution: str = ""
-    sound: str = "not_applicable"
-    billable_unit: str = ""
-    unit_price: Decimal
-
-
-def _with_price(rates: Any) -> Any:
-    """A rate that has no price is none."""
-    if not isinstance(rates, list):
-        return rates
-    return [rate for rate in rates if not isinstance(rate, dict) or "unit_price" in rate]
-
-
-class Pricing(ServiceObject):
-    """A model's prices. With empty `rates` the model has no price; it does not mean that it is free."""
-
-    currency: str = ""
-    rates: Annotated[tuple[Rate, ...], BeforeValidator(_with_price)] = ()
-
-
-def _without_nulls(value: Any) -> Any:
-    """The value without the entries of lists and objects that are null: null means none."""
-    if isinstance(value, dict):
-        return {name: _without_nulls(item) for name, item in value.items() if item is not None}
-    if isinstance(value, list):
-        return [_without_nulls(item) for item in value if item is not None]
-    return value
-
-
-class Model(ServiceObject):
-    """A model of the catalogue (INTERFACE 2.10). The first entry of each list is its default.
-
-    What is null in the service's answer is none, as if it was not there.
-    """
-
-    id: str
-    name: str = ""
-    type: str
-    supported_aspect_ratios: tuple[str, ...] = ()
-    supported_durations: tuple[Annotated[int, Field(gt=-(2**31), lt=2**31)], ...] = ()
-    supported_resolutions: tuple[str, ...] = ()
-    supports_sound: bool = False
-    supported_references: dict[str, int] = {}
-    pricing: Pricing = Pricing()
-    unreadable: str = ""
-    """Why the catalogue's entry cannot be read. The other fields are then empty, and it cannot be used."""
-    ambiguous: bool = False
-    """The catalogue has it twice, with different prices: it has no price."""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _null_is_none(cls, value: Any) -> Any:
-        return _without_nulls(value)
-
-
-Catalogue = Mapping[str, Model]
-"""The live catalogue by model id."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,20 +156,22 @@ OR_NONE = WrapValidator(_or_none)
 
 
 class CostSource(StrEnum):
-    """Whose word a cost is."""
+    """Whose word a cost is: the service's sum, its unit price times its quantity, or only the quote."""
 
     USAGE = "usage"
-    """The service's."""
-
     COMPUTED = "computed"
-    """The service gave a unit price and a quantity, and no sum."""
-
     QUOTED = "quoted"
-    """The service gave neither: the quote stands for it."""
 
 
 _MOST = 10**12
-_SIX_DECIMALS = Decimal("0.000001")
+
+
+def six_decimals(amount: Decimal) -> Decimal:
+    """An amount rounded to the six decimals that the ledger and the report keep, half to even.
+
+    The service computes costs in binary floats, so that 3 x 0.1 arrives as 0.30000000000000004.
+    """
+    return amount.quantize(Decimal("0.000001"), rounding=ROUND_HALF_EVEN)
 
 
 class Usage(ServiceObject):
@@ -250,43 +186,29 @@ class Usage(ServiceObject):
     quantity: Decimal | None = None
 
     def cost(self, quoted: Decimal | None) -> tuple[Decimal | None, CostSource]:
-        """What the generation cost in dollars, and whose word that is.
-
-        Args:
-            quoted: its quote in dollars; None where it has none. Then the cost may not be known at all.
-        """
+        """What the generation cost in dollars, and whose word that is; None where it has no quote, either."""
         if self.total_cost is not None:
             return self.total_cost, CostSource.USAGE
         if self.unit_price is not None and self.quantity is not None:
             product = self.unit_price * self.quantity
             if product < _MOST:
-                return product.quantize(_SIX_DECIMALS), CostSource.COMPUTED
+                return six_decimals(product), CostSource.COMPUTED
         return quoted, CostSource.QUOTED
 
 
-_FIRST_YEAR = 2000
-
-
 def _deletion(moment: datetime | None) -> datetime | None:
-    """The moment in UTC, which the interface says it is in; None for the year 1, 1970 and the like.
-
-    With such years services write "no time".
-    """
-    if moment is None:
+    """The moment in UTC, which the interface says it is in; None for the year 1, 1970 and 9999: no time."""
+    if moment is None or not 2000 <= moment.year < 9999:
         return None
-    try:
-        moment = moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
-    except OverflowError:
-        raise ValueError("is not within the years 1 to 9999 in UTC") from None
-    return moment if moment.year >= _FIRST_YEAR else None
+    return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
 
 
 def _mime_type(value: Any) -> str:
     return value.partition(";")[0].strip().lower() if isinstance(value, str) else ""
 
 
-Pixels = Annotated[int | None, Field(ge=0, lt=2**31), OR_NONE]  # the range of the ledger's column
-Measure = Annotated[float | None, Field(ge=0, allow_inf_nan=False), OR_NONE]
+_Pixels = Annotated[int | None, Field(ge=0, lt=2**31), OR_NONE]  # the range of the ledger's column
+_Measure = Annotated[float | None, Field(ge=0, allow_inf_nan=False), OR_NONE]
 
 
 class Media(ServiceObject):
@@ -300,10 +222,10 @@ class Media(ServiceObject):
     url: str
     mime_type: Annotated[str, BeforeValidator(_mime_type)] = ""
     deletes_at: Annotated[datetime | None, AfterValidator(_deletion), OR_NONE] = None
-    width: Pixels = None
-    height: Pixels = None
-    duration: Measure = None
-    fps: Measure = None
+    width: _Pixels = None
+    height: _Pixels = None
+    duration: _Measure = None
+    fps: _Measure = None
     has_sound: Annotated[bool | None, OR_NONE] = None
 
 
@@ -314,34 +236,6 @@ class Generation:
     id: str
     media: tuple[Media, ...]
     usage: Usage
-
-
-@dataclass(frozen=True, slots=True)
-class Pending:
-    """A video that is not finished yet (INTERFACE 3).
-
-    `said`: the service's words where its status is none that the interface has; empty otherwise.
-    """
-
-    id: str
-    said: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class NoFile:
-    """A video that is completed, and no file came with it. `said`: the service's words."""
-
-    id: str
-    said: str
-
-
-@dataclass(frozen=True, slots=True)
-class Failed:
-    """A video that failed at the service. This is final, and costs nothing (INTERFACE 3)."""
-
-    id: str
-    code: str
-    message: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -397,7 +291,6 @@ class Doubt:
 
     Attributes:
         price: its cost in dollars if it was charged; None where the catalogue had no price.
-        submitted_at: when the request left.
         what: the event that left it in doubt, in words.
         generation_id: the service's id where it accepted it. A video is then no doubt about money: each run
             asks for it again. Of an image there is nothing more to ask. None where no answer has an id.
@@ -423,18 +316,9 @@ class Doubt:
 
     def as_json(self) -> dict[str, Any]:
         """The JSON object of `resolve --json`; money is a string."""
-        return {
-            "job_key": self.job_key,
-            "attempt": self.attempt,
-            "row_id": self.row_id,
-            "sample": self.sample,
-            "type": self.type.value,
-            "model": self.model,
-            "price": None if self.price is None else dollars(self.price),
-            "submitted_at": self.submitted_at.isoformat(),
-            "what": self.what,
-            "generation_id": self.generation_id,
-        }
+        fields = {name: value for name, value in asdict(self).items() if name != "state"}
+        price = None if self.price is None else dollars(self.price)
+        return fields | {"price": price, "submitted_at": self.submitted_at.isoformat()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -465,12 +349,7 @@ class ExpectedBalance:
 class OtherRun:
     """Another run of the batch that is at work.
 
-    Attributes:
-        run_id: its id in the ledger.
-        host: the machine that it runs on.
-        pid: its process there.
-        started_at: when it began.
-        jobs: how many jobs it has in hand: reserved, sent, or not stored yet.
+    `run_id` is its id in the ledger; `jobs`: how many it has in hand (reserved, sent, or not stored yet).
     """
 
     run_id: str

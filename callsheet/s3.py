@@ -10,23 +10,17 @@ import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from callsheet.errors import InputError, StorageError
 
 if TYPE_CHECKING:
-    from boto3.session import Session
     from botocore.exceptions import ClientError
     from types_boto3_s3 import S3Client
 
 THREADS = 16
 """As many threads may use a client at once without waiting for a connection."""
 
-_SETTINGS_FILES = {  # by the environment variable that names another
-    "AWS_CONFIG_FILE": "~/.aws/config",
-    "AWS_SHARED_CREDENTIALS_FILE": "~/.aws/credentials",
-}
 _CREDENTIALS = "Check the AWS credentials (profile, environment) and their rights to read, write and delete."
 _HINTS = {
     "NoSuchBucket": "Create the bucket, or correct the URL or storage.endpoint_url.",
@@ -38,6 +32,7 @@ _HINTS = {
     "SlowDown": "The server is too busy: run the same command again later.",
     "NotImplemented": "This server cannot do what S3 does here: use another.",
 }
+_OTHER_KEYS = {"InvalidAccessKeyId", "SignatureDoesNotMatch", "ExpiredToken"}  # a person puts others there
 _NOT_FOUND = {"NoSuchKey": "object", "404": "object", "NoSuchBucket": "bucket"}
 
 _making = threading.Lock()
@@ -47,7 +42,8 @@ _making = threading.Lock()
 def client(endpoint_url: str | None, *, checksums: bool = True) -> S3Client:
     """A client that threads may share. Call it inside `errors_as`.
 
-    Making one takes 0.1 s, so there is one for as long as the AWS settings of this machine stay the same.
+    Making one takes 0.1 s, so there is one for as long as the AWS variables of the environment stay the same,
+    and its credentials are good.
 
     Args:
         endpoint_url: the address of an S3 server other than Amazon's.
@@ -55,7 +51,22 @@ def client(endpoint_url: str | None, *, checksums: bool = True) -> S3Client:
     """
     variables = tuple((name, value) for name, value in os.environ.items() if name.startswith("AWS_"))
     with _making:
-        return _client(endpoint_url, checksums, variables, *map(_changed_at, _SETTINGS_FILES.items()))
+        return _client(endpoint_url, checksums, variables)
+
+
+@functools.lru_cache(maxsize=8)
+def _client(endpoint_url: str | None, checksums: bool, _variables: object) -> S3Client:
+    import boto3  # 0.3 s that a run without S3 need not spend
+    from botocore.config import Config
+
+    config = Config(
+        retries={"mode": "standard", "total_max_attempts": 5},
+        connect_timeout=10,
+        max_pool_connections=THREADS,
+        s3={"addressing_style": "path"} if endpoint_url else None,  # its buckets seldom have host names
+        request_checksum_calculation=None if checksums else "when_required",  # None: as the settings say
+    )
+    return boto3.session.Session().client("s3", endpoint_url=endpoint_url, config=config)
 
 
 def sends_checksums(client: S3Client) -> bool:
@@ -75,14 +86,10 @@ def refuses_header(error: ClientError) -> bool:
 
 
 def signed(url: str, endpoint_url: str | None, seconds: float) -> str:
-    """An address at which anybody can read an object for some time. Call it inside `errors_as`.
+    """An address at which anybody can read an object for some seconds, at most a week.
 
-    The answer is not to be kept by browsers, so that a file that is written anew is also read anew.
-
-    Args:
-        url: `s3://bucket/key`.
-        endpoint_url: the address of an S3 server other than Amazon's.
-        seconds: how long it works; at most a week.
+    The answer is not to be kept by browsers, so that a file that is written anew is also read anew. Call it
+    inside `errors_as`.
     """
     bucket, _, key = url.removeprefix("s3://").partition("/")
     return client(endpoint_url).generate_presigned_url(
@@ -92,45 +99,9 @@ def signed(url: str, endpoint_url: str | None, seconds: float) -> str:
     )
 
 
-def _changed_at(settings_file: tuple[str, str]) -> int | None:
-    """When a file with AWS settings was changed; None where it cannot be read."""
-    variable, default = settings_file
-    try:
-        return Path(os.environ.get(variable, default)).expanduser().stat().st_mtime_ns
-    except (OSError, RuntimeError):  # there is no such file, or no home folder
-        return None
-
-
-@functools.lru_cache(maxsize=8)
-def _client(endpoint_url: str | None, checksums: bool, *aws_settings: object) -> S3Client:
-    from botocore.config import Config
-
-    config = Config(
-        retries={"mode": "standard", "total_max_attempts": 5},
-        connect_timeout=10,
-        max_pool_connections=THREADS,
-        s3={"addressing_style": "path"} if endpoint_url else None,  # its buckets seldom have host names
-        request_checksum_calculation=None if checksums else "when_required",  # None: as the settings say
-    )
-    return _session(*aws_settings).client("s3", endpoint_url=endpoint_url, config=config)
-
-
-@functools.lru_cache(maxsize=1)
-def _session(*_aws_settings: object) -> Session:
-    """What the clients of all servers share: credentials, and a description of S3 that takes long to read."""
-    import boto3  # 0.3 s that a run without S3 need not spend
-
-    return boto3.session.Session()
-
-
 @contextmanager
 def errors_as(error_type: type[InputError | StorageError], url: str) -> Iterator[None]:
-    """Turns the errors of boto3 into one of ours, with a hint.
-
-    Args:
-        error_type: what is raised.
-        url: what is read or written; the message begins with it.
-    """
+    """Turns the errors of boto3 about a URL into one of ours, with a hint."""
     from boto3.exceptions import Boto3Error
     from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError, ProfileNotFound
 
@@ -140,10 +111,13 @@ def errors_as(error_type: type[InputError | StorageError], url: str) -> Iterator
         code = error.response["Error"].get("Code", "")
         message = error.response["Error"].get("Message", "")
         hint = _HINTS.get(code, "Check the URL and storage.endpoint_url.")
+        if code in _OTHER_KEYS:
+            _client.cache_clear()
         if code in _NOT_FOUND:
             raise error_type(f"{url}: there is no such {_NOT_FOUND[code]} ({code})", hint=hint) from error
         raise error_type(f"{url}: S3 refused the request: {code}: {message}", hint=hint) from error
     except (NoCredentialsError, ProfileNotFound) as error:
+        _client.cache_clear()
         raise error_type(f"{url}: S3 cannot be used: {error}", hint=_CREDENTIALS) from error
     except (BotoCoreError, Boto3Error, ValueError) as error:
         hint = "Check the URL, storage.endpoint_url and the network."

@@ -6,7 +6,6 @@ It opens and closes; what is done with the parts, and in what order, is in `step
 from __future__ import annotations
 
 import asyncio
-import random
 import signal
 import time
 from collections import Counter
@@ -105,7 +104,6 @@ class Run:
     interrupted: bool = False
     ended: bool = False
     stop: Stop | None = None
-    jitter: random.Random = field(default_factory=random.SystemRandom)
     began: float = field(default_factory=time.monotonic)
     progress: Progress = field(default_factory=lambda: Progress(0, {}, Decimal(0)))
     _begun: set[anyio.CancelScope] = field(default_factory=set)
@@ -201,7 +199,7 @@ class Run:
     def doubts(self, attempt: Attempt, why: str) -> None:
         """A job is in doubt, and the ledger has it so."""
         self.tell(attempt, State.IN_DOUBT, why)
-        self.breaker.doubt(why)
+        self.breaker.wrong("doubt", why)
 
     def tell(self, attempt: Attempt, state: State, detail: str, cost: Decimal | None = None) -> None:
         """Tells the watcher that a job has come into another state; see `watch.Change`."""
@@ -263,7 +261,7 @@ async def open_run(
                 store,
                 await _limits(settings, ledger, client.base_url),
                 Spool(spool),
-                Breaker(settings.stop_after, client.balance, note),
+                Breaker(settings.stop_after, client.balance, note, client.backoff),
                 Downloads(bounds.downloads),
                 quote,
                 Charges(quote.bound, quote.charged) if quote else None,

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from decimal import Decimal
+from functools import partialmethod
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,8 @@ from backlot.store import Generation
 from callsheet.config.load import load
 from callsheet.pricing.choice import ALL, Choice
 from callsheet.report.summary import Summary
-from callsheet.service import verdicts
+from callsheet.service.client import Client
+from callsheet.service.verdicts import Backoff
 from callsheet.session import Bounds
 from callsheet.steps import batch
 from callsheet.watch import WATCHER, LogWatcher
@@ -203,11 +205,10 @@ def start_backlot(tmp_path: Path) -> Iterator[Callable[..., Backlot]]:
 
 
 @pytest.fixture
-def impatient() -> Iterator[None]:
-    """Backing off begins with a hundredth of a second."""
-    verdicts.set_backoff(first=0.01)
-    yield
-    verdicts.set_backoff()
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Backing off begins with a hundredth of a second, also where a command opens its client by itself."""
+    backoff = partialmethod(Client.__init__, backoff=Backoff(first=0.01))
+    monkeypatch.setattr(Client, "__init__", backoff)
 
 
 @dataclass

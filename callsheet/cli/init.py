@@ -20,7 +20,7 @@ from callsheet.records import dollars
 
 if TYPE_CHECKING:
     from callsheet.pricing.starter import Starter
-    from callsheet.records import Catalogue
+    from callsheet.service.models import Catalogue
 
 _CONFIG = """\
 # A batch for Callsheet: what is bought, for how much at most, and where it is stored.

@@ -20,11 +20,12 @@ from callsheet.ledger.stories import StoredCopy, Story
 from callsheet.plain_text import counted, row_name
 from callsheet.pricing.facts import as_facts, as_table
 from callsheet.pricing.quote import Quote
-from callsheet.records import CostSource, Doubt, Model, State, Totals, dollars
+from callsheet.records import CostSource, Doubt, State, Totals, dollars
 from callsheet.report.contact_sheet.links import browser_address
 from callsheet.report.counts import ENDED
 from callsheet.report.details import ModelLine, Removed
 from callsheet.report.summary import Status, Summary
+from callsheet.service.models import Model
 from callsheet.watch import Asked
 
 _LINES = 30  # of a table

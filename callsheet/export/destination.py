@@ -42,9 +42,9 @@ async def mark(store: Store, url: str, *, batch: str, kind: str, ledger_id: str)
     marker = {"callsheet_export": _FORMAT, "batch": batch, "as": kind, "ledger_id": ledger_id}
     content = await store.read(MARKER)
     if content is None:
-        async for page in store.listing():
+        for name, _ in await store.listing():
             raise InputError(
-                f"{url}: has other files already, {page[0][0]} for instance",
+                f"{url}: has other files already, {name} for instance",
                 hint="Name a new or empty folder, or the one of an earlier export of this batch.",
             )
         await store.write(MARKER, json.dumps(marker).encode(), "application/json")
@@ -53,9 +53,7 @@ async def mark(store: Store, url: str, *, batch: str, kind: str, ledger_id: str)
         if found | {"ledger_id": ledger_id} == marker:
             what += " from another ledger"
         raise InputError(f"{url}: has an export of {what}", hint="Name another folder for this one.")
-    files: list[tuple[str, int]] = []
-    async for page in store.listing():
-        files += page
+    files = await store.listing()
     for name, _ in files:
         if _UNFINISHED.search(name):
             await store.remove(name)

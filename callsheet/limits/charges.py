@@ -14,12 +14,8 @@ from callsheet.errors import PriceChanged, Stop
 from callsheet.plain_text import row_name
 from callsheet.records import Attempt, dollars
 
-ROUNDING = Decimal("1.01")
-"""A charge of at most this many times its quote is a rounding, and not dearer."""
-
-IN_A_ROW = 3
-"""Dearer charges one after another that stop the buying."""
-
+ROUNDING = Decimal("1.01")  # a charge of at most this many times its quote is a rounding, and not dearer
+IN_A_ROW = 3  # dearer charges one after another that stop the buying
 APPROVE = (
     "Nothing more is bought until somebody approves that: run it again with --yes, or answer its question."
 )
@@ -43,16 +39,15 @@ class Charge:
         known = accepted.get((self.model, self.quoted), self.quoted)
         return self.cost > max(known, self.quoted) * ROUNDING
 
-    def line(self) -> str:
-        """Both prices in a few words."""
-        row = row_name(self.row_id, self.sample)
-        return f"row {row}: {dollars(self.cost)} USD, quoted {dollars(self.quoted)}"
-
 
 def in_words(dearer: Sequence[Charge]) -> str:
     """Dearer charges one after another, in a sentence."""
     times = f", {len(dearer)} times one after another" if len(dearer) > 1 else ""
-    return f"the service charges more than was quoted{times}: {'; '.join(charge.line() for charge in dearer)}"
+    each = (
+        f"row {row_name(one.row_id, one.sample)}: {dollars(one.cost)} USD, quoted {dollars(one.quoted)}"
+        for one in dearer
+    )
+    return f"the service charges more than was quoted{times}: {'; '.join(each)}"
 
 
 class Charges:
@@ -103,7 +98,4 @@ class Charges:
         charge = Charge(attempt.row_id, attempt.sample, attempt.model, attempt.quoted, cost)
         self._dearer = [*self._dearer, charge][-IN_A_ROW:] if charge.is_dearer(self._accepted) else []
         if len(self._dearer) == IN_A_ROW:
-            self.stop = self.stop or PriceChanged(
-                in_words(self._dearer),
-                hint=APPROVE,
-            )
+            self.stop = self.stop or PriceChanged(in_words(self._dearer), hint=APPROVE)

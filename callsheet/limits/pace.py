@@ -29,26 +29,18 @@ SHORTEST_WAIT = 0.001  # seconds, so that rounding never makes a wait of 0
 
 
 class Window(TypedDict):
-    """What is remembered of one type between runs.
-
-    `sent` has pairs: a Unix second by our clock, and how many requests of the last minute left in it.
-    """
+    """What is remembered of one type between runs."""
 
     limit: int
-    sent: list[list[int]]
+    sent: list[list[int]]  # pairs: a Unix second by our clock, and how many of the last minute left in it
 
 
 @dataclass(slots=True, eq=False)
 class Pace:
-    """Requests of one type per window. All moments are in monotonic seconds.
+    """Requests of one type per window. All moments are in monotonic seconds."""
 
-    Attributes:
-        cap: requests a minute that the config allows this run; None for no limit.
-        limit: requests per window that the service allows; None until an answer tells.
-    """
-
-    cap: int | None = None
-    limit: int | None = None
+    cap: int | None = None  # requests a minute that the config allows this run; None for no limit
+    limit: int | None = None  # requests per window that the service allows; None until an answer tells
     _sends: list[float] = field(default_factory=list)  # moments of the sends that may count, oldest first
     _left: int = 0  # in the window that ends at `_resets`, with the send of the moment `_left_at`
     _left_at: float = -math.inf
@@ -95,7 +87,7 @@ class Pace:
         return min((limit for limit in (self.cap, self.limit) if limit is not None), default=None)
 
     def learn(self, sent_at: float, *, limit: int, remaining: int, ends: float) -> None:
-        """Takes in an answer's headers. Answers may come in any order.
+        """Takes in an answer's headers; answers may come in any order.
 
         Args:
             sent_at: the request that was answered, as `send` returned it.

@@ -14,37 +14,33 @@ import time
 from collections import deque
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Protocol
 
-from callsheet.limits.lanes import PROBE, Lanes
 from callsheet.limits.pace import Pace, Window
 from callsheet.records import ModelType
+
+FIRST_LANES = 8
+RAMP = 0.1  # seconds between two steps of the ramp, each of 10 %
+RAMP_MOST = 3  # lanes that a step adds at most: that many may be too many before the first 429 comes back
+PROBE = 60.0  # seconds between two probes of latched lanes
+RETRY = (1.0, 10.0)  # seconds between two tries while others have every lane: at least, and at most
 
 
 class Clock(Protocol):
     """The source of time, as the module `time` is; the event loop's timers must go by it."""
 
-    def time(self) -> float:
-        """Unix seconds."""
-
-    def monotonic(self) -> float:
-        """Seconds that never jump."""
+    def time(self) -> float: ...  # noqa: D102
+    def monotonic(self) -> float: ...  # noqa: D102
 
 
 @dataclass(frozen=True)
 class Learned:
-    """The limits that a run has learned, for the next run. `dataclasses.asdict` of it can be stored as JSON.
+    """The limits that a run has learned, for the next run. Its `dataclasses.asdict` can be stored as JSON."""
 
-    Attributes:
-        lanes: `Lanes.size`.
-        latched: `Lanes.latched`.
-        windows: the window of each model type.
-    """
-
-    lanes: int
+    lanes: int  # `Lanes.size`
     latched: bool
-    windows: Mapping[str, Window]
+    windows: Mapping[str, Window]  # by model type
 
 
 class Turn:
@@ -69,18 +65,14 @@ class Turn:
         self._limits.lanes.unsent += self.sent
         self.sent = self.counts = False
 
-    def answered(
-        self, limit: int | None, remaining: int | None, reset: int | None, date: float | None = None
-    ) -> None:
+    def answered(self, rate: tuple[int, int, int, float | None] | None) -> None:
         """Reports an answer of any status, before `window_full` or `lanes_full`.
 
         Args:
-            limit: `X-RateLimit-Limit`; None where the answer has none, as for the next two.
-            remaining: `X-RateLimit-Remaining`.
-            reset: `X-RateLimit-Reset`, in Unix seconds.
-            date: the answer's `Date` in Unix seconds: `reset` is by the service's clock, not by ours.
+            rate: its `X-RateLimit-*` headers (`service.models.RateHeaders`); None where it has none.
         """
-        if limit is not None and remaining is not None and reset is not None:
+        if rate is not None:
+            limit, remaining, reset, date = rate
             self._limits.lanes.proven = True
             ends = math.inf if date is None else self._limits.to_monotonic(reset, date)
             self._pace.learn(self._sent_at, limit=limit, remaining=remaining, ends=ends)
@@ -106,25 +98,18 @@ class Turn:
 
     def end(self) -> None:
         """Ends the turn; called once, by `Limits.turn`."""
+        lanes = self._limits.lanes
         self._pace.end(self._sent_at, counts=self.counts)
         if self.counts:
-            self._limits.lanes.accepted()
-        self._limits.lanes.in_use -= not self.kept
-        self._limits.lanes.unsent -= not self.sent
+            lanes.accepted()
+        lanes.in_use -= not self.kept
+        lanes.unsent -= not self.sent
         self._limits.submissions += self.sent
         self._limits.look()
 
     def _refused(self) -> None:
         self.counts = False
         self._limits.rate_limited += 1
-
-
-@dataclass(frozen=True, slots=True, order=True)
-class _Waiter:
-    """A caller that waits for its turn; the one with the lower ticket came first."""
-
-    ticket: int
-    future: asyncio.Future[Turn] = field(compare=False)
 
 
 class Limits:
@@ -158,23 +143,29 @@ class Limits:
         self.lanes = Lanes(cap=concurrency)
         self.paces = {ModelType.IMAGE: Pace(cap=image_rpm), ModelType.VIDEO: Pace(cap=video_rpm)}
         if remembered:
-            self._recall(remembered)
-        self._queues: dict[ModelType, deque[_Waiter]] = {model_type: deque() for model_type in ModelType}
-        self._tickets = itertools.count()
+            self.lanes.size, self.lanes.latched = remembered.lanes, remembered.latched
+            if self.lanes.latched:
+                self.lanes.grows_at = self.now() + PROBE
+            for model_type, window in remembered.windows.items():
+                self.paces[ModelType(model_type)].recall(window, self.now(), clock.time())
+        self._tickets = itertools.count()  # the lower one came first
+        self._queues: dict[ModelType, deque[tuple[int, asyncio.Future[Turn]]]] = {
+            model_type: deque() for model_type in ModelType
+        }
         self._timer: asyncio.TimerHandle | None = None  # for the next look
-
-    def _recall(self, remembered: Learned) -> None:
-        now, unix = self.now(), self._clock.time()
-        self.lanes.size, self.lanes.latched = remembered.lanes, remembered.latched
-        if self.lanes.latched:
-            self.lanes.grows_at = now + PROBE
-        for model_type, window in remembered.windows.items():
-            self.paces[ModelType(model_type)].recall(window, now, unix)
 
     @asynccontextmanager
     async def turn(self, model_type: ModelType) -> AsyncGenerator[Turn, None]:
         """Waits for a place in the type's window and for a lane. Within a type, first come, first served."""
-        turn = await self._next_turn(model_type)
+        future: asyncio.Future[Turn] = asyncio.get_running_loop().create_future()
+        self._queues[model_type].append((next(self._tickets), future))
+        self.look()
+        try:
+            turn = await future
+        except asyncio.CancelledError:
+            if not future.cancelled():  # the turn came at the same moment
+                future.result().end()
+            raise
         try:
             yield turn
         finally:
@@ -218,12 +209,7 @@ class Limits:
         return self._clock.monotonic()
 
     def to_monotonic(self, unix: float, date: float) -> float:
-        """The service's Unix time in monotonic seconds.
-
-        Args:
-            unix: the time to convert.
-            date: the `Date` of the answer that has just come, in Unix seconds.
-        """
+        """The service's Unix time in monotonic seconds; `date` is that of the answer that has just come."""
         # A Date is rounded down to the second and is old on arrival: the largest offset is the closest.
         self._offset = max(self._offset, date - self.now())
         return unix - self._offset
@@ -250,34 +236,91 @@ class Limits:
         if seconds > 0:
             return seconds
         soonest = math.inf
-        for waiter, model_type in self._first_in_line():
+        for model_type in self._first_in_line():
             pace = self.paces[model_type]
             seconds = pace.wait(now)
             if seconds == 0:
-                self._queues[model_type].popleft()
+                _, future = self._queues[model_type].popleft()
                 self.lanes.take(now)
-                waiter.future.set_result(Turn(self, pace, pace.send(now)))
+                future.set_result(Turn(self, pace, pace.send(now)))
                 return 0.0
             soonest = min(soonest, seconds)
         return soonest
 
-    def _first_in_line(self) -> list[tuple[_Waiter, ModelType]]:
-        """The first caller of each type, in the order in which they came."""
-        first = []
-        for model_type, queue in self._queues.items():
-            while queue and queue[0].future.done():  # cancelled
+    def _first_in_line(self) -> list[ModelType]:
+        """The types that somebody waits for, the one first whose first caller has waited longest."""
+        for queue in self._queues.values():
+            while queue and queue[0][1].done():  # cancelled
                 queue.popleft()
-            if queue:
-                first.append((queue[0], model_type))
-        return sorted(first) if len(first) > 1 else first
+        waiting = (model_type for model_type, queue in self._queues.items() if queue)
+        return sorted(waiting, key=lambda model_type: self._queues[model_type][0][0])
 
-    async def _next_turn(self, model_type: ModelType) -> Turn:
-        waiter = _Waiter(next(self._tickets), asyncio.get_running_loop().create_future())
-        self._queues[model_type].append(waiter)
-        self.look()
-        try:
-            return await waiter.future
-        except asyncio.CancelledError:
-            if not waiter.future.cancelled():  # the turn came at the same moment
-                waiter.future.result().end()
-            raise
+
+@dataclass(slots=True, eq=False)
+class Lanes:
+    """Generations at work at once, of both types (INTERFACE 8). Every `now` is in monotonic seconds.
+
+    The size grows only when every lane is taken and one more is wanted. Until the first 429 it grows fast
+    (the ramp). The first 429 latches it: from then on it grows by a probe a minute. After a probe that is
+    accepted the next one is twice as large; after a refusal it is one lane again.
+
+    The ramp begins when the service has answered a submission: a gateway that loses every answer would cost a
+    whole batch. It waits for requests that have not left: on a busy machine they wait for the ledger, and the
+    ramp would be far beyond the first 429 when that comes.
+    """
+
+    size: int = FIRST_LANES  # lanes that the service is believed to allow
+    cap: int | None = None  # lanes that the config allows this run; None for no limit
+    latched: bool = False  # a 429 has ended the ramp
+    proven: bool = False  # the service has answered a submission
+    in_use: int = 0
+    unsent: int = 0  # lanes whose request has not left
+    given_up: int = 0  # of videos that this run no longer polls; not in `in_use`, but they count for `cap`
+    grows_at: float = -math.inf  # the moment of the next step of the ramp, or of the next probe
+    _probe: int = 1  # lanes of the next probe
+    _probe_wait: float = PROBE  # seconds until it, after a refusal
+    _others_since: float = math.inf  # others have every lane: this run has none and is refused
+    _retry_at: float = -math.inf
+
+    def blocked(self, now: float, patience: float) -> bool:
+        """Whether this run can free no lane, and others have had every lane for `patience` seconds."""
+        if self.cap is not None and self.given_up >= self.cap:
+            return True
+        return now - self._others_since > patience
+
+    def wait(self, now: float) -> float:
+        """Seconds until one more may be taken: 0 for now, infinity if one must be freed first."""
+        if now < self._retry_at:
+            return self._retry_at - now
+        if self.in_use > self.size or (self.cap is not None and self.in_use + self.given_up >= self.cap):
+            return math.inf
+        if self.in_use < self.size:
+            return 0.0
+        may_grow = self.latched or (self.proven and self.unsent < RAMP_MOST)
+        return max(0.0, self.grows_at - now) if may_grow else math.inf
+
+    def take(self, now: float) -> None:
+        """Takes a lane. Call it only when `wait` returns 0."""
+        if self.in_use == self.size and self.latched:
+            self._probe_wait = PROBE if self._probe > 1 else min(2 * self._probe_wait, 4 * PROBE)
+            self.size += self._probe
+            self._probe *= 2
+            self.grows_at = now + PROBE
+        elif self.in_use == self.size:
+            self.size += max(1, min(self.size // 10, RAMP_MOST))
+            self.grows_at = now + RAMP
+        self.in_use += 1
+        self.unsent += 1
+
+    def accepted(self) -> None:
+        """A submission was not refused for its lane: others do not have every lane."""
+        self._others_since = math.inf
+
+    def refused(self, now: float) -> None:
+        """429 without `Retry-After` for a submission whose lane is still taken: one lane fewer exists."""
+        self.size = max(1, min(self.size, self.in_use) - 1)
+        self.latched, self._probe, self.grows_at = True, 1, now + self._probe_wait
+        if self.in_use == 1:  # this run has no other lane that could come free
+            self._others_since = min(self._others_since, now)
+            least, most = RETRY
+            self._retry_at = now + min(max(now - self._others_since, least), most)

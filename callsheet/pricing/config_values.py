@@ -15,8 +15,8 @@ from callsheet.config.yaml_lines import Place, dotted
 from callsheet.errors import ConfigError
 from callsheet.pricing.rates import Combination, Reject, offer
 from callsheet.pricing.references import examine, parse_references
-from callsheet.records import Catalogue
 from callsheet.rows import IMAGE_COLUMNS, Value, fixed_values
+from callsheet.service.models import Catalogue
 
 _REASONS = 3  # that are shown, of one for each model in use
 

@@ -23,8 +23,9 @@ from callsheet.config.settings import Settings
 from callsheet.pricing import references
 from callsheet.pricing.rates import REFERENCE, Combination, Reject, offer
 from callsheet.pricing.references import Reference, RequestImage
-from callsheet.records import Catalogue, canonical
+from callsheet.records import canonical
 from callsheet.rows import IMAGE_COLUMNS, WRONG, as_text, fixed_values, separate
+from callsheet.service.models import Catalogue
 
 COLUMNS = ["key", "row_id", "sample", "line", "type", "model", "resolution", "duration", "sound", "request"]
 COLUMNS += ["inlined", "inlined_bytes", "carried", "billable_unit", "unit_price", "quantity", "price"]

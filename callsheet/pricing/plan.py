@@ -30,9 +30,10 @@ from callsheet.pricing.config_values import check_config_values
 from callsheet.pricing.jobs import COLUMNS, make_jobs, request_key
 from callsheet.pricing.known import changed_carried, match
 from callsheet.pricing.rates import changed_rates
-from callsheet.records import Catalogue, Job, Model, ModelType, Price, canonical
+from callsheet.records import Job, ModelType, Price, canonical
 from callsheet.rows import rejects
 from callsheet.service.client import Client
+from callsheet.service.models import Catalogue, Model
 
 PLAN = "plan.parquet"
 """In the work folder, the batch's plan: that of the last run that was free to buy."""

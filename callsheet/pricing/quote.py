@@ -30,9 +30,10 @@ from callsheet.pricing.marks import by_price, count_fitting, marked, most_expens
 from callsheet.pricing.not_in_ledger import taken_names, warning_of_report
 from callsheet.pricing.plan import Plan, price_batch
 from callsheet.pricing.rates import changed_rates
-from callsheet.records import Catalogue, Job, Model, ModelType, Totals, dollars
+from callsheet.records import Job, ModelType, Totals, dollars
 from callsheet.rows import write_rejects
 from callsheet.service.client import Client
+from callsheet.service.models import Catalogue, Model
 from callsheet.storage.store import Store
 
 

@@ -14,7 +14,8 @@ from decimal import Decimal
 from types import MappingProxyType
 from typing import Any
 
-from callsheet.records import Catalogue, Model, ModelType, Price
+from callsheet.records import ModelType, Price
+from callsheet.service.models import Catalogue, Model
 
 OUTPUT_FORMATS = ("jpeg", "png", "webp")
 """INTERFACE 2.3; the first is the default."""

@@ -13,7 +13,8 @@ from itertools import product
 from operator import itemgetter
 
 from callsheet.pricing.rates import Combination, Offer, offer
-from callsheet.records import Catalogue, Model, ModelType
+from callsheet.records import ModelType
+from callsheet.service.models import Catalogue, Model
 
 COLUMNS = ("id", "model", "prompt", "aspect_ratio", "resolution", "duration")
 """The columns of the file, in their order."""

@@ -19,7 +19,6 @@ from callsheet.ledger import services, spending
 from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.spending import Spending
 from callsheet.records import Doubt, ExpectedBalance, dollars
-from callsheet.service.billing import daily_costs
 from callsheet.service.client import Client
 
 
@@ -89,7 +88,7 @@ async def evidence(
             await ledger.check_service(client.base_url)
             balance = await client.balance()
             end = min(datetime.now(UTC), datetime.combine(last.date(), time.max, UTC))
-            billed = await daily_costs(client, datetime.combine(first.date(), time.min, UTC), end)
+            billed = await client.daily_costs(datetime.combine(first.date(), time.min, UTC), end)
     except CallsheetError as error:
         missing = error.message
 

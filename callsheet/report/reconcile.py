@@ -25,7 +25,6 @@ from callsheet.plain_text import counted, printable, row_name
 from callsheet.records import dollars
 from callsheet.report.differences import Day, OpenDoubt, Verdict, compare
 from callsheet.report.tables import PARQUET_TYPE, parquet
-from callsheet.service.billing import daily_costs
 from callsheet.service.client import Client
 from callsheet.storage.store import Store
 
@@ -305,7 +304,7 @@ async def reconcile(
         first = min(start or known_from or last, last)
         # One day more on either side: what was sent near midnight may be charged on the other day.
         wide = first - _DAY, min(last + _DAY, today)
-        billed = await daily_costs(client, _begin(wide[0]), min(_end(wide[1]), now))
+        billed = await client.daily_costs(_begin(wide[0]), min(_end(wide[1]), now))
         balance = KnownBalance(now, await client.balance())
         own, found = await ledger.read(
             lambda connection, batch: (
@@ -370,7 +369,7 @@ async def _balances(
         lambda connection, _: spending.balance_near(connection, service, end, after=before.at)
     )
     after = min(filter(None, (current, read)), key=lambda balance: abs(balance.at - end))
-    costs = await daily_costs(client, before.at, after.at)
+    costs = await client.daily_costs(before.at, after.at)
     usage = await ledger.read(
         lambda connection, _: spending.usage_between(connection, service, before.at, after.at)
     )

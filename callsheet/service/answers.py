@@ -1,29 +1,59 @@
-"""Reading the service's answers: JSON bodies into the types of `models.py`, and the rate-limit headers.
+"""Reading what comes back: bodies into the types of `models.py`, failures into a `ServiceError`, and headers.
 
-Does no I/O. What cannot be read is `MaybeSent`: the request was carried out, or may have been.
+Does no I/O, and does not decide what a failure means: `verdicts.py` does. A 2xx that cannot be read is
+`MaybeSent`: the request was carried out, or may have been.
 """
 
 from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Callable, Mapping
+import ssl
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from email.utils import parsedate_to_datetime
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
+from urllib.parse import quote, urljoin
 
+import httpx
 from pydantic import TypeAdapter, ValidationError
 
-from callsheet.errors import MaybeSent
-from callsheet.records import Catalogue, Model
-from callsheet.service.models import RateHeaders, VideoAnswer, parse
-
-if TYPE_CHECKING:
-    import httpx
+from callsheet.errors import (
+    SERVICE_CODES,
+    CallsheetError,
+    GatewayAnswer,
+    InvalidApiKey,
+    MaybeSent,
+    NotFound,
+    NotSent,
+    QuotaExceeded,
+    RateLimit,
+    Refusal,
+    ServerError,
+)
+from callsheet.service.models import Catalogue, ErrorBody, Model, RateHeaders, VideoAnswer, parse
+from callsheet.service.transport import Unsent
 
 T = TypeVar("T")
 
+WINDOW = 60.0
+"""Seconds to wait where a `Retry-After` cannot be read: a whole window (INTERFACE 8)."""
+
+_LONGEST_RETRY_AFTER = 3600  # seconds; with windows of 60 seconds, a longer wait is not a real one
+_LONGEST_SHOWN = 100  # characters of a URL in a message: a data URI is a whole file
 _DIGITS = re.compile("[0-9]{1,15}")
-_model_entries = TypeAdapter(tuple[dict[str, Any], ...])
+_VISIBLE = "".join(map(chr, range(0x21, 0x7F)))
+_REDIRECTS = frozenset({301, 302, 303, 307, 308})
+_GATEWAY = frozenset({502, 504})  # a gateway sends these, and it may have passed the request on
+_BY_STATUS: dict[int, type[Refusal]] = {401: InvalidApiKey, 402: QuotaExceeded, 429: RateLimit}
+_HINTS: dict[type[Refusal], str] = {
+    InvalidApiKey: "Check CALLSHEET_API_KEY (service.api_key_env), or the Prefect block.",
+    QuotaExceeded: "Top up the workspace's balance; the same command goes on from here.",
+}
+_objects = TypeAdapter(tuple[dict[str, Any], ...])
+
+
+# ---- what was asked for
 
 
 def read_answer(response: httpx.Response, validate: Callable[[Any], T]) -> T:
@@ -47,7 +77,7 @@ def read_answer(response: httpx.Response, validate: Callable[[Any], T]) -> T:
         words = f"; it says {VideoAnswer.model_validate(answer).said()}" if answer.get("error") else ""
         unreadable = MaybeSent(
             f"{request_name(response.request)}: answered {response.status_code}, but the answer cannot be "
-            f"read: {describe(error)}{words}" + (f"; it is about {generation_id}" if generation_id else ""),
+            f"read: {_describe(error)}{words}" + (f"; it is about {generation_id}" if generation_id else ""),
             hint="Is this the service of the interface's version 2?",
         )
         unreadable.generation_id = generation_id or None
@@ -70,15 +100,153 @@ def read_catalogue(response: httpx.Response) -> Catalogue:
 
 def _entries(content: Any) -> tuple[dict[str, Any], ...]:
     models = [entry for entry in content if entry is not None] if isinstance(content, list) else content
-    return _model_entries.validate_python(models)
+    return _objects.validate_python(models)
 
 
 def _read_model(entry: Mapping[str, Any]) -> Model:
     try:
         return Model.model_validate({**entry, "unreadable": "", "ambiguous": False})
     except ValidationError as error:
-        model_id = str(entry.get("id", ""))
-        return Model(id=model_id, type="unknown", unreadable=describe(error))
+        return Model(id=str(entry.get("id", "")), type="unknown", unreadable=_describe(error))
+
+
+# ---- an error in place of it
+
+
+def refusal(name: str, response: httpx.Response, *, api_key: str, hint: str = "") -> Refusal:
+    """The error for an answer that is not a 2xx, by its status and code (INTERFACE 7).
+
+    Args:
+        name: method and path, for the message.
+        response: the answer, with its body read.
+        api_key: removed from the message, because some services repeat the key that they refuse.
+        hint: the end of the error's hint where the body is not the interface's.
+    """
+    status, headers = response.status_code, response.headers
+    body = _error_body(response)
+    if body is None:
+        error = _BY_STATUS.get(status, GatewayAnswer)(
+            f"{name}: answered {status} {response.reason_phrase}, without the service's error body",
+            status=status,
+            hint=f"{_gateway(response)}{hint}",
+        )
+    else:
+        error_type = _BY_STATUS.get(status, Refusal)
+        if (status, body.code) == (404, "not_found"):
+            error_type = NotFound
+        elif status >= 500 and status not in _GATEWAY:
+            error_type = ServerError
+        text = body.message.replace(api_key, "sk_...")[:500]  # it may repeat a whole data URL
+        param = f", {body.param}" if body.param else ""
+        error = error_type(
+            f"{name}: {text} ({status} {body.code}{param})",
+            status=status,
+            code=body.code,
+            param=body.param,
+            hint=_HINTS.get(error_type, ""),
+        )
+    error.retry_after, error.date = _retry_after(headers), _unix(headers.get("date", ""))
+    if response.request.method == "POST":
+        error.rate = rate_headers(headers)
+    return error
+
+
+def _error_body(response: httpx.Response) -> ErrorBody | None:
+    """The interface's error body (INTERFACE 2.1); None where the answer has none.
+
+    Gateways too answer with a JSON object that has `error` in it: its type or its code is then another one.
+    """
+    try:
+        body = ErrorBody.model_validate(parse(response.content)["error"])
+    except (ValueError, TypeError, KeyError):
+        return None
+    is_the_interfaces = body.type == "invalid_request_error" or body.code in SERVICE_CODES
+    return body if is_the_interfaces and response.status_code >= 400 else None
+
+
+def _gateway(response: httpx.Response) -> str:
+    """The part of a hint that says what a gateway before the service wants."""
+    if response.status_code == 407:
+        return "A proxy asks for a user name and a password: http://NAME:PASSWORD@HOST in HTTP_PROXY. "
+    if not (location := redirect(response)):
+        return ""
+    base, found, _ = location.partition("?")[0].partition("/v2/")
+    advice = f"; {without_secrets(base)} may be the right address" if found else ""
+    return f"It redirects to {without_secrets(location)}{advice}. "
+
+
+def redirect(response: httpx.Response) -> str:
+    """Where an answer redirects to, as a whole URL in ASCII; empty where it does not.
+
+    As curl does, bytes that a URL cannot have are escaped as they come, in whichever encoding they are.
+    """
+    for name, value in response.headers.raw:
+        if response.status_code in _REDIRECTS and name.lower() == b"location":
+            with suppress(ValueError):  # it is no URL
+                return urljoin(str(response.request.url), quote(value, safe=_VISIBLE))
+    return ""
+
+
+# ---- no answer
+
+
+@contextmanager
+def transport_failures(name: str, hint: str = "") -> Iterator[None]:
+    """Turns every exception of the transport, and of the layers below it, into `NotSent` or `MaybeSent`.
+
+    `NotSent` needs certainty: only the transport's `Unsent` gives it.
+
+    Args:
+        name: method and path, for the message.
+        hint: the end of the error's hint; what is known to be wrong comes before it.
+    """
+    try:
+        yield
+    except CallsheetError:
+        raise
+    except Unsent as error:
+        why = _root(error)
+        raise NotSent(
+            f"{name}: not sent: {_describe(why)}", hint=f"{_not_connected(why, error.proxy)}{hint}"
+        ) from error
+    except Exception as error:
+        raise MaybeSent(f"{name}: sent, but no answer came: {_describe(_root(error))}", hint=hint) from error
+
+
+def _root(error: BaseException) -> Exception:
+    """What went wrong first: httpx and httpcore repackage it, and say less.
+
+    httpcore keeps it as the context alone. An older error of a caller who is dealing with it ends the way.
+    """
+    cause = error.__cause__ or error.__context__
+    if isinstance(error, ExceptionGroup):
+        cause = error.exceptions[0]
+    known = isinstance(error, httpx.ProxyError) or isinstance(cause, CallsheetError)
+    if isinstance(cause, Exception) and not known:
+        return _root(cause)
+    assert isinstance(error, Exception)  # noqa: S101 - so is every cause that is followed
+    return error
+
+
+def _not_connected(why: Exception, proxy: str | None) -> str:
+    """The part of a hint that says why no connection could be made; empty where the address may be wrong."""
+    if isinstance(why, ssl.SSLCertVerificationError):
+        return (
+            f"The server's certificate is not trusted: {why.verify_message or why}. Where a company has an "
+            "authority of its own, name the file with its certificate in SSL_CERT_FILE. "
+        )
+    through = ""
+    if proxy:
+        through = (
+            f"The request goes through the proxy {without_secrets(proxy)}, which the environment names; "
+            "NO_PROXY takes a host out. "
+        )
+    if isinstance(why, ssl.SSLError):
+        return f"{through}What answers there does not speak TLS as https:// needs it. "
+    return through
+
+
+# ---- headers, and what messages show
 
 
 def rate_headers(headers: Mapping[str, str]) -> RateHeaders | None:
@@ -88,11 +256,31 @@ def rate_headers(headers: Mapping[str, str]) -> RateHeaders | None:
     )
     if limit is None or remaining is None or reset is None:
         return None
-    return RateHeaders(limit, remaining, reset, unix(headers.get("date", "")))
+    return RateHeaders(limit, remaining, reset, _unix(headers.get("date", "")))
+
+
+def _retry_after(headers: Mapping[str, str]) -> float | None:
+    """Seconds to wait; None without the header. One that cannot be read means a whole window.
+
+    Gateways write a date, by the clock of the header `Date`.
+    """
+    if "retry-after" not in headers:
+        return None
+    seconds: float | None = header_number(headers, "retry-after")
+    until, now = _unix(headers["retry-after"]), _unix(headers.get("date", ""))
+    if until is not None and now is not None:
+        seconds = max(0.0, until - now)
+    return WINDOW if seconds is None or seconds > _LONGEST_RETRY_AFTER else float(seconds)
+
+
+def header_number(headers: Mapping[str, str], name: str) -> int | None:
+    """A header by its name in lower case; None where it is no number of at most 15 digits (INTERFACE 8)."""
+    text = headers.get(name, "")
+    return int(text) if _DIGITS.fullmatch(text) else None
 
 
 @functools.lru_cache(maxsize=16)
-def unix(date: str) -> float | None:
+def _unix(date: str) -> float | None:
     """A `Date` in Unix seconds; None where it cannot be read. The answers of one second have the same."""
     try:
         return parsedate_to_datetime(date).timestamp()
@@ -100,21 +288,18 @@ def unix(date: str) -> float | None:
         return None
 
 
-def header_number(headers: Mapping[str, str], name: str) -> int | None:
-    """A header of digits (INTERFACE 8), by its name in lower case.
-
-    None where it is missing, or is not a number of at most 15 digits.
-    """
-    text = headers.get(name, "")
-    return int(text) if _DIGITS.fullmatch(text) else None
-
-
 def request_name(request: httpx.Request) -> str:
     """Method and path, for messages."""
     return f"{request.method} {request.url.raw_path.decode().partition('?')[0]}"
 
 
-def describe(error: Exception) -> str:
+def without_secrets(url: str) -> str:
+    """A URL in one line, without its secrets: the signature in the query, and a password before the host."""
+    shown = re.sub("//[^/]*@", "//...@", url.partition("?")[0])
+    return shown if len(shown) <= _LONGEST_SHOWN else f"{shown[:_LONGEST_SHOWN]}..."
+
+
+def _describe(error: Exception) -> str:
     """An error in one line."""
     if isinstance(error, ValidationError):
         first = error.errors(include_url=False, include_input=False)[0]

@@ -16,40 +16,44 @@ import base64
 import itertools
 import json
 import math
-import random
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
-from datetime import datetime
+from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from typing import Any, Self
 from urllib.parse import quote, unquote_to_bytes, urlencode, urljoin, urlsplit
 
 import httpx
 
-from callsheet.errors import (
-    ConfigError,
-    InvalidApiKey,
-    MaybeSent,
-    MediaError,
-    NotFound,
-    NotSent,
-    Refusal,
-    UnexpectedAnswer,
+from callsheet.errors import ConfigError, InvalidApiKey, MaybeSent, MediaError, NotFound, NotSent, Refusal
+from callsheet.records import Generation
+from callsheet.service.answers import (
+    WINDOW,
+    header_number,
+    rate_headers,
+    read_answer,
+    read_catalogue,
+    redirect,
+    refusal,
+    request_name,
+    transport_failures,
+    without_secrets,
 )
-from callsheet.records import Catalogue, Failed, Generation, Model, ModelType, NoFile, Pending
-from callsheet.service import verdicts
-from callsheet.service.answers import header_number, rate_headers, read_answer, read_catalogue, request_name
-from callsheet.service.failures import WINDOW, redirect, refusal, transport_failures, without_secrets
 from callsheet.service.models import (
     Accepted,
     Answer,
     Balance,
+    Catalogue,
     Costs,
     Download,
+    Failed,
     ImageAnswer,
+    NoFile,
+    Pending,
     VideoAnswer,
 )
 from callsheet.service.transport import Connections, Unsent
+from callsheet.service.verdicts import Backoff
 
 READ_TRIES = 4
 """Tries in all of a request that is repeated; a submission that is answered 500 has as many."""
@@ -58,10 +62,9 @@ _OTHER_PROJECT = (
     "The key seems to be of another project than the one that bought it: check the key and service.base_url."
 )
 _MOST_REDIRECTS = 20  # of one download
+_MOST_DAYS = timedelta(days=179)  # from a request's first day of costs to its last: within 180 of `start`
 # The bytes of a file must be those that Content-Length counts, and compressing them again helps nobody.
 _HEADERS = {"User-Agent": "callsheet", "Accept": "*/*", "Accept-Encoding": "identity"}
-_URL_SAFE = bytes.maketrans(b"-_", b"+/")  # of the other alphabet of base64
-_jitter = random.SystemRandom()
 _encoder = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False)
 
 
@@ -77,6 +80,7 @@ class Client:
             and for each part.
         generation_timeout: seconds to send a submission and wait for its answer. The service makes an image
             while the client waits, and giving up leaves the job in doubt, so it is long.
+        backoff: how long to wait before something is tried again, here and in the steps of a run.
 
     Raises:
         ConfigError: the address is not a URL, the key has characters that a header cannot carry, or the
@@ -95,20 +99,21 @@ class Client:
         connect_timeout: float = 10.0,
         read_timeout: float = 30.0,
         generation_timeout: float = 300.0,
+        backoff: Backoff = Backoff(),  # noqa: B008 - it cannot be changed
     ) -> None:
         if not (api_key.isascii() and api_key.isprintable() and api_key and " " not in api_key):
             raise ConfigError(
                 "the API key is empty, or has a space, a line break or a character that is not ASCII",
                 hint="A key looks like sk_...; check CALLSHEET_API_KEY (service.api_key_env).",
             )
-        self._connections = Connections()
-        self.base_url = base_url.rstrip("/")
+        self.base_url, self.backoff = base_url.rstrip("/"), backoff
         try:
             base = httpx.URL(self.base_url)
         except httpx.InvalidURL as error:
             raise ConfigError(f"service.base_url is not a URL: {error}") from None
         if base.scheme not in ("http", "https") or not base.raw_host:
             raise ConfigError("service.base_url is not a URL: it must begin with http:// or https://")
+        self._connections = Connections()
         self._connections.prepare(base)
         self._key, self._key_place = api_key, key_place
         self._headers = {**_HEADERS, "Authorization": f"Bearer {api_key}"}
@@ -142,17 +147,12 @@ class Client:
         accepted = read_answer(response, Accepted.model_validate)
         return Answer(Pending(accepted.id), rate_headers(response.headers))
 
-    async def models(self, of_type: ModelType | None = None) -> Catalogue:
-        """The models with their prices, by id (INTERFACE 4.2); of one type, or all.
+    async def models(self) -> Catalogue:
+        """The models with their prices, by id (INTERFACE 4.2).
 
         An entry that cannot be read is in the catalogue with the reason, and the others stay usable.
         """
-        return read_catalogue(await self._repeated("/v2/models", {"type": of_type.value} if of_type else {}))
-
-    async def model(self, model_id: str) -> Model:
-        """One model (INTERFACE 4.3)."""
-        response = await self._repeated(f"/v2/models/{quote(model_id, safe='')}")
-        return read_answer(response, Model.model_validate)
+        return read_catalogue(await self._repeated("/v2/models"))
 
     async def video(
         self, generation_id: str, *, within: float = math.inf
@@ -191,17 +191,49 @@ class Client:
         """The workspace's balance in dollars (INTERFACE 4.6). It is free and never cached: also a probe."""
         return read_answer(await self._repeated("/v2/billing/balance"), Balance.model_validate).balance
 
-    async def costs(self, start: datetime, end: datetime) -> Costs:
-        """The cost of each UTC day from `start` to `end`, both with a time zone (INTERFACE 4.7)."""
+    async def daily_costs(self, start: datetime, end: datetime) -> dict[date, Decimal]:
+        """What the project was charged on each UTC day of a range of any length, in dollars (INTERFACE 4.7).
+
+        It is asked for in pieces of whole days. The first and the last day count from `start` and until
+        `end`. Recent charges may be missing.
+
+        Args:
+            start: the first moment, with a time zone.
+            end: the last moment, with a time zone, after `start` and not in the future.
+
+        Raises:
+            MaybeSent: an answer does not have each day of its range once.
+        """
+        start, end = start.astimezone(UTC), end.astimezone(UTC)
+        costs: dict[date, Decimal] = {}
+        while start < end:
+            last = min(end, datetime.combine(start.date() + _MOST_DAYS, time.max, UTC))
+            costs |= await self._costs(start, last)
+            start = datetime.combine(last.date() + timedelta(days=1), time.min, UTC)
+        return costs
+
+    async def _costs(self, start: datetime, end: datetime) -> dict[date, Decimal]:
         query = {"start": start.isoformat(), "end": end.isoformat()}
-        return read_answer(await self._repeated("/v2/billing/costs", query), Costs.model_validate)
+        answer = read_answer(await self._repeated("/v2/billing/costs", query), Costs.model_validate)
+        costs = {day.date: day.cost for day in answer.data}
+        number = (end.date() - start.date()).days + 1
+        wanted = {start.date() + timedelta(days=day) for day in range(number)}
+        if costs.keys() != wanted or len(costs) != len(answer.data):
+            odd = sorted(costs.keys() ^ wanted)
+            which = f", of which {odd[0]} is one" if odd else ""
+            raise MaybeSent(
+                "GET /v2/billing/costs: the answer does not have each day from "
+                f"{start.date()} to {end.date()} once: {len(answer.data)} entries, {number} days{which}",
+                hint="Is this the service of the interface's version 2?",
+            )
+        return costs
 
     @asynccontextmanager
     async def download(self, url: str) -> AsyncIterator[Download]:
         """Fetches a signed URL as given (INTERFACE 4.8), without the key. Redirects are followed.
 
         A data URI is a file, too; a relative address is relative to the service's.
-        Every error answer is `UnexpectedAnswer`, whatever its status: the interface defines none here.
+        Every error answer is a plain `Refusal`, whatever its status: the interface defines none here.
 
         Raises:
             MediaError: a data URI cannot be read.
@@ -222,7 +254,7 @@ class Client:
                     await response.aread()
                 refused = refusal(name, response, api_key=self._key)
                 # The key was not sent, so no answer here is about the key or its workspace's balance.
-                plain = UnexpectedAnswer(refused.message, status=refused.status, code=refused.code)
+                plain = Refusal(refused.message, status=refused.status, code=refused.code)
                 plain.retry_after, plain.date = refused.retry_after, refused.date
                 raise plain
             packed = "content-encoding" in response.headers  # then Content-Length is not the file's
@@ -242,7 +274,7 @@ class Client:
                 retry_after = error.retry_after or 0.0
                 if not may_pass or tries == READ_TRIES or retry_after > WINDOW:
                     raise
-            await asyncio.sleep(max(retry_after, verdicts.backoff(tries, _jitter)))
+            await asyncio.sleep(max(retry_after, self.backoff(tries)))
         raise AssertionError("unreachable")
 
     async def _get(
@@ -302,8 +334,8 @@ def _in_data_uri(url: str) -> Download:
     content = unquote_to_bytes(text)
     try:
         if "base64" in parameters:
-            digits = b"".join(content.split()).translate(_URL_SAFE).rstrip(b"=")
-            content = base64.b64decode(digits + b"=" * (-len(digits) % 4), validate=True)
+            digits = b"".join(content.split()).rstrip(b"=")
+            content = base64.b64decode(digits + b"=" * (-len(digits) % 4), altchars=b"-_", validate=True)
     except ValueError:
         comma = ""
     if not comma:

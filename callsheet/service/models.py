@@ -1,59 +1,129 @@
 """The types of the service's answers that are not in `callsheet.records`, and the parsing of JSON.
 
-JSON numbers become `Decimal`, never a float. The service computes costs in binary floats, so that 3 x 0.1
-arrives as 0.30000000000000004: they are rounded to six decimals, half to even, here and nowhere else.
+JSON numbers become `Decimal`, never a float. What is null is none.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from datetime import date
-from decimal import ROUND_HALF_EVEN, Decimal
+from decimal import Decimal
 from typing import Annotated, Any, Generic, Literal, NamedTuple, TypeVar
 
-from pydantic import AfterValidator, BeforeValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
-from callsheet.records import OR_NONE, Media, ServiceObject, Usage
+from callsheet.records import OR_NONE, Media, ServiceObject, Usage, six_decimals
 
 T = TypeVar("T")
+_LONGEST_WORDS = 500  # characters: they may be a whole page
 
 
 class RateHeaders(NamedTuple):
-    """The `X-RateLimit-*` headers of an answer to a submission, about the window of its type (INTERFACE 8).
+    """The `X-RateLimit-*` headers of an answer to a submission, about its type's window (INTERFACE 8)."""
 
-    Attributes:
-        limit: requests in a window.
-        remaining: requests that are left in it.
-        reset: the window's end in Unix seconds, by the service's clock.
-        date: the service's clock when it answered (the header `Date`), in Unix seconds; None where missing.
-    """
-
-    limit: int
-    remaining: int
-    reset: int
-    date: float | None
+    limit: int  # requests in a window
+    remaining: int  # requests that are left in it
+    reset: int  # the window's end in Unix seconds, by the service's clock
+    date: float | None  # the service's clock when it answered (`Date`), in Unix seconds; None where missing
 
 
-@dataclass(frozen=True, slots=True)
-class Answer(Generic[T]):
+class Answer(NamedTuple, Generic[T]):
     """An accepted submission; `rate` is None where the answer has no readable rate-limit headers."""
 
     value: T
     rate: RateHeaders | None
 
 
-def _six_decimals(value: Decimal) -> Decimal:
-    return value.quantize(Decimal("0.000001"), rounding=ROUND_HALF_EVEN)
+class Rate(ServiceObject):
+    """One price of a model (INTERFACE 2.10), in dollars per unit.
+
+    The interface does not list every value of `sound` and `billable_unit`, so other values may come.
+    """
+
+    resolution: str = ""
+    sound: str = "not_applicable"
+    billable_unit: str = ""
+    unit_price: Decimal
 
 
-Amount = Annotated[Decimal, Field(ge=0, lt=10**12), AfterValidator(_six_decimals)]
-"""A computed number: not negative, rounded to the six decimals that the ledger and the report keep."""
+def _with_price(rates: Any) -> Any:
+    """A rate that has no price is none."""
+    if not isinstance(rates, list):
+        return rates
+    return [rate for rate in rates if not isinstance(rate, dict) or "unit_price" in rate]
 
 
-SignedAmount = Annotated[Decimal, Field(gt=-(10**12), lt=10**12), AfterValidator(_six_decimals)]
-"""An amount of an account, rounded as `Amount` is: a balance can be overdrawn, a day can have a refund."""
+class Pricing(ServiceObject):
+    """A model's prices. With empty `rates` the model has no price; it does not mean that it is free."""
+
+    currency: str = ""
+    rates: Annotated[tuple[Rate, ...], BeforeValidator(_with_price)] = ()
+
+
+def _without_nulls(value: Any) -> Any:
+    """The value without the entries of lists and objects that are null: null means none."""
+    if isinstance(value, dict):
+        return {name: _without_nulls(item) for name, item in value.items() if item is not None}
+    if isinstance(value, list):
+        return [_without_nulls(item) for item in value if item is not None]
+    return value
+
+
+class Model(ServiceObject):
+    """A model of the catalogue (INTERFACE 2.10). The first entry of each list is its default.
+
+    What is null in the service's answer is none, as if it was not there.
+    """
+
+    id: str
+    name: str = ""
+    type: str
+    supported_aspect_ratios: tuple[str, ...] = ()
+    supported_durations: tuple[Annotated[int, Field(gt=-(2**31), lt=2**31)], ...] = ()
+    supported_resolutions: tuple[str, ...] = ()
+    supports_sound: bool = False
+    supported_references: dict[str, int] = Field(default_factory=dict)
+    pricing: Pricing = Pricing()
+    unreadable: str = ""
+    """Why the catalogue's entry cannot be read. The other fields are then empty, and it cannot be used."""
+    ambiguous: bool = False
+    """The catalogue has it twice, with different prices: it has no price."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _null_is_none(cls, value: Any) -> Any:
+        return _without_nulls(value)
+
+
+Catalogue = Mapping[str, Model]
+"""The live catalogue by model id."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pending:
+    """A video that is not finished yet (INTERFACE 3)."""
+
+    id: str
+    said: str = ""  # the service's words where its status is none that the interface has
+
+
+@dataclass(frozen=True, slots=True)
+class NoFile:
+    """A video that is completed, and no file came with it. `said`: the service's words."""
+
+    id: str
+    said: str
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """A video that failed at the service. This is final, and costs nothing (INTERFACE 3)."""
+
+    id: str
+    code: str
+    message: str
 
 
 class ErrorBody(ServiceObject):
@@ -65,19 +135,18 @@ class ErrorBody(ServiceObject):
     param: str | None = None
 
 
-class ErrorEnvelope(ServiceObject):
-    """The body of an error answer (INTERFACE 2.1)."""
-
-    error: ErrorBody
-
-
-_Part = Annotated[Amount | None, OR_NONE]
 _Text = Annotated[str | None, OR_NONE]
 _Id = Annotated[str, Field(min_length=1, coerce_numbers_to_str=True)]
 
 
+_Part = Annotated[
+    Annotated[Decimal, Field(ge=0, lt=10**12), AfterValidator(six_decimals)] | None,
+    OR_NONE,
+]
+
+
 class Cost(Usage):
-    """The `usage` of a generation, with its numbers rounded (INTERFACE 2.5)."""
+    """The `usage` of an answer, with its numbers rounded (INTERFACE 2.5)."""
 
     total_cost: _Part = None
     unit_price: _Part = None
@@ -149,21 +218,22 @@ class VideoAnswer(ServiceObject):
         return words[:_LONGEST_WORDS]
 
 
-_LONGEST_WORDS = 500  # characters: they may be a whole page
+_Amount = Annotated[Decimal, Field(gt=-(10**12), lt=10**12), AfterValidator(six_decimals)]
+"""A balance can be overdrawn, and a day can have a refund."""
 
 
 class Balance(ServiceObject):
     """The workspace's balance (INTERFACE 2.11)."""
 
     currency: Literal["USD"]
-    balance: SignedAmount
+    balance: _Amount
 
 
 class DayCost(ServiceObject):
     """The cost of one UTC day (INTERFACE 2.12), in dollars."""
 
     date: date
-    cost: SignedAmount
+    cost: _Amount
 
 
 class Costs(ServiceObject):
@@ -171,10 +241,6 @@ class Costs(ServiceObject):
 
     currency: Literal["USD"]
     data: tuple[DayCost, ...]
-    total_cost: SignedAmount
-
-
-_decoder = json.JSONDecoder(parse_float=Decimal)
 
 
 def parse(body: bytes) -> Any:
@@ -184,9 +250,9 @@ def parse(body: bytes) -> Any:
         ValueError: it is not JSON.
     """
     try:
-        if body.isascii() and b"\\" not in body and b"\0" not in body:  # then all its text can be stored
-            return _decoder.decode(body.decode())
-        return _storable(json.loads(body, parse_float=Decimal))
+        content = json.loads(body, parse_float=Decimal)
+        can_be_stored = body.isascii() and b"\\" not in body and b"\0" not in body
+        return content if can_be_stored else _storable(content)
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
     except ArithmeticError:
@@ -209,14 +275,8 @@ def _storable(value: Any) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Download:
-    """A file that the service has begun to send (INTERFACE 4.8).
+    """A file that the service has begun to send (INTERFACE 4.8)."""
 
-    Attributes:
-        chunks: its bytes, to be read once; iterating raises `MaybeSent` when they stop coming.
-        length: the number of bytes, by `Content-Length`; None where missing.
-        mime_type: its `Content-Type`, lower case, without parameters; empty where missing.
-    """
-
-    chunks: AsyncIterator[bytes]
-    length: int | None
-    mime_type: str
+    chunks: AsyncIterator[bytes]  # to be read once; raises `MaybeSent` when they stop coming
+    length: int | None  # in bytes, by `Content-Length`; None where missing
+    mime_type: str  # its `Content-Type`, lower case, without parameters; empty where missing

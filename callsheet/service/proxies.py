@@ -23,15 +23,10 @@ _NAME = re.compile(r"[A-Za-z0-9_.-]+")
 
 @dataclass(frozen=True, slots=True)
 class Direct:
-    """Hosts that are reached without a proxy: an entry of `NO_PROXY`.
+    """Hosts that are reached without a proxy: an entry of `NO_PROXY`."""
 
-    Attributes:
-        hosts: a network, of which an address is one; or a name, in ASCII, with all names below it; or `*`.
-        port: None for every port.
-    """
-
-    hosts: str | IPv4Network | IPv6Network
-    port: int | None = None
+    hosts: str | IPv4Network | IPv6Network  # addresses; or a name in ASCII, with all names below it; or `*`
+    port: int | None = None  # None for every port
 
     def has(self, host: str, port: int) -> bool:
         """Whether a host is one of them; an IPv6 address has no brackets."""
@@ -57,12 +52,9 @@ class Direct:
 
 
 def proxy_for(scheme: str, host: str, port: int) -> str | None:
-    """The URL of the proxy for requests to a host, or None. This machine itself never has one.
+    """The URL of the proxy for requests to a host (in ASCII, IPv6 without brackets), or None.
 
-    Args:
-        scheme: `http` or `https`.
-        host: in ASCII; an IPv6 address without brackets.
-        port: the port.
+    This machine itself never has one.
     """
     import urllib.request  # not when a program starts: 20 ms
 

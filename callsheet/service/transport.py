@@ -1,4 +1,4 @@
-"""The connections: httpx's, one for each request in flight, kept for a moment for the next request.
+"""The connections: httpx's, one for each request in flight, kept for a moment for the next request; and TLS.
 
 They are httpx's transports and not its clients, which would write each URL, with its signature, to the log,
 send cookies back, and search all connections of a pool for each request. Nothing here depends on the
@@ -9,17 +9,19 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import os
 import ssl
+import sys
 from collections import defaultdict
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import httpx
 
 from callsheet.errors import ConfigError
 from callsheet.service.proxies import proxy_for
-from callsheet.service.trust import tls_context
 
 KEEPALIVE = 2.0
 """Seconds for which an idle connection may be used again.
@@ -28,27 +30,23 @@ Common servers close idle connections after 5 s or more. A POST that is sent whi
 connection fails as if it might have been carried out, so a connection is dropped well before that.
 """
 
+_TRUSTED = ("SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE")  # what names authorities
 _TRUSTS_NOBODY = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # plain HTTP needs none
 _PORTS = {"http": 80, "https": 443}
-_BEFORE = (
+_BEFORE = (  # what httpx raises before a request is sent, and only then
     httpx.ConnectError,
     httpx.ConnectTimeout,
     httpx.PoolTimeout,
     httpx.ProxyError,
     httpx.UnsupportedProtocol,
 )
-"""What httpx raises before a request is sent, and only then."""
 
 Origin = tuple[str, str, int]
 """Scheme, host in ASCII, port."""
 
 
 class Unsent(Exception):
-    """Not a byte of the request has left this machine.
-
-    Attributes:
-        proxy: the proxy's URL, where there is one.
-    """
+    """Not a byte of the request has left this machine. `proxy` is the proxy's URL, where there is one."""
 
     def __init__(self, proxy: str | None = None) -> None:
         super().__init__()
@@ -58,18 +56,16 @@ class Unsent(Exception):
 class Connections:
     """Takes the free transport that was used last for each request, or makes another.
 
-    Each has one connection. It is free again when its exchange has ended as it should, and otherwise never.
+    Each has one connection. It is free again when its exchange has ended as it should, and otherwise never;
+    after `keepalive` idle seconds it connects anew.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, keepalive: float = KEEPALIVE) -> None:
+        self._keepalive = keepalive
         self._free: defaultdict[Origin, list[httpx.AsyncHTTPTransport]] = defaultdict(list)
 
     def prepare(self, url: httpx.URL) -> None:
-        """Makes the first transport for a server. It does not connect.
-
-        Raises:
-            ConfigError: the environment names a proxy or authorities that cannot be used.
-        """
+        """Makes the first transport for a server, and does not connect. Raises as `send` does."""
         origin = _origin(url)
         self._free[origin].append(self._new(*origin))
 
@@ -80,7 +76,7 @@ class Connections:
         """Sends one request; the head of its answer. What is not read of the body is not waited for.
 
         Args:
-            request: the request.
+            request: what to send.
             connect: seconds to wait for a connection, through a proxy too.
             within: seconds from then on for the whole answer, or with `part` for its head.
             part: seconds to wait for each part of the body.
@@ -122,11 +118,10 @@ class Connections:
 
     def _new(self, scheme: str, host: str, port: int) -> httpx.AsyncHTTPTransport:
         named = proxy_for(scheme, host, port)
-        limits = httpx.Limits(max_connections=1, keepalive_expiry=KEEPALIVE)
         return httpx.AsyncHTTPTransport(
             verify=self._tls if scheme == "https" else _TRUSTS_NOBODY,
             trust_env=False,
-            limits=limits,
+            limits=httpx.Limits(max_connections=1, keepalive_expiry=self._keepalive),
             proxy=self._proxy(named) if named else None,
         )
 
@@ -157,13 +152,10 @@ class Connections:
 
 
 class _Progress:
-    """What httpcore tells of one request as it goes.
+    """What httpcore tells of one request as it goes. The answer has `within` seconds from its first byte on.
 
     A request is unsent only where its connecting was seen and its sending was not, or where httpx says so:
     an error of a proxy, of SOCKS or of TLS can come in any type. What is not known counts as sent.
-
-    Args:
-        within: seconds for the answer, from the first byte that leaves.
     """
 
     def __init__(self, within: float) -> None:
@@ -207,3 +199,41 @@ def _ended_cleanly(transport: httpx.AsyncHTTPTransport) -> bool:
 
 def _origin(url: httpx.URL) -> Origin:
     return url.scheme, url.raw_host.decode(), url.port or _PORTS.get(url.scheme, 0)
+
+
+def tls_context() -> ssl.SSLContext:
+    """Trusts the authorities that the environment names, of all variables that are set; or else the system's.
+
+    Raises:
+        ConfigError: a variable names what is not there, or has no certificates.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    named = {os.environ[name]: name for name in _TRUSTED if os.environ.get(name)}
+    for value, name in named.items():
+        _trust(context, name, value)
+    if named:
+        return context
+    context.load_default_certs()
+    # On Linux they are read once, where OpenSSL looks; truststore reads them for each connection: 24 ms.
+    if sys.platform == "linux" and context.cert_store_stats()["x509_ca"]:
+        return context
+    import truststore
+
+    return truststore.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+
+
+def _trust(context: ssl.SSLContext, name: str, value: str) -> None:
+    """Loads a file of certificates, or a folder of them, or folders as `SSL_CERT_DIR` lists them."""
+    places = [place for text in value.split(os.pathsep) if (place := Path(text)).exists()]
+    hint = f"{name} names the certificates that TLS trusts; without it, those of the system are trusted."
+    if not places:
+        raise ConfigError(f"{name} names {value}, which is not there", hint=hint)
+    for place in places:
+        try:
+            folder = place.is_dir()
+            context.load_verify_locations(None if folder else place, place if folder else None)
+        except OSError as error:  # an SSLError is one, too
+            why = error.strerror or error
+            raise ConfigError(
+                f"{name} names {place}, which is no file of certificates: {why}", hint=hint
+            ) from None

@@ -1,16 +1,8 @@
 """What each failure means and what to do about it, one function for each phase.
 
-This is the table of `docs/architecture.md, "Verdicts"`. The functions decide, and do no I/O. Cases that the
-table does not list:
-
-- Another 4xx with the interface's error body to a submission: refused for good. Nothing was carried out, and
-  the same request would get the same answer. The exception is 408, which is in doubt: gateways send it when
-  the service behind them is too slow.
-- Another 5xx to a submission: with the interface's error body, the service reports that it failed (the client
-  raises `ServerError`). Without that body it is in doubt. 502 and 504 are always in doubt, because a gateway
-  may have passed the request on.
-- Any other failure of a poll or a download: try again. Reading is free, and nothing may be lost to a guess.
-  A poll's 404 without the interface's error body is one of them: it does not come from the service.
+This is the table of `docs/architecture.md, "Verdicts"`. The functions decide, and do no I/O. Any failure of a
+poll or a download that the table does not list is tried again: reading is free, and nothing may be lost to a
+guess. So is a poll's 404 without the interface's error body, which does not come from the service.
 """
 
 from __future__ import annotations
@@ -34,52 +26,28 @@ from callsheet.errors import (
 )
 from callsheet.records import ModelType
 
+_jitter = random.SystemRandom()
+
 
 class Verdict(StrEnum):
     """What to do about a failure."""
 
-    NOT_SENT = "not_sent"
-    """Nothing happened: back off and try again."""
+    # of a submission
+    NOT_SENT = "not_sent"  # nothing happened: back off and try again
+    WINDOW_FULL = "window_full"  # this model type waits for `RateLimit.retry_after` seconds
+    LANES_FULL = "lanes_full"  # too many generations at once: wait for a lane; as above, no failed attempt
+    SAYS_NO = "says_no"  # its own failure: back off, a bounded number of tries, then failed
+    GATEWAY = "gateway"  # not the service's words: the job stays planned; too many in a row stop the buying
+    IN_DOUBT = "in_doubt"  # it may be paid for: never repeated without a person or a policy
+    REFUSED = "refused"  # failed for good; the code is kept
+    STOP_BALANCE = "stop_balance"  # no more submissions; what is bought is still collected
+    STOP_KEY = "stop_key"  # the run stops, because nothing will work; of a poll, too
 
-    WINDOW_FULL = "window_full"
-    """This model type waits for `RateLimit.retry_after` seconds. Not a failed attempt."""
-
-    LANES_FULL = "lanes_full"
-    """Too many generations at once: wait for a lane. Not a failed attempt."""
-
-    SAYS_NO = "says_no"
-    """The service reports its own failure, and nothing happened: back off, a bounded number of tries, then
-    failed."""
-
-    GATEWAY = "gateway"
-    """The words of a gateway, not of the service: nothing was bought, and the job stays planned. Too many of
-    them one after another stop the buying."""
-
-    IN_DOUBT = "in_doubt"
-    """It may have been carried out and paid for: never repeated without a person or a policy."""
-
-    REFUSED = "refused"
-    """Failed for good; the code is kept."""
-
-    STOP_KEY = "stop_key"
-    """The service does not accept the key: the run stops, because nothing will work. Nothing is lost."""
-
-    STOP_BALANCE = "stop_balance"
-    """The balance is used up: no more submissions; what is bought is still collected."""
-
-    AGAIN = "again"
-    """Back off and read again: it is free."""
-
-    NOT_FOUND = "not_found"
-    """The service does not know the generation under this key. Read again; after several in a row the attempt
-    is in doubt, with its id as evidence. It was accepted, so it is never failed and never free."""
-
-    RENEW = "renew"
-    """The URL may no longer work. Poll the video for a fresh one."""
-
-    GONE = "gone"
-    """The service says that there is no such file. A video is polled for a fresh URL. It is lost only when
-    the service says so more than once after `deletes_at`, by its own clock."""
+    # of a poll or a download
+    AGAIN = "again"  # back off and read again: it is free
+    NOT_FOUND = "not_found"  # accepted, and not known by this key: after several, in doubt
+    RENEW = "renew"  # the URL may no longer work: poll the video for a fresh one
+    GONE = "gone"  # there is no such file: as RENEW; lost when said more than once after `deletes_at`
 
 
 def submit(error: ServiceError) -> Verdict:  # noqa: PLR0911 - one return for each row of the table
@@ -99,7 +67,7 @@ def submit(error: ServiceError) -> Verdict:  # noqa: PLR0911 - one return for ea
             return Verdict.SAYS_NO
         case Refusal(status=status) if status < 500 and status != 408:
             return Verdict.GATEWAY if isinstance(error, GatewayAnswer) else Verdict.REFUSED
-        case _:
+        case _:  # a gateway may have passed the request on
             return Verdict.IN_DOUBT
 
 
@@ -115,14 +83,10 @@ def poll(error: ServiceError) -> Verdict:
 
 
 def download(error: ServiceError | MediaError, model_type: ModelType) -> Verdict:
-    """What a failed download means.
+    """What a failed download of an image's or a video's file means.
 
     An image has one URL, so it is tried again: a lagging server at the network's edge may answer 404 for a
     file that exists. Other refusals are not about the key or the balance: the key is not sent here.
-
-    Args:
-        error: the failure.
-        model_type: whether the file is of an image or of a video.
     """
     match error:
         case Refusal(status=403 | 404 | 410):
@@ -143,32 +107,20 @@ def is_late(error: ServiceError | MediaError, deletes_at: datetime | None) -> bo
     return deletes_at is not None and now >= deletes_at
 
 
-@dataclass
-class _Waits:
-    """Seconds: the first wait of `backoff`, and the longest."""
+@dataclass(frozen=True, slots=True)
+class Backoff:
+    """How long to wait after failed tries: twice as long each time, and half of it random.
+
+    So what failed together is not tried again together.
+
+    Attributes:
+        first: seconds of the first wait.
+        longest: seconds of the longest wait.
+    """
 
     first: float = 1.0
     longest: float = 60.0
 
-
-_waits = _Waits()
-
-
-def set_backoff(first: float = 1.0, longest: float = 60.0) -> None:
-    """Changes the waits of `backoff` in this process, so that tests need not wait; without arguments, resets.
-
-    Args:
-        first: seconds of the first wait.
-        longest: seconds of the longest wait.
-    """
-    _waits.first, _waits.longest = first, longest
-
-
-def backoff(tries: int, jitter: random.Random) -> float:
-    """Seconds to wait after this many failed tries: doubled each time up to a limit, and half of it random.
-
-    Args:
-        tries: how many have failed, from 1.
-        jitter: the source of randomness; it keeps jobs that failed together from trying again together.
-    """
-    return min(_waits.longest, _waits.first * 2.0 ** min(tries - 1, 30)) * jitter.uniform(0.5, 1.0)
+    def __call__(self, tries: int) -> float:
+        """Seconds to wait after this many failed tries, from 1."""
+        return min(self.longest, self.first * 2.0 ** min(tries - 1, 30)) * _jitter.uniform(0.5, 1.0)

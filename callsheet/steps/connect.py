@@ -24,7 +24,7 @@ async def connect(settings: Settings) -> Client:
     url, service = address(settings), settings.service
     if service.api_key_block is not None:
         raise _only_in_prefect("api_key_block")
-    return client_of(url, service.api_key_env, generation_timeout=service.timeout)
+    return client_of(url, service.api_key_env, timeout=service.timeout)
 
 
 def address(settings: Settings) -> str:
@@ -47,8 +47,10 @@ def _only_in_prefect(field: str) -> ConfigError:
     )
 
 
-def client_of(url: str, variable: str, **timeouts: float) -> Client:
+def client_of(url: str, variable: str, *, timeout: float = 300.0) -> Client:
     """A client of the service at this base URL, whose API key is in an environment variable.
+
+    `timeout`: seconds for a submission.
 
     Raises:
         ConfigError: the variable is not set, or it has no key.
@@ -59,7 +61,7 @@ def client_of(url: str, variable: str, **timeouts: float) -> Client:
             f"the API key is missing: {place} is not set",
             hint=f"export {variable}=sk_...",
         )
-    return Client(url, checked_key(key, place), key_place=place, **timeouts)
+    return Client(url, checked_key(key, place), key_place=place, generation_timeout=timeout)
 
 
 def checked_key(text: str, place: str) -> str:

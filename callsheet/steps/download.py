@@ -60,7 +60,6 @@ async def download(run: Run) -> None:
                 run.downloads.add(file)
             await run.downloads.all_done()
             workers.cancel_scope.cancel()
-        await asyncio.to_thread(run.spool.clear)
     finally:
         run.collected.set()
 
@@ -124,14 +123,14 @@ async def _failed(run: Run, waiting: Waiting, error: ServiceError | MediaError) 
         return None
     told = (error.retry_after if isinstance(error, Refusal) else None) or 0.0
     left = waiting.began + patience - time.monotonic()  # the end of its patience is worth a try
-    return max(min(told, left), verdicts.backoff(waiting.tries, run.jitter))
+    return max(min(told, left), run.client.backoff(waiting.tries))
 
 
 async def _lose(run: Run, file: File, error: Exception) -> None:
     why = f"the file was deleted on {file.media.deletes_at}: {error}"
     if await run.ledger.lost(file, why) is State.LOST:
         run.tell(file.attempt, State.LOST, why)
-        run.breaker.loss(f"row {file.attempt.row_id}: {why}")
+        run.breaker.wrong("loss", f"row {file.attempt.row_id}: {why}")
 
 
 async def _renew(run: Run, file: File) -> File | None:
@@ -176,7 +175,7 @@ async def _store(run: Run, file: File, spooled: Spooled) -> bool:
             if tries >= STORE_TRIES or not spooled.sha256:  # without it, it is not even in the spool
                 _refused(run, file, error)
                 return False
-            await anyio.sleep(verdicts.backoff(tries, run.jitter))
+            await anyio.sleep(run.client.backoff(tries))
         else:
             await run.ledger.stored(file, stored)
             run.tell(file.attempt, State.STORED, stored.url)

@@ -11,8 +11,9 @@ from dataclasses import dataclass
 import anyio
 
 from callsheet.errors import KeyRefused, Refusal, ServiceError
-from callsheet.records import Attempt, Failed, Generation, NoFile, Pending, State
+from callsheet.records import Attempt, Generation, State
 from callsheet.service import verdicts
+from callsheet.service.models import Failed, NoFile, Pending
 from callsheet.service.verdicts import Verdict
 from callsheet.session import Run
 from callsheet.watch import WATCHER
@@ -84,7 +85,7 @@ async def _doubt(run: Run, video: Attempt, why: str) -> None:
     said = f"it was accepted as {video.generation_id}, {why}"
     await run.ledger.doubt(video, said)
     run.tell(video, State.IN_DOUBT, said)
-    run.breaker.loss(f"row {video.row_id}: {said}")
+    run.breaker.wrong("loss", f"row {video.row_id}: {said}")
 
 
 async def _watch(run: Run, video: Attempt) -> Generation | Failed | NoFile | _Unknown | _Left:
@@ -121,7 +122,7 @@ async def _watch(run: Run, video: Attempt) -> Generation | Failed | NoFile | _Un
             if not_found == NOT_FOUND_TRIES:
                 return _Unknown(str(error))
             told = (error.retry_after if isinstance(error, Refusal) else None) or 0.0
-            wait = max(interval, verdicts.backoff(errors, run.jitter))
+            wait = max(interval, run.client.backoff(errors))
         left = patience - anyio.current_time()
         if wait > left:
             return _Left(said)

@@ -44,7 +44,6 @@ from callsheet.session import Run
 
 BLOCK = 50  # jobs that are reserved in one transaction
 AHEAD = 200  # reserved jobs of a type that wait for their turn at once; another run cannot buy them
-_NO_HEADERS = (None, None, None)  # an answer without X-RateLimit-*
 
 
 async def submit(run: Run) -> None:
@@ -263,9 +262,9 @@ class _Buyer:
         run.breaker.accepted()
         turn.accepted()
         if attempt.type is ModelType.IMAGE:
-            turn.answered(*(answered.rate or _NO_HEADERS))
+            turn.answered(answered.rate)
             return _End.BOUGHT if await run.keep(attempt, answered.value) else _End.IN_DOUBT
-        turn.answered(*(accepted.rate or _NO_HEADERS))
+        turn.answered(accepted.rate)
         if same := await run.ledger.pending(attempt, accepted.value.id):
             run.doubts(attempt, same.what)
             return _End.IN_DOUBT
@@ -296,7 +295,7 @@ class _Buyer:
         """Carries out the verdict on a POST that was not accepted."""
         run, why, most = self._run, str(error), self._run.settings.attempts
         if isinstance(error, Refusal):
-            turn.answered(*(error.rate or _NO_HEADERS))
+            turn.answered(error.rate)
         verdict = verdicts.submit(error)
         told = (error.retry_after if isinstance(error, Refusal) else None) or 0.0
         if verdict is Verdict.IN_DOUBT:
@@ -312,7 +311,7 @@ class _Buyer:
         else:
             tries[verdict] += 1
         if verdict is Verdict.REFUSED or tries[Verdict.SAYS_NO] >= most:
-            run.breaker.failure(why) if verdict is Verdict.SAYS_NO else run.breaker.accepted()
+            run.breaker.wrong("failure", why) if verdict is Verdict.SAYS_NO else run.breaker.accepted()
             code = error.code if isinstance(error, Refusal) else "server_error"
             await run.ledger.failed(attempt, code, why)
             self._charges.is_free(attempt)
@@ -327,10 +326,10 @@ class _Buyer:
                 run.halt(error)
             case Verdict.NOT_SENT:
                 turn.unsent()
-                run.breaker.unsent(why)
+                run.breaker.wrong("unsent", why)
             case Verdict.GATEWAY:
-                run.breaker.gateway(why, error.hint, told)
+                run.breaker.wrong("gateway", why, hint=error.hint, told=told)
                 if tries[verdict] >= most:  # others are accepted, or the breaker ends it first
                     self.left_by_gateway = self.left_by_gateway or error
                     return _End.LEFT
-        return max(told, verdicts.backoff(tries.total(), run.jitter))
+        return max(told, run.client.backoff(tries.total()))

@@ -13,35 +13,25 @@ import base64
 import hashlib
 import io
 import secrets
-from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from enum import StrEnum
 from pathlib import Path
 from threading import Lock
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any
 
 from callsheet import s3
 from callsheet.errors import StorageConflict, StorageError
 from callsheet.files import CONFLICT, disk_errors
 
 if TYPE_CHECKING:
+    from types_boto3_s3 import S3Client
     from types_boto3_s3.type_defs import HeadObjectOutputTypeDef, PutObjectOutputTypeDef
 
-_LARGEST_PUT = 1 << 30  # bytes that are sent in one request; S3 takes at most 5 GB
-
-
-class _Use(StrEnum):
-    """What a server does with a header that is sent to it, or that is not."""
-
-    OBEYS = "obeys"
-    IGNORES = "ignores"
-    REFUSES = "refuses"
-    IS_NOT_SENT = "is not sent"
+_File = io.BytesIO | io.BufferedReader
 
 
 @dataclass(frozen=True, slots=True)
 class _Server:
-    """What a server does.
+    """What a server does in place of obeying, in a word; empty where it obeys.
 
     Attributes:
         conditions: with `If-None-Match`.
@@ -49,25 +39,17 @@ class _Server:
         md5: its ETag is the MD5 of an object's bytes.
     """
 
-    conditions: _Use
-    checksums: _Use
+    conditions: str
+    checksums: str
     md5: bool
 
     def does_not_obey(self) -> str:
-        """What it does not obey, in words."""
         uses = [(self.conditions, "If-None-Match"), (self.checksums, "checksums")]
-        return " and ".join(f"{use} {name}" for use, name in uses if use is not _Use.OBEYS)
+        return " and ".join(f"{use} {name}" for use, name in uses if use)
 
 
 class Bucket:
-    """See `Store`.
-
-    Args:
-        url: `s3://bucket/prefix`.
-        endpoint_url: the address of an S3 server other than Amazon's.
-    """
-
-    together = 1
+    """See `Store`; the URL is `s3://bucket/prefix`."""
 
     def __init__(self, url: str, endpoint_url: str | None) -> None:
         self._bucket, _, prefix = url.removeprefix("s3://").partition("/")
@@ -85,65 +67,36 @@ class Bucket:
 
     def probe(self) -> str:
         """See `Store.probe`. Also finds out what the server ignores or refuses."""
-        name = f".callsheet-probe-{secrets.token_hex(8)}"
-        data = b"callsheet"
+        name, data = f".callsheet-probe-{secrets.token_hex(8)}", b"callsheet"
+        sha256, another = (hashlib.sha256(each).hexdigest() for each in (data, data + b"?"))
+        checksums = "" if self._checksums else "is not sent"
         with s3.errors_as(StorageError, self.url_of(name)):
-            first, checksums = self._try_checksums(name, data)
-            conditions = self._try_conditions(name, data)
-            if checksums is _Use.OBEYS and self._takes_damaged(name, data):
-                checksums = _Use.IGNORES
+            first = self._upload_somehow(name, io.BytesIO(data), sha256, "text/plain")
+            conditions = self._use_of(412, name, data, sha256, IfNoneMatch="*")
+            if self._checksums:
+                checksums = self._use_of(400, name, data, another)
+            elif not checksums:
+                checksums = "refuses"
             self._client.delete_object(Bucket=self._bucket, Key=self._prefix + name)
         self._server = _Server(conditions, checksums, _etag(first) == _md5(io.BytesIO(data)))
-        wrong = self._server.does_not_obey()
-        looked_up = "" if conditions is _Use.OBEYS else "looked up before it is stored, and "
-        return (
-            wrong
-            and f"the server of s3://{self._bucket} {wrong}: each file is {looked_up}compared afterwards"
-        )
+        if not (wrong := self._server.does_not_obey()):
+            return ""
+        looked_up = "looked up before it is stored, and " if conditions else ""
+        return f"the server of s3://{self._bucket} {wrong}: each file is {looked_up}compared afterwards"
 
-    def _try_checksums(self, name: str, data: bytes) -> tuple[PutObjectOutputTypeDef, _Use]:
-        """Uploads with a checksum, and from now on without where the server refuses it."""
+    def _use_of(self, obeyed: int, name: str, data: bytes, sha256: str, **headers: Any) -> str:
+        """What the server does with an upload that it should answer with `obeyed`; see `_Server`."""
         from botocore.exceptions import ClientError
 
-        sha256 = hashlib.sha256(data).hexdigest()
-        sends = self._checksums
         try:
-            return self._upload(name, data, sha256, "text/plain"), _Use.OBEYS if sends else _Use.IS_NOT_SENT
+            self._upload(name, data, sha256, "text/plain", **headers)
         except ClientError as error:
-            if not (sends and s3.refuses_header(error)):
-                raise
-        before = self._client
-        self._client, self._checksums = s3.client(self._endpoint_url, checksums=False), False
-        try:
-            return self._upload(name, data, sha256, "text/plain"), _Use.REFUSES
-        except ClientError:  # it was not for the checksum
-            self._client, self._checksums = before, True
-            raise
-
-    def _try_conditions(self, name: str, data: bytes) -> _Use:
-        """What the server does with `If-None-Match` for a name that is taken."""
-        from botocore.exceptions import ClientError
-
-        sha256 = hashlib.sha256(data).hexdigest()
-        try:
-            taken = self._upload_to_free_name(name, data, sha256, "text/plain") is None
-        except ClientError as error:
+            if s3.status_of(error) == obeyed:
+                return ""
             if not s3.refuses_header(error):
                 raise
-            return _Use.REFUSES
-        return _Use.OBEYS if taken else _Use.IGNORES
-
-    def _takes_damaged(self, name: str, data: bytes) -> bool:
-        """Whether the server takes bytes that do not have the checksum they come with."""
-        from botocore.exceptions import ClientError
-
-        try:
-            self._upload(name, data, hashlib.sha256(data + b"?").hexdigest(), "text/plain")
-        except ClientError as error:
-            if s3.status_of(error) != 400:
-                raise
-            return False
-        return True
+            return "refuses"
+        return "ignores"
 
     def _probed(self) -> _Server:
         with self._probing:
@@ -157,12 +110,12 @@ class Bucket:
         url = self.url_of(name)
         server = self._probed()
         with (
-            disk_errors(Path(url) if isinstance(content, bytes) else content, "report.url", "read"),
+            disk_errors(Path(name), "report.url", "read"),
             s3.errors_as(StorageError, url),
-            io.BytesIO(content) if isinstance(content, bytes) else content.open("rb") as file,
+            _opened(content) as file,
         ):
             answer = None
-            if server.conditions is _Use.OBEYS:
+            if not server.conditions:
                 answer = self._upload_to_free_name(name, file, sha256, mime_type)
             elif self._head(name) is None:
                 answer = self._upload(name, file, sha256, mime_type)
@@ -174,34 +127,11 @@ class Bucket:
                     raise StorageError(f"{url}: the server has other bytes than were sent")
                 raise StorageConflict(f"{url}: another object has this name", hint=CONFLICT)
 
-    def sync(self, names: Iterable[str]) -> None:
-        """See `Place.sync`. An object that S3 has taken is durable."""
-
     def write(self, name: str, data: bytes | Path, mime_type: str) -> None:
-        """See `Store.write`."""
-        from botocore.exceptions import ClientError
-
-        with s3.errors_as(StorageError, self.url_of(name)):
-            try:
-                self._write(name, data, mime_type)
-            except ClientError as error:
-                if not (self._checksums and s3.refuses_header(error)):
-                    raise
-                if self._probed().checksums is not _Use.REFUSES:
-                    raise
-                self._write(name, data, mime_type)
-
-    def _write(self, name: str, data: bytes | Path, mime_type: str) -> None:
-        if isinstance(data, bytes):
-            self._upload(name, data, hashlib.sha256(data).hexdigest(), mime_type)
-            return
-        with data.open("rb") as file:
+        """See `Store.write`. One request takes 5 GB."""
+        with s3.errors_as(StorageError, self.url_of(name)), _opened(data) as file:
             sha256 = hashlib.file_digest(file, "sha256").hexdigest()
-            file.seek(0)
-            if data.stat().st_size <= _LARGEST_PUT:
-                self._upload(name, file, sha256, mime_type)
-            else:
-                self._upload_in_parts(name, file, sha256, mime_type)
+            self._upload_somehow(name, file, sha256, mime_type)
 
     def read(self, name: str) -> bytes | None:
         """See `Store.read`."""
@@ -217,13 +147,15 @@ class Bucket:
         with s3.errors_as(StorageError, self.url_of(name)):
             return self._head(name) is not None
 
-    def listing(self) -> Iterator[list[tuple[str, int]]]:
+    def listing(self) -> list[tuple[str, int]]:
         """See `Store.listing`."""
         with s3.errors_as(StorageError, self.url_of("")):
             pages = self._client.get_paginator("list_objects_v2")
-            for page in pages.paginate(Bucket=self._bucket, Prefix=self._prefix):
-                if objects := page.get("Contents"):
-                    yield [(found["Key"].removeprefix(self._prefix), found["Size"]) for found in objects]
+            return [
+                (found["Key"].removeprefix(self._prefix), found["Size"])
+                for page in pages.paginate(Bucket=self._bucket, Prefix=self._prefix)
+                for found in page.get("Contents", ())
+            ]
 
     def remove(self, name: str) -> None:
         """See `Store.remove`."""
@@ -231,7 +163,7 @@ class Bucket:
             self._client.delete_object(Bucket=self._bucket, Key=self._prefix + name)
 
     def _upload_to_free_name(
-        self, name: str, body: bytes | BinaryIO, sha256: str, mime_type: str
+        self, name: str, body: _File, sha256: str, mime_type: str
     ) -> PutObjectOutputTypeDef | None:
         """Uploads with `If-None-Match`; None where the server refuses because the name is taken."""
         from botocore.exceptions import ClientError
@@ -243,26 +175,43 @@ class Bucket:
                 raise
             return None
 
+    def _upload_somehow(self, name: str, file: _File, sha256: str, mime_type: str) -> PutObjectOutputTypeDef:
+        """Uploads with a checksum, and from now on without where the server refuses it."""
+        from botocore.exceptions import ClientError
+
+        sends = self._checksums
+        try:
+            file.seek(0)
+            return self._upload(name, file, sha256, mime_type)
+        except ClientError as error:
+            if not (sends and s3.refuses_header(error)):
+                raise
+        file.seek(0)
+        plain = s3.client(self._endpoint_url, checksums=False)
+        answer = self._upload(name, file, sha256, mime_type, plain=plain)
+        self._client, self._checksums = plain, False  # so it was for the checksum
+        return answer
+
     def _upload(
-        self, name: str, body: bytes | BinaryIO, sha256: str, mime_type: str, **conditions: Any
+        self,
+        name: str,
+        body: bytes | _File,
+        sha256: str,
+        mime_type: str,
+        *,
+        plain: S3Client | None = None,
+        **headers: Any,
     ) -> PutObjectOutputTypeDef:
-        if self._checksums:
-            conditions["ChecksumSHA256"] = _base64(sha256)
-        return self._client.put_object(
+        if self._checksums and not plain:
+            headers["ChecksumSHA256"] = _base64(sha256)
+        return (plain or self._client).put_object(
             Bucket=self._bucket,
             Key=self._prefix + name,
             Body=body,
             ContentType=mime_type,
             Metadata={"sha256": sha256},
-            **conditions,
+            **headers,
         )
-
-    def _upload_in_parts(self, name: str, file: BinaryIO, sha256: str, mime_type: str) -> None:
-        """Uploads a file of any size; S3 checks each part, and shows the object when it has them all."""
-        extra: dict[str, Any] = {"ContentType": mime_type, "Metadata": {"sha256": sha256}}
-        if self._checksums:
-            extra["ChecksumAlgorithm"] = "SHA256"
-        self._client.upload_fileobj(file, self._bucket, self._prefix + name, ExtraArgs=extra)
 
     def _head(self, name: str) -> HeadObjectOutputTypeDef | None:
         """What the server knows about an object; None where there is no such object."""
@@ -276,7 +225,7 @@ class Bucket:
                 raise
             return None
 
-    def _has(self, name: str, sha256: str, file: BinaryIO, server: _Server) -> bool:
+    def _has(self, name: str, sha256: str, file: _File, server: _Server) -> bool:
         """Whether the object has the bytes of a file.
 
         By the server's checksum, or by the metadata stored with it; where the server compares no checksums,
@@ -285,7 +234,7 @@ class Bucket:
         head = self._head(name)
         if head is None:
             return False
-        if server.checksums is not _Use.OBEYS:
+        if server.checksums:
             length = file.seek(0, io.SEEK_END)
             if head["ContentLength"] != length or (server.md5 and _etag(head) != _md5(file)):
                 return False
@@ -295,16 +244,17 @@ class Bucket:
         return metadata.get("sha256") == sha256
 
 
+def _opened(content: bytes | Path) -> _File:
+    return io.BytesIO(content) if isinstance(content, bytes) else content.open("rb")
+
+
 def _etag(answer: PutObjectOutputTypeDef | HeadObjectOutputTypeDef) -> str:
     return answer.get("ETag", "").strip('"').lower()
 
 
-def _md5(file: BinaryIO) -> str:
-    digest = hashlib.md5(usedforsecurity=False)
+def _md5(file: _File) -> str:
     file.seek(0)
-    while block := file.read(1 << 20):
-        digest.update(block)
-    return digest.hexdigest()
+    return hashlib.file_digest(file, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()
 
 
 def _base64(sha256: str) -> str:

@@ -4,14 +4,10 @@ from __future__ import annotations
 
 import errno
 import hashlib
-import io
 import os
 import shutil
 import stat
-from collections.abc import Iterable, Iterator
-from itertools import islice
 from pathlib import Path
-from typing import BinaryIO
 from urllib.parse import quote, unquote, urlsplit
 
 from callsheet.errors import StorageConflict, StorageError
@@ -26,23 +22,15 @@ from callsheet.files import (
 )
 
 _SETTING = "storage.url or report.url"
-_PAGE = 1_000  # files that are listed at once
 
 
 class Folder:
-    """See `Store`.
-
-    Args:
-        url: a path, or a `file://` URL of this machine.
-    """
-
-    together = 16
+    """See `Store`; the URL is a path, or a `file://` URL of this machine."""
 
     def __init__(self, url: str) -> None:
         self._is_url = url.startswith("file://")
         self._url = url.rstrip("/") or "/"
         self._root = Path(unquote(urlsplit(url).path) if self._is_url else url)
-        self._gives: dict[Path, bool] = {}
 
     def url_of(self, name: str) -> str:
         """See `Store.url_of`."""
@@ -60,7 +48,7 @@ class Folder:
         return ""
 
     def put(self, content: Path | bytes, name: str, sha256: str, mime_type: str) -> None:
-        """See `Place.put`. On one disk a file is not copied: it gets a second name."""
+        """See `Store.put`. On one disk a file is not copied: it gets a second name."""
         path = self._root / name
         with disk_errors(path, _SETTING):
             try:
@@ -68,53 +56,23 @@ class Folder:
                     with PartialFile(path) as partial:
                         partial.file.write(content)
                         partial.commit(overwrite=False)
-                elif not self._linked(content, path):
+                elif not _linked(content, path):
                     _copy(content, path, sha256)
             except FileExistsError:
                 if not _has(path, sha256):
                     raise StorageConflict(f"{path}: something else has this name", hint=CONFLICT) from None
-
-    def sync(self, names: Iterable[str]) -> None:
-        """See `Place.sync`."""
-        for folder in {name.rpartition("/")[0] for name in names}:
-            with disk_errors(self._root / folder, _SETTING):
-                sync_folder(self._root / folder)
-
-    def _linked(self, spooled: Path, path: Path) -> bool:
-        """Gives the file its name in the store; False where it has to be copied.
-
-        Raises:
-            FileExistsError: something has that name.
-        """
-        if self._gives_rights(path.parent):
-            return False
-        try:
-            os.link(spooled, path)
-        except FileNotFoundError:
-            self._gives.pop(path.parent, None)  # the next try makes the folder again
-            raise
-        except OSError as error:
-            if error.errno not in NO_HARD_LINKS | {errno.EXDEV}:
-                raise
-            return False
-        return True
-
-    def _gives_rights(self, folder: Path) -> bool:
-        """Whether a file that is made in a folder gets a group or rights from it, which a link does not.
-
-        Makes the folder where it is missing.
-        """
-        if folder not in self._gives:
-            make_folder(folder)
-            self._gives[folder] = bool(folder.stat().st_mode & stat.S_ISGID) or _has_default_acl(folder)
-        return self._gives[folder]
+            sync_folder(path.parent)
 
     def write(self, name: str, data: bytes | Path, mime_type: str) -> None:
         """See `Store.write`."""
         path = self._root / name
         with disk_errors(path, _SETTING):
-            with PartialFile(path) as partial, _opened(data) as source:
-                shutil.copyfileobj(source, partial.file, 1 << 20)
+            with PartialFile(path) as partial:
+                if isinstance(data, bytes):
+                    partial.file.write(data)
+                else:
+                    with data.open("rb") as source:
+                        shutil.copyfileobj(source, partial.file, 1 << 20)
                 partial.commit()
             sync_folder(path.parent)
 
@@ -132,18 +90,11 @@ class Folder:
         """See `Store.exists`."""
         return os.path.lexists(self._root / name)
 
-    def listing(self) -> Iterator[list[tuple[str, int]]]:
+    def listing(self) -> list[tuple[str, int]]:
         """See `Store.listing`."""
         with disk_errors(self._root, _SETTING, "read"):
-            files = self._files()
-            while page := list(islice(files, _PAGE)):
-                yield page
-
-    def _files(self) -> Iterator[tuple[str, int]]:
-        for folder, _, names in os.walk(self._root, onerror=_raise):
-            for name in names:
-                path = Path(folder, name)
-                yield path.relative_to(self._root).as_posix(), path.lstat().st_size
+            paths = (Path(at, name) for at, _, names in os.walk(self._root, onerror=_raise) for name in names)
+            return [(path.relative_to(self._root).as_posix(), path.lstat().st_size) for path in paths]
 
     def remove(self, name: str) -> None:
         """See `Store.remove`."""
@@ -153,13 +104,28 @@ class Folder:
 
 
 def _raise(error: OSError) -> None:
-    """A folder that is not there has no files."""
-    if not isinstance(error, FileNotFoundError):
+    if not isinstance(error, FileNotFoundError):  # a folder that is not there has no files
         raise error
 
 
-def _opened(data: bytes | Path) -> BinaryIO:
-    return io.BytesIO(data) if isinstance(data, bytes) else data.open("rb")
+def _linked(spooled: Path, path: Path) -> bool:
+    """Gives a file its name in the store; False where it has to be copied.
+
+    So it is on another disk, and where a new file gets a group or rights from its folder: a link does not.
+
+    Raises:
+        FileExistsError: something has that name.
+    """
+    make_folder(path.parent)
+    if path.parent.stat().st_mode & stat.S_ISGID or _has_default_acl(path.parent):
+        return False
+    try:
+        os.link(spooled, path)
+    except OSError as error:
+        if error.errno not in NO_HARD_LINKS | {errno.EXDEV}:
+            raise
+        return False
+    return True
 
 
 def _has_default_acl(folder: Path) -> bool:

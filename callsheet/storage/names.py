@@ -10,13 +10,10 @@ import re
 import unicodedata
 from urllib.parse import quote
 
+# Characters, all ASCII. File systems allow 255 bytes, and the name of a partial file is a little longer.
 _LONGEST_FIELD = 100
 _LONGEST_SEGMENT = 200
-"""Characters, all ASCII. File systems allow 255 bytes, and the name of a partial file is a little longer."""
-
-
 _SAFE = re.compile(rf"[A-Za-z0-9_-][A-Za-z0-9._-]{{0,{_LONGEST_FIELD - 1}}}")
-"""What `safe_name` leaves as it is."""
 
 
 class _SafeFields(dict[str, object]):

@@ -2,7 +2,7 @@
 
 The URL decides which: a path or `file://` is a folder, `s3://bucket/prefix` is a bucket. Everything runs
 in the store's own threads, so that a slow bucket does not hold up the rest of a run. The caller gives the
-names: the ledger makes sure that no two files have the same one. Media go in groups (`group_put.py`).
+names: the ledger makes sure that no two files have the same one.
 """
 
 from __future__ import annotations
@@ -10,20 +10,19 @@ from __future__ import annotations
 import asyncio
 import functools
 import hashlib
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import ParamSpec, Protocol, TypeVar
+from typing import ParamSpec, TypeVar
 
-from callsheet import s3
+from callsheet import failpoints, s3
 from callsheet.errors import ConfigError
 from callsheet.files import temporary_file_errors, wrong_place
 from callsheet.records import StoredFile
 from callsheet.storage.bucket import Bucket
 from callsheet.storage.folder import Folder
-from callsheet.storage.group_put import GroupPut, Place
 from callsheet.storage.spool import Spooled
 
 P = ParamSpec("P")
@@ -40,14 +39,15 @@ class Store:
     Raises:
         ConfigError: the URL is neither a folder nor a bucket.
         StorageError: the AWS settings of this machine cannot be used.
+
+    Every method that reads or writes raises `StorageError` where the store refuses it.
     """
 
     def __init__(self, url: str, *, endpoint_url: str | None = None) -> None:
         if wrong := wrong_place(url):
             raise ConfigError(f"{url} {wrong[0]}", hint=wrong[1])
-        self._place: _Place = Bucket(url, endpoint_url) if url.startswith("s3://") else Folder(url)
+        self._place: Bucket | Folder = Bucket(url, endpoint_url) if url.startswith("s3://") else Folder(url)
         self._threads = ThreadPoolExecutor(s3.THREADS, "storage")
-        self._group = GroupPut(self._place, self._threads, s3.THREADS)
 
     def url_of(self, name: str) -> str:
         """The URL of a stored file; in a folder, a path that begins as the store's URL does."""
@@ -58,9 +58,6 @@ class Store:
 
         Returns:
             What a person should know of the store, in one line; mostly nothing.
-
-        Raises:
-            StorageError: the store refuses it; the hint says what to do.
         """
         return await self._in_thread(self._place.probe)
 
@@ -76,52 +73,34 @@ class Store:
             StorageConflict: something else has this name.
             StorageError: the store refused it, and the file is in the spool; or the spool did, and it is not.
         """
-        await self._group.put(spooled, name, mime_type)
+        await self._in_thread(self._put, spooled, name, mime_type)
         return StoredFile(self.url_of(name), spooled.sha256, spooled.bytes, datetime.now(UTC), mime_type)
 
+    def _put(self, spooled: Spooled, name: str, mime_type: str) -> None:
+        spooled.settle()
+        failpoints.passed("before store.put")
+        self._place.put(spooled.path, name, spooled.sha256, mime_type)
+        failpoints.passed("after store.put")
+
     async def add(self, name: str, data: bytes, mime_type: str) -> None:
-        """Stores a small file, as `put` does. Nothing that is stored is overwritten.
-
-        Raises:
-            StorageConflict: something else has this name.
-            StorageError: the store refused it.
-        """
-        await self._in_thread(self._add, name, data, mime_type)
-
-    def _add(self, name: str, data: bytes, mime_type: str) -> None:
-        self._place.put(data, name, hashlib.sha256(data).hexdigest(), mime_type)
-        self._place.sync([name])
+        """Stores a small file, as `put` does: `StorageConflict` where something else has this name."""
+        await self._in_thread(self._place.put, data, name, hashlib.sha256(data).hexdigest(), mime_type)
 
     async def write(self, name: str, data: bytes | Path, mime_type: str) -> str:
-        """Writes a report file, and replaces an older one in one step.
+        """Writes a report file of any size (its bytes, or the file that has them); returns its URL.
 
-        Args:
-            name: its name.
-            data: its bytes, or the file that has them, of any size.
-            mime_type: its type.
-
-        Returns:
-            The file's URL.
-
-        Raises:
-            StorageError: the store refused it; an older file is unchanged.
+        An older one is replaced in one step, and unchanged where the store refuses the new one.
         """
         await self._in_thread(self._place.write, name, data, mime_type)
         return self.url_of(name)
 
     async def write_made(self, name: str, make: Callable[[Path], None], mime_type: str) -> str:
-        """Writes a report file of any size, as `write` does, that is made on this machine first.
+        """Writes a report file, as `write` does, that is made on this machine first.
 
         Args:
             name: its name.
             make: writes it to a path in a temporary folder; called in a thread.
             mime_type: its type.
-
-        Returns:
-            The file's URL.
-
-        Raises:
-            StorageError: the temporary file cannot be written, or the store refused it.
         """
         with temporary_file_errors(), TemporaryDirectory(prefix="callsheet-") as folder:
             path = Path(folder, name)
@@ -129,51 +108,21 @@ class Store:
             return await self.write(name, path, mime_type)
 
     async def read(self, name: str) -> bytes | None:
-        """The bytes of a report file; None where there is no such file.
-
-        Raises:
-            StorageError: the store cannot be read.
-        """
+        """The bytes of a report file; None where there is no such file."""
         return await self._in_thread(self._place.read, name)
 
     async def exists(self, name: str) -> bool:
-        """Whether something has this name.
-
-        Raises:
-            StorageError: the store cannot be read.
-        """
+        """Whether something has this name."""
         return await self._in_thread(self._place.exists, name)
 
-    async def listing(self) -> AsyncIterator[list[tuple[str, int]]]:
-        """The names and sizes of all files, about a thousand at a time.
-
-        Raises:
-            StorageError: the store cannot be read.
-        """
-        pages = self._place.listing()
-        while page := await self._in_thread(lambda: next(pages, None)):
-            yield page
+    async def listing(self) -> list[tuple[str, int]]:
+        """The names and sizes of all files."""
+        return await self._in_thread(self._place.listing)
 
     async def remove(self, name: str) -> None:
-        """Removes a file, where it is there.
-
-        Raises:
-            StorageError: the store refused it.
-        """
+        """Removes a file, where it is there."""
         await self._in_thread(self._place.remove, name)
 
     async def _in_thread(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         call = functools.partial(work, *args, **kwargs)
         return await asyncio.get_running_loop().run_in_executor(self._threads, call)
-
-
-class _Place(Place, Protocol):
-    """What `Folder` and `Bucket` have in common; `Store` documents it."""
-
-    def url_of(self, name: str) -> str: ...
-    def probe(self) -> str: ...
-    def write(self, name: str, data: bytes | Path, mime_type: str) -> None: ...
-    def read(self, name: str) -> bytes | None: ...
-    def exists(self, name: str) -> bool: ...
-    def listing(self) -> Iterator[list[tuple[str, int]]]: ...
-    def remove(self, name: str) -> None: ...

@@ -23,13 +23,15 @@ import signal
 import sys
 import traceback
 from collections.abc import Callable
+from functools import partialmethod
 from pathlib import Path
 from typing import Any
 
 from callsheet import failpoints
 from callsheet.config.load import load
 from callsheet.errors import known_error
-from callsheet.service import verdicts
+from callsheet.service.client import Client
+from callsheet.service.verdicts import Backoff
 from callsheet.steps.batch import generate
 from tests.ledger.waits import set_waits
 
@@ -81,7 +83,8 @@ def main(folder: str, kill: Any = None, move: Any = None, record: str = "", **mo
         failpoints.observer = recorder(Path(record))
     if size := more.get("file_size"):
         resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
-    verdicts.set_backoff(more.get("backoff", 0.01))
+    backoff = Backoff(first=more.get("backoff", 0.01))
+    Client.__init__ = partialmethod(Client.__init__, backoff=backoff)  # type: ignore[method-assign, assignment]
     set_waits(**more.get("waits", {}))
     try:
         return asyncio.run(generate(load(Path("batch.yaml")), approved=False)).exit_code

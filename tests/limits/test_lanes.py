@@ -6,11 +6,8 @@ import asyncio
 
 import pytest
 
-from benchmarks.simulated_service import (
-    VirtualClock,
-)
-from callsheet.limits.lanes import FIRST_LANES, PROBE, RAMP_MOST, Lanes
-from callsheet.limits.turns import Limits
+from benchmarks.simulated_service import VirtualClock
+from callsheet.limits.turns import FIRST_LANES, PROBE, RAMP_MOST, Lanes, Limits
 from tests.limits.virtual_time import IMAGE, VIDEO, let_others_run, now, sent, start_caller, virtual
 
 

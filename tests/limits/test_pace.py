@@ -8,14 +8,7 @@ from collections import Counter
 import pytest
 
 from benchmarks.bench_limits import QUICK
-from benchmarks.simulated_service import (
-    BEGIN,
-    SHAPES,
-    Client,
-    Scenario,
-    VirtualClock,
-    run_virtual,
-)
+from benchmarks.simulated_service import BEGIN, SHAPES, Client, Scenario, VirtualClock, run_virtual
 from callsheet.limits.turns import Limits
 from callsheet.records import ModelType
 from tests.limits.virtual_time import IMAGE, VIDEO, let_others_run, now, sent, start_caller, virtual
@@ -25,7 +18,7 @@ from tests.limits.virtual_time import IMAGE, VIDEO, let_others_run, now, sent, s
 async def test_the_services_count_is_used_and_restarts_at_the_reset() -> None:
     limits, times = Limits(clock=VirtualClock()), []
     async with sent(limits, IMAGE) as turn:
-        turn.answered(100, 97, int(BEGIN) + 30, int(BEGIN))  # two of the three are of other clients
+        turn.answered((100, 97, int(BEGIN) + 30, BEGIN))  # two of the three are of other clients
     for _ in range(200):
         start_caller(limits, IMAGE, times)
     await asyncio.sleep(25)
@@ -38,8 +31,8 @@ async def test_the_services_count_is_used_and_restarts_at_the_reset() -> None:
 async def test_of_answers_in_another_order_the_one_to_the_last_send_is_used() -> None:
     limits, times = Limits(clock=VirtualClock()), []
     async with sent(limits, IMAGE) as first, sent(limits, IMAGE) as second:
-        second.answered(10, 2, int(BEGIN) + 30)
-        first.answered(10, 9, int(BEGIN) + 30)
+        second.answered((10, 2, int(BEGIN) + 30, None))
+        first.answered((10, 9, int(BEGIN) + 30, None))
         for _ in range(5):
             start_caller(limits, IMAGE, times)
         await asyncio.sleep(20)

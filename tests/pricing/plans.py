@@ -9,7 +9,8 @@ from typing import Any
 from callsheet.batches.read import read_batch
 from callsheet.config.settings import Settings
 from callsheet.pricing.plan import Plan, make_plan
-from callsheet.records import Catalogue, Job, Model
+from callsheet.records import Job
+from callsheet.service.models import Catalogue, Model
 
 NOW = datetime(2026, 5, 1, 12, tzinfo=UTC)
 PNG = b"\x89PNG\r\n\x1a\n" + b"p" * 100

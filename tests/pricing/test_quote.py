@@ -19,7 +19,8 @@ from callsheet.pricing.approval import objection
 from callsheet.pricing.facts import as_facts, as_table
 from callsheet.pricing.plan import Plan, make_plan
 from callsheet.pricing.quote import Quote, make
-from callsheet.records import Catalogue, Generation, Media, ModelType, StoredFile, Usage
+from callsheet.records import Generation, Media, ModelType, StoredFile, Usage
+from callsheet.service.models import Catalogue
 from tests.ledger.buying import intend, reserve
 from tests.pricing.plans import CATALOGUE, NOW, Maker
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from callsheet.pricing.rates import Combination, Offer, Reject, offer
-from callsheet.records import Model
+from callsheet.service.models import Model
 from tests.pricing.plans import model, rate
 
 IMAGE = model(

@@ -13,7 +13,8 @@ from pydantic import ValidationError
 
 from callsheet.pricing.plan import Plan
 from callsheet.pricing.starter import Starter, starter
-from callsheet.records import Catalogue, Model, ModelType, Pricing
+from callsheet.records import ModelType
+from callsheet.service.models import Catalogue, Model, Pricing
 from tests.pricing.plans import CATALOGUE, Maker, model, rate
 
 

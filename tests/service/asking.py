@@ -7,10 +7,11 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from callsheet.service.client import Client
+from callsheet.service.verdicts import Backoff
 from tests.servers.sockets import Behaviour, serve
 
 KEY = "sk_very-secret"
-IMAGE = {
+IMAGE: dict[str, Any] = {
     "id": "req-1",
     "status": "completed",
     "model": "m",
@@ -26,13 +27,13 @@ IMAGE = {
     ],
     "usage": {"total_cost": 0.04, "billable_unit": "image", "unit_price": 0.04, "quantity": 1},
 }
-VIDEO = {**IMAGE["data"][0], "mime_type": "video/mp4", "duration": 5, "fps": 24, "has_sound": False}  # type: ignore[index]
+VIDEO = {**IMAGE["data"][0], "mime_type": "video/mp4", "duration": 5, "fps": 24, "has_sound": False}
 RATE = {"X-RateLimit-Limit": "60", "X-RateLimit-Remaining": "59", "X-RateLimit-Reset": "1700000060"}
 
 
-def run(url: str, use: Callable[[Client], Awaitable[Any]], key: str = KEY) -> Any:
+def run(url: str, use: Callable[[Client], Awaitable[Any]], key: str = KEY, **settings: Any) -> Any:
     async def scenario() -> Any:
-        async with Client(url, key) as client:
+        async with Client(url, key, **{"backoff": Backoff(0.01)} | settings) as client:
             return await use(client)
 
     return asyncio.run(scenario())
@@ -49,3 +50,9 @@ async def image(client: Client) -> Any:
 
 async def video(client: Client) -> Any:
     return await client.create_video({"model": "m", "prompt": "a cat"})
+
+
+async def fetch(client: Client, url: str) -> tuple[bytes, int | None, str]:
+    """A file: its bytes, its length and its type."""
+    async with client.download(url) as file:
+        return b"".join([chunk async for chunk in file.chunks]), file.length, file.mime_type

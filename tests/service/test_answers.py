@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import time
 from collections.abc import Awaitable, Callable
@@ -10,15 +9,14 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
 
-import httpx
 import pytest
 
-from callsheet.errors import ContentPolicyViolation, MaybeSent, Refusal
+from callsheet.errors import MaybeSent, Refusal
 from callsheet.pricing import rates as pricing
-from callsheet.records import CostSource, Failed, Generation, ModelType, NoFile, Pending
+from callsheet.records import CostSource, Generation
 from callsheet.service import verdicts
 from callsheet.service.client import Client
-from callsheet.service.models import RateHeaders
+from callsheet.service.models import Failed, NoFile, Pending, RateHeaders
 from callsheet.service.verdicts import Verdict
 from tests.servers.sockets import Behaviour, json_reply, reply, serve, trickle
 from tests.service.asking import IMAGE, KEY, RATE, VIDEO, ask, image, run, video
@@ -37,7 +35,7 @@ def test_a_bought_image_has_its_id_cost_files_and_rate_limit() -> None:
     assert answer.value.id == "req-1"
     assert answer.value.usage.total_cost == Decimal("0.04")
     [media] = answer.value.media
-    assert (media.url, media.width, media.height) == (IMAGE["data"][0]["url"], None, 1024)  # type: ignore[index]
+    assert (media.url, media.width, media.height) == (IMAGE["data"][0]["url"], None, 1024)
     assert media.deletes_at == datetime(2026, 1, 1, tzinfo=UTC)
 
 
@@ -76,13 +74,7 @@ def test_a_cost_that_is_not_said_is_computed_and_otherwise_the_quote_stands_for_
     assert cost('{"total_cost": 0, "unit_price": 0.03, "quantity": 3}') == (Decimal(0), CostSource.USAGE)
     huge = '"unit_price": 99999999999, "quantity": 99999999999'
     assert cost(f'{{"total_cost": {total}, {huge}}}') == (QUOTE, CostSource.QUOTED)
-
-
-@pytest.mark.parametrize("usage", [None, [], "free", 0])
-def test_an_image_without_a_usage_is_bought(usage: Any) -> None:
-    bought = ask(json_reply(IMAGE | {"usage": usage}), image).value
-    assert bought.usage.cost(QUOTE) == (QUOTE, CostSource.QUOTED)
-    assert bought.usage.cost(None) == (None, CostSource.QUOTED)
+    assert cost(total if total[0] in '"n[' else "0") == (QUOTE, CostSource.QUOTED), "no usage at all"
 
 
 def with_text(answer: Any, old: str, new: str, status: int = 200) -> Behaviour:
@@ -103,27 +95,12 @@ def test_characters_that_cannot_be_stored_are_replaced() -> None:
     smile = ask(with_text(IMAGE, '"billable_unit": "image"', r'"billable_unit": "\ud83d\ude00"'), image)
     assert smile.value.usage.billable_unit == "\U0001f600", "whole pairs are kept"
     error = {"error": {"message": "a sunny day X", "code": "content_policy_violation"}}
-    with pytest.raises(ContentPolicyViolation, match=r"a sunny day \?"):
+    with pytest.raises(Refusal, match=r"a sunny day \?"):
         ask(with_text(error, "X", HALF, 422), image)
     failed = {"status": "failed", "error": {"message": "X", "code": "server_error"}}
     assert ask(with_text(failed, "X", HALF), lambda client: client.video("v")).message == "?"
     catalogue = ask(with_text([MODEL], '"name": "M"', f'"name": "{HALF}"'), lambda client: client.models())
     assert catalogue["m"].name == "?"
-
-
-@pytest.mark.parametrize(
-    "old, new",
-    [
-        ('"total_cost": 0.04', '"total_cost": 1e9999999999999999999'),
-    ],
-    ids=["cost"],
-)
-def test_a_number_out_of_range_makes_the_answer_unreadable(old: str, new: str) -> None:
-    with pytest.raises(MaybeSent, match="cannot be read") as caught:
-        ask(with_text(IMAGE, old, new), image)
-    assert verdicts.submit(caught.value) is Verdict.IN_DOUBT
-    with pytest.raises(Refusal, match="without the service's error body"):
-        ask(reply(500, b'{"error": 1e9999999999999999999}'), image)
 
 
 def test_deletes_at_is_converted_to_utc() -> None:
@@ -153,21 +130,25 @@ def test_a_deletes_at_that_is_no_time_is_none(no_time: str) -> None:
     assert media.deletes_at is None
 
 
-@pytest.mark.parametrize("mime_type", [None, "", 7, ["image/png"]])
-def test_a_file_without_a_media_type_is_bought(mime_type: Any) -> None:
-    item = IMAGE["data"][0] | {"mime_type": mime_type}  # type: ignore[index]
-    assert ask(json_reply(IMAGE | {"data": [item]}), image).value.media[0].mime_type == ""
-
-
-@pytest.mark.parametrize("mime_type", ["IMAGE/JPEG", "image/jpeg; charset=binary"])
-def test_a_media_type_is_read_in_lower_case_and_without_parameters(mime_type: str) -> None:
-    assert ask(with_text(IMAGE, "image/jpeg", mime_type), image).value.media[0].mime_type == "image/jpeg"
-
-
 def test_an_invalid_value_that_only_describes_a_file_does_not_make_the_answer_unreadable() -> None:
     invalid = {"width": 10**30, "height": -1, "duration": 10**400, "fps": "many", "has_sound": "loud"}
     [media] = ask(json_reply({**IMAGE, "data": [VIDEO | invalid]}), image).value.media
     assert (media.width, media.height, media.duration, media.fps, media.has_sound) == (None,) * 5
+
+
+@pytest.mark.parametrize(
+    "mime_type, read",
+    [
+        (None, ""),
+        (7, ""),
+        (["image/png"], ""),
+        ("IMAGE/JPEG", "image/jpeg"),
+        ("image/jpeg; charset=binary", "image/jpeg"),
+    ],
+)
+def test_a_media_type_is_read_in_lower_case_and_may_be_missing(mime_type: Any, read: str) -> None:
+    item = IMAGE["data"][0] | {"mime_type": mime_type}
+    assert ask(json_reply(IMAGE | {"data": [item]}), image).value.media[0].mime_type == read
 
 
 @pytest.mark.parametrize(
@@ -184,16 +165,13 @@ def test_an_unreadable_date_is_ignored(zone: str) -> None:
     assert ask(json_reply(IMAGE, headers=headers), image).rate == RateHeaders(60, 59, 1700000060, None)
 
 
-def test_a_balance_out_of_range_is_an_unreadable_answer() -> None:
-    with pytest.raises(MaybeSent, match="cannot be read: balance"):
-        ask(json_reply({"currency": "USD", "balance": "1e40"}), lambda client: client.balance())
-
-
-@pytest.mark.parametrize("missing", ["id", "data"])
-def test_an_image_without_id_or_file_is_in_doubt(missing: str) -> None:
-    partial = {name: value for name, value in IMAGE.items() if name != missing}
-    with pytest.raises(MaybeSent, match=f"cannot be read: {missing}: Field required"):
-        ask(json_reply(partial), image)
+def test_an_image_without_an_id_is_in_doubt_and_so_is_one_with_a_number_out_of_range() -> None:
+    without_id = {name: value for name, value in IMAGE.items() if name != "id"}
+    with pytest.raises(MaybeSent, match="cannot be read: id: Field required"):
+        ask(json_reply(without_id), image)
+    with pytest.raises(MaybeSent, match="cannot be read") as caught:
+        ask(with_text(IMAGE, '"total_cost": 0.04', '"total_cost": 1e9999999999999999999'), image)
+    assert verdicts.submit(caught.value) is Verdict.IN_DOUBT
 
 
 @pytest.mark.parametrize("data", [[], None, [{}], [{"url": None}], [{"url": ""}], "?", [7]])
@@ -205,7 +183,7 @@ def test_an_image_without_a_file_is_in_doubt_with_its_id_and_the_service_s_words
     assert verdicts.submit(caught.value) is Verdict.IN_DOUBT
 
 
-@pytest.mark.parametrize("data", [[None, IMAGE["data"][0]], IMAGE["data"][0]])  # type: ignore[index]
+@pytest.mark.parametrize("data", [[None, IMAGE["data"][0]], IMAGE["data"][0]])
 def test_an_address_that_came_is_kept(data: Any) -> None:
     assert len(ask(json_reply({**IMAGE, "data": data}), image).value.media) == 1
 
@@ -240,7 +218,7 @@ def test_a_poll_tells_whether_a_video_is_pending_failed_or_finished() -> None:
     with serve(
         json_reply({"id": "req/2", "status": "pending", "data": None}),
         json_reply(failed),
-        json_reply({"status": "failed", "error": None}),
+        json_reply({"status": "Failed", "error": None}),
         json_reply(completed),
     ) as server:
         pending, failure, without_reason, generation = run(server.url, poll)
@@ -264,6 +242,7 @@ def polled(answer: dict[str, Any]) -> Any:
     "answer, words",
     [
         ({"status": "queued"}, "status 'queued'"),
+        ({"status": "PENDING"}, ""),
         ({}, "no status"),
         ({"status": 7}, "no status"),
         (
@@ -289,20 +268,9 @@ def test_a_poll_with_a_file_is_a_finished_video_whatever_else_is_odd(status: str
     assert finished.usage.cost(QUOTE) == (QUOTE, CostSource.QUOTED)
 
 
-def test_statuses_are_compared_without_case() -> None:
-    assert polled({"status": "PENDING"}) == Pending("req-2")
-    assert isinstance(polled({"status": "Failed"}), Failed)
-
-
 @pytest.mark.parametrize("data", [[], None, [{"url": None}]])
 def test_a_completed_video_without_a_file_is_told_apart(data: Any) -> None:
     assert polled({"status": "Completed", "data": data}) == NoFile("req-2", "status 'Completed'")
-
-
-def test_a_poll_that_is_answered_about_another_video_is_repeated() -> None:
-    with pytest.raises(MaybeSent, match="about another generation: req-3") as caught:
-        polled({"id": "req-3", "status": "completed", "data": [VIDEO]})
-    assert verdicts.poll(caught.value) is Verdict.AGAIN
 
 
 MODEL = {
@@ -324,18 +292,12 @@ MODEL = {
 }
 
 
-def test_the_catalogue_is_read_with_exact_prices() -> None:
-    with serve(json_reply([MODEL]), json_reply([]), json_reply(MODEL)) as server:
-
-        async def read(client: Client) -> Any:
-            return await client.models(), await client.models(ModelType.VIDEO), await client.model("m/1")
-
-        all_models, videos, one_model = run(server.url, read)
-    assert str(all_models["m"].pricing.rates[0].unit_price) == "0.0400"
-    assert videos == {}
-    assert one_model == all_models["m"]
-    paths = [request.split(b" ")[1] for request in server.requests]
-    assert paths == [b"/v2/models", b"/v2/models?type=video", b"/v2/models/m%2F1"]
+def test_the_balance_is_exact_and_one_out_of_range_is_unreadable() -> None:
+    answers = (json_reply({"currency": "USD", "balance": balance}) for balance in ("12.3456", "1e40"))
+    with serve(*answers) as server:
+        assert str(run(server.url, lambda client: client.balance())) == "12.345600"
+        with pytest.raises(MaybeSent, match="cannot be read: balance"):
+            run(server.url, lambda client: client.balance())
 
 
 def test_a_model_that_cannot_be_read_does_not_hide_the_others() -> None:
@@ -345,6 +307,7 @@ def test_a_model_that_cannot_be_read_does_not_hide_the_others() -> None:
         with pytest.raises(MaybeSent, match="cannot be read: 1: Input should be a valid dictionary"):
             run(server.url, lambda client: client.models())
     assert not catalogue["m"].unreadable
+    assert str(catalogue["m"].pricing.rates[0].unit_price) == "0.0400", "prices are exact"
     reject = pricing.offer(pricing.Combination("odd"), catalogue)
     assert isinstance(reject, pricing.Reject)
     assert reject.reason.startswith("the service's entry for odd cannot be read: supported_durations.0: ")
@@ -376,14 +339,14 @@ def test_a_model_whose_prices_are_null_is_unpriced(pricing_: Any) -> None:
 
 
 def test_a_rate_whose_price_is_null_is_none_and_one_whose_sound_is_null_is_not_about_sound() -> None:
-    [rate] = MODEL["pricing"]["rates"]  # type: ignore[index]
+    [rate] = MODEL["pricing"]["rates"]
     rates = [rate | {"unit_price": None}, rate | {"sound": None}]
     offer = offered(MODEL | {"pricing": {"currency": "USD", "rates": rates}})
     assert offer.price.total == Decimal("0.0400")
 
 
 def test_a_model_that_stands_twice_with_different_prices_is_unpriced() -> None:
-    [rate] = MODEL["pricing"]["rates"]  # type: ignore[index]
+    [rate] = MODEL["pricing"]["rates"]
     dearer = MODEL | {"pricing": {"currency": "USD", "rates": [rate | {"unit_price": "0.0500"}]}}
     for entries in ((MODEL, dearer), (dearer, MODEL), (MODEL, dearer, dearer)):
         offer = offered(*entries)
@@ -392,50 +355,14 @@ def test_a_model_that_stands_twice_with_different_prices_is_unpriced() -> None:
     assert offered(MODEL, MODEL | {"name": "Another"}).price, "the prices are the same"
 
 
-def test_balance_and_costs_are_exact() -> None:
-    costs = {
-        "currency": "USD",
-        "data": [{"date": "2026-01-01", "cost": 0.1}, {"date": "2026-01-02", "cost": 0.20000000000000001}],
-        "total_cost": 0.30000000000000004,
-        "start": "2026-01-01T00:00:00Z",
-        "end": "2026-01-02T12:00:00Z",
-    }
-    with serve(json_reply({"currency": "USD", "balance": "12.3456"}), json_reply(costs)) as server:
-
-        async def read(client: Client) -> Any:
-            day = datetime(2026, 1, 1, tzinfo=UTC)
-            return await client.balance(), await client.costs(day, day.replace(hour=12))
-
-        balance, read_costs = run(server.url, read)
-    assert str(balance) == "12.345600"
-    assert [str(day.cost) for day in read_costs.data] == ["0.100000", "0.200000"]
-    assert str(read_costs.total_cost) == "0.300000"
-    query = httpx.URL(server.requests[1].split(b" ")[1].decode()).params
-    assert (query["start"], query["end"]) == ("2026-01-01T00:00:00+00:00", "2026-01-01T12:00:00+00:00")
-
-
-@pytest.mark.parametrize(
-    "use",
-    [
-        lambda client: client.balance(),
-        lambda client: client.models(),
-        lambda client: client.video("v"),
-        image,
-    ],
-    ids=["balance", "models", "video", "image"],
-)
+@pytest.mark.parametrize("use", [lambda client: client.balance(), lambda client: client.video("v"), image])
 def test_an_answer_that_comes_byte_by_byte_is_not_waited_for_without_end(
     use: Callable[[Client], Awaitable[Any]],
 ) -> None:
-    async def scenario(url: str) -> float:
-        async with Client(url, KEY, read_timeout=0.2, generation_timeout=0.2) as client:
-            began = time.monotonic()
-            with pytest.raises(MaybeSent, match="no answer came: TimeoutError"):
-                await use(client)
-            return time.monotonic() - began
-
-    with serve(trickle(b" " * 15_000)) as server:
-        assert 0.2 <= asyncio.run(scenario(server.url)) < 250, "the whole answer takes 300 s"
+    began = time.monotonic()
+    with serve(trickle(b" " * 15_000)) as server, pytest.raises(MaybeSent, match="no answer came: TimeoutE"):
+        run(server.url, use, read_timeout=0.2, generation_timeout=0.2)
+    assert 0.2 <= time.monotonic() - began < 250, "the whole answer takes 300 s"
 
 
 def test_a_poll_ends_after_the_time_that_its_caller_can_wait() -> None:

@@ -9,8 +9,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from callsheet.errors import ConfigError, NotSent
-from callsheet.service import proxies
+from callsheet.errors import ConfigError, GatewayAnswer, NotSent
+from callsheet.service import proxies, verdicts
 from callsheet.service.client import Client
 from callsheet.service.proxies import proxy_for, put_in_order
 from callsheet.service.transport import Unsent
@@ -23,8 +23,8 @@ from tests.servers.proxies import (
     socks5,
     tunnel,
 )
-from tests.servers.sockets import Behaviour, certificate, close, raw, reply, reset, serve, silence
-from tests.service.asking import KEY
+from tests.servers.sockets import Behaviour, certificate, close, page, raw, reply, reset, serve, silence
+from tests.service.asking import KEY, image
 from tests.service.asking import run as ask
 from tests.service.test_transport import client, post, run
 from tests.waiting import LONGEST
@@ -47,6 +47,14 @@ def environment(monkeypatch: pytest.MonkeyPatch) -> None:
 def local_servers_behind_proxies(monkeypatch: pytest.MonkeyPatch) -> None:
     """Requests to the test's own servers go through proxies, too."""
     monkeypatch.setattr(proxies, "_LOOPBACK", ())
+
+
+@pytest.fixture
+def trusted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A certificate that the environment names."""
+    pem = certificate(tmp_path)
+    monkeypatch.setenv("SSL_CERT_FILE", str(pem))
+    return pem
 
 
 # ---- which proxy
@@ -174,21 +182,23 @@ def test_a_proxy_that_only_a_download_needs_and_that_cannot_be_used_does_not_end
 # ---- what goes through it
 
 
+async def _twice(url: str) -> list[httpx.Response]:
+    async with client() as http:
+        return [await post(http, url) for _ in range(2)]
+
+
+def posted(url: str) -> None:
+    """Two requests one after the other are answered `{}`."""
+    assert [(answer.status_code, answer.content) for answer in run(_twice(url))] == [(200, b"{}")] * 2
+
+
 @pytest.mark.parametrize("secure_proxy", [False, True], ids=["http proxy", "https proxy"])
 def test_a_proxy_gets_the_whole_url_of_a_plain_request_and_its_own_credentials(
-    secure_proxy: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    secure_proxy: bool, trusted: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pem = certificate(tmp_path)
-    monkeypatch.setenv("SSL_CERT_FILE", str(pem))
-
-    async def scenario() -> None:
-        async with client() as http:
-            for _ in range(2):
-                assert (await post(http, "http://service.test/v2/models?type=image")).status_code == 200
-
-    with serve(OK, tls=pem if secure_proxy else None) as proxy:
+    with serve(OK, tls=trusted if secure_proxy else None) as proxy:
         monkeypatch.setenv("http_proxy", proxy.url.replace("://", WITH_PASSWORD))
-        run(scenario())
+        posted("http://service.test/v2/models?type=image")
     assert proxy.connections == 1
     head = proxy.requests[0].decode()
     assert head.startswith("POST http://service.test/v2/models?type=image HTTP/1.1\r\n")
@@ -199,21 +209,13 @@ def test_a_proxy_gets_the_whole_url_of_a_plain_request_and_its_own_credentials(
 @pytest.mark.usefixtures("local_servers_behind_proxies")
 @pytest.mark.parametrize("secure_proxy", [False, True], ids=["http proxy", "https proxy"])
 def test_a_proxy_connects_a_secure_request_without_seeing_it(
-    secure_proxy: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    secure_proxy: bool, trusted: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pem = certificate(tmp_path)
-    monkeypatch.setenv("SSL_CERT_FILE", str(pem))
-
-    async def scenario() -> None:
-        async with client() as http:
-            for _ in range(2):
-                assert (await post(http, f"{server.url}/secret")).content == b"{}"
-
-    with serve(OK, tls=pem) as server:
+    with serve(OK, tls=trusted) as server:
         port = server.url.rpartition(":")[2]
-        with serve(tunnel(int(port)), tls=pem if secure_proxy else None) as proxy:
+        with serve(tunnel(int(port)), tls=trusted if secure_proxy else None) as proxy:
             monkeypatch.setenv("https_proxy", proxy.url.replace("://", WITH_PASSWORD))
-            run(scenario())
+            posted(f"{server.url}/secret")
     [asked] = proxy.requests
     assert asked.startswith(f"CONNECT 127.0.0.1:{port} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n".encode())
     assert b"Proxy-Authorization: Basic bWU6cEBzcw==\r\n" in asked
@@ -222,32 +224,35 @@ def test_a_proxy_connects_a_secure_request_without_seeing_it(
     assert b"Proxy" not in server.requests[0]
 
 
-@pytest.mark.parametrize("secure", [False, True], ids=["http", "https"])
+@pytest.mark.parametrize("scheme", ["http", "https"])
 @pytest.mark.parametrize("password", [False, True], ids=["open", "password"])
 def test_a_socks_proxy_connects_and_finds_the_name_itself(
-    secure: bool, password: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    scheme: str, password: bool, trusted: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pem = certificate(tmp_path)
-    monkeypatch.setenv("SSL_CERT_FILE", str(pem))
     first = (SOCKS_PASSWORD, SOCKS_WELCOME) if password else (SOCKS_NO_PASSWORD,)
-
-    async def scenario() -> None:
-        async with client() as http:
-            for _ in range(2):
-                url = f"{'https' if secure else 'http'}://service.test/secret"
-                assert (await post(http, url)).content == b"{}"
-
-    with serve(OK, tls=pem if secure else None) as server:
+    with serve(OK, tls=trusted if scheme == "https" else None) as server:
         port = int(server.url.rpartition(":")[2])
         with socks5(port, *first, SOCKS_CONNECTED) as (address, asked):
             monkeypatch.setenv("all_proxy", f"socks5{WITH_PASSWORD if password else '://'}{address}")
-            run(scenario())
+            posted(f"{scheme}://service.test/secret")
     assert b"service.test" in asked[-1]
     assert (b"p@ss" in asked[1]) is password
     assert (server.connections, len(server.requests)) == (1, 2)
 
 
 # ---- what was never sent
+
+
+def never_sent(url: str, connect: float = LONGEST) -> None:
+    """Two requests one after the other: no connection stays in the way of the next one."""
+
+    async def scenario() -> None:
+        async with client() as http:
+            for _ in range(2):
+                with pytest.raises(Unsent):
+                    await post(http, url, connect=connect)
+
+    run(scenario())
 
 
 @pytest.mark.parametrize(
@@ -267,18 +272,9 @@ def test_a_socks_proxy_connects_and_finds_the_name_itself(
 def test_a_proxy_that_does_not_connect_means_unsent(
     answer: Behaviour, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whatever it answers, and again and again: no connection stays in the way of the next request."""
-
-    async def scenario() -> None:
-        async with client() as http:
-            for _ in range(2):
-                with pytest.raises(Unsent):
-                    seconds = 0.2 if answer is silence else LONGEST
-                    await post(http, "https://service.test", connect=seconds)
-
     with serve(answer) as proxy:
         monkeypatch.setenv("https_proxy", proxy.url)
-        run(scenario())
+        never_sent("https://service.test", 0.2 if answer is silence else LONGEST)
         assert len(proxy.requests) == 2 or answer is silence
 
 
@@ -286,16 +282,10 @@ def test_a_proxy_that_does_not_connect_means_unsent(
 def test_a_server_that_is_not_trusted_behind_a_proxy_gets_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def scenario() -> None:
-        async with client() as http:
-            for _ in range(2):
-                with pytest.raises(Unsent):
-                    await post(http, server.url)
-
     with serve(OK, tls=certificate(tmp_path)) as server:
         with serve(tunnel(int(server.url.rpartition(":")[2]))) as proxy:
             monkeypatch.setenv("https_proxy", proxy.url)
-            run(scenario())
+            never_sent(server.url)
         assert server.requests == []
 
 
@@ -319,29 +309,17 @@ def test_a_socks_proxy_that_does_not_connect_means_unsent(
     answers: tuple[bytes, ...], scheme: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """httpx passes on what its SOCKS library raises; no type of error tells."""
-
-    async def scenario() -> None:
-        async with client() as http:
-            for _ in range(2):
-                with pytest.raises(Unsent):
-                    await post(http, f"{scheme}://service.test")
-
     with socks5(0, *answers) as (address, _):
         monkeypatch.setenv("all_proxy", f"socks5://{address}")
-        run(scenario())
+        never_sent(f"{scheme}://service.test")
 
 
 def test_a_socks_proxy_that_falls_silent_is_given_up_before_anything_is_sent(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    async def scenario() -> None:
-        async with client() as http:
-            with pytest.raises(Unsent):
-                await post(http, "http://service.test", connect=0.2)
-
     with serve(OK) as silent:  # it waits for a request of HTTP
         monkeypatch.setenv("all_proxy", silent.url.replace("http:", "socks5:"))
-        run(scenario())
+        never_sent("http://service.test", 0.2)
 
 
 # ---- what may have been sent
@@ -353,17 +331,9 @@ def test_a_socks_proxy_that_falls_silent_is_given_up_before_anything_is_sent(
     "behaviour", [close, reset, raw(b"HTTP?\r\n\r\n")], ids=["closed", "reset", "garbled"]
 )
 def test_a_request_that_is_cut_off_behind_a_proxy_may_have_been_carried_out(
-    kind: str, behaviour: Behaviour, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    kind: str, behaviour: Behaviour, trusted: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pem = certificate(tmp_path)
-    monkeypatch.setenv("SSL_CERT_FILE", str(pem))
-
-    async def scenario(url: str) -> None:
-        async with client() as http:
-            with pytest.raises((httpx.RemoteProtocolError, httpx.ReadError)):
-                await post(http, url)
-
-    with serve(behaviour, tls=pem if kind == "connect" else None) as server:
+    with serve(behaviour, tls=trusted if kind == "connect" else None) as server:
         port = int(server.url.rpartition(":")[2])
         with (
             serve(tunnel(port)) as proxy,
@@ -371,8 +341,18 @@ def test_a_request_that_is_cut_off_behind_a_proxy_may_have_been_carried_out(
         ):
             named = {"http": server.url, "connect": proxy.url, "socks": f"socks5://{address}"}[kind]
             monkeypatch.setenv("all_proxy", named)
-            run(scenario("http://service.test" if kind == "http" else server.url))
+            with pytest.raises((httpx.RemoteProtocolError, httpx.ReadError)):
+                run(_twice("http://service.test" if kind == "http" else server.url))
         assert len(server.requests) == 1
+
+
+def test_a_proxy_that_answers_502_to_a_plain_request_leaves_it_in_doubt(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with serve(page(502)) as proxy, pytest.raises(GatewayAnswer) as caught:
+        monkeypatch.setenv("http_proxy", proxy.url)
+        ask("http://service.test", image)
+    assert verdicts.submit(caught.value) is verdicts.Verdict.IN_DOUBT
 
 
 def test_a_hint_names_the_proxy_that_stands_in_the_way(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,7 @@ import truststore
 
 from callsheet.errors import ConfigError, NotSent
 from callsheet.service.client import Client
-from callsheet.service.trust import tls_context
+from callsheet.service.transport import tls_context
 from tests.servers.sockets import certificate, json_reply, serve
 from tests.service.asking import KEY, run
 

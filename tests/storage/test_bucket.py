@@ -35,30 +35,41 @@ def sign_in(monkeypatch: pytest.MonkeyPatch, server: servers.Server, account: st
         monkeypatch.setenv(variable, value)
 
 
-def test_an_object_is_stored_once_with_its_sha256_and_type(
-    s3: servers.Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def signed_in(s3: servers.Server, monkeypatch: pytest.MonkeyPatch) -> servers.Server:
+    """The server, for which the environment has keys."""
     sign_in(monkeypatch, s3)
-    store = Store(f"s3://{s3.bucket}/some/prefix/")
-    asyncio.run(store.probe())
+    return s3
+
+
+def objects(s3: servers.Server, folder: str) -> dict[str, bytes]:
+    """The objects of a folder, by their names in it."""
+    client = s3.client()
+    found = client.list_objects_v2(Bucket=s3.bucket, Prefix=f"{folder}/").get("Contents", ())
+    bodies = {each["Key"]: client.get_object(Bucket=s3.bucket, Key=each["Key"])["Body"] for each in found}
+    return {key.removeprefix(f"{folder}/"): body.read() for key, body in bodies.items()}
+
+
+def test_an_object_is_stored_once_with_its_sha256_and_type(signed_in: servers.Server, tmp_path: Path) -> None:
+    store = Store(f"s3://{signed_in.bucket}/some/prefix/")
+    assert asyncio.run(store.probe()) == "", "a server that ignores nothing needs no words"
     path, sha256 = spooled(tmp_path)
     url = put(store, path, sha256, "b/r%2F1.png")
-    assert url == f"s3://{s3.bucket}/some/prefix/b/r%2F1.png"
+    assert url == f"s3://{signed_in.bucket}/some/prefix/b/r%2F1.png"
     assert put(store, path, sha256, "b/r%2F1.png") == url
     with pytest.raises(StorageConflict, match="another object has this name"):
         put(store, *spooled(tmp_path, b"other"), "b/r%2F1.png")
 
-    client = s3.client()
-    found = client.list_objects_v2(Bucket=s3.bucket, Prefix="some/")["Contents"]
+    client = signed_in.client()
+    found = client.list_objects_v2(Bucket=signed_in.bucket, Prefix="some/")["Contents"]
     assert [each["Key"] for each in found] == ["some/prefix/b/r%2F1.png"]
-    head = client.get_object(Bucket=s3.bucket, Key=found[0]["Key"])
+    head = client.get_object(Bucket=signed_in.bucket, Key=found[0]["Key"])
     assert head["Body"].read() == b"media"
     assert (head["ContentType"], head["Metadata"]) == ("image/png", {"sha256": sha256})
 
 
-def test_many_objects_at_once(s3: servers.Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    sign_in(monkeypatch, s3)
-    store = Store(f"s3://{s3.bucket}/many")
+def test_many_objects_at_once(signed_in: servers.Server, tmp_path: Path) -> None:
+    store = Store(f"s3://{signed_in.bucket}/many")
     path, sha256 = spooled(tmp_path, bytes(200_000))
 
     async def scenario() -> None:
@@ -67,49 +78,34 @@ def test_many_objects_at_once(s3: servers.Server, tmp_path: Path, monkeypatch: p
                 group.create_task(store.put(Spooled.settled(path, sha256, 200_000), f"{n}.png", "image/png"))
 
     asyncio.run(scenario())
-    assert s3.client().list_objects_v2(Bucket=s3.bucket, Prefix="many/")["KeyCount"] == 40
+    assert signed_in.client().list_objects_v2(Bucket=signed_in.bucket, Prefix="many/")["KeyCount"] == 40
 
 
-def test_the_server_refuses_a_wrong_sha256(
-    s3: servers.Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    sign_in(monkeypatch, s3)
+def test_the_server_refuses_a_wrong_sha256(signed_in: servers.Server, tmp_path: Path) -> None:
     path, _ = spooled(tmp_path)
     with pytest.raises(StorageError, match="BadDigest"):
-        put(Store(f"s3://{s3.bucket}"), path, hashlib.sha256(b"other").hexdigest(), "wrong.png")
+        put(Store(f"s3://{signed_in.bucket}"), path, hashlib.sha256(b"other").hexdigest(), "wrong.png")
 
 
-@pytest.mark.parametrize("largest_put", [0, 1 << 30], ids=["in parts", "in one request"])
-def test_a_report_file_of_any_size_is_sent_from_the_disk(
-    s3: servers.Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, largest_put: int
-) -> None:
-    sign_in(monkeypatch, s3)
-    monkeypatch.setattr("callsheet.storage.bucket._LARGEST_PUT", largest_put)
-    content = random.Random(1).randbytes(20 << 20)  # three parts
+def test_a_report_file_of_any_size_is_sent_from_the_disk(signed_in: servers.Server, tmp_path: Path) -> None:
+    content = random.Random(1).randbytes(20 << 20)
     path, sha256 = spooled(tmp_path, content)
-    url = asyncio.run(Store(f"s3://{s3.bucket}/large").write("costs.parquet", path, "application/x-parquet"))
-    assert url == f"s3://{s3.bucket}/large/costs.parquet"
-    found = s3.client().get_object(Bucket=s3.bucket, Key="large/costs.parquet")
+    store = Store(f"s3://{signed_in.bucket}/large")
+    url = asyncio.run(store.write("costs.parquet", path, "application/x-parquet"))
+    assert url == f"s3://{signed_in.bucket}/large/costs.parquet"
+    found = signed_in.client().get_object(Bucket=signed_in.bucket, Key="large/costs.parquet")
     assert found["Body"].read() == content
     assert (found["ContentType"], found["Metadata"]) == ("application/x-parquet", {"sha256": sha256})
 
 
-def test_a_report_object_is_replaced(s3: servers.Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    sign_in(monkeypatch, s3)
-    store = Store(f"s3://{s3.bucket}/report")
+def test_a_report_object_can_be_replaced_and_read_and_a_missing_one_is_none(
+    signed_in: servers.Server,
+) -> None:
+    store = Store(f"s3://{signed_in.bucket}/readable")
+    assert asyncio.run(store.read("report.json")) is None
     for content in (b"older", b"newer"):
         asyncio.run(store.write("report.json", content, "application/json"))
-    assert s3.client().get_object(Bucket=s3.bucket, Key="report/report.json")["Body"].read() == b"newer"
-
-
-def test_a_report_object_can_be_read_and_a_missing_one_is_none(
-    s3: servers.Server, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    sign_in(monkeypatch, s3)
-    store = Store(f"s3://{s3.bucket}/readable")
-    assert asyncio.run(store.read("report.json")) is None
-    asyncio.run(store.write("report.json", b"{}", "application/json"))
-    assert asyncio.run(store.read("report.json")) == b"{}"
+    assert asyncio.run(store.read("report.json")) == b"newer"
     with pytest.raises(StorageError, match="no such bucket"):
         asyncio.run(Store("s3://no-such-bucket/x").read("report.json"))
 
@@ -214,9 +210,7 @@ def test_no_object_is_overwritten_on_a_server_that_ignores_conditions(
     with pytest.raises(StorageConflict, match="another object has this name"):
         put(store, *spooled(tmp_path, b"other"), "free.png")
 
-    keys = [each["Key"] for each in s3.client().list_objects_v2(Bucket=s3.bucket, Prefix=folder)["Contents"]]
-    bodies = {key: s3.client().get_object(Bucket=s3.bucket, Key=key)["Body"].read() for key in keys}
-    assert bodies == {f"{folder}/taken.png": b"not ours", f"{folder}/free.png": b"media"}
+    assert objects(s3, folder) == {"taken.png": b"not ours", "free.png": b"media"}
 
 
 def test_a_server_that_ignores_checksums_is_noticed_and_its_files_are_compared(
@@ -271,17 +265,13 @@ def test_a_server_that_refuses_headers_is_used_without_them(
                 put(store, *spooled(tmp_path, content), name)
             assert "storage.key" in caught.value.hint
         assert proxy.refused == refused
-    keys = [each["Key"] for each in s3.client().list_objects_v2(Bucket=s3.bucket, Prefix=folder)["Contents"]]
-    bodies = {key: s3.client().get_object(Bucket=s3.bucket, Key=key)["Body"].read() for key in keys}
-    assert bodies == {f"{folder}/taken.png": b"not ours", f"{folder}/free.png": b"media"}
+    assert objects(s3, folder) == {"taken.png": b"not ours", "free.png": b"media"}
 
 
-@pytest.mark.parametrize("largest_put", [0, 1 << 30], ids=["in parts", "in one request"])
 def test_a_report_is_written_to_a_server_that_refuses_checksums(
-    s3: servers.Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, largest_put: int
+    s3: servers.Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("callsheet.storage.bucket._LARGEST_PUT", largest_put)
-    content = random.Random(1).randbytes(9 << 20)  # two parts
+    content = random.Random(1).randbytes(9 << 20)
     path, _ = spooled(tmp_path, content)
     with s3_proxy(s3.endpoint_url, "/") as proxy:
         proxy.refuses = ANY_CHECKSUM
@@ -323,10 +313,3 @@ def test_a_refusal_that_is_not_for_a_header_is_an_error(
         assert "Renew the AWS credentials" in caught.value.hint
         proxy.refuses = ()
         assert asyncio.run(store.probe()) == ""
-
-
-def test_a_server_that_ignores_nothing_needs_no_words(
-    s3: servers.Server, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    sign_in(monkeypatch, s3)
-    assert asyncio.run(Store(f"s3://{s3.bucket}/obedient").probe()) == ""

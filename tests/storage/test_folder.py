@@ -106,9 +106,43 @@ def test_a_folder_that_was_removed_is_made_again(tmp_path: Path) -> None:
     path, sha256 = spooled(tmp_path)
     put(store, path, sha256)
     shutil.rmtree(tmp_path / "media")
-    with pytest.raises(StorageError, match="No such file"):
-        put(store, path, sha256)
     assert Path(put(store, path, sha256)).read_bytes() == b"media"
+
+
+def test_a_folder_that_cannot_be_made_durable_has_stored_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(path: Path) -> None:
+        raise OSError(5, "Input/output error", str(path))
+
+    store = Store(str(tmp_path / "media"))
+    with monkeypatch.context() as patch:
+        patch.setattr("callsheet.storage.folder.sync_folder", fail)
+        with pytest.raises(StorageError, match="Input/output error"):
+            put(store, *spooled(tmp_path))
+    assert put(store, *spooled(tmp_path))
+
+
+def test_a_file_goes_to_the_store_from_memory_and_stays_in_the_spool_where_its_name_is_taken(
+    tmp_path: Path,
+) -> None:
+    store = Store(str(tmp_path / "media"))
+    (tmp_path / "media").mkdir()
+    (tmp_path / "media/3.png").write_bytes(b"not ours")
+
+    async def scenario() -> list[StoredFile | BaseException]:
+        files = [Spooled(tmp_path / "spool", f"{n}.png") for n in range(8)]
+        for n, file in enumerate(files):
+            file.hold(f"media {n}".encode())
+        puts = (store.put(file, f"{n}.png", "image/png") for n, file in enumerate(files))
+        return await asyncio.gather(*puts, return_exceptions=True)
+
+    ends = asyncio.run(scenario())
+    assert isinstance(ends.pop(3), StorageConflict)
+    assert all(isinstance(end, StoredFile) for end in ends), ends
+    assert (tmp_path / "media/3.png").read_bytes() == b"not ours"
+    assert (tmp_path / "media/7.png").read_bytes() == b"media 7"
+    assert len(list((tmp_path / "spool").iterdir())) == 8
 
 
 @pytest.mark.usefixtures("disks")

@@ -53,8 +53,7 @@ class Thumbnails:
         Raises:
             StorageError: the report cannot be read.
         """
-        async for page in self._store.listing():
-            self.made.update(name.removesuffix(".jpg") for name, _ in page)
+        self.made.update(name.removesuffix(".jpg") for name, _ in await self._store.listing())
 
     def ask(self, file: MediaFile) -> None:
         """Has the thumbnail of a file made, unless that was tried already."""
