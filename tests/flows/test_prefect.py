@@ -17,7 +17,8 @@ from typing import Any
 import pytest
 from prefect.client.schemas.objects import StateType
 
-from callsheet.report.summary import Details, Removed, Summary
+from callsheet.report.details import Details, Removed
+from callsheet.report.summary import Summary
 from flows.names import final_state
 from flows.reconcile import reconcile_costs
 from tests.cli.test_reconcile import CUT_OFF, STUDIO, doubtful, rows, spend

@@ -14,7 +14,7 @@ import re
 import socket
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler
 from urllib.parse import urlsplit
@@ -130,11 +130,19 @@ class ReverseProxy:
 class _Server(QuietServer):
     proxy: ReverseProxy
 
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.connections: list[socket.socket] = []
+
 
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True
     server: _Server
+
+    def setup(self) -> None:
+        super().setup()
+        self.server.connections.append(self.connection)
 
     def _serve(self) -> None:
         answer = self.server.proxy.answer(self)
@@ -159,10 +167,13 @@ def http_answer(status: bytes, body: bytes, *headers: bytes) -> bytes:
 @contextmanager
 def reverse_proxy(target: str) -> Iterator[ReverseProxy]:
     """Runs a proxy on a free port of 127.0.0.1, in front of the service at the base URL `target`."""
-    with _Server(("127.0.0.1", 0), _Handler) as server:
+    with _Server() as server:
         server.proxy = ReverseProxy(target, server.server_port)
         threading.Thread(target=server.serve_forever, args=[0.01], daemon=True).start()
         try:
             yield server.proxy
         finally:
             server.shutdown()
+            for connection in server.connections:
+                with suppress(OSError):  # it is closed
+                    connection.shutdown(socket.SHUT_RDWR)
