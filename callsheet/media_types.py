@@ -49,6 +49,12 @@ def with_extension(name: str, mime_type: str) -> str:
     return f"{stem}.{extension(mime_type)}" if dot and ending in _ENDINGS else name
 
 
+def without_extension(name: str) -> str:
+    """A name without the extension of a type of media, if it has one."""
+    stem, dot, ending = name.rpartition(".")
+    return stem if dot and stem and ending.lower() in {*_ENDINGS, "jpg"} else name
+
+
 def recognise(first_bytes: bytes) -> str | None:
     """The MIME type of a file that begins with these bytes (16 are enough); None for any other format.
 

@@ -87,17 +87,30 @@ def _unreadable(column: str) -> pl.Expr:
     return pl.col(column).is_not_null() & _TYPED[column].is_null()
 
 
-_CHECKS = (
+def _no_seconds() -> pl.Expr:
+    """Why a duration is none; of one with its unit, or as a clock shows it, the number that is meant."""
+    problem = "is not a whole number of seconds"
+    meant = pl.col("duration").str.extract(r"(?i)^(?:0*:)?0*([1-9][0-9]{0,5})\s*(?:s|secs?|seconds?)?$")
+    return (
+        pl.when(meant.is_null())
+        .then(pl.lit(problem))
+        .otherwise(pl.format(f"{problem}; did you mean {{}}?", meant))
+    )
+
+
+_CHECKS: tuple[tuple[str, pl.Expr, str | pl.Expr], ...] = (
     ("prompt", pl.col("prompt").fill_null("").str.strip_chars() == "", "the prompt is empty"),
     (
         "prompt",
         pl.col("prompt").str.len_chars() > LONGEST_PROMPT,
-        f"is longer than {LONGEST_PROMPT:,} characters",
+        pl.format(
+            f"has {{}} characters; at most {LONGEST_PROMPT} are allowed", pl.col("prompt").str.len_chars()
+        ),
     ),
     ("prompt", _with_nul("prompt"), "contains a NUL character"),
     ("id", _with_nul("id"), "contains a NUL character"),
     ("model", pl.col("model").is_null(), "no model is named, and input.defaults has none"),
-    ("duration", _unreadable("duration"), "is not a whole number of seconds"),
+    ("duration", _unreadable("duration"), _no_seconds()),
     ("sound", _unreadable("sound"), "is not a boolean; expected true, false, yes, no, 1 or 0"),
     (
         "samples",
@@ -108,7 +121,7 @@ _CHECKS = (
 """For each check: the column, where its cell is wrong (null: it is not), and the reason."""
 
 
-def check(cells: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
+def check(cells: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame]:
     """Separates the correct rows from those with a wrong cell.
 
     Args:
@@ -116,8 +129,8 @@ def check(cells: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
             `file`.
 
     Returns:
-        The correct rows, with `duration` and `samples` as Int64 and `sound` as Boolean; and every wrong cell
-        of the others, with the schema `WRONG`.
+        The correct rows, with `duration` and `samples` as Int64 and `sound` as Boolean; the others, without
+        their wrong cells; and these, with the schema `WRONG`.
     """
     marks = cells.select(wrong.fill_null(False).alias(str(at)) for at, (_, wrong, _) in enumerate(_CHECKS))
     all_wrong = [pl.DataFrame(schema=WRONG)]
@@ -126,8 +139,11 @@ def check(cells: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
         for is_wrong, (column, _, reason) in zip(marks, _CHECKS, strict=True)
         if is_wrong.any()
     ]
-    correct, _ = separate(cells.with_columns(**_TYPED), marks.select(pl.any_horizontal(pl.all())))
-    return correct, pl.concat(all_wrong)
+    correct, others = separate(cells.with_columns(**_TYPED), marks.select(pl.any_horizontal(pl.all())))
+    _, theirs = separate(marks, pl.any_horizontal(pl.all()))
+    for at, (column, _, _) in enumerate(_CHECKS if others.height else ()):
+        others = others.with_columns(pl.when(~theirs[str(at)]).then(column).alias(column))
+    return correct, others, pl.concat(all_wrong)
 
 
 def separate(rows: pl.DataFrame, wrong: pl.Expr | pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
@@ -154,7 +170,7 @@ def fixed_values(cells: Mapping[_Column, object]) -> dict[_Column, Value]:
     text = {column: as_text(value) for column, value in cells.items()}
     blank = dict.fromkeys(["id", "duration", "samples", "sound", "file"]) | {"prompt": "-", "model": "-"}
     row = blank | text
-    rows, wrong = check(pl.DataFrame([row], schema=dict.fromkeys(row, pl.String)).with_row_index("line"))
+    rows, _, wrong = check(pl.DataFrame([row], schema=dict.fromkeys(row, pl.String)).with_row_index("line"))
     if wrong.height:
         raise ValueError(wrong["reason"][0])
     return {column: rows[column][0] for column in cells}
@@ -167,13 +183,13 @@ def as_text(value: object) -> str | None:
     return str(value).lower() if isinstance(value, bool) else str(value).strip() or None
 
 
-def wrong_cells(rows: pl.DataFrame, column: str, reason: str) -> pl.DataFrame:
+def wrong_cells(rows: pl.DataFrame, column: str, reason: str | pl.Expr) -> pl.DataFrame:
     """The cells of a column, all of them wrong for the same reason.
 
     Args:
         rows: rows with `line`, `file` and the column.
         column: the wrong column, by our name.
-        reason: why they are wrong.
+        reason: why they are wrong, or an expression that says so of each.
 
     Returns:
         A row per cell, with the schema `WRONG`.
@@ -183,7 +199,7 @@ def wrong_cells(rows: pl.DataFrame, column: str, reason: str) -> pl.DataFrame:
         "file",
         pl.lit(column).alias("column"),
         pl.col(column).cast(pl.String).alias("value"),
-        pl.lit(reason).alias("reason"),
+        (pl.lit(reason) if isinstance(reason, str) else reason).alias("reason"),
     )
 
 

@@ -20,6 +20,7 @@ from callsheet import signals
 from callsheet.channels import Channel, Downloads, OpenJobs
 from callsheet.config.settings import Settings
 from callsheet.errors import CallsheetError, Interrupted, LedgerError, NoLane, Stop, as_stop
+from callsheet.ledger import queries
 from callsheet.ledger.leases import NO_ANSWER
 from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.transitions import SameGeneration
@@ -31,6 +32,7 @@ from callsheet.pricing.plan import Plan, last_plan, work_folder
 from callsheet.pricing.quote import Quote
 from callsheet.records import Attempt, File, Generation, ModelType, State
 from callsheet.service.client import Client
+from callsheet.storage.names import carried_columns
 from callsheet.storage.names import name as name_in_store
 from callsheet.storage.spool import Spool
 from callsheet.storage.store import Store
@@ -168,9 +170,15 @@ class Run:
         Returns:
             Whether it is paid for; if not, its id is another job's, and this one is in doubt.
         """
+        key, carried = self.settings.storage.key, {}
+        if carried_columns(key):
+            carried = await self.ledger.read(
+                lambda connection, _: queries.carried(connection, attempt.job_key)
+            )
         names = [
             name_in_store(
-                self.settings.storage.key,
+                key,
+                carried,
                 batch=self.settings.batch,
                 row_id=attempt.row_id,
                 sample=attempt.sample,

@@ -26,7 +26,8 @@ from prefect.exceptions import PrefectException
 
 from callsheet.ledger.approvals import Question
 from callsheet.plain_text import counted, printable
-from callsheet.pricing.facts import as_facts, as_table
+from callsheet.pricing import first_look
+from callsheet.pricing.facts import as_facts, as_table, rejects_in_words
 from callsheet.pricing.quote import Quote
 from callsheet.records import State, dollars
 from callsheet.report.pilot import PilotJob
@@ -41,6 +42,7 @@ PATIENCE = 5.0  # seconds for the server to answer
 EVERY = 3.0  # seconds between two updates of the progress bar, which cost the server 7 ms each
 _ROWS = 1_000  # of a table, the last ones; more help nobody
 _APPROVALS = 20  # the last ones
+_REJECTS = 20  # reasons
 _ASKED_ROWS = 50  # of the quote above the fields in which to approve
 
 
@@ -96,7 +98,14 @@ def _pilot_job(job: PilotJob) -> str:
 
 
 def _facts(quote: Quote) -> str:
-    return "\n".join(f"- **{name}**: {_text(fact)}" for name, fact in as_facts(quote))
+    facts = [f"- **{name}**: {_text(fact)}" for name, fact in as_facts(quote)]
+    facts += [
+        f"- **Rejected**: {_text(reject)}" for reject in rejects_in_words(quote.plan.rejects)[:_REJECTS]
+    ]
+    for row, request in first_look.requests(quote.plan):
+        lines = "\n".join(first_look.in_lines(request))
+        facts.append(f"- **First** ({_text(row)}), as it would be sent:\n\n```json\n{lines}\n```\n")
+    return "\n".join(facts)
 
 
 @asynccontextmanager

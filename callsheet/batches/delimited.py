@@ -1,45 +1,31 @@
 """CSV and TSV files -> tables of text, with the line of the file on which each row begins.
 
-How a file is written (compression, encoding, delimiter, quote) is detected where the config does not say it.
+How a file is written (delimiter, quote, where its header is) is detected where the config does not say it.
 A plain file is parsed by polars, which is fast, and any other one by Python's `csv`; the cells are the same.
 Does not know what the columns mean. A line break inside a quoted cell is read as one `\\n`.
 """
 
 from __future__ import annotations
 
-import codecs
 import csv
-import gzip
 import io
 import re
-import sys
-import zlib
 from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
-from pathlib import Path
-from typing import BinaryIO, Literal, cast
+from typing import Literal
 
 import polars as pl
 
 from callsheet.errors import InputError
-
-if sys.version_info >= (3, 14):
-    from compression import zstd
-else:
-    from backports import zstd
+from callsheet.plain_text import counted
 
 _DELIMITERS = [",", ";", "\t", "|"]
 _QUOTES = ['"', "'"]
-_BYTE_ORDER_MARKS = {  # UTF-32's begin with UTF-16's, so they come first
-    codecs.BOM_UTF8: "utf-8-sig",
-    codecs.BOM_UTF32_LE: "utf-32",
-    codecs.BOM_UTF32_BE: "utf-32",
-    codecs.BOM_UTF16_LE: "utf-16",
-    codecs.BOM_UTF16_BE: "utf-16",
-}
 _SEP_LINE = re.compile(r"sep=(.)", re.IGNORECASE)  # Excel names the delimiter in a first line like this
+
+_MOST_ABOVE = 20  # lines of a title above the header
 
 _LARGEST_CELL = 64 << 20
 """Characters in a cell; an image as a data URL has millions."""
@@ -70,7 +56,7 @@ class _Dialect:
         name: the file's name in messages.
         delimiter: what separates cells.
         quote: what encloses a cell; None where nothing does.
-        lines_above: lines above the header that are neither rows nor blank.
+        lines_above: lines above the header.
     """
 
     name: str
@@ -80,33 +66,35 @@ class _Dialect:
 
 
 def read_table(
-    path: Path,
+    text: bytes,
     name: str,
     *,
-    delimiter: str | None,
-    encoding: str | None,
+    needed: Collection[str],
     expected: Collection[str],
+    delimiter: str | None = None,
     quote: str | None = None,
+    comments: str | None = None,
 ) -> Table:
     """Reads one file. Blank lines, and lines of delimiters only, are left out.
 
     Args:
-        path: the local file.
-        name: the file's name in messages; its extension says whether the file is compressed.
-        delimiter: None: the one that finds most of `expected` in the header, then most columns.
-        encoding: used where the file has no byte order mark; None: UTF-8.
+        text: the file, as UTF-8 with `\\n` at the end of every line.
+        name: the file's name in messages.
+        needed: the columns without which the file has no prompts: lines of text above a header that has one
+            of them are a title.
         expected: columns that the header should have.
+        delimiter: None: the one that finds most of `expected` in the header, then most columns.
         quote: None: found with the delimiter.
+        comments: how lines begin that are not read.
 
     Returns:
         All columns as text.
 
     Raises:
-        InputError: unreadable, empty, in another encoding, wrongly quoted, or two columns have one name.
+        InputError: empty, wrongly quoted, or two columns have one name.
     """
     csv.field_size_limit(_LARGEST_CELL)
-    text = _read_text(path, name, encoding)
-    dialect = _detect(text, name, delimiter, quote, expected)
+    dialect = _detect(text, name, delimiter, quote, needed=needed, expected=expected, comments=comments)
     if dialect.delimiter == "\t" and quote is None and _quotes_are_text(text, dialect):
         dialect = replace(dialect, quote=None)
     file = io.BytesIO(text)
@@ -137,8 +125,7 @@ def table_of(records: Iterable[tuple[int, Sequence[str]]], columns: Sequence[str
     ragged: list[tuple[int, str, str]] = []
     for line, cells in records:
         if len(cells) != len(columns):
-            reason = f"the line has {len(cells)} cells, and the header has {len(columns)}"
-            ragged.append((line, " ... ".join(cells), reason))
+            ragged.append((line, " ... ".join(cells), _ragged(len(cells), len(columns))))
         elif any(cells):
             lines.append(line)
             rows.append(cells)
@@ -147,6 +134,15 @@ def table_of(records: Iterable[tuple[int, Sequence[str]]], columns: Sequence[str
         pl.Series(name, cells, pl.String) for name, cells in zip(columns, by_column, strict=True) if name
     ]
     return Table(pl.DataFrame(named), pl.Series(lines, dtype=pl.Int64), header, tuple(ragged))
+
+
+def _ragged(cells: int, columns: int) -> str:
+    reason = f"the line has {counted(cells, 'cell')}, and the header has {columns}"
+    if cells > columns:
+        reason += "; a cell with a delimiter in it stands in quotes"
+    if columns == 1:
+        reason += ", or the file's name ends in .txt: then each line is a prompt"
+    return reason
 
 
 def column_names(cells: Sequence[str], header: str) -> list[str]:
@@ -251,58 +247,50 @@ def _records(
 # ---- how the file is written
 
 
-def _read_text(path: Path, name: str, declared: str | None) -> bytes:
-    """The whole file as UTF-8, decompressed, and with `\n` at the end of every line.
-
-    Raises:
-        InputError: it cannot be read, decompressed or decoded.
-    """
-    try:
-        with _open(path, name) as file:
-            content = file.read()
-    except (EOFError, gzip.BadGzipFile, zlib.error, zstd.ZstdError) as error:
-        raise InputError(f"{name}: cannot be decompressed: {error}") from None
-    except OSError as error:
-        raise InputError(f"{name}: cannot be read: {error.strerror or error}") from None
-    marked = (encoding for mark, encoding in _BYTE_ORDER_MARKS.items() if content.startswith(mark))
-    encoding = next(marked, declared or "utf-8")
-    try:
-        text = codecs.getincrementaldecoder(encoding)().decode(content, final=True)
-    except UnicodeError as error:
-        raise _wrong_encoding(name, encoding, error) from None
-    text = text.replace("\r\n", "\n").replace("\r", "\n")
-    return (text if not text or text.endswith("\n") else f"{text}\n").encode()
-
-
-def _open(path: Path, name: str) -> BinaryIO:
-    extension = Path(name.lower()).suffix
-    if extension == ".gz":
-        return cast(BinaryIO, gzip.open(path))
-    return cast(BinaryIO, zstd.open(path)) if extension == ".zst" else path.open("rb")
-
-
-def _wrong_encoding(name: str, encoding: str, error: UnicodeError) -> InputError:
-    """Says what is wrong, with the line where the file should be UTF-8."""
-    hint = "Save it as UTF-8, or set input.encoding to its encoding, for example cp1252."
-    if not isinstance(error, UnicodeDecodeError) or not encoding.startswith("utf-8"):
-        return InputError(f"{name}: is not {encoding} text: {error}", hint=hint)
-    before = error.object[: error.start].replace(b"\r\n", b"\n").replace(b"\r", b"\n")
-    line, byte = before.count(b"\n") + 1, f"0x{error.object[error.start]:02X}"
-    return InputError(f"{name}, line {line}: is not UTF-8 (byte {byte})", hint=hint)
-
-
 def _detect(
-    text: bytes, name: str, delimiter: str | None, quote: str | None, expected: Collection[str]
+    text: bytes,
+    name: str,
+    delimiter: str | None,
+    quote: str | None,
+    *,
+    needed: Collection[str],
+    expected: Collection[str],
+    comments: str | None,
 ) -> _Dialect:
-    """Detects what is None by the header."""
-    lines = map(bytes.decode, io.BytesIO(text))
-    lines_above, header = next(((at, line) for at, line in enumerate(lines) if line.strip()), (0, ""))
-    sep_line = _SEP_LINE.fullmatch(header.rstrip("\n"))
+    """Finds the header, and what is None by it."""
+    lines = enumerate(map(bytes.decode, io.BytesIO(text)))
+    others = ((at, line) for at, line in lines if line.strip() and not is_comment(line, comments))
+    first = list(islice(others, _MOST_ABOVE + 1)) or [(0, "")]
+    sep_line = _SEP_LINE.fullmatch(first[0][1].rstrip("\n"))
     if sep_line:
-        lines_above, header = lines_above + 1, next(lines, "")
-    delimiter = delimiter or (sep_line[1] if sep_line else None)
-    delimiter, quote = _delimiter_and_quote(header, name, expected, delimiter, quote)
-    return _Dialect(name, delimiter, quote, lines_above if sep_line else 0)
+        first = first[1:] or [(first[0][0] + 1, "")]
+        delimiter = delimiter or sep_line[1]
+    choices = [_delimiter_and_quote(line, name, expected, delimiter, quote) for _, line in first]
+    cells = [_cells(line, *choice) for (_, line), choice in zip(first, choices, strict=True)]
+    header = header_of(cells, needed)
+    return _Dialect(name, *choices[header], first[header][0])
+
+
+def is_comment(line: str, comments: str | None) -> bool:
+    """Whether a line begins as comments do; None: there are none."""
+    return comments is not None and line.startswith(comments)
+
+
+def header_of(rows: Sequence[Sequence[str]], needed: Collection[str]) -> int:
+    """Which of a file's first rows is the header: the first one, or one below a title.
+
+    A title has one cell in each row, and the header below it several, with one of the needed columns.
+    """
+    for at, row in enumerate(rows):
+        if len(row) > 1 and set(needed) & {cell.strip() for cell in row}:
+            return at
+        if sum(bool(cell.strip()) for cell in row) > 1:
+            break
+    return 0
+
+
+def _cells(line: str, delimiter: str, quote: str) -> list[str]:
+    return next(csv.reader([line], delimiter=delimiter, quotechar=quote), [])
 
 
 def _delimiter_and_quote(
@@ -317,7 +305,7 @@ def _delimiter_and_quote(
     quotes = [quote] if quote else _QUOTES
 
     def columns(choice: tuple[str, str]) -> tuple[int, int]:
-        cells = next(csv.reader([header], delimiter=choice[0], quotechar=choice[1]), [])
+        cells = _cells(header, *choice)
         return len(set(expected) & {cell.strip() for cell in cells}), len(cells)
 
     return max([(delimiter, quote) for quote in quotes for delimiter in delimiters], key=columns)

@@ -10,6 +10,9 @@ import polars as pl
 from callsheet.config.settings import COLUMNS
 from callsheet.rows import WRONG
 
+THIS_ID = " this id already; input.id makes one of several columns, and input.columns {id: null} does without"
+"""What is wrong with a repeated id, after the line that has it first."""
+
 
 def sha256(text: pl.Expr) -> pl.Expr:
     """The SHA-256 of each text as UTF-8, in hex; null where there is none."""
@@ -47,14 +50,14 @@ def repeated_ids(rows: pl.DataFrame) -> pl.DataFrame:
         return pl.DataFrame(schema=WRONG)
     both = repeated.join(with_id.filter(is_first), on="id", suffix="_first", maintain_order="left")
     same_file = pl.col("file").eq_missing(pl.col("file_first"))
-    in_this_file = pl.format("line {} has this id already", "line_first")
-    in_another = pl.format("line {} of {} has this id already", "line_first", "file_first")
+    in_this_file = pl.format("line {} has", "line_first")
+    in_another = pl.format("line {} of {} has", "line_first", "file_first")
     return both.select(
         "line",
         "file",
         pl.lit("id").alias("column"),
         pl.col("id").alias("value"),
-        pl.when(same_file).then(in_this_file).otherwise(in_another).alias("reason"),
+        (pl.when(same_file).then(in_this_file).otherwise(in_another) + THIS_ID).alias("reason"),
     )
 
 

@@ -1,7 +1,7 @@
 """Batch files -> prompt rows, and the rejects with their line numbers.
 
-Applies the config's columns, defaults and template. Knows what a request may contain, but not the catalogue.
-`input.matrix` is multiplied out in the plan, not here.
+Applies the config's columns, values, defaults and templates. Knows what a request may contain, but not the
+catalogue. `input.matrix` is multiplied out in the plan, not here.
 """
 
 from __future__ import annotations
@@ -9,13 +9,15 @@ from __future__ import annotations
 import json
 import string
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import polars as pl
 
+from callsheet.batches import columns
+from callsheet.batches.columns import Columns
 from callsheet.batches.identities import nfc, repeated_ids, row_ids
-from callsheet.batches.tables import FileTable, read_tables, template_columns
-from callsheet.config.settings import COLUMNS, Input, Settings
+from callsheet.batches.tables import FileTable, read_tables
+from callsheet.config.settings import Input, Settings
 from callsheet.errors import InputError
 from callsheet.rows import (
     WRONG,
@@ -45,15 +47,24 @@ class Batch:
             (Boolean); and, if there are any, all other columns as a struct `carried` (see
             `rows.json_value`). Defaults are applied, except those of UNTIL_PRICED; a matrix's column has its
             first value.
+        others: the rows with a wrong cell or a repeated id, without their wrong cells, so that what is wrong
+            with the other cells can be said at the same time.
         rejects: the wrong cells (see `rows.rejects`), sorted by line. A row with two wrong cells has two.
         total: the number of rows, rejected ones included.
-        columns: the file's name of each of our columns.
+        names: the file's name of each of our columns, for messages.
+        columns: how the files' columns are used.
+        left_out: how many rows `input.where` leaves out; they are none of `total`.
+        notes: what a person should know of how the files were read, in sentences.
     """
 
     rows: pl.DataFrame
+    others: pl.DataFrame
     rejects: pl.DataFrame
     total: int
-    columns: dict[str, str]
+    names: dict[str, str]
+    columns: Columns
+    left_out: int = 0
+    notes: tuple[str, ...] = ()
 
 
 def read_batch(settings: Settings) -> Batch:
@@ -65,27 +76,47 @@ def read_batch(settings: Settings) -> Batch:
         StorageError: the temporary copy of a file on S3 cannot be written.
     """
     config = settings.input
-    columns: dict[str, str] = {column: config.columns.get(column, column) for column in COLUMNS}
+    sources: list[FileTable] = []
+    names: list[dict[str, str | None]] = []
     tables: list[pl.DataFrame] = []
     rejected: list[pl.DataFrame] = []
-    total = 0
+    total = left_out = 0
     for source in read_tables(config, settings.storage.endpoint_url):
-        cells, wrong = _our_columns(source, columns, config)
+        ours = columns.names_of(config, source.table.cells.columns)
+        columns.check(source.table.header, source.table.cells, ours, config)
+        sources.append(source)
+        names.append(ours)
+        wanted = _wanted(source, config)
+        left_out += source.table.cells.height - wanted.table.cells.height
+        total += wanted.table.cells.height + len(wanted.table.ragged)
+        cells, wrong = _our_columns(wanted, ours, config)
         tables.append(cells)
         rejected.append(rejects(wrong, {}))
-        total += source.table.cells.height + len(source.table.ragged)
     cells = _together(tables, config.path)
     cells = cells.with_columns(nfc(pl.col("id")))  # as a job's identity has it
-    rows, wrong = check(cells.with_columns(**_fills(config)))
+    rows, others, wrong = check(cells.with_columns(**_fills(config)))
     repeated = repeated_ids(cells)
     if repeated.height:
-        rows = rows.join(repeated, on=["file", "line"], how="anti", nulls_equal=True, maintain_order="left")
-    rejected += [rejects(wrong, columns), rejects(repeated, columns)]
+        key = ["file", "line"]
+        again = rows.join(repeated, on=key, how="semi", nulls_equal=True, maintain_order="left")
+        rows = rows.join(repeated, on=key, how="anti", nulls_equal=True, maintain_order="left")
+        others = pl.concat([others, again])
+    shown = {column: name or column for each in names for column, name in each.items()}
+    rejected += [rejects(wrong, shown), rejects(repeated, shown)]
     return Batch(
         rows=_with_ids(rows, config.matrix),
+        others=_with_ids(others, config.matrix),
         rejects=pl.concat(rejected).sort("line", maintain_order=True),
         total=total,
-        columns=columns,
+        names=shown,
+        columns=columns.used_and_carried([source.table.cells for source in sources], names, config),
+        left_out=left_out,
+        notes=tuple(
+            note
+            for source, ours in zip(sources, names, strict=True)
+            for note in (source.note, columns.note(source.table.cells, ours))
+            if note
+        ),
     )
 
 
@@ -120,79 +151,72 @@ def _as_json(column: pl.Series) -> pl.Series:
     return pl.Series(column.name, texts, pl.String)
 
 
-# ---- one file: its columns and the template
+# ---- one file: its columns and the templates
+
+
+def _wanted(source: FileTable, config: Input) -> FileTable:
+    """The rows that `input.where` keeps."""
+    cells = source.table.cells
+    keep = pl.repeat(True, cells.height, eager=True)
+    for name, values in config.where.items():
+        texts = [as_text(value) or "" for value in (values if isinstance(values, list) else [values])]
+        text = _cast_to_text(cells.schema, "input.where", name, source.file).fill_null("").str.strip_chars()
+        keep &= cells.select(text.is_in(texts)).to_series()
+    if keep.all():
+        return source
+    table = replace(source.table, cells=cells.filter(keep), lines=source.table.lines.filter(keep))
+    return replace(source, table=table)
 
 
 def _our_columns(
-    source: FileTable, file_columns: Mapping[str, str], config: Input
+    source: FileTable, names: Mapping[str, str | None], config: Input
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """A file's rows, with a prompt where the template makes it, and what is wrong by the file alone.
+    """A file's rows, with a prompt and an id where templates make them, and what is wrong by the file alone.
 
     Returns:
         `line`, `file`, our columns as text, and the file's other columns as `carried.*`; and wrong cells, by
-        the file's name of the column: lines with a wrong number of cells, and what the template lacks.
+        the file's name of the column: lines with a wrong number of cells, and what a template lacks.
 
     Raises:
-        InputError: a column is missing, or has a type that cannot be text.
+        InputError: a column has a type that cannot be text.
     """
-    cells, types = source.table.cells, source.table.cells.schema
-    _check_columns(source.table.header, [*types], file_columns, config)
-    ours = {*file_columns.values()}
-    rows = cells.select(
+    types = source.table.cells.schema
+    rows = source.table.cells.select(
         source.table.lines.cast(pl.Int64).alias("line"),
         pl.lit(source.shown, pl.String).alias("file"),
-        *[_as_text(types, column, name, source.file) for column, name in file_columns.items()],
+        *[_as_text(types, column, name, source.file) for column, name in names.items()],
         *[
             json_value(pl.col(name), dtype).alias(_CARRIED + name)
             for name, dtype in types.items()
-            if name not in ours
+            if name not in names.values()
         ],
     )
+    rows = rows.with_columns(
+        pl.col(column).replace({old: None if new is None else as_text(new) for old, new in meant.items()})
+        for column, meant in config.values.items()
+    )
     ragged = [(line, source.shown, "", text, reason) for line, text, reason in source.table.ragged]
-    wrong = pl.DataFrame(ragged, schema=WRONG, orient="row")
-    if config.template is None:
-        return rows, wrong
-    rows, empty = _apply_template(rows, source, config.template)
-    return rows, pl.concat([wrong, empty])
+    wrong = [pl.DataFrame(ragged, schema=WRONG, orient="row")]
+    templates = {"prompt": ("input.template", config.template), "id": ("input.id", config.id)}
+    incomplete = pl.repeat(False, rows.height, eager=True)
+    for column, (setting, template) in templates.items():
+        if template is not None:
+            rows, empty, lacking = _filled(rows, source, column, setting, template)
+            wrong.append(empty)
+            incomplete |= lacking
+    return rows.filter(~incomplete) if incomplete.any() else rows, pl.concat(wrong)
 
 
-def _check_columns(header: str, names: Sequence[str], file_columns: Mapping[str, str], config: Input) -> None:
-    """Makes sure that the file has the columns that the config names, and a prompt and a model."""
-    needed = [*config.columns.values(), *template_columns(config)]
-    filled = {*config.defaults, *config.matrix} | ({"prompt"} if config.template else set())
-    needed += [file_columns[column] for column in ("prompt", "model") if column not in filled]
-    present = set(names)
-    missing = next((name for name in needed if name not in present), None)
-    if missing is not None:
-        raise InputError(
-            f"{header}: there is no column {missing!r}; the columns are {', '.join(names)}",
-            hint=_hint(missing, file_columns, names),
-        )
-
-
-def _hint(missing: str, file_columns: Mapping[str, str], names: Sequence[str]) -> str:
-    """What to write into the config where the file lacks a column."""
-    column = next((column for column in COLUMNS if file_columns[column] == missing), None)
-    if column is None:
-        return "input.template names columns of the file; a literal brace is written twice."
-    similar = next((name for name in names if name.lower() == missing.lower()), None)
-    if column == "model" and similar is None:
-        return "Name a model for all rows in input.defaults, for example {model: still-1}."
-    others = (name for name in names if name not in file_columns.values())
-    example = similar or next(others, names[0])
-    return f"Name the file's column in input.columns, for example {{{column}: {example}}}."
-
-
-def _as_text(types: Mapping[str, pl.DataType], column: str, name: str, file: str) -> pl.Expr:
+def _as_text(types: Mapping[str, pl.DataType], column: str, name: str | None, file: str) -> pl.Expr:
     """One of our columns as text without surrounding space (a prompt with it); null where it is empty.
 
     Args:
         types: the file's columns.
         column: our column.
-        name: the file's name of it.
+        name: the file's name of it; None: it is not used.
         file: for messages.
     """
-    if name not in types:
+    if name is None or name not in types:
         return pl.lit(None, pl.String).alias(column)
     if column == "images" and isinstance(types[name], pl.List):
         json = pl.struct(pl.col(name).alias("i")).struct.json_encode()  # {"i":[...]}
@@ -219,30 +243,31 @@ def _cast_to_text(types: Mapping[str, pl.DataType], purpose: str, name: str, fil
     return text.str.replace(r"\.0*$", "") if dtype.is_decimal() else text
 
 
-def _apply_template(
-    rows: pl.DataFrame, source: FileTable, template: str
-) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Fills `prompt` by the template.
+def _filled(
+    rows: pl.DataFrame, source: FileTable, column: str, setting: str, template: str
+) -> tuple[pl.DataFrame, pl.DataFrame, pl.Series]:
+    """Fills a column of ours by a template.
 
     Returns:
-        The rows; and the empty cells of the others, in which the template lacks a column.
+        The rows; the empty cells that the template needs; and which rows have such cells.
     """
     cells = source.table.cells
     parts: list[pl.Expr] = []
-    names: list[str] = []
+    wrong, lacking = [pl.DataFrame(schema=WRONG)], pl.repeat(False, rows.height, eager=True)
+    names: set[str] = set()
     for literal, name, _, _ in string.Formatter().parse(template):
         parts.append(pl.lit(literal))
-        if name is not None:
-            parts.append(_cast_to_text(cells.schema, "input.template", name, source.file))
-            names.append(name)
-    rows = rows.with_columns(cells.with_columns(prompt=pl.concat_str(parts))["prompt"])
-    wrong, complete = [pl.DataFrame(schema=WRONG)], pl.repeat(True, rows.height, eager=True)
-    for name in dict.fromkeys(names):
-        empty = cells[name].cast(pl.String).fill_null("").str.strip_chars() == ""
-        empty_cells = rows.filter(empty).with_columns(pl.lit("").alias(name))
-        wrong.append(wrong_cells(empty_cells, name, "is empty, and input.template needs it"))
-        complete &= ~empty
-    return rows.filter(complete), pl.concat(wrong)
+        if name is None:
+            continue
+        parts.append(_cast_to_text(cells.schema, setting, name, source.file))
+        if name not in names:
+            names.add(name)
+            empty = cells[name].cast(pl.String).fill_null("").str.strip_chars() == ""
+            empty_cells = rows.filter(empty).with_columns(pl.lit("").alias(name))
+            wrong.append(wrong_cells(empty_cells, name, f"is empty, and {setting} needs it"))
+            lacking |= empty
+    made = cells.with_columns(pl.concat_str(parts).alias(column))[column]
+    return rows.with_columns(made), pl.concat(wrong), lacking
 
 
 # ---- all files

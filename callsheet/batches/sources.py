@@ -49,6 +49,11 @@ def find_files(path: str, endpoint_url: str | None = None) -> list[str]:
     return files
 
 
+def is_glob(path: str) -> bool:
+    """Whether a path or URL has wildcards, and does not name one file."""
+    return bool(_WILDCARD.search(path)) and not Path(path).is_file()
+
+
 def _relative_paths() -> str:
     return f"Relative paths start at {Path.cwd()}."
 

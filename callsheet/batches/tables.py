@@ -1,4 +1,4 @@
-"""Batch files -> tables as they are: text, Parquet and Excel; one file, a glob or S3.
+"""Batch files -> tables as they are: text, JSON, Parquet and Excel; one file, a glob or S3.
 
 A new kind of file is one more function here that makes a `Table`. Does not know what the columns mean.
 """
@@ -7,29 +7,38 @@ from __future__ import annotations
 
 import string
 from collections.abc import Iterator
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, replace
+from pathlib import Path, PurePath
 
 import polars as pl
 
-from callsheet.batches import delimited, sources
-from callsheet.batches.delimited import Table, column_names
+from callsheet.batches import delimited, json_files, prompt_lists, sources
+from callsheet.batches.delimited import Table, column_names, header_of
+from callsheet.batches.encodings import read_text
+from callsheet.batches.prompt_lists import prompt_name
 from callsheet.config.settings import COLUMNS, Input
 from callsheet.errors import InputError
 
-_TEXT = (".csv", ".tsv", ".txt")
+_TEXT = (".csv", ".tsv", ".txt", ".jsonl", ".ndjson", ".json")
 _PARQUET = (".parquet", ".pq")
 _EXCEL = (".xlsx",)
 _ROW = "\0row"  # cannot be the name of a column in a workbook
+_FIRST_ROWS = 20  # of a sheet, among which the header is
 
 
 @dataclass(frozen=True, slots=True)
 class FileTable:
-    """A table and the file that it is from; `shown` is the file's name where the batch has several."""
+    """A table and the file that it is from.
+
+    Attributes:
+        shown: the file's name where the batch has several.
+        note: what a person should know of how it was read; empty where there is nothing.
+    """
 
     table: Table
     file: str
     shown: str | None
+    note: str = ""
 
 
 def read_tables(config: Input, endpoint_url: str | None) -> Iterator[FileTable]:
@@ -40,47 +49,85 @@ def read_tables(config: Input, endpoint_url: str | None) -> Iterator[FileTable]:
         StorageError: the temporary copy of a file on S3 cannot be written.
     """
     files = sources.find_files(config.path, endpoint_url)
+    several = len(files) > 1 or sources.is_glob(config.path)
     for file in files:
         with sources.local_copy(file, endpoint_url) as path:
-            table = _read_file(path, file, config)
+            table, note = _read_file(path, file, config, several=several)
         if table.cells.is_empty() and not table.ragged:
             raise InputError(f"{file}: has no rows")
-        yield FileTable(table, file, file if len(files) > 1 else None)
+        yield FileTable(table, file, file if len(files) > 1 else None, note)
 
 
 def is_batch_file(name: str) -> bool:
     """Whether a file is of a known type, by its name."""
-    return _is_text(name.lower()) or name.lower().endswith((*_PARQUET, *_EXCEL))
+    return _ending(name) in (*_TEXT, *_PARQUET, *_EXCEL)
 
 
-def template_columns(config: Input) -> list[str]:
-    """The columns that `input.template` names, in its order."""
-    if config.template is None:
+def template_columns(template: str | None) -> list[str]:
+    """The columns that a template names, in its order."""
+    if template is None:
         return []
-    return [name for _, name, _, _ in string.Formatter().parse(config.template) if name is not None]
+    return [name for _, name, _, _ in string.Formatter().parse(template) if name is not None]
 
 
-def _is_text(name: str) -> bool:
-    return name.removesuffix(".gz").removesuffix(".zst").endswith(_TEXT)
+def prompt_columns(config: Input) -> list[str]:
+    """The file's columns that make its prompts."""
+    return template_columns(config.template) or [prompt_name(config.columns)]
 
 
-def _read_file(path: Path, name: str, config: Input) -> Table:
+def _ending(name: str) -> str:
+    """A file's type, by its name: `.csv`; of text also where it is compressed."""
     lower = name.lower()
-    if _is_text(lower):
-        return delimited.read_table(
-            path,
-            name,
-            delimiter=config.delimiter,
-            quote=config.quote,
-            encoding=config.encoding,
-            expected={*config.columns.values(), *template_columns(config), *COLUMNS},
+    text = lower.removesuffix(".gz").removesuffix(".zst")
+    return PurePath(text if text.endswith(_TEXT) else lower).suffix
+
+
+def _read_file(path: Path, name: str, config: Input, *, several: bool) -> tuple[Table, str]:
+    ending = _ending(name)
+    if ending in _PARQUET:
+        return _read_parquet(path, name), ""
+    if ending in _EXCEL:
+        return _read_sheet(path, name, config.sheet, prompt_columns(config)), ""
+    if ending not in _TEXT:
+        raise InputError(
+            f"{name}: is not of a known type; expected {', '.join([*_TEXT, *_PARQUET, *_EXCEL])}, or text as "
+            ".gz or .zst",
+            hint="Save a workbook of another type (.xls, .ods) as .xlsx or CSV. From Python, any DataFrame "
+            "takes the file's place: callsheet.quote(CONFIG, rows=DATAFRAME).",
         )
-    if lower.endswith(_PARQUET):
-        return _read_parquet(path, name)
-    if lower.endswith(_EXCEL):
-        return _read_sheet(path, name)
-    types = ", ".join([*_TEXT, *_PARQUET, *_EXCEL])
-    raise InputError(f"{name}: is not of a known type; expected {types}, or text as .gz or .zst")
+    text = read_text(path, name, config.encoding)
+    return _without_comments(_read_text(text.content, name, ending, config, several), config), text.note
+
+
+def _read_text(text: bytes, name: str, ending: str, config: Input, several: bool) -> Table:
+    prompt, ids = prompt_name(config.columns), config.columns.get("id") or "id"
+    if ending in (".jsonl", ".ndjson"):
+        return json_files.read_lines(text, name, prompt)
+    if ending == ".json":
+        return json_files.read_document(text, name, prompt, ids)
+    named = [name for name in config.columns.values() if name] + template_columns(config.template)
+    if ending == ".txt" and config.delimiter is None and not prompt_lists.has_header(text, named):
+        if several:
+            return prompt_lists.by_file(text, name, prompt, ids)
+        return prompt_lists.by_line(text, name, prompt)
+    return delimited.read_table(
+        text,
+        name,
+        needed=prompt_columns(config),
+        expected={*named, *COLUMNS},
+        delimiter=config.delimiter,
+        quote=config.quote,
+        comments=config.comments,
+    )
+
+
+def _without_comments(table: Table, config: Input) -> Table:
+    """A table of text without the rows whose first cell begins as `input.comments` says."""
+    if config.comments is None or not table.cells.width:
+        return table
+    rows = ~table.cells.to_series(0).fill_null("").str.starts_with(config.comments)
+    ragged = tuple(line for line in table.ragged if not line[1].startswith(config.comments))
+    return replace(table, cells=table.cells.filter(rows), lines=table.lines.filter(rows), ragged=ragged)
 
 
 def _read_parquet(path: Path, name: str) -> Table:
@@ -94,22 +141,20 @@ def _read_parquet(path: Path, name: str) -> Table:
     return Table(cells, pl.int_range(1, cells.height + 1, eager=True), name)
 
 
-def _read_sheet(path: Path, name: str) -> Table:
-    """The first sheet of an Excel workbook as text; a row's line is its number in the sheet.
+def _read_sheet(path: Path, name: str, sheet: str | None, needed: list[str]) -> Table:
+    """A sheet of an Excel workbook as text, the first one without a name; a row's line is its number in it.
 
-    Blank rows are left out; the first other row is the header. Needs the `xlsx` extra.
+    Blank rows are left out; the first other row is the header, or one below a title.
     """
-    try:
-        import fastexcel
-    except ImportError:
-        raise InputError(
-            f"{name}: cannot be read: .xlsx needs one more package",
-            hint="Install it with `pip install 'callsheet[xlsx]'`, or save the sheet as CSV.",
-        ) from None
+    import fastexcel  # which no other file needs
+
     try:
         workbook = fastexcel.read_excel(path.read_bytes())
+        if sheet is not None and sheet not in workbook.sheet_names:
+            sheets = ", ".join(workbook.sheet_names)
+            raise InputError(f"{name}: there is no sheet {sheet!r}; the sheets are {sheets}")
         # `skip_rows=0` keeps blank rows above the header, so that row numbers are the sheet's.
-        cells = workbook.load_sheet(0, header_row=None, skip_rows=0, dtypes="string").to_polars()
+        cells = workbook.load_sheet(sheet or 0, header_row=None, skip_rows=0, dtypes="string").to_polars()
     except (fastexcel.FastExcelError, OSError) as error:
         reason = getattr(error, "strerror", None) or str(error).partition("\n")[0]
         raise InputError(f"{name}: cannot be read as a workbook: {reason}") from None
@@ -117,8 +162,9 @@ def _read_sheet(path: Path, name: str) -> Table:
     rows = rows.filter(pl.any_horizontal(pl.exclude(_ROW).str.strip_chars() != ""))
     if rows.is_empty():
         raise InputError(f"{name}: is empty")
-    number, *header_cells = rows.row(0)
+    at = header_of([row[1:] for row in rows.head(_FIRST_ROWS).iter_rows()], needed)
+    number, *header_cells = rows.row(at)
     header = f"{name}, line {number}"
     names = column_names(header_cells, header)
     named = [pl.col(old).alias(new) for old, new in zip(cells.columns, names, strict=True) if new]
-    return Table(rows[1:].select(named), rows[_ROW][1:], header)
+    return Table(rows[at + 1 :].select(named), rows[_ROW][at + 1 :], header)

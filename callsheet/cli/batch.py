@@ -95,10 +95,27 @@ def collect(
 
 
 def quote(
-    config: Config, set_: Sets = None, json: Json = False, first: First = None, only: Only = None
+    config: Config,
+    set_: Sets = None,
+    json: Json = False,
+    first: First = None,
+    only: Only = None,
+    *,
+    show: Annotated[
+        str,
+        typer.Option("--show", metavar="N or ROW", help="Show the first N requests, or those of a row."),
+    ] = "1",
+    compare: Annotated[
+        bool, typer.Option("--compare", help="Price the same rows on each model that can take them, too.")
+    ] = False,
+    dearest_first: Annotated[
+        bool, typer.Option("--dearest-first", help="The same, the dearest model first.")
+    ] = False,
 ) -> None:
-    """Price a batch exactly, and list what is wrong with which line. Buys nothing."""
-    from callsheet.cli import show
+    """Price a batch exactly, show the first request, and list what is wrong with which line. Buys nothing."""
+    from callsheet.cli.show import show_comparison, show_quote
+    from callsheet.pricing import first_look
+    from callsheet.pricing.compare import compare_models
     from callsheet.pricing.quote import quote_batch
 
     settings, choice = load_settings(config, set_), choice_of(first, only)
@@ -109,10 +126,16 @@ def quote(
                 return await quote_batch(settings, client, choice)
 
     made = asyncio.run(price())
+    found = compare_models(made.plan, settings, dearest_first) if compare or dearest_first else []
     if json:
-        print_json(made.as_json())
+        more: dict[str, Any] = {"compare": [each.as_json() for each in found]} if found else {}
+        if show != "1":
+            more["requests"] = [request for _, request in first_look.requests(made.plan, show)]
+        print_json(made.as_json() | more)
     else:
-        show.show_quote(made)
+        show_quote(made, show=show)
+        if found:
+            show_comparison(found)
 
 
 def status(

@@ -6,6 +6,7 @@ import asyncio
 import json as jsonlib
 import re
 import shlex
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -59,11 +60,20 @@ def init(
     path: Annotated[
         Path,
         typer.Argument(
-            metavar="FOLDER or CONFIG",
-            help="Where to write: a folder, or the name of the config (.yaml). Without it: the folder here.",
+            metavar="[FOLDER, CONFIG or BATCH FILE]",
+            help="Where to write: a folder (without it, the one here) or the name of the config (.yaml). "
+            "Or a batch file that is there: a config is made for it.",
             show_default=False,
         ),
     ] = Path(),
+    config: Annotated[
+        Path | None,
+        typer.Argument(
+            metavar="[CONFIG]",
+            help="For a batch file: the name of the config. Without it: the file's name with .yaml.",
+            show_default=False,
+        ),
+    ] = None,
     project: Annotated[
         Path | None,
         typer.Option(
@@ -77,12 +87,17 @@ def init(
 ) -> None:
     """Write a commented config and a small CSV, with models of your account's own catalogue.
 
+    For a batch file that is there: the config that reads it, with the cheapest model that fits.
+
     The prices are those of the catalogue, and nothing is bought. Files that exist are left as they are.
     """
     if project is not None:
         make_project(project)
         typer.echo(f"A Prefect project is in {project}. Next:")
         typer.echo(f"  cd {shlex.quote(str(project))} && callsheet up --backlot")
+        return
+    if path.is_file() and path.suffix.lower() not in (".yaml", ".yml"):
+        _init_file(path, config or path.with_suffix(".yaml"), json)
         return
     config, prompts = _names(path)
     check_free(config, prompts, hint=_ANOTHER)
@@ -92,7 +107,7 @@ def init(
     made = starter(catalogue)
     batch = _batch_name(config, path)
     text = _CONFIG.replace("@BATCH@", batch).replace("@PROMPTS@", _quoted(prompts))
-    _write(config, text.replace("@LIMIT@", str(made.limit)), prompts, made.as_csv())
+    _write({config: text.replace("@LIMIT@", str(made.limit)), prompts: made.as_csv()})
     models = list(dict.fromkeys(row["model"] for row in made.rows if row["model"]))
     if json:
         print_json(
@@ -101,6 +116,27 @@ def init(
         )
     else:
         _show(config, prompts, made, models)
+
+
+def _init_file(path: Path, config: Path, json: bool) -> None:
+    """Writes the config for a batch file."""
+    check_free(config, hint=f"Name another config: callsheet init {shlex.quote(str(path))} NAME.yaml")
+    catalogue = asyncio.run(_catalogue())
+    from callsheet.cli.init_file import config_text, show_guess
+    from callsheet.pricing.guesses import guess
+
+    guessed = guess(str(path), catalogue)
+    batch = _batch_name(config, config)
+    _write({config: config_text(path, config, batch, guessed)})
+    if json:
+        columns = {
+            "columns": dict(guessed.columns),
+            "model": guessed.model,
+            "not_used": dict(guessed.not_used),
+        }
+        print_json({"config": str(config), "batch": batch, "rows": guessed.rows} | columns)
+    else:
+        show_guess(config, guessed)
 
 
 def _names(path: Path) -> tuple[Path, Path]:
@@ -131,12 +167,12 @@ def _quoted(path: Path) -> str:
     return jsonlib.dumps(text, ensure_ascii=not text.isprintable()).replace("${", "$${")
 
 
-def _write(config: Path, config_text: str, prompts: Path, prompts_text: str) -> None:
-    """Writes both files, or none."""
+def _write(texts: Mapping[Path, str]) -> None:
+    """Writes all of these files, or none."""
     written: list[Path] = []
     try:
-        config.parent.mkdir(parents=True, exist_ok=True)
-        for path, text in ((config, config_text), (prompts, prompts_text)):
+        for path, text in texts.items():
+            path.parent.mkdir(parents=True, exist_ok=True)
             with path.open("x", encoding="utf-8", newline="") as file:
                 written.append(path)
                 file.write(text)
@@ -144,7 +180,7 @@ def _write(config: Path, config_text: str, prompts: Path, prompts_text: str) -> 
         for path in written:
             path.unlink(missing_ok=True)
         raise ConfigError(
-            f"{error.filename or config}: cannot be written: {error.strerror}; nothing was written",
+            f"{error.filename or next(iter(texts))}: {error.strerror}; nothing was written",
             hint=_ANOTHER,
         ) from None
 

@@ -18,7 +18,9 @@ from callsheet.cli.output import err, out, print_facts, print_more, print_steps,
 from callsheet.errors import CallsheetError
 from callsheet.ledger.stories import StoredCopy, Story
 from callsheet.plain_text import counted, row_name
-from callsheet.pricing.facts import as_facts, as_table
+from callsheet.pricing import first_look
+from callsheet.pricing.compare import Comparison
+from callsheet.pricing.facts import as_facts, as_table, rejects_in_words
 from callsheet.pricing.quote import Quote
 from callsheet.records import CostSource, Doubt, State, Totals, dollars
 from callsheet.report.contact_sheet.links import browser_address
@@ -45,8 +47,14 @@ def show_error(error: CallsheetError) -> None:
         err.print(f"  {safe(line)}")
 
 
-def show_quote(quote: Quote, console: Console = out) -> None:
-    """Prints the quote: a line for each price, the sums, and the first rejects."""
+def show_quote(quote: Quote, console: Console = out, show: str = "1") -> None:
+    """Prints the quote: a line for each price, the sums, the first request, and the rejects by reason.
+
+    Args:
+        quote: the quote.
+        console: where to.
+        show: which requests (`first_look.requests`).
+    """
     table = Table(box=SIMPLE_HEAD)
     lines = as_table(quote)
     numbers = ("bought", "to buy", "each", "USD")
@@ -62,17 +70,34 @@ def show_quote(quote: Quote, console: Console = out) -> None:
     if len(lines) > _LINES:
         console.print(f"  and {len(lines) - _LINES} more prices")
     print_facts(console, as_facts(quote))
-    rejects = quote.plan.rejects
-    for line, column, _, reason in rejects.head(_REJECTS).iter_rows():
-        where = ", ".join(filter(None, (f"line {line}", column)))
-        console.print(f"  [yellow]{safe(where)}: {safe(reason)}[/]")
-    more = rejects.height - _REJECTS
-    if more > 0:
-        console.print(f"  and {more:,} more in rejects.csv")
+    for row, request in first_look.requests(quote.plan, show):
+        console.print(
+            f"  [bold]{'First' if show == '1' else 'Request':<10}[/] {safe(row)}, as it would be sent:"
+        )
+        for text in first_look.in_lines(request):
+            console.print(f"    [dim]{safe(text)}[/]")
+    rejects = rejects_in_words(quote.plan.rejects)
+    for reject in rejects[:_REJECTS]:
+        console.print(f"  [yellow]{safe(reject)}[/]")
+    if len(rejects) > _REJECTS:
+        console.print(f"  and {counted(len(rejects) - _REJECTS, 'other reason')}: see rejects.csv")
     if not quote.plan.jobs:
         console.print("[yellow]Nothing to buy: every row is rejected.[/]")
     elif not quote.to_buy and not quote.held:
         console.print("[green]Nothing to buy: everything is bought already.[/]")
+
+
+def show_comparison(found: Sequence[Comparison]) -> None:
+    """Prints what the rows of a batch would cost on each model."""
+    table = Table(box=SIMPLE_HEAD)
+    for name in ("model", "makes", "rows", "jobs", "USD"):
+        table.add_column(name, justify="left" if name in ("model", "makes") else "right", no_wrap=True)
+    table.add_column("why not all")
+    for each in found:
+        why = "" if each.rows == each.of else "; ".join([*each.reasons.values()][:1])
+        counts = (f"{each.rows:,} of {each.of:,}", f"{each.jobs:,}", dollars(each.price))
+        table.add_row(safe(each.model), each.type, *counts, safe(why))
+    out.print(table)
 
 
 def show_summary(summary: Summary, config: Path | None, *, media: str) -> None:

@@ -25,8 +25,6 @@ from pydantic import (
 
 from callsheet.files import with_home, wrong_place
 
-_IN_A_KEY = ("batch", "row_id", "sample", "index", "ext", "job_key", "model", "generation_id")
-
 
 class WrongValue(ValueError):
     """A value that its setting cannot have: the reason, and what to do about it."""
@@ -106,10 +104,6 @@ def _template(value: str) -> str:
     return _check_fields(value, (), "the name of a column in braces; write a literal brace twice")
 
 
-def _check_placeholders(value: str, *names: str) -> None:
-    _check_fields(value, names, f"a placeholder; expected {', '.join(f'{{{name}}}' for name in names)}")
-
-
 def _local_path(value: str) -> str:
     try:
         return with_home(value)
@@ -125,12 +119,11 @@ def _storage_url(value: str) -> str:
 
 
 def _report_url(value: str) -> str:
-    _check_placeholders(value, "batch")
-    return _storage_url(value)
+    return _storage_url(_check_fields(value, ("batch",), "a placeholder; expected {batch}"))
 
 
 def _storage_key(value: str) -> str:
-    _check_placeholders(value, *_IN_A_KEY)
+    _template(value)
     if value.startswith("/") or ".." in value.split("/"):
         raise ValueError("must stay inside storage.url: it may not begin with '/' or contain '..'")
     return value

@@ -109,10 +109,28 @@ class Input(Section):
     """The batch file, and how its columns become requests."""
 
     path: LocalPath
-    """A CSV, TSV, Parquet or Excel file (text files may be `.gz` or `.zst`), a glob, or an `s3://` URL."""
+    """A CSV, TSV, text, JSON, JSON Lines, Parquet or Excel file (text may be `.gz` or `.zst`), a glob, or an
+    `s3://` URL."""
 
-    columns: dict[FileColumn, Text] = {}
-    """The file's name of a column, where it is not Callsheet's own: `{prompt: text}`."""
+    columns: dict[FileColumn, Text | None] = {}
+    """The file's name of a column, where it is not Callsheet's own: `{prompt: text}`. Null: the file's column
+    of that name is not used, and carried into the manifest."""
+
+    id: Template | None = None
+    """An id made from columns: `"{category}-{id}"`. Null: the column `id`."""
+
+    values: dict[FileColumn, dict[Text, Cell | None]] = {}
+    """What cells of the file stand for: `{model: {fast: sketch-1}}`. Null: as if the cell were empty."""
+
+    where: dict[Text, Cell | list[Cell]] = {}
+    """Which rows are read: those with this value, or one of these, in a column of the file:
+    `{status: [new, redo]}`. All others are left out."""
+
+    comments: Text | None = None
+    """How rows of a text file begin that are left out: `"#"`. Null: every row is read."""
+
+    sheet: Text | None = None
+    """The sheet of an Excel workbook. Null: the first one."""
 
     defaults: dict[FileColumn, Cell] = {}
     """Values for columns that the file does not have and for empty cells: `{model: still-1}`."""
@@ -166,9 +184,11 @@ class Input(Section):
         return value
 
     @model_validator(mode="after")
-    def _one_source_of_prompts(self) -> Input:
+    def _one_source_of_prompts_and_ids(self) -> Input:
         if self.template is not None and "prompt" in {*self.columns, *self.defaults, *self.matrix}:
             raise ValueError("has template and also a column, default or matrix for prompt; expected one")
+        if self.id is not None and "id" in self.columns:
+            raise ValueError("has id and also a column for id; expected one")
         return self
 
 
@@ -244,7 +264,8 @@ class Storage(Section):
 
     key: StorageKey = "{batch}/{row_id}-{sample}-{index}.{ext}"
     """A file's name inside `storage.url`. Placeholders: `{batch}`, `{row_id}`, `{sample}`, `{index}`,
-    `{ext}`, `{job_key}`, `{model}`, `{generation_id}`."""
+    `{ext}`, `{job_key}`, `{model}`, `{generation_id}`, and the batch file's carried columns. An ending such
+    as `.jpg` in a cell gives way to the file's own."""
 
 
 class LedgerSettings(Section):

@@ -187,6 +187,12 @@ def _is_charged(batch: str) -> sa.ColumnElement[bool]:
     return sa.and_(attempts.c.batch == batch, by_service, known)
 
 
+def carried(connection: sa.Connection, job_key: str) -> dict[str, Any]:
+    """The carried cells of a job's row."""
+    query = sa.select(attempts.c.carried).where(attempts.c.job_key == job_key).limit(1)
+    return connection.scalar(query) or {}
+
+
 def unfinished(connection: sa.Connection, batch: str, run_id: str) -> tuple[list[Attempt], list[File]]:
     """A run's accepted videos that are not finished, and its files that are not stored yet."""
     mine = sa.and_(attempts.c.batch == batch, attempts.c.run_id == run_id)

@@ -17,6 +17,7 @@ from callsheet.pricing.rates import Combination, Reject, offer
 from callsheet.pricing.references import examine, parse_references
 from callsheet.rows import IMAGE_COLUMNS, Value, fixed_values
 from callsheet.service.models import Catalogue
+from callsheet.storage.names import PLACEHOLDERS, carried_columns
 
 _REASONS = 3  # that are shown, of one for each model in use
 
@@ -37,6 +38,13 @@ def check_config_values(settings: Settings, catalogue: Catalogue, batch: Batch) 
 
 
 def _problems(settings: Settings, catalogue: Catalogue, batch: Batch) -> Iterator[tuple[Place, str]]:
+    for name in carried_columns(settings.storage.key):
+        if name not in batch.columns.carried:
+            expected = ", ".join(f"{{{each}}}" for each in PLACEHOLDERS)
+            yield (
+                ("storage", "key"),
+                f"{{{name}}} is no carried column of the batch file, and none of {expected}",
+            )
     matrix, default = settings.input.matrix, settings.input.defaults.get("model")
     models: Sequence[object] = matrix.get("model", ())
     if not models:
@@ -53,7 +61,7 @@ def _problems(settings: Settings, catalogue: Catalogue, batch: Batch) -> Iterato
                 reason = _unknown(cell, catalogue)
             else:
                 value = fixed_values({column: cell})[column]
-                reason = _not_taken(column, value, usable, catalogue, settings.storage.endpoint_url)
+                reason = _not_taken(column, value, usable, catalogue, settings)
             if reason:
                 yield ("input", "matrix", column, position), reason
 
@@ -65,7 +73,7 @@ def _unknown(model: object, catalogue: Catalogue) -> str | None:
 
 
 def _not_taken(
-    column: FileColumn, value: Value, models: Sequence[str], catalogue: Catalogue, endpoint_url: str | None
+    column: FileColumn, value: Value, models: Sequence[str], catalogue: Catalogue, settings: Settings
 ) -> str | None:
     """Why none of the models takes a value; None where one does."""
     if value is None or column == "prompt":
@@ -75,8 +83,9 @@ def _not_taken(
         listed = parse_references(dict.fromkeys(IMAGE_COLUMNS) | {column: str(value)})
         if isinstance(listed, Reject):
             return listed.reason
+        path, endpoint_url = settings.input.path, settings.storage.endpoint_url
         for reference in listed:
-            image = examine(reference.source, endpoint_url)
+            image = examine(reference.source, path, endpoint_url)
             if isinstance(image, str):
                 return f"{reference.source}: {image}"
             images.append((reference.role, column))

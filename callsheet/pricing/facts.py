@@ -11,11 +11,15 @@ import polars as pl
 
 from callsheet.limits.charges import in_words as charges_in_words
 from callsheet.plain_text import counted, row_name
+from callsheet.pricing import first_look
 from callsheet.pricing.quote import Quote
 from callsheet.records import dollars
 
 SLOWEST_RPM, FASTEST_RPM = 10, 600
 """Submissions a minute that are assumed while the account's limit is not known."""
+
+
+_PARTICULARS = r"\d+|did you mean .*"  # differ from line to line, and do not make another reason
 
 
 def as_table(quote: Quote) -> list[dict[str, str]]:
@@ -40,13 +44,15 @@ def as_facts(quote: Quote) -> list[tuple[str, str]]:
     """What a person needs to know of a quote besides its table: names and texts."""
     plan = quote.plan
     unpriced = f", {plan.unpriced:,} without a price" if plan.unpriced else ""
+    left_out = f", {plan.left_out:,} left out by input.where" if plan.left_out else ""
     held = f", {quote.held:,} failed or in doubt and not bought again" if quote.held else ""
     others = f"{quote.left_out:,} others are left for later"
     missing = quote.quoted - quote.balance
     enough = "enough for the quote" if missing <= 0 else f"{dollars(missing)} USD less than the quote"
     types = quote.lines.group_by("type").agg(pl.col("to_buy").sum())
     facts = [
-        ("Rows", f"{plan.rows:,} read, {plan.rejected_rows:,} rejected{unpriced}"),
+        ("Rows", f"{plan.rows:,} read, {plan.rejected_rows:,} rejected{unpriced}{left_out}"),
+        *first_look.facts(plan),
         ("Jobs", f"{plan.jobs:,}: {quote.to_buy:,} to buy, {quote.already_bought:,} already bought{held}"),
         ("Chosen", f"{quote.choice.line()}; {others}" if quote.choice else ""),
         ("Pilot", _pilot(quote)),
@@ -63,6 +69,20 @@ def as_facts(quote: Quote) -> list[tuple[str, str]]:
         *(("Warning", warning) for warning in quote.warnings),
     ]
     return [(name, fact) for name, fact in facts if fact]
+
+
+def rejects_in_words(rejects: pl.DataFrame) -> list[str]:
+    """The rejects of a plan by column and reason, the first line of each, and how many more there are."""
+    alike = pl.col("reason").str.replace_all(_PARTICULARS, "#")
+    groups = rejects.group_by("column", alike.alias("alike"), maintain_order=True).agg(
+        pl.col("line").first(), pl.col("reason").first(), pl.len().alias("rows")
+    )
+    return [
+        ", ".join(filter(None, (f"line {line}", column)))
+        + f": {reason}"
+        + (f" (and {counted(rows - 1, 'line')} more)" if rows > 1 else "")
+        for column, _, line, reason, rows in groups.iter_rows()
+    ]
 
 
 def _pilot(quote: Quote) -> str:

@@ -21,7 +21,7 @@ from callsheet.batches.identities import nfc, sha256
 from callsheet.batches.read import UNTIL_PRICED
 from callsheet.config.settings import Settings
 from callsheet.pricing import references
-from callsheet.pricing.rates import REFERENCE, Combination, Reject, offer
+from callsheet.pricing.rates import REFERENCE, Combination, Reject, offer, rejects_of
 from callsheet.pricing.references import Reference, RequestImage
 from callsheet.records import canonical
 from callsheet.rows import IMAGE_COLUMNS, WRONG, as_text, fixed_values, separate
@@ -46,6 +46,7 @@ _OFFERED = {
     **dict.fromkeys(["column", "value", "reason", "unpriced", "head", "middle", "tail"], pl.String),
     **dict.fromkeys(["asked_head", "asked_middle", "asked_tail", "type", "sent_model"], pl.String),
     **dict.fromkeys(["sent_resolution", "billable_unit", "currency"], pl.String),
+    "more": pl.List(pl.Struct(dict.fromkeys(["column", "value", "reason"], pl.String))),
     "sent_duration": pl.Int64,
     "sent_sound": pl.Boolean,
     "quantity": pl.Int64,
@@ -85,11 +86,16 @@ def make_jobs(rows: pl.DataFrame, catalogue: Catalogue, settings: Settings) -> J
     combinations = _combinations(settings)
     is_wrong = pl.col("reason").is_not_null()
     rows = _multiplied(rows, combinations)
-    images = partial(_images, endpoint_url=settings.storage.endpoint_url)
-    rows, bad_images = separate(_resolved(rows, IMAGE_COLUMNS, images, _IMAGES), is_wrong)
-    rows = rows.drop(*IMAGE_COLUMNS, "column", "value", "reason")
+    images = partial(_images, path=settings.input.path, endpoint_url=settings.storage.endpoint_url)
+    rows, bad_images = separate(_resolved(rows, [*IMAGE_COLUMNS, "file"], images, _IMAGES), is_wrong)
     offers = partial(_offers, catalogue=catalogue, late=late)
-    rows = _with_json(_resolved(rows, [*_PARAMETERS, "roles"], offers, _OFFERED))
+    rows, besides = (
+        _resolved(
+            each.drop(*IMAGE_COLUMNS, "column", "value", "reason"), [*_PARAMETERS, "roles"], offers, _OFFERED
+        )
+        for each in (rows, bad_images)
+    )
+    rows = _with_json(rows)
     rows, not_offered = separate(rows, is_wrong)
     with_price, unpriced = separate(rows, pl.col("price").is_null())
     wrong = [bad_images, not_offered]
@@ -102,7 +108,9 @@ def make_jobs(rows: pl.DataFrame, catalogue: Catalogue, settings: Settings) -> J
         rows, repeated = _each_request_once(rows)
         wrong.append(repeated)
     refused = pl.concat(table.select("row_id", "samples", "line", "asked") for table in wrong[1:])
-    wrong_cells = pl.concat(table.select(*_WRONG_IN_ROW) for table in wrong)
+    besides = besides.filter(is_wrong)
+    more = [_more(not_offered), besides, _more(besides)]
+    wrong_cells = pl.concat(table.select(*_WRONG_IN_ROW) for table in (*wrong, *more))
     return JobTable(
         jobs=_columns_of_plan(_per_sample(rows)),
         not_offered=_per_sample(refused).select("row_id", "sample", "line", "asked"),
@@ -110,6 +118,11 @@ def make_jobs(rows: pl.DataFrame, catalogue: Catalogue, settings: Settings) -> J
         rejected=wrong_cells["row"].n_unique(),
         unpriced=unpriced["row"].n_unique(),
     )
+
+
+def _more(rows: pl.DataFrame) -> pl.DataFrame:
+    """The wrong cells of rows besides the first of each."""
+    return rows.select("row", "line", "file", "more").explode("more").drop_nulls("more").unnest("more")
 
 
 def _resolved(
@@ -158,34 +171,39 @@ def _multiplied(rows: pl.DataFrame, combinations: pl.DataFrame | None) -> pl.Dat
     )
 
 
-def _images(combinations: list[_Cells], endpoint_url: str | None) -> list[_Cells]:
-    """The images of rows as cells of `_IMAGES`, or why they cannot be sent.
+def _images(combinations: list[_Cells], path: str, endpoint_url: str | None) -> list[_Cells]:
+    """The images of rows as cells of `_IMAGES`, or why they cannot be sent. `path` is the batch file.
 
     Each source is read once, several at the same time.
     """
-    parsed = [references.parse_references(cells) for cells in combinations]
-    lists = [listed for listed in parsed if not isinstance(listed, Reject)]
-    sources = list(dict.fromkeys(reference.source for listed in lists for reference in listed))
+    parsed = [(cells["file"] or path, references.parse_references(cells)) for cells in combinations]
+    lists = [(file, listed) for file, listed in parsed if not isinstance(listed, Reject)]
+    places = list(dict.fromkeys((reference.source, file) for file, listed in lists for reference in listed))
     with ThreadPoolExecutor(_READERS, "images") as readers:
-        found = readers.map(partial(references.examine, endpoint_url=endpoint_url), sources)
-        examined = dict(zip(sources, found, strict=True))
-    return [asdict(each) if isinstance(each, Reject) else _image_set(each, examined) for each in parsed]
+        found = readers.map(lambda place: references.examine(place[0], place[1], endpoint_url), places)
+        examined = dict(zip(places, found, strict=True))
+    return [
+        asdict(each) if isinstance(each, Reject) else _image_set(each, file, examined)
+        for file, each in parsed
+    ]
 
 
-def _image_set(listed: list[Reference], examined: Mapping[str, RequestImage | str]) -> _Cells:
+def _image_set(
+    listed: list[Reference], file: str, examined: Mapping[tuple[str, str], RequestImage | str]
+) -> _Cells:
     """The images of one row: their JSON in the request and in what the row asks for, and role and column of
     each, as JSON.
     """
     images, inlined, inlined_bytes = [], {}, 0
     for reference in listed:
-        image = examined[reference.source]
+        image = examined[reference.source, file]
         if isinstance(image, str):
             return {"column": reference.column, "value": reference.source, "reason": image}
         # Only for an image model may the role be left out (see rates), and there is only this one.
         images.append({"role": reference.role or REFERENCE, "url": image.url})
         inlined_bytes += image.added_bytes
         if image.sha256:
-            inlined[image.sha256] = reference.source
+            inlined[image.sha256] = image.place
     listed_json = canonical(images)
     roles = [(reference.role, reference.column) for reference in listed]
     return {
@@ -221,7 +239,7 @@ def _offered(cells: _Cells, catalogue: Catalogue, late: _Cells) -> _Cells:
     wanted = Combination(**{column: cells[column] for column in _PARAMETERS}, images=images)
     offered = offer(wanted, catalogue, late)
     if isinstance(offered, Reject):
-        return asdict(offered)
+        return asdict(offered) | {"more": [asdict(each) for each in rejects_of(wanted, catalogue, late)[1:]]}
     found = _json_parts(offered.parameters) | {
         "type": offered.type.value,
         **{f"sent_{name}": offered.parameters.get(name) for name in _SENT},

@@ -101,6 +101,7 @@ async def taken_names(jobs: pl.DataFrame, settings: Settings, ledger: Ledger) ->
     wanted = [
         name_in_store(
             settings.storage.key,
+            job["carried"],
             batch=settings.batch,
             row_id=job["row_id"],
             sample=job["sample"],

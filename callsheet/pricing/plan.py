@@ -12,7 +12,7 @@ import hashlib
 import json
 from collections.abc import Collection, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -20,6 +20,7 @@ from typing import Any, Literal
 
 import polars as pl
 
+from callsheet.batches.columns import Columns
 from callsheet.batches.read import Batch
 from callsheet.config.settings import BatchSettings, Settings
 from callsheet.errors import InputError, StorageError
@@ -41,7 +42,7 @@ PLAN = "plan.parquet"
 QUOTE = "quote.parquet"
 """In the work folder, the plan that was priced last: what only looks changes no other file."""
 
-_COUNTS = ("rows", "rejected_rows", "unpriced")
+_COUNTS = ("rows", "rejected_rows", "unpriced", "left_out")
 _SLICE = 16_384  # jobs whose hashes are made at once
 _REJECTS = ".rejects.parquet"
 _UNREADABLE = (KeyError, ValueError, OSError, pl.exceptions.PolarsError)
@@ -59,7 +60,9 @@ class Plan:
         unpriced: prompt rows for which the catalogue has no price (bought or not).
         made_at: when the catalogue was read.
         catalogue: the models and rates from which the prices come.
-        notes: what a person should know of how the rows became jobs, in sentences.
+        notes: what a person should know of how the rows were read and became jobs, in sentences.
+        columns: how the columns of the batch file are used.
+        left_out: how many rows `input.where` leaves out; they are none of `rows`.
         table: what can be bought: the rows of `plan.parquet`.
         rejects: what is wrong with the rejected rows (`rows.rejects`), sorted by line; rows without a price
             too, unless the config allows them.
@@ -73,6 +76,8 @@ class Plan:
     made_at: datetime
     catalogue: Catalogue
     notes: tuple[str, ...]
+    columns: Columns
+    left_out: int
     table: pl.DataFrame = field(repr=False, compare=False)
     rejects: pl.DataFrame = field(repr=False, compare=False)
     currency: Literal["USD"] = "USD"
@@ -171,7 +176,9 @@ def make_plan(
     made = make_jobs(batch.rows, catalogue, settings)
     known = made.jobs.clear() if known is None else known
     jobs, notes = match(made.jobs, made.not_offered, known, settings.batch)
-    wrong = rejects(made.wrong, batch.columns).unique(maintain_order=True)
+    others = batch.others.filter(pl.col("model").is_not_null()).with_columns(pl.col("prompt").fill_null(""))
+    besides = make_jobs(others, catalogue, settings).wrong if others.height else made.wrong.clear()
+    wrong = rejects(pl.concat([made.wrong, besides]), batch.names).unique(maintain_order=True)
     plan = Plan(
         path=path,
         batch=settings.batch,
@@ -180,7 +187,9 @@ def make_plan(
         unpriced=made.unpriced,
         made_at=now.astimezone(UTC),
         catalogue=catalogue,
-        notes=tuple(notes),
+        notes=(*batch.notes, *notes),
+        columns=batch.columns,
+        left_out=batch.left_out,
         table=jobs,
         rejects=pl.concat([batch.rejects, wrong]).sort("line", maintain_order=True),
     )
@@ -209,6 +218,7 @@ def open_plan(path: Path) -> Plan:
             made_at=datetime.fromisoformat(about["made_at"]),
             catalogue={model.id: model for model in models},
             notes=tuple(about["notes"]),
+            columns=Columns(**about["columns"]),
             table=table,
             rejects=pl.read_parquet(path.with_suffix(_REJECTS), glob=False),
         )
@@ -222,8 +232,8 @@ def _write(plan: Plan) -> None:
     Raises:
         StorageError: they cannot be written.
     """
-    about = {"batch": plan.batch, "made_at": plan.made_at.isoformat(), "notes": plan.notes}
-    about |= {name: getattr(plan, name) for name in _COUNTS}
+    about = {name: getattr(plan, name) for name in ("batch", "notes", *_COUNTS)}
+    about |= {"made_at": plan.made_at.isoformat(), "columns": asdict(plan.columns)}
     models = [plan.catalogue[name].model_dump(mode="json") for name in sorted(plan.catalogue)]
     metadata = {"callsheet.plan": canonical(about), "callsheet.catalogue": canonical(models)}
     try:

@@ -25,6 +25,7 @@ from callsheet.ledger.approvals import Approval
 from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.policy import Policy
 from callsheet.limits.charges import IN_A_ROW, Charge, Pairs
+from callsheet.pricing import first_look
 from callsheet.pricing.choice import ALL, Choice, chosen, pilot
 from callsheet.pricing.marks import by_price, count_fitting, marked, most_expensive
 from callsheet.pricing.not_in_ledger import taken_names, warning_of_report
@@ -252,6 +253,7 @@ class Quote:
             "plan": str(self.plan.path),
             "rejects": self.rejects,
             "warnings": list(self.warnings),
+            **first_look.as_json(self.plan),
         }
         return {name: dollars(each) if isinstance(each, Decimal) else each for name, each in figures.items()}
 

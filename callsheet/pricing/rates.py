@@ -9,11 +9,12 @@ from __future__ import annotations
 import difflib
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from types import MappingProxyType
 from typing import Any
 
+from callsheet.pricing.nearest import nearest, ratio_of_pixels
 from callsheet.records import ModelType, Price
 from callsheet.service.models import Catalogue, Model
 
@@ -70,6 +71,7 @@ class Offer:
     unpriced: str = ""
 
 
+_SETTINGS = ("aspect_ratio", "resolution", "output_format", "duration", "sound")
 _TOO_EXPENSIVE = 10**9
 _NO_DEFAULTS: Mapping[str, Any] = MappingProxyType({})
 
@@ -94,6 +96,21 @@ def offer(
         return _offered(wanted, _model(wanted.model, catalogue), defaults)
     except _Rejected as rejected:
         return rejected.reject
+
+
+def rejects_of(
+    wanted: Combination, catalogue: Catalogue, defaults: Mapping[str, Any] = _NO_DEFAULTS
+) -> list[Reject]:
+    """All that is wrong with one combination: as `offer`, which stops at the first."""
+    found: list[Reject] = []
+    while isinstance(offered := offer(wanted, catalogue, defaults), Reject):
+        found.append(offered)
+        of_images = offered.column not in _SETTINGS
+        if offered.column == "model" or not (wanted.images if of_images else getattr(wanted, offered.column)):
+            break
+        without: dict[str, Any] = {"images": ()} if of_images else {offered.column: None}
+        wanted = replace(wanted, **without)
+    return found
 
 
 def _model(name: str, catalogue: Catalogue) -> Model:
@@ -141,8 +158,12 @@ def _chosen(column: str, value: Any, offered: tuple[Any, ...], model: Model) -> 
     if value is None:
         return offered[0] if offered else None
     if value not in offered:
+        if column == "aspect_ratio" and (ratio := ratio_of_pixels(value, offered)):
+            return ratio
         offers = f"it offers {_listed(offered)}" if offered else f"it takes no {column}"
-        raise _Rejected(column, value, f"{column} {value} is not offered by {model.id}; {offers}")
+        meant = nearest(column, value, offered)
+        guess = f"; did you mean {meant}?" if meant is not None and len(offered) > 1 else ""
+        raise _Rejected(column, value, f"{column} {value} is not offered by {model.id}; {offers}{guess}")
     return value
 
 

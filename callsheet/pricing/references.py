@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, TypeAdapter, ValidationError
 
 from callsheet.batches import sources
 from callsheet.errors import InputError
@@ -45,7 +45,7 @@ class _Listed(BaseModel):
     role: str | None = None
 
 
-_LIST = TypeAdapter(list[_Listed])
+_LIST = TypeAdapter(list[_Listed | Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]])
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,26 +65,33 @@ class RequestImage:
         url: a URL that the service fetches, a data URL, or `sha256:<hex>` for an image that is inlined later.
         sha256: in hex, for an image that is inlined later.
         added_bytes: by how many bytes the request grows when the image is inlined.
+        place: where an image that is inlined later is read: a path or an `s3://` URL.
     """
 
     url: str
     sha256: str | None = None
     added_bytes: int = 0
+    place: str = ""
 
 
 def parse_references(cells: Mapping[str, str | None]) -> list[Reference] | Reject:
     """The images that a row's four cells name, in the order of the request.
 
     Args:
-        cells: `images` (a JSON list of {url, role}), then `first_frame`, `last_frame`, `reference_image` (one
-            or more, separated by '|').
+        cells: `images` (a JSON list of {url, role} or of addresses), then `first_frame`, `last_frame`,
+            `reference_image` (one or more, separated by '|').
     """
     text = cells["images"] or "[]"
     try:
-        listed = [Reference(item.url, item.role, "images") for item in _LIST.validate_json(text)]
+        listed = [
+            Reference(item, None, "images")
+            if isinstance(item, str)
+            else Reference(item.url, item.role, "images")
+            for item in _LIST.validate_json(text)
+        ]
     except ValidationError as error:
         reason = error.errors(include_url=False)[0]["msg"]
-        expected = 'expected [{"url": "...", "role": "..."}]'
+        expected = 'expected [{"url": "...", "role": "..."}], or a list of addresses'
         return Reject("images", text, f"is not a JSON list of images ({reason}); {expected}")
     for role in ROLES:
         sources_of_role = (source.strip() for source in (cells[role] or "").split("|"))
@@ -92,11 +99,13 @@ def parse_references(cells: Mapping[str, str | None]) -> list[Reference] | Rejec
     return listed
 
 
-def examine(source: str, endpoint_url: str | None = None) -> RequestImage | str:
+def examine(source: str, file: str = "", endpoint_url: str | None = None) -> RequestImage | str:
     """An image source as the request has it, or why it cannot be sent. Reads local and S3 files.
 
     Args:
-        source: a path, or an `https://`, `s3://` or `data:` URL.
+        source: a path, or an `https://`, `s3://` or `data:` URL. A relative path is looked for beside `file`,
+            then in the working directory.
+        file: the path or `s3://` URL of the batch file that names it.
         endpoint_url: `storage.endpoint_url`, for images on S3.
     """
     if source.startswith("https://"):
@@ -106,16 +115,28 @@ def examine(source: str, endpoint_url: str | None = None) -> RequestImage | str:
         return _data_url_problem(source) or RequestImage(source)
     if "://" in source and not source.startswith("s3://"):
         return "is not an https:// or s3:// address, a data: URL or a local path"
-    try:
-        content = sources.read_file(source, LARGEST_IMAGE, endpoint_url)
-    except InputError as error:
-        return error.message
+    places, problem = dict.fromkeys((_beside(source, file), source)), ""
+    for place in places:
+        try:
+            content = sources.read_file(place, LARGEST_IMAGE, endpoint_url)
+            break
+        except InputError as error:
+            problem = problem or error.message
+    else:
+        return problem if len(places) == 1 else f"{problem}; tried {' and '.join(places)}"
     mime_type = recognise_image(content)
     if mime_type is None:
         return "is not a PNG, JPEG or WebP image"
     sha256 = hashlib.sha256(content).hexdigest()
     inlined = len(f"data:{mime_type};base64,") + 4 * -(-len(content) // 3)
-    return RequestImage(_PLACEHOLDER + sha256, sha256, inlined - len(_PLACEHOLDER + sha256))
+    return RequestImage(_PLACEHOLDER + sha256, sha256, inlined - len(_PLACEHOLDER + sha256), place)
+
+
+def _beside(source: str, file: str) -> str:
+    """A relative path in the folder of a batch file; another place stays as it is."""
+    folder = file.rpartition("/")[0]
+    is_relative = folder and "://" not in source and not source.startswith(("/", "~"))
+    return f"{folder}/{source}" if is_relative else source
 
 
 def _data_url_problem(url: str) -> str | None:

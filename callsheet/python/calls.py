@@ -50,6 +50,11 @@ class QuotedBatch(Record):
         plan: the path of `quote.parquet`.
         rejects: the path or URL of `rejects.csv`.
         warnings: what a person should look at before anything is bought, in words.
+        columns: the file's name of each column that is used, by Callsheet's.
+        carried: the columns that are copied to the manifest.
+        unused: those of them that look like a setting: each `column` and what it `looks_like`.
+        first_request: the first job's request as it would be sent; null where nothing can be bought.
+        repeated: rows that ask for what another row asks for.
     """
 
     batch: str
@@ -73,6 +78,11 @@ class QuotedBatch(Record):
     plan: str
     rejects: str
     warnings: list[str]
+    columns: dict[str, str]
+    carried: list[str]
+    unused: list[dict[str, str]]
+    first_request: dict[str, Any] | None
+    repeated: int
 
     @classmethod
     def of(cls, quote: Quote) -> Self:

@@ -24,6 +24,7 @@ from callsheet.report.sidecars import write_sidecar
 from callsheet.service import verdicts
 from callsheet.service.verdicts import Verdict
 from callsheet.session import Run
+from callsheet.storage.names import ends_with_type
 from callsheet.storage.spool import Spooled
 from callsheet.watch import WATCHER
 
@@ -187,7 +188,7 @@ async def _store(run: Run, file: File, spooled: Spooled) -> bool:
 async def _under_its_type(run: Run, file: File, spooled: Spooled) -> File:
     """The file with the type that its bytes have, and a name that ends so where `storage.key` does."""
     mime_type = spooled.mime_type or file.media.mime_type
-    name = with_extension(file.name, mime_type) if run.settings.storage.key.endswith("{ext}") else file.name
+    name = with_extension(file.name, mime_type) if ends_with_type(run.settings.storage.key) else file.name
     if name != file.name:
         name = await run.ledger.renamed(file, name)
     return replace(file, name=name, media=file.media.model_copy(update={"mime_type": mime_type}))

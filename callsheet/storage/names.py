@@ -7,8 +7,12 @@ from __future__ import annotations
 
 import hashlib
 import re
+import string
 import unicodedata
+from collections.abc import Mapping
 from urllib.parse import quote
+
+from callsheet.media_types import without_extension
 
 # Characters, all ASCII. File systems allow 255 bytes, and the name of a partial file is a little longer.
 _LONGEST_FIELD = 100
@@ -16,11 +20,29 @@ _LONGEST_SEGMENT = 200
 _SAFE = re.compile(rf"[A-Za-z0-9_-][A-Za-z0-9._-]{{0,{_LONGEST_FIELD - 1}}}")
 
 
+PLACEHOLDERS = ("batch", "row_id", "sample", "index", "ext", "job_key", "model", "generation_id")
+"""What `storage.key` may contain besides the batch file's carried columns."""
+
+
 class _SafeFields(dict[str, object]):
     """The values for a template's braces, each as a part of a file name."""
 
     def __getitem__(self, key: str) -> str:
         return safe_name(str(super().__getitem__(key)))
+
+    def __missing__(self, _: str) -> str:
+        return ""
+
+
+def carried_columns(template: str) -> list[str]:
+    """The columns of the batch file that `storage.key` names."""
+    named = (name for _, name, _, _ in string.Formatter().parse(template) if name is not None)
+    return [name for name in named if name not in PLACEHOLDERS]
+
+
+def ends_with_type(template: str) -> bool:
+    """Whether a file's name ends as its type does: by `{ext}`, or after a carried cell."""
+    return template.endswith(("{ext}", *(f"{{{name}}}" for name in carried_columns(template))))
 
 
 def safe_name(text: str) -> str:
@@ -37,7 +59,7 @@ def safe_name(text: str) -> str:
     return _shortened(name, _LONGEST_FIELD)
 
 
-def name(template: str, **fields: object) -> str:
+def name(template: str, carried: Mapping[str, object] | None = None, **fields: object) -> str:
     """A file's name inside the store, made from `storage.key`.
 
     The only slashes in it are the template's, because every field goes through `safe_name`. No segment is
@@ -46,9 +68,15 @@ def name(template: str, **fields: object) -> str:
 
     Args:
         template: for example `{batch}/{row_id}-{sample}-{index}.{ext}`.
+        carried: the row's carried cells by column. The ending of another type of media in one is left out.
         fields: the values for its braces.
     """
-    filled = template.format_map(_SafeFields(fields))
+    cells = {
+        column: without_extension(str(cell)) for column, cell in (carried or {}).items() if cell is not None
+    }
+    if ends_with_type(template) and not template.endswith("{ext}"):
+        template += ".{ext}"
+    filled = template.format_map(_SafeFields(cells | fields))
     return "/".join(_segment(segment) for segment in filled.split("/") if segment) or "%"
 
 

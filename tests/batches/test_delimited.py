@@ -16,6 +16,8 @@ from hypothesis import settings as quick
 from hypothesis import strategies as st
 
 from callsheet.batches import delimited
+from callsheet.batches.encodings import read_text
+from callsheet.batches.identities import THIS_ID
 from callsheet.batches.read import read_batch
 from callsheet.errors import InputError
 from tests.batches.conftest import packed, places, prompts, settings
@@ -35,7 +37,7 @@ def test_ragged_lines_are_rejected_with_their_line(batch):
     assert prompts(read) == [(2, "x\n\ny"), (7, "three")]
     assert places(read) == [
         (5, "", "the line has 2 cells, and the header has 3"),
-        (6, "", "the line has 4 cells, and the header has 3"),
+        (6, "", "the line has 4 cells, and the header has 3; a cell with a delimiter in it stands in quotes"),
     ]
     assert read.total == 4
 
@@ -135,7 +137,7 @@ def test_compressed_files_are_read_like_uncompressed_ones(tmp_path, ending):
     path.write_bytes(packed(text.encode(), ending))
     packed_batch = read_batch(settings(path))
     assert prompts(packed_batch) == [(2, "one\ntwo"), (5, "three")]
-    assert places(packed_batch) == [(6, "id", "line 5 has this id already")]
+    assert places(packed_batch) == [(6, "id", f"line 5 has{THIS_ID}")]
 
 
 def test_lines_of_one_file_may_end_differently(batch):
@@ -149,8 +151,8 @@ def test_lines_of_one_file_may_end_differently(batch):
 
 def tables(path: Path, **given: Any) -> tuple[list[tuple[Any, ...]], list[int]]:
     """Lines and cells of the rows, and the lines of the ragged ones."""
-    declared = {"delimiter": None, "encoding": None, "expected": ()} | given
-    table = delimited.read_table(path, path.name, **declared)
+    text = read_text(path, path.name, None).content
+    table = delimited.read_table(text, path.name, **{"needed": (), "expected": ()} | given)
     rows = table.cells.select(table.lines.alias("line"), pl.all()).rows()
     return rows, [line for line, _, _ in table.ragged]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import polars as pl
 
+from callsheet.batches.identities import THIS_ID
 from callsheet.batches.read import read_batch
 from tests.batches.conftest import places, settings
 
@@ -11,7 +12,7 @@ from tests.batches.conftest import places, settings
 def test_a_repeated_id_is_rejected_and_its_first_line_named(batch):
     read = batch("id,prompt\nA,x\nB,y\n A ,z\na,w\nA,v\n")
     assert read.rows["row_id"].to_list() == ["A", "B", "a"]
-    assert places(read) == [(4, "id", "line 2 has this id already"), (6, "id", "line 2 has this id already")]
+    assert places(read) == [(4, "id", f"line 2 has{THIS_ID}"), (6, "id", f"line 2 has{THIS_ID}")]
 
 
 def test_an_id_made_from_content_does_not_depend_on_order_carried_columns_and_samples(batch):

@@ -70,18 +70,9 @@ def test_the_hint_for_a_missing_column_names_that_column(tmp_path):
         return caught.value.hint
 
     assert "{prompt: text}" in hint("id,text")
-    assert "{prompt: Prompt}" in hint("id,Prompt")
     assert "{model: still-1}" in hint("id,prompt", defaults={})
-    assert "{model: Model}" in hint("prompt,Model", defaults={})
     assert "{duration: secs}" in hint("prompt,secs", columns={"duration": "seconds"})
     assert "input.template" in hint("a,b", template="{a} {c}")
-
-
-def test_a_workbook_without_the_extra_is_an_error_that_names_it(tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "fastexcel", None)
-    with pytest.raises(InputError) as caught:
-        read_batch(settings(Path(__file__).parents[1] / "data/dialects/workbook.xlsx"))
-    assert "callsheet[xlsx]" in caught.value.hint
 
 
 @pytest.mark.parametrize(
@@ -137,7 +128,7 @@ def test_a_prompt_has_1_to_4096_characters(batch):
     read = batch(f"prompt,id\n{'é' * 4096},1\n{'é' * 4097},2\n   ,3\n,4\n")
     assert read.rows["row_id"].to_list() == ["1"]
     assert places(read) == [
-        (3, "prompt", "is longer than 4,096 characters"),
+        (3, "prompt", "has 4097 characters; at most 4096 are allowed"),
         (4, "prompt", "the prompt is empty"),
         (5, "prompt", "the prompt is empty"),
     ]

@@ -69,7 +69,7 @@ def test_a_rejected_row_is_counted_once_in_each_file(plan, tmp_path):
         (tmp_path / f"{name}.csv").write_text(text)
     planned = plan.of(plan.settings(tmp_path / "?.csv", matrix={"resolution": ["1K", "2K"]}))
     assert (planned.rows, planned.rejected_rows, planned.jobs) == (8, 6, 4)
-    assert len(planned.rejects) == 2 * (3 + 1 + 1)
+    assert len(planned.rejects) == 2 * (3 + 1 + 2)
 
 
 def test_a_reject_names_the_column_as_the_file_does(plan):
@@ -221,7 +221,7 @@ def test_images_that_cannot_be_sent_are_rejects(plan, tmp_path, monkeypatch):
     Path("text.png").write_text("no image")
     planned = plan("prompt,look\nx,none.png\ny,text.png\n", columns={"reference_image": "look"})
     assert planned.rejects.select("line", "column", "value", "reason").rows() == [
-        (2, "look", "none.png", "there is no such file"),
+        (2, "look", "none.png", f"there is no such file; tried {tmp_path}/none.png and none.png"),
         (3, "look", "text.png", "is not a PNG, JPEG or WebP image"),
     ]
 

@@ -327,7 +327,7 @@ def test_the_terminal_shows_table_facts_and_rejects(quote, capsys):
     assert "reel-1    720p, 10 s, sound on        0        1   0.7710   0.7710" in shown
     assert "To pay     1.0190 USD" in shown
     assert "line 7, prompt: the prompt is empty" in shown
-    assert "line 8: the line has 1 cells, and the header has 7" in shown
+    assert "line 8: the line has 1 cell, and the header has 7" in shown
     assert "…" not in shown, "money is never cut short"
     show_quote(quote("prompt,model\nx,none\n"))
     assert "every row is rejected" in capsys.readouterr().out

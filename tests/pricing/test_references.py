@@ -6,6 +6,7 @@ import asyncio
 import base64
 import hashlib
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -51,7 +52,7 @@ def test_images_come_in_the_order_of_the_request():
         "[" * 100_000,
         r'[{"url": "\ud800"}]',
         '{"url": "a.png"}',
-        '["a.png"]',
+        '["a.png", 7]',
         '[{"role": "first_frame"}]',
         '[{"url": " "}]',
         '[{"url": "a", "role": 1}]',
@@ -73,13 +74,13 @@ def test_a_local_image_s_type_is_what_its_bytes_say(tmp_path, content, mime):
     path.write_bytes(content)
     sha256 = hashlib.sha256(content).hexdigest()
     added_bytes = len(url(mime, content)) - len(f"sha256:{sha256}")
-    assert examine(str(path)) == RequestImage(f"sha256:{sha256}", sha256, added_bytes)
+    assert examine(str(path)) == RequestImage(f"sha256:{sha256}", sha256, added_bytes, str(path))
 
 
 def test_an_image_may_be_in_the_home_folder(tmp_path, monkeypatch):
     (tmp_path / "a.png").write_bytes(PNG)
     monkeypatch.setenv("HOME", str(tmp_path))
-    assert examine("~/a.png") == examine(str(tmp_path / "a.png"))
+    assert examine("~/a.png") == replace(examine(str(tmp_path / "a.png")), place="~/a.png")
     assert anyio.run(fill, job(Path("~/a.png"), PNG))["images"][0]["url"] == url("image/png", PNG)
     assert examine("~no-such-user/a.png") == (
         "is not a file name: begins with ~no-such-user, and no such home folder is known"

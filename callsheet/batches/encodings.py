@@ -1,0 +1,145 @@
+"""Text files -> their text: decompressed, decoded, and with one kind of line end.
+
+Does not know what the text says. Where an encoding is wrong, it says which ones are likely, and how a line
+would read in each of them: an encoding in which any file can be read is no help.
+"""
+
+from __future__ import annotations
+
+import codecs
+import gzip
+import sys
+import zlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO, cast
+
+from callsheet.errors import InputError
+from callsheet.plain_text import printable
+
+if sys.version_info >= (3, 14):
+    from compression import zstd
+else:
+    from backports import zstd
+
+_BYTE_ORDER_MARKS = {  # UTF-32's begin with UTF-16's, so they come first
+    codecs.BOM_UTF8: "utf-8-sig",
+    codecs.BOM_UTF32_LE: "utf-32",
+    codecs.BOM_UTF32_BE: "utf-32",
+    codecs.BOM_UTF16_LE: "utf-16",
+    codecs.BOM_UTF16_BE: "utf-16",
+}
+_LIKELY = [  # what spreadsheets and editors write where they do not write UTF-8
+    *("cp949", "gb18030", "big5", "cp932", "euc_jp", "cp1252", "cp1250", "cp1251", "cp1253", "cp1254"),
+    *("cp1255", "cp1256", "cp1257", "koi8_r", "mac_roman"),
+]
+_SHOWN = 3  # of the likely encodings
+_SAMPLE = 1 << 16  # bytes that are looked at
+_LONGEST_LINE = 60  # characters of a line that is shown
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """The text of a file: as UTF-8, each line with its `\\n`; and what a person should know of it."""
+
+    content: bytes
+    note: str = ""
+
+
+def read_text(path: Path, name: str, declared: str | None) -> Text:
+    """The whole of a text file.
+
+    Args:
+        path: the local file.
+        name: the file's name in messages; its extension says whether the file is compressed.
+        declared: its encoding where it has no byte order mark; None: UTF-8.
+
+    Raises:
+        InputError: it cannot be read, decompressed or decoded.
+    """
+    try:
+        with _open(path, name) as file:
+            content = file.read()
+    except FileNotFoundError:
+        raise InputError(f"{name}: there is no such file") from None
+    except (EOFError, gzip.BadGzipFile, zlib.error, zstd.ZstdError) as error:
+        raise InputError(f"{name}: cannot be decompressed: {error}") from None
+    except OSError as error:
+        raise InputError(f"{name}: cannot be read: {error.strerror or error}") from None
+    marked = next(
+        (encoding for mark, encoding in _BYTE_ORDER_MARKS.items() if content.startswith(mark)), None
+    )
+    encoding = marked or declared or "utf-8"
+    try:
+        text = codecs.getincrementaldecoder(encoding)().decode(content, final=True)
+    except UnicodeError as error:
+        raise _wrong_encoding(name, encoding, content, error) from None
+    note = "" if marked or not declared else _doubt(name, declared, content)
+    text = text.replace("\r\n", "\n").replace("\r", "\n")
+    return Text((text if not text or text.endswith("\n") else f"{text}\n").encode(), note)
+
+
+def _open(path: Path, name: str) -> BinaryIO:
+    extension = Path(name.lower()).suffix
+    if extension == ".gz":
+        return cast(BinaryIO, gzip.open(path))
+    return cast(BinaryIO, zstd.open(path)) if extension == ".zst" else path.open("rb")
+
+
+def _wrong_encoding(name: str, encoding: str, content: bytes, error: UnicodeError) -> InputError:
+    """Says what is wrong, on which line where the file should be UTF-8, and what the encoding may be."""
+    where, problem = name, f"is not {encoding} text: {error}"
+    if isinstance(error, UnicodeDecodeError) and encoding.startswith("utf-8"):
+        line = _lines_before(error.object, error.start) + 1
+        where, problem = f"{name}, line {line}", f"is not UTF-8 (byte 0x{error.object[error.start]:02X})"
+    readings = likely_readings(content)
+    hint = "Save it as UTF-8, or set input.encoding to its encoding."
+    if readings:
+        number = _lines_before(content, content.find(_first_line(content))) + 1
+        hint += f" Line {number} would read, most likely first:\n" + "\n".join(_lines(readings))
+    return InputError(f"{where}: {problem}", hint=hint)
+
+
+def _doubt(name: str, declared: str, content: bytes) -> str:
+    """Why a file may not be in the declared encoding, although it can be read so; empty where it may be."""
+    if content.isascii() or codecs.lookup(declared).name.startswith("utf"):
+        return ""
+    readings = likely_readings(content)
+    names = {codecs.lookup(encoding).name for encoding in readings}
+    if not readings or codecs.lookup(declared).name in names:
+        return ""
+    line = _first_line(content).decode(declared, "replace")
+    others = "; ".join(_lines(readings))
+    return f"{name} is read as {declared}: {_cut(line)}. It may be another encoding: {others}"
+
+
+def _lines(readings: dict[str, str]) -> list[str]:
+    return [f"{encoding}: {_cut(line)}" for encoding, line in [*readings.items()][:_SHOWN]]
+
+
+def likely_readings(content: bytes) -> dict[str, str]:
+    """The encodings that a text may have, the most likely first, and how its first other line would read."""
+    from charset_normalizer import from_bytes  # slow to import, and seldom needed
+
+    others = b"\n".join(line for line in content[:_SAMPLE].splitlines() if not line.isascii())
+    found: dict[str, str] = {}
+    for match in from_bytes(others, cp_isolation=_LIKELY) if others else ():
+        text = _first_line(content).decode(match.encoding, "replace")
+        if text not in found.values():
+            found[match.encoding] = text
+    return found
+
+
+def _lines_before(content: bytes, position: int) -> int:
+    """How many lines end before a byte."""
+    return content[:position].replace(b"\r\n", b"\n").replace(b"\r", b"\n").count(b"\n")
+
+
+def _first_line(content: bytes) -> bytes:
+    """The first line that is not ASCII."""
+    return next((line for line in content.splitlines() if not line.isascii()), b"")
+
+
+def _cut(line: str) -> str:
+    line = printable(line.strip())
+    return line if len(line) <= _LONGEST_LINE else f"{line[: _LONGEST_LINE - 1]}…"

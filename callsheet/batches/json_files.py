@@ -1,0 +1,186 @@
+"""JSON and JSON Lines -> tables of text, with the line of the file on which each row begins.
+
+A row is an object, or a text, which is its prompt. Objects in objects become columns with dotted names
+(`body.prompt`), and lists become JSON text. Does not know what the columns mean.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+import polars as pl
+
+from callsheet.batches.delimited import Table
+from callsheet.errors import InputError
+
+_EXPECTED = 'Expected [{"prompt": ...}, ...], a list of texts, or {"an id": {"prompt": ...}, ...}.'
+_LARGEST_WHOLE = 2**53  # up to which a float has each whole number
+
+
+class _Entry(NamedTuple):
+    """A row of a file as JSON: its line, its key in an object (None in a list), and its value."""
+
+    line: int
+    key: str | None
+    value: Any
+
+
+def _no_number(name: str) -> Any:
+    raise ValueError(f"{name} is no number of JSON")
+
+
+_DECODER = json.JSONDecoder(parse_constant=_no_number)
+
+
+def read_lines(text: bytes, name: str, column: str) -> Table:
+    """A file with a row on each line (`.jsonl`, `.ndjson`). A line that is no row is rejected by its number.
+
+    Args:
+        text: the file, as UTF-8 with `\\n` at the end of every line.
+        name: the file's name in messages.
+        column: the column of a row that is a text.
+    """
+    entries: list[_Entry] = []
+    broken: list[tuple[int, str, str]] = []
+    for number, line in enumerate(text.decode().split("\n"), 1):
+        try:
+            if line.strip():
+                entries.append(_Entry(number, None, _DECODER.decode(line)))
+        except json.JSONDecodeError as error:
+            broken.append((number, line, f"is not JSON: {error.msg} at character {error.colno}"))
+        except (ValueError, RecursionError) as error:
+            broken.append((number, line, f"is not JSON: {error}"))
+    return _table(entries, name, column, broken)
+
+
+def read_document(text: bytes, name: str, column: str, ids: str) -> Table:
+    """A file with one value (`.json`): a list of rows, or an object of rows whose keys are their ids.
+
+    Args:
+        text: the file, as UTF-8 with `\\n` at the end of every line.
+        name: the file's name in messages.
+        column: the column of a row that is a text.
+        ids: the column of the keys of an object.
+
+    Raises:
+        InputError: it is no JSON, or no list or object of rows.
+    """
+    try:
+        entries = list(_entries(text.decode()))
+    except json.JSONDecodeError as error:
+        raise InputError(f"{name}, line {error.lineno}: is not JSON: {error.msg}") from None
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{name}: is not JSON: {error}") from None
+    if entries and all(not isinstance(entry.value, dict | str) for entry in entries):
+        lists = [entry.key for entry in entries if entry.key is not None and isinstance(entry.value, list)]
+        hint = f"{_EXPECTED} Save what is under {json.dumps(lists[0])} as a file." if lists else _EXPECTED
+        raise InputError(f"{name}: has no rows", hint=hint)
+    with_ids = [
+        entry._replace(value={ids: entry.key, **value})
+        if entry.key is not None and isinstance(value := _as_object(entry.value, column), dict)
+        else entry
+        for entry in entries
+    ]
+    return _table(with_ids, name, column, [])
+
+
+def _entries(document: str) -> Iterator[_Entry]:
+    """The entries of a list or an object.
+
+    Raises:
+        json.JSONDecodeError: it is no JSON.
+        ValueError: it is no list and no object.
+    """
+    at = _after_space(document, 0)
+    opening = document[at : at + 1]
+    if opening not in ("[", "{"):
+        _DECODER.decode(document)
+        raise ValueError("it is neither a list nor an object")
+    closing = "]" if opening == "[" else "}"
+    line, counted_to = 1, 0
+    at = _after_space(document, at + 1)
+    more = document[at : at + 1] != closing
+    while more:
+        line, counted_to = line + document.count("\n", counted_to, at), at
+        key = None
+        if opening == "{":
+            key, at = json.decoder.scanstring(document, _after(document, at, '"'))  # type: ignore[attr-defined]
+            at = _after_space(document, _after(document, _after_space(document, at), ":"))
+        value, at = _DECODER.raw_decode(document, at)
+        yield _Entry(line, key, value)
+        at = _after_space(document, at)
+        more = document[at : at + 1] != closing
+        at = _after_space(document, _after(document, at, ",")) if more else at
+    if _after_space(document, at + 1) < len(document):
+        raise json.JSONDecodeError("Extra data", document, at + 1)
+
+
+def _after_space(document: str, at: int) -> int:
+    while at < len(document) and document[at].isspace():
+        at += 1
+    return at
+
+
+def _after(document: str, at: int, mark: str) -> int:
+    if not document.startswith(mark, at):
+        raise json.JSONDecodeError(f"Expecting {mark}", document, at)
+    return at + 1
+
+
+def _table(entries: Iterable[_Entry], name: str, column: str, broken: list[tuple[int, str, str]]) -> Table:
+    """The rows of these entries, with the columns of all of them in the order in which they come."""
+    lines: list[int] = []
+    rows: list[dict[str, str | None]] = []
+    for line, _, value in entries:
+        try:
+            rows.append(_row(_as_object(value, column)))
+            lines.append(line)
+        except (ValueError, RecursionError) as error:
+            broken.append((line, json.dumps(value, default=str), str(error)))
+    names = dict.fromkeys(key for row in rows for key in row)
+    cells = {key: pl.Series([row.get(key) for row in rows], dtype=pl.String) for key in names}
+    return Table(pl.DataFrame(cells), pl.Series(lines, dtype=pl.Int64), name, tuple(sorted(broken)))
+
+
+def _as_object(value: Any, column: str) -> Any:
+    """A row that is a text as an object, of which it is the prompt."""
+    return {column: value} if isinstance(value, str) else value
+
+
+def _row(value: Any) -> dict[str, str | None]:
+    """A row's cells by column.
+
+    Raises:
+        ValueError: it is no row.
+    """
+    if not isinstance(value, dict):
+        raise ValueError("is neither an object nor a text")  # noqa: TRY004 - of the file
+    row = dict(_flat(value))
+    if any(0xD800 <= ord(character) <= 0xDFFF for cell in (*row, *row.values()) for character in cell or ""):
+        raise ValueError("has half a character: a \\ud... without its other half")
+    return row
+
+
+def _flat(value: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str | None]]:
+    """The cells of an object, and those of the objects in it under dotted names."""
+    for key, cell in value.items():
+        if isinstance(cell, dict):
+            yield from _flat(cell, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", _text(cell)
+
+
+def _text(cell: Any) -> str | None:
+    if cell is None or isinstance(cell, str):
+        return cell
+    if isinstance(cell, bool | list):
+        return json.dumps(cell, ensure_ascii=False)
+    if isinstance(cell, float):
+        if not math.isfinite(cell):
+            raise ValueError("has a number that is too large")
+        if cell.is_integer() and abs(cell) < _LARGEST_WHOLE:
+            return str(int(cell))
+    return str(cell)

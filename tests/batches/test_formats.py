@@ -1,0 +1,341 @@
+"""Files as people have them: lists, JSON, titles, no header; each prompt is read whole, or refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from zipfile import ZipFile
+
+import pytest
+from hypothesis import given
+from hypothesis import settings as quick
+from hypothesis import strategies as st
+
+from callsheet.batches.read import read_batch
+from callsheet.errors import InputError
+from tests.batches.conftest import places, prompts, settings
+
+TEXT = st.text(
+    st.characters(exclude_categories=["Cs", "Cc"]) | st.sampled_from("\n\t"), min_size=1, max_size=30
+)
+
+
+def workbook(path: Path, sheet: str, rows: list[list[str]]) -> None:
+    """An Excel workbook of one sheet, as small as one can be."""
+    cells = "".join(
+        f'<row r="{number}">'
+        + "".join(
+            f'<c r="{column}{number}" t="inlineStr"><is><t>{cell}</t></is></c>'
+            for column, cell in zip("AB", row, strict=False)
+        )
+        + "</row>"
+        for number, row in enumerate(rows, 1)
+    )
+    ns, of = (
+        "http://schemas.openxmlformats.org",
+        "application/vnd.openxmlformats-officedocument.spreadsheetml",
+    )
+    office, links = f"{ns}/officeDocument/2006/relationships", f"{ns}/package/2006/relationships"
+    parts = {
+        "[Content_Types].xml": f'<Types xmlns="{ns}/package/2006/content-types">'
+        '<Default Extension="rels" ContentType="application/vnd.openxmlformats-package.relationships+xml"/>'
+        f'<Override PartName="/xl/workbook.xml" ContentType="{of}.sheet.main+xml"/>'
+        f'<Override PartName="/xl/worksheets/sheet1.xml" ContentType="{of}.worksheet+xml"/></Types>',
+        "_rels/.rels": f'<Relationships xmlns="{links}"><Relationship Id="r" Type="{office}/officeDocument" '
+        'Target="xl/workbook.xml"/></Relationships>',
+        "xl/workbook.xml": f'<workbook xmlns="{ns}/spreadsheetml/2006/main" xmlns:r="{office}"><sheets>'
+        f'<sheet name="{sheet}" sheetId="1" r:id="s"/></sheets></workbook>',
+        "xl/_rels/workbook.xml.rels": f'<Relationships xmlns="{links}"><Relationship Id="s" Type="{office}'
+        '/worksheet" Target="worksheets/sheet1.xml"/></Relationships>',
+        "xl/worksheets/sheet1.xml": f'<worksheet xmlns="{ns}/spreadsheetml/2006/main"><sheetData>{cells}'
+        "</sheetData></worksheet>",
+    }
+    with ZipFile(path, "w") as file:
+        for name, content in parts.items():
+            file.writestr(name, content)
+
+
+# ---- prompt lists
+
+
+def test_a_text_without_a_header_is_one_prompt_a_line_each_whole(batch):
+    read = batch('In a still frame, a stop sign\n\n"a dog" said; the sign\t| x\n  a cat \n', "prompts.txt")
+    assert prompts(read) == [
+        (1, "In a still frame, a stop sign"),
+        (3, '"a dog" said; the sign\t| x'),
+        (4, "  a cat "),
+    ]
+
+
+@pytest.mark.parametrize("columns", [{"prompt": "a photo of a bench"}, {}])
+def test_a_prompt_is_never_the_name_of_a_column(batch, columns):
+    read = batch("a photo of a bench\na photo of a cow\n", "prompts.txt", columns=columns)
+    assert [prompt for _, prompt in prompts(read)] == ["a photo of a bench", "a photo of a cow"]
+    assert read.columns.used == {"prompt": "prompt"}
+
+
+@pytest.mark.parametrize(
+    ("text", "given"),
+    [
+        ("prompt\na cat, asleep\n", {}),
+        ("PROMPT\na cat, asleep\n", {}),
+        ("words|n\na cat, asleep|1\n", {"columns": {"prompt": "words"}}),
+        ("product;season\ncat;spring\n", {"template": "a {product}, asleep"}),
+    ],
+)
+def test_a_text_with_a_header_is_a_table(batch, text, given):
+    assert prompts(batch(text, "prompts.txt", **given)) == [(2, "a cat, asleep")]
+
+
+def test_rows_that_begin_as_comments_do_are_left_out_where_a_setting_says_so(batch):
+    for text, name in (("# animals\na cat\n", "x.txt"), ('# of mine\nprompt,n\na cat,1\n"# x",2\n', "x.csv")):
+        assert [prompt for _, prompt in prompts(batch(text, name, comments="#"))] == ["a cat"]
+    assert len(prompts(batch("# animals\na cat\n", "x.txt"))) == 2
+
+
+def test_a_glob_of_texts_is_a_row_for_each_file_with_the_file_s_name_as_its_id(tmp_path):
+    (tmp_path / "harbour.txt").write_text("A harbour at dusk, the lamps lit\n")
+    (tmp_path / "owl.txt").write_text("\nAn owl\n")
+    read = read_batch(settings(tmp_path / "*.txt"))
+    assert read.rows.select("row_id", "prompt", "line").rows() == [
+        ("harbour", "A harbour at dusk, the lamps lit", 1),
+        ("owl", "An owl", 2),
+    ]
+
+
+def test_of_several_texts_one_with_several_lines_is_refused(tmp_path):
+    (tmp_path / "a.txt").write_text("A harbour\nat dusk\n")
+    (tmp_path / "b.txt").write_text("An owl\n")
+    with pytest.raises(InputError, match=r"a\.txt: has 2 lines"):
+        read_batch(settings(tmp_path / "*.txt"))
+
+
+# ---- JSON
+
+
+def test_json_lines_are_rows_and_a_broken_one_is_rejected_with_its_line(batch):
+    read = batch(
+        '{"prompt": "a bench", "include": [{"class": "bench", "count": 1}]}\n\n{"prompt": \n'
+        '{"prompt": "a cat", "late": true, "id": 12345678901234567890}\n7\n"an owl"\n',
+        "x.jsonl",
+    )
+    assert prompts(read) == [(1, "a bench"), (4, "a cat"), (6, "an owl")]
+    assert read.rows["row_id"][1] == "12345678901234567890"
+    assert read.rows["carried"].to_list()[:2] == [
+        {"include": '[{"class": "bench", "count": 1}]', "late": None},
+        {"include": None, "late": "true"},
+    ]
+    assert [(line, reason) for line, _, reason in places(read)] == [
+        (3, "is not JSON: Expecting value at character 12"),
+        (5, "is neither an object nor a text"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("document", "rows"),
+    [
+        ('[{"prompt": "a"},\n {"prompt": "b", "id": "x"}]', [(1, "a"), (2, "b")]),
+        ('["a",\n\n"b"]', [(1, "a"), (3, "b")]),
+        ('{\n"k1": {"prompt": "a"},\n"k2": "b"}', [(2, "a"), (3, "b")]),
+    ],
+)
+def test_a_json_file_is_a_list_or_an_object_of_rows(batch, document, rows):
+    assert prompts(batch(document, "x.json")) == rows
+
+
+def test_the_keys_of_an_object_are_the_ids(batch):
+    read = batch('{"k1": {"prompt": "a"}, "k2": {"prompt": "b", "id": "own"}}', "x.json")
+    assert read.rows["row_id"].to_list() == ["k1", "own"]
+
+
+def test_the_request_lines_of_another_provider_are_read_by_dotted_names(batch):
+    line = {"custom_id": "r-1", "url": "/v1/images", "body": {"prompt": "a cat", "n": 1, "size": "1024x1024"}}
+    read = batch(json.dumps(line), "x.jsonl", columns={"id": "custom_id", "prompt": "body.prompt"})
+    assert read.rows.select("row_id", "prompt").rows() == [("r-1", "a cat")]
+    assert read.columns.unused == {"body.n": "samples", "body.size": "aspect_ratio"}
+
+
+@pytest.mark.parametrize(
+    ("document", "message"),
+    [
+        ('[{"prompt": "a"}\n {"prompt": "b"}]', "line 2: is not JSON: Expecting ,"),
+        ('[{"prompt": "a"}', "line 2: is not JSON: Expecting ,"),
+        ('[{"prompt": "a"}] x', "line 1: is not JSON: Extra data"),
+        ('{"prompts": [{"prompt": "a"}]}', "has no rows"),
+        ('{a: "b"}', "line 1: is not JSON"),
+        ("[1, 2]", "has no rows"),
+        ("7", "is neither a list nor an object"),
+        ("[]", "has no rows"),
+        ("", "line 1: is not JSON"),
+        ('[{"prompt": NaN}]', "NaN is no number of JSON"),
+        ("[" * 100_000, "is not JSON"),
+    ],
+)
+def test_what_is_no_rows_is_refused_with_its_place(error_of, document, message):
+    assert message in error_of(document, "x.json")
+
+
+def test_half_a_character_is_rejected_with_its_line(batch):
+    assert places(batch('{"prompt": "\\ud83d"}\n{"prompt": "x"}', "x.jsonl"))[0][0] == 1
+
+
+@quick(max_examples=60, deadline=None)
+@given(found=st.lists(TEXT, min_size=1, max_size=6), as_list=st.booleans())
+def test_each_prompt_of_a_json_file_or_a_list_is_sent_whole_or_refused(tmp_path_factory, found, as_list):
+    folder = tmp_path_factory.mktemp("files")
+    (folder / "x.jsonl").write_text("".join(json.dumps({"prompt": each}) + "\n" for each in found))
+    (folder / "x.json").write_text(json.dumps(found if as_list else [{"prompt": each} for each in found]))
+    whole = [each for each in found if each.strip()]
+    for name in ("x.jsonl", "x.json"):
+        read = read_batch(settings(folder / name))
+        assert [prompt for _, prompt in prompts(read)] == whole
+        assert read.rejects.height == len(found) - len(whole)
+    lines = [each for each in found if each.strip() and not set(each) & set("\n\r")]
+    (folder / "x.txt").write_text(
+        "a first prompt of five words\n" + "".join(f"{each}\n" for each in lines), newline=""
+    )
+    assert [prompt for _, prompt in prompts(read_batch(settings(folder / "x.txt")))][1:] == lines
+
+
+# ---- headers and hints
+
+
+def test_a_header_is_found_below_a_title(batch, tmp_path):
+    text = "Spring campaign - shot list,,\n,,\n\nid,prompt,aspect_ratio\n1,A lighthouse at dawn,16:9\n"
+    assert batch(text).rows.select("line", "row_id", "prompt").rows() == [(5, "1", "A lighthouse at dawn")]
+    workbook(tmp_path / "x.xlsx", "Plan B", [["Shots", ""], [], ["id", "prompt"], ["1", "A lighthouse"]])
+    read = read_batch(settings(tmp_path / "x.xlsx", sheet="Plan B"))
+    assert read.rows.select("line", "row_id", "prompt").rows() == [(4, "1", "A lighthouse")]
+    with pytest.raises(InputError, match="there is no sheet 'Plan A'; the sheets are Plan B"):
+        read_batch(settings(tmp_path / "x.xlsx", sheet="Plan A"))
+
+
+HINTS = {
+    "Anime,A nun on a white background\nAnime,A girl under an umbrella\n": (
+        "category,prompt_en",
+        "prompt_en",
+    ),
+    "1,A nun on a white background\n2,A girl under an umbrella\n": ("n°,Bild", "Bild"),
+    "a,blurry text everywhere and more of it,b\n": ("k,negative_prompt,caption", "caption"),
+    "https://example.com/a/very/long/address/of/a/picture,a cat\n": ("url,words", "words"),
+    "x,따뜻한 아침\n": ("번호,문구: 하나", '"문구: 하나"'),
+}
+
+
+@pytest.mark.parametrize("rows", HINTS)
+def test_the_hint_names_the_column_that_has_the_prompts(tmp_path, rows):
+    header, name = HINTS[rows]
+    (tmp_path / "x.csv").write_text(f"{header}\n{rows}")
+    with pytest.raises(InputError) as caught:
+        read_batch(settings(tmp_path / "x.csv"))
+    assert caught.value.hint == f"Name the file's column in input.columns, for example {{prompt: {name}}}."
+
+
+def test_a_file_without_a_header_is_said_with_the_line_that_it_lacks(tmp_path):
+    (tmp_path / "x.csv").write_text("1,A lighthouse at dawn,16:9\n2,A harbour at dusk,16:9\n")
+    with pytest.raises(InputError, match="line 1: is no header") as caught:
+        read_batch(settings(tmp_path / "x.csv"))
+    assert caught.value.hint.endswith("perhaps: id,prompt,aspect_ratio")
+
+
+def test_a_ragged_line_of_a_file_with_one_column_says_what_to_do(batch):
+    read = batch("prompt\nA dragon\nIn a forest, a dragon woke up.\n")
+    ((line, _, reason),) = places(read)
+    assert (line, "stands in quotes" in reason, ".txt: then each line is a prompt" in reason) == (
+        3,
+        True,
+        True,
+    )
+
+
+def test_a_prompt_column_in_other_capitals_is_taken_and_said(batch):
+    read = batch("Prompt,Model\na cat,x\n")
+    assert read.columns.used == {"prompt": "Prompt"}
+    assert read.rows["model"].to_list() == ["still-1"], "the default is the config's own word"
+
+
+def test_columns_that_look_like_settings_are_named(batch):
+    header = "prompt,Aspect Ratio,Size,negative_prompt,seed,n,seconds,image,sku"
+    read = batch(f"{header}\na,9:16,1024x1792,blurry,42,4,10,cup.png,K-7\n")
+    assert read.columns.carried == header.split(",")[1:]
+    assert read.columns.unused == {
+        "Aspect Ratio": "aspect_ratio",
+        "Size": "aspect_ratio",
+        "negative_prompt": "negative_prompt",
+        "seed": "seed",
+        "n": "samples",
+        "seconds": "duration",
+        "image": "reference_image",
+    }
+
+
+def test_prompts_from_a_column_that_another_outdoes_are_said(batch):
+    rows = "".join(f"Anime,A nun number {n} on a white background\n" for n in range(9))
+    read = batch(f"category,prompt_en\n{rows}", columns={"prompt": "category"})
+    assert read.notes == (
+        "The prompts are from the column 'category'; those in 'prompt_en' are longer, and differ more.",
+    )
+
+
+# ---- columns and rows
+
+
+def test_a_column_is_released_and_an_id_is_made_of_columns(batch):
+    text = "category,id,prompt\nanime,000,A nun\nportrait,000,A sailor\n,001,An owl\n"
+    assert len(batch(text, columns={"id": None}).rows) == 3
+    read = batch(text, id="{category}-{id}")
+    assert read.rows["row_id"].to_list() == ["anime-000", "portrait-000"]
+    assert read.rows["carried"].to_list()[0] == {"category": "anime", "id": "000"}
+    assert places(read) == [(4, "category", "is empty, and input.id needs it")]
+
+
+def test_a_repeated_id_says_how_to_have_another(batch):
+    ((_, _, reason),) = places(batch("category,id,prompt\nanime,000,A nun\nportrait,000,A sailor\n"))
+    assert reason.startswith("line 2 has this id already; input.id makes one")
+
+
+def test_values_of_cells_are_replaced_and_rows_are_chosen(batch):
+    text = "prompt,model,status,resolution\na,fast,new,hd\nb,slow,done,\nc,fast,redo,any\n"
+    meant = {"model": {"fast": "sketch-1"}, "resolution": {"hd": "2K", "any": None}}
+    read = batch(text, values=meant, where={"status": ["new", "redo"]})
+    assert read.rows.select("prompt", "model", "resolution").rows() == [
+        ("a", "sketch-1", "2K"),
+        ("c", "sketch-1", None),
+    ]
+    assert (read.total, read.left_out) == (2, 1)
+
+
+# ---- encodings
+
+
+@pytest.mark.parametrize(
+    ("encoding", "line"),
+    [
+        ("cp949", "따뜻한 아침 햇빛 속의 등대"),
+        ("cp932", "青い鳥が木に止まっている"),
+        ("gb18030", "一只红色的猫坐在窗台上"),
+        ("cp1251", "Красный дом, синяя птица"),
+        ("cp1252", "Une église à l'aube, lumière dorée"),
+    ],
+)
+def test_a_text_in_another_encoding_says_which_ones_are_likely_and_how_a_line_reads(tmp_path, encoding, line):
+    (tmp_path / "x.csv").write_bytes(f'prompt\na cat\n"{line}"\n'.encode(encoding))
+    with pytest.raises(InputError, match=r"line 3: is not UTF-8 \(byte 0x") as caught:
+        read_batch(settings(tmp_path / "x.csv"))
+    assert f'{encoding}: "{line}"' in caught.value.hint.split("\n")
+
+
+def test_a_declared_encoding_in_which_anything_can_be_read_is_doubted(batch):
+    korean = "prompt\n따뜻한 아침 햇빛\n".encode("cp949")
+    (note,) = batch(korean, encoding="cp1252").notes
+    assert "is read as cp1252: µû" in note
+    assert "cp949: 따뜻한 아침 햇빛" in note
+    assert not batch("prompt\nUne église à l'aube\n".encode("cp1252"), encoding="cp1252").notes
+
+
+def test_a_file_of_an_unknown_type_says_what_to_do(tmp_path):
+    Path(tmp_path / "x.ods").write_bytes(b"")
+    with pytest.raises(InputError, match="is not of a known type") as caught:
+        read_batch(settings(tmp_path / "x.ods"))
+    assert "as .xlsx or CSV" in caught.value.hint
+    assert "DATAFRAME" in caught.value.hint

@@ -1,0 +1,180 @@
+"""Any file of prompts: one command to a config, and one look to see that it is read right."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from PIL import Image
+
+from callsheet.errors import ConfigError
+from tests.cli.test_init import refusal
+from tests.cli.test_rows import printed
+from tests.conftest import Project
+
+Make = Callable[..., Project]
+
+
+def quoted(made: Project, text: str, name: str = "shots.csv", **given: Any) -> dict[str, Any]:
+    """What `quote --json` prints for a batch file with this text."""
+    (made.folder / name).write_text(text)
+    made.set(input={"path": name, "defaults": {"model": "sketch-1"}, **given})
+    return dict(json.loads(printed("quote", "batch.yaml", "--json")))
+
+
+def test_a_quote_says_how_the_file_was_read(project: Make) -> None:
+    made = project()
+    header = "prompt,Aspect Ratio,seed,sku"
+    told = quoted(made, f"{header}\na cat --ar 16:9,9:16,42,K\na cat --ar 16:9,9:16,42,L\n# birds,,,\n")
+    assert told["columns"] == {"prompt": "prompt"}
+    assert told["carried"] == ["Aspect Ratio", "seed", "sku"]
+    assert told["unused"] == [
+        {"column": "Aspect Ratio", "looks_like": "aspect_ratio"},
+        {"column": "seed", "looks_like": "seed"},
+    ]
+    assert (told["first_request"]["prompt"], told["repeated"]) == ("a cat --ar 16:9", 1)
+    said = printed("quote", "batch.yaml")
+    for line in (
+        "prompt; carried: Aspect Ratio, seed, sku",
+        "'Aspect Ratio'; to use one, name it: input.columns {aspect_ratio: Aspect Ratio}",
+        "'seed': the service has no such setting",
+        "1 row ask for what another row asks for: 0.0015 USD",
+        "2 prompts with flags such as --ar 16:9 (line 2): sent as text",
+        '1 prompt with # or // first (line 4): sent as text; input.comments: "#" leaves them out',
+        '"prompt": "a cat --ar 16:9"',
+    ):
+        assert line in said
+
+
+def test_more_requests_are_shown_by_number_or_by_row(project: Make) -> None:
+    made = project()
+    quoted(made, "id,prompt,samples\na,an apple,1\nb,a bee,2\nc,a cat,1\n")
+    assert printed("quote", "batch.yaml", "--show", "3").count('"prompt"') == 3
+    of_b = json.loads(printed("quote", "batch.yaml", "--show", "b", "--json"))["requests"]
+    assert [request["prompt"] for request in of_b] == ["a bee", "a bee"]
+    assert "has no row d" in refusal("quote", "batch.yaml", "--show", "d").message
+
+
+def test_all_that_is_wrong_with_a_row_is_said_at_once_with_what_may_be_meant(project: Make) -> None:
+    made = project()
+    rows = "b,reel-1,1080,5s,16x9\nc,reel-1,,00:05,landscape\nd,reel-1,,8,16:9\nd,reel-1,,8,16:9\n"
+    told = quoted(made, f"prompt,model,resolution,duration,aspect_ratio\n{rows}", name="near.csv")
+    assert (told["rejected_rows"], told["to_buy"]) == (4, 0)
+    said = printed("quote", "batch.yaml")
+    for wrong in (
+        "line 2, duration: is not a whole number of seconds; did you mean 5? (and 1 line more)",
+        "line 2, aspect_ratio: aspect_ratio 16x9 is not offered by reel-1",
+        "resolution 1080 is not offered by reel-1; it offers 720p, 1080p; did you mean 1080p?",
+        "line 3, aspect_ratio: aspect_ratio landscape is not offered by reel-1",
+        "did you mean 16:9?",
+        "duration 8 is not offered by reel-1; it offers 5, 10; did you mean 10? (and 1 line more)",
+    ):
+        assert wrong in said
+    assert len(made.rejects()) == 7, "rejects.csv has every one of them"
+
+
+def test_pixels_are_the_ratio_that_is_offered_within_three_percent(project: Make) -> None:
+    told = quoted(project(), "prompt,aspect_ratio\na,1820x1024\nb,1024x1000\nc,1600x1000\n")
+    assert told["first_request"]["aspect_ratio"] == "16:9"
+    assert told["rejected_rows"] == 1
+
+
+def test_images_beside_the_batch_file_are_found_and_a_missing_one_says_where_it_was_looked_for(
+    project: Make,
+) -> None:
+    made = project()
+    (made.folder / "sheets").mkdir()
+    for name in ("sheets/pig.png", "cow.png"):
+        Image.new("RGB", (8 + len(name), 8)).save(made.folder / name)
+    text = 'prompt,images\na,"[""pig.png""]"\nb,"[{""url"": ""cow.png""}]"\nc,"[""owl.png""]"\n'
+    told = quoted(made, text, name="sheets/shots.csv", defaults={"model": "still-1"})
+    assert (told["to_buy"], told["rejected_rows"]) == (2, 1)
+    assert "there is no such file; tried sheets/owl.png and owl.png" in printed("quote", "batch.yaml")
+    assert made.run().stored == 2, "they are read again when they are sent"
+
+
+def test_the_same_rows_are_priced_on_each_model_that_can_take_them(project: Make) -> None:
+    made = project()
+    quoted(made, "prompt,duration\na,\nb,5\n")
+    compare = json.loads(printed("quote", "batch.yaml", "--compare", "--json"))["compare"]
+    assert [each["quoted"] for each in compare] == sorted((each["quoted"] for each in compare), key=float)
+    by_model = {each["model"]: each for each in compare}
+    assert by_model["sketch-1"] == {
+        "model": "sketch-1",
+        "type": "image",
+        "rows": 1,
+        "jobs": 1,
+        "quoted": "0.0015",
+    }
+    assert by_model["reel-1"]["rows"] == 2
+    dearest = json.loads(printed("quote", "batch.yaml", "--dearest-first", "--json"))["compare"]
+    assert dearest == compare[::-1]
+    assert "1 of 2" in printed("quote", "batch.yaml", "--compare")
+
+
+FILES = {
+    "shots.csv": (
+        "category,prompt_en\nAnime,A nun on a white background\nAnime,A girl\n",
+        {"prompt": "prompt_en"},
+    ),
+    "ids.csv": ("category,id,prompt\nanime,000,A nun\nportrait,000,A sailor\n", {"id": None}),
+    "list.txt": ("a toilet, frozen in time\na quiet alley\n", {}),
+    "rows.jsonl": (
+        '{"custom_id": "r-1", "body": {"prompt": "a cat"}}\n',
+        {"prompt": "body.prompt", "id": "custom_id"},
+    ),
+    "size.csv": ("prompt,Size,seed\na cat,1024x1792,7\n", {"aspect_ratio": "Size"}),
+}
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_init_makes_the_config_for_a_batch_file_that_is_there(project: Make, name: str) -> None:
+    made = project()
+    text, columns = FILES[name]
+    (made.folder / name).write_text(text)
+    config = Path(name).with_suffix(".yaml")
+    assert f"callsheet quote {config}" in printed("init", name)
+    given = yaml.safe_load(config.read_text())["input"]
+    assert given.get("columns", {}) == columns
+    assert given["defaults"] == {"model": "sketch-1"}
+    told = json.loads(printed("quote", str(config), "--json"))
+    assert (told["rejected_rows"], told["jobs"]) == (0, told["rows"])
+
+
+def test_what_init_does_not_use_is_a_comment_with_the_reason(project: Make) -> None:
+    made = project()
+    (made.folder / "x.csv").write_text("prompt,seed,image,model\na cat,7,cup.png,sketch-1\n")
+    printed("init", "x.csv", "y.yaml")
+    text = Path("y.yaml").read_text()
+    assert "# Not used: the column seed is no setting of the service\n" in text
+    assert "# Not used: the column image looks like reference_image: there is no such file" in text
+    assert "defaults" not in text
+
+
+def test_init_writes_over_no_config_and_a_batch_file_is_none(project: Make) -> None:
+    made = project()
+    (made.folder / "batch.csv").write_text("prompt\na cat\n")
+    error = refusal("init", "batch.csv")
+    assert "batch.yaml: already there" in error.message
+    assert error.hint == "Name another config: callsheet init batch.csv NAME.yaml"
+    error = refusal("quote", "batch.csv")
+    assert isinstance(error, ConfigError)
+    assert error.hint == "Make a config for it: callsheet init batch.csv"
+
+
+def test_a_name_in_storage_may_have_carried_cells(project: Make) -> None:
+    made = project()
+    made.set(storage={"key": "{set}/{filename}"})
+    text = "prompt,filename,set\na cat,cat.jpg,zoo\na dog,dog,\n"
+    assert quoted(made, text)["to_buy"] == 2
+    assert made.run("input.defaults.output_format=png").stored == 2
+    stored = sorted(
+        str(path.relative_to(made.folder / "out/media")) for path in (made.folder / "out/media").rglob("*.*")
+    )
+    assert stored == ["dog.png", "zoo/cat.png"]
+    made.set(storage={"key": "{album}/{row_id}.{ext}"})
+    assert "{album} is no carried column of the batch file" in refusal("quote", "batch.yaml").message
