@@ -29,7 +29,7 @@ from benchmarks.simulated_service import (
     run_virtual,
     unix,
 )
-from callsheet.limits.turns import Learned, Limits
+from callsheet.limits.turns import AccountLimits, Learned
 from callsheet.records import ModelType
 
 IMAGES = ModelType.IMAGE
@@ -90,7 +90,7 @@ def simulate(scenario: Scenario, *, seed: int = 1, runs: int = 2, idle: float = 
         outcomes: list[Outcome] = []
         for number in range(runs):
             learned = outcomes[-1].learned if outcomes else None
-            limits = Limits(remembered=learned, clock=VirtualClock(scenario.wrong_clock))
+            limits = AccountLimits(remembered=learned, clock=VirtualClock(scenario.wrong_clock))
             service.accepted, service.refused = Counter(), Counter()
             best = ideal(scenario, service, unix())
             client = Client(scenario, service, limits, seed + number)

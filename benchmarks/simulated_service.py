@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
-from callsheet.limits.turns import Limits
+from callsheet.limits.turns import AccountLimits
 from callsheet.records import ModelType
 
 T = TypeVar("T")
@@ -259,12 +259,12 @@ class Scenario:
 
 
 class Client:
-    """One run: endless demand through one `Limits`.
+    """One run: endless demand through one `AccountLimits`.
 
     `accepted_at` has the Unix time of each submission that the service accepted.
     """
 
-    def __init__(self, scenario: Scenario, service: Service, limits: Limits, seed: int) -> None:
+    def __init__(self, scenario: Scenario, service: Service, limits: AccountLimits, seed: int) -> None:
         self.scenario, self.service, self.limits = scenario, service, limits
         self.random = random.Random(seed)
         self.accepted_at: list[float] = []

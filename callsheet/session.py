@@ -26,7 +26,7 @@ from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.transitions import SameGeneration
 from callsheet.limits.breaker import Breaker
 from callsheet.limits.charges import Charges
-from callsheet.limits.turns import Learned, Limits
+from callsheet.limits.turns import AccountLimits, Learned
 from callsheet.media_types import extension
 from callsheet.pricing.plan import Plan, last_plan, work_folder
 from callsheet.pricing.quote import Quote
@@ -86,7 +86,7 @@ class Run:
     client: Client
     ledger: Ledger
     store: Store
-    limits: Limits
+    limits: AccountLimits
     spool: Spool
     breaker: Breaker
     downloads: Downloads
@@ -304,9 +304,9 @@ def may_have_bought(error: BaseException) -> None:
         error.exit_code = 3
 
 
-async def _limits(settings: Settings, ledger: Ledger, service: str) -> Limits:
+async def _limits(settings: Settings, ledger: Ledger, service: str) -> AccountLimits:
     known = await ledger.learned(service)
-    return Limits(
+    return AccountLimits(
         image_rpm=settings.limits.image_rpm,
         video_rpm=settings.limits.video_rpm,
         concurrency=settings.limits.concurrency,

@@ -37,7 +37,7 @@ AUTOMATION = "callsheet: cancel a run that nobody approves"
 _GRACE = 60  # seconds after which Prefect itself ends a run that the automation has not cancelled
 
 
-class Answer(RunInput):
+class ApprovalForm(RunInput):
     """The fields that a person fills in the Prefect UI, which shows them as a form; every value is text."""
 
     decision: Literal["approve", "refuse"] = Field(
@@ -79,7 +79,7 @@ class UI:
             if not found:
                 return None
             await _remove_automations(client, self.run)
-        answer = Answer.load_from_flow_run_input(found[0])
+        answer = ApprovalForm.load_from_flow_run_input(found[0])
         return replace(
             asked,
             decision=Decision.APPROVED if answer.decision == "approve" else Decision.REFUSED,
@@ -101,7 +101,7 @@ class UI:
         """
         if self.run.deployment_id:
             await _cancel_after(within, self.run)
-            form = Answer.with_initial_data(description=question_in_markdown(asked))
+            form = ApprovalForm.with_initial_data(description=question_in_markdown(asked))
             await asuspend_flow_run(wait_for_input=form, key=question.id, timeout=round(within) + _GRACE)
 
     def approved(self, approval: Approval) -> None:
@@ -122,7 +122,7 @@ async def stay(message: str, asked: Approval | None = None, description: str = "
     details: dict[str, Any] = {}
     if asked:
         keys = keyset_from_base_key(_key(asked))
-        await Answer.with_initial_data(description=description).asave(keys, run.id)
+        await ApprovalForm.with_initial_data(description=description).asave(keys, run.id)
         details = {"pause_key": asked.id, "run_input_keyset": keys}
     async with get_client() as client:
         now = (await client.read_flow_run(run.id)).state

@@ -18,7 +18,7 @@ from pydantic import ValidationError
 
 from callsheet.config.checks import WrongCell, WrongValue
 from callsheet.config.settings import COLUMNS, BatchSettings, LedgerSettings, Section, Settings
-from callsheet.config.yaml_lines import Place, dotted, masked, parse, parse_text, split_override
+from callsheet.config.yaml_lines import KeyPath, dotted, masked, parse, parse_text, split_override
 from callsheet.errors import ConfigError
 from callsheet.files import with_home
 
@@ -94,7 +94,7 @@ def _read(
     *,
     values_from: str = "settings",
     reads_batch: bool,
-) -> tuple[dict[str, Any], dict[Place, str]]:
+) -> tuple[dict[str, Any], dict[KeyPath, str]]:
     """The file's plain values with the overrides, and the place of each one."""
     try:
         text = Path(with_home(str(path))).read_text(encoding="utf-8-sig")
@@ -111,7 +111,7 @@ def _read(
         raise ConfigError(f"{path}: {error}") from None
     texts = [split_override(override) for override in overrides]
     plain = {_named(name, values_from): value for name, value in values.items()}
-    places: dict[Place, str] = {}
+    places: dict[KeyPath, str] = {}
     # With a block from elsewhere nothing of the file's section is used, and its variables may not be set.
     has_block = {**dict(texts), **plain}.get(("service", "block"), "null") not in ("null", None)
     instead = {"service"} if has_block else set[str]()
@@ -145,7 +145,7 @@ def _named(name: object, values_from: str) -> tuple[str, ...]:
 
 
 def _section(
-    config: dict[str, Any], place: tuple[str, ...], where: str, places: dict[Place, str]
+    config: dict[str, Any], place: tuple[str, ...], where: str, places: dict[KeyPath, str]
 ) -> dict[str, Any]:
     """The section of a setting, which is about to be replaced; made where it is missing."""
     section = config
@@ -161,7 +161,7 @@ def _section(
 
 
 def _checked(
-    schema: type[Checked], path: Path, config: dict[str, Any], places: Mapping[Place, str]
+    schema: type[Checked], path: Path, config: dict[str, Any], places: Mapping[KeyPath, str]
 ) -> Checked:
     try:
         return schema.model_validate(config).given_at(places)
@@ -173,7 +173,7 @@ def _checked(
         raise ConfigError("\n".join(problems), hint=" ".join(hints)) from None
 
 
-def _type_of(place: Place) -> Any:
+def _type_of(place: KeyPath) -> Any:
     """The type of the setting at a place, without its checks and None beside it; None for no setting."""
     found: Any = Settings
     for key in place:
@@ -187,7 +187,7 @@ def _type_of(place: Place) -> Any:
     return found
 
 
-def _explain(error: Any, file: str, places: Mapping[Place, str]) -> str:
+def _explain(error: Any, file: str, places: Mapping[KeyPath, str]) -> str:
     """One of pydantic's errors as text: where, which key, what is wrong."""
     location, value = tuple(part for part in error["loc"] if part != "[key]"), error["input"]
     cause = error.get("ctx", {}).get("error")

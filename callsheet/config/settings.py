@@ -42,7 +42,7 @@ from callsheet.config.checks import (
     TextEncoding,
     WrongCell,
 )
-from callsheet.config.yaml_lines import Place
+from callsheet.config.yaml_lines import KeyPath
 
 FileColumn = Literal[
     "id",
@@ -353,14 +353,14 @@ class BatchSettings(Section):
             return report
         return report.model_copy(update={"url": report.url.format(batch=info.data["batch"])})
 
-    _places: Mapping[Place, str] = PrivateAttr(default_factory=dict)
+    _places: Mapping[KeyPath, str] = PrivateAttr(default_factory=dict)
 
-    def where(self, place: Place) -> str:
+    def where(self, place: KeyPath) -> str:
         """Where a setting was given: 'run.yaml, line 7'."""
         given = (place[:end] for end in range(len(place), 0, -1) if place[:end] in self._places)
         return self._places[first] if (first := next(given, None)) else "the config"
 
-    def given_at(self, places: Mapping[Place, str]) -> Self:
+    def given_at(self, places: Mapping[KeyPath, str]) -> Self:
         """The same settings, with the place of each one for error messages."""
         self._places = places
         return self

@@ -17,12 +17,12 @@ import yaml
 
 from callsheet.errors import ConfigError
 
-Place = tuple[str | int, ...]
+KeyPath = tuple[str | int, ...]
 """The keys and positions that lead to a value: ('budget', 'limit')."""
 
 
 def parse(
-    text: str, where: str, places: dict[Place, str], place: Place = (), unread: Collection[str] = ()
+    text: str, where: str, places: dict[KeyPath, str], place: KeyPath = (), unread: Collection[str] = ()
 ) -> Any:
     """Reads YAML text as dicts, lists, text, numbers, booleans and None.
 
@@ -60,7 +60,7 @@ def parse(
     raise ConfigError(f"{name_of_line(line)}: {wrong}")
 
 
-def parse_text(text: str, where: str, places: dict[Place, str], place: Place) -> str | None:
+def parse_text(text: str, where: str, places: dict[KeyPath, str], place: KeyPath) -> str | None:
     """The value of a setting that is text: as it is, but for its variables; `null` is None.
 
     Raises:
@@ -73,7 +73,7 @@ def parse_text(text: str, where: str, places: dict[Place, str], place: Place) ->
     return None if value == "null" else value
 
 
-def _plain(node: Any, name_of_line: Callable[[int], str], places: dict[Place, str], place: Place) -> Any:
+def _plain(node: Any, name_of_line: Callable[[int], str], places: dict[KeyPath, str], place: KeyPath) -> Any:
     where = name_of_line(node.start_mark.line + 1)
     if place:
         places.setdefault(place, where)
@@ -99,7 +99,7 @@ def _plain(node: Any, name_of_line: Callable[[int], str], places: dict[Place, st
     return _typed(text)
 
 
-def _empty_value(where: str, place: Place) -> ConfigError:
+def _empty_value(where: str, place: KeyPath) -> ConfigError:
     """An empty value is an error, because an empty `budget.limit` must not mean that there is no limit.
 
     A key on a line of its own with nothing after it is not empty in this sense: in YAML it is null.
@@ -174,6 +174,6 @@ def masked(text: str) -> str:
     return re.sub(r"//.*@", "//...@", text, flags=re.DOTALL)
 
 
-def dotted(place: Place) -> str:
+def dotted(place: KeyPath) -> str:
     """A place as people write it: `budget.limit`, in backquotes."""
     return "`" + masked(".".join(str(part) for part in place)) + "`"

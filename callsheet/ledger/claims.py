@@ -33,7 +33,7 @@ class Wall(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Budget:
+class SpendingLimit:
     """The walls of a batch, in dollars.
 
     Attributes:
@@ -55,7 +55,9 @@ class Room:
     be sent is looked at without the other reservations: each of them is looked at in its turn.
     """
 
-    def __init__(self, connection: sa.Connection, budget: Budget, at: datetime, *, reserved: bool) -> None:
+    def __init__(
+        self, connection: sa.Connection, budget: SpendingLimit, at: datetime, *, reserved: bool
+    ) -> None:
         exposure = running_totals.exposure(connection, budget.batch, reserved=reserved)
         self._left = {Wall.BATCH: budget.limit - exposure}
         if budget.per_day is not None:
@@ -94,7 +96,7 @@ def reserve(
     run_id: str,
     jobs: Sequence[Job],
     policy: Policy,
-    budget: Budget,
+    budget: SpendingLimit,
     *,
     skip: bool,
 ) -> Reservation:

@@ -32,7 +32,7 @@ _PREFIX, _SUFFIX = "answers-", ".jsonl"
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class PaidAnswer:
     """The service's answer to an attempt: it accepted a video, or has finished a generation.
 
     Attributes:
@@ -60,7 +60,7 @@ class Answer:
     at: datetime = field(default_factory=lambda: datetime.now(UTC))
 
 
-_ANSWERS = TypeAdapter(Answer)  # what a line of JSON says
+_ANSWERS = TypeAdapter(PaidAnswer)  # what a line of JSON says
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +76,7 @@ class Left:
 
     path: Path
     run_id: str
-    answers: tuple[Answer, ...]
+    answers: tuple[PaidAnswer, ...]
     bytes: int
     unreadable: int
     in_use: bool = False
@@ -99,7 +99,7 @@ class Journal:
         self._waiting: set[str] = set()
         self._handle: int | None = None
 
-    async def keep(self, answer: Answer) -> None:
+    async def keep(self, answer: PaidAnswer) -> None:
         """Writes an answer, once, or says why it cannot be kept."""
         try:
             if self.folder:
@@ -114,7 +114,7 @@ class Journal:
         """Whether it has answers that the ledger does not have yet."""
         return bool(self._waiting)
 
-    def append(self, answer: Answer) -> None:
+    def append(self, answer: PaidAnswer) -> None:
         """Writes an answer durably, unless it is there already.
 
         Raises:
@@ -129,7 +129,7 @@ class Journal:
             sync_folder(self._path.parent)
             self._waiting.add(line)
 
-    def written(self, answer: Answer) -> None:
+    def written(self, answer: PaidAnswer) -> None:
         """The ledger has the answer now; when it has all of this run, the file is removed.
 
         A file that cannot be removed does no harm: what it says is known.
@@ -185,7 +185,7 @@ def remove(left: Left) -> None:
             left.path.unlink()
 
 
-def _line_of(answer: Answer) -> str:
+def _line_of(answer: PaidAnswer) -> str:
     return json.dumps(_ANSWERS.dump_python(answer), default=str)
 
 

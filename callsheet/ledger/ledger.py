@@ -35,10 +35,10 @@ from callsheet.ledger import (
     writing,
 )
 from callsheet.ledger.approvals import Approval
-from callsheet.ledger.claims import Budget, Reservation, Wall
+from callsheet.ledger.claims import Reservation, SpendingLimit, Wall
 from callsheet.ledger.databases import BUSY, explained, open_engine
 from callsheet.ledger.group_commit import GroupCommit
-from callsheet.ledger.journal import Answer, Journal
+from callsheet.ledger.journal import PaidAnswer, Journal
 from callsheet.ledger.media import FileEnd
 from callsheet.ledger.policy import Policy
 from callsheet.ledger.tables import about
@@ -213,7 +213,7 @@ class Ledger:
         await asyncio.to_thread(self._engine.dispose)
 
     async def reserve(
-        self, jobs: Sequence[Job], policy: Policy, budget: Budget, *, skip: bool = False
+        self, jobs: Sequence[Job], policy: Policy, budget: SpendingLimit, *, skip: bool = False
     ) -> Reservation:
         """Reserves jobs in their order, until one does not fit the budget.
 
@@ -235,7 +235,7 @@ class Ledger:
 
         return await self._commits.write_one("reserve", reserve)
 
-    async def intend(self, attempt: Attempt, budget: Budget, rates: Mapping[str, Any]) -> Wall | None:
+    async def intend(self, attempt: Attempt, budget: SpendingLimit, rates: Mapping[str, Any]) -> Wall | None:
         """The POST is about to leave, if it still fits the budget.
 
         What was answered since it was reserved may have cost more than its quote. `rates` are the catalogue's
@@ -256,7 +256,7 @@ class Ledger:
 
     async def pending(self, attempt: Attempt, generation_id: str) -> SameGeneration | None:
         """A video was accepted; or it is in doubt, because the id is another job's."""
-        result = await self._answered(State.PENDING, Answer(attempt, generation_id))
+        result = await self._answered(State.PENDING, PaidAnswer(attempt, generation_id))
         return result if isinstance(result, SameGeneration) else None
 
     async def failed(self, attempt: Attempt, code: str, message: str) -> None:
@@ -287,10 +287,10 @@ class Ledger:
         Raises:
             LedgerError: the job is in another state, or the answer cannot be stored.
         """
-        answer = Answer(attempt, made.id, made.usage, made.media, tuple(names), storage)
+        answer = PaidAnswer(attempt, made.id, made.usage, made.media, tuple(names), storage)
         return await self._answered(State.GENERATED, answer)
 
-    async def _answered(self, state: State, answer: Answer) -> list[File] | SameGeneration:
+    async def _answered(self, state: State, answer: PaidAnswer) -> list[File] | SameGeneration:
         """Writes an answer; also into the journal, where the database fails or refuses it."""
         answer = replace(answer, batch=self.batch, service=self._owner.service, ledger_id=self.id)
         if self._commits.failing:
@@ -309,7 +309,7 @@ class Ledger:
         kept = "is kept in the journal" if self._journal.folder else "is not kept"
         self._note(f"{error}; the run waits and tries again until its lease expires; what is answered {kept}")
         for item in items:
-            if isinstance(item, Answer):
+            if isinstance(item, PaidAnswer):
                 await self._journal.keep(item)
 
     async def refreshed(self, file: File, source_url: str, deletes_at: datetime | None) -> None:

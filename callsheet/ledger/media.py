@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import sqlalchemy as sa
 
 from callsheet.ledger import queries, writing
-from callsheet.ledger.journal import Answer
+from callsheet.ledger.journal import PaidAnswer
 from callsheet.ledger.tables import media
 from callsheet.ledger.writing import Key, Values, key_of, move, refused
 from callsheet.records import Attempt, File, State
@@ -74,7 +74,7 @@ class FileEnd(NamedTuple):
     at: datetime
 
 
-def enter(connection: sa.Connection, answers: Sequence[Answer]) -> dict[Key, list[File]]:
+def enter(connection: sa.Connection, answers: Sequence[PaidAnswer]) -> dict[Key, list[File]]:
     """Enters the files of answers, each under a free name: the wanted one, unless that is taken."""
     names: defaultdict[str, list[str]] = defaultdict(list)
     for answer in answers:
@@ -95,7 +95,7 @@ def enter(connection: sa.Connection, answers: Sequence[Answer]) -> dict[Key, lis
     return files
 
 
-def known(connection: sa.Connection, answers: Sequence[Answer]) -> dict[Key, list[File]]:
+def known(connection: sa.Connection, answers: Sequence[PaidAnswer]) -> dict[Key, list[File]]:
     """The files of answers that were entered before."""
     known = _files_of(connection, [answer.attempt for answer in answers])
     attempts = [replace(answer.attempt, generation_id=answer.generation_id) for answer in answers]

@@ -41,7 +41,7 @@ class StoredCopy:
 
 
 @dataclass(frozen=True, slots=True)
-class Decision:
+class Settlement:
     """A person's decision about a doubt."""
 
     charged: bool
@@ -82,7 +82,7 @@ class Story:
     submitted_at: datetime | None
     finished_at: datetime | None
     reused_from: str | None
-    decision: Decision | None
+    decision: Settlement | None
     files: tuple[StoredCopy, ...]
 
     def as_json(self) -> dict[str, Any]:
@@ -157,7 +157,7 @@ def _told(connection: sa.Connection, which: sa.ColumnElement[bool], *order: sa.C
         attempts, sa.tuple_(settlements.c.job_key, settlements.c.attempt) == sa.tuple_(*ids)
     )
     decisions = {
-        (row.job_key, row.attempt): Decision(row.charged, row.settled_by, row.settled_at, row.why)
+        (row.job_key, row.attempt): Settlement(row.charged, row.settled_by, row.settled_at, row.why)
         for row in connection.execute(settled.where(which))
     }
     rows = connection.execute(sa.select(attempts).where(which).order_by(*order)).all()
@@ -165,7 +165,7 @@ def _told(connection: sa.Connection, which: sa.ColumnElement[bool], *order: sa.C
     return [_story(row, decisions.get(key), files[key]) for key, row in zip(keys, rows, strict=True)]
 
 
-def _story(row: sa.Row[Any], decision: Decision | None, files: Sequence[StoredCopy]) -> Story:
+def _story(row: sa.Row[Any], decision: Settlement | None, files: Sequence[StoredCopy]) -> Story:
     same = {name: getattr(row, name) for name in Story.__slots__ if name in attempts.c}
     return Story(
         **same

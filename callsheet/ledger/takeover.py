@@ -20,7 +20,7 @@ import sqlalchemy as sa
 from callsheet.errors import CallsheetError, UnknownAnswers
 from callsheet.ledger import claims, leases, queries, running_totals, services, transitions
 from callsheet.ledger.group_commit import explain_values
-from callsheet.ledger.journal import Answer, Left
+from callsheet.ledger.journal import PaidAnswer, Left
 from callsheet.ledger.policy import CHARGED, NOT_CHARGED
 from callsheet.ledger.tables import attempts
 from callsheet.ledger.writing import Key
@@ -173,7 +173,7 @@ class _Reader:
             problems.append(_Problem(what, unknown=journal.run_id not in self._known))
         return [problem for problem in problems if problem]
 
-    def _read(self, journal: Left, answer: Answer) -> _Problem | None:
+    def _read(self, journal: Left, answer: PaidAnswer) -> _Problem | None:
         row = f"row {answer.attempt.row_id}"
         of_job = self._connection.execute(_ATTEMPTS, {"the_job": answer.attempt.job_key}).all()
         own = next((one for one in of_job if self._is_of(one, journal, answer)), None)
@@ -194,7 +194,7 @@ class _Reader:
             return _Problem(f"{row}: {error}", unknown=not own)
         return None
 
-    def _is_of(self, attempt: Any, journal: Left, answer: Answer) -> bool:
+    def _is_of(self, attempt: Any, journal: Left, answer: PaidAnswer) -> bool:
         """Whether an answer is that of an attempt in the ledger: by the generation, or else by its number.
 
         A run that the ledger does not know has its own numbers.
@@ -203,7 +203,7 @@ class _Reader:
             return bool(attempt.generation_id == answer.generation_id)
         return bool(attempt.attempt == answer.attempt.number) and _is_open(attempt, answer)
 
-    def _why_not(self, journal: Left, answer: Answer) -> str:
+    def _why_not(self, journal: Left, answer: PaidAnswer) -> str:
         """Why an answer cannot be entered that the ledger has no attempt for; empty where it can."""
         owner = self._owner
         if journal.in_use and journal.run_id not in self._known:
@@ -217,7 +217,7 @@ class _Reader:
             return "the batch file does not have it with this request"
         return ""
 
-    def _write(self, answer: Answer, own: Any) -> None:
+    def _write(self, answer: PaidAnswer, own: Any) -> None:
         """Writes an answer to its own attempt, or where there is none to one that is entered now."""
         connection, owner = self._connection, self._owner
         if own:
@@ -231,7 +231,7 @@ class _Reader:
         transitions.recover(connection, owner.run_id, numbered, sent)
 
 
-def _is_open(attempt: Any, answer: Answer) -> bool:
+def _is_open(attempt: Any, answer: PaidAnswer) -> bool:
     """Whether the answer says more than the ledger has.
 
     It counts more than a doubt, and more than a person's decision about that doubt: the service has answered.

@@ -17,8 +17,8 @@ from typing import Any, NamedTuple
 import sqlalchemy as sa
 
 from callsheet.ledger import approvals, media, services, writing
-from callsheet.ledger.claims import Budget, Room, Wall
-from callsheet.ledger.journal import Answer
+from callsheet.ledger.claims import Room, SpendingLimit, Wall
+from callsheet.ledger.journal import PaidAnswer
 from callsheet.ledger.policy import UNKNOWN_STATUS
 from callsheet.ledger.tables import attempts
 from callsheet.ledger.writing import Values, is_made, key_of, move
@@ -29,7 +29,7 @@ class Intent(NamedTuple):
     """An attempt that is about to be sent, within a budget; `rates`: as for `Ledger.intend`."""
 
     attempt: Attempt
-    budget: Budget
+    budget: SpendingLimit
     rates: Mapping[str, Any]
     at: datetime
 
@@ -84,7 +84,7 @@ def release(connection: sa.Connection, run_id: str, unsent: Sequence[Attempt]) -
 
 
 def answered(
-    connection: sa.Connection, run_id: str, answers: Sequence[Answer]
+    connection: sa.Connection, run_id: str, answers: Sequence[PaidAnswer]
 ) -> Sequence[list[File] | SameGeneration]:
     """The jobs are accepted: records their ids, and when they are finished their costs and files.
 
@@ -105,7 +105,7 @@ def answered(
     return [same[index] if index in same else files.get(key, []) for index, key in enumerate(keys)]
 
 
-def recover(connection: sa.Connection, run_id: str, answer: Answer, submitted_at: datetime) -> None:
+def recover(connection: sa.Connection, run_id: str, answer: PaidAnswer, submitted_at: datetime) -> None:
     """Records an answer that a dead run could not write, whatever the attempt's state is.
 
     The job is `run_id`'s from now on. Its request left at `submitted_at`, as far as that is known.
@@ -121,7 +121,7 @@ def recover(connection: sa.Connection, run_id: str, answer: Answer, submitted_at
     media.enter(connection, [answer])
 
 
-def _same_ids(connection: sa.Connection, answers: Sequence[Answer]) -> dict[int, SameGeneration]:
+def _same_ids(connection: sa.Connection, answers: Sequence[PaidAnswer]) -> dict[int, SameGeneration]:
     """By their number, the answers with an id that another attempt has: in the ledger, or before them here.
 
     Another service's ids say nothing, and what is reused has the id of what it reuses.
@@ -152,11 +152,11 @@ def _same_ids(connection: sa.Connection, answers: Sequence[Answer]) -> dict[int,
     return same
 
 
-def _of_same_id(answer: Answer, same: SameGeneration) -> End:
+def _of_same_id(answer: PaidAnswer, same: SameGeneration) -> End:
     return End(answer.attempt, "in_doubt", same.what, answer.at)
 
 
-def _of_answer(answer: Answer) -> Values:
+def _of_answer(answer: PaidAnswer) -> Values:
     """The columns that an answer sets."""
     values: Values = {
         "generation_id": answer.generation_id,

@@ -1,7 +1,7 @@
 """Turns: each submission waits for one, and reports what became of it (INTERFACE 8).
 
-`Limits` has a `Pace` for each model type, which counts requests per window, and `Lanes`, which count the
-generations at work of both types. A turn needs both. A 429 is not a failed attempt: the limits are learned
+`AccountLimits` has a `Pace` for each model type, which counts requests per window, and `Lanes`, which count
+the generations at work of both types. A turn needs both. A 429 is not a failed attempt: the limits are learned
 from it.
 """
 
@@ -50,7 +50,7 @@ class Turn:
     window, because it may have been carried out.
     """
 
-    def __init__(self, limits: Limits, pace: Pace, sent_at: float) -> None:
+    def __init__(self, limits: AccountLimits, pace: Pace, sent_at: float) -> None:
         self._limits, self._pace, self._sent_at = limits, pace, sent_at
         self.sent = self.counts = self.kept = False
 
@@ -112,7 +112,7 @@ class Turn:
         self._limits.rate_limited += 1
 
 
-class Limits:
+class AccountLimits:
     """Gives out turns as fast as the service's limits allow; for one event loop.
 
     Args:

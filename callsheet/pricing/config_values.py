@@ -11,7 +11,7 @@ from typing import Any
 
 from callsheet.batches.read import Batch
 from callsheet.config.settings import FileColumn, Settings
-from callsheet.config.yaml_lines import Place, dotted
+from callsheet.config.yaml_lines import KeyPath, dotted
 from callsheet.errors import ConfigError
 from callsheet.pricing.rates import Combination, Reject, offer
 from callsheet.pricing.references import examine, parse_references
@@ -37,7 +37,7 @@ def check_config_values(settings: Settings, catalogue: Catalogue, batch: Batch) 
         raise ConfigError("\n".join(problems), hint="`callsheet models` lists what each model takes.")
 
 
-def _problems(settings: Settings, catalogue: Catalogue, batch: Batch) -> Iterator[tuple[Place, str]]:
+def _problems(settings: Settings, catalogue: Catalogue, batch: Batch) -> Iterator[tuple[KeyPath, str]]:
     for name in carried_columns(settings.storage.key):
         if name not in batch.columns.carried:
             expected = ", ".join(f"{{{each}}}" for each in PLACEHOLDERS)

@@ -25,7 +25,7 @@ _DAY = timedelta(days=1)
 _NOTHING = Decimal(0)
 
 
-class Verdict(StrEnum):
+class Judgement(StrEnum):
     """What the service's account says about a doubt."""
 
     CHARGED = "charged"
@@ -39,7 +39,7 @@ class OpenDoubt:
 
     batch: str
     doubt: Doubt
-    verdict: Verdict = Verdict.UNCLEAR
+    verdict: Judgement = Judgement.UNCLEAR
 
     @property
     def day(self) -> date:
@@ -99,11 +99,11 @@ def compare(
     accounts = _Accounts(billed, spending, doubts, now)
     verdicts = {day: accounts.verdict(day) for day in billed}
     days = [accounts.day(day, verdicts) for day in sorted(billed)]
-    of_job: defaultdict[str, set[Verdict]] = defaultdict(set)
+    of_job: defaultdict[str, set[Judgement]] = defaultdict(set)
     for each in doubts:
         of_job[each.doubt.job_key].add(verdicts[each.day])
     # Attempts at one job are settled together: different verdicts about them are none.
-    together = {job: found.pop() if len(found) == 1 else Verdict.UNCLEAR for job, found in of_job.items()}
+    together = {job: found.pop() if len(found) == 1 else Judgement.UNCLEAR for job, found in of_job.items()}
     return days, [replace(each, verdict=together[each.doubt.job_key]) for each in doubts]
 
 
@@ -132,7 +132,7 @@ class _Accounts:
         """Whether the service's figures of a day may still be incomplete."""
         return self._now < datetime.combine(day, time.min, UTC) + _DAY + LAG
 
-    def verdict(self, day: date) -> Verdict:
+    def verdict(self, day: date) -> Judgement:
         """What is certain of a day's doubts: of all of them, or of none.
 
         Not charged: there is no difference on the day and on those beside it, and none can come any more.
@@ -141,20 +141,20 @@ class _Accounts:
         """
         days = (day - _DAY, day, day + _DAY)
         if not any(map(self._difference, days)):
-            return Verdict.UNCLEAR if self._lags(day + _DAY) else Verdict.NOT_CHARGED
+            return Judgement.UNCLEAR if self._lags(day + _DAY) else Judgement.NOT_CHARGED
         exact = all(self._difference(each) == self._in_doubt[each] for each in days)
         in_flight = any(own.in_flight for sent, own in self._own.items() if sent <= day + _DAY)
         if exact and not in_flight and not self._unpriced & {*days}:
-            return Verdict.CHARGED
-        return Verdict.UNCLEAR
+            return Judgement.CHARGED
+        return Judgement.UNCLEAR
 
-    def day(self, day: date, verdicts: Mapping[date, Verdict]) -> Day:
+    def day(self, day: date, verdicts: Mapping[date, Judgement]) -> Day:
         """The day, with the names of its difference."""
         own, rest = self._own[day], abs(self._difference(day))
         before, after = self._own[day - _DAY], self._own[day + _DAY]
         if self._difference(day) > 0:
-            charged = verdicts[day] is Verdict.CHARGED
-            doubts = [each for each in (day - _DAY, day) if verdicts.get(each) is not Verdict.CHARGED]
+            charged = verdicts[day] is Judgement.CHARGED
+            doubts = [each for each in (day - _DAY, day) if verdicts.get(each) is not Judgement.CHARGED]
             open_ = sum((self._in_doubt[each] for each in doubts), before.in_flight + own.in_flight)
             known = {
                 "doubts that were charged": self._in_doubt[day] if charged else _NOTHING,

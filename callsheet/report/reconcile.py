@@ -23,7 +23,7 @@ from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.spending import KnownBalance
 from callsheet.plain_text import counted, printable, row_name
 from callsheet.records import dollars
-from callsheet.report.differences import Day, OpenDoubt, Verdict, compare
+from callsheet.report.differences import Day, Judgement, OpenDoubt, compare
 from callsheet.report.tables import PARQUET_TYPE, parquet
 from callsheet.service.client import Client
 from callsheet.storage.store import Store
@@ -165,7 +165,7 @@ class Reconciliation:
     def doubt_lines(self) -> list[str]:
         """How many doubts there are of each verdict, then the first of them, a line each."""
         counts = Counter(each.verdict for each in self.doubts)
-        verdicts = ", ".join(f"{counts[verdict]} {verdict}" for verdict in Verdict if counts[verdict])
+        verdicts = ", ".join(f"{counts[verdict]} {verdict}" for verdict in Judgement if counts[verdict])
         lines = [self._line(each, each.verdict) for each in self.doubts]
         return _listed(f"{counted(len(self.doubts), 'doubt')}: {verdicts}", lines)
 
@@ -188,7 +188,7 @@ class Reconciliation:
 
         Where the accounts do not decide, the command that lists the doubts with more evidence.
         """
-        keys: defaultdict[Verdict, list[str]] = defaultdict(list)
+        keys: defaultdict[Judgement, list[str]] = defaultdict(list)
         for each in self.doubts:
             if each.batch == self.batch:
                 keys[each.verdict].append(each.doubt.job_key[:12])
@@ -196,10 +196,10 @@ class Reconciliation:
         why = f"--why 'reconciled with billing/costs on {self.at:%Y-%m-%d}'"
         decided = [
             f"{command} {' '.join(dict.fromkeys(keys[verdict]))} --{verdict.replace(' ', '-')} {why}"
-            for verdict in (Verdict.CHARGED, Verdict.NOT_CHARGED)
+            for verdict in (Judgement.CHARGED, Judgement.NOT_CHARGED)
             if keys[verdict]
         ]
-        return [*decided, command] if keys[Verdict.UNCLEAR] else decided
+        return [*decided, command] if keys[Judgement.UNCLEAR] else decided
 
     def as_json(self, config: str) -> dict[str, Any]:
         """The JSON object of `reconcile --json`, for the config with this path; money is a string."""

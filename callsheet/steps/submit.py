@@ -30,7 +30,7 @@ from callsheet.errors import (
     Stop,
 )
 from callsheet.ledger import leases, queries
-from callsheet.ledger.claims import Budget, Reservation, Wall
+from callsheet.ledger.claims import Reservation, SpendingLimit, Wall
 from callsheet.limits.charges import Charges
 from callsheet.limits.turns import Turn
 from callsheet.plain_text import counted, printable
@@ -183,8 +183,10 @@ class _Buyer:
         _, stop = self._quote.exposure_limit
         return stop(f"{what} what is left of the {stop.reason}")
 
-    def _budget(self) -> Budget:
-        return Budget(self._run.settings.batch, self._quote.exposure_limit[0], self._quote.budget.per_day)
+    def _budget(self) -> SpendingLimit:
+        return SpendingLimit(
+            self._run.settings.batch, self._quote.exposure_limit[0], self._quote.budget.per_day
+        )
 
     async def _reserve(self, jobs: list[Job]) -> Reservation:
         policy = policy_of(self._run.settings)

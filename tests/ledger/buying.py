@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
 
-from callsheet.ledger.claims import Budget, Wall
+from callsheet.ledger.claims import SpendingLimit, Wall
 from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.policy import Policy
 from callsheet.records import Attempt, Generation, Job, Media, ModelType, Price, State, StoredFile, Usage
@@ -56,7 +56,7 @@ async def buyer(
 
 async def reserve(ledger: Ledger, *jobs: Job, limit: str = "100", **policy: Any):  # type: ignore[no-untyped-def]
     """What was reserved, and how many jobs were considered."""
-    budget = Budget(ledger.batch, Decimal(limit))
+    budget = SpendingLimit(ledger.batch, Decimal(limit))
     result = await ledger.reserve(jobs, Policy(**policy), budget)
     return result.reserved, len(jobs) - len(result.left)
 
@@ -66,7 +66,7 @@ async def intend(
 ) -> Wall | None:
     """Says that the POST is about to leave; returns the wall that it does not fit."""
     day = None if per_day is None else Decimal(per_day)
-    return await ledger.intend(attempt, Budget(ledger.batch, Decimal(limit), day), {})
+    return await ledger.intend(attempt, SpendingLimit(ledger.batch, Decimal(limit), day), {})
 
 
 async def submitting(ledger: Ledger, *jobs: Job, **policy: Any) -> list[Attempt]:

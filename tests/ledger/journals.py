@@ -13,7 +13,7 @@ from typing import Any
 import psycopg
 
 from callsheet.ledger import journal
-from callsheet.ledger.journal import Answer
+from callsheet.ledger.journal import PaidAnswer
 from callsheet.ledger.ledger import Ledger
 from callsheet.records import Attempt, ModelType
 from tests.ledger.buying import generation, job
@@ -49,10 +49,10 @@ def kept(spool: Path) -> list[str]:
     return [answer.attempt.row_id for left in journal.left_in(spool) for answer in left.answers]
 
 
-def answer(attempt: Attempt, name: str = "image", **changes: Any) -> Answer:
+def answer(attempt: Attempt, name: str = "image", **changes: Any) -> PaidAnswer:
     """An attempt is answered with a finished generation."""
     made = generation(name)
-    paid = Answer(attempt, made.id, made.usage, made.media, (f"{name}.png",), "out", batch="b")
+    paid = PaidAnswer(attempt, made.id, made.usage, made.media, (f"{name}.png",), "out", batch="b")
     return replace(paid, **changes)
 
 

@@ -13,7 +13,7 @@ import sqlalchemy as sa
 
 from callsheet.config.load import load
 from callsheet.ledger import leases, writing
-from callsheet.ledger.claims import Budget, Reservation, Wall
+from callsheet.ledger.claims import Reservation, SpendingLimit, Wall
 from callsheet.ledger.databases import open_engine
 from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.policy import Policy
@@ -37,7 +37,7 @@ async def reserve(
 ) -> Reservation:
     """Reserves jobs of 0.04 dollars each; the one called `dear` is of 0.50."""
     jobs = [job(name, price="0.5000" if name == "dear" else "0.0400") for name in names]
-    budget = Budget(ledger.batch, Decimal(limit), Decimal(per_day))
+    budget = SpendingLimit(ledger.batch, Decimal(limit), Decimal(per_day))
     return await ledger.reserve(jobs, Policy(), budget, **options)
 
 

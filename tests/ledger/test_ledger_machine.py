@@ -25,9 +25,9 @@ from hypothesis.stateful import (
 
 from callsheet.errors import LedgerError
 from callsheet.ledger import leases, queries, running_totals
-from callsheet.ledger.claims import Budget, Wall
+from callsheet.ledger.claims import SpendingLimit, Wall
 from callsheet.ledger.databases import open_engine
-from callsheet.ledger.journal import Answer, Journal
+from callsheet.ledger.journal import PaidAnswer, Journal
 from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.policy import Policy
 from callsheet.ledger.takeover import Owner
@@ -169,7 +169,7 @@ class LedgerMachine(RuleBasedStateMachine):
         sent = Attempt(one.key, 1, one.type, one.row_id, 1, one.model, request_key=one.request_key)
         paid = replace(generation(one.row_id, "0.0300"), id=generation_id)
         file = {"names": ("found.png",), "storage": "out"}
-        own.append(Answer(sent, generation_id, paid.usage, paid.media, **file, batch="b", ledger_id="one"))
+        own.append(PaidAnswer(sent, generation_id, paid.usage, paid.media, **file, batch="b", ledger_id="one"))
         own.close()
         self.do(ledger.begin_run(find=lambda _: {one.key: one}))
         last = self.newest(one)
@@ -254,7 +254,7 @@ class LedgerMachine(RuleBasedStateMachine):
         ledger = self.pick(data, self.alive)
         wall = Decimal(limit)
         policy = Policy(retry_failed=retry_failed, retry_doubt=retry_doubt, attempts=attempts)
-        result = self.do(ledger.reserve(wanted, policy, Budget("b", wall), skip=skip))
+        result = self.do(ledger.reserve(wanted, policy, SpendingLimit("b", wall), skip=skip))
         expected: list[tuple[str, int]] = []
         expected_left: list[Job] = []
         for at, one in enumerate(wanted):

@@ -16,7 +16,7 @@ import pytest
 
 from callsheet.errors import UnknownAnswers
 from callsheet.ledger import running_totals
-from callsheet.ledger.journal import Answer, Journal
+from callsheet.ledger.journal import PaidAnswer, Journal
 from callsheet.ledger.ledger import Ledger
 from callsheet.records import Attempt, Job, State
 from tests.ledger import journals, reading
@@ -44,7 +44,7 @@ async def begun(
         await ledger.close()
 
 
-async def write_journal(url: str, spool: Path, *answers: Answer) -> Path:
+async def write_journal(url: str, spool: Path, *answers: PaidAnswer) -> Path:
     """The journal of a run that this ledger does not know, and whose answers are for it."""
     ledger, own = await Ledger.open(url, "b"), Journal(spool, "unknown-run")
     for answer in answers:
@@ -55,7 +55,7 @@ async def write_journal(url: str, spool: Path, *answers: Answer) -> Path:
     return path
 
 
-def answer(one: Job = PLAN, name: str = "image", **changes: Any) -> Answer:
+def answer(one: Job = PLAN, name: str = "image", **changes: Any) -> PaidAnswer:
     attempt = Attempt(one.key, 1, one.type, one.row_id, one.sample, one.model, request_key=one.request_key)
     return journals.answer(attempt, name, **{"service": SERVICE} | changes)
 
@@ -141,7 +141,7 @@ async def test_the_accepted_and_the_finished_video_are_one(url: str, spool: Path
     ],
 )
 async def test_what_cannot_be_taken_up_stops_the_buying_and_stays(
-    url: str, spool: Path, kept_answer: Answer, plan: list[Job], why: str
+    url: str, spool: Path, kept_answer: PaidAnswer, plan: list[Job], why: str
 ) -> None:
     path = await write_journal(url, spool, kept_answer)
     content = path.read_bytes()

@@ -10,7 +10,7 @@ import pytest
 
 from benchmarks.bench_limits import QUICK, SLOW, Outcome, ideal, simulate
 from benchmarks.simulated_service import SHAPES, Client, Scenario, VirtualClock, run_virtual, unix
-from callsheet.limits.turns import Learned, Limits
+from callsheet.limits.turns import AccountLimits, Learned
 from callsheet.records import ModelType
 from tests.limits.virtual_time import FIXED, IMAGE, VIDEO
 
@@ -109,7 +109,9 @@ def side_by_side(scenario: Scenario, runs: int) -> tuple[float, float, list[int]
     async def main() -> tuple[float, float, list[int]]:
         service = scenario.service()
         best = ideal(scenario, service, unix())
-        clients = [Client(scenario, service, Limits(clock=VirtualClock()), seed) for seed in range(runs)]
+        clients = [
+            Client(scenario, service, AccountLimits(clock=VirtualClock()), seed) for seed in range(runs)
+        ]
         until = asyncio.get_running_loop().time() + scenario.duration
         await asyncio.gather(*(client.work(until) for client in clients))
         got = [len(client.accepted_at) for client in clients]
@@ -140,7 +142,7 @@ def test_a_limit_that_changes_during_the_run_is_followed(shape: str) -> None:
     async def main() -> list[float]:
         """After each change, when a window has passed: accepted in two minutes, as a part of the limit."""
         service, parts = scenario.service(), []
-        client = Client(scenario, service, Limits(clock=VirtualClock()), 1)
+        client = Client(scenario, service, AccountLimits(clock=VirtualClock()), 1)
         working = asyncio.create_task(client.work(until=480))
         for begins, limit in (120, 300), (300, 1200):
             await asyncio.sleep(begins - asyncio.get_running_loop().time())

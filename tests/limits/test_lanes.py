@@ -7,14 +7,14 @@ import asyncio
 import pytest
 
 from benchmarks.simulated_service import VirtualClock
-from callsheet.limits.turns import FIRST_LANES, PROBE, RAMP_MOST, Lanes, Limits
+from callsheet.limits.turns import FIRST_LANES, PROBE, RAMP_MOST, AccountLimits, Lanes
 from tests.limits.virtual_time import IMAGE, VIDEO, let_others_run, now, sent, start_caller, virtual
 
 
 @virtual
 async def test_before_the_first_answer_the_ramp_does_not_begin() -> None:
     """A gateway that loses every answer costs the first lanes, not the batch."""
-    limits, times = Limits(clock=VirtualClock()), []
+    limits, times = AccountLimits(clock=VirtualClock()), []
     for _ in range(20):
         start_caller(limits, IMAGE, times, lasts=100)
     await asyncio.sleep(90)
@@ -23,7 +23,7 @@ async def test_before_the_first_answer_the_ramp_does_not_begin() -> None:
 
 @virtual
 async def test_lanes_ramp_only_while_a_caller_waits_for_one() -> None:
-    limits, times = Limits(clock=VirtualClock()), []
+    limits, times = AccountLimits(clock=VirtualClock()), []
     limits.lanes.proven = True
     for _ in range(FIRST_LANES - 1):
         start_caller(limits, IMAGE, times, lasts=100)
@@ -39,7 +39,7 @@ async def test_lanes_ramp_only_while_a_caller_waits_for_one() -> None:
 @virtual
 async def test_the_ramp_waits_for_requests_that_have_not_left() -> None:
     """On a busy machine a request waits for the ledger before it leaves."""
-    limits, left = Limits(clock=VirtualClock()), []
+    limits, left = AccountLimits(clock=VirtualClock()), []
     limits.lanes.proven = True
 
     async def caller() -> None:
@@ -78,7 +78,7 @@ def test_lanes_latch_at_the_number_that_was_accepted_and_probe_once_a_minute() -
 
 @virtual
 async def test_a_video_keeps_its_lane_until_it_is_released() -> None:
-    limits, times = Limits(concurrency=3, clock=VirtualClock()), []
+    limits, times = AccountLimits(concurrency=3, clock=VirtualClock()), []
     limits.adopt(2)
     async with sent(limits, VIDEO) as turn:
         turn.keep()
@@ -93,7 +93,7 @@ async def test_a_video_keeps_its_lane_until_it_is_released() -> None:
 @virtual
 async def test_a_video_that_is_given_up_keeps_its_lane_only_where_the_config_limits_them() -> None:
     for cap, turns in (2, 0), (3, 1), (None, 1):
-        limits, times = Limits(concurrency=cap, clock=VirtualClock()), []
+        limits, times = AccountLimits(concurrency=cap, clock=VirtualClock()), []
         limits.adopt(2)
         limits.give_up()
         limits.give_up()
@@ -106,7 +106,7 @@ async def test_a_video_that_is_given_up_keeps_its_lane_only_where_the_config_lim
 
 @virtual
 async def test_a_caller_is_blocked_when_others_have_had_every_lane_for_long() -> None:
-    limits, tries = Limits(clock=VirtualClock()), []
+    limits, tries = AccountLimits(clock=VirtualClock()), []
 
     async def refused_until(moment: float) -> None:
         while True:
@@ -131,7 +131,7 @@ async def test_a_caller_is_blocked_when_others_have_had_every_lane_for_long() ->
 
 @virtual
 async def test_a_caller_that_waits_for_its_window_is_not_blocked() -> None:
-    limits, times = Limits(image_rpm=1, clock=VirtualClock()), []
+    limits, times = AccountLimits(image_rpm=1, clock=VirtualClock()), []
     for _ in range(3):
         start_caller(limits, IMAGE, times)
     await asyncio.sleep(59)
@@ -140,7 +140,7 @@ async def test_a_caller_that_waits_for_its_window_is_not_blocked() -> None:
 
 @virtual
 async def test_after_a_refusal_the_next_caller_waits_until_one_of_our_videos_is_finished() -> None:
-    limits, times = Limits(clock=VirtualClock()), []
+    limits, times = AccountLimits(clock=VirtualClock()), []
     limits.adopt(20)
     for _ in range(2):
         start_caller(limits, IMAGE, times)
@@ -157,7 +157,7 @@ async def test_after_a_refusal_the_next_caller_waits_until_one_of_our_videos_is_
 
 @virtual
 async def test_while_others_have_every_lane_one_try_is_made_after_growing_waits() -> None:
-    limits, times = Limits(clock=VirtualClock()), []
+    limits, times = AccountLimits(clock=VirtualClock()), []
     for _ in range(4):
         async with sent(limits, IMAGE) as turn:
             times.append(now())

@@ -9,14 +9,14 @@ import pytest
 
 from benchmarks.bench_limits import QUICK
 from benchmarks.simulated_service import BEGIN, SHAPES, Client, Scenario, VirtualClock, run_virtual
-from callsheet.limits.turns import Limits
+from callsheet.limits.turns import AccountLimits
 from callsheet.records import ModelType
 from tests.limits.virtual_time import IMAGE, VIDEO, let_others_run, now, sent, start_caller, virtual
 
 
 @virtual
 async def test_the_services_count_is_used_and_restarts_at_the_reset() -> None:
-    limits, times = Limits(clock=VirtualClock()), []
+    limits, times = AccountLimits(clock=VirtualClock()), []
     async with sent(limits, IMAGE) as turn:
         turn.answered((100, 97, int(BEGIN) + 30, BEGIN))  # two of the three are of other clients
     for _ in range(200):
@@ -29,7 +29,7 @@ async def test_the_services_count_is_used_and_restarts_at_the_reset() -> None:
 
 @virtual
 async def test_of_answers_in_another_order_the_one_to_the_last_send_is_used() -> None:
-    limits, times = Limits(clock=VirtualClock()), []
+    limits, times = AccountLimits(clock=VirtualClock()), []
     async with sent(limits, IMAGE) as first, sent(limits, IMAGE) as second:
         second.answered((10, 2, int(BEGIN) + 30, None))
         first.answered((10, 9, int(BEGIN) + 30, None))
@@ -41,7 +41,7 @@ async def test_of_answers_in_another_order_the_one_to_the_last_send_is_used() ->
 
 @virtual
 async def test_an_unsent_request_does_not_count_and_one_that_was_cut_off_does() -> None:
-    limits, times = Limits(image_rpm=2, clock=VirtualClock()), []
+    limits, times = AccountLimits(image_rpm=2, clock=VirtualClock()), []
     async with sent(limits, IMAGE) as turn:
         turn.unsent()
     with pytest.raises(ConnectionError):
@@ -57,7 +57,7 @@ async def test_an_unsent_request_does_not_count_and_one_that_was_cut_off_does() 
 
 @virtual
 async def test_a_request_that_turns_out_unsent_after_minutes_does_not_count() -> None:
-    limits, times = Limits(clock=VirtualClock()), []
+    limits, times = AccountLimits(clock=VirtualClock()), []
     async with sent(limits, IMAGE) as turn:
         await asyncio.sleep(500)
         await start_caller(limits, IMAGE, times)
@@ -67,7 +67,7 @@ async def test_a_request_that_turns_out_unsent_after_minutes_does_not_count() ->
 
 @virtual
 async def test_a_full_window_waits_for_retry_after_and_longer_when_that_was_not_enough() -> None:
-    limits, times = Limits(clock=VirtualClock()), []
+    limits, times = AccountLimits(clock=VirtualClock()), []
     for _ in range(2):
         async with sent(limits, IMAGE) as turn:
             times.append(now())
@@ -80,7 +80,7 @@ async def test_a_full_window_waits_for_retry_after_and_longer_when_that_was_not_
 
 @virtual
 async def test_a_type_that_waits_for_its_window_does_not_block_the_other() -> None:
-    limits, images, videos = Limits(clock=VirtualClock()), [], []
+    limits, images, videos = AccountLimits(clock=VirtualClock()), [], []
     async with sent(limits, VIDEO) as turn:
         turn.window_full(retry_after=40)
     start_caller(limits, VIDEO, videos)
@@ -92,7 +92,7 @@ async def test_a_type_that_waits_for_its_window_does_not_block_the_other() -> No
 
 @virtual
 async def test_a_type_whose_window_ends_first_goes_first() -> None:
-    limits, images, videos = Limits(clock=VirtualClock()), [], []
+    limits, images, videos = AccountLimits(clock=VirtualClock()), [], []
     for model_type, seconds in ((VIDEO, 40), (IMAGE, 10)):
         async with sent(limits, model_type) as turn:
             turn.window_full(retry_after=seconds)
@@ -108,7 +108,7 @@ def test_the_limits_of_the_config_are_never_exceeded(shape: str) -> None:
     async def main() -> tuple[Counter[ModelType], int, int]:
         scenario = Scenario(shape, {IMAGE: 600, VIDEO: 600}, 100, QUICK, duration=300)
         service = scenario.service()
-        limits = Limits(image_rpm=30, video_rpm=12, concurrency=5, clock=VirtualClock())
+        limits = AccountLimits(image_rpm=30, video_rpm=12, concurrency=5, clock=VirtualClock())
         await Client(scenario, service, limits, seed=1).work(until=300)
         return service.accepted, service.most_at_work, limits.rate_limited
 

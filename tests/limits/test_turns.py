@@ -12,14 +12,14 @@ from hypothesis import strategies as st
 
 from benchmarks.bench_limits import QUICK, SLOW
 from benchmarks.simulated_service import Client, Scenario, Service, VirtualClock, run_virtual
-from callsheet.limits.turns import Limits, Turn
+from callsheet.limits.turns import AccountLimits, Turn
 from callsheet.records import ModelType
 from tests.limits.virtual_time import FIXED, IMAGE, VIDEO, let_others_run, now, sent, start_caller, virtual
 
 
 @virtual
 async def test_within_a_type_turns_are_first_come_first_served() -> None:
-    limits, order = Limits(concurrency=1, clock=VirtualClock()), []
+    limits, order = AccountLimits(concurrency=1, clock=VirtualClock()), []
 
     async def caller(number: int) -> None:
         async with sent(limits, IMAGE):
@@ -32,7 +32,7 @@ async def test_within_a_type_turns_are_first_come_first_served() -> None:
 
 @virtual
 async def test_a_lane_goes_to_the_type_that_has_waited_longer() -> None:
-    limits, images, videos = Limits(concurrency=1, clock=VirtualClock()), [], []
+    limits, images, videos = AccountLimits(concurrency=1, clock=VirtualClock()), [], []
     for _ in range(5):
         start_caller(limits, IMAGE, images, lasts=1)
     await let_others_run()
@@ -46,7 +46,7 @@ async def test_a_lane_goes_to_the_type_that_has_waited_longer() -> None:
 
 @virtual
 async def test_a_caller_that_is_cancelled_while_it_waits_uses_neither_a_lane_nor_the_window() -> None:
-    limits, times = Limits(image_rpm=3, concurrency=1, clock=VirtualClock()), []
+    limits, times = AccountLimits(image_rpm=3, concurrency=1, clock=VirtualClock()), []
     holder = start_caller(limits, IMAGE, times, lasts=10)
     await let_others_run()
     waiting = [start_caller(limits, IMAGE, times) for _ in range(5)]
@@ -63,7 +63,7 @@ async def test_a_caller_that_is_cancelled_while_it_waits_uses_neither_a_lane_nor
 
 @virtual
 async def test_a_caller_that_is_cancelled_at_the_moment_of_its_turn_gives_it_back() -> None:
-    limits, times = Limits(image_rpm=2, concurrency=1, clock=VirtualClock()), []
+    limits, times = AccountLimits(image_rpm=2, concurrency=1, clock=VirtualClock()), []
     async with sent(limits, IMAGE):
         caller = start_caller(limits, IMAGE, times)
         await let_others_run()
@@ -75,7 +75,7 @@ async def test_a_caller_that_is_cancelled_at_the_moment_of_its_turn_gives_it_bac
     assert times == [now()]
 
 
-class Counted(Limits):
+class Counted(AccountLimits):
     """Counts the lanes of its callers independently."""
 
     def __init__(self, clock: VirtualClock) -> None:

@@ -9,7 +9,7 @@ from functools import wraps
 from typing import Any
 
 from benchmarks.simulated_service import SHAPES, run_virtual
-from callsheet.limits.turns import Limits, Turn
+from callsheet.limits.turns import AccountLimits, Turn
 from callsheet.records import ModelType
 
 IMAGE, VIDEO = ModelType.IMAGE, ModelType.VIDEO
@@ -37,7 +37,7 @@ async def let_others_run() -> None:
 
 
 @asynccontextmanager
-async def sent(limits: Limits, model_type: ModelType) -> AsyncGenerator[Turn, None]:
+async def sent(limits: AccountLimits, model_type: ModelType) -> AsyncGenerator[Turn, None]:
     """A turn whose request leaves at once."""
     async with limits.turn(model_type) as turn:
         turn.leaves()
@@ -45,7 +45,7 @@ async def sent(limits: Limits, model_type: ModelType) -> AsyncGenerator[Turn, No
 
 
 def start_caller(
-    limits: Limits, model_type: ModelType, times: list[float], *, lasts: float = 0.0
+    limits: AccountLimits, model_type: ModelType, times: list[float], *, lasts: float = 0.0
 ) -> asyncio.Task[None]:
     """A caller that records the time of its turn."""
 
