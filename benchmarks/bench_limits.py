@@ -29,7 +29,7 @@ from benchmarks.simulated_service import (
     run_virtual,
     unix,
 )
-from callsheet.limits.turns import AccountLimits, Learned
+from callsheet.limits.limits import AccountLimits, Learned
 from callsheet.records import ModelType
 
 IMAGES = ModelType.IMAGE

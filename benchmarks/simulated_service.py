@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
-from callsheet.limits.turns import AccountLimits
+from callsheet.limits.limits import AccountLimits
 from callsheet.records import ModelType
 
 T = TypeVar("T")

@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     import pandas as pd
     import pyarrow as pa
 
+    from callsheet.python.batch_file import Rows
     from callsheet.python.calls import QuotedBatch
-    from callsheet.python.rows import Rows
     from callsheet.report.summary import Status, Summary
 
     Config = str | os.PathLike[str]
@@ -177,9 +177,9 @@ def manifest(
     Raises:
         InputError: no run has written the file yet, or it cannot be read.
     """
-    from callsheet.python import tables
+    from callsheet.python import dataframes
 
-    return tables.read("manifest.parquet", config, settings, as_arrow=as_arrow)
+    return dataframes.read("manifest.parquet", config, settings, as_arrow=as_arrow)
 
 
 def costs(
@@ -190,9 +190,9 @@ def costs(
     `quoted`, `cost`, `unit_price` and `quantity` are `decimal128(18, 6)`; `cost` is null while in doubt.
     Otherwise it is as `manifest`.
     """
-    from callsheet.python import tables
+    from callsheet.python import dataframes
 
-    return tables.read("costs.parquet", config, settings, as_arrow=as_arrow)
+    return dataframes.read("costs.parquet", config, settings, as_arrow=as_arrow)
 
 
 def plan(
@@ -203,6 +203,6 @@ def plan(
     `quote` and `run` write it on this machine. `price` and `unit_price` are exact decimals, in US dollars;
     `request` is the JSON that is sent.
     """
-    from callsheet.python import tables
+    from callsheet.python import dataframes
 
-    return tables.read("quote.parquet", config, settings, as_arrow=as_arrow)
+    return dataframes.read("quote.parquet", config, settings, as_arrow=as_arrow)

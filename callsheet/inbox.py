@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from callsheet import s3
-from callsheet.batches.tables import is_batch_file
+from callsheet.batches.formats import is_batch_file
 from callsheet.errors import ConfigError, InputError, StorageError
 from callsheet.files import disk_errors, with_home
 

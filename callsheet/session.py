@@ -26,7 +26,7 @@ from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.transitions import SameGeneration
 from callsheet.limits.breaker import Breaker
 from callsheet.limits.charges import Charges
-from callsheet.limits.turns import AccountLimits, Learned
+from callsheet.limits.limits import AccountLimits, Learned
 from callsheet.media_types import extension
 from callsheet.pricing.plan import Plan, last_plan, work_folder
 from callsheet.pricing.quote import Quote

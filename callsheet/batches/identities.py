@@ -7,8 +7,8 @@ from collections.abc import Collection
 
 import polars as pl
 
+from callsheet.cells import WRONG
 from callsheet.config.settings import COLUMNS
-from callsheet.rows import WRONG
 
 THIS_ID = " this id already; input.id makes one of several columns, and input.columns {id: null} does without"
 """What is wrong with a repeated id, after the line that has it first."""

@@ -15,11 +15,9 @@ import polars as pl
 
 from callsheet.batches import columns
 from callsheet.batches.columns import Columns
+from callsheet.batches.formats import FileTable, read_tables
 from callsheet.batches.identities import nfc, repeated_ids, row_ids
-from callsheet.batches.tables import FileTable, read_tables
-from callsheet.config.settings import Input, Settings
-from callsheet.errors import InputError
-from callsheet.rows import (
+from callsheet.cells import (
     WRONG,
     as_text,
     check,
@@ -28,6 +26,8 @@ from callsheet.rows import (
     rejects,
     wrong_cells,
 )
+from callsheet.config.settings import Input, Settings
+from callsheet.errors import InputError
 
 _CARRIED = "carried."
 

@@ -13,7 +13,7 @@ from callsheet.cli.output import print_json
 from callsheet.plain_text import counted
 
 if TYPE_CHECKING:
-    from callsheet.export.files import Exported
+    from callsheet.export.stored import Exported
 
 
 def export(

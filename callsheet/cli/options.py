@@ -78,7 +78,7 @@ def load_settings(config: Path, overrides: list[str] | None) -> Settings:
     from callsheet.config.load import load
 
     if config.suffix.lower() not in (".yaml", ".yml") and config.is_file():
-        from callsheet.batches.tables import is_batch_file  # polars, which a config does not need
+        from callsheet.batches.formats import is_batch_file  # polars, which a config does not need
 
         if is_batch_file(config.name):
             hint = f"Make a config for it: callsheet init {shlex.quote(str(config))}"

@@ -161,7 +161,7 @@ class Input(Section):
         if "id" in value:
             raise ValueError("cannot set id: each row needs its own")
         if value:
-            from callsheet.rows import fixed_values  # polars, which `--help` does not need
+            from callsheet.cells import fixed_values  # polars, which `--help` does not need
         for column, given in value.items():
             cells: dict[tuple[str | int, ...], Any] = {(column,): given}
             if info.field_name == "matrix":

@@ -11,19 +11,19 @@ from enum import StrEnum
 import polars as pl
 import sqlalchemy as sa
 
+from callsheet.cells import harmless
 from callsheet.config.settings import BatchSettings
 from callsheet.errors import InputError, StorageError
 from callsheet.export import image_folder, webdataset
 from callsheet.export.destination import mark
-from callsheet.export.files import Exported, named
+from callsheet.export.stored import Exported, named
 from callsheet.files import with_home
 from callsheet.ledger import queries
 from callsheet.ledger.databases import check_exists
 from callsheet.ledger.ledger import Ledger
 from callsheet.pricing.plan import last_plan
 from callsheet.report.contact_sheet.links import local_path
-from callsheet.report.tables import COSTS, MANIFEST, costs, jobs_of, manifest
-from callsheet.rows import harmless
+from callsheet.report.parquet_tables import COSTS, MANIFEST, costs, jobs_of, manifest
 from callsheet.storage.store import Store
 
 

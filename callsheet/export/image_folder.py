@@ -13,7 +13,7 @@ import polars as pl
 
 from callsheet.errors import InputError
 from callsheet.export.destination import remove
-from callsheet.export.files import AT_ONCE, NAME, Exported, Row, described, local_file
+from callsheet.export.stored import AT_ONCE, NAME, Exported, Row, described, local_file
 from callsheet.storage.store import Store
 
 FOLDER = "train"

@@ -38,7 +38,7 @@ from callsheet.ledger.approvals import Approval
 from callsheet.ledger.claims import Reservation, SpendingLimit, Wall
 from callsheet.ledger.databases import BUSY, explained, open_engine
 from callsheet.ledger.group_commit import GroupCommit
-from callsheet.ledger.journal import PaidAnswer, Journal
+from callsheet.ledger.journal import Journal, PaidAnswer
 from callsheet.ledger.media import FileEnd
 from callsheet.ledger.policy import Policy
 from callsheet.ledger.tables import about

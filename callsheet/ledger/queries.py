@@ -13,7 +13,7 @@ from typing import Any
 import polars as pl
 import sqlalchemy as sa
 
-from callsheet.ledger import columns
+from callsheet.ledger import frames
 from callsheet.ledger.policy import BOUGHT, DELIVERED, Policy, is_final, to_buy
 from callsheet.ledger.tables import Money, attempts, media
 from callsheet.records import Attempt, CostSource, Doubt, File, Media, ModelType, State
@@ -56,9 +56,9 @@ def states(
     """
     query = sa.select(attempts.c.job_key, attempts.c.state).where(~attempts.c.superseded)
     if keys is None:
-        yield from columns.parts(connection, query.where(attempts.c.batch == batch))
+        yield from frames.parts(connection, query.where(attempts.c.batch == batch))
     for these in of_jobs(keys or ()):
-        yield from columns.parts(connection, query.where(these))
+        yield from frames.parts(connection, query.where(these))
 
 
 def known_jobs(connection: sa.Connection, batch: str, policy: Policy) -> Iterator[pl.DataFrame]:
@@ -71,7 +71,7 @@ def known_jobs(connection: sa.Connection, batch: str, policy: Policy) -> Iterato
     marks = {"to_buy": to_buy(policy), "bought": attempts.c.state.in_(BOUGHT), "final": is_final(policy)}
     marked = (mark.label(name) for name, mark in marks.items())
     newest = sa.and_(attempts.c.batch == batch, ~attempts.c.superseded)
-    return columns.parts(connection, sa.select(attempts.c.job_key, attempts.c.state, *marked).where(newest))
+    return frames.parts(connection, sa.select(attempts.c.job_key, attempts.c.state, *marked).where(newest))
 
 
 def tried(connection: sa.Connection, batch: str, policy: Policy, run_id: str) -> Iterator[pl.DataFrame]:
@@ -79,7 +79,7 @@ def tried(connection: sa.Connection, batch: str, policy: Policy, run_id: str) ->
     before = sa.or_(attempts.c.run_id.is_(None), attempts.c.run_id != run_id)
     left = sa.or_(attempts.c.state == State.PLANNED, sa.and_(to_buy(policy), before))
     newest = sa.and_(attempts.c.batch == batch, ~attempts.c.superseded)
-    return columns.parts(connection, sa.select(attempts.c.job_key).where(newest, ~left))
+    return frames.parts(connection, sa.select(attempts.c.job_key).where(newest, ~left))
 
 
 def requests(connection: sa.Connection, batch: str) -> pl.DataFrame:
@@ -89,7 +89,7 @@ def requests(connection: sa.Connection, batch: str) -> pl.DataFrame:
     names = "job_key row_id sample state type model quoted request_key request carried"
     newest = sa.and_(attempts.c.batch == batch, ~attempts.c.superseded)
     query = sa.select(*(attempts.c[name] for name in names.split())).where(newest)
-    return pl.concat(columns.parts(connection, query))
+    return pl.concat(frames.parts(connection, query))
 
 
 def reusable(connection: sa.Connection, batch: str, request_keys: Sequence[str]) -> Sequence[sa.Row[Any]]:
@@ -111,7 +111,7 @@ def reusable_requests(connection: sa.Connection, batch: str) -> Iterator[pl.Data
     """The `request_key` of all that `reusable` finds, and in `stored` how often; some thousands at a time."""
     key = attempts.c.request_key
     query = sa.select(key, sa.func.count().label("stored")).where(_is_reusable(batch)).group_by(key)
-    return columns.parts(connection, query)
+    return frames.parts(connection, query)
 
 
 def _is_reusable(batch: str) -> sa.ColumnElement[bool]:
@@ -226,7 +226,7 @@ def every_attempt(connection: sa.Connection, batch: str, names: Collection[str])
         .where(attempts.c.batch == batch)
         .order_by(attempts.c.submitted_at, attempts.c.job_key, attempts.c.attempt)
     )
-    return pl.concat(columns.parts(connection, query))
+    return pl.concat(frames.parts(connection, query))
 
 
 def stored_files(connection: sa.Connection, batch: str, names: Collection[str]) -> Iterator[pl.DataFrame]:
@@ -243,7 +243,7 @@ def stored_files(connection: sa.Connection, batch: str, names: Collection[str]) 
         .where(attempts.c.batch == batch, media.c.stored_at.is_not(None))
         .order_by(media.c.stored_at, attempts.c.job_key, media.c.index)
     )
-    return columns.parts(connection, query)
+    return frames.parts(connection, query)
 
 
 def estimated_costs(connection: sa.Connection, batch: str) -> int:

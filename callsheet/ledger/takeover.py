@@ -20,7 +20,7 @@ import sqlalchemy as sa
 from callsheet.errors import CallsheetError, UnknownAnswers
 from callsheet.ledger import claims, leases, queries, running_totals, services, transitions
 from callsheet.ledger.group_commit import explain_values
-from callsheet.ledger.journal import PaidAnswer, Left
+from callsheet.ledger.journal import Left, PaidAnswer
 from callsheet.ledger.policy import CHARGED, NOT_CHARGED
 from callsheet.ledger.tables import attempts
 from callsheet.ledger.writing import Key

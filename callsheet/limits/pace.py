@@ -1,6 +1,6 @@
 """How many requests of one type may leave now: a log of this run's sends, and what answers say (INTERFACE 8).
 
-Plain state: it never waits and never sends. `turns.py` passes the time in and waits.
+Plain state: it never waits and never sends. `limits.py` passes the time in and waits.
 
 The interface names a window of 60 seconds and does not say how it moves. The count may restart at a reset,
 each request may count for 60 seconds, or the count may fall steadily. Two things are true of all three:

@@ -10,12 +10,12 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from callsheet.batches.read import Batch
+from callsheet.cells import IMAGE_COLUMNS, Value, fixed_values
 from callsheet.config.settings import FileColumn, Settings
 from callsheet.config.yaml_lines import KeyPath, dotted
 from callsheet.errors import ConfigError
 from callsheet.pricing.rates import Combination, Reject, offer
 from callsheet.pricing.references import examine, parse_references
-from callsheet.rows import IMAGE_COLUMNS, Value, fixed_values
 from callsheet.service.models import Catalogue
 from callsheet.storage.names import PLACEHOLDERS, carried_columns
 

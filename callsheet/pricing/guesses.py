@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 import polars as pl
 
 from callsheet.batches import columns
+from callsheet.batches.formats import read_tables
 from callsheet.batches.read import read_batch
-from callsheet.batches.tables import read_tables
 from callsheet.config.settings import COLUMNS, Input, Settings
 from callsheet.pricing.compare import Comparison, compare, reasons_of
 from callsheet.pricing.jobs import make_jobs

@@ -19,12 +19,12 @@ import polars as pl
 
 from callsheet.batches.identities import nfc, sha256
 from callsheet.batches.read import UNTIL_PRICED
+from callsheet.cells import IMAGE_COLUMNS, WRONG, as_text, fixed_values, separate
 from callsheet.config.settings import Settings
 from callsheet.pricing import references
 from callsheet.pricing.rates import REFERENCE, Combination, Reject, offer, rejects_of
 from callsheet.pricing.references import Reference, RequestImage
 from callsheet.records import canonical
-from callsheet.rows import IMAGE_COLUMNS, WRONG, as_text, fixed_values, separate
 from callsheet.service.models import Catalogue
 
 COLUMNS = ["key", "row_id", "sample", "line", "type", "model", "resolution", "duration", "sound", "request"]

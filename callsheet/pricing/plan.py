@@ -22,6 +22,7 @@ import polars as pl
 
 from callsheet.batches.columns import Columns
 from callsheet.batches.read import Batch
+from callsheet.cells import rejects
 from callsheet.config.settings import BatchSettings, Settings
 from callsheet.errors import InputError, StorageError
 from callsheet.files import PartialFile
@@ -32,7 +33,6 @@ from callsheet.pricing.jobs import COLUMNS, make_jobs, request_key
 from callsheet.pricing.known import changed_carried, match
 from callsheet.pricing.rates import changed_rates
 from callsheet.records import Job, ModelType, Price, canonical
-from callsheet.rows import rejects
 from callsheet.service.client import Client
 from callsheet.service.models import Catalogue, Model
 

@@ -18,6 +18,7 @@ import polars as pl
 import sqlalchemy as sa
 
 from callsheet.batches.read import read_batch
+from callsheet.cells import write_rejects
 from callsheet.config.settings import Budget, Settings
 from callsheet.errors import BalanceTooLow, BudgetReached, InputError, Stop
 from callsheet.ledger import approvals, leases, queries, running_totals
@@ -32,7 +33,6 @@ from callsheet.pricing.not_in_ledger import taken_names, warning_of_report
 from callsheet.pricing.plan import Plan, price_batch
 from callsheet.pricing.rates import changed_rates
 from callsheet.records import Job, ModelType, Totals, dollars
-from callsheet.rows import write_rejects
 from callsheet.service.client import Client
 from callsheet.service.models import Catalogue, Model
 from callsheet.storage.store import Store

@@ -21,8 +21,8 @@ from callsheet.config.load import load, load_without_service
 from callsheet.errors import ApprovalNeeded, ConfigError, Interrupted, known_error
 from callsheet.ledger.ledger import Ledger
 from callsheet.pricing.quote import Quote, quote_batch
+from callsheet.python.batch_file import Rows, batch_file
 from callsheet.python.notebook import Notebook, in_notebook
-from callsheet.python.rows import Rows, batch_file
 from callsheet.records import Record
 from callsheet.report.summary import Status, Summary, read_status
 from callsheet.steps import batch

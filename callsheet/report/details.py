@@ -16,8 +16,8 @@ from callsheet.plain_text import counted, row_in_words, row_name
 from callsheet.pricing.plan import Plan
 from callsheet.records import State, dollars
 from callsheet.report.counts import ENDED, OPEN
+from callsheet.report.parquet_tables import SUBMITTED
 from callsheet.report.plots.activity import Figures
-from callsheet.report.tables import SUBMITTED
 
 _ROWS_NAMED = 5  # for each reason; the others are counted
 _REASONS_NAMED = 10  # the jobs with others are counted

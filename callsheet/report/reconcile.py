@@ -18,13 +18,13 @@ import polars as pl
 from callsheet.config.settings import Settings
 from callsheet.errors import CallsheetError, StorageError
 from callsheet.ledger import spending
-from callsheet.ledger.columns import MONEY, TIME
+from callsheet.ledger.frames import MONEY, TIME
 from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.spending import KnownBalance
 from callsheet.plain_text import counted, printable, row_name
 from callsheet.records import dollars
 from callsheet.report.differences import Day, Judgement, OpenDoubt, compare
-from callsheet.report.tables import PARQUET_TYPE, parquet
+from callsheet.report.parquet_tables import PARQUET_TYPE, parquet
 from callsheet.service.client import Client
 from callsheet.storage.store import Store
 

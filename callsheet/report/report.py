@@ -17,6 +17,7 @@ from functools import partial
 
 import polars as pl
 
+from callsheet.cells import write_rejects
 from callsheet.errors import Interrupted, Stop
 from callsheet.ledger import approvals, leases, queries, running_totals
 from callsheet.ledger.ledger import Ledger
@@ -31,9 +32,7 @@ from callsheet.report.details import (
     removed_of,
     surcharges_of,
 )
-from callsheet.report.plots.activity import figures_of
-from callsheet.report.summary import Summary
-from callsheet.report.tables import (
+from callsheet.report.parquet_tables import (
     COSTS,
     MANIFEST,
     PARQUET_TYPE,
@@ -43,7 +42,8 @@ from callsheet.report.tables import (
     manifest,
     parquet,
 )
-from callsheet.rows import write_rejects
+from callsheet.report.plots.activity import figures_of
+from callsheet.report.summary import Summary
 from callsheet.storage.store import Store
 
 _COSTS, _MANIFEST, _REJECTS = "costs.parquet", "manifest.parquet", "rejects.csv"

@@ -32,7 +32,7 @@ from callsheet.errors import (
 from callsheet.ledger import leases, queries
 from callsheet.ledger.claims import Reservation, SpendingLimit, Wall
 from callsheet.limits.charges import Charges
-from callsheet.limits.turns import Turn
+from callsheet.limits.limits import Turn
 from callsheet.plain_text import counted, printable
 from callsheet.pricing import references
 from callsheet.pricing.quote import Quote, policy_of

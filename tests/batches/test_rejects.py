@@ -7,7 +7,7 @@ from pathlib import Path
 
 import polars as pl
 
-from callsheet.rows import REJECTS, write_rejects
+from callsheet.cells import REJECTS, write_rejects
 
 
 def some(*lines: int, reason: str = "is wrong") -> pl.DataFrame:

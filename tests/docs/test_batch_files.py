@@ -38,8 +38,8 @@ def test_an_example_is_read_as_the_page_says(project: Make, title: str) -> None:
 
 
 def test_every_type_of_file_that_is_read_is_on_the_page() -> None:
-    from callsheet.batches import tables
+    from callsheet.batches import formats
 
     assert all(
-        f"`{ending}`" in page("batches.md") for ending in (*tables._TEXT, *tables._PARQUET, *tables._EXCEL)
+        f"`{ending}`" in page("batches.md") for ending in (*formats._TEXT, *formats._PARQUET, *formats._EXCEL)
     )

@@ -24,7 +24,7 @@ from callsheet.config.load import load
 from callsheet.errors import InputError, StorageError
 from callsheet.export import export, webdataset
 from callsheet.export.export import Kind
-from callsheet.export.files import Exported
+from callsheet.export.stored import Exported
 from tests.conftest import Project
 from tests.servers.s3 import Server
 

@@ -11,7 +11,7 @@ import polars as pl
 import pytest
 import sqlalchemy as sa
 
-from callsheet.ledger import columns
+from callsheet.ledger import frames
 from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.tables import attempts
 from callsheet.records import Price
@@ -29,7 +29,7 @@ async def test_values_have_the_same_types_from_each_database(ledger: Ledger) -> 
     reserved, _ = await reserve(ledger, one, replace(job("b"), price=None), limit="1000000")
     await intend(ledger, reserved[0][1], limit="1000000")
     query = sa.select(*(attempts.c[name] for name in names.split())).order_by(attempts.c.row_id)
-    empty, rows = await ledger.read(lambda connection, _: list(columns.parts(connection, query)))
+    empty, rows = await ledger.read(lambda connection, _: list(frames.parts(connection, query)))
     assert empty.schema == rows.schema
     assert dict(rows.schema) == {
         "row_id": pl.String,

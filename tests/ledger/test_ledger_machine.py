@@ -27,7 +27,7 @@ from callsheet.errors import LedgerError
 from callsheet.ledger import leases, queries, running_totals
 from callsheet.ledger.claims import SpendingLimit, Wall
 from callsheet.ledger.databases import open_engine
-from callsheet.ledger.journal import PaidAnswer, Journal
+from callsheet.ledger.journal import Journal, PaidAnswer
 from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.policy import Policy
 from callsheet.ledger.takeover import Owner
@@ -169,7 +169,9 @@ class LedgerMachine(RuleBasedStateMachine):
         sent = Attempt(one.key, 1, one.type, one.row_id, 1, one.model, request_key=one.request_key)
         paid = replace(generation(one.row_id, "0.0300"), id=generation_id)
         file = {"names": ("found.png",), "storage": "out"}
-        own.append(PaidAnswer(sent, generation_id, paid.usage, paid.media, **file, batch="b", ledger_id="one"))
+        own.append(
+            PaidAnswer(sent, generation_id, paid.usage, paid.media, **file, batch="b", ledger_id="one")
+        )
         own.close()
         self.do(ledger.begin_run(find=lambda _: {one.key: one}))
         last = self.newest(one)

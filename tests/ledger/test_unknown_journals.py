@@ -16,7 +16,7 @@ import pytest
 
 from callsheet.errors import UnknownAnswers
 from callsheet.ledger import running_totals
-from callsheet.ledger.journal import PaidAnswer, Journal
+from callsheet.ledger.journal import Journal, PaidAnswer
 from callsheet.ledger.ledger import Ledger
 from callsheet.records import Attempt, Job, State
 from tests.ledger import journals, reading

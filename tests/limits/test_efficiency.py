@@ -10,7 +10,7 @@ import pytest
 
 from benchmarks.bench_limits import QUICK, SLOW, Outcome, ideal, simulate
 from benchmarks.simulated_service import SHAPES, Client, Scenario, VirtualClock, run_virtual, unix
-from callsheet.limits.turns import AccountLimits, Learned
+from callsheet.limits.limits import AccountLimits, Learned
 from callsheet.records import ModelType
 from tests.limits.virtual_time import FIXED, IMAGE, VIDEO
 

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from benchmarks.simulated_service import VirtualClock
-from callsheet.limits.turns import FIRST_LANES, PROBE, RAMP_MOST, AccountLimits, Lanes
+from callsheet.limits.limits import FIRST_LANES, PROBE, RAMP_MOST, AccountLimits, Lanes
 from tests.limits.virtual_time import IMAGE, VIDEO, let_others_run, now, sent, start_caller, virtual
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from benchmarks.bench_limits import QUICK
 from benchmarks.simulated_service import BEGIN, SHAPES, Client, Scenario, VirtualClock, run_virtual
-from callsheet.limits.turns import AccountLimits
+from callsheet.limits.limits import AccountLimits
 from callsheet.records import ModelType
 from tests.limits.virtual_time import IMAGE, VIDEO, let_others_run, now, sent, start_caller, virtual
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from benchmarks.bench_limits import QUICK, SLOW
 from benchmarks.simulated_service import Client, Scenario, Service, VirtualClock, run_virtual
-from callsheet.limits.turns import AccountLimits, Turn
+from callsheet.limits.limits import AccountLimits, Turn
 from callsheet.records import ModelType
 from tests.limits.virtual_time import FIXED, IMAGE, VIDEO, let_others_run, now, sent, start_caller, virtual
 

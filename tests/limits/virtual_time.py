@@ -9,7 +9,7 @@ from functools import wraps
 from typing import Any
 
 from benchmarks.simulated_service import SHAPES, run_virtual
-from callsheet.limits.turns import AccountLimits, Turn
+from callsheet.limits.limits import AccountLimits, Turn
 from callsheet.records import ModelType
 
 IMAGE, VIDEO = ModelType.IMAGE, ModelType.VIDEO

@@ -15,7 +15,7 @@ import polars as pl
 import pytest
 from PIL import Image
 
-from callsheet.ledger.columns import MONEY, TIME
+from callsheet.ledger.frames import MONEY, TIME
 from callsheet.records import dollars
 from callsheet.report.plots.activity import Figures, figures_of
 from callsheet.report.plots.plots import limits_of, write_plots

@@ -7,7 +7,7 @@ from typing import Any
 
 import polars as pl
 
-from callsheet.ledger.columns import MONEY
+from callsheet.ledger.frames import MONEY
 from callsheet.report.details import problems_of, surcharges_of
 
 TYPES = {"superseded": pl.Boolean, "sample": pl.Int64, "line": pl.Int64, "quoted": MONEY, "cost": MONEY}

@@ -10,8 +10,8 @@ from typing import Any
 
 import polars as pl
 
-from callsheet.ledger.columns import MONEY, TIME
-from callsheet.report.tables import MANIFEST, manifest, parquet
+from callsheet.ledger.frames import MONEY, TIME
+from callsheet.report.parquet_tables import MANIFEST, manifest, parquet
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 TYPES = {"sample": pl.Int64, "index": pl.Int64, "cost": MONEY, "stored_at": TIME}

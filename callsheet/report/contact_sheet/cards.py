@@ -15,7 +15,7 @@ from typing import Any
 import polars as pl
 import sqlalchemy as sa
 
-from callsheet.ledger import columns, queries
+from callsheet.ledger import frames, queries
 from callsheet.ledger.tables import attempts, media
 from callsheet.pricing.plan import Plan
 from callsheet.records import State, dollars
@@ -102,7 +102,7 @@ def ledger_jobs(connection: sa.Connection, batch: str, most: int) -> pl.DataFram
         .order_by(attempts.c.submitted_at, attempts.c.job_key)
         .limit(most)
     )
-    return pl.concat(columns.parts(connection, query)).with_columns(asked=pl.lit(""))
+    return pl.concat(frames.parts(connection, query)).with_columns(asked=pl.lit(""))
 
 
 def cards(connection: sa.Connection, jobs: pl.DataFrame) -> list[Card]:

@@ -1,8 +1,8 @@
 """Turns: each submission waits for one, and reports what became of it (INTERFACE 8).
 
-`AccountLimits` has a `Pace` for each model type, which counts requests per window, and `Lanes`, which count
-the generations at work of both types. A turn needs both. A 429 is not a failed attempt: the limits are learned
-from it.
+`AccountLimits` has a `Pace` for each type of model, which counts requests per window, and `Lanes`, which
+count the generations at work of both types. A turn needs both. A 429 is not a failed attempt: the limits are
+learned from it.
 """
 
 from __future__ import annotations
