@@ -43,6 +43,7 @@ _LIKE = {  # a column's name without blanks and marks, and the setting that it l
 }
 _PROMPT_NAMES = ("prompt", "caption", "description", "text", "instruction")
 _NO_NAME = re.compile(r"[+-]?\d+([.,:x]\d+)?|https?://.*|s3://.*", re.IGNORECASE)
+_RATIOS = r"^\s*\d+\s*[:xX]\s*\d+\s*$"
 _RATIO = re.compile(r"\d+:\d+")
 _ADDRESS = r"^(https?|s3)://"
 _LONGEST_NAME = 40
@@ -120,7 +121,7 @@ def _hint(missing: str, names: Mapping[str, str | None], cells: pl.DataFrame) ->
     similar = next((name for name in cells.columns if name.strip().lower() == missing.lower()), None)
     if column == "model" and similar is None:
         return "Name a model for all rows in input.defaults, for example {model: still-1}."
-    like = next((name for name in cells.columns if looks_like(name) == column), None)
+    like = next((each.name for each in cells if looks_like(each) == column), None)
     guess = similar or like or (prompt_like(cells) if column == "prompt" else None)
     if guess is None:
         return f"Name the file's column in input.columns: {{{column}: NAME}}."
@@ -181,9 +182,12 @@ def _guessed_header(cells: pl.DataFrame) -> list[str]:
     return names
 
 
-def looks_like(name: str) -> str | None:
-    """The setting that a column looks like by its name; None where it looks like none."""
-    plain = re.sub(r"[\W_]+", "", name.lower().rpartition(".")[2])  # of a dotted name its end
+def looks_like(column: pl.Series) -> str | None:
+    """The setting that a column looks like by its cells or its name; None where it looks like none."""
+    texts = column.head(_ROWS).drop_nulls()
+    if column.dtype == pl.String and texts.len() and texts.str.contains(_RATIOS).all():
+        return "aspect_ratio"
+    plain = re.sub(r"[\W_]+", "", column.name.lower().rpartition(".")[2])  # of a dotted name its end
     return _LIKE.get(plain) or (plain if plain in _LIKE else None)
 
 
@@ -193,11 +197,11 @@ def used_and_carried(
     """How the columns of all files are used. What a template or `where` reads is no missed setting."""
     read = {*template_columns(config.template), *template_columns(config.id), *config.where}
     used: dict[str, str] = {}
-    carried: dict[str, None] = {}
+    carried: dict[str, str | None] = {}
     for table, ours in zip(tables, names, strict=True):
         used |= {column: name for column, name in ours.items() if name in table.columns}
-        carried |= dict.fromkeys(name for name in table.columns if name not in ours.values())
-    unused = {name: like for name in carried if name not in read and (like := looks_like(name))}
+        carried |= {each.name: looks_like(each) for each in table if each.name not in ours.values()}
+    unused = {name: like for name, like in carried.items() if name not in read and like}
     return Columns({column: used[column] for column in COLUMNS if column in used}, list(carried), unused)
 
 

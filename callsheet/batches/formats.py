@@ -92,7 +92,8 @@ def _read_file(path: Path, name: str, config: Input, *, several: bool) -> tuple[
         raise InputError(
             f"{name}: is not of a known type; expected {', '.join([*_TEXT, *_PARQUET, *_EXCEL])}, or text as "
             ".gz or .zst",
-            hint="Save a workbook of another type (.xls, .ods) as .xlsx or CSV. From Python, any DataFrame "
+            hint="Save a list of prompts as .txt, and a workbook of another type (.xls, .ods) as .xlsx. "
+            "From Python, any DataFrame "
             "takes the file's place: callsheet.quote(CONFIG, rows=DATAFRAME).",
         )
     text = read_text(path, name, config.encoding)

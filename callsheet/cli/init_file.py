@@ -82,12 +82,10 @@ def show_guess(config: Path, guess: Guess) -> None:
 
     out.print(f"Wrote [bold]{safe(str(config))}[/].")
     facts = [("Rows", f"{guess.rows:,}")]
-    facts += [
-        ("Column", f"{ours}: {'not used' if name is None else name}") for ours, name in guess.columns.items()
-    ]
+    for ours, name in guess.columns.items():
+        facts.append(("Column", f"{ours}: {'not used' if name is None else name}"))
     if guess.taken:
-        facts.append(
-            ("Model", f"{guess.taken.model}, the cheapest that takes most: {guess.taken.rows:,} rows")
-        )
+        taken = f"{guess.taken.rows:,} of {counted(guess.rows, 'row')}"
+        facts.append(("Model", f"{guess.taken.model}, the cheapest of those that take most rows: {taken}"))
     facts += [("Not used", f"{name} {reason}") for name, reason in guess.not_used.items()]
     print_facts(out, [*facts, ("Next", f"callsheet quote {shlex.quote(str(config))}")])

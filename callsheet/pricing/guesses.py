@@ -75,8 +75,8 @@ def guess(path: str, catalogue: Catalogue) -> Guess:
 def _likely(table: pl.DataFrame) -> dict[str, str]:
     """The columns that look like one of ours by their names, the first of each."""
     found: dict[str, str] = {}
-    for name in table.columns:
-        like = columns.looks_like(name)
+    for column in table:
+        name, like = column.name, columns.looks_like(column)
         if like in COLUMNS and like not in ("prompt", "model", *table.columns):
             found.setdefault(like, name)
     return found

@@ -255,11 +255,11 @@ def test_a_prompt_column_in_other_capitals_is_taken_and_said(batch):
 
 
 def test_columns_that_look_like_settings_are_named(batch):
-    header = "prompt,Aspect Ratio,Size,negative_prompt,seed,n,seconds,image,sku"
+    header = "prompt,Format,Size,negative_prompt,seed,n,seconds,image,sku"
     read = batch(f"{header}\na,9:16,1024x1792,blurry,42,4,10,cup.png,K-7\n")
     assert read.columns.carried == header.split(",")[1:]
     assert read.columns.unused == {
-        "Aspect Ratio": "aspect_ratio",
+        "Format": "aspect_ratio",
         "Size": "aspect_ratio",
         "negative_prompt": "negative_prompt",
         "seed": "seed",
@@ -337,5 +337,5 @@ def test_a_file_of_an_unknown_type_says_what_to_do(tmp_path):
     Path(tmp_path / "x.ods").write_bytes(b"")
     with pytest.raises(InputError, match="is not of a known type") as caught:
         read_batch(settings(tmp_path / "x.ods"))
-    assert "as .xlsx or CSV" in caught.value.hint
+    assert "(.xls, .ods) as .xlsx" in caught.value.hint
     assert "DATAFRAME" in caught.value.hint
