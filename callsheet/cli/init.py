@@ -96,7 +96,7 @@ def init(
         typer.echo(f"A Prefect project is in {project}. Next:")
         typer.echo(f"  cd {shlex.quote(str(project))} && callsheet up --backlot")
         return
-    if path.is_file() and path.suffix.lower() not in (".yaml", ".yml"):
+    if path.suffix.lower() not in ("", ".yaml", ".yml") and path.is_file():
         _init_file(path, config or path.with_suffix(".yaml"), json)
         return
     config, prompts = _names(path)
@@ -179,10 +179,9 @@ def _write(texts: Mapping[Path, str]) -> None:
     except OSError as error:
         for path in written:
             path.unlink(missing_ok=True)
-        raise ConfigError(
-            f"{error.filename or next(iter(texts))}: {error.strerror}; nothing was written",
-            hint=_ANOTHER,
-        ) from None
+        name = error.filename or next(iter(texts))
+        message = f"{name}: cannot be written: {error.strerror}; nothing was written"
+        raise ConfigError(message, hint=_ANOTHER) from None
 
 
 def _show(config: Path, prompts: Path, made: Starter, models: list[str]) -> None:
