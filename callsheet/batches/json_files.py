@@ -107,7 +107,8 @@ def _entries(document: str) -> Iterator[_Entry]:
         line, counted_to = line + document.count("\n", counted_to, at), at
         key = None
         if opening == "{":
-            key, at = json.decoder.scanstring(document, _after(document, at, '"'))  # type: ignore[attr-defined]
+            _after(document, at, '"')  # a key is a text
+            key, at = _DECODER.raw_decode(document, at)
             at = _after_space(document, _after(document, _after_space(document, at), ":"))
         value, at = _DECODER.raw_decode(document, at)
         yield _Entry(line, key, value)

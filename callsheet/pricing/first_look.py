@@ -101,7 +101,7 @@ def facts(plan: Plan) -> Iterator[tuple[str, str]]:
             yield "" if ours else "Not used", f"{_listed(others)}: the service has no such setting"
     rows, price = repeated(plan)
     if rows:
-        what = f"{counted(rows, 'row')} ask for what another row asks for"
+        what = f"{counted(rows, 'row')} {'asks' if rows == 1 else 'ask'} for what another row asks for"
         yield "Repeated", f"{what}: {dollars(price)} {plan.currency}"
     odd = ((_FLAG, "with flags such as --ar 16:9", ""), (_REMARK, "with # or // first", _LEAVE_OUT))
     for pattern, what, to_do in odd:

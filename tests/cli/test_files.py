@@ -42,7 +42,7 @@ def test_a_quote_says_how_the_file_was_read(project: Make) -> None:
         "prompt; carried: Aspect Ratio, seed, sku",
         "'Aspect Ratio'; to use one, name it: input.columns {aspect_ratio: Aspect Ratio}",
         "'seed': the service has no such setting",
-        "1 row ask for what another row asks for: 0.0015 USD",
+        "1 row asks for what another row asks for: 0.0015 USD",
         "2 prompts with flags such as --ar 16:9 (line 2): sent as text",
         '1 prompt with # or // first (line 4): sent as text; input.comments: "#" leaves them out',
         '"prompt": "a cat --ar 16:9"',
