@@ -98,7 +98,7 @@ def facts(plan: Plan) -> Iterator[tuple[str, str]]:
         if ours:
             yield "Not used", f"{_listed(ours)}; to use one, name it: input.columns {{{uses[0]}}}"
         if others:
-            yield "" if ours else "Not used", f"{_listed(others)}: the service has no such setting"
+            yield "Not used", f"{_listed(others)}: the service has no such setting"
     rows, price = repeated(plan)
     if rows:
         what = f"{counted(rows, 'row')} {'asks' if rows == 1 else 'ask'} for what another row asks for"
