@@ -98,13 +98,12 @@ def _pilot_job(job: PilotJob) -> str:
 
 
 def _facts(quote: Quote) -> str:
-    facts = [f"- **{name}**: {_text(fact)}" for name, fact in as_facts(quote)]
-    facts += [
-        f"- **Rejected**: {_text(reject)}" for reject in rejects_in_words(quote.plan.rejects)[:_REJECTS]
-    ]
+    """What is wrong and what would be sent come first: of a long text the dialog shows the beginning."""
+    facts = [f"- **Rejected**: {_text(reject)}" for reject in rejects_in_words(quote.plan.rejects)[:_REJECTS]]
     for row, request in first_look.requests(quote.plan):
         lines = "\n".join(first_look.in_lines(request))
-        facts.append(f"- **First** ({_text(row)}), as it would be sent:\n\n```json\n{lines}\n```\n")
+        facts.append(f"\n**First** ({_text(row)}), as it would be sent:\n\n```json\n{lines}\n```\n")
+    facts += [f"- **{name}**: {_text(fact)}" for name, fact in as_facts(quote)]
     return "\n".join(facts)
 
 
