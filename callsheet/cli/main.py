@@ -18,6 +18,7 @@ from callsheet.cli import (
     output,
     project,
     reconcile,
+    review,
     rows,
     service,
 )
@@ -44,7 +45,7 @@ app = typer.Typer(
 )
 for command in (
     *(demo, init.init, batch.quote, batch.run, batch.collect, batch.status),
-    *(rows.show, rows.failed, rows.report, export.export, doubts.resolve),
+    *(rows.show, rows.failed, rows.report, review.review, export.export, doubts.resolve),
     *(reconcile.reconcile, service.models, service.balance, project.up),
 ):
     app.command()(command)

@@ -19,7 +19,7 @@ import polars as pl
 
 from callsheet.cells import write_rejects
 from callsheet.errors import Interrupted, Stop
-from callsheet.ledger import approvals, leases, queries, running_totals
+from callsheet.ledger import approvals, leases, marks, queries, running_totals
 from callsheet.ledger.ledger import Ledger
 from callsheet.pricing.plan import Plan
 from callsheet.records import State
@@ -34,13 +34,13 @@ from callsheet.report.details import (
 )
 from callsheet.report.parquet_tables import (
     COSTS,
-    MANIFEST,
     PARQUET_TYPE,
     SUBMITTED,
     costs,
     jobs_of,
     manifest,
     parquet,
+    stored_files,
 )
 from callsheet.report.plots.activity import figures_of
 from callsheet.report.summary import Summary
@@ -87,7 +87,7 @@ async def write_report(ledger: Ledger, store: Store, plan: Plan | None, of_run: 
     attempts, files = await ledger.read(
         lambda connection, batch: (
             queries.every_attempt(connection, batch, [*COSTS, "superseded"]),
-            manifest(queries.stored_files(connection, batch, MANIFEST), jobs),
+            manifest(stored_files(connection, batch), jobs),
         )
     )
     await store.write(_COSTS, await asyncio.to_thread(parquet, costs(attempts)), PARQUET_TYPE)
@@ -125,12 +125,13 @@ async def _summary(
     states: Counter[State],
 ) -> Summary:
     """How the batch stands; `states` are the jobs of the batch file by state."""
-    totals, others, asked, estimated = await ledger.read(
+    totals, others, asked, estimated, review = await ledger.read(
         lambda connection, batch: (
             running_totals.of_batch(connection, batch),
             leases.others(connection, batch, ledger.run_id),
             approvals.of_batch(connection, batch),
             queries.estimated_costs(connection, batch),
+            marks.counts(connection, batch),
         )
     )
     jobs = plan.jobs if plan else states.total()
@@ -165,6 +166,8 @@ async def _summary(
         costs=store.url_of(_COSTS),
         report=store.url_of("report.json"),
         estimated_costs=estimated,
+        **review._asdict(),
+        cost_per_kept=review.cost_per_kept(totals.spent),
         other_runs=tuple(other for other in others if other.jobs),
         approvals=asked,
         details=details,

@@ -9,7 +9,7 @@ from decimal import Decimal
 from typing import Any
 
 from callsheet.errors import LedgerError
-from callsheet.ledger import approvals, leases, running_totals
+from callsheet.ledger import approvals, leases, marks, running_totals
 from callsheet.ledger.approvals import Approval
 from callsheet.ledger.ledger import Ledger
 from callsheet.plain_text import counted
@@ -28,7 +28,9 @@ class Summary(Record):
     `other_runs` are the runs of the batch that are still at work, and have jobs in hand. `approvals` are what
     persons were asked about the batch, and what they said, the oldest first. `ledger_id` and `paid_jobs` (of
     the whole batch) say which ledger it is from, and how far that was, at `written_at`. `estimated_costs` are
-    the jobs of which the cost is not the service's word. Money is in dollars.
+    the jobs of which the cost is not the service's word. Of the stored files of the whole batch, `kept`,
+    `rejected` and `to_review` are counted by what was decided about them; `cost_per_kept` is all that was
+    spent over the files kept, None without one. Money is in dollars.
     """
 
     batch: str
@@ -55,6 +57,10 @@ class Summary(Record):
     paid_jobs: int
     written_at: datetime
     estimated_costs: int = 0
+    kept: int = 0
+    rejected: int = 0
+    to_review: int = 0
+    cost_per_kept: Decimal | None = None
     other_runs: tuple[OtherRun, ...] = ()
     approvals: tuple[Approval, ...] = ()
     details: Details = field(default_factory=Details)
@@ -76,6 +82,15 @@ class Summary(Record):
         names = ("stored", "failed", "in_doubt", "lost", "pending")
         counts = ((getattr(self, name), name.replace("_", " ")) for name in names)
         return ", ".join(f"{count:,} {name}" for count, name in counts if count) or "nothing bought"
+
+    def reviewed(self) -> str:
+        """How far the batch is reviewed, in words; empty where nothing is decided."""
+        decided = self.kept + self.rejected
+        if not decided:
+            return ""
+        of = counted(decided + self.to_review, "file")
+        each = f", {dollars(self.cost_per_kept)} {self.currency} a kept file" if self.cost_per_kept else ""
+        return f"{decided:,} of {of} reviewed: {self.kept:,} kept, {self.rejected:,} rejected{each}"
 
     def estimated(self) -> str:
         """For how many jobs the cost is not the service's word."""
@@ -156,6 +171,36 @@ class Status(Record):
     currency: str
     other_runs: tuple[OtherRun, ...]
     approvals: tuple[Approval, ...] = ()
+    kept: int = 0
+    rejected: int = 0
+    to_review: int = 0
+    cost_per_kept: Decimal | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Review(Record):
+    """How far a batch is reviewed, with the names that `review --json` prints (see `Summary`)."""
+
+    batch: str
+    kept: int
+    rejected: int
+    to_review: int
+    cost_per_kept: Decimal | None
+
+
+async def read_review(ledger: Ledger) -> Review:
+    """How far the ledger's batch is reviewed.
+
+    Raises:
+        LedgerError: the ledger cannot be read.
+    """
+    counts, totals = await ledger.read(
+        lambda connection, batch: (
+            marks.counts(connection, batch),
+            running_totals.of_batch(connection, batch),
+        )
+    )
+    return Review(ledger.batch, *counts, counts.cost_per_kept(totals.spent))
 
 
 async def read_status(ledger: Ledger) -> Status:
@@ -165,12 +210,13 @@ async def read_status(ledger: Ledger) -> Status:
         LedgerError: the ledger cannot be read, or its running totals are wrong.
     """
 
-    wrong, totals, others, asked = await ledger.read(
+    wrong, totals, others, asked, review = await ledger.read(
         lambda connection, batch: (
             running_totals.differences(connection, batch),
             running_totals.of_batch(connection, batch),
             leases.others(connection, batch, ledger.run_id),
             approvals.of_batch(connection, batch),
+            marks.counts(connection, batch),
         )
     )
     check_totals(wrong)
@@ -183,6 +229,8 @@ async def read_status(ledger: Ledger) -> Status:
         currency="USD",
         other_runs=tuple(others),
         approvals=asked,
+        **review._asdict(),
+        cost_per_kept=review.cost_per_kept(totals.spent),
     )
 
 
