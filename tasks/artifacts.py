@@ -43,6 +43,7 @@ EVERY = 3.0  # seconds between two updates of the progress bar, which cost the s
 _ROWS = 1_000  # of a table, the last ones; more help nobody
 _APPROVALS = 20  # the last ones
 _REJECTS = 20  # reasons
+_MODELS = ["model", "jobs", "stored", "quoted USD", "spent USD", "kept", "rejected", "USD a kept"]
 _ASKED_ROWS = 50  # of the quote above the fields in which to approve
 
 
@@ -173,6 +174,7 @@ def _markdown(summary: Summary) -> str:
         ("Quoted", f"{dollars(summary.quoted)} {currency}"),
         ("Spent", f"{dollars(summary.spent)} {currency}"),
         ("In doubt, at most", f"{dollars(summary.in_doubt_exposure)} {currency}"),
+        *(("Reviewed", text) for text in [summary.reviewed()] if text),
         ("Manifest", _place(summary.manifest)),
         ("Costs", _place(summary.costs)),
         ("Report", _place(summary.report)),
@@ -184,6 +186,8 @@ def _markdown(summary: Summary) -> str:
         [
             *(_text(line.model), f"{line.jobs:,}", f"{line.states[State.STORED]:,}"),
             *map(dollars, (line.quoted, line.spent)),
+            *(f"{line.review.kept:,}", f"{line.review.rejected:,}"),
+            "" if line.cost_per_kept is None else dollars(line.cost_per_kept),
         ]
         for line in details.models
     ]
@@ -193,7 +197,7 @@ def _markdown(summary: Summary) -> str:
         f"# {_text(summary.batch)}: {summary.outcome}",
         f"{why}: {_text(summary.stop_message)}" if summary.stop_message else "",
         _table(rows[0], rows[1:]),  # an empty head would be shown as an empty line
-        _table(["model", "jobs", "stored", "quoted USD", "spent USD"], models) if models else "",
+        _table(_MODELS, models) if models else "",
         "## The dearest jobs\n\n" + _table(["row", "model", "USD"], dearest) if dearest else "",
         "\n".join(f"- {_text(problem.line())}" for problem in details.problems),
         "\n".join(["## Approvals\n", *approvals]) if approvals else "",

@@ -13,7 +13,6 @@ from callsheet.cli.options import Config, Json, Sets, open_ledger
 from callsheet.cli.output import out, print_facts, print_json, print_steps, safe
 from callsheet.errors import ConfigError
 from callsheet.plain_text import counted
-from callsheet.records import dollars
 
 if TYPE_CHECKING:
     from callsheet.config.settings import BatchSettings
@@ -64,7 +63,9 @@ def review(
         print_json(counts.as_json())
         return
     out.print(f"[bold]{safe(settings.batch)}[/]: {counted(changed, 'file')} marked")
-    print_facts(out, _facts(counts))
+    print_facts(
+        out, [("Reviewed", counts.reviewed() or "nothing yet"), ("To review", f"{counts.to_review:,}")]
+    )
     print_steps(_next_steps(counts, shlex.quote(str(config))))
 
 
@@ -110,16 +111,6 @@ async def _marked(settings: BatchSettings, said: list[Said]) -> tuple[int, Revie
     async with open_ledger(settings.ledger.url, settings.batch) as ledger:
         changed = await take(ledger, said, login()) if said else 0
         return changed, await read_review(ledger)
-
-
-def _facts(counts: Review) -> list[tuple[str, str]]:
-    facts = [("Kept", f"{counts.kept:,}"), ("Rejected", f"{counts.rejected:,}")]
-    facts.append(("To review", f"{counts.to_review:,}"))
-    if counts.cost_per_kept is not None:
-        facts.append(
-            ("A kept one", f"{dollars(counts.cost_per_kept)} USD: all that is spent over the files kept")
-        )
-    return facts
 
 
 def _next_steps(counts: Review, config: str) -> list[str]:

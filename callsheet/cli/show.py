@@ -126,6 +126,7 @@ def show_summary(summary: Summary, config: Path | None, *, media: str) -> None:
         ("Quoted", f"{dollars(summary.quoted)} {currency}"),
         ("Spent", f"{dollars(summary.spent)} {currency}"),
     ]
+    facts += [("Reviewed", text) for text in [summary.reviewed()] if text]
     facts += [("Other run", other.line()) for other in summary.other_runs]
     if summary.estimated_costs:
         facts += [("Estimated", summary.estimated())]
@@ -160,11 +161,20 @@ def _by_model(lines: Sequence[ModelLine]) -> Table:
     table = Table(box=SIMPLE_HEAD)
     table.add_column("model")
     names = ("jobs", *(state.replace("_", " ") for state in states), *(["open"] if some_open else []))
-    for name in (*names, "quoted USD", "spent USD"):
+    reviewed = any(line.review.kept or line.review.rejected for line in lines)
+    marks = ("kept", "rejected", "USD a kept") if reviewed else ()
+    for name in (*names, "quoted USD", "spent USD", *marks):
         table.add_column(name, justify="right", no_wrap=True)
     for line in sorted(lines, key=lambda line: -line.quoted)[:_LINES]:
         counts = [line.jobs, *(line.states[state] for state in states), *([line.open] if some_open else [])]
         money = [dollars(line.quoted), dollars(line.spent)]
+        if reviewed:
+            each = line.cost_per_kept
+            money += [
+                f"{line.review.kept:,}",
+                f"{line.review.rejected:,}",
+                "" if each is None else dollars(each),
+            ]
         table.add_row(safe(line.model), *(f"{count:,}" for count in counts), *money)
     return table
 
@@ -225,6 +235,7 @@ def show_status(status: Status, doubts: Sequence[Doubt] = ()) -> None:
         [
             ("Spent", f"{dollars(status.spent)} USD"),
             ("In doubt", f"{dollars(status.in_doubt_exposure)} USD at most"),
+            *(("Reviewed", text) for text in [status.reviewed()] if text),
             *(("At work", run.line()) for run in status.other_runs),
             *(("Asked", one.line()) for one in status.approvals[-_APPROVALS:]),
         ],

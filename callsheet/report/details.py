@@ -9,9 +9,11 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
+from typing import Any
 
 import polars as pl
 
+from callsheet.ledger.marks import Counts, Decision
 from callsheet.plain_text import counted, row_in_words, row_name
 from callsheet.pricing.plan import Plan
 from callsheet.records import State, dollars
@@ -36,6 +38,7 @@ class ModelLine:
         states: how many of them have ended, by state.
         quoted: the price of all of them, in dollars; jobs without a price count as free.
         spent: what they have cost so far, in dollars.
+        review: their stored files by what was decided about them.
     """
 
     model: str
@@ -43,6 +46,25 @@ class ModelLine:
     states: Counter[State]
     quoted: Decimal
     spent: Decimal
+    review: Counts
+
+    @property
+    def cost_per_kept(self) -> Decimal | None:
+        """What a kept file of the model costs, in dollars; None without one."""
+        return self.review.cost_per_kept(self.spent)
+
+    def as_json(self) -> dict[str, Any]:
+        """The JSON object in the `models` of `run --json`; money is a string."""
+        each = self.cost_per_kept
+        return {
+            "model": self.model,
+            "jobs": self.jobs,
+            "stored": self.states[State.STORED],
+            "quoted": dollars(self.quoted),
+            "spent": dollars(self.spent),
+            **self.review._asdict(),
+            "cost_per_kept": None if each is None else dollars(each),
+        }
 
     @property
     def open(self) -> int:
@@ -142,18 +164,29 @@ class Details:
     all_chosen_stored: bool | None = None
 
 
-def model_lines(attempts: pl.DataFrame, plan: Plan | None) -> tuple[ModelLine, ...]:
-    """A line for each model, by its id. Without a plan, the jobs are those that were ever sent."""
+def model_lines(attempts: pl.DataFrame, files: pl.DataFrame, plan: Plan | None) -> tuple[ModelLine, ...]:
+    """A line for each model, by its id. Without a plan, the jobs are those that were ever sent.
+
+    `files` are the stored files, with `model` and `decision`.
+    """
     newest = attempts.filter(~pl.col("superseded"))
     states: dict[str, Counter[State]] = {}
     for model, state, count in newest.group_by("model", "state").len().iter_rows():
         states.setdefault(model, Counter())[State(state)] = count
     spent = dict(attempts.group_by("model").agg(pl.col("cost").sum()).iter_rows())
+    decided = [(pl.col("decision") == each).sum().alias(each) for each in Decision]
+    left = pl.col("decision").null_count().alias("left")
+    reviews = {model: Counts(*of) for model, *of in files.group_by("model").agg(*decided, left).iter_rows()}
     jobs = plan.table if plan else newest.rename({"quoted": "price"})
     sums = jobs.group_by("model").agg(pl.len(), pl.col("price").sum()).sort("model")
     return tuple(
         ModelLine(
-            model, count, states.get(model, Counter()), price or Decimal(0), spent.get(model) or Decimal(0)
+            model=model,
+            jobs=count,
+            states=states.get(model, Counter()),
+            quoted=price or Decimal(0),
+            spent=spent.get(model) or Decimal(0),
+            review=reviews.get(model, Counts(0, 0, 0)),
         )
         for model, count, price in sums.iter_rows()
     )

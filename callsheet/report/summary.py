@@ -14,13 +14,33 @@ from callsheet.ledger.approvals import Approval
 from callsheet.ledger.ledger import Ledger
 from callsheet.plain_text import counted
 from callsheet.records import OtherRun, Record, State, dollars
-from callsheet.report.details import Details
+from callsheet.report.details import Details, ModelLine
+
+
+class Reviewed(Record):
+    """A record with the counts of the review."""
+
+    __slots__ = ()
+    kept: int
+    rejected: int
+    to_review: int
+    cost_per_kept: Decimal | None
+
+    def reviewed(self) -> str:
+        """How far the batch is reviewed, in words; empty where nothing is decided."""
+        decided = self.kept + self.rejected
+        if not decided:
+            return ""
+        each = f", {dollars(self.cost_per_kept)} USD a kept file" if self.cost_per_kept is not None else ""
+        of = counted(decided + self.to_review, "file")
+        return f"{decided:,} of {of}: {self.kept:,} kept, {self.rejected:,} rejected{each}"
+
 
 _EXIT_CODES = {"complete": 0, "partial": 3, "stopped": 4}
 
 
 @dataclass(frozen=True, slots=True)
-class Summary(Record):
+class Summary(Reviewed):
     """A batch after a run, with the names that `run --json` prints (`docs/commands.md, "JSON"`).
 
     The counts are of jobs of the batch file as it is now. `spent` and `in_doubt_exposure` are of the whole
@@ -73,6 +93,11 @@ class Summary(Record):
         return _EXIT_CODES[self.outcome]
 
     @property
+    def models(self) -> tuple[ModelLine, ...]:
+        """The jobs and the stored files by model."""
+        return self.details.models
+
+    @property
     def stop_message(self) -> str | None:
         """What stopped the buying, or the collecting of what is bought, in words."""
         return self.details.stop_message
@@ -82,15 +107,6 @@ class Summary(Record):
         names = ("stored", "failed", "in_doubt", "lost", "pending")
         counts = ((getattr(self, name), name.replace("_", " ")) for name in names)
         return ", ".join(f"{count:,} {name}" for count, name in counts if count) or "nothing bought"
-
-    def reviewed(self) -> str:
-        """How far the batch is reviewed, in words; empty where nothing is decided."""
-        decided = self.kept + self.rejected
-        if not decided:
-            return ""
-        of = counted(decided + self.to_review, "file")
-        each = f", {dollars(self.cost_per_kept)} {self.currency} a kept file" if self.cost_per_kept else ""
-        return f"{decided:,} of {of} reviewed: {self.kept:,} kept, {self.rejected:,} rejected{each}"
 
     def estimated(self) -> str:
         """For how many jobs the cost is not the service's word."""
@@ -142,16 +158,18 @@ class Summary(Record):
         if self.failed:
             yield f"callsheet failed {config} --csv prints the failed rows, to correct and run again."
             yield f"callsheet run {config} --set retry_failed=true buys them again as they are."
-        if self.details.contact_sheet and self.stored:
-            yield f"callsheet open {config} shows every job on one page."
+        if self.to_review:
+            yield f"callsheet review {config} shows every job on one page, to keep or reject each."
+        elif self.kept:
+            yield f"callsheet export {config} --to FOLDER --as imagefolder --kept hands on what is kept."
 
     def keys(self) -> Iterable[str]:
         """The names of the fields that `--json` prints."""
-        return [name for name in Record.keys(self) if name != "details"]
+        return [*(name for name in Record.keys(self) if name != "details"), "models"]
 
 
 @dataclass(frozen=True, slots=True)
-class Status(Record):
+class Status(Reviewed):
     """A batch with the names that `status --json` prints: jobs by state, and money in US dollars.
 
     `other_runs` are the runs of the batch that are at work, `approvals` what persons were asked about it.
@@ -178,7 +196,7 @@ class Status(Record):
 
 
 @dataclass(frozen=True, slots=True)
-class Review(Record):
+class Review(Reviewed):
     """How far a batch is reviewed, with the names that `review --json` prints (see `Summary`)."""
 
     batch: str
