@@ -17,7 +17,7 @@ from callsheet.plain_text import counted
 if TYPE_CHECKING:
     from callsheet.config.settings import BatchSettings
     from callsheet.report.summary import Review
-    from callsheet.review.marks import Said
+    from callsheet.reviewing.marks import Said
 
 _WHICH = "ROW[/SAMPLE]"
 
@@ -83,7 +83,7 @@ def _said(
         InputError: the file cannot be read, or is wrong.
     """
     from callsheet.ledger.marks import Decision
-    from callsheet.review.marks import of_row, read_marks
+    from callsheet.reviewing.marks import of_row, read_marks
 
     options = (
         ("--keep", keep, Decision.KEPT),
@@ -105,7 +105,7 @@ async def _marked(settings: BatchSettings, said: list[Said]) -> tuple[int, Revie
     from callsheet.ledger.databases import check_exists
     from callsheet.ledger.doubts import login
     from callsheet.report.summary import read_review
-    from callsheet.review.marks import take
+    from callsheet.reviewing.marks import take
 
     check_exists(settings.ledger.url)
     async with open_ledger(settings.ledger.url, settings.batch) as ledger:

@@ -20,7 +20,7 @@ from callsheet.ledger.ledger import Ledger
 from callsheet.python.calls import carry_out
 from callsheet.report.parquet_tables import stored_files
 from callsheet.report.summary import Review, read_review
-from callsheet.review.marks import from_table, take
+from callsheet.reviewing.marks import from_table, take
 
 Config = str | os.PathLike[str]
 Values = Mapping[str, object]
