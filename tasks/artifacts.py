@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import re
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from typing import TypeVar
@@ -81,6 +82,7 @@ def question_in_markdown(asked: Asked) -> str:
     parts = [
         f"**Buy {other}{counted(quote.to_buy, 'job')} of {_text(quote.plan.batch)} for {quote.price()}?** "
         f"You are asked because {_text(asked.reason)}.",
+        _marked(asked.pilot),
         "\n\n".join(map(_pilot_job, asked.pilot)),
         f"The contact sheet: {_place(sheet)}" if sheet else "",
         _table(["model", "to buy", "each", "USD"], rows),
@@ -90,8 +92,20 @@ def question_in_markdown(asked: Asked) -> str:
     return "\n\n".join(filter(None, parts)) + "\n"
 
 
+def _marked(pilot: Sequence[PilotJob]) -> str:
+    """What was decided about a pilot, in a line; empty where nothing is."""
+    counts = Counter(job.decision for job in pilot if job.thumbnail or job.place)
+    left = counts.pop("", 0)
+    if not counts:
+        return ""
+    return "Of the pilot: " + ", ".join(
+        [*(f"{count} {decision}" for decision, count in sorted(counts.items())), f"{left} not looked at"]
+    )
+
+
 def _pilot_job(job: PilotJob) -> str:
-    what = f"{_text(job.row)}, {_text(job.model)}, {job.state.replace('_', ' ')}"
+    state = job.state.replace("_", " ") + (f", **{job.decision}**" if job.decision else "")
+    what = f"{_text(job.row)}, {_text(job.model)}, {state}"
     if not job.thumbnail:
         return f"- {what}: {_place(job.place) if job.place else _text(job.reason)}"
     image = f"data:image/jpeg;base64,{base64.b64encode(job.thumbnail).decode()}"

@@ -104,12 +104,14 @@ def _said(
 async def _marked(settings: BatchSettings, said: list[Said]) -> tuple[int, Review]:
     from callsheet.ledger.databases import check_exists
     from callsheet.ledger.doubts import login
+    from callsheet.report.sidecars import update_sidecars
     from callsheet.report.summary import read_review
     from callsheet.reviewing.marks import take
 
     check_exists(settings.ledger.url)
     async with open_ledger(settings.ledger.url, settings.batch) as ledger:
         changed = await take(ledger, said, login()) if said else 0
+        await update_sidecars(settings, ledger)
         return changed, await read_review(ledger)
 
 

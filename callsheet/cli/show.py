@@ -248,9 +248,8 @@ def show_pilot(asked: Asked, console: Console) -> None:
     """Prints where the files of a pilot are, before the question whether to buy the rest."""
     table = Table("row", "model", "state", "file", box=SIMPLE_HEAD)
     for job in asked.pilot:
-        table.add_row(
-            safe(job.row), safe(job.model), job.state.replace("_", " "), safe(job.place or job.reason)
-        )
+        state = job.decision or job.state.replace("_", " ")
+        table.add_row(safe(job.row), safe(job.model), state, safe(job.place or job.reason))
     console.print("The pilot is bought:")
     console.print(table)
     if asked.contact_sheet:
