@@ -37,12 +37,12 @@ class Pacing:
     """Submissions of one model type.
 
     Attributes:
-        last_minute: those of the last minute.
+        in_window: those that count now: of the last minute, or since the service's last reset.
         limit: of a minute; None while it is not known.
         next_in: seconds until the next one may leave, where some are left.
     """
 
-    last_minute: int
+    in_window: int
     limit: int | None
     next_in: float = 0.0
 
@@ -108,10 +108,10 @@ class Progress:
         return f"{dollars(self.spent)}{of} USD spent"
 
     def submissions(self) -> list[str]:
-        """Submissions against the limits, by type: `9 videos in the last minute (limit 10)`."""
+        """Submissions against the limits, by type: `9 of 10 videos this minute, the next in 23 s`."""
         return [
-            f"{counted(pace.last_minute, model_type)} in the last minute"
-            + ("" if pace.limit is None else f" (limit {pace.limit:,})")
+            ("" if pace.limit is None else f"{pace.in_window:,} of ")
+            + f"{counted(pace.in_window if pace.limit is None else pace.limit, model_type)} this minute"
             + (f", the next in {pace.next_in:.0f} s" if pace.next_in >= _LONG else "")
             for model_type, pace in self.pacing.items()
         ]
