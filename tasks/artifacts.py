@@ -9,14 +9,14 @@ import asyncio
 import base64
 import re
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from typing import TypeVar
 from uuid import UUID
 
 import anyio
 import httpx
-from prefect import get_client
+from prefect import get_client, runtime
 from prefect.artifacts import (
     acreate_markdown_artifact,
     acreate_progress_artifact,
@@ -48,12 +48,18 @@ _MODELS = ["model", "jobs", "stored", "quoted USD", "spent USD", "kept", "reject
 _ASKED_ROWS = 50  # of the quote above the fields in which to approve
 
 
-async def name_run(batch: str, quote: Quote | None = None) -> None:
-    """Tags the run with its batch; with a quote, its name says what is bought, and for how much."""
+async def name_run(batch: str, quote: Quote | None = None, outcome: Summary | None = None) -> None:
+    """Tags the run with its batch. Its name says what is bought, and for how much; at its end, what became
+    of it.
+    """
     run = flow_run()
     if run is None:
         return
     name = f"{batch}: {counted(quote.to_buy, 'job')}, {dollars(quote.quoted)} USD" if quote else None
+    if outcome:
+        stored = f"{outcome.stored:,} of {outcome.jobs:,} stored"
+        in_doubt = f", {outcome.in_doubt:,} in doubt" if outcome.in_doubt else ""
+        name = f"{batch}: {stored}{in_doubt}, {dollars(outcome.spent)} USD"
     async with get_client() as client:
         await _answered(client.update_flow_run(run.id, name=name, tags={*run.tags, f"batch:{batch}"}))
 
@@ -151,7 +157,8 @@ async def _update(artifact: UUID, progress: Progress) -> bool:
 async def show_costs(summary: Summary) -> None:
     """The cost summary as a page of its own."""
     title, key = f"Costs of {summary.batch}", _key("costs", summary.batch)
-    await _answered(acreate_markdown_artifact(_markdown(summary), key=key, description=title))
+    config = str(runtime.flow_run.get_parameters().get("config", "CONFIG"))
+    await _answered(acreate_markdown_artifact(_markdown(summary, config), key=key, description=title))
 
 
 async def show_books(result: Reconciliation, config: str) -> None:
@@ -179,23 +186,23 @@ async def _answered(request: Awaitable[T]) -> T | None:
         return None
 
 
-def _markdown(summary: Summary) -> str:
+def _markdown(summary: Summary, config: str) -> str:
+    """What is wrong and what to do about it, then the figures; where the files are comes last."""
     currency, details = summary.currency, summary.details
     rows = [
         ("Jobs", f"{summary.jobs:,}: {summary.counts()}"),
-        ("Not bought", f"{summary.not_bought:,}"),
-        ("Rejected rows", f"{summary.rejected_rows:,}"),
         ("Quoted", f"{dollars(summary.quoted)} {currency}"),
         ("Spent", f"{dollars(summary.spent)} {currency}"),
-        ("In doubt, at most", f"{dollars(summary.in_doubt_exposure)} {currency}"),
+        *(
+            [("In doubt", f"at most {dollars(summary.in_doubt_exposure)} {currency} more")]
+            * bool(summary.in_doubt)
+        ),
         *(("Reviewed", text) for text in [summary.reviewed()] if text),
-        ("Manifest", _place(summary.manifest)),
-        ("Costs", _place(summary.costs)),
-        ("Report", _place(summary.report)),
     ]
-    if details.contact_sheet:
-        rows += [("Contact sheet", _place(details.contact_sheet))]
-    why = "Stopped early" if summary.stop_reason else "Problem"
+    places = [
+        *(("Contact sheet", place) for place in [details.contact_sheet] if place),
+        *(("Manifest", summary.manifest), ("Costs", summary.costs), ("Report", summary.report)),
+    ]
     models = [
         [
             *(_text(line.model), f"{line.jobs:,}", f"{line.states[State.STORED]:,}"),
@@ -205,18 +212,47 @@ def _markdown(summary: Summary) -> str:
         ]
         for line in details.models
     ]
-    dearest = [[_text(row), _text(model), dollars(cost)] for row, model, cost in details.dearest]
+    differ = len({cost for *_, cost in details.dearest}) > 1
+    dearest = [[_text(row), _text(model), dollars(cost)] for row, model, cost in details.dearest if differ]
     approvals = [f"- {_text(one.line())}" for one in summary.approvals[-_APPROVALS:]]
+    steps = [f"- {_text(step)}" for step in summary.next_steps(config)]
     parts = [
         f"# {_text(summary.batch)}: {summary.outcome}",
-        f"{why}: {_text(summary.stop_message)}" if summary.stop_message else "",
+        *_wrong(summary),
+        "\n".join(["## What to do next\n", *steps]) if steps else "",
+        "## The batch",
         _table(rows[0], rows[1:]),  # an empty head would be shown as an empty line
         _table(_MODELS, models) if models else "",
-        "## The dearest jobs\n\n" + _table(["row", "model", "USD"], dearest) if dearest else "",
-        "\n".join(f"- {_text(problem.line())}" for problem in details.problems),
         "\n".join(["## Approvals\n", *approvals]) if approvals else "",
+        "## The dearest jobs\n\n" + _table(["row", "model", "USD"], dearest) if dearest else "",
+        "\n".join(["## Files\n", *(f"- {name}: {_place(place)}" for name, place in places)]),
     ]
     return "\n\n".join(filter(None, parts)) + "\n"
+
+
+def _wrong(summary: Summary) -> Iterator[str]:
+    """What went wrong, a heading for each kind."""
+    details = summary.details
+    if summary.stop_message:
+        missing = (
+            f"{summary.not_bought:,} of {counted(summary.jobs, 'job')} not bought. "
+            if summary.not_bought
+            else ""
+        )
+        hint = f"\n\n{_text(details.stop_hint)}" if details.stop_hint else ""
+        title = "Stopped early" if summary.stop_reason else "Problem"
+        yield f"## {title}\n\n{missing}{_text(summary.stop_message)}{hint}"
+    for state in (State.IN_DOUBT, State.LOST, State.FAILED, State.PENDING):
+        lines = [f"- {_text(problem.line())}" for problem in details.problems if problem.state is state]
+        if lines:
+            yield "\n".join([f"## {state.replace('_', ' ').capitalize()}\n", *lines])
+    if details.other_problems:
+        yield f"{counted(details.other_problems, 'job')} with other reasons: see the costs file."
+    if summary.rejected_rows:
+        rejects = [f"- {_text(line)}" for line in details.rejected[:_REJECTS]]
+        where = f"All are in {_place(details.rejects)}." if details.rejects else ""
+        title = f"## {counted(summary.rejected_rows, 'row')} rejected\n"
+        yield "\n".join([title, *rejects, "", where])
 
 
 def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

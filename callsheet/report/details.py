@@ -136,6 +136,7 @@ class Details:
         stop_hint: what to do about it.
         rows: rows of the batch file; None where the run knows no plan.
         rejects: where `rejects.csv` is.
+        rejected: what is wrong with the rejected rows, a line for each reason.
         problems: the jobs that failed, are in doubt or lost, by their reason.
         other_problems: the number of jobs with other reasons than those.
         surcharges: the jobs that cost more than quoted.
@@ -152,6 +153,7 @@ class Details:
     stop_hint: str = ""
     rows: int | None = None
     rejects: str = ""
+    rejected: tuple[str, ...] = ()
     problems: tuple[Problem, ...] = ()
     other_problems: int = 0
     surcharges: Surcharges | None = None

@@ -21,6 +21,7 @@ from callsheet.cells import write_rejects
 from callsheet.errors import Interrupted, Stop
 from callsheet.ledger import approvals, leases, marks, queries, running_totals
 from callsheet.ledger.ledger import Ledger
+from callsheet.pricing.facts import rejects_in_words
 from callsheet.pricing.plan import Plan
 from callsheet.records import State
 from callsheet.report.counts import ENDED, OPEN
@@ -198,6 +199,7 @@ def _details(current: pl.DataFrame, files: pl.DataFrame, plan: Plan | None, of_r
         stop_message=str(of_run.stop) if of_run.stop else None,
         stop_hint=of_run.stop.hint if of_run.stop else "",
         rows=plan.rows if plan else None,
+        rejected=tuple(rejects_in_words(plan.rejects)) if plan else (),
         problems=problems,
         other_problems=other_problems,
         surcharges=surcharges_of(submitted),
