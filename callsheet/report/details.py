@@ -25,8 +25,8 @@ _ROWS_NAMED = 5  # for each reason; the others are counted
 _REASONS_NAMED = 10  # the jobs with others are counted
 _DEAREST = 10
 _PROBLEMS = (State.FAILED, State.IN_DOUBT, State.LOST)
-# Ids, times and numbers differ from job to job and do not make another reason.
-_PARTICULARS = r"req-[\w-]+|\d[\d:.TZ+-]*"
+PARTICULARS = r"req-[\w-]+|\d[\d:.TZ+-]*"
+"""Ids, times and numbers in a reason: they differ from job to job, and do not make another reason."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,12 +79,14 @@ class Problem:
     Attributes:
         state: failed, in doubt or lost; or pending, with a status that is not known.
         reason: the message of the first of these jobs.
+        code: its error code; empty where there is none.
         jobs: how many there are.
         rows: the names of the first rows, for people.
     """
 
     state: State
     reason: str
+    code: str
     jobs: int
     rows: tuple[str, ...]
 
@@ -205,13 +207,13 @@ def problems_of(attempts: pl.DataFrame) -> tuple[tuple[Problem, ...], int]:
     """The most common problems, and the number of jobs with others."""
     said = (pl.col("state") == State.PENDING) & pl.col("error_message").is_not_null()
     known = [pl.when(pl.col(name) != "").then(name) for name in ("error_message", "error_code")]
-    reason = pl.col("message").str.replace_all(_PARTICULARS, "#").alias("reason")
+    reason = pl.col("message").str.replace_all(PARTICULARS, "#").alias("reason")
     groups = (
         attempts.filter(pl.col("state").is_in(_PROBLEMS) | said, ~pl.col("superseded"))
         .with_columns(message=pl.coalesce(*known, pl.lit("no reason is known")))
         .group_by("state", reason, maintain_order=True)
         .agg(
-            pl.col("message").first(),
+            pl.col("message", "error_code").first(),
             pl.len().alias("jobs"),
             pl.struct("row_id", "sample", "line").head(_ROWS_NAMED).alias("rows"),
         )
@@ -219,8 +221,8 @@ def problems_of(attempts: pl.DataFrame) -> tuple[tuple[Problem, ...], int]:
         .drop("reason")
     )
     named = tuple(
-        Problem(State(state), message, jobs, tuple(row_in_words(**row) for row in rows))
-        for state, message, jobs, rows in groups.head(_REASONS_NAMED).iter_rows()
+        Problem(State(state), message, code or "", jobs, tuple(row_in_words(**row) for row in rows))
+        for state, message, code, jobs, rows in groups.head(_REASONS_NAMED).iter_rows()
     )
     return named, int(groups["jobs"].slice(_REASONS_NAMED).sum())
 

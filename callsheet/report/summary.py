@@ -8,7 +8,7 @@ from datetime import datetime
 from decimal import Decimal
 from typing import Any
 
-from callsheet.errors import LedgerError
+from callsheet.errors import SERVICE_CODES, LedgerError
 from callsheet.ledger import approvals, leases, marks, running_totals
 from callsheet.ledger.approvals import Approval
 from callsheet.ledger.ledger import Ledger
@@ -157,7 +157,8 @@ class Summary(Reviewed):
             yield f"callsheet resolve {config} lists videos that stay pending; --give-up settles one."
         if self.failed:
             yield f"callsheet failed {config} --csv prints the failed rows, to correct and run again."
-            yield f"callsheet run {config} --set retry_failed=true buys them again as they are."
+            codes = {each.code for each in self.details.problems if each.state is State.FAILED}
+            yield from retries(codes, config)
         if self.to_review:
             yield f"callsheet review {config} shows every job on one page, to keep or reject each."
         elif self.kept:
@@ -168,11 +169,24 @@ class Summary(Reviewed):
         return [*(name for name in Record.keys(self) if name != "details"), "models"]
 
 
+def retries(codes: Iterable[str], config: str) -> list[str]:
+    """How to buy failed jobs again, by their codes, a sentence each; nothing for refused prompts."""
+    kinds = set()
+    for code in codes:
+        if code == "server_error" or code.startswith("http_5"):
+            kinds.add("server_error")
+        elif code not in SERVICE_CODES:
+            kinds.add("gateway")
+    command = f"callsheet run {config} --set retry_failed="
+    return [f"{command}{kind} buys again what was no fault of the prompt." for kind in sorted(kinds)]
+
+
 @dataclass(frozen=True, slots=True)
 class Status(Reviewed):
     """A batch with the names that `status --json` prints: jobs by state, and money in US dollars.
 
-    `other_runs` are the runs of the batch that are at work, `approvals` what persons were asked about it.
+    `other_runs` are the runs of the batch that are at work, `approvals` what persons were asked about it,
+    `last_run` is when a run last began. The counts of the review are those of `Summary`.
     """
 
     batch: str
@@ -193,6 +207,18 @@ class Status(Reviewed):
     rejected: int = 0
     to_review: int = 0
     cost_per_kept: Decimal | None = None
+    last_run: datetime | None = None
+
+    def next_steps(self, config: str) -> Iterator[str]:
+        """What a person can do next, a sentence each; `config` as it is typed in a command."""
+        if self.in_doubt:
+            yield f"callsheet resolve {config} shows the jobs in doubt with the evidence, and settles them."
+        if (self.pending or self.generated) and not self.other_runs:
+            yield f"callsheet collect {config} fetches the pending media, and buys nothing."
+        if self.failed:
+            yield f"callsheet failed {config} lists the failed jobs by reason."
+        if self.to_review:
+            yield f"callsheet review {config} shows every job on one page, to keep or reject each."
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,13 +254,14 @@ async def read_status(ledger: Ledger) -> Status:
         LedgerError: the ledger cannot be read, or its running totals are wrong.
     """
 
-    wrong, totals, others, asked, review = await ledger.read(
+    wrong, totals, others, asked, review, last_run = await ledger.read(
         lambda connection, batch: (
             running_totals.differences(connection, batch),
             running_totals.of_batch(connection, batch),
             leases.others(connection, batch, ledger.run_id),
             approvals.of_batch(connection, batch),
             marks.counts(connection, batch),
+            leases.last_run(connection, batch),
         )
     )
     check_totals(wrong)
@@ -249,6 +276,7 @@ async def read_status(ledger: Ledger) -> Status:
         approvals=asked,
         **review._asdict(),
         cost_per_kept=review.cost_per_kept(totals.spent),
+        last_run=last_run,
     )
 
 
