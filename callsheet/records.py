@@ -286,6 +286,25 @@ class StoredFile:
 
 
 @dataclass(frozen=True, slots=True)
+class RejectedFile:
+    """A stored file that an automatic check has rejected.
+
+    Attributes:
+        url: where it is.
+        check: `blank`, `size`, `duplicate` or `command`.
+        flags: what the checks found, in words.
+    """
+
+    job_key: str
+    row_id: str
+    sample: int
+    index: int
+    url: str
+    check: str
+    flags: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Doubt:
     """An attempt that a person can settle: it was sent, and how it ends is not known.
 

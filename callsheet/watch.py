@@ -17,7 +17,7 @@ from callsheet.ledger.approvals import Place, Question
 from callsheet.plain_text import counted, printable
 from callsheet.pricing.facts import in_words, rejects_in_words
 from callsheet.pricing.quote import Quote
-from callsheet.records import Attempt, ModelType, State, dollars
+from callsheet.records import Attempt, ModelType, RejectedFile, State, dollars
 from callsheet.report.counts import ENDED
 from callsheet.report.summary import Summary
 
@@ -205,6 +205,9 @@ class Watcher:
 
     def changed(self, change: Change) -> None:
         """A job has come into another state; called once it is in the ledger."""
+
+    def rejected(self, file: RejectedFile) -> None:
+        """A check has rejected a stored file; called once it is in the ledger."""
 
     def note(self, text: str) -> None:
         """Something happened that a person should know; the run goes on."""

@@ -13,13 +13,14 @@ from prefect.events import emit_event
 from callsheet.ledger.approvals import Approval
 from callsheet.plain_text import printable
 from callsheet.pricing.quote import Quote
-from callsheet.records import State, dollars
+from callsheet.records import Attempt, RejectedFile, State, dollars
 from callsheet.report.summary import Summary
 from callsheet.watch import Change, LogWatcher
 
 _OF_JOBS = {State.IN_DOUBT: "callsheet.job.in_doubt", State.LOST: "callsheet.media.lost"}
 _COUNTS = ("jobs", "stored", "failed", "in_doubt", "lost", "pending")
 _REASON = 500  # characters of a reason; the service's own words may be long
+_REJECTED = 1_000  # files of a run; a check may reject every file of a batch
 
 
 class Events(LogWatcher):
@@ -31,6 +32,7 @@ class Events(LogWatcher):
 
     def __init__(self, batch: str) -> None:
         self._batch = batch
+        self._rejected = 0
 
     def quoted(self, quote: Quote) -> None:
         """`callsheet.batch.quoted`: the batch is priced, and nothing is bought yet."""
@@ -49,17 +51,20 @@ class Events(LogWatcher):
         """`callsheet.job.in_doubt` and `callsheet.media.lost`; nothing else, for there may be a million."""
         if change.state in _OF_JOBS:
             attempt = change.attempt
-            emit_event(
-                _OF_JOBS[change.state],
-                resource=_resource(f"job.{attempt.job_key}", attempt.row_id),
-                payload={
-                    "batch": self._batch,
-                    "row_id": attempt.row_id,
-                    "sample": attempt.sample,
-                    "model": attempt.model,
-                    "reason": _short(change.detail),
-                },
-                related=[_resource_of(self._batch) | {"prefect.resource.role": "batch"}],
+            told = {"model": attempt.model, "reason": _short(change.detail)}
+            self._of_job(_OF_JOBS[change.state], attempt, **told)
+
+    def rejected(self, file: RejectedFile) -> None:
+        """`callsheet.media.rejected`, for the first thousand files of a run."""
+        self._rejected += 1
+        if self._rejected <= _REJECTED:
+            self._of_job(
+                "callsheet.media.rejected",
+                file,
+                index=file.index,
+                url=file.url,
+                check=file.check,
+                flags=[_short(flag) for flag in file.flags],
             )
 
     def finished(self, summary: Summary) -> None:
@@ -76,6 +81,14 @@ class Events(LogWatcher):
             spent=dollars(summary.spent),
             in_doubt_exposure=dollars(summary.in_doubt_exposure),
             report=summary.report,
+        )
+
+    def _of_job(self, event: str, of: Attempt | RejectedFile, **payload: Any) -> None:
+        emit_event(
+            event,
+            resource=_resource(f"job.{of.job_key}", of.row_id),
+            payload={"batch": self._batch, "row_id": of.row_id, "sample": of.sample, **payload},
+            related=[_resource_of(self._batch) | {"prefect.resource.role": "batch"}],
         )
 
 

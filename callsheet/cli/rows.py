@@ -7,6 +7,7 @@ import os
 import shlex
 import sys
 import webbrowser
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
@@ -142,7 +143,9 @@ def _read(settings: BatchSettings, query: Callable[[Connection, str], T]) -> T:
 
 
 def report(config: Config, set_: Sets = None, json: Json = False) -> None:
-    """Write the report, the plots and the contact sheet anew. Asks the service nothing."""
+    """Write the report, the plots and the contact sheet anew, and check files that are not checked yet. Asks
+    the service nothing.
+    """
     from callsheet.cli import show
     from callsheet.config.load import load_without_service
 
@@ -159,6 +162,7 @@ def report(config: Config, set_: Sets = None, json: Json = False) -> None:
         from callsheet.report.contact_sheet.sheet import open_sheet
         from callsheet.report.report import OfRun, write_report, write_summary
         from callsheet.report.sidecars import update_sidecars
+        from callsheet.reviewing.checking import check_files
         from callsheet.steps.record import draw
         from callsheet.storage.store import Store
 
@@ -166,11 +170,13 @@ def report(config: Config, set_: Sets = None, json: Json = False) -> None:
         async with open_ledger(settings.ledger.url, settings.batch) as ledger:
             store = Store(settings.report.url, endpoint_url=settings.storage.endpoint_url)
             plan = await asyncio.to_thread(last_plan, settings)
-            summary = await write_report(ledger, store, plan, OfRun())
-            learned = await ledger.read(services.learned_limits)
-            plots = await draw(settings, summary, learned, note)
-            if settings.report.contact_sheet:
-                async with open_sheet(ledger, settings, plan) as page:
+            has_page = settings.report.contact_sheet > 0
+            async with open_sheet(ledger, settings, plan) if has_page else nullcontext() as page:
+                await check_files(ledger, settings, page.thumbnails if page else None, note=note)
+                summary = await write_report(ledger, store, plan, OfRun())
+                learned = await ledger.read(services.learned_limits)
+                plots = await draw(settings, summary, learned, note)
+                if page:
                     await page.finish(Header.of(summary, plan, plots), note, wait_for=None)
             await update_sidecars(settings, ledger)
             await write_summary(store, summary)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import codecs
 import re
+import shlex
 import string
 from decimal import Decimal
 from typing import Annotated, Any, Literal
@@ -104,6 +105,12 @@ def _template(value: str) -> str:
     return _check_fields(value, (), "the name of a column in braces; write a literal brace twice")
 
 
+def _command(value: str) -> str:
+    if not shlex.split(value):  # which says what is wrong with quotes
+        raise ValueError("names no program")
+    return value
+
+
 def _local_path(value: str) -> str:
     try:
         return with_home(value)
@@ -184,6 +191,7 @@ HttpAddress = Annotated[str, AfterValidator(_http_address)]
 Template = Annotated[Text, AfterValidator(_template)]
 ServiceAddress = Annotated[str, AfterValidator(service_address)]
 TextEncoding = Annotated[str, AfterValidator(_text_encoding)]
+CommandLine = Annotated[Text, AfterValidator(_command)]
 LocalPath = Annotated[Text, AfterValidator(_local_path)]
 StorageKey = Annotated[Text, AfterValidator(_storage_key)]
 StorageUrl = Annotated[Text, AfterValidator(_storage_url)]

@@ -26,6 +26,7 @@ from callsheet.config.checks import (
     Cell,
     Character,
     Check,
+    CommandLine,
     Count,
     CountFromZero,
     Dollars,
@@ -325,7 +326,7 @@ class Checks(Section):
     duplicate: Check = "flag"
     """Nearly the same image as one of another row."""
 
-    command: Text | None = None
+    command: CommandLine | None = None
     """A program of your own, with its arguments. It reads a JSON object a line for each file (`path`, `row`,
     `prompt` and the carried columns) and answers each with a line: `score` (a number), `flags` (a list of
     texts) and `reject` (true or false), each of which may be missing."""

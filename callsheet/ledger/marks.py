@@ -6,6 +6,7 @@ A file is one of an attempt of this batch, also where another batch's file stand
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
@@ -110,8 +111,8 @@ def found(connection: sa.Connection, batch: str, findings: Sequence[Finding]) ->
         Those whose files are rejected by it.
     """
     columns = [checks.c[name] for name in FILE]
-    of_batch = sa.select(*columns).where(checks.c.batch == batch)
-    known = _keys(connection.execute(of_batch))
+    these = checks.c.job_key.in_({one.file.job_key for one in findings})
+    known = _keys(connection.execute(sa.select(*columns).where(these)))
     now, new = datetime.now(UTC), [one for one in findings if one.file not in known]
     if new:
         rows = [
@@ -121,11 +122,17 @@ def found(connection: sa.Connection, batch: str, findings: Sequence[Finding]) ->
             for one in new
         ]
         connection.execute(checks.insert(), rows)
+    if not any(one.rejected_by for one in new):
+        return []
     decided = _keys(_newest(connection, batch))
     rejected = [one for one in new if one.rejected_by and one.file not in decided]
-    for one in rejected:
-        note = "; ".join(one.flags) or None
-        mark(connection, batch, [Mark(one.file, Decision.REJECTED, note)], CHECK + one.rejected_by)
+    for check in sorted({one.rejected_by for one in rejected}):
+        of_it = [
+            Mark(one.file, Decision.REJECTED, "; ".join(one.flags) or None)
+            for one in rejected
+            if one.rejected_by == check
+        ]
+        mark(connection, batch, of_it, CHECK + check)
     return rejected
 
 
@@ -141,6 +148,57 @@ def findings(connection: sa.Connection, batch: str) -> pl.DataFrame:
     names = (*FILE, "flags", "score", "hash")
     query = sa.select(*(checks.c[name] for name in names)).where(checks.c.batch == batch)
     return pl.concat(frames.parts(connection, query))
+
+
+def unchecked(connection: sa.Connection, batch: str) -> pl.DataFrame:
+    """The stored files of the batch that no check has seen: `FILE`, `row_id`, `sample`, `model`, `url`,
+    `mime_type` and `sha256`, in order of storage.
+    """
+    seen = sa.and_(
+        checks.c.job_key == attempts.c.job_key,
+        checks.c.attempt == attempts.c.attempt,
+        checks.c.index == media.c.index,
+    )
+    names = ("row_id", "sample", "model")
+    query = (
+        sa.select(
+            attempts.c.job_key,
+            attempts.c.attempt,
+            media.c.index,
+            *(attempts.c[name] for name in names),
+            *(media.c[name] for name in ("url", "mime_type", "sha256")),
+        )
+        .join_from(attempts, media, queries.FILES_OF)
+        .where(attempts.c.batch == batch, media.c.stored_at.is_not(None), ~sa.exists().where(seen))
+        .order_by(media.c.stored_at, attempts.c.job_key, media.c.index)
+    )
+    return pl.concat(frames.parts(connection, query))
+
+
+def requests(connection: sa.Connection, keys: Sequence[str]) -> dict[str, tuple[dict[str, Any], Any]]:
+    """By job: the request as it was sent, and the carried columns; of some thousand jobs at the most."""
+    query = sa.select(attempts.c.job_key, attempts.c.request, attempts.c.carried)
+    rows = connection.execute(query.where(attempts.c.job_key.in_(keys)).order_by(attempts.c.attempt))
+    return {key: (json.loads(request), carried) for key, request, carried in rows}
+
+
+def hashes(connection: sa.Connection, batch: str) -> list[tuple[str, str]]:
+    """`row_id` and `hash` of every checked file of the batch that has a hash and is not rejected."""
+    newest = _query(batch).subquery()
+    rejected = sa.and_(
+        newest.c.decision == Decision.REJECTED, *(newest.c[name] == checks.c[name] for name in FILE)
+    )
+    query = (
+        sa.select(attempts.c.row_id, checks.c.hash)
+        .join(
+            attempts,
+            sa.and_(attempts.c.job_key == checks.c.job_key, attempts.c.attempt == checks.c.attempt),
+        )
+        .join(newest, rejected, isouter=True)
+        .where(checks.c.batch == batch, checks.c.hash.is_not(None), newest.c.number.is_(None))
+        .order_by(checks.c.checked_at, checks.c.job_key, checks.c.index)
+    )
+    return [(row_id, hash_) for row_id, hash_ in connection.execute(query)]
 
 
 def files(connection: sa.Connection, batch: str) -> pl.DataFrame:

@@ -9,7 +9,9 @@ from typing import Any
 
 _PIXELS = re.compile(r"\s*(\d{2,5})\s*[x*\u00d7]\s*(\d{2,5})\s*", re.IGNORECASE)
 _RATIO = re.compile(r"\s*(\d+(?:\.\d+)?)\s*[:x/*\u00d7-]\s*(\d+(?:\.\d+)?)\s*", re.IGNORECASE)
-_CLOSE = 1.03  # times: the pixels of a ratio are rounded
+CLOSE = 1.03
+"""How many times a ratio may be another one and still be taken for it: the pixels of a ratio are rounded."""
+
 _WORDS = {
     **dict.fromkeys(("landscape", "horizontal", "wide", "widescreen"), "16:9"),
     **dict.fromkeys(("portrait", "vertical", "tall"), "9:16"),
@@ -22,7 +24,7 @@ def ratio_of_pixels(text: str, offered: Sequence[str]) -> str | None:
     match = _PIXELS.fullmatch(text)
     if not match or min(int(match[1]), int(match[2])) < 64:
         return None
-    return next(iter(_by_distance(int(match[1]) / int(match[2]), offered, _CLOSE)), None)
+    return next(iter(_by_distance(int(match[1]) / int(match[2]), offered, CLOSE)), None)
 
 
 def nearest(column: str, value: Any, offered: Sequence[Any]) -> Any:

@@ -70,7 +70,7 @@ async def bought_pilot(quote: Quote, settings: Settings) -> tuple[PilotJob, ...]
                     model=story.model,
                     state=story.state,
                     place=file.url if file else "",
-                    thumbnail=await decoder.make(file.url, file.mime_type) if file else b"",
+                    thumbnail=(await decoder.look(file.url, file.mime_type))[1] if file else b"",
                     reason=story.error_message or "",
                     decision=decisions.get((story.job_key, story.attempt, file.index)) or "" if file else "",
                 )

@@ -30,6 +30,8 @@ from callsheet.report.counts import current_states, left_to_buy, refreshed, remo
 from callsheet.report.plots.plots import limits_of, write_plots
 from callsheet.report.report import OfRun, write_report, write_summary
 from callsheet.report.summary import Summary
+from callsheet.reviewing.checking import check_files
+from callsheet.reviewing.checks import may_reject
 from callsheet.session import Run
 from callsheet.storage.store import Store
 from callsheet.watch import WATCHER, Pacing, Progress
@@ -42,7 +44,7 @@ async def record(run: Run, shown: AbstractAsyncContextManager[None] | None = Non
 
     `shown` is open while the progress is shown.
     """
-    report = run.settings.report
+    report, note = run.settings.report, WATCHER.get().note
     store = Store(report.url, endpoint_url=run.settings.storage.endpoint_url)
     sheet: AbstractAsyncContextManager[ContactSheet | None] = nullcontext()
     if report.contact_sheet:
@@ -51,15 +53,19 @@ async def record(run: Run, shown: AbstractAsyncContextManager[None] | None = Non
         keeping = page and background.create_task(
             _is_written(page.keep(partial(_header, run), run.collected))
         )
+        checking = background.create_task(_check(run, page))
         async with shown or nullcontext():
             await _show_progress(run)
+        while not (checking.done() or run.interrupted):
+            await asyncio.wait({checking}, timeout=TICK)
+        checking.cancel()
         with _nothing_lost():
             summary = await _report(run, store)
         plots = await _plots(run, summary)
         if page and keeping and await keeping:
             header = Header.of(summary, run.plan, plots)
             wait_for = 0 if run.interrupted else run.bounds.thumbnails
-            if await _is_written(page.finish(header, WATCHER.get().note, wait_for=wait_for)):
+            if await _is_written(page.finish(header, note, wait_for=wait_for)):
                 summary = replace(summary, details=replace(summary.details, contact_sheet=page.url))
         summary = replace(summary, seconds=round(time.monotonic() - run.began, 3))
         with _nothing_lost():
@@ -67,6 +73,26 @@ async def record(run: Run, shown: AbstractAsyncContextManager[None] | None = Non
     if not run.is_pilot:
         WATCHER.get().finished(summary)
     return summary
+
+
+async def _check(run: Run, page: ContactSheet | None) -> None:
+    """Checks the stored files of the batch while the run is at work, and at its end those that are left.
+
+    Where so many are left that the run does not wait for them, a later one or `callsheet report` checks them.
+    A run that buys again what is rejected waits for all of them: when `record` has returned, each stored file
+    of the batch is checked, but for those that could not be looked at or judged (`check_files`).
+    """
+    decides = run.settings.review.buy_again and may_reject(run.settings.checks)
+    watcher = WATCHER.get()
+    await check_files(
+        run.ledger,
+        run.settings,
+        page.thumbnails if page else None,
+        note=watcher.note,
+        rejected=watcher.rejected,
+        over=run.collected,
+        may_leave=lambda left: not decides and left > run.bounds.thumbnails,
+    )
 
 
 async def _is_written(writing: Awaitable[None]) -> bool:

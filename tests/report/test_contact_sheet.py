@@ -19,8 +19,8 @@ import pytest
 from PIL import Image
 
 from callsheet.records import dollars
-from callsheet.report.contact_sheet.decoder import thumbnail as thumbnail_of
-from callsheet.report.contact_sheet.thumbnails import Decoder
+from callsheet.report.contact_sheet.decoder import look
+from callsheet.report.contact_sheet.thumbnails import Decoder, Seen
 from callsheet.session import Bounds
 from tests.conftest import Project
 from tests.report.contact_sheets import with_sheet
@@ -235,12 +235,13 @@ def test_a_decoder_that_dies_is_started_again(tmp_path: Path) -> None:
 
     async def make() -> None:
         async with aclosing(Decoder(None)) as decoder:
-            first = await decoder.make(str(tmp_path / "red.png"), "image/png")
+            seen, first = await decoder.look(str(tmp_path / "red.png"), "image/png")
+            assert seen == Seen(900, 600, blank=True)
             assert Image.open(io.BytesIO(first)).size == (320, 213)
             decoder._process.kill()  # as the system does when it has no memory left
             await decoder._process.wait()
-            assert await decoder.make(str(tmp_path / "red.png"), "image/png") == b""
-            assert await decoder.make(str(tmp_path / "red.png"), "image/png") == first
+            assert await decoder.look(str(tmp_path / "red.png"), "image/png") == (None, b"")
+            assert await decoder.look(str(tmp_path / "red.png"), "image/png") == (seen, first)
             assert decoder.works
 
     asyncio.run(make())
@@ -254,7 +255,8 @@ def test_a_thumbnail_that_a_pipe_does_not_hold_at_once_is_whole_and_so_is_the_ne
     async def make() -> list[bytes]:
         async with aclosing(Decoder(None)) as decoder:
             files = [str(tmp_path / name) for name in ("noise.png", "red.png")] * 2
-            return await asyncio.gather(*(decoder.make(file, "image/png") for file in files))
+            looks = await asyncio.gather(*(decoder.look(file, "image/png") for file in files))
+            return [jpeg for _, jpeg in looks]
 
     made = asyncio.run(make())
     assert len(made[0]) > 1 << 16
@@ -264,7 +266,7 @@ def test_a_thumbnail_that_a_pipe_does_not_hold_at_once_is_whole_and_so_is_the_ne
 
 def test_transparent_parts_of_an_image_are_white(tmp_path: Path) -> None:
     Image.new("RGBA", (10, 10), (0, 0, 0, 0)).save(tmp_path / "clear.png")
-    jpeg = thumbnail_of(str(tmp_path / "clear.png"), "image/png")
+    _, jpeg = look(str(tmp_path / "clear.png"), "image/png", hashed=False)
     assert Image.open(io.BytesIO(jpeg)).getpixel((5, 5)) == (255, 255, 255)
 
 

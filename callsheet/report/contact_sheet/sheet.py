@@ -48,6 +48,7 @@ class ContactSheet:
 
     Attributes:
         url: the page's.
+        thumbnails: its thumbnails.
     """
 
     def __init__(
@@ -56,7 +57,7 @@ class ContactSheet:
         self._ledger = ledger
         self._settings = settings
         self._plan = plan
-        self._thumbnails = thumbnails
+        self.thumbnails = thumbnails
         self._store = Store(settings.report.url, endpoint_url=settings.storage.endpoint_url)
         self._links = Links(settings)
         self._jobs: pl.DataFrame | None = None
@@ -93,12 +94,12 @@ class ContactSheet:
             LedgerError: the ledger cannot be read.
         """
         await self._write(header)
-        if self._thumbnails.waiting and (wait_for is None or self._thumbnails.waiting <= wait_for):
-            await self._thumbnails.finish()
+        if self.thumbnails.waiting and (wait_for is None or self.thumbnails.waiting <= wait_for):
+            await self.thumbnails.finish()
             await self._write(header)
-        if not self._thumbnails.decoder.works:
+        if not self.thumbnails.decoder.works:
             note("the contact sheet has no thumbnails: the process that makes them could not be started")
-        elif self._thumbnails.waiting and wait_for:
+        elif self.thumbnails.waiting and wait_for:
             note("thumbnails are missing in the contact sheet: callsheet report CONFIG makes them")
 
     async def _write(self, header: Header) -> None:
@@ -119,7 +120,7 @@ class ContactSheet:
 
     async def _begin(self) -> pl.DataFrame:
         """Writes the page's own files. Returns the jobs that are shown."""
-        await self._thumbnails.look()
+        await self.thumbnails.look()
         most = self._settings.report.contact_sheet
         if self._plan:
             jobs = await asyncio.to_thread(planned_jobs, self._plan, most)
@@ -136,8 +137,8 @@ class ContactSheet:
         read = await self._ledger.read(lambda connection, _: cards(connection, jobs))
         for card in read:
             for file in card.files:
-                self._thumbnails.ask(file)
-        content = await asyncio.to_thread(page.part, number, read, self._thumbnails.made, self._links)
+                self.thumbnails.ask(file)
+        content = await asyncio.to_thread(page.part, number, read, self.thumbnails.made, self._links)
         version = hashlib.sha256(content).hexdigest()[:12]
         if version == self._versions[number]:
             return

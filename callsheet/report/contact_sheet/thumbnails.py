@@ -1,7 +1,8 @@
 """Thumbnails: a JPEG for each stored file, made once, whatever happens to the rows of the batch file.
 
-They are made in the background, by a process of its own (`decoder.py`). Each is named by the SHA-256 of the
-file that it shows, so two runs at once write the same bytes.
+They are made in the background, by a process of its own (`decoder.py`), which also says what it sees of the
+file, for the checks: so a file is decoded once for both. Each is named by the SHA-256 of the file that it
+shows, so two runs at once write the same bytes.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import json
 import sys
 from asyncio.subprocess import DEVNULL, PIPE, Process
 from contextlib import ExitStack, suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 from callsheet.batches.sources import local_copy
@@ -31,8 +33,24 @@ def thumbnail_name(sha256: str) -> str:
     return f"{_FOLDER}/{sha256}.jpg"
 
 
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What was seen of a file.
+
+    Attributes:
+        width, height: in pixels, as it is shown; 0 where no decoder can show the file.
+        blank: an image of one colour, or a video of black frames alone.
+        hash: a perceptual hash, 16 hex digits; None of a video, of what is blank, or where none is wanted.
+    """
+
+    width: int = 0
+    height: int = 0
+    blank: bool = False
+    hash: str | None = None
+
+
 class Thumbnails:
-    """The thumbnails of a contact sheet.
+    """The thumbnails of a contact sheet. Where the config wants no page, none is kept.
 
     Attributes:
         made: the SHA-256 of each file whose thumbnail is there.
@@ -42,9 +60,11 @@ class Thumbnails:
     def __init__(self, settings: BatchSettings) -> None:
         endpoint_url = settings.storage.endpoint_url
         self.made: set[str] = set()
-        self.decoder = Decoder(endpoint_url)
+        self.decoder = Decoder(endpoint_url, hashes=settings.checks.duplicate != "off")
+        self._keeps = settings.report.contact_sheet > 0
         self._store = Store(f"{settings.report.url.rstrip('/')}/{_FOLDER}", endpoint_url=endpoint_url)
-        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._tasks: dict[str, asyncio.Task[Seen | None]] = {}
+        self._error: StorageError | None = None
         self._few = asyncio.Semaphore(_AT_ONCE)
 
     async def look(self) -> None:
@@ -57,8 +77,18 @@ class Thumbnails:
 
     def ask(self, file: MediaFile) -> None:
         """Has the thumbnail of a file made, unless that was tried already."""
-        if file.sha256 not in self.made and file.sha256 not in self._tasks:
-            self._tasks[file.sha256] = asyncio.create_task(self._make(file))
+        if file.sha256 not in self.made:
+            self.look_at(file.sha256, file.url, file.mime_type)
+
+    def look_at(self, sha256: str, url: str, mime_type: str) -> asyncio.Task[Seen | None]:
+        """Has a file looked at, once, and its thumbnail made: what was seen.
+
+        None where it cannot be read, takes long, or ends the process that looks. Who waits for it and may be
+        cancelled uses `asyncio.shield`.
+        """
+        if sha256 not in self._tasks:
+            self._tasks[sha256] = asyncio.create_task(self._look(sha256, url, mime_type))
+        return self._tasks[sha256]
 
     @property
     def waiting(self) -> int:
@@ -72,6 +102,8 @@ class Thumbnails:
             StorageError: the report cannot be written.
         """
         await asyncio.gather(*self._tasks.values())
+        if self._error:
+            raise self._error
 
     async def close(self) -> None:
         """Ends the work in the background, and the process that makes them."""
@@ -80,22 +112,37 @@ class Thumbnails:
         await asyncio.gather(*self._tasks.values(), return_exceptions=True)
         await self.decoder.aclose()
 
-    async def _make(self, file: MediaFile) -> None:
+    async def _look(self, sha256: str, url: str, mime_type: str) -> Seen | None:
         async with self._few:
-            if jpeg := await self.decoder.make(file.url, file.mime_type):
-                await self._store.write(f"{file.sha256}.jpg", jpeg, "image/jpeg")
-                self.made.add(file.sha256)
+            seen, jpeg = await self.decoder.look(url, mime_type)
+            if jpeg and self._keeps and sha256 not in self.made:
+                try:
+                    await self._store.write(f"{sha256}.jpg", jpeg, "image/jpeg")
+                    self.made.add(sha256)
+                except StorageError as error:
+                    self._error = error
+            return seen
+
+
+def local_file(url: str, endpoint_url: str | None, copies: ExitStack) -> Path | None:
+    """Where a stored file is on this machine, copied if need be; None where it cannot be read."""
+    with suppress(InputError, StorageError, OSError):
+        path = copies.enter_context(local_copy(str(local_path(url) or url), endpoint_url))
+        return path.absolute() if path.is_file() else None
+    return None
 
 
 class Decoder:
-    """Makes thumbnails in a process of its own (`decoder.py`), which starts when it is needed.
+    """Looks at files in a process of its own (`decoder.py`), which starts when it is needed.
 
     Args:
         endpoint_url: the address of an S3 server other than Amazon's.
+        hashes: whether perceptual hashes are wanted.
     """
 
-    def __init__(self, endpoint_url: str | None) -> None:
+    def __init__(self, endpoint_url: str | None, *, hashes: bool = False) -> None:
         self._endpoint_url = endpoint_url
+        self._hashes = hashes
         self._process: Process | None = None
         self._deaths = 0
         self._one = asyncio.Lock()
@@ -105,34 +152,30 @@ class Decoder:
         """Whether it is any use to ask: no after several processes have died, one after another."""
         return self._deaths < _MOST_DEATHS
 
-    async def make(self, url: str, mime_type: str) -> bytes:
-        """A thumbnail of a stored file, as JPEG; empty where it cannot be read or shown, or takes long."""
+    async def look(self, url: str, mime_type: str) -> tuple[Seen | None, bytes]:
+        """What is seen of a stored file, and a thumbnail as JPEG, which is empty where it cannot be shown.
+
+        Nothing is seen where the file cannot be read, takes long, or ends the process.
+        """
         with ExitStack() as copies:
-            path = await asyncio.to_thread(self._path_of, url, copies)
+            path = await asyncio.to_thread(local_file, url, self._endpoint_url, copies)
             if path is None:
-                return b""
+                return None, b""
             async with self._one:
-                return await self._try(path, mime_type) if self.works else b""
+                return await self._try(path, mime_type) if self.works else (None, b"")
 
-    def _path_of(self, url: str, copies: ExitStack) -> Path | None:
-        """Where a file is on this machine, copied if need be; None where it cannot be read."""
-        with suppress(InputError, StorageError, OSError):
-            path = copies.enter_context(local_copy(str(local_path(url) or url), self._endpoint_url))
-            return path if path.is_file() else None
-        return None
-
-    async def _try(self, path: Path, mime_type: str) -> bytes:
+    async def _try(self, path: Path, mime_type: str) -> tuple[Seen | None, bytes]:
         try:
             async with asyncio.timeout(_PATIENCE):
-                jpeg = await self._ask(path, mime_type)
+                answer = await self._ask(path, mime_type)
         except (OSError, TimeoutError, asyncio.IncompleteReadError):  # the process has died, or hangs
             self._deaths += 1
             await self.aclose()
-            return b""
+            return None, b""
         self._deaths = 0
-        return jpeg
+        return answer
 
-    async def _ask(self, path: Path, mime_type: str) -> bytes:
+    async def _ask(self, path: Path, mime_type: str) -> tuple[Seen, bytes]:
         if self._process is None:
             self._process = await asyncio.create_subprocess_exec(
                 *(sys.executable, "-P", "-m", "callsheet.report.contact_sheet.decoder"),
@@ -143,10 +186,12 @@ class Decoder:
             )
         stdin, stdout = self._process.stdin, self._process.stdout
         assert stdin and stdout  # noqa: S101 - both are pipes
-        stdin.write(json.dumps({"path": str(path), "type": mime_type}).encode() + b"\n")
+        asked = {"path": str(path), "type": mime_type, "hashed": self._hashes}
+        stdin.write(json.dumps(asked).encode() + b"\n")
         await stdin.drain()
-        length = int.from_bytes(await stdout.readexactly(4), "big")
-        return await stdout.readexactly(length)
+        seen = json.loads(await stdout.readuntil())
+        jpeg = await stdout.readexactly(seen.pop("jpeg"))
+        return Seen(**seen), jpeg
 
     async def aclose(self) -> None:
         """Ends the process."""
