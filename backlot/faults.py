@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar, get_args
@@ -24,6 +24,7 @@ from pydantic import BeforeValidator, Field, TypeAdapter, model_validator
 
 from backlot.accounts import Window, lanes_full
 from backlot.errors import Code, Refused
+from backlot.media.recipe import Recipe
 from backlot.settings import Money, Shape, read_as
 
 Endpoint = Literal["images", "videos", "models", "model", "status", "balance", "costs", "downloads"]
@@ -176,6 +177,20 @@ class NullSize(Rule):
     do: Literal["null_size"]
 
 
+class Blank(Rule):
+    """Makes an image of one colour, or a black video."""
+
+    acts_on = frozenset({"images", "videos"})
+    do: Literal["blank"]
+
+
+class WrongSize(Rule):
+    """Makes it half as wide as was asked for."""
+
+    acts_on = frozenset({"images", "videos"})
+    do: Literal["wrong_size"]
+
+
 AnyRule = Annotated[
     FailRequest
     | Limit
@@ -188,7 +203,9 @@ AnyRule = Annotated[
     | NeverFinish
     | Surcharge
     | ExtraFields
-    | NullSize,
+    | NullSize
+    | Blank
+    | WrongSize,
     Field(discriminator="do"),
 ]
 RULE: TypeAdapter[Rule] = TypeAdapter(AnyRule)
@@ -304,6 +321,12 @@ class Matched(tuple[Rule, ...]):
                         if part is not None:
                             part.update(rule.fields)
         return body
+
+    def made(self, recipe: Recipe) -> Recipe:
+        """What is made instead of what was asked for."""
+        if self.find(WrongSize):
+            recipe = replace(recipe, width=max(recipe.width // 4 * 2, 2))
+        return replace(recipe, blank=True) if self.find(Blank) else recipe
 
     @property
     def surcharge(self) -> Decimal:

@@ -165,7 +165,7 @@ class Service:
             type=model_type,
             state="pending",
             model=model.id,
-            recipe=replace(recipe, references=references),
+            recipe=faults.made(replace(recipe, references=references)),
             unit_price=price,
             quantity=quantity,
             cost=price * quantity + faults.surcharge,

@@ -35,6 +35,7 @@ from callsheet.media_types import extension
 from callsheet.pricing.plan import Plan, last_plan, work_folder
 from callsheet.pricing.quote import Quote
 from callsheet.records import Attempt, File, Generation, ModelType, State
+from callsheet.reviewing.command import PATIENCE
 from callsheet.service.client import Client
 from callsheet.storage.names import carried_columns
 from callsheet.storage.names import name as name_in_store
@@ -54,6 +55,7 @@ class Bounds:
         thumbnails: some ten seconds' worth; where more are missing at its end, a run does not wait for them.
         downloads: files that are downloaded at once.
         changes: between two looks at what persons have changed for the runs at work.
+        judging: that the user's program may take for a file (`checks.command`).
     """
 
     grace: float = 25.0
@@ -62,6 +64,7 @@ class Bounds:
     thumbnails: int = 500
     downloads: int = 24
     changes: float = 2.0
+    judging: float = PATIENCE
 
 
 @dataclass

@@ -81,6 +81,8 @@ def frame(recipe: Recipe, role: str, size: tuple[int, int]) -> Image.Image | Non
 
 def draw(recipe: Recipe, width: int, height: int) -> Image.Image:
     """The image of a recipe in any size; its composition is the same in all sizes of a ratio."""
+    if recipe.blank:
+        return Image.new("RGB", (width, height))
     rng = random.Random(f"{recipe.model}\n{recipe.prompt}\n{recipe.seed}\n{recipe.sample}")  # noqa: S311 - repeatable on purpose
     references = [reference for reference in recipe.references if reference.role == "reference_image"]
     hue = rng.random()

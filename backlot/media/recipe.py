@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 import orjson
@@ -28,7 +28,7 @@ class Reference:
 class Recipe:
     """Everything that decides the content. Sizes in pixels, `duration` in seconds (0 for an image).
 
-    `sample` counts, from 1, how often the same was asked for.
+    `sample` counts, from 1, how often the same was asked for. `blank`: black, whatever was asked for.
     """
 
     model: str
@@ -41,6 +41,7 @@ class Recipe:
     sound: bool = False
     sample: int = 1
     references: tuple[Reference, ...] = ()
+    blank: bool = field(default=False, repr=False)  # not in the digest: it is no part of what was asked for
 
     @property
     def mime_type(self) -> str:

@@ -92,6 +92,7 @@ async def _check(run: Run, page: ContactSheet | None) -> None:
         rejected=watcher.rejected,
         over=run.collected,
         may_leave=lambda left: not decides and left > run.bounds.thumbnails,
+        patience=run.bounds.judging,
     )
 
 

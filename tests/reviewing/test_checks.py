@@ -1,0 +1,392 @@
+"""The automatic checks: what each finds in stored files, what follows, and that each is checked once."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+from callsheet.errors import ConfigError
+from callsheet.records import RejectedFile
+from callsheet.report.contact_sheet.thumbnails import Decoder
+from callsheet.reviewing.checks import Pictures, not_as_asked
+from callsheet.session import Bounds
+from callsheet.watch import LogWatcher
+from tests.conftest import Project
+from tests.report.contact_sheets import with_sheet
+from tests.servers.forks import forks
+from tests.servers.s3 import Server
+
+Make = Callable[..., Project]
+IMAGE = {"model": "sketch-1", "aspect_ratio": "1:1", "resolution": "0.5K", "output_format": "png"}
+VIDEO = {"model": "dailies-1", "duration": 1}
+OFF = {"blank": "off", "size": "off", "duplicate": "off", "command": None}
+FAULTS = {"rules": [{"prompt": "nothing", "do": "blank"}, {"prompt": "narrow", "do": "wrong_size"}]}
+
+
+class Watching(LogWatcher):
+    """Keeps what a run says."""
+
+    def __init__(self) -> None:
+        self.notes: list[str] = []
+        self.files: list[RejectedFile] = []
+
+    def note(self, text: str) -> None:
+        self.notes.append(text)
+
+    def rejected(self, file: RejectedFile) -> None:
+        self.files.append(file)
+
+
+def images(*names: str, **more: Any) -> list[dict[str, Any]]:
+    return [{"id": name, "prompt": f"an image of {name}", **IMAGE, **more} for name in names]
+
+
+def found(made: Project) -> dict[str, tuple[list[str], str | None]]:
+    """What the manifest has of each file, by its row: the flags, and who has rejected it."""
+    rows = made.manifest().iter_rows(named=True)
+    return {
+        row["row_id"]: (row["flags"] or [], row["decided_by"] if row["decision"] == "rejected" else None)
+        for row in rows
+    }
+
+
+def run(made: Project, **checks: Any) -> Watching:
+    """Runs the batch with these checks alone."""
+    made.set(checks=OFF | checks)
+    watching = Watching()
+    assert made.run(watcher=watching).outcome == "complete"
+    return watching
+
+
+def program(folder: Path, body: str) -> str:
+    """A program that carries out `body` for each file that it is asked about, as a command."""
+    script = folder / "judge.py"
+    lines = ["import json, sys, time", "for line in sys.stdin:", "    asked = json.loads(line)"]
+    lines += [f"    {line}" for line in body.splitlines()]
+    script.write_text("\n".join(lines))
+    return f"{sys.executable} '{script}'"
+
+
+SAY = "print(json.dumps(answer), flush=True)"
+
+
+# ---- the checks of its own
+
+
+@pytest.mark.parametrize(("what", "by"), [("flag", None), ("reject", "check:blank")])
+def test_an_image_of_one_colour_and_a_black_video_are_blank(project: Make, what: str, by: str | None) -> None:
+    rows = [
+        *images("nothing", "something"),
+        {"id": "a video of nothing", "prompt": "nothing", **VIDEO},
+        {"id": "a video", "prompt": "a video", **VIDEO},
+    ]
+    made = project(rows, faults=FAULTS)
+    watching = run(made, blank=what)
+    nothing = (["blank"], by)
+    assert found(made) == {
+        "nothing": nothing,
+        "something": ([], None),
+        "a video of nothing": nothing,
+        "a video": ([], None),
+    }
+    assert watching.notes == (["2 files rejected by checks: blank 2"] if by else [])
+    told = {(file.row_id, file.check, file.flags) for file in watching.files}
+    assert told == (
+        {(row, "blank", ("blank",)) for row in ("nothing", "a video of nothing")} if by else set()
+    )
+    assert all(Path(file.url).is_file() for file in watching.files)
+
+
+@pytest.mark.parametrize(("what", "by"), [("flag", None), ("reject", "check:size")])
+def test_another_ratio_than_asked_for_is_found(project: Make, what: str, by: str | None) -> None:
+    rows = [*images("narrow", "wide"), {"id": "narrow video", "prompt": "narrow", **VIDEO}]
+    made = project(rows, faults=FAULTS)
+    run(made, size=what)
+    size = f"size: {256} \u00d7 {512}, not 1:1"
+    flags = found(made)
+    assert flags["narrow"] == ([size], by)
+    assert flags["wide"] == ([], None)
+    assert flags["narrow video"][0][0].endswith("not 9:16")
+
+
+@pytest.mark.parametrize(
+    ("width", "height", "ratio", "resolution", "wrong"),
+    [
+        (1820, 1024, "16:9", "1K", ""),  # 1.777 times, rounded
+        (1024, 1024, "16:9", "1K", "16:9"),
+        (1376, 768, "16:9", "1K", ""),  # the area of 1K
+        (1024, 576, "16:9", "1K", ""),  # its longer side
+        (2048, 1152, "16:9", "1K", "1K"),
+        (1024, 1024, "1:1", "2K", "2K"),
+        (3840, 2160, "16:9", "4K", ""),
+        (720, 1280, "9:16", "720p", ""),
+        (960, 960, "1:1", "720p", ""),
+        (1920, 1080, "16:9", "720p", "720p"),
+        (1280, 720, "16:9", "1080p", "1080p"),
+        (512, 512, "1:1", "512x512", ""),
+        (500, 500, "1:1", "512x512", "512x512"),
+        (300, 100, "auto", "standard", ""),
+    ],
+)
+def test_a_size_is_wrong_where_it_is_certainly_not_what_was_asked_for(
+    width: int, height: int, ratio: str, resolution: str, wrong: str
+) -> None:
+    assert not_as_asked(width, height, {"aspect_ratio": ratio, "resolution": resolution}) == wrong
+
+
+def test_a_request_that_names_no_size_has_no_wrong_one() -> None:
+    assert not_as_asked(100, 900, {}) == ""
+
+
+@pytest.mark.parametrize(("what", "by"), [("flag", None), ("reject", "check:duplicate")])
+def test_nearly_the_same_image_of_another_row_is_found_and_samples_of_a_row_are_no_duplicates(
+    project: Make, what: str, by: str | None
+) -> None:
+    made = project([{"id": "a", "prompt": "a fox", **IMAGE}, *images("other")])
+    made.set(input={"matrix": {"output_format": ["png", "jpeg"]}})  # of one row, and alike
+    run(made, duplicate=what)
+    assert all(each == ([], None) for each in found(made).values())
+    made.rows({"id": "b", "prompt": "a fox", **IMAGE})
+    made.set(input={"matrix": {"output_format": ["webp"]}})
+    run(made, duplicate=what)
+    alike = {row["row_id"]: row["flags"] for row in made.manifest().iter_rows(named=True) if row["flags"]}
+    assert alike == {"b": ["duplicate of row a"]}
+    assert found(made)["b"][1] == by
+
+
+def test_an_image_that_is_rejected_has_no_duplicates(project: Make) -> None:
+    made = project([{"id": "a", "prompt": "a fox", **IMAGE}])
+    run(made, duplicate="flag", command=program(made.folder, f'answer = {{"reject": True}}\n{SAY}'))
+    made.rows({"id": "b", "prompt": "a fox", **IMAGE | {"output_format": "webp"}})
+    run(made, duplicate="flag")
+    assert found(made)["b"] == ([], None)
+
+
+def test_hashes_that_differ_in_few_bits_are_those_of_nearly_equal_images() -> None:
+    pictures = Pictures([("a", "ffffffffffffffff")])
+    pictures.add("b", "0000000000000000")
+    assert pictures.like("c", "fffffffffffffff0") == "a"
+    assert pictures.like("c", "ffffffffffffffe0") is None
+    assert pictures.like("b", "000000000000000f") is None
+    assert Pictures().like("a", "0000000000000000") is None
+
+
+def test_a_damaged_file_is_unreadable_and_no_check_rejects_it(project: Make) -> None:
+    damage = {"empty": b"", "beginning": b"\xff\xd8\xff\xe0 no image", "zeros": b"\x00" * 100_000}
+    videos = [{"id": f"{how}-video", "prompt": how, **VIDEO} for how in damage]
+    made = project([*images(*damage, "whole"), *videos])
+    run(made)
+    for row in made.manifest().iter_rows(named=True):
+        if row["row_id"] != "whole":
+            Path(row["url"]).write_bytes(damage[row["row_id"].removesuffix("-video")])
+    run(made, blank="reject", size="reject", duplicate="reject")
+    unreadable = (["unreadable"], None)
+    assert found(made) == dict.fromkeys([*damage, *(f"{how}-video" for how in damage)], unreadable) | {
+        "whole": ([], None)
+    }
+
+
+# ---- each file once
+
+
+def test_each_file_is_checked_once_also_one_that_was_decoded_for_its_thumbnail(
+    project: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked: list[str] = []
+    ask = Decoder._ask
+
+    async def counted(self: Decoder, path: Path, mime_type: str) -> Any:
+        looked.append(path.name)
+        return await ask(self, path, mime_type)
+
+    monkeypatch.setattr(Decoder, "_ask", counted)
+    made = with_sheet(project(images("one", "two")))
+    command = program(made.folder, f'answer = {{"score": 1}}; open("asked", "a").write(line)\n{SAY}')
+    run(made, blank="flag", command=command)
+    assert len(list(Path("out/report/contact-sheet/thumbs").iterdir())) == len(looked) == 2
+    made.rows(*images("one", "two", "three"))
+    run(made, blank="reject", command=command)
+    asked = [json.loads(line)["row"] for line in Path("asked").read_text().splitlines()]
+    assert sorted(asked) == ["one", "three", "two"]
+    assert len(looked) == 3
+
+
+def test_nothing_is_looked_at_where_every_check_is_off(project: Make) -> None:
+    made = project(images("nothing"), faults=FAULTS)
+    run(made)
+    assert found(made) == {"nothing": ([], None)}
+    run(made, blank="reject")
+    assert found(made) == {"nothing": (["blank"], "check:blank")}
+
+
+def test_what_a_person_has_decided_stays_so(project: Make) -> None:
+    made = project(images("nothing"), faults=FAULTS)
+    run(made)
+    assert callsheet("review", "batch.yaml", "--keep", "nothing").returncode == 0
+    run(made, blank="reject")
+    assert found(made) == {"nothing": (["blank"], None)}
+    assert made.manifest()["decision"].to_list() == ["kept"]
+
+
+def test_a_run_does_not_wait_for_very_many_files_and_report_checks_them(project: Make) -> None:
+    made = project(images("nothing", "more of nothing"), faults=FAULTS)
+    made.bounds = Bounds(thumbnails=1)
+    assert run(made, blank="reject").notes == ["2 files not checked yet: callsheet report CONFIG checks them"]
+    assert all(each == ([], None) for each in found(made).values())
+    done = callsheet("report", "batch.yaml")
+    assert (done.returncode, "2 files rejected by checks: blank 2" in done.stderr) == (0, True)
+    assert all(each == (["blank"], "check:blank") for each in found(made).values())
+
+
+def test_a_run_that_buys_again_what_a_check_rejects_waits_for_every_file(project: Make) -> None:
+    made = project(images("nothing", "more of nothing"), faults=FAULTS)
+    made.set(review={"buy_again": True, "samples": 1})
+    made.bounds = Bounds(thumbnails=1)
+    run(made, blank="reject")
+    assert all(each == (["blank"], "check:blank") for each in found(made).values())
+
+
+def test_collect_checks_what_an_earlier_run_has_not_checked(project: Make) -> None:
+    made = project(images("nothing"), faults=FAULTS)
+    run(made)
+    made.collect("checks.blank=reject")
+    assert found(made) == {"nothing": (["blank"], "check:blank")}
+
+
+def test_a_file_that_cannot_be_read_is_checked_by_the_run_that_can(project: Make) -> None:
+    made = project(images("nothing"), faults=FAULTS)
+    run(made)
+    [url] = made.manifest()["url"]
+    Path(url).rename("kept")
+    run(made, blank="reject")
+    assert found(made) == {"nothing": ([], None)}
+    Path("kept").rename(url)
+    run(made, blank="reject")
+    assert found(made) == {"nothing": (["blank"], "check:blank")}
+
+
+def test_a_file_of_another_batch_that_stands_for_a_row_is_checked_for_this_batch_too(project: Make) -> None:
+    made = project(images("nothing"), faults=FAULTS)
+    run(made, blank="reject")
+    made.set(batch="second", reuse="ledger")
+    run(made, blank="reject")
+    assert len(made.sold) == 1
+    assert found(made) == {"nothing": (["blank"], "check:blank")}
+
+
+def test_a_ledger_in_postgresql_has_the_same(project: Make, new_database: Callable[[], str]) -> None:
+    made = project([*images("nothing", "narrow"), {"id": "a", "prompt": "a fox", **IMAGE}], faults=FAULTS)
+    made.set(ledger={"url": new_database()})
+    run(made, blank="reject", size="flag", duplicate="flag")
+    made.rows({"id": "b", "prompt": "a fox", **IMAGE | {"output_format": "webp"}})
+    run(made, duplicate="reject")
+    assert found(made) == {
+        "nothing": (["blank"], "check:blank"),
+        "narrow": (["size: 256 \u00d7 512, not 1:1"], None),
+        "a": ([], None),
+        "b": (["duplicate of row a"], "check:duplicate"),
+    }
+
+
+# ---- the program of the user's own
+
+
+def test_a_program_gives_scores_and_flags_and_rejects(project: Make) -> None:
+    judge = f"""
+open("asked", "a").write(line)
+answer = {{"score": len(asked["prompt"]), "flags": [asked["carried"]["shot"], "\\x1b[2J"], "more": 1}}
+answer |= {{"reject": True}} if asked["row"] == "bad" else {{}}
+{SAY}"""
+    made = project(
+        [*images("bad", shot="hero"), *images("good", shot="<b>"), *images("nothing", shot="")], faults=FAULTS
+    )
+    watching = run(made, blank="reject", command=program(made.folder, judge))
+    assert found(made) == {
+        "bad": (["hero", r"\x1b[2J"], "check:command"),
+        "good": (["<b>", r"\x1b[2J"], None),
+        "nothing": (["blank", "", r"\x1b[2J"], "check:blank"),
+    }
+    assert watching.notes == ["2 files rejected by checks: blank 1, command 1"]
+    asked = {row["row"]: row for row in map(json.loads, Path("asked").read_text().splitlines())}
+    path = Path(asked["good"].pop("path"))
+    assert path.is_absolute()
+    [good] = made.manifest().filter(pl.col("row_id") == "good")["url"]
+    assert path.samefile(good)
+    assert asked["good"] == {
+        "row": "good",
+        "sample": 1,
+        "index": 0,
+        "prompt": "an image of good",
+        "model": "sketch-1",
+        "carried": {"shot": "<b>"},
+    }
+
+
+FAILING = {
+    "dies": ('sys.exit("no model here")', "it ended", "; it wrote: no model here"),
+    "hangs": ("time.sleep(10_000)", "it took longer than 0.5 s for a file", ""),
+    "rubbish": (
+        'print("loading", flush=True)',
+        "its answer is no JSON object with score, flags and reject (loading)",
+        "",
+    ),
+    "wrong": ('print(\'{"score": "good"}\', flush=True)', "its answer is no JSON object", ""),
+    "nan": ("print('{\"score\": NaN}', flush=True)", "its answer is no JSON object", ""),
+}
+
+
+@pytest.mark.parametrize("how", FAILING)
+def test_a_program_that_fails_is_named_once_and_the_run_goes_on_and_a_mended_one_judges_the_rest(
+    project: Make, how: str
+) -> None:
+    body, why, wrote = FAILING[how]
+    made = project(images("one", "two", "nothing"), faults=FAULTS)
+    made.bounds = Bounds(judging=0.5 if how == "hangs" else 600)
+    [note] = run(made, blank="flag", command=program(made.folder, body)).notes
+    assert note.startswith(f"the program of checks.command judges no more files: {why}")
+    assert note.endswith(wrote)
+    assert "judge.py" in note
+    assert found(made) == {"one": ([], None), "two": ([], None), "nothing": (["blank"], None)}
+    made.bounds = Bounds()
+    mended = program(made.folder, f'answer = {{"flags": ["seen"], "reject": True}}\n{SAY}')
+    assert run(made, blank="flag", command=mended).notes == ["2 files rejected by checks: command 2"]
+    assert found(made)["one"] == (["seen"], "check:command")
+
+
+def test_a_program_that_cannot_be_started_is_named(project: Make) -> None:
+    made = project(images("one"))
+    [note] = run(made, command="no-such-program --fast").notes
+    assert "it cannot be started: [Errno 2] No such file or directory" in note
+    assert note.endswith(": no-such-program --fast")
+
+
+@pytest.mark.parametrize(
+    ("command", "why"), [("judge 'a", "No closing quotation"), ("  ", "names no program")]
+)
+def test_a_command_that_is_none_is_an_error_of_the_config(project: Make, command: str, why: str) -> None:
+    made = project(images("one"))
+    made.set(checks={"command": command})
+    with pytest.raises(ConfigError, match=why):
+        made.run()
+
+
+def test_of_a_file_on_s3_the_program_gets_a_copy(
+    project: Make, s3: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in s3.environment().items():
+        monkeypatch.setenv(name, value)
+    made = project(images("nothing"), faults=FAULTS)
+    made.set(storage={"url": f"s3://{s3.bucket}/checks/media", "endpoint_url": s3.endpoint_url})
+    read = f'answer = {{"flags": [open(asked["path"], "rb").read(4)[1:].decode()]}}\n{SAY}'
+    run(made, blank="flag", command=program(made.folder, read))
+    assert found(made) == {"nothing": (["blank", "PNG"], None)}
+
+
+def callsheet(*arguments: str) -> Any:
+    return forks().run("-m", "callsheet", *arguments, cwd=Path.cwd())
