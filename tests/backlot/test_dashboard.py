@@ -284,7 +284,7 @@ def test_every_fault_of_the_file_has_a_form_that_switches_it_on(start_backlot: S
     rules = [each.rule for each in lot.service.faults.active]
     assert [type(rule) for rule in rules] == list(KINDS.values())
     assert {rule.probability for rule in rules} == {0.25}
-    assert len(rules) == 12
+    assert len(rules) == 14
 
 
 def test_a_fault_is_switched_on_and_off_and_a_wrong_one_is_refused(start_backlot: Start) -> None:

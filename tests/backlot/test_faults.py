@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import io
 import math
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+import av
 import httpx
 import pytest
+from PIL import Image
 
 from backlot.errors import SettingsError
 from backlot.faults import read_faults
@@ -140,6 +143,30 @@ def test_extra_fields_and_null_sizes(faulty: Faulty) -> None:
     item = answer["data"][0]
     assert (item["width"], item["height"]) == (None, None)
     assert answer["x_new"] == item["x_new"] == answer["usage"]["x_new"] == [1]
+
+
+def test_a_file_can_be_black_or_of_another_size_than_asked_for(faulty: Faulty, clock: Clock) -> None:
+    api = faulty("{prompt: nothing, do: blank}", "{prompt: narrow, do: wrong_size}")
+    black, narrow, usual = (
+        make_image(api, prompt=prompt, resolution="1K", aspect_ratio="1:1").json()["data"][0]
+        for prompt in ("nothing", "a narrow one", "a fox")
+    )
+    assert [(item["width"], item["height"]) for item in (black, narrow, usual)] == [
+        (1024, 1024),
+        (512, 1024),
+        (1024, 1024),
+    ]
+    images = [
+        Image.open(io.BytesIO(api.get(item["url"]).content)).convert("L") for item in (black, narrow, usual)
+    ]
+    assert images[0].getextrema() == (0, 0)
+    assert images[1].size == (512, 1024)
+    assert images[2].getextrema()[1] > 200
+    video = make_video(api, prompt="nothing")
+    clock.now += 10
+    content = api.get(poll(api, video)["data"][0]["url"]).content
+    with av.open(io.BytesIO(content)) as opened:
+        assert all(frame.to_image().convert("L").getextrema()[1] < 8 for frame in opened.decode(video=0))
 
 
 def test_a_delay_waits(faulty: Faulty) -> None:

@@ -14,6 +14,7 @@ from pathlib import Path
 from threading import Thread
 from typing import Any
 
+import polars as pl
 import pytest
 from prefect.blocks.webhook import Webhook
 
@@ -107,6 +108,31 @@ def test_what_a_killed_run_left_in_doubt_is_told_by_the_next_run(
     doubts = [one for one in events(prefect, run) if one["event"] == "callsheet.job.in_doubt"]
     assert {one["payload"]["row_id"] for one in doubts} == {"a", "b"}
     assert {one["payload"]["reason"] for one in doubts} == {"the run ended before the answer came"}
+
+
+def test_a_file_that_a_check_rejects_is_told(prefect: PrefectServer, project: Callable[..., Project]) -> None:
+    rows = [{"id": name, "prompt": name, "model": "sketch-1"} for name in ("nothing", "something")]
+    made = project(rows, faults={"rules": [{"prompt": "nothing", "nth": 1, "do": "blank"}]})
+    made.set(checks={"blank": "reject"})
+    run = str(bought(made).state_details.flow_run_id)
+    wait_until(lambda: len(events(prefect, run)) == 3, "not all events come", 0.2)
+    [told] = [one for one in events(prefect, run) if one["event"] == "callsheet.media.rejected"]
+    [(key, url, row_id)] = (
+        made.manifest()
+        .filter(pl.col("decision") == "rejected")
+        .select("job_key", "url", "row_id")
+        .iter_rows()
+    )
+    assert told["resource"]["prefect.resource.id"] == f"callsheet.job.{key}"
+    assert told["payload"] == {
+        "batch": "test",
+        "row_id": row_id,
+        "sample": 1,
+        "index": 0,
+        "url": url,
+        "check": "blank",
+        "flags": ["blank"],
+    }
 
 
 @pytest.mark.soak
