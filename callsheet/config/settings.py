@@ -315,21 +315,24 @@ class Review(Section):
 
 
 class Checks(Section):
-    """The automatic checks of each stored file. `flag` shows what was found; `reject` rejects the file."""
+    """The automatic checks of each stored file, once. `flag` shows what was found; `reject` also rejects the
+    file. One that no decoder can show is flagged as `unreadable` by any of them."""
 
     blank: Check = "flag"
     """An image of one colour, or a black video."""
 
     size: Check = "flag"
-    """Another aspect ratio or resolution than the one asked for."""
+    """Another aspect ratio than the one asked for, by more than 3 %, or certainly another resolution."""
 
     duplicate: Check = "flag"
-    """Nearly the same image as one of another row."""
+    """Nearly the same image as one of another row that is not rejected. Videos are not compared."""
 
     command: CommandLine | None = None
-    """A program of your own, with its arguments. It reads a JSON object a line for each file (`path`, `row`,
-    `prompt` and the carried columns) and answers each with a line: `score` (a number), `flags` (a list of
-    texts) and `reject` (true or false), each of which may be missing."""
+    """A program of your own, with its arguments; no shell is used. A run starts it once. It reads a line of
+    JSON for each file (`path`, `row`, `sample`, `index`, `prompt`, `model`, and the carried columns in
+    `carried`) and answers each within 60 s with a line: `score` (a number), `flags` (a list of texts) and
+    `reject` (true or false), each of which may be missing. One that fails is asked no more, and what it has
+    not judged is left to the next run."""
 
 
 class Reconcile(Section):

@@ -151,15 +151,15 @@ def findings(connection: sa.Connection, batch: str) -> pl.DataFrame:
 
 
 def unchecked(connection: sa.Connection, batch: str) -> pl.DataFrame:
-    """The stored files of the batch that no check has seen: `FILE`, `row_id`, `sample`, `model`, `url`,
-    `mime_type` and `sha256`, in order of storage.
+    """The stored files of the batch that no check has seen: `FILE`, `run_id` (that has bought it), `row_id`,
+    `sample`, `model`, `url`, `mime_type` and `sha256`, in order of storage.
     """
     seen = sa.and_(
         checks.c.job_key == attempts.c.job_key,
         checks.c.attempt == attempts.c.attempt,
         checks.c.index == media.c.index,
     )
-    names = ("row_id", "sample", "model")
+    names = ("run_id", "row_id", "sample", "model")
     query = (
         sa.select(
             attempts.c.job_key,

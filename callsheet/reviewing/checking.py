@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import anyio
+import polars as pl
 
 from callsheet.config.settings import BatchSettings
 from callsheet.errors import LedgerError
@@ -105,14 +106,19 @@ class _Checking:
             with anyio.move_on_after(self.pause):
                 await over.wait()
             if not over.is_set():
-                await self._look(lambda _: over.is_set())
+                others = [run.run_id for run in await self.ledger.others()]  # which check what they store
+                await self._look(lambda _: over.is_set(), others)
         if left := await self._look(may_leave):
             self.note(f"{counted(left, 'file')} not checked yet: callsheet report CONFIG checks them")
 
-    async def _look(self, may_leave: Callable[[int], bool]) -> int:
-        """Checks the stored files that are not checked yet; returns how many `may_leave` has left."""
+    async def _look(self, may_leave: Callable[[int], bool], but_of: Sequence[str] = ()) -> int:
+        """Checks the stored files that are not checked yet; returns how many `may_leave` has left.
+
+        `but_of`: not the files of these runs.
+        """
         began = time.monotonic()
         files = await self.ledger.read(marks.unchecked)
+        files = files.filter(~pl.col("run_id").fill_null("").is_in(but_of))
         self.pause = max(_PAUSE, _SHARE * (time.monotonic() - began))
         if files.height <= len(self.later):
             return 0

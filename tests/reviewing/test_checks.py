@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,8 +20,10 @@ from callsheet.session import Bounds
 from callsheet.watch import LogWatcher
 from tests.conftest import Project
 from tests.report.contact_sheets import with_sheet
+from tests.servers.backlots import finish_videos
 from tests.servers.forks import forks
 from tests.servers.s3 import Server
+from tests.waiting import LONGEST, wait_until
 
 Make = Callable[..., Project]
 IMAGE = {"model": "sketch-1", "aspect_ratio": "1:1", "resolution": "0.5K", "output_format": "png"}
@@ -250,6 +253,21 @@ def test_a_run_that_buys_again_what_a_check_rejects_waits_for_every_file(project
     made.bounds = Bounds(thumbnails=1)
     run(made, blank="reject")
     assert all(each == (["blank"], "check:blank") for each in found(made).values())
+
+
+def test_files_are_checked_while_the_run_goes_on(project: Make) -> None:
+    made = project(
+        [*images("nothing"), {"id": "video", "prompt": "a video", **VIDEO}], faults=FAULTS, video_seconds=3600
+    )
+    made.set(poll={"timeout": LONGEST}, checks=OFF | {"blank": "reject"})
+    watching = Watching()
+    going = threading.Thread(target=made.run, kwargs={"watcher": watching})
+    going.start()
+    wait_until(lambda: watching.files, "the stored image was not checked beside the pending video")
+    assert going.is_alive()
+    finish_videos(made.backlot.service)
+    going.join()
+    assert found(made) == {"nothing": (["blank"], "check:blank"), "video": ([], None)}
 
 
 def test_collect_checks_what_an_earlier_run_has_not_checked(project: Make) -> None:
