@@ -22,7 +22,7 @@ PATIENCE = 60.0
 _LONGEST = 200  # characters of a flag
 _LONGEST_LINE = 1 << 20  # bytes of an answer
 _SHOWN = 1_000  # characters of its stderr
-_GRACE = 5.0  # seconds to end by itself when nothing more is asked
+_GRACE = 2.0  # seconds to end by itself when nothing more is asked
 
 
 class Judgement(BaseModel):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import sys
 import threading
 from collections.abc import Callable
@@ -375,6 +377,22 @@ def test_a_program_that_fails_is_named_once_and_the_run_goes_on_and_a_mended_one
     mended = program(made.folder, f'answer = {{"flags": ["seen"], "reject": True}}\n{SAY}')
     assert run(made, blank="flag", command=mended).notes == ["2 files rejected by checks: command 2"]
     assert found(made)["one"] == (["seen"], "check:command")
+
+
+def test_an_interrupted_run_does_not_wait_for_the_program(project: Make) -> None:
+    made = project(images("one"))
+    made.set(checks=OFF | {"command": program(made.folder, 'open("asked", "w").close(); time.sleep(10_000)')})
+
+    def interrupt() -> None:
+        wait_until(Path("asked").exists, "the program is not asked")
+        os.kill(os.getpid(), signal.SIGINT)
+
+    pressing = threading.Thread(target=interrupt)
+    pressing.start()
+    summary = made.run()
+    pressing.join()
+    assert (summary.stored, found(made)) == (1, {"one": ([], None)})
+    assert run(made, blank="flag").notes == []
 
 
 def test_a_program_that_cannot_be_started_is_named(project: Make) -> None:
