@@ -55,8 +55,9 @@ RULES = [
 ]
 FOREIGN_FILE = b"somebody else's file"
 NEWEST = """
-    SELECT attempts.*, media.url, media.sha256, media.bytes, media.stored_at
-    FROM attempts LEFT JOIN media USING (job_key, attempt) WHERE NOT superseded
+    SELECT attempts.*, media.url, media.sha256, media.bytes, media.stored_at, checks.checked_at
+    FROM attempts LEFT JOIN media USING (job_key, attempt)
+    LEFT JOIN checks USING (job_key, attempt, "index") WHERE NOT superseded
 """
 
 
@@ -106,6 +107,7 @@ class KilledBatch:
             "limits": {"concurrency": LANES},
             "poll": {"interval": 0.1, "timeout": 20},
             "report": {"contact_sheet": 0, "plots": False},  # for looking, and most of a run's work
+            "checks": {"duplicate": "off"},  # which takes a while to start
         }
         self.postgresql = sections.get("ledger", {}).get("url", "").replace("+psycopg", "")
         (self.folder / "batch.yaml").write_text(yaml.safe_dump(config | sections))
@@ -208,6 +210,7 @@ class KilledBatch:
         for url, row in stored.items():
             content = (self.folder / url).read_bytes()
             assert (len(content), hashlib.sha256(content).hexdigest()) == (row["bytes"], row["sha256"])
+            assert row["checked_at"], "not checked"
         spool = self.folder / "out/crash/report/spool"
         assert not spool.exists() or not list(spool.iterdir()), "the spool keeps what nobody needs"
 

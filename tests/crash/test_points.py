@@ -22,6 +22,7 @@ AGAIN = (  # passed again by the run after one that was killed before it
     "ledger.renamed",
     "ledger.stored",
     "ledger.lost",
+    "ledger.found",
     "ledger.learn",
     "ledger.end_run",
     "submit",

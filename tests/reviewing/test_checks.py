@@ -200,7 +200,7 @@ def test_a_damaged_file_is_unreadable_and_no_check_rejects_it(project: Make) -> 
 # ---- each file once
 
 
-def test_each_file_is_checked_once_also_one_that_was_decoded_for_its_thumbnail(
+def test_each_file_is_checked_once_and_decoded_once_for_its_thumbnail_and_for_equal_files(
     project: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looked: list[str] = []
@@ -211,14 +211,14 @@ def test_each_file_is_checked_once_also_one_that_was_decoded_for_its_thumbnail(
         return await ask(self, path, mime_type)
 
     monkeypatch.setattr(Decoder, "_ask", counted)
-    made = with_sheet(project(images("one", "two")))
+    made = with_sheet(project(images("one", "nothing", "more of nothing"), faults=FAULTS))
     command = program(made.folder, f'answer = {{"score": 1}}; open("asked", "a").write(line)\n{SAY}')
     run(made, blank="flag", command=command)
     assert len(list(Path("out/report/contact-sheet/thumbs").iterdir())) == len(looked) == 2
-    made.rows(*images("one", "two", "three"))
+    made.rows(*images("one", "nothing", "more of nothing", "three"))
     run(made, blank="reject", command=command)
     asked = [json.loads(line)["row"] for line in Path("asked").read_text().splitlines()]
-    assert sorted(asked) == ["one", "three", "two"]
+    assert sorted(asked) == ["more of nothing", "nothing", "one", "three"]
     assert len(looked) == 3
 
 
