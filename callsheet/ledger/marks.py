@@ -183,22 +183,16 @@ def requests(connection: sa.Connection, keys: Sequence[str]) -> dict[str, tuple[
 
 
 def hashes(connection: sa.Connection, batch: str) -> list[tuple[str, str]]:
-    """`row_id` and `hash` of every checked file of the batch that has a hash and is not rejected."""
-    newest = _query(batch).subquery()
-    rejected = sa.and_(
-        newest.c.decision == Decision.REJECTED, *(newest.c[name] == checks.c[name] for name in FILE)
-    )
+    """The row and the hash of every checked file of the batch that has a hash and is not rejected."""
+    rejected = _keys(row for row in _newest(connection, batch) if row.decision == Decision.REJECTED)
+    of_one = sa.and_(attempts.c.job_key == checks.c.job_key, attempts.c.attempt == checks.c.attempt)
     query = (
-        sa.select(attempts.c.row_id, checks.c.hash)
-        .join(
-            attempts,
-            sa.and_(attempts.c.job_key == checks.c.job_key, attempts.c.attempt == checks.c.attempt),
-        )
-        .join(newest, rejected, isouter=True)
-        .where(checks.c.batch == batch, checks.c.hash.is_not(None), newest.c.number.is_(None))
+        sa.select(*(checks.c[name] for name in FILE), attempts.c.row_id, checks.c.hash)
+        .join(attempts, of_one)
+        .where(checks.c.batch == batch, checks.c.hash.is_not(None))
         .order_by(checks.c.checked_at, checks.c.job_key, checks.c.index)
     )
-    return [(row_id, hash_) for row_id, hash_ in connection.execute(query)]
+    return [(row.row_id, row.hash) for row in connection.execute(query) if _key(row) not in rejected]
 
 
 def files(connection: sa.Connection, batch: str) -> pl.DataFrame:
