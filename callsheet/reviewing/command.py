@@ -131,9 +131,9 @@ class Judge:
             return
         assert process.stdin  # noqa: S101 - it is a pipe
         process.stdin.close()
-        with suppress(TimeoutError):
+        try:
             await asyncio.wait_for(asyncio.shield(process.wait()), 0 if at_once else _GRACE)
-        if process.returncode is None:
+        except TimeoutError:
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)  # what it has started, too
         await process.wait()
