@@ -204,10 +204,3 @@ def test_a_file_is_quoted_at_once_bought_when_approved_moved_when_done_and_never
     look(crew, made, f"{name}-third")
     wait_until(lambda: not list(inbox.glob("*.csv")), "the same rows are not recognised", 0.3)
     assert made.charged == Decimal("0.0030"), "nothing is bought or asked twice"
-
-
-def test_an_inbox_that_is_not_there_is_named(crew: PrefectServer, project: Make) -> None:
-    made = project()
-    looked = look(crew, made, made.folder.name)
-    assert (looked["state"]["type"], looked["state"]["name"]) == ("FAILED", "Failed")
-    assert "there is no such folder. mkdir -p" in looked["state"]["message"]

@@ -141,8 +141,9 @@ class Presses(LogWatcher):
         self.has_pressed = True
 
 
-@pytest.mark.parametrize("at_once", [True, False])
-@pytest.mark.parametrize("state", [{"type": "CANCELLING"}, {"type": "PAUSED", "name": "Suspended"}])
+@pytest.mark.parametrize(
+    ("state", "at_once"), [({"type": "CANCELLING"}, True), ({"type": "PAUSED", "name": "Suspended"}, False)]
+)
 @pytest.mark.usefixtures("prefect")
 def test_a_run_that_a_command_has_started_is_cancelled_by_either_button(
     project: Make, monkeypatch: pytest.MonkeyPatch, state: dict[str, Any], at_once: bool
