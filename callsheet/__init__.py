@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from callsheet.python.batch_file import Rows
     from callsheet.python.calls import QuotedBatch
-    from callsheet.report.summary import Status, Summary
+    from callsheet.report.summary import Review, Status, Summary
 
     Config = str | os.PathLike[str]
     Values = Mapping[str, object]
@@ -44,6 +44,8 @@ __all__ = [
     "plan",
     "quote",
     "quote_async",
+    "review",
+    "reviews",
     "run",
     "run_async",
     "status",
@@ -158,6 +160,44 @@ async def status_async(config: Config, rows: Rows | None = None, settings: Value
     from callsheet.python import calls
 
     return await calls.status(config, settings)
+
+
+def review(config: Config, marks: Rows, settings: Values | None = None) -> Review:
+    """Marks stored files as kept or rejected; all of the marks are taken, or none. Buys nothing.
+
+    Args:
+        config: the config file.
+        marks: a DataFrame with the columns of `marks.csv`: `row_id` and `decision` (`kept`, `rejected`, or
+            empty to take a mark back); `sample`, `index` and `note` may be missing.
+        settings: single settings to change.
+
+    Returns:
+        The fields of `review --json`: how many files are kept, rejected and to review.
+
+    Raises:
+        InputError: a row or sample is not there, or a decision is another word; the message names the row of
+            `marks`, from 1.
+        LedgerError: the ledger cannot be read or written.
+    """
+    from callsheet.python import reviews
+
+    return reviews.review(config, marks, settings)
+
+
+def reviews(
+    config: Config, settings: Values | None = None, *, as_arrow: bool = False
+) -> pd.DataFrame | pa.Table:
+    """Every stored file with what was decided about it, from the ledger: a row for each, in order of storage.
+
+    The columns are `row_id`, `sample`, `index`, `decision`, `note`, `decided_by`, `decided_at`, `flags` and
+    `score` (of the checks), `model`, `prompt`, `cost`, `url` and `job_key`.
+
+    Raises:
+        LedgerError: the ledger cannot be read.
+    """
+    from callsheet.python import reviews
+
+    return reviews.reviews(config, settings, as_arrow=as_arrow)
 
 
 def manifest(

@@ -26,6 +26,8 @@ def export(
         Literal["csv", "imagefolder", "webdataset"],
         typer.Option("--as", help="What to make.", show_default=False),
     ],
+    *,
+    kept: Annotated[bool, typer.Option("--kept", help="Only the files that are marked as kept.")] = False,
     set_: Sets = None,
     json: Json = False,
 ) -> None:
@@ -48,7 +50,7 @@ def export(
 
     async def write() -> Exported:
         with signals.cancelled_by_signals():
-            return await export(settings, to, Kind(as_), progress)
+            return await export(settings, to, Kind(as_), progress, kept=kept)
 
     with err.status("Reading the ledger ...") as status:
         made = asyncio.run(write())

@@ -18,8 +18,10 @@ from callsheet.cli import (
     output,
     project,
     reconcile,
+    review,
     rows,
     service,
+    steer,
 )
 from callsheet.cli.demo import demo
 from callsheet.errors import CallsheetError, OutputError, as_stop, known_error
@@ -44,11 +46,14 @@ app = typer.Typer(
 )
 for command in (
     *(demo, init.init, batch.quote, batch.run, batch.collect, batch.status),
-    *(rows.show, rows.failed, rows.report, export.export, doubts.resolve),
+    *(rows.show, rows.failed, rows.report, review.review, export.export, doubts.resolve),
     *(reconcile.reconcile, service.models, service.balance, project.up),
 ):
     app.command()(command)
 app.command("open")(rows.open_)
+app.command("set")(steer.set_values)
+app.command("pause")(steer.pause)
+app.command("resume")(steer.resume)
 app.add_typer(ledger.app)
 
 

@@ -174,6 +174,11 @@ Dollars = Annotated[
 RetryFailed = Literal[False, True, "server_error", "gateway", "all"]
 """Which failed jobs are bought again; true is `all`."""
 
+Check = Annotated[
+    Literal["off", "flag", "reject"], BeforeValidator(lambda value: "off" if value is False else value)
+]
+"""What follows from an automatic check. In YAML, `off` is read as false."""
+
 BatchName = Annotated[str, AfterValidator(_batch_name)]
 HttpAddress = Annotated[str, AfterValidator(_http_address)]
 Template = Annotated[Text, AfterValidator(_template)]

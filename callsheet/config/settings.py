@@ -25,6 +25,7 @@ from callsheet.config.checks import (
     BatchName,
     Cell,
     Character,
+    Check,
     Count,
     CountFromZero,
     Dollars,
@@ -301,6 +302,35 @@ class Report(Section):
     and the page shows the addresses of files on S3 as text."""
 
 
+class Review(Section):
+    """What follows from looking at what was bought (`callsheet review`)."""
+
+    samples: Count = 3
+    """Up to so many samples of a row are bought in all, when rejected ones are bought again."""
+
+    buy_again: bool = False
+    """Whether a run buys one more sample of each row of which every stored file is rejected, as
+    `callsheet run --again` does."""
+
+
+class Checks(Section):
+    """The automatic checks of each stored file. `flag` shows what was found; `reject` rejects the file."""
+
+    blank: Check = "flag"
+    """An image of one colour, or a black video."""
+
+    size: Check = "flag"
+    """Another aspect ratio or resolution than the one asked for."""
+
+    duplicate: Check = "flag"
+    """Nearly the same image as one of another row."""
+
+    command: Text | None = None
+    """A program of your own, with its arguments. It reads a JSON object a line for each file (`path`, `row`,
+    `prompt` and the carried columns) and answers each with a line: `score` (a number), `flags` (a list of
+    texts) and `reject` (true or false), each of which may be missing."""
+
+
 class Reconcile(Section):
     """The comparison with the service's own account (`callsheet reconcile`)."""
 
@@ -343,6 +373,8 @@ class BatchSettings(Section):
     storage: Storage = Storage()
     ledger: LedgerSettings = LedgerSettings()
     report: Annotated[Report, Field(validate_default=True)] = Report()
+    review: Review = Review()
+    checks: Checks = Checks()
     reconcile: Reconcile = Reconcile()
 
     @field_validator("report", mode="after")

@@ -21,9 +21,10 @@ from callsheet.files import with_home
 from callsheet.ledger import queries
 from callsheet.ledger.databases import check_exists
 from callsheet.ledger.ledger import Ledger
+from callsheet.ledger.marks import Decision
 from callsheet.pricing.plan import last_plan
 from callsheet.report.contact_sheet.links import local_path
-from callsheet.report.parquet_tables import COSTS, MANIFEST, costs, jobs_of, manifest
+from callsheet.report.parquet_tables import COSTS, costs, jobs_of, manifest, stored_files
 from callsheet.storage.store import Store
 
 
@@ -36,7 +37,12 @@ class Kind(StrEnum):
 
 
 async def export(
-    settings: BatchSettings, to: str, kind: Kind, progress: Callable[[int], None] = lambda _: None
+    settings: BatchSettings,
+    to: str,
+    kind: Kind,
+    progress: Callable[[int], None] = lambda _: None,
+    *,
+    kept: bool = False,
 ) -> Exported:
     """Exports a batch. What an earlier export has written there already is not written again.
 
@@ -46,6 +52,7 @@ async def export(
             export of the batch.
         kind: what it is exported as.
         progress: called with the number of files that were copied in the meantime.
+        kept: only the files that somebody has marked as kept.
 
     Raises:
         InputError: something else is at the destination, or its home folder is not known; or a stored file
@@ -69,7 +76,9 @@ async def export(
         with _named_as_option():
             store = Store(to, endpoint_url=endpoint_url)
             present = await mark(store, to, batch=settings.batch, kind=kind.value, ledger_id=ledger.id)
-            files = await ledger.read(lambda connection, batch: _stored(connection, batch, jobs, kind))
+            files = await ledger.read(
+                lambda connection, batch: _stored(connection, batch, jobs, kind, kept=kept)
+            )
             if kind is Kind.CSV:
                 return await _write_tables(files, ledger, store)
             files = named(files)
@@ -80,12 +89,19 @@ async def export(
         await ledger.close()
 
 
-def _stored(connection: sa.Connection, batch: str, jobs: pl.DataFrame | None, kind: Kind) -> pl.DataFrame:
-    """The manifest of what is exported. Shards are in order of storage, so that those that are full stay."""
-    files = pl.concat(queries.stored_files(connection, batch, MANIFEST))
-    if jobs is not None and kind is not Kind.CSV:
+def _stored(
+    connection: sa.Connection, batch: str, jobs: pl.DataFrame | None, kind: Kind, *, kept: bool
+) -> pl.DataFrame:
+    """The manifest of what is exported. Shards are in order of storage, so that those that are full stay.
+
+    What is kept is exported also where the batch file no longer has its row: a person wants it.
+    """
+    files = stored_files(connection, batch)
+    if kept:
+        files = files.filter(pl.col("decision") == Decision.KEPT)
+    elif jobs is not None and kind is not Kind.CSV:
         files = files.join(jobs, on="job_key", how="semi", maintain_order="left")
-    return manifest([files], None if kind is Kind.WEBDATASET else jobs)
+    return manifest(files, None if kind is Kind.WEBDATASET else jobs)
 
 
 async def _write_tables(files: pl.DataFrame, ledger: Ledger, store: Store) -> Exported:

@@ -29,7 +29,8 @@ Row = Mapping[str, Any]
 
 _ABOUT = ["row_id", "sample", "index", "model", "prompt", "mime_type", "width", "height", "duration", "fps"]
 _ABOUT += ["has_sound", "cost", "sha256", "bytes", "job_key", "generation_id"]
-_NOT_ABOUT = {"url", "deletes_at", "stored_at", "current", NAME}
+_ABOUT += ["decision", "note", "flags"]
+_NOT_ABOUT = {"url", "deletes_at", "stored_at", "current", "decided_by", "decided_at", NAME}
 # Columns that the loader of an image folder makes itself, or takes for the names of more files.
 _TAKEN = re.compile(r"image|label|(.*_)?file_names?")
 _LONGEST = 80

@@ -22,11 +22,13 @@ import sqlalchemy as sa
 from callsheet.errors import LedgerError, LedgerUnavailable
 from callsheet.ledger import (
     approvals,
+    changes,
     claims,
     databases,
     doubts,
     journal,
     leases,
+    marks,
     media,
     queries,
     services,
@@ -39,6 +41,7 @@ from callsheet.ledger.claims import Reservation, SpendingLimit, Wall
 from callsheet.ledger.databases import BUSY, explained, open_engine
 from callsheet.ledger.group_commit import GroupCommit
 from callsheet.ledger.journal import Journal, PaidAnswer
+from callsheet.ledger.marks import Finding, Mark
 from callsheet.ledger.media import FileEnd
 from callsheet.ledger.policy import Policy
 from callsheet.ledger.tables import about
@@ -354,6 +357,18 @@ class Ledger:
     async def answer(self, approval: Approval) -> None:
         """Records the answer to a question; raises LedgerError where it was answered before."""
         await self._commits.write_one("answer", approvals.answer, approval)
+
+    async def mark(self, said: Sequence[Mark], by: str) -> int:
+        """Enters what somebody says of stored files, all or none; returns how many have another mark now."""
+        return await self._commits.write_one("mark", marks.mark, self.batch, said, by)
+
+    async def found(self, findings: Sequence[Finding]) -> list[Finding]:
+        """Enters what checks found in stored files; returns those whose files are rejected by it."""
+        return await self._commits.write_one("found", marks.found, self.batch, findings)
+
+    async def change(self, values: Mapping[str, Any], by: str) -> Sequence[OtherRun]:
+        """Changes settings of the runs of the batch that are at work, by dotted names; returns these runs."""
+        return await self._commits.write_one("change", changes.change, self.batch, values, by)
 
     async def read(self, query: Callable[[sa.Connection, str], T]) -> T:
         """Runs a query of `queries.py` on this batch, in one consistent view."""

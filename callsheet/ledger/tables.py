@@ -14,7 +14,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.engine import Dialect
 
-SCHEMA_VERSION = 12
+SCHEMA_VERSION = 13
 _MICRO = Decimal(1_000_000)
 
 
@@ -215,6 +215,48 @@ approvals = sa.Table(
     sa.Column("place", sa.String(16)),
     sa.Column("budget_limit", Money),
     sa.Column("note", sa.Text),
+)
+
+# What was said of stored files, in order; the last row of a file counts. The number is not made by the
+# database, which would not know those of a copy.
+marks = sa.Table(
+    "marks",
+    metadata,
+    sa.Column("number", sa.BigInteger, primary_key=True, autoincrement=False),
+    sa.Column("batch", sa.Text, nullable=False, index=True),
+    sa.Column("job_key", sa.String(64), nullable=False),
+    sa.Column("attempt", sa.Integer, nullable=False),
+    sa.Column("index", sa.Integer, nullable=False),
+    sa.Column("decision", sa.String(16)),  # `marks.Decision`; empty: no longer decided
+    sa.Column("note", sa.Text),
+    sa.Column("decided_by", sa.Text, nullable=False),
+    sa.Column("decided_at", Moment, nullable=False),
+)
+
+# What the automatic checks found in stored files; a row for each file that was checked.
+checks = sa.Table(
+    "checks",
+    metadata,
+    sa.Column("job_key", sa.String(64), primary_key=True),
+    sa.Column("attempt", sa.Integer, primary_key=True),
+    sa.Column("index", sa.Integer, primary_key=True),
+    sa.Column("batch", sa.Text, nullable=False, index=True),
+    sa.Column("flags", sa.JSON, nullable=False),  # a list of texts
+    sa.Column("score", sa.Float),  # of the user's program
+    sa.Column("hash", sa.String(16)),  # a perceptual hash, in hex; empty where there is none
+    sa.Column("checked_at", Moment, nullable=False),
+)
+
+# What persons have changed for the runs of a batch that were at work, in order.
+changes = sa.Table(
+    "changes",
+    metadata,
+    sa.Column("number", sa.BigInteger, primary_key=True, autoincrement=False),
+    sa.Column("batch", sa.Text, nullable=False, index=True),
+    sa.Column("setting", sa.Text, nullable=False),  # by its dotted name, or `changes.PAUSED`
+    sa.Column("value", sa.JSON),
+    sa.Column("changed_by", sa.Text, nullable=False),
+    sa.Column("changed_at", Moment, nullable=False),
 )
 
 # What pace and lanes have learned of an account, to start the next run with.

@@ -43,7 +43,7 @@ ALL = Choice()
 
 
 def chosen(choice: Choice, jobs: pl.DataFrame) -> pl.Series:
-    """The jobs that a person names: a Boolean for every job that is `marked`.
+    """The jobs that a person names: a Boolean for every job with its standing.
 
     Raises:
         InputError: a row is not in the plan.

@@ -28,10 +28,10 @@ from callsheet.ledger.policy import Policy
 from callsheet.limits.charges import IN_A_ROW, Charge, Pairs
 from callsheet.pricing import first_look
 from callsheet.pricing.choice import ALL, Choice, chosen, pilot
-from callsheet.pricing.marks import by_price, count_fitting, marked, most_expensive
 from callsheet.pricing.not_in_ledger import taken_names, warning_of_report
 from callsheet.pricing.plan import Plan, price_batch
 from callsheet.pricing.rates import changed_rates
+from callsheet.pricing.standing import by_price, count_fitting, most_expensive, with_standing
 from callsheet.records import Job, ModelType, Totals, dollars
 from callsheet.service.client import Client
 from callsheet.service.models import Catalogue, Model
@@ -44,7 +44,7 @@ class Quote:
 
     Attributes:
         plan: the frozen plan.
-        table: its jobs next to the ledger (`marks.marked`); nothing is to buy that is not chosen.
+        table: its jobs next to the ledger (`standing.with_standing`); nothing is to buy that is not chosen.
         removed: `job_key` and `state` of each job that the ledger knows and the plan does not have.
         budget: the config's budget.
         balance: the workspace's balance.
@@ -92,12 +92,12 @@ class Quote:
 
     @cached_property
     def lines(self) -> pl.DataFrame:
-        """The plan by what sets the price (`marks.by_price`)."""
+        """The plan by what sets the price (`standing.by_price`)."""
         return by_price(self.table)
 
     @cached_property
     def most_expensive(self) -> pl.DataFrame:
-        """The rows of what is to buy that cost most (`marks.most_expensive`)."""
+        """The rows of what is to buy that cost most (`standing.most_expensive`)."""
         return most_expensive(self.table)
 
     @cached_property
@@ -322,7 +322,7 @@ async def make(
         stored = pl.concat(queries.reusable_requests(connection, batch)) if policy.reuse else None
         removed = known.join(plan.table, left_on="job_key", right_on="key", how="anti")
         return {
-            "table": marked(plan.table, known, stored),
+            "table": with_standing(plan.table, known, stored),
             "removed": removed.select("job_key", "state"),
             "totals": running_totals.of_batch(connection, batch),
             **_history(connection, batch),

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from io import BytesIO
 
 import polars as pl
+import sqlalchemy as sa
 
+from callsheet.ledger import marks, queries
 from callsheet.pricing.plan import Plan
 from callsheet.records import State
 
@@ -16,10 +18,11 @@ _OF_MEDIA = (
     *("mime_type", "width", "height", "duration", "fps", "has_sound", "cost", "deletes_at", "stored_at"),
 )
 _CURRENT = "current"
+_REVIEW = ("decision", "decided_by", "decided_at", "note", "flags")
 _POSITION = "\0position"  # no column of a batch file has such a name
 
-MANIFEST = (*_OF_MEDIA, "carried")
-"""What `manifest` needs of the ledger's files and their attempts, with the ledger's types."""
+MANIFEST = (*_OF_MEDIA, *_REVIEW, "carried")
+"""What `manifest` needs of stored files, with the types of `stored_files`."""
 
 COSTS = (
     *("job_key", "row_id", "sample", "generation_id", "model", "type", "state", "error_code"),
@@ -44,21 +47,31 @@ def costs(attempts: pl.DataFrame) -> pl.DataFrame:
     return attempts.filter(SUBMITTED).select(COSTS)
 
 
-def manifest(files: Iterable[pl.DataFrame], jobs: pl.DataFrame | None) -> pl.DataFrame:
+def stored_files(connection: sa.Connection, batch: str) -> pl.DataFrame:
+    """Every stored file of the batch, in order of storage, with what was said of it and found in it."""
+    files = pl.concat(queries.stored_files(connection, batch, (*_OF_MEDIA, "attempt", "carried")))
+    said = marks.decisions(connection, batch).drop("number")
+    flags = pl.col("flags").str.json_decode(pl.List(pl.String))
+    found = marks.findings(connection, batch).select(*marks.FILE, flags, "score")
+    for each in (said, found):
+        files = files.join(each, on=marks.FILE, how="left", maintain_order="left")
+    return files
+
+
+def manifest(files: pl.DataFrame, jobs: pl.DataFrame | None) -> pl.DataFrame:
     """`manifest.parquet`: a row for each stored file, with the batch file's carried columns after its own.
 
     It is in the batch file's order. `current` is false for rows that the batch file no longer has or has
     changed; they come last, in the order of `files`.
 
     Args:
-        files: the stored files, in one part or more with the columns `MANIFEST`.
+        files: the stored files, with the columns `MANIFEST`.
         jobs: from `jobs_of`; None where nothing is known of the batch file: then every row is current, and
             the rows stay as they come.
     """
-    rows = pl.concat(files)
-    carried = _carried(rows["carried"])
-    table = rows.select(_OF_MEDIA).with_columns(carried)
-    columns = (*_OF_MEDIA, _CURRENT, *(column.name for column in carried))
+    carried = _carried(files["carried"])
+    table = files.select(_OF_MEDIA + _REVIEW).with_columns(carried)
+    columns = (*_OF_MEDIA, _CURRENT, *_REVIEW, *(column.name for column in carried))
     if jobs is None:
         return table.with_columns(pl.lit(True).alias(_CURRENT)).select(columns)
     places = table.select("job_key").join(jobs, on="job_key", how="left", maintain_order="left")["position"]
@@ -86,6 +99,6 @@ def _carried(texts: pl.Series) -> list[pl.Series]:
 def _column(name: str, carried: Collection[str]) -> str:
     """The manifest's name for a carried column: the batch file's, unless it is taken."""
     column = name
-    while column in _OF_MEDIA or column == _CURRENT or (column != name and column in carried):
+    while column in (*_OF_MEDIA, _CURRENT, *_REVIEW) or (column != name and column in carried):
         column = f"input_{column}"
     return column

@@ -14,7 +14,7 @@ from callsheet.report.parquet_tables import MANIFEST, manifest
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 TYPES = {"sample": pl.Int64, "index": pl.Int64, "cost": MONEY, "stored_at": TIME}
-COLUMNS = [*MANIFEST[:-1], "current"]
+COLUMNS = [*MANIFEST[:-6], "current", *MANIFEST[-6:-1]]
 
 
 def key(number: int) -> str:
@@ -34,13 +34,13 @@ def jobs(count: int) -> pl.DataFrame:
 
 def test_of_two_attempts_at_a_job_the_file_that_was_stored_first_comes_first() -> None:
     later = {"job_key": key(0), "stored_at": NOW + timedelta(seconds=1), "url": "second"}
-    table = manifest([files(later, {"job_key": key(0), "url": "first"})], jobs(1))
+    table = manifest(files(later, {"job_key": key(0), "url": "first"}), jobs(1))
     assert table["url"].to_list() == ["first", "second"]
 
 
 def test_carried_columns_get_a_type_that_fits_all_and_are_empty_where_a_row_has_none() -> None:
     each = ({"n": 1, "url": "x"}, {}, {"n": 2.5, "tags": ["a"]}, {"n": None, "text": 7}, {"text": "t"})
-    table = manifest([files({"job_key": key(0), "carried": json.dumps(carried)}) for carried in each], None)
+    table = manifest(files(*({"job_key": key(0), "carried": json.dumps(carried)} for carried in each)), None)
     assert table.columns == [*COLUMNS, "n", "input_url", "tags", "text"]
     assert table.select("n", "input_url", "text").rows() == [
         (1.0, "x", None),

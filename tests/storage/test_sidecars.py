@@ -7,6 +7,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from typer.testing import CliRunner
+
+from callsheet.cli.main import app
 from tests.conftest import Project
 from tests.servers.backlots import finish_videos
 
@@ -63,3 +66,16 @@ def test_a_file_of_somebody_else_is_not_overwritten(project: Make) -> None:
     other.write_text("mine")
     assert made.run("storage.sidecar=true").stored == 1
     assert other.read_text() == "mine"
+
+
+def test_what_is_decided_about_a_file_is_in_its_sidecar(project: Make) -> None:
+    made = project(ROWS)
+    made.set(storage={"sidecar": True})
+    made.run()
+    row = "apple"
+    CliRunner().invoke(app, ["review", str(made.config), "--reject", row, "--note", "blurred"])
+    said = sidecars(made.folder / "out/media")[row]
+    assert (said["decision"], said["note"], said["flags"]) == ("rejected", "blurred", [])
+    assert said["decided_by"] and said["decided_at"] and said["prompt"]
+    CliRunner().invoke(app, ["review", str(made.config), "--clear", row])
+    assert sidecars(made.folder / "out/media")[row]["decision"] is None

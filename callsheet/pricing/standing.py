@@ -14,7 +14,9 @@ from callsheet.pricing.jobs import request_key
 _MOST_EXPENSIVE = 5
 
 
-def marked(jobs: pl.DataFrame, known: pl.DataFrame, stored: pl.DataFrame | None = None) -> pl.DataFrame:
+def with_standing(
+    jobs: pl.DataFrame, known: pl.DataFrame, stored: pl.DataFrame | None = None
+) -> pl.DataFrame:
     """The jobs of a plan with what the ledger says about each.
 
     Args:
@@ -47,7 +49,7 @@ def marked(jobs: pl.DataFrame, known: pl.DataFrame, stored: pl.DataFrame | None 
 
 
 def by_price(jobs: pl.DataFrame) -> pl.DataFrame:
-    """A line for each combination of what sets the price of jobs that are `marked`.
+    """A line for each combination of what sets the price of jobs with their standing.
 
     Returns:
         `model`, `type`, `resolution`, `duration`, `sound`, `unit`, `unit_price`, `each` (a job's price);

@@ -1,0 +1,126 @@
+"""`review`: marks what is stored as kept or rejected, from the command line, a file, or a page."""
+
+from __future__ import annotations
+
+import asyncio
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from callsheet.cli.options import Config, Json, Sets, open_ledger
+from callsheet.cli.output import out, print_facts, print_json, print_steps, safe
+from callsheet.errors import ConfigError
+from callsheet.plain_text import counted
+
+if TYPE_CHECKING:
+    from callsheet.config.settings import BatchSettings
+    from callsheet.report.summary import Review
+    from callsheet.reviewing.marks import Said
+
+_WHICH = "ROW[/SAMPLE]"
+
+
+def review(
+    config: Config,
+    *,
+    keep: Annotated[
+        list[str] | None,
+        typer.Option("--keep", metavar=_WHICH, help="Keep the files of a row, or of its sample; repeatable."),
+    ] = None,
+    reject: Annotated[
+        list[str] | None, typer.Option("--reject", metavar=_WHICH, help="Reject them; repeatable.")
+    ] = None,
+    clear: Annotated[
+        list[str] | None, typer.Option("--clear", metavar=_WHICH, help="Take a mark back; repeatable.")
+    ] = None,
+    note: Annotated[str | None, typer.Option("--note", metavar="TEXT", help="Why, for these marks.")] = None,
+    from_: Annotated[
+        Path | None,
+        typer.Option(
+            "--from", metavar="MARKS.CSV", help="Take the marks of a file: row_id,sample,index,decision,note."
+        ),
+    ] = None,
+    set_: Sets = None,
+    json: Json = False,
+) -> None:
+    """Look at what is stored, and mark it as kept or rejected. It buys nothing.
+
+    Without marks it serves the contact sheet on this machine, until Ctrl-C: K keeps, X rejects, arrows move.
+
+    callsheet run CONFIG --again buys one more sample of each row of which every file is rejected;
+    callsheet export CONFIG --kept hands on what is kept.
+    """
+    from callsheet.config.load import load_without_service
+
+    settings = load_without_service(config, set_ or ())
+    said = _said(keep, reject, clear, note, from_)
+    if not said and not json:
+        raise ConfigError("the page is not served yet")  # replaced with the page
+    changed, counts = asyncio.run(_marked(settings, said))
+    if json:
+        print_json(counts.as_json())
+        return
+    out.print(f"[bold]{safe(settings.batch)}[/]: {counted(changed, 'file')} marked")
+    print_facts(
+        out, [("Reviewed", counts.reviewed() or "nothing yet"), ("To review", f"{counts.to_review:,}")]
+    )
+    print_steps(_next_steps(counts, shlex.quote(str(config))))
+
+
+def _said(
+    keep: list[str] | None,
+    reject: list[str] | None,
+    clear: list[str] | None,
+    note: str | None,
+    from_: Path | None,
+) -> list[Said]:
+    """The marks of the command line, or of the file.
+
+    Raises:
+        ConfigError: they exclude each other.
+        InputError: the file cannot be read, or is wrong.
+    """
+    from callsheet.ledger.marks import Decision
+    from callsheet.reviewing.marks import of_row, read_marks
+
+    options = (
+        ("--keep", keep, Decision.KEPT),
+        ("--reject", reject, Decision.REJECTED),
+        ("--clear", clear, None),
+    )
+    said = [of_row(row, decision, note, name) for name, rows, decision in options for row in rows or ()]
+    meant = [(one.row_id, one.sample) for one in said]
+    if twice := [row for row in meant if meant.count(row) > 1]:
+        raise ConfigError(f"row {twice[0][0]} is named twice", hint="Mark it once.")
+    if from_ and said:
+        raise ConfigError("--from cannot be combined with --keep, --reject and --clear")
+    if note and not said:
+        raise ConfigError("--note says why a row is marked", hint="Add --keep, --reject or --clear.")
+    return read_marks(from_) if from_ else said
+
+
+async def _marked(settings: BatchSettings, said: list[Said]) -> tuple[int, Review]:
+    from callsheet.ledger.databases import check_exists
+    from callsheet.ledger.doubts import login
+    from callsheet.report.sidecars import update_sidecars
+    from callsheet.report.summary import read_review
+    from callsheet.reviewing.marks import take
+
+    check_exists(settings.ledger.url)
+    async with open_ledger(settings.ledger.url, settings.batch) as ledger:
+        changed = await take(ledger, said, login()) if said else 0
+        await update_sidecars(settings, ledger)
+        return changed, await read_review(ledger)
+
+
+def _next_steps(counts: Review, config: str) -> list[str]:
+    steps = []
+    if counts.to_review:
+        steps.append(f"callsheet review {config} shows what is to review.")
+    if counts.rejected:
+        steps.append(f"callsheet quote {config} --again prices the rejected rows once more.")
+    if counts.kept:
+        steps.append(f"callsheet export {config} --to FOLDER --as imagefolder --kept hands on what is kept.")
+    return steps

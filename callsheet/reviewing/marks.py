@@ -1,0 +1,154 @@
+"""Marks as people write them -> marks of files in the ledger: from the command line, `marks.csv` or Python.
+
+All of a call is taken, or nothing: a mark of a row that is not there is an error that names its place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from callsheet.batches.delimited import read_table
+from callsheet.batches.encodings import read_text
+from callsheet.errors import InputError
+from callsheet.ledger import marks
+from callsheet.ledger.ledger import Ledger
+from callsheet.ledger.marks import Decision, FileKey, Mark
+from callsheet.plain_text import printable
+
+COLUMNS = ["row_id", "sample", "index", "decision", "note"]
+"""The columns of `marks.csv`."""
+
+_NEEDED = ["row_id", "decision"]
+_DECISIONS = {"": None, "kept": Decision.KEPT, "rejected": Decision.REJECTED}
+_LONGEST_NOTE = 2_000  # characters
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """What a person says of a row, of one of its samples, or of one file of that.
+
+    Attributes:
+        place: where it was said, for messages: `marks.csv, line 3`.
+        sample: None for all samples of the row.
+        index: None for all files of the sample.
+        job_key: where a row has asked for several things, the one that is meant; empty for all of them.
+    """
+
+    place: str
+    row_id: str
+    sample: int | None
+    index: int | None
+    decision: Decision | None
+    note: str | None
+    job_key: str = ""
+
+
+def of_row(text: str, decision: Decision | None, note: str | None, option: str) -> Said:
+    """`ROW` or `ROW/SAMPLE`, as it is typed after an option. To an id with a slash, add the sample."""
+    row, slash, sample = text.rpartition("/")
+    if slash and sample.isascii() and sample.isdigit():
+        return Said(f"{option} {text}", row, int(sample), None, decision, note)
+    return Said(f"{option} {text}", text, None, None, decision, note)
+
+
+def read_marks(path: Path) -> list[Said]:
+    """The marks of `marks.csv`.
+
+    Raises:
+        InputError: the file cannot be read, or a cell is wrong; the message names its line.
+    """
+    table = read_table(read_text(path, str(path), None).content, str(path), needed=_NEEDED, expected=COLUMNS)
+    if table.ragged:
+        line, _, reason = table.ragged[0]
+        raise InputError(f"{path}, line {line}: {reason}")
+    places = [f"{path}, line {line}" for line in table.lines]
+    return from_table(table.cells, places, str(path))
+
+
+def from_table(table: pl.DataFrame, places: Sequence[str], name: str) -> list[Said]:
+    """The marks of a table with the columns `COLUMNS`; only `row_id` and `decision` must be there.
+
+    Args:
+        table: its other columns are not looked at, but for `job_key`.
+        places: where each row is, for messages.
+        name: the table's, for messages.
+
+    Raises:
+        InputError: a column is missing, or a cell is wrong.
+    """
+    if missing := [column for column in _NEEDED if column not in table.columns]:
+        raise InputError(f"{name}: has no column {missing[0]}", hint=f"The columns are {','.join(COLUMNS)}.")
+    wanted = [column for column in (*COLUMNS, "job_key") if column in table.columns]
+    rows = table.select(pl.col(wanted).cast(pl.String)).iter_rows(named=True)
+    return [_said(row, place) for row, place in zip(rows, places, strict=True)]
+
+
+def _said(row: dict[str, Any], place: str) -> Said:
+    decision = (row["decision"] or "").strip().lower()
+    if decision not in _DECISIONS:
+        raise InputError(
+            f"{place}: decision is {printable(decision)!r}; kept, rejected or nothing is expected"
+        )
+    if not row["row_id"]:
+        raise InputError(f"{place}: row_id is empty")
+    note = (row.get("note") or "").strip() or None
+    if note and len(note) > _LONGEST_NOTE:
+        raise InputError(
+            f"{place}: the note has {len(note):,} characters; at most {_LONGEST_NOTE:,} are kept"
+        )
+    return Said(
+        place=place,
+        row_id=row["row_id"],
+        sample=_number(row.get("sample"), "sample", place),
+        index=_number(row.get("index"), "index", place),
+        decision=_DECISIONS[decision],
+        note=note,
+        job_key=row.get("job_key") or "",
+    )
+
+
+def _number(text: str | None, name: str, place: str) -> int | None:
+    digits = (text or "").strip().removesuffix(".0")  # as a column with empty cells becomes in a DataFrame
+    if digits and not (digits.isascii() and digits.isdigit()):
+        raise InputError(f"{place}: {name} is {printable(text or '')!r}; a number is expected")
+    return int(digits) if digits else None
+
+
+async def take(ledger: Ledger, said: Sequence[Said], by: str) -> int:
+    """Enters marks, all or none. Of several for one file the last one counts.
+
+    Returns:
+        How many files have another mark now.
+
+    Raises:
+        InputError: a row, sample or file is not there; the message names its place.
+    """
+    stored = await ledger.read(marks.files)
+    found: dict[FileKey, Mark] = {}
+    of_row: dict[str, list[Any]] = {}
+    for *file, row_id, sample in stored.select(*marks.FILE, "row_id", "sample").iter_rows():
+        of_row.setdefault(row_id, []).append((FileKey(*file), sample))
+    for one in said:
+        files = [
+            file
+            for file, sample in of_row.get(one.row_id, ())
+            if one.sample in (None, sample)
+            and one.index in (None, file.index)
+            and file.job_key.startswith(one.job_key)
+        ]
+        if not files:
+            raise InputError(f"{one.place}: {_missing(one)}", hint="No mark was taken.")
+        found |= {file: Mark(file, one.decision, one.note) for file in files}
+    return await ledger.mark(list(found.values()), by)
+
+
+def _missing(one: Said) -> str:
+    what = f"row {printable(one.row_id)!r}"
+    what += f", sample {one.sample}" if one.sample is not None else ""
+    what += f", index {one.index}" if one.index is not None else ""
+    return f"the batch has no stored file of {what}"
