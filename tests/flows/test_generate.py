@@ -269,7 +269,7 @@ def test_a_batch_that_shares_requests_with_another_takes_its_files(project: Make
     made = project([{"id": "a", **SAME}, {"id": "b", **SAME, "prompt": "another"}])
     assert made.run().submissions == 2
     bought = {row["prompt"]: row["url"] for row in made.manifest().iter_rows(named=True)}
-    made.rows({"id": "x", **SAME, "note": "mine"}, {"id": "y", **SAME}, {"id": "z", **SAME, "prompt": "new"})
+    made.rows({"id": "x", **SAME, "shelf": "7"}, {"id": "y", **SAME}, {"id": "z", **SAME, "prompt": "new"})
     made.set(batch="other", reuse="ledger")
     quote = json.loads(CliRunner().invoke(app, ["quote", str(made.config), "--json"]).stdout)
     assert (quote["already_bought"], quote["quoted"]) == (1, "0.0030")
@@ -278,7 +278,7 @@ def test_a_batch_that_shares_requests_with_another_takes_its_files(project: Make
     assert summary.spent == Decimal("0.0030")
     manifest = {row["row_id"]: row for row in made.manifest().iter_rows(named=True)}
     assert manifest["x"]["url"] == bought["an image"]
-    assert (manifest["x"]["cost"], manifest["x"]["note"]) == (0, "mine")
+    assert (manifest["x"]["cost"], manifest["x"]["shelf"]) == (0, "7")
     assert manifest["y"]["url"] not in bought.values(), "two equal rows are two pictures"
     assert made.run().submissions == 0
 
