@@ -33,15 +33,11 @@ class Recorder(LogWatcher):
         self.notes.append(text)
 
 
-def run(made: Project, *overrides: str) -> Summary:
-    return made.run(*overrides)
-
-
 def watched(made: Project, *overrides: str) -> tuple[Summary, Recorder]:
     recorder = Recorder()
     token = WATCHER.set(recorder)
     try:
-        return run(made, *overrides), recorder
+        return made.run(*overrides), recorder
     finally:
         WATCHER.reset(token)
 
@@ -54,7 +50,7 @@ def images(*names: str, **more: Any) -> list[dict[str, Any]]:
 def changed(project: Make) -> Project:
     """A batch of which one row was removed, one changed and one added since its first run."""
     made = project(images("removed", "kept", "changed"))
-    assert run(made).exit_code == 0
+    assert made.run().exit_code == 0
     made.rows(*images("added", "changed", prompt="another image"), *images("kept"))
     return made
 
@@ -72,7 +68,7 @@ def test_counts_are_of_the_batch_file_and_removed_rows_are_counted_apart(changed
 def test_the_manifest_is_in_the_batch_files_order_and_marks_rows_that_are_not_current(
     changed: Project,
 ) -> None:
-    run(changed)
+    changed.run()
     manifest = changed.manifest()
     rows = list(manifest.select("row_id", "prompt", "current").iter_rows())
     assert rows[:3] == [
@@ -90,16 +86,16 @@ def test_the_manifest_is_in_the_batch_files_order_and_marks_rows_that_are_not_cu
 
 def test_samples_and_files_of_a_row_are_in_order_too(project: Make) -> None:
     made = project(images("b", samples="3") + images("a"), concurrency=8)
-    run(made)
+    made.run()
     assert made.manifest().select("row_id", "sample").rows() == [("b", 1), ("b", 2), ("b", 3), ("a", 1)]
 
 
 def test_a_removed_row_in_doubt_keeps_the_batch_from_being_complete(project: Make) -> None:
     fault = {"endpoint": "images", "prompt": "an image of doubtful", "do": "drop", "when": "after_charging"}
     made = project(images("doubtful", "fine"), faults={"rules": [fault]})
-    assert run(made).in_doubt == 1
+    assert made.run().in_doubt == 1
     made.rows(*images("fine"))
-    summary = run(made)
+    summary = made.run()
     assert (summary.jobs, summary.stored, summary.in_doubt, summary.exit_code) == (1, 1, 0, 3)
     assert (summary.details.removed.in_doubt, summary.in_doubt_exposure) == (1, PRICE)
     assert any("resolve" in step for step in summary.next_steps())
@@ -107,7 +103,7 @@ def test_a_removed_row_in_doubt_keeps_the_batch_from_being_complete(project: Mak
 
 def test_progress_follows_a_removed_video_that_is_still_made(project: Make) -> None:
     made = project([{"id": "v", "prompt": "a video", **VIDEO}], video_seconds=3600)
-    assert run(made, "poll.timeout=0.2").pending == 1
+    assert made.run("poll.timeout=0.2").pending == 1
     finish_videos(made.backlot.service)
     made.rows(*images("a", "b"))
     summary, recorder = watched(made)
@@ -118,7 +114,7 @@ def test_progress_follows_a_removed_video_that_is_still_made(project: Make) -> N
 
 def test_a_batch_without_a_plan_is_reported_from_the_ledger(project: Make) -> None:
     made = project(images("a"))
-    run(made)
+    made.run()
     (made.folder / "out/report/plan.parquet").unlink()
     summary = made.collect()
     assert (summary.jobs, summary.stored, summary.exit_code) == (1, 1, 0)
@@ -131,7 +127,7 @@ def test_jobs_that_cost_more_than_quoted_are_named_and_one_without_a_price_is_no
     unpriced = {"id": "u", "prompt": "x", "model": "proof-1"}
     made = project([*images("a", "b"), unpriced], faults={"rules": [fault]})
     made.set(budget={"allow_unpriced": True})
-    surcharges = run(made).details.surcharges
+    surcharges = made.run().details.surcharges
     assert surcharges is not None
     assert (surcharges.jobs, surcharges.amount) == (1, Decimal("0.0100"))
     assert surcharges.line() == "1 job cost 0.0100 USD more than quoted: row a 0.0115 instead of 0.0015"
@@ -142,7 +138,7 @@ def test_jobs_that_cost_more_than_quoted_are_named_and_one_without_a_price_is_no
 
 def test_a_batch_with_only_rejected_rows_is_not_complete(project: Make) -> None:
     made = project([{"id": "a", "prompt": "x", "model": "no-such-model"}])
-    summary = run(made)
+    summary = made.run()
     assert (summary.jobs, summary.rejected_rows, summary.outcome, summary.exit_code) == (0, 1, "partial", 3)
     assert summary.details.rejects.endswith("rejects.csv")
     assert "1 row rejected" in summary.line()
@@ -152,7 +148,7 @@ def test_problems_with_one_reason_are_one_line_and_rows_without_an_id_have_their
     made = project()
     rows = [{"prompt": f"gore {number}", **IMAGE} for number in range(7)]
     made.rows(*rows, {"prompt": "fine", **IMAGE})
-    summary = run(made)
+    summary = made.run()
     assert (summary.stored, summary.failed) == (1, 7)
     [problem] = summary.details.problems
     assert (problem.state, problem.jobs, len(problem.rows)) == ("failed", 7, 5)
