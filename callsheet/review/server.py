@@ -25,7 +25,7 @@ from starlette.responses import FileResponse, JSONResponse, RedirectResponse, Re
 from starlette.routing import Route
 
 from callsheet import signals
-from callsheet.config.settings import BatchSettings
+from callsheet.config.settings import BatchSettings, Report
 from callsheet.errors import CallsheetError, ConfigError
 from callsheet.ledger import marks
 from callsheet.ledger.databases import check_exists
@@ -89,7 +89,7 @@ class _Pages:
 
     def __init__(self, ledger: Ledger, settings: BatchSettings) -> None:
         self._ledger = ledger
-        self._settings = settings
+        self._settings = _with_cards(settings)
         self._thumbnails = Thumbnails(settings)
         self._memory = _Memory()
         self._one = asyncio.Lock()
@@ -323,6 +323,13 @@ def _newer_than(since: int) -> Callable[[sa.Connection, str], dict[str, Any]]:
         }
 
     return read
+
+
+def _with_cards(settings: BatchSettings) -> BatchSettings:
+    """The config, also where it says that no contact sheet is made: it is asked for now."""
+    report = settings.report
+    most = report.contact_sheet or Report.model_fields["contact_sheet"].default
+    return settings.model_copy(update={"report": report.model_copy(update={"contact_sheet": most})})
 
 
 def _checked(connection: sa.Connection, batch: str) -> int:

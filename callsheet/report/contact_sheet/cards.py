@@ -135,7 +135,7 @@ def opinions(connection: sa.Connection, batch: str) -> Opinions:
 
 
 def cards(connection: sa.Connection, jobs: pl.DataFrame, said: Opinions) -> list[Card]:
-    """The cards of some jobs, from `planned_jobs` or `ledger_jobs`, in their order; `said` is of `opinions`."""
+    """The cards of some jobs, from `planned_jobs` or `ledger_jobs`, in order; `said` is of `opinions`."""
     attempt_of: dict[str, Any] = {}
     files_of: defaultdict[str, list[MediaFile]] = defaultdict(list)
     newest = sa.select(*(attempts.c[name] for name in _ATTEMPT)).where(~attempts.c.superseded)

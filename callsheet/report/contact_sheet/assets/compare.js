@@ -26,19 +26,25 @@ const compare = (() => {
     return best[1];
   }
 
+  // What a tile says of its file, as it is decided now.
+  function dress(made, { job, file }, number) {
+    const place = `${number + 1} of ${tiles.length}`;
+    made.dataset.decision = file.decision ?? "";
+    made.setAttribute("aria-label", [place, file.decision].filter(Boolean).join(", "));
+    made.querySelector(".badges").replaceWith(cards.badges([file]));
+    const cost = job.cost && `${job.cost} USD`;
+    made.lastElementChild.replaceChildren(
+      element("strong", "", place), ofUser("span", "what", [job.model, cost, file.note].filter(Boolean).join(" · ")),
+    );
+  }
+
   function tile({ job, file }, number) {
     const made = element("figure", "tile");
     made.tabIndex = number === chosen ? 0 : -1;
-    made.dataset.decision = file.decision ?? "";
     const stage = element("div", "stage");
-    stage.append(viewer.media(job, file), cards.badges([file]));
-    const text = element("figcaption", "");
-    text.append(
-      element("strong", "", `${number + 1} of ${tiles.length}`),
-      ofUser("span", "what", [job.model, job.cost && `${job.cost} USD`, file.note].filter(Boolean).join(" · ")),
-    );
-    made.append(stage, text);
-    made.setAttribute("aria-label", [`${number + 1} of ${tiles.length}`, file.decision].filter(Boolean).join(", "));
+    stage.append(Object.assign(viewer.media(job, file), { muted: true }), element("div", "badges"));
+    made.append(stage, element("figcaption", ""));
+    dress(made, { job, file }, number);
     made.addEventListener("focus", () => point(number));
     made.addEventListener("dblclick", () => viewer.open(job, file));
     return made;
@@ -83,13 +89,7 @@ const compare = (() => {
     const same = now.length === tiles.length && now.every(({ file }, index) => file.url === tiles[index].file.url);
     tiles = now;
     if (!same) draw();
-    for (const [index, { job: of, file }] of tiles.entries()) {
-      const before = place.children[index];
-      before.dataset.decision = file.decision ?? "";
-      before.querySelector(".badges").replaceWith(cards.badges([file]));
-      before.querySelector(".what").textContent = [of.model, of.cost && `${of.cost} USD`, file.note].filter(Boolean).join(" · ");
-      before.setAttribute("aria-label", [`${index + 1} of ${tiles.length}`, file.decision].filter(Boolean).join(", "));
-    }
+    for (const [index, each] of tiles.entries()) dress(place.children[index], each, index);
   }
 
   // The next file without a decision: of this row, else of the next row that has one. As a function that goes there.

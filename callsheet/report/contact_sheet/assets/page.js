@@ -7,6 +7,7 @@
   const COLOUR_OF = { complete: "stored", partial: "in_doubt", stopped: "failed" };
   const { element, ofUser } = cards;
   const at = (id) => document.getElementById(id);
+  const heard = { trouble: "", news: "" };
   let jobs = [];
 
   function number(value) {
@@ -149,9 +150,12 @@
     else viewer.close();
   }
 
-  function tell(text) {
-    if (at("told").textContent !== text) at("told").textContent = text;
-    at("told").hidden = !text;
+  // What is wrong stays until it is well again; what else there is to say, until the next key.
+  function tell(text, which = "trouble") {
+    heard[which] = text;
+    const now = heard.trouble || heard.news;
+    if (at("told").textContent !== now) at("told").textContent = now;
+    at("told").hidden = !now;
   }
 
   function later() {
@@ -188,7 +192,7 @@
     filters.start(jobs, changed);
     grid.start((job) => viewer.open(job));
     viewer.onMove(remember);
-    keys.start(tell);
+    keys.start((text) => tell(text, "news"));
     await marks.start(marked, tell);
     header();
     proportions();
