@@ -101,7 +101,7 @@ class _Pages:
 
     async def file(self, name: str) -> tuple[bytes, str] | None:
         """One of the page's files, and its type; None where there is no such file."""
-        if name in (page.INDEX, page.SUMMARY):
+        if name in (page.INDEX, page.SUMMARY) or not self._memory.files:
             async with self._one:
                 await self._refresh()
         return self._memory.files.get(name)

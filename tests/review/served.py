@@ -37,11 +37,12 @@ class Review:
         """The server's, without the token."""
         return f"http://{urlsplit(self.link).netloc}"
 
-    def client(self) -> httpx.Client:
+    @contextmanager
+    def client(self) -> Iterator[httpx.Client]:
         """A client that the link has signed in."""
-        client = httpx.Client(base_url=self.address, trust_env=False)
-        client.get(self.link).raise_for_status()
-        return client
+        with httpx.Client(base_url=self.address, trust_env=False) as client:
+            client.get(self.link).raise_for_status()
+            yield client
 
     def marks(self) -> dict[str, tuple[str | None, str | None]]:
         """The decision and the note of each file that has one, by row and sample: `mug/2`."""
