@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import io
 import json
-import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 

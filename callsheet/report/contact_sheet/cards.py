@@ -150,7 +150,7 @@ def cards(connection: sa.Connection, jobs: pl.DataFrame, said: Opinions) -> list
             attempt_of[row.job_key] = row
         for key, attempt, *file in connection.execute(stored.where(these)):
             opinion = said.get(FileKey(key, attempt, file[0]), {})
-            files_of[key].append(MediaFile(*file, attempt=attempt, **opinion))
+            files_of[key].append(MediaFile(*file, attempt, **opinion))
     rows = jobs.iter_rows(named=True)
     return [_card(job, attempt_of.get(job["job_key"]), files_of[job["job_key"]]) for job in rows]
 
