@@ -13,7 +13,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager, nullcontext
 from http import HTTPStatus
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import sqlalchemy as sa
 import uvicorn
@@ -27,19 +27,19 @@ from starlette.routing import Route
 from callsheet import signals
 from callsheet.config.settings import BatchSettings, Report
 from callsheet.errors import CallsheetError, ConfigError
-from callsheet.ledger import marks
+from callsheet.ledger import leases, marks, running_totals
 from callsheet.ledger.databases import check_exists
 from callsheet.ledger.doubts import login
 from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.marks import Decision, FileKey, Mark
 from callsheet.pricing.plan import PLAN, Plan, last_plan, work_folder
-from callsheet.records import State
+from callsheet.records import State, Totals
 from callsheet.report.contact_sheet import page
 from callsheet.report.contact_sheet.links import ServedLinks, local_path
 from callsheet.report.contact_sheet.sheet import ContactSheet
 from callsheet.report.contact_sheet.thumbnails import Thumbnails, thumbnail_name
 from callsheet.report.counts import current_states, removed_jobs
-from callsheet.report.summary import Review, Status, read_review, read_status
+from callsheet.report.summary import Review, read_review
 from callsheet.review.guard import Guard
 from callsheet.review.marks import LONGEST_NOTE
 from callsheet.storage.store import Store
@@ -93,7 +93,7 @@ class _Pages:
         self._thumbnails = Thumbnails(settings)
         self._memory = _Memory()
         self._one = asyncio.Lock()
-        self._seen: tuple[object, ...] = ()
+        self._seen: object = None
         self._began = self._took = float("-inf")
 
     async def aclose(self) -> None:
@@ -109,10 +109,8 @@ class _Pages:
     async def _refresh(self) -> None:
         if time.monotonic() - self._began < _SHARE * self._took:
             return
-        status, checked = await read_status(self._ledger), await self._ledger.read(_checked)
-        at_work = {run.run_id for run in status.other_runs}
-        jobs = tuple(getattr(status, state.value) for state in State)
-        seen = (jobs, status.spent, at_work, checked, _made_at(self._settings), len(self._thumbnails.made))
+        now = await self._ledger.read(_now)
+        seen = (now, _made_at(self._settings), len(self._thumbnails.made))
         if seen == self._seen:
             return
         self._began = time.monotonic()
@@ -123,23 +121,23 @@ class _Pages:
             links=ServedLinks(self._settings),
             interval=_INTERVAL,
         )
-        await sheet.write(await self._header(status, plan))
+        await sheet.write(await self._header(now, plan))
         self._seen, self._took = seen, time.monotonic() - self._began
 
-    async def _header(self, status: Status, plan: Plan | None) -> page.Header:
+    async def _header(self, now: _Now, plan: Plan | None) -> page.Header:
         removed = await removed_jobs(self._ledger, plan)
-        states = current_states({state: getattr(status, state.value) for state in State}, removed)
+        states = current_states(now.totals.states, removed)
         jobs = plan.jobs if plan else states.total()
         outcome = "complete" if states[State.STORED] == jobs else "partial"
         return page.Header(
-            outcome=None if status.other_runs else outcome,
+            outcome=None if now.at_work else outcome,
             stop=None,
             jobs=jobs,
             states=states,
-            spent=status.spent,
+            spent=now.totals.spent,
             quoted=plan.quoted if plan else None,
             rejected_rows=plan.rejected_rows if plan else 0,
-            in_doubt=status.in_doubt_exposure,
+            in_doubt=now.totals.in_doubt_exposure,
             removed=removed.height,
         )
 
@@ -312,14 +310,13 @@ async def _body(request: Request) -> bytes:
 
 
 def _newer_than(since: int) -> Callable[[sa.Connection, str], dict[str, Any]]:
-    """The newest marks with a higher number, the highest of them, and how far the batch is reviewed."""
+    """The newest marks with a higher number, and the highest of them."""
 
     def read(connection: sa.Connection, batch: str) -> dict[str, Any]:
         found = marks.decisions(connection, batch, since).drop("decided_at")
         return {
             "number": found["number"].max() if found.height else since,
             "marks": found.to_dicts(),
-            "counts": marks.counts(connection, batch)._asdict(),
         }
 
     return read
@@ -332,8 +329,24 @@ def _with_cards(settings: BatchSettings) -> BatchSettings:
     return settings.model_copy(update={"report": report.model_copy(update={"contact_sheet": most})})
 
 
-def _checked(connection: sa.Connection, batch: str) -> int:
-    return marks.findings(connection, batch).height
+class _Now(NamedTuple):
+    """What the page shows of the ledger, but for marks, which it reads by itself.
+
+    Attributes:
+        totals: the batch so far.
+        at_work: the runs that are.
+        checked: how many files.
+    """
+
+    totals: Totals
+    at_work: frozenset[str]
+    checked: int
+
+
+def _now(connection: sa.Connection, batch: str) -> _Now:
+    at_work = frozenset(run.run_id for run in leases.others(connection, batch, None))
+    checked = marks.findings(connection, batch).height
+    return _Now(running_totals.of_batch(connection, batch), at_work, checked)
 
 
 def _made_at(settings: BatchSettings) -> int | None:

@@ -6,6 +6,7 @@ import csv
 import io
 import json
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import httpx
@@ -18,6 +19,7 @@ from tests.review.served import Review, copied, marks, served
 from tests.servers.browser import Browser, aside
 from tests.servers.forks import forks
 from tests.servers.prefect import free_port
+from tests.servers.s3 import Server
 
 Make = Callable[..., Project]
 IMAGE = {"model": "sketch-1", "aspect_ratio": "1:1", "resolution": "0.5K"}
@@ -277,6 +279,45 @@ def test_marks_csv_names_the_job_where_a_row_asks_for_several_things(page: Page,
         ["row_id", "sample", "index", "decision", "note", "job_key"],
         ["mug", "1", "0", "kept", "", jobs[1].job_key],
     ]
+
+
+def test_what_checks_found_is_shown_as_text_and_is_a_filter(page: Page, tmp_path: Path) -> None:
+    flagged = card(1)
+    flagged = replace(flagged, files=[replace(flagged.files[0], flags=[HOSTILE, "blank"], score=0.25)])
+    visit(page, aside(lambda: written(tmp_path, [card(0), flagged], "complete")).as_uri())
+    filter_button(page, "flagged").click()
+    expect(page.locator("article")).to_have_count(1)
+    expect(page.locator("article")).to_contain_text("2 flags")
+    page.locator("article").click()
+    for text in (HOSTILE, "blank", "0.25"):
+        expect(page.get_by_role("dialog")).to_contain_text(text)
+
+
+def test_files_on_s3_are_shown_and_what_a_run_buys_meanwhile_comes_by_itself(
+    page: Page, browser: Browser, project: Make, s3: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in s3.environment().items():
+        monkeypatch.setenv(name, value)
+    made = with_sheet(project([{"id": "mug", "prompt": "a red mug", **IMAGE}]))
+    made.set(
+        storage={"url": f"s3://{s3.bucket}/review/media", "endpoint_url": s3.endpoint_url},
+        report={"url": f"s3://{s3.bucket}/review/report"},
+    )
+    aside(made.run)
+    with served(made.folder) as running:
+        visit(page, running.link)
+        expect(card_of(page, "mug").locator("img")).not_to_have_js_property("naturalWidth", 0)
+        press(page, "Space")
+        expect(page.locator("#viewer img")).to_have_js_property("naturalWidth", 512)
+        press(page, "k Space")
+        made.rows(
+            {"id": "mug", "prompt": "a red mug", **IMAGE}, {"id": "lamp", "prompt": "a brass lamp", **IMAGE}
+        )
+        aside(made.run)
+        expect(card_of(page, "lamp").locator("img")).not_to_have_js_property("naturalWidth", 0)
+        expect(card_of(page, "mug")).to_contain_text("kept")
+        expect(figure(page, "Reviewed")).to_have_text("1 kept · 0 rejected · 1 to review")
+    assert (browser.complaints, browser.failures) == ([], [])
 
 
 def test_a_killed_server_loses_at_most_the_last_mark_and_the_page_goes_on_with_the_next(

@@ -140,7 +140,7 @@ def cards(connection: sa.Connection, jobs: pl.DataFrame, said: Opinions) -> list
     files_of: defaultdict[str, list[MediaFile]] = defaultdict(list)
     newest = sa.select(*(attempts.c[name] for name in _ATTEMPT)).where(~attempts.c.superseded)
     stored = (
-        sa.select(attempts.c.job_key, attempts.c.attempt, *(media.c[name] for name in _FILE))
+        sa.select(attempts.c.job_key, *(media.c[name] for name in _FILE), attempts.c.attempt)
         .join_from(attempts, media, queries.FILES_OF)
         .where(~attempts.c.superseded, media.c.stored_at.is_not(None))
         .order_by(attempts.c.job_key, media.c.index)
@@ -148,9 +148,9 @@ def cards(connection: sa.Connection, jobs: pl.DataFrame, said: Opinions) -> list
     for these in queries.of_jobs(jobs["job_key"].to_list()):
         for row in connection.execute(newest.where(these)):
             attempt_of[row.job_key] = row
-        for key, attempt, *file in connection.execute(stored.where(these)):
-            opinion = said.get(FileKey(key, attempt, file[0]), {})
-            files_of[key].append(MediaFile(*file, attempt, **opinion))
+        for key, *file in connection.execute(stored.where(these)):
+            opinion = said.get(FileKey(key, file[-1], file[0]), {})
+            files_of[key].append(MediaFile(*file, **opinion))
     rows = jobs.iter_rows(named=True)
     return [_card(job, attempt_of.get(job["job_key"]), files_of[job["job_key"]]) for job in rows]
 

@@ -60,15 +60,8 @@ const grid = (() => {
     const [from, to] = range();
     if (!all && from === first && to === last) return;
     [first, last] = [from, to];
-    const wanted = new Set();
-    let before = null;
-    for (let index = from; index < to; index++) {
-      const element = card(index);
-      wanted.add(jobs[index].job_key);
-      const next = before ? before.nextElementSibling : place.firstElementChild;
-      if (next !== element) place.insertBefore(element, next);
-      before = element;
-    }
+    // First what is not wanted: of what stays in its place, nothing is moved then.
+    const wanted = new Set(jobs.slice(from, to).map((job) => job.job_key));
     for (const [key, element] of made) {
       if (wanted.has(key)) continue;
       if (element === document.activeElement) place.focus({ preventScroll: true });
@@ -76,6 +69,13 @@ const grid = (() => {
       made.delete(key);
     }
     for (const element of place.querySelectorAll(".plain")) element.remove();
+    let before = null;
+    for (let index = from; index < to; index++) {
+      const element = card(index);
+      const next = before ? before.nextElementSibling : place.firstElementChild;
+      if (next !== element) place.insertBefore(element, next);
+      before = element;
+    }
     const rows = Math.ceil(jobs.length / columns);
     const above = Math.floor(from / columns);
     place.style.paddingTop = `${above * rowHeight}px`;

@@ -11,7 +11,6 @@ const marks = (() => {
   const done = []; // of this page, for `undo`: each a list of what files had before
   let files = new Map(); // file -> [job, file]
   let number = 0; // of the newest mark that the server has told
-  let counts = null; // as the server says
   let sending = false;
   let changed = () => {};
   let told = () => {};
@@ -41,8 +40,11 @@ const marks = (() => {
   function take(list) {
     for (const { key, decision, note } of list) {
       const mark = { decision, note, decided_by: null };
+      const [, file] = files.get(key);
+      const known = file.written;
       (served() ? waiting : said).set(key, mark);
-      put(files.get(key)[1], mark);
+      if (!served() && decision === known.decision && note === known.note) said.delete(key); // taken back
+      put(file, mark);
     }
     if (served()) send();
     else keep();
@@ -98,10 +100,8 @@ const marks = (() => {
         said.set(key, { decision, note, decided_by });
         if (files.has(key) && !waiting.has(key)) put(files.get(key)[1], said.get(key));
       }
-      const same = JSON.stringify(counts) === JSON.stringify(news.counts);
-      counts = news.counts;
       told("");
-      if (news.marks.length || !same) changed();
+      if (news.marks.length) changed();
     } catch (error) {
       told(error.message);
     }
@@ -147,10 +147,15 @@ const marks = (() => {
     return files.get(list[0].key);
   }
 
-  // How far the batch is reviewed, with the marks that only this browser has.
+  // How far the batch is reviewed. A served page knows all marks; another one has the counts, and its own marks.
   function reviewed() {
-    const sum = { ...(counts ?? callsheet.about.counts) };
-    if (served()) return sum;
+    const sum = { ...callsheet.about.counts };
+    if (served()) {
+      const all = sum.kept + sum.rejected + sum.to_review;
+      const decisions = [...new Map([...said, ...waiting]).values()].map(({ decision }) => decision);
+      const [kept, rejected] = ["kept", "rejected"].map((name) => decisions.filter((each) => each === name).length);
+      return { kept, rejected, to_review: all - kept - rejected };
+    }
     for (const key of said.keys()) {
       const [, file] = files.get(key) ?? [];
       if (!file) continue;
