@@ -331,7 +331,7 @@ def test_a_killed_server_loses_at_most_the_last_mark_and_the_page_goes_on_with_t
         first.process.kill()
         first.process.wait()
         press(page, "k")
-        expect(page.get_by_role("alert")).to_contain_text("The server is gone")
+        expect(page.get_by_role("alert")).to_contain_text("mug is not marked. The server is gone")
         expect(card_of(page, "mug", 3).locator(".decision")).to_have_count(0)  # it was not taken
     assert first.marks() == {"mug/1": ("kept", None), "mug/2": ("rejected", None)}
     with served(batch, "--port", port) as second:

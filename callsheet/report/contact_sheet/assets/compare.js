@@ -42,7 +42,7 @@ const compare = (() => {
     const made = element("figure", "tile");
     made.tabIndex = number === chosen ? 0 : -1;
     const stage = element("div", "stage");
-    stage.append(Object.assign(viewer.media(job, file), { muted: true }), element("div", "badges"));
+    stage.append(Object.assign(viewer.media(job, file), { muted: true, controls: false }), element("div", "badges"));
     made.append(stage, element("figcaption", ""));
     dress(made, { job, file }, number);
     made.addEventListener("focus", () => point(number));

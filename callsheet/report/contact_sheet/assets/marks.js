@@ -12,6 +12,7 @@ const marks = (() => {
   let files = new Map(); // file -> [job, file]
   let number = 0; // of the newest mark that the server has told
   let sending = false;
+  let lost = ""; // which mark was not taken, until the server answers again
   let changed = () => {};
   let told = () => {};
 
@@ -70,9 +71,12 @@ const marks = (() => {
         else if (!wrong) continue; // it was marked again meanwhile
         const [job, file] = files.get(key) ?? [];
         if (wrong && file && !waiting.has(key)) put(file, said.get(key) ?? file.written);
-        if (wrong && file) told(`${job.row_id} is not marked. ${wrong}`);
+        if (wrong && job) lost = `${job.row_id} is not marked. `;
       }
-      if (wrong) changed();
+      if (wrong) {
+        told(lost + wrong);
+        changed();
+      }
     }
     sending = false;
     await poll();
@@ -100,10 +104,11 @@ const marks = (() => {
         said.set(key, { decision, note, decided_by });
         if (files.has(key) && !waiting.has(key)) put(files.get(key)[1], said.get(key));
       }
+      lost = "";
       told("");
       if (news.marks.length) changed();
     } catch (error) {
-      told(error.message);
+      told(lost + error.message);
     }
   }
 
