@@ -74,7 +74,7 @@ const marks = (() => {
         if (wrong && job) lost = `${job.row_id} is not marked. `;
       }
       if (wrong) {
-        told(lost + wrong);
+        told(lost + wrong, wrong === GONE ? "trouble" : "news"); // news stay until the next key
         changed();
       }
     }
