@@ -21,6 +21,7 @@ from callsheet.cells import write_rejects
 from callsheet.errors import Interrupted, Stop
 from callsheet.ledger import approvals, leases, marks, queries, running_totals
 from callsheet.ledger.ledger import Ledger
+from callsheet.pricing.facts import rejects_in_words
 from callsheet.pricing.plan import Plan
 from callsheet.records import State
 from callsheet.report.counts import ENDED, OPEN
@@ -96,10 +97,10 @@ async def write_report(ledger: Ledger, store: Store, plan: Plan | None, of_run: 
         await store.write_made(_REJECTS, partial(write_rejects, plan.rejects), "text/csv")
     current, removed = _split(attempts, jobs)
     details = replace(
-        await asyncio.to_thread(_details, current, plan, of_run),
+        await asyncio.to_thread(_details, current, files, plan, of_run),
         rejects=store.url_of(_REJECTS),
         removed=removed_of(removed),
-        figures=await asyncio.to_thread(figures_of, attempts.filter(SUBMITTED)),
+        figures=await asyncio.to_thread(figures_of, attempts.filter(SUBMITTED), files),
     )
     states = current.filter(~pl.col("superseded"))["state"].value_counts()
     return await _summary(ledger, store, plan, of_run, details=details, states=Counter(dict(states.rows())))
@@ -186,8 +187,8 @@ def _split(attempts: pl.DataFrame, jobs: pl.DataFrame | None) -> tuple[pl.DataFr
     return placed.filter(is_current), placed.filter(~is_current)
 
 
-def _details(current: pl.DataFrame, plan: Plan | None, of_run: OfRun) -> Details:
-    """What is told of the run, and of the attempts at the batch file's jobs."""
+def _details(current: pl.DataFrame, files: pl.DataFrame, plan: Plan | None, of_run: OfRun) -> Details:
+    """What is told of the run, of the attempts at the batch file's jobs, and of the stored files."""
     submitted = current.filter(SUBMITTED)
     problems, other_problems = problems_of(submitted)
     all_chosen_stored = None
@@ -198,11 +199,12 @@ def _details(current: pl.DataFrame, plan: Plan | None, of_run: OfRun) -> Details
         stop_message=str(of_run.stop) if of_run.stop else None,
         stop_hint=of_run.stop.hint if of_run.stop else "",
         rows=plan.rows if plan else None,
+        rejected=tuple(rejects_in_words(plan.rejects)) if plan else (),
         problems=problems,
         other_problems=other_problems,
         surcharges=surcharges_of(submitted),
         kept=plan.kept() if plan else 0,
-        models=model_lines(submitted, plan),
+        models=model_lines(submitted, files, plan),
         dearest=most_expensive(submitted),
         all_chosen_stored=all_chosen_stored,
     )

@@ -22,7 +22,6 @@ from callsheet.config.settings import BatchSettings
 from callsheet.errors import LedgerError, StorageError
 from callsheet.ledger import running_totals
 from callsheet.ledger.policy import Policy
-from callsheet.limits.pace import WINDOW
 from callsheet.pricing.quote import policy_of
 from callsheet.records import ModelType, State
 from callsheet.report.contact_sheet.page import Header
@@ -185,7 +184,7 @@ async def _show_progress(run: Run) -> None:
 def _progress(run: Run, states: Mapping[State, int], spent: Decimal) -> Progress:
     limits = run.limits
     now = limits.now()
-    submitted = {model_type: pace.last_minute(now) for model_type, pace in limits.paces.items()}
+    submitted = {model_type: pace.in_window(now) for model_type, pace in limits.paces.items()}
     left_out = run.quote.left_out if run.quote else 0  # jobs that this run is not for
     return Progress(
         jobs=run.plan.jobs - left_out if run.plan else sum(states.values()),
@@ -211,15 +210,15 @@ def _wait(run: Run, model_type: ModelType, now: float) -> float:
 
 
 def _left(run: Run) -> float | None:
-    """Seconds until the last job is sent: those of a type that are left, over its limit."""
+    """Seconds until the last job is sent, by the windows of each type; None while a limit is not known."""
     if run.stop or not run.quote or not run.quote.to_buy:
         return None
-    fit = run.quote.fits / run.quote.to_buy
-    times = [0.0]
+    fit, now = run.quote.fits / run.quote.to_buy, run.limits.now()
+    longest = 0.0
     for model_type, pace in run.limits.paces.items():
-        left = run.quote.to_buy_of(model_type) * fit - run.tried[model_type]
-        limit = pace.known_limit()
-        if left > 0 and not limit:
+        left = math.ceil(run.quote.to_buy_of(model_type) * fit) - run.tried[model_type]
+        seconds = pace.seconds_for(left, now) if left > 0 else 0.0
+        if seconds is None:
             return None
-        times += [left * WINDOW / limit] if limit else []
-    return max(times)
+        longest = max(longest, seconds)
+    return longest

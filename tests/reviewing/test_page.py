@@ -15,7 +15,7 @@ from playwright.sync_api import Locator, Page, expect
 
 from tests.conftest import Project
 from tests.report.contact_sheets import card, with_sheet, written
-from tests.review.served import Review, copied, marks, served
+from tests.reviewing.served import Review, copied, marks, served
 from tests.servers.browser import Browser, aside
 from tests.servers.forks import forks
 from tests.servers.prefect import free_port
@@ -143,7 +143,7 @@ def test_a_batch_is_marked_by_keyboard_alone_and_the_ledger_agrees(
     assert (browser.complaints, browser.failures, browser.outside) == ([], [], [])
     review.process.send_signal(2)
     assert review.process.wait() == 0
-    for text in ("Kept       2", "Rejected   3", "To review  2"):
+    for text in ("2 kept, 3 rejected", "To review  2"):
         assert text in review.log.read_text()
 
 

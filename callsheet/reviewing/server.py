@@ -39,9 +39,10 @@ from callsheet.report.contact_sheet.links import ServedLinks, local_path
 from callsheet.report.contact_sheet.sheet import ContactSheet
 from callsheet.report.contact_sheet.thumbnails import Thumbnails, thumbnail_name
 from callsheet.report.counts import current_states, removed_jobs
+from callsheet.report.sidecars import update_sidecars
 from callsheet.report.summary import Review, read_review
-from callsheet.review.guard import Guard
-from callsheet.review.marks import LONGEST_NOTE
+from callsheet.reviewing.guard import Guard
+from callsheet.reviewing.marks import LONGEST_NOTE
 from callsheet.storage.store import Store
 
 _INTERVAL = 3.0  # seconds between two looks of a page at the jobs
@@ -169,6 +170,7 @@ async def serve(settings: BatchSettings, port: int, announce: Callable[[str], No
                 with signals.listening(end):
                     announce(link)
                     await server.serve(sockets=[listener])
+            await update_sidecars(settings, ledger)
             return await read_review(ledger)
     finally:
         await ledger.close()
