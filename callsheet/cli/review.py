@@ -60,6 +60,8 @@ def review(
 
     settings = load_without_service(config, set_ or ())
     said = _said(keep, reject, clear, note, from_)
+    if port and (said or json):
+        raise ConfigError("--port is for the page, which is served without marks and without --json")
     if not said and not json:
         counts = _served(settings, port)
     else:

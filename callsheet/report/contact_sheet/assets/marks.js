@@ -12,7 +12,7 @@ const marks = (() => {
   let files = new Map(); // file -> [job, file]
   let number = 0; // of the newest mark that the server has told
   let sending = false;
-  let lost = ""; // which mark was not taken, until the server answers again
+  let lost = ""; // which marks were not taken, until the server answers again
   let changed = () => {};
   let told = () => {};
 
@@ -65,15 +65,18 @@ const marks = (() => {
       const wrong = await ask(served(), {
         method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify({ marks: list }),
       }).then(() => "", (error) => error.message);
+      const refused = [];
       for (const [key, mark] of sent) {
         if (!wrong) said.set(key, mark);
-        if (waiting.get(key) === mark) waiting.delete(key);
-        else if (!wrong) continue; // it was marked again meanwhile
+        if (waiting.get(key) !== mark) continue; // it was marked again meanwhile
+        waiting.delete(key);
         const [job, file] = files.get(key) ?? [];
-        if (wrong && file && !waiting.has(key)) put(file, said.get(key) ?? file.written);
-        if (wrong && job) lost = `${job.row_id} is not marked. `;
+        if (!wrong || !job) continue;
+        put(file, said.get(key) ?? file.written);
+        refused.push(job.of > 1 ? `${job.row_id} (${job.ordinal} of ${job.of})` : job.row_id);
       }
       if (wrong) {
+        lost += `Not marked: ${refused.join(", ")}. `;
         told(lost + wrong, wrong === GONE ? "trouble" : "news"); // news stay until the next key
         changed();
       }
