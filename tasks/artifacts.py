@@ -76,7 +76,7 @@ def question_in_markdown(asked: Asked) -> str:
     lines = [line for line in as_table(quote) if line["to buy"] != "0"]
     rows = [  # in few columns: the UI shows it in a narrow box
         [
-            _text(", ".join(filter(None, [line["model"], line["resolution"], line["duration"], sound]))),
+            text(", ".join(filter(None, [line["model"], line["resolution"], line["duration"], sound]))),
             *(line[name] for name in ("to buy", "each", "USD")),
         ]
         for line in lines[:_ASKED_ROWS]
@@ -86,12 +86,12 @@ def question_in_markdown(asked: Asked) -> str:
     sheet = asked.contact_sheet
     other = "the other " if asked.question is Question.PILOT else ""
     parts = [
-        f"**Buy {other}{counted(quote.to_buy, 'job')} of {_text(quote.plan.batch)} for {quote.price()}?** "
-        f"You are asked because {_text(asked.reason)}.",
+        f"**Buy {other}{counted(quote.to_buy, 'job')} of {text(quote.plan.batch)} for {quote.price()}?** "
+        f"You are asked because {text(asked.reason)}.",
         _marked(asked.pilot),
         "\n\n".join(map(_pilot_job, asked.pilot)),
         f"The contact sheet: {_place(sheet)}" if sheet else "",
-        _table(["model", "to buy", "each", "USD"], rows),
+        table(["model", "to buy", "each", "USD"], rows),
         f"and {counted(more, 'line')} more, in the artifact" if more > 0 else "",
         _facts(quote),
     ]
@@ -111,20 +111,20 @@ def _marked(pilot: Sequence[PilotJob]) -> str:
 
 def _pilot_job(job: PilotJob) -> str:
     state = job.state.replace("_", " ") + (f", **{job.decision}**" if job.decision else "")
-    what = f"{_text(job.row)}, {_text(job.model)}, {state}"
+    what = f"{text(job.row)}, {text(job.model)}, {state}"
     if not job.thumbnail:
-        return f"- {what}: {_place(job.place) if job.place else _text(job.reason)}"
+        return f"- {what}: {_place(job.place) if job.place else text(job.reason)}"
     image = f"data:image/jpeg;base64,{base64.b64encode(job.thumbnail).decode()}"
     return f"![{what}]({image})\n\n{what}: {_place(job.place)}"
 
 
 def _facts(quote: Quote) -> str:
     """What is wrong and what would be sent come first: of a long text the dialog shows the beginning."""
-    facts = [f"- **Rejected**: {_text(reject)}" for reject in rejects_in_words(quote.plan.rejects)[:_REJECTS]]
+    facts = [f"- **Rejected**: {text(reject)}" for reject in rejects_in_words(quote.plan.rejects)[:_REJECTS]]
     for row, request in first_look.requests(quote.plan):
         lines = "\n".join(first_look.in_lines(request))
-        facts.append(f"\n**First** ({_text(row)}), as it would be sent:\n\n```json\n{lines}\n```\n")
-    facts += [f"- **{name}**: {_text(fact)}" for name, fact in as_facts(quote)]
+        facts.append(f"\n**First** ({text(row)}), as it would be sent:\n\n```json\n{lines}\n```\n")
+    facts += [f"- **{name}**: {text(fact)}" for name, fact in as_facts(quote)]
     return "\n".join(facts)
 
 
@@ -205,7 +205,7 @@ def _markdown(summary: Summary, config: str) -> str:
     ]
     models = [
         [
-            *(_text(line.model), f"{line.jobs:,}", f"{line.states[State.STORED]:,}"),
+            *(text(line.model), f"{line.jobs:,}", f"{line.states[State.STORED]:,}"),
             *map(dollars, (line.quoted, line.spent)),
             *(f"{line.review.kept:,}", f"{line.review.rejected:,}"),
             "" if line.cost_per_kept is None else dollars(line.cost_per_kept),
@@ -213,18 +213,18 @@ def _markdown(summary: Summary, config: str) -> str:
         for line in details.models
     ]
     differ = len({cost for *_, cost in details.dearest}) > 1
-    dearest = [[_text(row), _text(model), dollars(cost)] for row, model, cost in details.dearest if differ]
-    approvals = [f"- {_text(one.line())}" for one in summary.approvals[-_APPROVALS:]]
-    steps = [f"- {_text(step)}" for step in summary.next_steps(config)]
+    dearest = [[text(row), text(model), dollars(cost)] for row, model, cost in details.dearest if differ]
+    approvals = [f"- {text(one.line())}" for one in summary.approvals[-_APPROVALS:]]
+    steps = [f"- {text(step)}" for step in summary.next_steps(config)]
     parts = [
-        f"# {_text(summary.batch)}: {summary.outcome}",
+        f"# {text(summary.batch)}: {summary.outcome}",
         *_wrong(summary),
         "\n".join(["## What to do next\n", *steps]) if steps else "",
         "## The batch",
-        _table(rows[0], rows[1:]),  # an empty head would be shown as an empty line
-        _table(_MODELS, models) if models else "",
+        table(rows[0], rows[1:]),  # an empty head would be shown as an empty line
+        table(_MODELS, models) if models else "",
         "\n".join(["## Approvals\n", *approvals]) if approvals else "",
-        "## The dearest jobs\n\n" + _table(["row", "model", "USD"], dearest) if dearest else "",
+        "## The dearest jobs\n\n" + table(["row", "model", "USD"], dearest) if dearest else "",
         "\n".join(["## Files\n", *(f"- {name}: {_place(place)}" for name, place in places)]),
     ]
     return "\n\n".join(filter(None, parts)) + "\n"
@@ -239,28 +239,29 @@ def _wrong(summary: Summary) -> Iterator[str]:
             if summary.not_bought
             else ""
         )
-        hint = f"\n\n{_text(details.stop_hint)}" if details.stop_hint else ""
+        hint = f"\n\n{text(details.stop_hint)}" if details.stop_hint else ""
         title = "Stopped early" if summary.stop_reason else "Problem"
-        yield f"## {title}\n\n{missing}{_text(summary.stop_message)}{hint}"
+        yield f"## {title}\n\n{missing}{text(summary.stop_message)}{hint}"
     for state in (State.IN_DOUBT, State.LOST, State.FAILED, State.PENDING):
-        lines = [f"- {_text(problem.line())}" for problem in details.problems if problem.state is state]
+        lines = [f"- {text(problem.line())}" for problem in details.problems if problem.state is state]
         if lines:
             yield "\n".join([f"## {state.replace('_', ' ').capitalize()}\n", *lines])
     if details.other_problems:
         yield f"{counted(details.other_problems, 'job')} with other reasons: see the costs file."
     if summary.rejected_rows:
-        rejects = [f"- {_text(line)}" for line in details.rejected[:_REJECTS]]
+        rejects = [f"- {text(line)}" for line in details.rejected[:_REJECTS]]
         where = f"All are in {_place(details.rejects)}." if details.rejects else ""
         title = f"## {counted(summary.rejected_rows, 'row')} rejected\n"
         yield "\n".join([title, *rejects, "", where])
 
 
-def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table in markdown."""
     lines = [head, ["---"] * len(head), *rows]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
-def _text(text: str) -> str:
+def text(text: str) -> str:
     """Text from users or the service in markdown: one line, and no markup, HTML or end of a cell."""
     return re.sub(r"([\\`*_{}\[\]<>|#])", r"\\\1", printable(text))
 

@@ -239,6 +239,7 @@ def show_status(status: Status, config: str, doubts: Sequence[Doubt] = ()) -> No
             *(("Reviewed", text) for text in [status.reviewed()] if text),
             *(("Last run", f"began {_moment(began)}") for began in [status.last_run] if began),
             *(("At work", run.line()) for run in status.other_runs),
+            *(("Changed", change.line()) for change in status.changes),
             *(("Asked", one.line()) for one in status.approvals[-_APPROVALS:]),
         ],
     )

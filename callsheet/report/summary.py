@@ -9,8 +9,9 @@ from decimal import Decimal
 from typing import Any
 
 from callsheet.errors import SERVICE_CODES, LedgerError
-from callsheet.ledger import approvals, leases, marks, running_totals
+from callsheet.ledger import approvals, changes, leases, marks, running_totals
 from callsheet.ledger.approvals import Approval
+from callsheet.ledger.changes import Setting
 from callsheet.ledger.ledger import Ledger
 from callsheet.plain_text import counted
 from callsheet.records import OtherRun, Record, State, dollars
@@ -186,7 +187,8 @@ class Status(Reviewed):
     """A batch with the names that `status --json` prints: jobs by state, and money in US dollars.
 
     `other_runs` are the runs of the batch that are at work, `approvals` what persons were asked about it,
-    `last_run` is when a run last began. The counts of the review are those of `Summary`.
+    `last_run` is when a run last began, `changes` what persons have changed since then for the runs at work.
+    The counts of the review are those of `Summary`.
     """
 
     batch: str
@@ -208,6 +210,7 @@ class Status(Reviewed):
     to_review: int = 0
     cost_per_kept: Decimal | None = None
     last_run: datetime | None = None
+    changes: tuple[Setting, ...] = ()
 
     def next_steps(self, config: str) -> Iterator[str]:
         """What a person can do next, a sentence each; `config` as it is typed in a command."""
@@ -254,7 +257,7 @@ async def read_status(ledger: Ledger) -> Status:
         LedgerError: the ledger cannot be read, or its running totals are wrong.
     """
 
-    wrong, totals, others, asked, review, last_run = await ledger.read(
+    wrong, totals, others, asked, review, last_run, changed = await ledger.read(
         lambda connection, batch: (
             running_totals.differences(connection, batch),
             running_totals.of_batch(connection, batch),
@@ -262,6 +265,7 @@ async def read_status(ledger: Ledger) -> Status:
             approvals.of_batch(connection, batch),
             marks.counts(connection, batch),
             leases.last_run(connection, batch),
+            changes.since(connection, batch, 0),
         )
     )
     check_totals(wrong)
@@ -277,6 +281,7 @@ async def read_status(ledger: Ledger) -> Status:
         **review._asdict(),
         cost_per_kept=review.cost_per_kept(totals.spent),
         last_run=last_run,
+        changes=tuple(each for each in changed if last_run and each.changed_at >= last_run),
     )
 
 

@@ -211,7 +211,7 @@ def _wait(run: Run, model_type: ModelType, now: float) -> float:
 
 def _left(run: Run) -> float | None:
     """Seconds until the last job is sent, by the windows of each type; None while a limit is not known."""
-    if run.stop or not run.quote or not run.quote.to_buy:
+    if run.stop or not run.may_buy.is_set() or not run.quote or not run.quote.to_buy:
         return None
     fit, now = run.quote.fits / run.quote.to_buy, run.limits.now()
     longest = 0.0

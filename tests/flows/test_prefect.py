@@ -34,7 +34,7 @@ def test_what_buys_has_no_limit_and_what_buys_nothing_is_limited_to_one_run(crew
     deployed = {one["name"]: one for one in crew.ask("deployments")}
     limited = {name for name, one in deployed.items() if one["concurrency_options"]}
     assert limited == {"collector", "reconcile", "inbox"}
-    assert deployed.keys() - limited == {"by-hand", "nightly", "quote", "inbox-file"}
+    assert deployed.keys() - limited == {"by-hand", "nightly", "quote", "change", "resolve", "inbox-file"}
     for name in limited:
         assert deployed[name]["concurrency_options"]["collision_strategy"] == "CANCEL_NEW"
         assert deployed[name]["global_concurrency_limit"]["limit"] == 1
@@ -202,3 +202,18 @@ def test_over_the_threshold_the_run_is_failed_with_the_table_in_its_artifact(
     unreachable, _ = reconciled(prefect, made)
     assert unreachable["state"]["type"] == "FAILED"
     assert "not sent" in unreachable["state"]["message"], "an error is said in words"
+
+
+def test_a_run_of_the_deployment_change_says_where_there_is_nothing_to_change(
+    crew: PrefectServer, project: Make
+) -> None:
+    """What it does to runs at work is in tests/cli/test_steer.py: it calls the same step."""
+    made = project([{"id": "a", "prompt": "an image", "model": "sketch-1"}])
+    made.at_absolute_paths()
+    made.run()
+    crew.start(
+        "change-batch/change", tag=made.folder.name, config=str(made.config), changes=["budget.limit=2"]
+    )
+    run = crew.ended(made.folder.name)
+    assert run["state"]["name"] == "Failed"
+    assert "no run of test is at work" in run["state"]["message"]
