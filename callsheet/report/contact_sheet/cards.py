@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
@@ -15,7 +16,8 @@ from typing import Any
 import polars as pl
 import sqlalchemy as sa
 
-from callsheet.ledger import frames, queries
+from callsheet.ledger import frames, marks, queries
+from callsheet.ledger.marks import FileKey
 from callsheet.ledger.tables import attempts, media
 from callsheet.pricing.plan import Plan
 from callsheet.records import State, dollars
@@ -26,11 +28,21 @@ _ATTEMPT = (
     *("job_key", "state", "generation_id", "error_code", "error_message", "cost"),
     *("submitted_at", "finished_at"),
 )
+_FILE = ("index", "url", "mime_type", "width", "height", "duration", "fps", "has_sound", "sha256", "bytes")
+_DECIDED = ("decision", "note", "decided_by")
+_FOUND = ("flags", "score")
+
+Opinions = Mapping[FileKey, dict[str, Any]]
+"""Some fields of `MediaFile` for each file of which something is said."""
 
 
 @dataclass(frozen=True)
 class MediaFile:
-    """A stored file of a card. Sizes are in pixels, `duration` is in seconds."""
+    """A stored file of a card. Sizes are in pixels, `duration` is in seconds.
+
+    What was decided about it is in `decision` (`kept`, `rejected`), `note` and `decided_by`; what checks
+    found is in `flags`, in words, and `score`, which is of the user's program.
+    """
 
     index: int
     url: str
@@ -42,6 +54,12 @@ class MediaFile:
     has_sound: bool | None
     sha256: str
     bytes: int
+    attempt: int
+    decision: str | None = None
+    note: str | None = None
+    decided_by: str | None = None
+    flags: Sequence[str] = ()
+    score: float | None = None
 
 
 @dataclass(frozen=True)
@@ -105,13 +123,24 @@ def ledger_jobs(connection: sa.Connection, batch: str, most: int) -> pl.DataFram
     return pl.concat(frames.parts(connection, query)).with_columns(asked=pl.lit(""))
 
 
-def cards(connection: sa.Connection, jobs: pl.DataFrame) -> list[Card]:
-    """The cards of some jobs, from `planned_jobs` or `ledger_jobs`, in their order."""
+def opinions(connection: sa.Connection, batch: str) -> Opinions:
+    """What is said of the files of the batch: the newest decision, and what checks found."""
+    said: defaultdict[FileKey, dict[str, Any]] = defaultdict(dict)
+    decided = marks.decisions(connection, batch).select(*marks.FILE, *_DECIDED)
+    for *file, decision, note, decided_by in decided.iter_rows():
+        said[FileKey(*file)] |= {"decision": decision, "note": note, "decided_by": decided_by}
+    for *file, flags, score in marks.findings(connection, batch).select(*marks.FILE, *_FOUND).iter_rows():
+        said[FileKey(*file)] |= {"flags": json.loads(flags), "score": score}
+    return said
+
+
+def cards(connection: sa.Connection, jobs: pl.DataFrame, said: Opinions) -> list[Card]:
+    """The cards of some jobs, from `planned_jobs` or `ledger_jobs`, in order; `said` is of `opinions`."""
     attempt_of: dict[str, Any] = {}
     files_of: defaultdict[str, list[MediaFile]] = defaultdict(list)
     newest = sa.select(*(attempts.c[name] for name in _ATTEMPT)).where(~attempts.c.superseded)
     stored = (
-        sa.select(attempts.c.job_key, *(media.c[name] for name in MediaFile.__dataclass_fields__))
+        sa.select(attempts.c.job_key, *(media.c[name] for name in _FILE), attempts.c.attempt)
         .join_from(attempts, media, queries.FILES_OF)
         .where(~attempts.c.superseded, media.c.stored_at.is_not(None))
         .order_by(attempts.c.job_key, media.c.index)
@@ -120,7 +149,8 @@ def cards(connection: sa.Connection, jobs: pl.DataFrame) -> list[Card]:
         for row in connection.execute(newest.where(these)):
             attempt_of[row.job_key] = row
         for key, *file in connection.execute(stored.where(these)):
-            files_of[key].append(MediaFile(*file))
+            opinion = said.get(FileKey(key, file[-1], file[0]), {})
+            files_of[key].append(MediaFile(*file, **opinion))
     rows = jobs.iter_rows(named=True)
     return [_card(job, attempt_of.get(job["job_key"]), files_of[job["job_key"]]) for job in rows]
 
