@@ -148,6 +148,14 @@ def files(connection: sa.Connection, batch: str) -> pl.DataFrame:
     return pl.concat(queries.stored_files(connection, batch, [*FILE, "row_id", "sample"]))
 
 
+def rejected_rows(connection: sa.Connection, batch: str) -> pl.Series:
+    """The id of each row that has stored files of which every one is rejected, whatever it was bought for."""
+    said = decisions(connection, batch).select(*FILE, "decision")
+    decided = files(connection, batch).join(said, on=FILE, how="left")
+    rows = decided.group_by("row_id").agg(pl.col("decision").eq_missing(Decision.REJECTED).all())
+    return rows.filter("decision")["row_id"]
+
+
 def counts(connection: sa.Connection, batch: str) -> Counts:
     """How many stored files of the batch are kept, rejected and not decided."""
     of_batch = sa.and_(attempts.c.batch == batch, media.c.stored_at.is_not(None))
