@@ -12,6 +12,7 @@ import polars as pl
 import sqlalchemy as sa
 
 from callsheet.ledger import queries
+from callsheet.ledger.frames import MONEY
 from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.policy import MAY_COST, Policy
 from callsheet.pricing.plan import Plan
@@ -29,8 +30,10 @@ async def other_jobs(ledger: Ledger, plan: Plan | None) -> pl.DataFrame:
 
     Without a plan nothing is known of the batch file, and all jobs count.
     """
+    if plan is None:
+        return pl.DataFrame(schema={"job_key": pl.String, "state": pl.String, "quoted": MONEY})
     known = await ledger.read(lambda connection, batch: pl.concat(queries.states(connection, batch)))
-    return known.join(plan.table, left_on="job_key", right_on="key", how="anti") if plan else known.clear()
+    return known.join(plan.table, left_on="job_key", right_on="key", how="anti")
 
 
 async def refreshed(ledger: Ledger, jobs: pl.DataFrame) -> pl.DataFrame:

@@ -117,9 +117,9 @@ async def generate(
                 with _between(last):
                     before, made = made, await steps.price(rows, settings, client)
                 if not _goes_on(before, made, choice):
+                    signals.done()
                     break
                 pilot = None
-        signals.done()
     WATCHER.get().finished(last)
     return last
 

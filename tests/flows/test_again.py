@@ -10,6 +10,8 @@ from decimal import Decimal
 from typing import Any
 
 import pandas as pd
+import pytest
+from prefect import tags
 
 from callsheet.config.load import load
 from callsheet.ledger import marks
@@ -21,13 +23,15 @@ from callsheet.report.summary import Summary
 from callsheet.service.client import Client
 from callsheet.session import Run
 from callsheet.steps import batch
-from callsheet.steps.record import record
 from callsheet.watch import WATCHER, Asked, LogWatcher
+from flows.generate import generate_batch
+from flows.steps import STEPS
 from tests.cli.test_commands import callsheet as command
 from tests.conftest import Project
 from tests.report.contact_sheets import with_sheet
 from tests.report.test_contact_sheet import cards
 from tests.report.test_contact_sheet import summary as sheet_summary
+from tests.servers.prefect import PrefectServer
 
 Make = Callable[..., Project]
 IMAGE = {"model": "sketch-1", "aspect_ratio": "1:1"}
@@ -327,17 +331,11 @@ class Person(LogWatcher):
         self.finished_with.append(summary)
 
 
-def checked(
-    made: Project,
-    *overrides: str,
-    rejects: Callable[[str, int], bool],
-    says: bool | None = None,
-    choice: Choice = ALL,
-) -> tuple[Summary, Person]:
-    """A run whose files are looked at by a check as soon as they are stored."""
+def with_check(steps: batch.Steps, rejects: Callable[[str, int], bool]) -> batch.Steps:
+    """The steps with a check that rejects files by their row and sample, as soon as they are stored."""
 
     async def looked_at(run: Run) -> Summary:
-        summary = await record(run)
+        summary = await steps.record(run)
         found = [
             Finding(FileKey(*file), ("blank",), rejected_by="blank" if rejects(row_id, sample) else "")
             for *file, row_id, sample in (await run.ledger.read(marks.files)).iter_rows()
@@ -345,7 +343,19 @@ def checked(
         await run.ledger.found(found)
         return summary
 
-    steps, person = replace(batch.Steps(bounds=made.bounds), record=looked_at), Person(says=says)
+    return replace(steps, record=looked_at)
+
+
+def checked(
+    made: Project,
+    *overrides: str,
+    rejects: Callable[[str, int], bool],
+    says: bool | None = None,
+    choice: Choice = ALL,
+) -> tuple[Summary, Person]:
+    """A run with such a check."""
+    steps = with_check(batch.Steps(bounds=made.bounds), rejects)
+    person = Person(says=says)
     settings, token = load(made.config, [AGAIN, *overrides]), WATCHER.set(person)
     try:
         done = asyncio.run(batch.generate(settings, approved=False, choice=choice, steps=steps))
@@ -416,6 +426,21 @@ def test_a_batch_file_that_is_changed_meanwhile_is_not_read_by_a_round(project: 
 
     done, _ = checked(made, rejects=rejects)
     assert (done.submissions, samples(made)) == (2, [("a", 1), ("a", 2)])
+
+
+def test_a_flow_run_has_rounds_too_with_its_tasks(
+    project: Make, prefect: PrefectServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = project(images("a", "b"))
+    monkeypatch.setattr("flows.generate.STEPS", with_check(STEPS, lambda row_id, n: row_id == "b" and n < 3))
+    with tags(made.folder.name):
+        state = asyncio.run(generate_batch(str(made.config), [AGAIN], return_state=True))
+    assert state.name == "Complete", state.message
+    assert samples(made) == [("a", 1), ("b", 1), ("b", 2), ("b", 3)]
+    assert len(made.sold) == 4
+    [run] = prefect.ask("flow_runs", flow_runs={"tags": {"all_": [made.folder.name]}})
+    names = [one["name"] for one in prefect.ask("task_runs", flow_runs={"id": {"any_": [run["id"]]}})]
+    assert (names.count("read"), names.count("submit"), names.count("record")) == (1, 3, 3)
 
 
 def test_without_the_setting_nothing_is_bought_again(project: Make) -> None:

@@ -79,7 +79,7 @@ class Card:
     files: list[MediaFile]
 
 
-def jobs_of(connection: sa.Connection, batch: str, plan: Plan | None, most: int) -> pl.DataFrame:
+def shown_jobs(connection: sa.Connection, batch: str, plan: Plan | None, most: int) -> pl.DataFrame:
     """The first jobs that a contact sheet shows, with the columns that `cards` needs.
 
     They are those of the plan, in the batch file's order, and all others of the batch that have cost money or
@@ -87,7 +87,7 @@ def jobs_of(connection: sa.Connection, batch: str, plan: Plan | None, most: int)
     submission. Where there is no plan, they are all that the ledger knows.
     """
     if plan is None:
-        return _described(_in_ledger(connection, attempts.c.batch == batch).head(most))
+        return _described(_in_ledger(connection, attempts.c.batch == batch, most))
     planned = plan.table.head(most).rename({"key": "job_key", "price": "quoted"}).with_row_index("place")
     carried = pl.col("carried")
     if isinstance(planned["carried"].dtype, pl.Struct):
@@ -97,18 +97,21 @@ def jobs_of(connection: sa.Connection, batch: str, plan: Plan | None, most: int)
     keys = known.join(plan.table, left_on="job_key", right_on="key", how="anti")["job_key"].to_list()
     if not keys:
         return _described(planned)
-    found = pl.concat(_in_ledger(connection, these) for these in queries.of_jobs(keys)).sort("submitted_at")
+    found = pl.concat(_in_ledger(connection, these) for these in queries.of_jobs(keys))
+    found = found.sort("submitted_at", "job_key")
     row = planned.group_by("row_id").agg(pl.col("place").max())
     found = found.join(row, on="row_id", how="left", maintain_order="left")
     shown = pl.concat([planned, found.select(planned.columns)], how="vertical_relaxed")
     return _described(shown.sort("place", nulls_last=True, maintain_order=True).head(most))
 
 
-def _in_ledger(connection: sa.Connection, these: sa.ColumnElement[bool]) -> pl.DataFrame:
+def _in_ledger(
+    connection: sa.Connection, these: sa.ColumnElement[bool], most: int | None = None
+) -> pl.DataFrame:
     """Jobs that the ledger knows, in order of submission."""
     columns = (attempts.c[name] for name in (*_JOB, "carried", "submitted_at"))
     query = sa.select(*columns).where(these, ~attempts.c.superseded)
-    query = query.order_by(attempts.c.submitted_at, attempts.c.job_key)
+    query = query.order_by(attempts.c.submitted_at, attempts.c.job_key).limit(most)
     return pl.concat(frames.parts(connection, query))
 
 
@@ -128,7 +131,7 @@ def _described(jobs: pl.DataFrame) -> pl.DataFrame:
 
 
 def cards(connection: sa.Connection, jobs: pl.DataFrame) -> list[Card]:
-    """The cards of some jobs, from `jobs_of`, in their order."""
+    """The cards of some jobs, from `shown_jobs`, in their order."""
     attempt_of: dict[str, Any] = {}
     files_of: defaultdict[str, list[MediaFile]] = defaultdict(list)
     newest = sa.select(*(attempts.c[name] for name in _ATTEMPT)).where(~attempts.c.superseded)

@@ -18,7 +18,7 @@ from callsheet.config.settings import BatchSettings
 from callsheet.ledger.ledger import Ledger
 from callsheet.pricing.plan import Plan
 from callsheet.report.contact_sheet import page
-from callsheet.report.contact_sheet.cards import cards, jobs_of
+from callsheet.report.contact_sheet.cards import cards, shown_jobs
 from callsheet.report.contact_sheet.links import FOLDER, Links
 from callsheet.report.contact_sheet.page import INDEX, PER_PART, Header
 from callsheet.report.contact_sheet.thumbnails import Thumbnails
@@ -122,7 +122,7 @@ class ContactSheet:
         await self._thumbnails.look()
         most = self._settings.report.contact_sheet
         plan = self._plan
-        jobs = await self._ledger.read(lambda connection, batch: jobs_of(connection, batch, plan, most))
+        jobs = await self._ledger.read(lambda connection, batch: shown_jobs(connection, batch, plan, most))
         for name in page.ASSETS:
             mime_type = "text/css" if name.endswith(".css") else "text/javascript"
             await self._store.write(f"{FOLDER}/{name}", page.asset(name), mime_type)
