@@ -116,7 +116,7 @@ async def generate(
                     break
                 with _between(last):
                     before, made = made, await steps.price(rows, settings, client)
-                if not _goes_on(before, made, choice):
+                if not _goes_on(before, made):
                     signals.done()
                     break
                 pilot = None
@@ -124,7 +124,7 @@ async def generate(
     return last
 
 
-def _goes_on(before: Plan, made: Plan, choice: Choice) -> bool:
+def _goes_on(before: Plan, made: Plan) -> bool:
     """Whether there is another round: the plan has jobs that the one of the last round did not have.
 
     A person is told what is bought again, and of which rows all samples are used up.
@@ -132,8 +132,7 @@ def _goes_on(before: Plan, made: Plan, choice: Choice) -> bool:
     for note in made.notes:
         if note not in before.notes:
             WATCHER.get().note(note)
-    new = made.table.join(before.table, on="key", how="anti")["row_id"].to_list()
-    return bool(set(new).intersection(choice.only) if choice.only else new)
+    return not made.table.join(before.table, on="key", how="anti").is_empty()
 
 
 async def collect(settings: Settings, *, steps: Steps = Steps(), began: float | None = None) -> Summary:

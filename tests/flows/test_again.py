@@ -317,12 +317,16 @@ class Person(LogWatcher):
     def __init__(self, *, says: bool | None = None) -> None:
         self.says = says
         self.asked: list[Asked] = []
+        self.quotes: list[Quote] = []
         self.notes: list[str] = []
         self.finished_with: list[Summary] = []
 
     async def approves(self, asked: Asked) -> bool | None:
         self.asked.append(asked)
         return self.says
+
+    def quoted(self, quote: Quote) -> None:
+        self.quotes.append(quote)
 
     def note(self, text: str) -> None:
         self.notes.append(text)
@@ -388,7 +392,8 @@ def test_the_rounds_end_with_the_samples_and_it_is_said(project: Make) -> None:
 
 def test_the_rounds_end_at_the_budget(project: Make) -> None:
     made = project(images("a", "b"))
-    done, _ = checked(made, "budget.limit=0.0045", rejects=lambda *_: True)
+    done, person = checked(made, "budget.limit=0.0045", rejects=lambda *_: True)
+    assert [each.to_buy for each in person.quotes] == [2, 2], "and no other round"
     assert (done.stop_reason, done.exit_code, done.stored, made.charged) == ("budget", 4, 3, 3 * PRICE)
 
 
