@@ -11,16 +11,20 @@ import time
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from decimal import Decimal
+from functools import partial
+from typing import Any
 
 import anyio
 
 from callsheet import signals
 from callsheet.channels import Channel, Downloads, OpenJobs
+from callsheet.config.changes import with_value
 from callsheet.config.settings import Settings
 from callsheet.errors import CallsheetError, Interrupted, LedgerError, NoLane, Stop, as_stop
-from callsheet.ledger import queries
+from callsheet.ledger import changes, queries
+from callsheet.ledger.changes import PAUSED
 from callsheet.ledger.leases import NO_ANSWER
 from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.transitions import SameGeneration
@@ -49,6 +53,7 @@ class Bounds:
         plots: that a run must have taken before its plots, which take a second or two, are worth drawing.
         thumbnails: some ten seconds' worth; where more are missing at its end, a run does not wait for them.
         downloads: files that are downloaded at once.
+        changes: between two looks at what persons have changed for the runs at work.
     """
 
     grace: float = 25.0
@@ -56,6 +61,7 @@ class Bounds:
     plots: float = 10.0
     thumbnails: int = 500
     downloads: int = 24
+    changes: float = 2.0
 
 
 @dataclass
@@ -76,6 +82,7 @@ class Run:
         collected: set when every file of this run is dealt with.
         interrupted: a person or the system wants the run to end.
         ended: it ends at once: what is not answered yet is left to the next run.
+        may_buy: is clear while a person holds the buying.
         stop: why nothing more is bought; None while buying goes on.
         began: when a person began to wait for it, in monotonic seconds.
         progress: how the batch stood when it was last looked at.
@@ -105,6 +112,7 @@ class Run:
     collected: asyncio.Event = field(default_factory=asyncio.Event)
     interrupted: bool = False
     ended: bool = False
+    may_buy: asyncio.Event = field(default_factory=asyncio.Event)
     stop: Stop | None = None
     began: float = field(default_factory=time.monotonic)
     progress: Progress = field(default_factory=lambda: Progress(0, {}, Decimal(0)))
@@ -129,6 +137,18 @@ class Run:
             self.stop = stop
         self.halt(stop)
         self.polling.cancel()
+
+    def change(self, setting: str, value: Any) -> None:
+        """A person has changed a setting of the runs at work (`ledger/changes.py`): it counts from now on."""
+        if setting == PAUSED:
+            self.may_buy.clear() if value else self.may_buy.set()
+            return
+        self.settings = with_value(self.settings, setting, value)
+        if self.quote:
+            self.quote = replace(self.quote, budget=self.settings.budget)
+        limits = self.settings.limits
+        self.limits.allow(limits.image_rpm, limits.video_rpm, limits.concurrency)
+        self.breaker.stop_after = self.settings.stop_after
 
     def end(self) -> None:
         """Ends at once: waits for no answer, and no longer than a moment for a ledger that fails.
@@ -251,6 +271,7 @@ async def open_run(
     )
     try:
         await ledger.check_service(client.base_url)
+        changed = await ledger.read(lambda connection, _: changes.newest(connection))
         plan = quote.plan if quote else await asyncio.to_thread(last_plan, settings)
         doubts = await ledger.begin_run(
             quote.balance if quote else None,
@@ -275,11 +296,13 @@ async def open_run(
                 Charges(quote.bound, quote.charged) if quote else None,
                 plan,
             )
+            run.may_buy.set()
             run.take_up(*await ledger.adopted(), doubts)
             if stop:
                 run.halt(stop)
             async with asyncio.TaskGroup() as background:
-                watches = [background.create_task(each) for each in (_keep_lease(ledger), _watch_lanes(run))]
+                watching = (_keep_lease(ledger), _watch_lanes(run), _follow_changes(run, changed))
+                watches = [background.create_task(each) for each in watching]
                 with _listening(run):
                     yield run
                 for watch in watches:
@@ -318,6 +341,16 @@ async def _keep_lease(ledger: Ledger) -> None:
     while True:
         await asyncio.sleep(ledger.lease / 4)
         await ledger.renew()
+
+
+async def _follow_changes(run: Run, seen: int) -> None:
+    """Takes over what persons change while the run is at work."""
+    while True:
+        await asyncio.sleep(run.bounds.changes)
+        for change in await run.ledger.read(partial(changes.since, number=seen)):
+            run.change(change.setting, change.value)
+            WATCHER.get().note(change.line())
+            seen = change.number
 
 
 async def _watch_lanes(run: Run) -> None:

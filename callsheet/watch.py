@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from callsheet.ledger.approvals import Place, Question
 from callsheet.plain_text import counted, printable
-from callsheet.pricing.facts import in_words
+from callsheet.pricing.facts import in_words, rejects_in_words
 from callsheet.pricing.quote import Quote
 from callsheet.records import Attempt, ModelType, State, dollars
 from callsheet.report.counts import ENDED
@@ -28,6 +28,7 @@ logger = logging.getLogger("callsheet")
 logger.setLevel(logging.INFO)  # Prefect shows the log of other libraries, but does not set their level
 
 
+_REASONS = 20  # of rejected rows that are logged
 _LONG = 2.0  # seconds of a wait that is worth saying
 _ANSWERED = tuple(state for state in State if state not in (State.PLANNED, State.SUBMITTING))
 
@@ -37,12 +38,12 @@ class Pacing:
     """Submissions of one model type.
 
     Attributes:
-        last_minute: those of the last minute.
+        in_window: those that count now: of the last minute, or since the service's last reset.
         limit: of a minute; None while it is not known.
         next_in: seconds until the next one may leave, where some are left.
     """
 
-    last_minute: int
+    in_window: int
     limit: int | None
     next_in: float = 0.0
 
@@ -110,10 +111,10 @@ class Progress:
         return f"{dollars(self.spent)}{of} USD spent"
 
     def submissions(self) -> list[str]:
-        """Submissions against the limits, by type: `9 videos in the last minute (limit 10)`."""
+        """Submissions against the limits, by type: `9 of 10 videos this minute, the next in 23 s`."""
         return [
-            f"{counted(pace.last_minute, model_type)} in the last minute"
-            + ("" if pace.limit is None else f" (limit {pace.limit:,})")
+            ("" if pace.limit is None else f"{pace.in_window:,} of ")
+            + f"{counted(pace.in_window if pace.limit is None else pace.limit, model_type)} this minute"
             + (f", the next in {pace.next_in:.0f} s" if pace.next_in >= _LONG else "")
             for model_type, pace in self.pacing.items()
         ]
@@ -218,8 +219,12 @@ class LogWatcher(Watcher):
     """Writes events to the log: not the progress, which the progress artifact shows, nor each job."""
 
     def quoted(self, quote: Quote) -> None:
-        """Logs the quote in one line, and each rate that has changed since the previous plan."""
+        """Logs the quote in one line, what is rejected and why, and each rate that has changed."""
         logger.info("%s", printable(quote.line()))
+        for reject in rejects_in_words(quote.plan.rejects)[:_REASONS]:
+            logger.warning("rejected: %s", printable(reject))
+        if quote.plan.rejected_rows:
+            logger.warning("%s rejected: see %s", counted(quote.plan.rejected_rows, "row"), quote.rejects)
         for change in quote.changes():
             logger.warning("rate changed: %s", printable(change))
 

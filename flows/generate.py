@@ -24,6 +24,7 @@ from callsheet.watch import WATCHER
 from flows import crew as crews
 from flows.names import ended, failed, final_state, main, run_name
 from flows.steps import STEPS
+from tasks import artifacts
 from tasks.approve import ask_to_go_on
 from tasks.events import Events
 
@@ -59,6 +60,7 @@ async def generate_batch(
     try:
         settings = load_form(config, overrides, input=input, budget=budget, limits=limits, service=service)
         WATCHER.set(Events(settings.batch))
+        await artifacts.name_run(settings.batch)  # a run that fails has its batch's tag, too
         choice = Choice(first, tuple(only))
         if crew and crew > 1:
             summary = await crews.generate(settings, crew, choice, approved=approved)

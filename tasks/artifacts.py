@@ -8,14 +8,15 @@ from __future__ import annotations
 import asyncio
 import base64
 import re
-from collections.abc import AsyncIterator, Awaitable, Iterable, Sequence
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from typing import TypeVar
 from uuid import UUID
 
 import anyio
 import httpx
-from prefect import get_client
+from prefect import get_client, runtime
 from prefect.artifacts import (
     acreate_markdown_artifact,
     acreate_progress_artifact,
@@ -43,15 +44,22 @@ EVERY = 3.0  # seconds between two updates of the progress bar, which cost the s
 _ROWS = 1_000  # of a table, the last ones; more help nobody
 _APPROVALS = 20  # the last ones
 _REJECTS = 20  # reasons
+_MODELS = ["model", "jobs", "stored", "quoted USD", "spent USD", "kept", "rejected", "USD a kept"]
 _ASKED_ROWS = 50  # of the quote above the fields in which to approve
 
 
-async def name_run(batch: str, quote: Quote | None = None) -> None:
-    """Tags the run with its batch; with a quote, its name says what is bought, and for how much."""
+async def name_run(batch: str, quote: Quote | None = None, outcome: Summary | None = None) -> None:
+    """Tags the run with its batch. Its name says what is bought, and for how much; at its end, what became
+    of it.
+    """
     run = flow_run()
     if run is None:
         return
     name = f"{batch}: {counted(quote.to_buy, 'job')}, {dollars(quote.quoted)} USD" if quote else None
+    if outcome:
+        stored = f"{outcome.stored:,} of {outcome.jobs:,} stored"
+        in_doubt = f", {outcome.in_doubt:,} in doubt" if outcome.in_doubt else ""
+        name = f"{batch}: {stored}{in_doubt}, {dollars(outcome.spent)} USD"
     async with get_client() as client:
         await _answered(client.update_flow_run(run.id, name=name, tags={*run.tags, f"batch:{batch}"}))
 
@@ -68,7 +76,7 @@ def question_in_markdown(asked: Asked) -> str:
     lines = [line for line in as_table(quote) if line["to buy"] != "0"]
     rows = [  # in few columns: the UI shows it in a narrow box
         [
-            _text(", ".join(filter(None, [line["model"], line["resolution"], line["duration"], sound]))),
+            text(", ".join(filter(None, [line["model"], line["resolution"], line["duration"], sound]))),
             *(line[name] for name in ("to buy", "each", "USD")),
         ]
         for line in lines[:_ASKED_ROWS]
@@ -78,32 +86,45 @@ def question_in_markdown(asked: Asked) -> str:
     sheet = asked.contact_sheet
     other = "the other " if asked.question is Question.PILOT else ""
     parts = [
-        f"**Buy {other}{counted(quote.to_buy, 'job')} of {_text(quote.plan.batch)} for {quote.price()}?** "
-        f"You are asked because {_text(asked.reason)}.",
+        f"**Buy {other}{counted(quote.to_buy, 'job')} of {text(quote.plan.batch)} for {quote.price()}?** "
+        f"You are asked because {text(asked.reason)}.",
+        _marked(asked.pilot),
         "\n\n".join(map(_pilot_job, asked.pilot)),
         f"The contact sheet: {_place(sheet)}" if sheet else "",
-        _table(["model", "to buy", "each", "USD"], rows),
+        table(["model", "to buy", "each", "USD"], rows),
         f"and {counted(more, 'line')} more, in the artifact" if more > 0 else "",
         _facts(quote),
     ]
     return "\n\n".join(filter(None, parts)) + "\n"
 
 
+def _marked(pilot: Sequence[PilotJob]) -> str:
+    """What was decided about a pilot, in a line; empty where nothing is."""
+    counts = Counter(job.decision for job in pilot if job.thumbnail or job.place)
+    left = counts.pop("", 0)
+    if not counts:
+        return ""
+    return "Of the pilot: " + ", ".join(
+        [*(f"{count} {decision}" for decision, count in sorted(counts.items())), f"{left} not looked at"]
+    )
+
+
 def _pilot_job(job: PilotJob) -> str:
-    what = f"{_text(job.row)}, {_text(job.model)}, {job.state.replace('_', ' ')}"
+    state = job.state.replace("_", " ") + (f", **{job.decision}**" if job.decision else "")
+    what = f"{text(job.row)}, {text(job.model)}, {state}"
     if not job.thumbnail:
-        return f"- {what}: {_place(job.place) if job.place else _text(job.reason)}"
+        return f"- {what}: {_place(job.place) if job.place else text(job.reason)}"
     image = f"data:image/jpeg;base64,{base64.b64encode(job.thumbnail).decode()}"
     return f"![{what}]({image})\n\n{what}: {_place(job.place)}"
 
 
 def _facts(quote: Quote) -> str:
     """What is wrong and what would be sent come first: of a long text the dialog shows the beginning."""
-    facts = [f"- **Rejected**: {_text(reject)}" for reject in rejects_in_words(quote.plan.rejects)[:_REJECTS]]
+    facts = [f"- **Rejected**: {text(reject)}" for reject in rejects_in_words(quote.plan.rejects)[:_REJECTS]]
     for row, request in first_look.requests(quote.plan):
         lines = "\n".join(first_look.in_lines(request))
-        facts.append(f"\n**First** ({_text(row)}), as it would be sent:\n\n```json\n{lines}\n```\n")
-    facts += [f"- **{name}**: {_text(fact)}" for name, fact in as_facts(quote)]
+        facts.append(f"\n**First** ({text(row)}), as it would be sent:\n\n```json\n{lines}\n```\n")
+    facts += [f"- **{name}**: {text(fact)}" for name, fact in as_facts(quote)]
     return "\n".join(facts)
 
 
@@ -136,7 +157,8 @@ async def _update(artifact: UUID, progress: Progress) -> bool:
 async def show_costs(summary: Summary) -> None:
     """The cost summary as a page of its own."""
     title, key = f"Costs of {summary.batch}", _key("costs", summary.batch)
-    await _answered(acreate_markdown_artifact(_markdown(summary), key=key, description=title))
+    config = str(runtime.flow_run.get_parameters().get("config", "CONFIG"))
+    await _answered(acreate_markdown_artifact(_markdown(summary, config), key=key, description=title))
 
 
 async def show_books(result: Reconciliation, config: str) -> None:
@@ -164,49 +186,82 @@ async def _answered(request: Awaitable[T]) -> T | None:
         return None
 
 
-def _markdown(summary: Summary) -> str:
+def _markdown(summary: Summary, config: str) -> str:
+    """What is wrong and what to do about it, then the figures; where the files are comes last."""
     currency, details = summary.currency, summary.details
     rows = [
         ("Jobs", f"{summary.jobs:,}: {summary.counts()}"),
-        ("Not bought", f"{summary.not_bought:,}"),
-        ("Rejected rows", f"{summary.rejected_rows:,}"),
         ("Quoted", f"{dollars(summary.quoted)} {currency}"),
         ("Spent", f"{dollars(summary.spent)} {currency}"),
-        ("In doubt, at most", f"{dollars(summary.in_doubt_exposure)} {currency}"),
-        ("Manifest", _place(summary.manifest)),
-        ("Costs", _place(summary.costs)),
-        ("Report", _place(summary.report)),
+        *(
+            [("In doubt", f"at most {dollars(summary.in_doubt_exposure)} {currency} more")]
+            * bool(summary.in_doubt)
+        ),
+        *(("Reviewed", text) for text in [summary.reviewed()] if text),
     ]
-    if details.contact_sheet:
-        rows += [("Contact sheet", _place(details.contact_sheet))]
-    why = "Stopped early" if summary.stop_reason else "Problem"
+    places = [
+        *(("Contact sheet", place) for place in [details.contact_sheet] if place),
+        *(("Manifest", summary.manifest), ("Costs", summary.costs), ("Report", summary.report)),
+    ]
     models = [
         [
-            *(_text(line.model), f"{line.jobs:,}", f"{line.states[State.STORED]:,}"),
+            *(text(line.model), f"{line.jobs:,}", f"{line.states[State.STORED]:,}"),
             *map(dollars, (line.quoted, line.spent)),
+            *(f"{line.review.kept:,}", f"{line.review.rejected:,}"),
+            "" if line.cost_per_kept is None else dollars(line.cost_per_kept),
         ]
         for line in details.models
     ]
-    dearest = [[_text(row), _text(model), dollars(cost)] for row, model, cost in details.dearest]
-    approvals = [f"- {_text(one.line())}" for one in summary.approvals[-_APPROVALS:]]
+    differ = len({cost for *_, cost in details.dearest}) > 1
+    dearest = [[text(row), text(model), dollars(cost)] for row, model, cost in details.dearest if differ]
+    approvals = [f"- {text(one.line())}" for one in summary.approvals[-_APPROVALS:]]
+    steps = [f"- {text(step)}" for step in summary.next_steps(config)]
     parts = [
-        f"# {_text(summary.batch)}: {summary.outcome}",
-        f"{why}: {_text(summary.stop_message)}" if summary.stop_message else "",
-        _table(rows[0], rows[1:]),  # an empty head would be shown as an empty line
-        _table(["model", "jobs", "stored", "quoted USD", "spent USD"], models) if models else "",
-        "## The dearest jobs\n\n" + _table(["row", "model", "USD"], dearest) if dearest else "",
-        "\n".join(f"- {_text(problem.line())}" for problem in details.problems),
+        f"# {text(summary.batch)}: {summary.outcome}",
+        *_wrong(summary),
+        "\n".join(["## What to do next\n", *steps]) if steps else "",
+        "## The batch",
+        table(rows[0], rows[1:]),  # an empty head would be shown as an empty line
+        table(_MODELS, models) if models else "",
         "\n".join(["## Approvals\n", *approvals]) if approvals else "",
+        "## The dearest jobs\n\n" + table(["row", "model", "USD"], dearest) if dearest else "",
+        "\n".join(["## Files\n", *(f"- {name}: {_place(place)}" for name, place in places)]),
     ]
     return "\n\n".join(filter(None, parts)) + "\n"
 
 
-def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+def _wrong(summary: Summary) -> Iterator[str]:
+    """What went wrong, a heading for each kind."""
+    details = summary.details
+    if summary.stop_message:
+        missing = (
+            f"{summary.not_bought:,} of {counted(summary.jobs, 'job')} not bought. "
+            if summary.not_bought
+            else ""
+        )
+        hint = f"\n\n{text(details.stop_hint)}" if details.stop_hint else ""
+        title = "Stopped early" if summary.stop_reason else "Problem"
+        yield f"## {title}\n\n{missing}{text(summary.stop_message)}{hint}"
+    for state in (State.IN_DOUBT, State.LOST, State.FAILED, State.PENDING):
+        lines = [f"- {text(problem.line())}" for problem in details.problems if problem.state is state]
+        if lines:
+            yield "\n".join([f"## {state.replace('_', ' ').capitalize()}\n", *lines])
+    if details.other_problems:
+        yield f"{counted(details.other_problems, 'job')} with other reasons: see the costs file."
+    if summary.rejected_rows:
+        rejects = [f"- {text(line)}" for line in details.rejected[:_REJECTS]]
+        where = f"All are in {_place(details.rejects)}." if details.rejects else ""
+        title = f"## {counted(summary.rejected_rows, 'row')} rejected\n"
+        yield "\n".join([title, *rejects, "", where])
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table in markdown."""
     lines = [head, ["---"] * len(head), *rows]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
-def _text(text: str) -> str:
+def text(text: str) -> str:
     """Text from users or the service in markdown: one line, and no markup, HTML or end of a cell."""
     return re.sub(r"([\\`*_{}\[\]<>|#])", r"\\\1", printable(text))
 

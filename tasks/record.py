@@ -18,6 +18,8 @@ async def record(run: Run) -> Summary:
     """Does what `callsheet/steps/record.py` does, with a progress bar and the costs as artifacts."""
     summary = await library.record(run, _shown(run))
     await artifacts.show_costs(summary)
+    if not run.is_pilot:
+        await artifacts.name_run(summary.batch, outcome=summary)
     return summary
 
 

@@ -17,7 +17,7 @@ from typing import Any, Literal, NoReturn
 import httpx
 from prefect import State, get_client
 from prefect.client.orchestration import PrefectClient
-from prefect.client.schemas.objects import FlowRun, StateType
+from prefect.client.schemas.objects import FlowRun, FlowRunInput, StateType
 from prefect.events.actions import ChangeFlowRunState
 from prefect.events.schemas.automations import AutomationCore, EventTrigger, Posture
 from prefect.exceptions import Pause, PrefectException
@@ -74,16 +74,16 @@ class UI:
 
     async def answer_to(self, asked: Approval) -> Approval | None:
         """The question with the answer that a person has given; None where nobody has."""
+        found = await answer_of(self.run, asked.id)
+        if found is None:
+            return None
         async with get_client() as client:
-            found = await client.filter_flow_run_input(self.run.id, f"{_key(asked)}-response", 1, set())
-            if not found:
-                return None
             await _remove_automations(client, self.run)
-        answer = ApprovalForm.load_from_flow_run_input(found[0])
+        answer = ApprovalForm.load_from_flow_run_input(found)
         return replace(
             asked,
             decision=Decision.APPROVED if answer.decision == "approve" else Decision.REFUSED,
-            decided_at=found[0].created or datetime.now(UTC),
+            decided_at=found.created or datetime.now(UTC),
             decided_by=answer.name,
             place=Place.UI,
             budget_limit=Decimal(answer.limit) if answer.limit else None,
@@ -107,6 +107,13 @@ class UI:
     def approved(self, approval: Approval) -> None:
         """Sends the event of it."""
         events.approved(self.batch, approval)
+
+
+async def answer_of(run: FlowRun, key: str) -> FlowRunInput | None:
+    """What a person has filled in at the suspension with this key; None where nobody has."""
+    async with get_client() as client:
+        found = await client.filter_flow_run_input(run.id, f"suspended-{key}-response", 1, set())
+    return found[0] if found else None
 
 
 async def stay(message: str, asked: Approval | None = None, description: str = "") -> NoReturn:

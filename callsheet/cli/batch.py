@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -184,7 +185,7 @@ def _status_of_one(config: Path, overrides: list[str], verbose: bool, json: bool
     if json:
         print_json(status.as_json())
     else:
-        show.show_status(status, doubts)
+        show.show_status(status, shlex.quote(str(config)), doubts)
 
 
 def _status_of_all(overrides: list[str], json: bool) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from functools import partial
 from itertools import islice
@@ -117,7 +117,7 @@ async def _list(settings: Settings, config: Path, json: bool) -> int:
     return len(found)
 
 
-def _apart(found: list[Doubt]) -> tuple[list[Doubt], list[Doubt]]:
+def _apart(found: Sequence[Doubt]) -> tuple[list[Doubt], list[Doubt]]:
     """What may have been paid for, and apart from it what the service has accepted."""
     return [one for one in found if not one.is_accepted], [one for one in found if one.is_accepted]
 
@@ -152,7 +152,7 @@ def _show_doubts(
     out.print(f"[bold]{safe(batch)}[/]: {len(doubts):,} in doubt")
     print_jobs(doubts, lines)
     out.print()
-    print_facts(out, _evidence(evidence))
+    print_facts(out, evidence.facts())
     out.print("  [dim]Other buyers in this workspace, and late costs, make these figures less certain.[/]")
     command = f"callsheet resolve {shlex.quote(str(config))}"
     out.print()
@@ -206,31 +206,6 @@ def print_jobs(doubts: Sequence[Doubt], lines: Mapping[str, int]) -> None:
         out.print(f"  [bold]{safe(_some(rows))}[/]: {safe(what)}")
     if len(rows_by_event) > _EVENTS:
         out.print(f"  and {len(rows_by_event) - _EVENTS:,} more of what happened: see --json")
-
-
-def _evidence(evidence: Evidence) -> Iterator[tuple[str, str]]:
-    if expected := evidence.expected:
-        spent = f"{dollars(expected.spent_since)} USD spent since then, by the ledger"
-        then = f"{dollars(expected.balance_then)} USD on {expected.since:%Y-%m-%d %H:%M:%S} UTC"
-        yield "Expected", f"{dollars(expected.balance_now)} USD: {then}, less {spent}"
-    else:
-        yield "Expected", "unknown: no run before these doubts read the balance"
-    if evidence.missing:
-        yield "Balance", f"this evidence is missing: {evidence.missing}"
-    elif evidence.balance is not None:
-        yield "Balance", f"{dollars(evidence.balance)} USD now"
-    if expected and evidence.gone is not None:
-        in_doubt = f"; in doubt since then: {dollars(expected.in_doubt)} USD"
-        in_flight = f"; in flight now: {dollars(expected.in_flight)} USD" if expected.in_flight else ""
-        if evidence.gone < 0:
-            yield (
-                "Gone",
-                f"nothing: there are {dollars(-evidence.gone)} USD more, so money was paid in{in_doubt}",
-            )
-        else:
-            yield "Gone", f"{dollars(evidence.gone)} USD more than the ledger has{in_doubt}{in_flight}"
-    for day, service, ledger in evidence.days:
-        yield f"{day}", f"{dollars(service)} USD by the service, {dollars(ledger)} by the ledger"
 
 
 def _show_settled(

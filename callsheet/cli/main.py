@@ -21,6 +21,7 @@ from callsheet.cli import (
     review,
     rows,
     service,
+    steer,
 )
 from callsheet.cli.demo import demo
 from callsheet.errors import CallsheetError, OutputError, as_stop, known_error
@@ -50,6 +51,9 @@ for command in (
 ):
     app.command()(command)
 app.command("open")(rows.open_)
+app.command("set")(steer.set_values)
+app.command("pause")(steer.pause)
+app.command("resume")(steer.resume)
 app.add_typer(ledger.app)
 
 

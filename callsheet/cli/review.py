@@ -13,12 +13,11 @@ from callsheet.cli.options import Config, Json, Sets, open_ledger
 from callsheet.cli.output import out, print_facts, print_json, print_steps, safe
 from callsheet.errors import ConfigError
 from callsheet.plain_text import counted
-from callsheet.records import dollars
 
 if TYPE_CHECKING:
     from callsheet.config.settings import BatchSettings
     from callsheet.report.summary import Review
-    from callsheet.review.marks import Said
+    from callsheet.reviewing.marks import Said
 
 _WHICH = "ROW[/SAMPLE]"
 
@@ -64,7 +63,9 @@ def review(
         print_json(counts.as_json())
         return
     out.print(f"[bold]{safe(settings.batch)}[/]: {counted(changed, 'file')} marked")
-    print_facts(out, _facts(counts))
+    print_facts(
+        out, [("Reviewed", counts.reviewed() or "nothing yet"), ("To review", f"{counts.to_review:,}")]
+    )
     print_steps(_next_steps(counts, shlex.quote(str(config))))
 
 
@@ -82,7 +83,7 @@ def _said(
         InputError: the file cannot be read, or is wrong.
     """
     from callsheet.ledger.marks import Decision
-    from callsheet.review.marks import of_row, read_marks
+    from callsheet.reviewing.marks import of_row, read_marks
 
     options = (
         ("--keep", keep, Decision.KEPT),
@@ -103,23 +104,15 @@ def _said(
 async def _marked(settings: BatchSettings, said: list[Said]) -> tuple[int, Review]:
     from callsheet.ledger.databases import check_exists
     from callsheet.ledger.doubts import login
+    from callsheet.report.sidecars import update_sidecars
     from callsheet.report.summary import read_review
-    from callsheet.review.marks import take
+    from callsheet.reviewing.marks import take
 
     check_exists(settings.ledger.url)
     async with open_ledger(settings.ledger.url, settings.batch) as ledger:
         changed = await take(ledger, said, login()) if said else 0
+        await update_sidecars(settings, ledger)
         return changed, await read_review(ledger)
-
-
-def _facts(counts: Review) -> list[tuple[str, str]]:
-    facts = [("Kept", f"{counts.kept:,}"), ("Rejected", f"{counts.rejected:,}")]
-    facts.append(("To review", f"{counts.to_review:,}"))
-    if counts.cost_per_kept is not None:
-        facts.append(
-            ("A kept one", f"{dollars(counts.cost_per_kept)} USD: all that is spent over the files kept")
-        )
-    return facts
 
 
 def _next_steps(counts: Review, config: str) -> list[str]:

@@ -158,6 +158,7 @@ def report(config: Config, set_: Sets = None, json: Json = False) -> None:
         from callsheet.report.contact_sheet.page import Header
         from callsheet.report.contact_sheet.sheet import open_sheet
         from callsheet.report.report import OfRun, write_report, write_summary
+        from callsheet.report.sidecars import update_sidecars
         from callsheet.steps.record import draw
         from callsheet.storage.store import Store
 
@@ -171,6 +172,7 @@ def report(config: Config, set_: Sets = None, json: Json = False) -> None:
             if settings.report.contact_sheet:
                 async with open_sheet(ledger, settings, plan) as page:
                     await page.finish(Header.of(summary, plan, plots), note, wait_for=None)
+            await update_sidecars(settings, ledger)
             await write_summary(store, summary)
             return summary
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
@@ -11,7 +12,7 @@ from pathlib import Path
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
-from rich.table import Column, Table
+from rich.table import Table
 
 from callsheet.cli.doubts import print_jobs
 from callsheet.cli.output import err, out, print_facts, print_more, print_steps, safe
@@ -25,8 +26,8 @@ from callsheet.pricing.quote import Quote
 from callsheet.records import CostSource, Doubt, State, Totals, dollars
 from callsheet.report.contact_sheet.links import browser_address
 from callsheet.report.counts import ENDED
-from callsheet.report.details import ModelLine
-from callsheet.report.summary import Status, Summary
+from callsheet.report.details import PARTICULARS, ModelLine
+from callsheet.report.summary import Status, Summary, retries
 from callsheet.service.models import Model
 from callsheet.watch import Asked
 
@@ -126,6 +127,7 @@ def show_summary(summary: Summary, config: Path | None, *, media: str) -> None:
         ("Quoted", f"{dollars(summary.quoted)} {currency}"),
         ("Spent", f"{dollars(summary.spent)} {currency}"),
     ]
+    facts += [("Reviewed", text) for text in [summary.reviewed()] if text]
     facts += [("Other run", other.line()) for other in summary.other_runs]
     if summary.estimated_costs:
         facts += [("Estimated", summary.estimated())]
@@ -160,11 +162,20 @@ def _by_model(lines: Sequence[ModelLine]) -> Table:
     table = Table(box=SIMPLE_HEAD)
     table.add_column("model")
     names = ("jobs", *(state.replace("_", " ") for state in states), *(["open"] if some_open else []))
-    for name in (*names, "quoted USD", "spent USD"):
+    reviewed = any(line.review.kept or line.review.rejected for line in lines)
+    marks = ("kept", "rejected", "USD a kept") if reviewed else ()
+    for name in (*names, "quoted USD", "spent USD", *marks):
         table.add_column(name, justify="right", no_wrap=True)
     for line in sorted(lines, key=lambda line: -line.quoted)[:_LINES]:
         counts = [line.jobs, *(line.states[state] for state in states), *([line.open] if some_open else [])]
         money = [dollars(line.quoted), dollars(line.spent)]
+        if reviewed:
+            each = line.cost_per_kept
+            money += [
+                f"{line.review.kept:,}",
+                f"{line.review.rejected:,}",
+                "" if each is None else dollars(each),
+            ]
         table.add_row(safe(line.model), *(f"{count:,}" for count in counts), *money)
     return table
 
@@ -204,8 +215,8 @@ def show_demo(summary: Summary) -> None:
         out.print(safe(browser_address(summary.details.contact_sheet)))
 
 
-def show_status(status: Status, doubts: Sequence[Doubt] = ()) -> None:
-    """Prints the state of a batch, the runs that are at work, and these jobs in doubt, from the ledger."""
+def show_status(status: Status, config: str, doubts: Sequence[Doubt] = ()) -> None:
+    """Prints the state of a batch, the runs that are at work, these jobs in doubt, and what to do next."""
     out.print(f"[bold]{safe(status.batch)}[/]")
     counts = {state: status[state] for state in State if status[state]}
     if counts:
@@ -222,21 +233,24 @@ def show_status(status: Status, doubts: Sequence[Doubt] = ()) -> None:
         [
             ("Spent", f"{dollars(status.spent)} USD"),
             ("In doubt", f"{dollars(status.in_doubt_exposure)} USD at most"),
+            *(("Reviewed", text) for text in [status.reviewed()] if text),
+            *(("Last run", f"began {_moment(began)}") for began in [status.last_run] if began),
             *(("At work", run.line()) for run in status.other_runs),
+            *(("Changed", change.line()) for change in status.changes),
             *(("Asked", one.line()) for one in status.approvals[-_APPROVALS:]),
         ],
     )
     if doubts:
         print_jobs(doubts, {})
+    print_steps(status.next_steps(config))
 
 
 def show_pilot(asked: Asked, console: Console) -> None:
     """Prints where the files of a pilot are, before the question whether to buy the rest."""
     table = Table("row", "model", "state", "file", box=SIMPLE_HEAD)
     for job in asked.pilot:
-        table.add_row(
-            safe(job.row), safe(job.model), job.state.replace("_", " "), safe(job.place or job.reason)
-        )
+        state = job.decision or job.state.replace("_", " ")
+        table.add_row(safe(job.row), safe(job.model), state, safe(job.place or job.reason))
     console.print("The pilot is bought:")
     console.print(table)
     if asked.contact_sheet:
@@ -351,30 +365,26 @@ def _file(file: StoredCopy) -> str:
 def show_failed(
     batch: str, stories: Sequence[Story], jobs: int, lines: Mapping[str, int], config: str
 ) -> None:
-    """Prints a table of the jobs that failed: the last attempt at each of the first, of so many in all."""
+    """Prints the jobs that failed, by reason: the last attempt at each of the first, of so many in all."""
     if not stories:
         out.print(f"[green]{safe(batch)}: no job has failed.[/]")
         return
-    names = ("row", "model", "attempts", "when (UTC)", "reason")
-    table = Table(*(Column(name, overflow="fold") for name in names), box=SIMPLE_HEAD)
+    out.print(f"[bold]{safe(batch)}[/]: {counted(jobs, 'job')} failed, at no cost\n")
+    alike: dict[tuple[str | None, str], list[Story]] = {}
     for story in stories:
-        when = f"{story.submitted_at:%Y-%m-%d %H:%M:%S}" if story.submitted_at else ""
-        reason = f"{story.error_code}: {story.error_message}"
-        table.add_row(
-            safe(row_name(story.row_id, story.sample, lines.get(story.job_key))),
-            safe(story.model),
-            str(story.attempt),
-            when,
-            safe(reason),
-        )
-    out.print(f"[bold]{safe(batch)}[/]: {counted(jobs, 'job')} failed, at no cost")
-    out.print(table)
+        reason = re.sub(PARTICULARS, "#", story.error_message or "")
+        alike.setdefault((story.error_code, reason), []).append(story)
+    for (code, _), group in sorted(alike.items(), key=lambda item: -len(item[1])):
+        rows = (row_name(each.row_id, each.sample, lines.get(each.job_key)) for each in group)
+        reason = f"{code}: {group[0].error_message}"
+        out.print(f"  [yellow]{counted(len(group), 'job')}: {safe(reason)}[/]")
+        out.print(f"    {safe(', '.join(rows))}\n")
     print_more(jobs)
     print_steps(
         [
             f"callsheet show {config} ROW tells all about one of them.",
             f"callsheet failed {config} --csv prints their rows, to correct and run again.",
-            f"callsheet run {config} --set retry_failed=true buys them as they are.",
+            *retries({code or "" for code, _ in alike}, config),
         ]
     )
 

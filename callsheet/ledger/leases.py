@@ -20,7 +20,7 @@ import sqlalchemy as sa
 
 from callsheet.errors import LedgerError
 from callsheet.ledger import queries, running_totals, writing
-from callsheet.ledger.tables import attempts, runs
+from callsheet.ledger.tables import Moment, attempts, runs
 from callsheet.records import Attempt, OtherRun, State
 
 _OPEN = (State.PLANNED, State.SUBMITTING, State.PENDING, State.GENERATED)
@@ -130,6 +130,12 @@ def leave(connection: sa.Connection, run_id: str, batch: str) -> None:
     _free(connection, sa.and_(attempts.c.batch == batch, attempts.c.run_id == run_id))
     ours = sa.and_(runs.c.id == run_id, runs.c.ended_at.is_(None))
     connection.execute(runs.update().where(ours).values(ended_at=_now(connection)))
+
+
+def last_run(connection: sa.Connection, batch: str) -> datetime | None:
+    """When a run of the batch last began; None where there was none."""
+    began: sa.ColumnElement[datetime | None] = sa.func.max(runs.c.started_at, type_=Moment)
+    return connection.scalar(sa.select(began).where(runs.c.batch == batch))
 
 
 def others(connection: sa.Connection, batch: str, run_id: str | None) -> list[OtherRun]:

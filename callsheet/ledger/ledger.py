@@ -22,6 +22,7 @@ import sqlalchemy as sa
 from callsheet.errors import LedgerError, LedgerUnavailable
 from callsheet.ledger import (
     approvals,
+    changes,
     claims,
     databases,
     doubts,
@@ -364,6 +365,10 @@ class Ledger:
     async def found(self, findings: Sequence[Finding]) -> list[Finding]:
         """Enters what checks found in stored files; returns those whose files are rejected by it."""
         return await self._commits.write_one("found", marks.found, self.batch, findings)
+
+    async def change(self, values: Mapping[str, Any], by: str) -> Sequence[OtherRun]:
+        """Changes settings of the runs of the batch that are at work, by dotted names; returns these runs."""
+        return await self._commits.write_one("change", changes.change, self.batch, values, by)
 
     async def read(self, query: Callable[[sa.Connection, str], T]) -> T:
         """Runs a query of `queries.py` on this batch, in one consistent view."""

@@ -247,6 +247,18 @@ checks = sa.Table(
     sa.Column("checked_at", Moment, nullable=False),
 )
 
+# What persons have changed for the runs of a batch that were at work, in order.
+changes = sa.Table(
+    "changes",
+    metadata,
+    sa.Column("number", sa.BigInteger, primary_key=True, autoincrement=False),
+    sa.Column("batch", sa.Text, nullable=False, index=True),
+    sa.Column("setting", sa.Text, nullable=False),  # by its dotted name, or `changes.PAUSED`
+    sa.Column("value", sa.JSON),
+    sa.Column("changed_by", sa.Text, nullable=False),
+    sa.Column("changed_at", Moment, nullable=False),
+)
+
 # What pace and lanes have learned of an account, to start the next run with.
 learned = sa.Table(
     "learned",

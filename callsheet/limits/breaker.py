@@ -53,7 +53,7 @@ class Breaker:
         backoff: Callable[[int], float],
     ) -> None:
         self.stop: Stop | None = None
-        self._stop_after = stop_after
+        self.stop_after = stop_after
         self._ask, self._note, self._backoff = ask, note, backoff
         self._streaks: Counter[Trouble] = Counter()  # of each, one after another
         self._why = self._hint = ""
@@ -112,7 +112,7 @@ class Breaker:
 
     @property
     def _costly(self) -> bool:
-        return max(self._streaks["doubt"], self._streaks["loss"]) >= self._stop_after
+        return max(self._streaks["doubt"], self._streaks["loss"]) >= self.stop_after
 
     @property
     def _refused(self) -> bool:

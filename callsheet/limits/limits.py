@@ -193,6 +193,12 @@ class AccountLimits:
         self.lanes.given_up += 1
         self.release()
 
+    def allow(self, image_rpm: int | None, video_rpm: int | None, concurrency: int | None) -> None:
+        """Other limits of this run's own, from now on; None for none."""
+        self.paces[ModelType.IMAGE].cap, self.paces[ModelType.VIDEO].cap = image_rpm, video_rpm
+        self.lanes.cap = concurrency
+        self.look()
+
     def blocked(self, patience: float) -> bool:
         """Whether somebody waits for a lane that will not come free: see `Lanes.blocked`."""
         return bool(self._first_in_line()) and self.lanes.blocked(self.now(), patience)

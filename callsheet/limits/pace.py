@@ -78,9 +78,32 @@ class Pace:
         self._sends.append(max(now, self._sends[-1] + 1e-6) if self._sends else now)  # no two at one moment
         return self._sends[-1]
 
-    def last_minute(self, now: float) -> int:
-        """Requests of the last minute; those that the service refused with a 429 are not counted."""
-        return self._sent_after(now - WINDOW)
+    def in_window(self, now: float) -> int:
+        """Requests that the service counts now, as far as its resets are known: of a minute, up to the limit.
+
+        Those that it refused with a 429 are not counted. A bucket that is full lets more than a limit through
+        in a minute, and counts down.
+        """
+        began = self._resets if self._resets <= now else self._resets - WINDOW
+        sent = self._sent_after(max(now - WINDOW, began if math.isfinite(began) else -math.inf))
+        return min(sent, self.known_limit() or sent)
+
+    def seconds_for(self, sends: int, now: float) -> float | None:
+        """Seconds until so many more may have left: whole windows, after what may leave now.
+
+        None while the limit is not known. It is off by less than a window, however that moves.
+        """
+        limit = self.known_limit()
+        if not limit:
+            return None
+        wait, own = self.wait(now), self._sent_after(now - COUNTED_FOR)
+        room = max(0, limit - own) if not wait else 0
+        if sends <= room:
+            return 0.0
+        if not wait and own:  # the room is used up at once; then the oldest of these must be forgotten
+            wait = max(0.0, self._sends[-own] + COUNTED_FOR - now)
+        first = wait if own and math.isfinite(wait) else WINDOW
+        return first + (sends - room - 1) // limit * WINDOW
 
     def known_limit(self) -> int | None:
         """Requests a minute that config and service allow; None while neither says."""

@@ -19,8 +19,9 @@ from callsheet.ledger.doubts import login
 from callsheet.ledger.ledger import Ledger
 from callsheet.python.calls import carry_out
 from callsheet.report.parquet_tables import stored_files
+from callsheet.report.sidecars import update_sidecars
 from callsheet.report.summary import Review, read_review
-from callsheet.review.marks import from_table, take
+from callsheet.reviewing.marks import from_table, take
 
 Config = str | os.PathLike[str]
 Values = Mapping[str, object]
@@ -44,6 +45,7 @@ def review(config: Config, said: Any, settings: Values | None) -> Review:
         ledger = await Ledger.open(checked.ledger.url, checked.batch)
         try:
             await take(ledger, parsed, login())
+            await update_sidecars(checked, ledger)
             return await read_review(ledger)
         finally:
             await ledger.close()

@@ -6,7 +6,7 @@ whole workspace's, so they are evidence and not proof.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time
 from decimal import Decimal
@@ -45,6 +45,38 @@ class Evidence:
         if self.expected is None or self.balance is None:
             return None
         return self.expected.balance_now - self.balance
+
+    def facts(self) -> Iterator[tuple[str, str]]:
+        """The evidence in words: what it is about, and what it says."""
+        expected = self.expected
+        if expected:
+            spent = f"{dollars(expected.spent_since)} USD spent since then, by the ledger"
+            then = f"{dollars(expected.balance_then)} USD on {expected.since:%Y-%m-%d %H:%M:%S} UTC"
+            yield "Expected", f"{dollars(expected.balance_now)} USD: {then}, less {spent}"
+        else:
+            yield "Expected", "unknown: no run before these doubts read the balance"
+        if self.missing:
+            yield "Balance", f"this evidence is missing: {self.missing}"
+        elif self.balance is not None:
+            yield "Balance", f"{dollars(self.balance)} USD now"
+        if expected and self.gone is not None:
+            in_doubt = f"; in doubt since then: {dollars(expected.in_doubt)} USD"
+            in_flight = f"; in flight now: {dollars(expected.in_flight)} USD" if expected.in_flight else ""
+            more = f"nothing: there are {dollars(-self.gone)} USD more, so money was paid in{in_doubt}"
+            less = f"{dollars(self.gone)} USD more than the ledger has{in_doubt}{in_flight}"
+            yield "Gone", more if self.gone < 0 else less
+        for day, service, ledger in self.days:
+            yield f"{day}", f"{dollars(service)} USD by the service, {dollars(ledger)} by the ledger"
+        if said := self._in_words():
+            yield "So", said
+
+    def _in_words(self) -> str:
+        """What follows, where the figures are plain; empty where they are not."""
+        if self.expected is None or self.gone is None or self.expected.in_flight:
+            return ""
+        if self.gone == self.expected.in_doubt:
+            return "exactly what is in doubt is gone: all of it seems to have been charged"
+        return "nothing is gone: none of it seems to have been charged" if not self.gone else ""
 
     def as_json(self) -> dict[str, Any]:
         """What `resolve --json` prints as `evidence`; money is a string."""

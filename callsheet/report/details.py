@@ -9,9 +9,11 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
+from typing import Any
 
 import polars as pl
 
+from callsheet.ledger.marks import Counts, Decision
 from callsheet.plain_text import counted, row_in_words, row_name
 from callsheet.pricing.plan import Plan
 from callsheet.records import State, dollars
@@ -22,8 +24,8 @@ _ROWS_NAMED = 5  # for each reason; the others are counted
 _REASONS_NAMED = 10  # the jobs with others are counted
 _DEAREST = 10
 _PROBLEMS = (State.FAILED, State.IN_DOUBT, State.LOST)
-# Ids, times and numbers differ from job to job and do not make another reason.
-_PARTICULARS = r"req-[\w-]+|\d[\d:.TZ+-]*"
+PARTICULARS = r"req-[\w-]+|\d[\d:.TZ+-]*"
+"""Ids, times and numbers in a reason: they differ from job to job, and do not make another reason."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +37,7 @@ class ModelLine:
         states: how many of them have ended, by state.
         quoted: the price of all of them, in dollars; jobs without a price count as free.
         spent: what they have cost so far, in dollars.
+        review: their stored files by what was decided about them.
     """
 
     model: str
@@ -42,6 +45,25 @@ class ModelLine:
     states: Counter[State]
     quoted: Decimal
     spent: Decimal
+    review: Counts
+
+    @property
+    def cost_per_kept(self) -> Decimal | None:
+        """What a kept file of the model costs, in dollars; None without one."""
+        return self.review.cost_per_kept(self.spent)
+
+    def as_json(self) -> dict[str, Any]:
+        """The JSON object in the `models` of `run --json`; money is a string."""
+        each = self.cost_per_kept
+        return {
+            "model": self.model,
+            "jobs": self.jobs,
+            "stored": self.states[State.STORED],
+            "quoted": dollars(self.quoted),
+            "spent": dollars(self.spent),
+            **self.review._asdict(),
+            "cost_per_kept": None if each is None else dollars(each),
+        }
 
     @property
     def open(self) -> int:
@@ -56,12 +78,14 @@ class Problem:
     Attributes:
         state: failed, in doubt or lost; or pending, with a status that is not known.
         reason: the message of the first of these jobs.
+        code: its error code; empty where there is none.
         jobs: how many there are.
         rows: the names of the first rows, for people.
     """
 
     state: State
     reason: str
+    code: str
     jobs: int
     rows: tuple[str, ...]
 
@@ -96,6 +120,7 @@ class Details:
         stop_hint: what to do about it.
         rows: rows of the batch file; None where the run knows no plan.
         rejects: where `rejects.csv` is.
+        rejected: what is wrong with the rejected rows, a line for each reason.
         problems: the jobs that failed, are in doubt or lost, by their reason.
         other_problems: the number of jobs with other reasons than those.
         surcharges: the jobs that cost more than quoted.
@@ -112,6 +137,7 @@ class Details:
     stop_hint: str = ""
     rows: int | None = None
     rejects: str = ""
+    rejected: tuple[str, ...] = ()
     problems: tuple[Problem, ...] = ()
     other_problems: int = 0
     surcharges: Surcharges | None = None
@@ -124,12 +150,15 @@ class Details:
     all_chosen_stored: bool | None = None
 
 
-def model_lines(attempts: pl.DataFrame, others: pl.DataFrame, plan: Plan | None) -> tuple[ModelLine, ...]:
+def model_lines(
+    attempts: pl.DataFrame, others: pl.DataFrame, files: pl.DataFrame, plan: Plan | None
+) -> tuple[ModelLine, ...]:
     """A line for each model, by its id. Without a plan, the jobs are those that were ever sent.
 
     Args:
         attempts: those that were submitted.
         others: the newest attempts at the jobs that the plan does not have.
+        files: the stored files, with `model` and `decision`.
         plan: the plan.
     """
     newest = attempts.filter(~pl.col("superseded"))
@@ -137,6 +166,9 @@ def model_lines(attempts: pl.DataFrame, others: pl.DataFrame, plan: Plan | None)
     for model, state, count in newest.group_by("model", "state").len().iter_rows():
         states.setdefault(model, Counter())[State(state)] = count
     spent = dict(attempts.group_by("model").agg(pl.col("cost").sum()).iter_rows())
+    decided = [(pl.col("decision") == each).sum().alias(each) for each in Decision]
+    left = pl.col("decision").null_count().alias("left")
+    reviews = {model: Counts(*of) for model, *of in files.group_by("model").agg(*decided, left).iter_rows()}
     jobs = others if plan else newest
     jobs = jobs.select("model", price="quoted")
     if plan:
@@ -144,7 +176,12 @@ def model_lines(attempts: pl.DataFrame, others: pl.DataFrame, plan: Plan | None)
     sums = jobs.group_by("model").agg(pl.len(), pl.col("price").sum()).sort("model")
     return tuple(
         ModelLine(
-            model, count, states.get(model, Counter()), price or Decimal(0), spent.get(model) or Decimal(0)
+            model=model,
+            jobs=count,
+            states=states.get(model, Counter()),
+            quoted=price or Decimal(0),
+            spent=spent.get(model) or Decimal(0),
+            review=reviews.get(model, Counts(0, 0, 0)),
         )
         for model, count, price in sums.iter_rows()
     )
@@ -161,13 +198,13 @@ def problems_of(attempts: pl.DataFrame) -> tuple[tuple[Problem, ...], int]:
     """The most common problems, and the number of jobs with others."""
     said = (pl.col("state") == State.PENDING) & pl.col("error_message").is_not_null()
     known = [pl.when(pl.col(name) != "").then(name) for name in ("error_message", "error_code")]
-    reason = pl.col("message").str.replace_all(_PARTICULARS, "#").alias("reason")
+    reason = pl.col("message").str.replace_all(PARTICULARS, "#").alias("reason")
     groups = (
         attempts.filter(pl.col("state").is_in(_PROBLEMS) | said, ~pl.col("superseded"))
         .with_columns(message=pl.coalesce(*known, pl.lit("no reason is known")))
         .group_by("state", reason, maintain_order=True)
         .agg(
-            pl.col("message").first(),
+            pl.col("message", "error_code").first(),
             pl.len().alias("jobs"),
             pl.struct("row_id", "sample", "line").head(_ROWS_NAMED).alias("rows"),
         )
@@ -175,8 +212,8 @@ def problems_of(attempts: pl.DataFrame) -> tuple[tuple[Problem, ...], int]:
         .drop("reason")
     )
     named = tuple(
-        Problem(State(state), message, jobs, tuple(row_in_words(**row) for row in rows))
-        for state, message, jobs, rows in groups.head(_REASONS_NAMED).iter_rows()
+        Problem(State(state), message, code or "", jobs, tuple(row_in_words(**row) for row in rows))
+        for state, message, code, jobs, rows in groups.head(_REASONS_NAMED).iter_rows()
     )
     return named, int(groups["jobs"].slice(_REASONS_NAMED).sum())
 

@@ -9,7 +9,7 @@ from contextlib import aclosing
 from dataclasses import dataclass
 
 from callsheet.config.settings import Settings
-from callsheet.ledger import stories
+from callsheet.ledger import marks, stories
 from callsheet.ledger.ledger import Ledger
 from callsheet.plain_text import row_name
 from callsheet.pricing.quote import Quote
@@ -28,6 +28,7 @@ class PilotJob:
         place: the path or URL of its first file; empty where none is stored.
         thumbnail: a small JPEG of that file; empty where there is none.
         reason: why it has no file.
+        decision: what was decided about that file (`marks.Decision`); empty where nothing is.
     """
 
     row: str
@@ -36,6 +37,7 @@ class PilotJob:
     place: str
     thumbnail: bytes
     reason: str
+    decision: str
 
 
 async def bought_pilot(quote: Quote, settings: Settings) -> tuple[PilotJob, ...]:
@@ -49,9 +51,15 @@ async def bought_pilot(quote: Quote, settings: Settings) -> tuple[PilotJob, ...]
     lines = dict(quote.table.select("key", "line").filter(quote.pilot_jobs).head(_JOBS).iter_rows())
     ledger = await Ledger.open(settings.ledger.url, settings.batch)
     try:
-        told = await ledger.read(lambda connection, _: stories.of_jobs(connection, [*lines]))
+        told, said = await ledger.read(
+            lambda connection, batch: (
+                stories.of_jobs(connection, [*lines]),
+                marks.decisions(connection, batch).select(*marks.FILE, "decision"),
+            )
+        )
     finally:
         await ledger.close()
+    decisions = {tuple(file): decision for *file, decision in said.iter_rows()}
     jobs = []
     async with aclosing(Decoder(settings.storage.endpoint_url)) as decoder:
         for story in sorted(told, key=lambda story: [*lines].index(story.job_key)):
@@ -64,6 +72,7 @@ async def bought_pilot(quote: Quote, settings: Settings) -> tuple[PilotJob, ...]
                     place=file.url if file else "",
                     thumbnail=await decoder.make(file.url, file.mime_type) if file else b"",
                     reason=story.error_message or "",
+                    decision=decisions.get((story.job_key, story.attempt, file.index)) or "" if file else "",
                 )
             )
     return tuple(jobs)

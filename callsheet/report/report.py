@@ -23,6 +23,7 @@ from callsheet.errors import Interrupted, Stop
 from callsheet.ledger import approvals, leases, marks, queries, running_totals
 from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.policy import MAY_COST
+from callsheet.pricing.facts import rejects_in_words
 from callsheet.pricing.plan import Plan
 from callsheet.records import State
 from callsheet.report.counts import ENDED, OPEN
@@ -99,9 +100,9 @@ async def write_report(ledger: Ledger, store: Store, plan: Plan | None, of_run: 
     newest = counting.filter(~pl.col("superseded"))
     others = newest.filter(pl.col("position").is_null()) if plan else newest.clear()
     details = replace(
-        await asyncio.to_thread(_details, counting, others, plan, of_run),
+        await asyncio.to_thread(_details, counting, others, files, plan, of_run),
         rejects=store.url_of(_REJECTS),
-        figures=await asyncio.to_thread(figures_of, attempts.filter(SUBMITTED)),
+        figures=await asyncio.to_thread(figures_of, attempts.filter(SUBMITTED), files),
     )
     return await _summary(ledger, store, plan, of_run, details=details, newest=newest, others=others)
 
@@ -192,8 +193,10 @@ def _counting(attempts: pl.DataFrame, jobs: pl.DataFrame | None) -> pl.DataFrame
     return placed.filter(pl.col("position").is_not_null() | pl.col("job_key").is_in(may_cost.implode()))
 
 
-def _details(counting: pl.DataFrame, others: pl.DataFrame, plan: Plan | None, of_run: OfRun) -> Details:
-    """What is told of the run, and of the attempts at the jobs that count."""
+def _details(
+    counting: pl.DataFrame, others: pl.DataFrame, files: pl.DataFrame, plan: Plan | None, of_run: OfRun
+) -> Details:
+    """What is told of the run, of the attempts at the jobs that count, and of the stored files."""
     submitted = counting.filter(SUBMITTED)
     problems, other_problems = problems_of(submitted)
     all_chosen_stored = None
@@ -204,12 +207,13 @@ def _details(counting: pl.DataFrame, others: pl.DataFrame, plan: Plan | None, of
         stop_message=str(of_run.stop) if of_run.stop else None,
         stop_hint=of_run.stop.hint if of_run.stop else "",
         rows=plan.rows if plan else None,
+        rejected=tuple(rejects_in_words(plan.rejects)) if plan else (),
         problems=problems,
         other_problems=other_problems,
         surcharges=surcharges_of(submitted),
         kept=plan.kept() if plan else 0,
         others=others.height,
-        models=model_lines(submitted, others, plan),
+        models=model_lines(submitted, others, files, plan),
         dearest=most_expensive(submitted),
         all_chosen_stored=all_chosen_stored,
     )

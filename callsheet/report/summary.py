@@ -8,19 +8,40 @@ from datetime import datetime
 from decimal import Decimal
 from typing import Any
 
-from callsheet.errors import LedgerError
-from callsheet.ledger import approvals, leases, marks, running_totals
+from callsheet.errors import SERVICE_CODES, LedgerError
+from callsheet.ledger import approvals, changes, leases, marks, running_totals
 from callsheet.ledger.approvals import Approval
+from callsheet.ledger.changes import Setting
 from callsheet.ledger.ledger import Ledger
 from callsheet.plain_text import counted
 from callsheet.records import OtherRun, Record, State, dollars
-from callsheet.report.details import Details
+from callsheet.report.details import Details, ModelLine
+
+
+class Reviewed(Record):
+    """A record with the counts of the review."""
+
+    __slots__ = ()
+    kept: int
+    rejected: int
+    to_review: int
+    cost_per_kept: Decimal | None
+
+    def reviewed(self) -> str:
+        """How far the batch is reviewed, in words; empty where nothing is decided."""
+        decided = self.kept + self.rejected
+        if not decided:
+            return ""
+        each = f", {dollars(self.cost_per_kept)} USD a kept file" if self.cost_per_kept is not None else ""
+        of = counted(decided + self.to_review, "file")
+        return f"{decided:,} of {of}: {self.kept:,} kept, {self.rejected:,} rejected{each}"
+
 
 _EXIT_CODES = {"complete": 0, "partial": 3, "stopped": 4}
 
 
 @dataclass(frozen=True, slots=True)
-class Summary(Record):
+class Summary(Reviewed):
     """A batch after a run, with the names that `run --json` prints (`docs/commands.md, "JSON"`).
 
     The counts, and `quoted`, are of the jobs of the batch file as it is now, and of all others of the batch
@@ -74,6 +95,11 @@ class Summary(Record):
         return _EXIT_CODES[self.outcome]
 
     @property
+    def models(self) -> tuple[ModelLine, ...]:
+        """The jobs and the stored files by model."""
+        return self.details.models
+
+    @property
     def stop_message(self) -> str | None:
         """What stopped the buying, or the collecting of what is bought, in words."""
         return self.details.stop_message
@@ -83,15 +109,6 @@ class Summary(Record):
         names = ("stored", "failed", "in_doubt", "lost", "pending")
         counts = ((getattr(self, name), name.replace("_", " ")) for name in names)
         return ", ".join(f"{count:,} {name}" for count, name in counts if count) or "nothing bought"
-
-    def reviewed(self) -> str:
-        """How far the batch is reviewed, in words; empty where nothing is decided."""
-        decided = self.kept + self.rejected
-        if not decided:
-            return ""
-        of = counted(decided + self.to_review, "file")
-        each = f", {dollars(self.cost_per_kept)} {self.currency} a kept file" if self.cost_per_kept else ""
-        return f"{decided:,} of {of} reviewed: {self.kept:,} kept, {self.rejected:,} rejected{each}"
 
     def estimated(self) -> str:
         """For how many jobs the cost is not the service's word."""
@@ -141,20 +158,37 @@ class Summary(Record):
             yield f"callsheet resolve {config} lists videos that stay pending; --give-up settles one."
         if self.failed:
             yield f"callsheet failed {config} --csv prints the failed rows, to correct and run again."
-            yield f"callsheet run {config} --set retry_failed=true buys them again as they are."
-        if self.details.contact_sheet and self.stored:
-            yield f"callsheet open {config} shows every job on one page."
+            codes = {each.code for each in self.details.problems if each.state is State.FAILED}
+            yield from retries(codes, config)
+        if self.to_review:
+            yield f"callsheet review {config} shows every job on one page, to keep or reject each."
+        elif self.kept:
+            yield f"callsheet export {config} --to FOLDER --as imagefolder --kept hands on what is kept."
 
     def keys(self) -> Iterable[str]:
         """The names of the fields that `--json` prints."""
-        return [name for name in Record.keys(self) if name != "details"]
+        return [*(name for name in Record.keys(self) if name != "details"), "models"]
+
+
+def retries(codes: Iterable[str], config: str) -> list[str]:
+    """How to buy failed jobs again, by their codes, a sentence each; nothing for refused prompts."""
+    kinds = set()
+    for code in codes:
+        if code == "server_error" or code.startswith("http_5"):
+            kinds.add("server_error")
+        elif code not in SERVICE_CODES:
+            kinds.add("gateway")
+    command = f"callsheet run {config} --set retry_failed="
+    return [f"{command}{kind} buys again what was no fault of the prompt." for kind in sorted(kinds)]
 
 
 @dataclass(frozen=True, slots=True)
-class Status(Record):
+class Status(Reviewed):
     """A batch with the names that `status --json` prints: jobs by state, and money in US dollars.
 
-    `other_runs` are the runs of the batch that are at work, `approvals` what persons were asked about it.
+    `other_runs` are the runs of the batch that are at work, `approvals` what persons were asked about it,
+    `last_run` is when a run last began, `changes` what persons have changed since then for the runs at work.
+    The counts of the review are those of `Summary`.
     """
 
     batch: str
@@ -175,10 +209,23 @@ class Status(Record):
     rejected: int = 0
     to_review: int = 0
     cost_per_kept: Decimal | None = None
+    last_run: datetime | None = None
+    changes: tuple[Setting, ...] = ()
+
+    def next_steps(self, config: str) -> Iterator[str]:
+        """What a person can do next, a sentence each; `config` as it is typed in a command."""
+        if self.in_doubt:
+            yield f"callsheet resolve {config} shows the jobs in doubt with the evidence, and settles them."
+        if (self.pending or self.generated) and not self.other_runs:
+            yield f"callsheet collect {config} fetches the pending media, and buys nothing."
+        if self.failed:
+            yield f"callsheet failed {config} lists the failed jobs by reason."
+        if self.to_review:
+            yield f"callsheet review {config} shows every job on one page, to keep or reject each."
 
 
 @dataclass(frozen=True, slots=True)
-class Review(Record):
+class Review(Reviewed):
     """How far a batch is reviewed, with the names that `review --json` prints (see `Summary`)."""
 
     batch: str
@@ -210,13 +257,15 @@ async def read_status(ledger: Ledger) -> Status:
         LedgerError: the ledger cannot be read, or its running totals are wrong.
     """
 
-    wrong, totals, others, asked, review = await ledger.read(
+    wrong, totals, others, asked, review, last_run, changed = await ledger.read(
         lambda connection, batch: (
             running_totals.differences(connection, batch),
             running_totals.of_batch(connection, batch),
             leases.others(connection, batch, ledger.run_id),
             approvals.of_batch(connection, batch),
             marks.counts(connection, batch),
+            leases.last_run(connection, batch),
+            changes.since(connection, batch, 0),
         )
     )
     check_totals(wrong)
@@ -231,6 +280,8 @@ async def read_status(ledger: Ledger) -> Status:
         approvals=asked,
         **review._asdict(),
         cost_per_kept=review.cost_per_kept(totals.spent),
+        last_run=last_run,
+        changes=tuple(each for each in changed if last_run and each.changed_at >= last_run),
     )
 
 

@@ -95,11 +95,11 @@ async def _watch(run: Run, video: Attempt) -> Generation | Failed | NoFile | _Un
     change.
     """
     assert video.generation_id is not None  # noqa: S101 - a pending attempt has its id
-    patience = anyio.current_time() + run.settings.poll.timeout
-    interval = run.settings.poll.interval
+    began = anyio.current_time()
     errors = not_found = no_file = 0
     said = video.said
     while True:
+        interval, patience = run.settings.poll.interval, began + run.settings.poll.timeout  # may be changed
         wait, told = interval, 0.0
         try:
             left = max(patience - anyio.current_time(), LAST_ANSWER)

@@ -23,7 +23,6 @@ from callsheet.config.settings import BatchSettings
 from callsheet.errors import LedgerError, StorageError
 from callsheet.ledger import running_totals
 from callsheet.ledger.policy import MAY_COST, Policy, policy_of
-from callsheet.limits.pace import WINDOW
 from callsheet.records import ModelType, State
 from callsheet.report.contact_sheet.page import Header
 from callsheet.report.contact_sheet.sheet import ContactSheet, open_sheet
@@ -183,7 +182,7 @@ async def _show_progress(run: Run) -> None:
 def _progress(run: Run, states: Mapping[State, int], others: pl.DataFrame, spent: Decimal) -> Progress:
     limits, plan = run.limits, run.plan
     now = limits.now()
-    submitted = {model_type: pace.last_minute(now) for model_type, pace in limits.paces.items()}
+    submitted = {model_type: pace.in_window(now) for model_type, pace in limits.paces.items()}
     left_out = run.quote.left_out if run.quote else 0  # jobs that this run is not for
     return Progress(
         jobs=plan.jobs - left_out + others.height if plan else sum(states.values()),
@@ -210,15 +209,15 @@ def _wait(run: Run, model_type: ModelType, now: float) -> float:
 
 
 def _left(run: Run) -> float | None:
-    """Seconds until the last job is sent: those of a type that are left, over its limit."""
-    if run.stop or not run.quote or not run.quote.to_buy:
+    """Seconds until the last job is sent, by the windows of each type; None while a limit is not known."""
+    if run.stop or not run.may_buy.is_set() or not run.quote or not run.quote.to_buy:
         return None
-    fit = run.quote.fits / run.quote.to_buy
-    times = [0.0]
+    fit, now = run.quote.fits / run.quote.to_buy, run.limits.now()
+    longest = 0.0
     for model_type, pace in run.limits.paces.items():
-        left = run.quote.to_buy_of(model_type) * fit - run.tried[model_type]
-        limit = pace.known_limit()
-        if left > 0 and not limit:
+        left = math.ceil(run.quote.to_buy_of(model_type) * fit) - run.tried[model_type]
+        seconds = pace.seconds_for(left, now) if left > 0 else 0.0
+        if seconds is None:
             return None
-        times += [left * WINDOW / limit] if limit else []
-    return max(times)
+        longest = max(longest, seconds)
+    return longest

@@ -51,7 +51,7 @@ async def submit(run: Run) -> None:
     """Buys the plan's jobs as fast as the limits allow, in the file's order, until the budget's wall."""
     with run.videos.filling(), run.files.filling(), run.buying:
         assert run.quote is not None and run.charges is not None  # noqa: S101 - there is something to buy
-        buyer = _Buyer(run, run.quote, run.charges)
+        buyer = _Buyer(run, run.charges)
         free = 0  # jobs that were free when all had been tried
         while True:
             async with anyio.create_task_group() as watching:
@@ -112,11 +112,18 @@ class _Buyer:
         left_by_gateway: the answer of a gateway that refused a job whenever it was sent; None without such.
     """
 
-    def __init__(self, run: Run, quote: Quote, charges: Charges) -> None:
-        self._run, self._quote, self._charges, self._rates = run, quote, charges, quote.rates()
+    def __init__(self, run: Run, charges: Charges) -> None:
+        self._run, self._charges = run, charges
+        self._rates = self._quote.rates()
         self._room = {model_type: asyncio.Semaphore(AHEAD) for model_type in ModelType}
         self._skips = run.settings.budget.on_exceed == "skip"
         self.left_by_gateway: CallsheetError | None = None
+
+    @property
+    def _quote(self) -> Quote:
+        """What is bought: with another budget once a person has changed it."""
+        assert self._run.quote is not None  # noqa: S101 - there is something to buy
+        return self._run.quote
 
     async def buy(self) -> None:
         """Buys all that is to be bought; ends when each job has ended here, or when buying stops.
@@ -226,13 +233,14 @@ class _Buyer:
         run = self._run
         while run.downloads.late():  # noqa: ASYNC110 - it is the passing of time that ends it, not an event
             await anyio.sleep(1)
+        await run.may_buy.wait()
         outcome: _End | float = _End.LEFT
         async with run.limits.turn(job.type) as turn, run.breaker.passing():
             if run.breaker.stop:
                 run.halt(run.breaker.stop)
             if run.stop:
                 return outcome
-            if run.downloads.late():  # the turn may have been long in coming
+            if run.downloads.late() or not run.may_buy.is_set():  # the turn may have been long in coming
                 return 0.0
             try:
                 body = await references.fill(job, endpoint_url=run.settings.storage.endpoint_url)

@@ -47,8 +47,9 @@ def refused(done: subprocess.CompletedProcess[str], *words: str, code: int = 2) 
 def test_help_teaches_and_does_not_import_prefect() -> None:
     done = callsheet("--help")
     assert done.returncode == 0
-    commands = "demo init quote run collect status show failed report open export resolve reconcile ledger"
-    for command in [*commands.split(), "models", "balance", "backlot", "up"]:
+    commands = "demo init quote run collect status show failed report open review set pause resume"
+    more = "export resolve reconcile ledger models balance backlot up"
+    for command in [*commands.split(), *more.split()]:
         assert command in done.stdout
     loaded = "import sys, callsheet.cli.main; sys.exit('prefect' in sys.modules or 'polars' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", loaded], check=False).returncode == 0

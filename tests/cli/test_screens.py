@@ -121,7 +121,7 @@ def test_the_progress_of_a_run() -> None:
     )
     assert progress.line() == (
         "242 of 360 done: 8 submitting, 12 pending, 240 stored, 2 failed; 18.2450 of 30.0000 USD spent; "
-        "112 images in the last minute (limit 120); 9 videos in the last minute; about 5 min left"
+        "112 of 120 images this minute; 9 videos this minute; about 5 min left"
     )
     with drawn("progress", "callsheet run batch.yaml", output.err):
         output.err.print(screen(progress))

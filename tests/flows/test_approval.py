@@ -211,3 +211,27 @@ def test_an_inbox_that_is_not_there_is_named(crew: PrefectServer, project: Make)
     looked = look(crew, made, made.folder.name)
     assert (looked["state"]["type"], looked["state"]["name"]) == ("FAILED", "Failed")
     assert "there is no such folder. mkdir -p" in looked["state"]["message"]
+
+
+def test_doubts_are_settled_in_the_ui_with_the_evidence_and_only_those_that_were_shown(
+    crew: PrefectServer, project: Make
+) -> None:
+    cut_off = {"endpoint": "images", "nth": 1, "do": "drop", "when": "after_charging"}
+    made = project(ROWS, faults={"rules": [cut_off]})
+    made.set(batch=made.folder.name)
+    made.at_absolute_paths()
+    assert made.run().in_doubt == 1
+    tag = f"{made.folder.name}-doubts"
+    crew.start("resolve-doubts/resolve", tag=tag, config=str(made.config))
+    run = asked(crew, tag)
+    assert "**Were 1 job of" in run["description"]
+    assert "exactly what is in doubt is gone: all of it seems to have been charged" in run["description"]
+    assert "| sketch-1 |" in run["description"]
+    assert made.collect().in_doubt == 1, "nothing is settled without an answer"
+    assert answer(crew, run, decision="charged", why="it is on the account") == "ACCEPT"
+    ended = crew.ended(tag)
+    assert ended["state"]["message"].endswith("settled as charged by Ada")
+    summary = made.collect()
+    assert (summary.in_doubt, summary.lost) == (0, 1)
+    crew.start("resolve-doubts/resolve", tag=f"{tag}-again", config=str(made.config))
+    assert crew.ended(f"{tag}-again")["state"]["message"].endswith("nothing is in doubt")

@@ -34,7 +34,7 @@ def test_what_buys_has_no_limit_and_what_buys_nothing_is_limited_to_one_run(crew
     deployed = {one["name"]: one for one in crew.ask("deployments")}
     limited = {name for name, one in deployed.items() if one["concurrency_options"]}
     assert limited == {"collector", "reconcile", "inbox"}
-    assert deployed.keys() - limited == {"by-hand", "nightly", "quote", "inbox-file"}
+    assert deployed.keys() - limited == {"by-hand", "nightly", "quote", "change", "resolve", "inbox-file"}
     for name in limited:
         assert deployed[name]["concurrency_options"]["collision_strategy"] == "CANCEL_NEW"
         assert deployed[name]["global_concurrency_limit"]["limit"] == 1
@@ -60,7 +60,7 @@ def test_a_deployed_run_buys_a_batch_and_shows_it(crew: PrefectServer, project: 
     run = crew.ended(made.folder.name)
     logs = crew.log(run, until="4 jobs: 4 stored")
     assert (run["state"]["type"], run["state"]["name"]) == ("COMPLETED", "Complete"), run["state"]["message"]
-    assert run["name"] == f"test: 4 jobs, {made.costs()['quoted'].sum():.4f} USD"
+    assert run["name"] == f"test: 4 of 4 stored, {made.costs()['quoted'].sum():.4f} USD"
     assert {"callsheet", "batch:test"} <= set(run["tags"])
     assert made.manifest().height == 4
     tasks = crew.ask("task_runs", flow_runs={"id": {"any_": [run["id"]]}})
@@ -142,7 +142,9 @@ def test_the_final_state_says_how_the_batch_stands(
 ) -> None:
     state = final_state(summary(**values))
     assert (state.name, state.type) == (name, state_type)
-    assert state.message == summary(**values).line()
+    missing = "0 of 9 jobs are not bought: 9 stored" if name == "StoppedAtBudget" else "9 jobs: 9 stored"
+    assert (state.message or "").startswith(missing)
+    assert (state.message or "").endswith(summary(**values).line().partition(": ")[2])
 
 
 # ---- reconcile-costs
@@ -199,3 +201,18 @@ def test_over_the_threshold_the_run_is_failed_with_the_table_in_its_artifact(
     unreachable, _ = reconciled(prefect, made)
     assert unreachable["state"]["type"] == "FAILED"
     assert "not sent" in unreachable["state"]["message"], "an error is said in words"
+
+
+def test_a_run_of_the_deployment_change_says_where_there_is_nothing_to_change(
+    crew: PrefectServer, project: Make
+) -> None:
+    """What it does to runs at work is in tests/cli/test_steer.py: it calls the same step."""
+    made = project([{"id": "a", "prompt": "an image", "model": "sketch-1"}])
+    made.at_absolute_paths()
+    made.run()
+    crew.start(
+        "change-batch/change", tag=made.folder.name, config=str(made.config), changes=["budget.limit=2"]
+    )
+    run = crew.ended(made.folder.name)
+    assert run["state"]["name"] == "Failed"
+    assert "no run of test is at work" in run["state"]["message"]

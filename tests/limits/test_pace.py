@@ -8,8 +8,17 @@ from collections import Counter
 import pytest
 
 from benchmarks.bench_limits import QUICK
-from benchmarks.simulated_service import BEGIN, SHAPES, Client, Scenario, VirtualClock, run_virtual
+from benchmarks.simulated_service import (
+    BEGIN,
+    SHAPES,
+    Client,
+    Scenario,
+    VirtualClock,
+    run_virtual,
+    unix,
+)
 from callsheet.limits.limits import AccountLimits
+from callsheet.limits.pace import WINDOW
 from callsheet.records import ModelType
 from tests.limits.virtual_time import IMAGE, VIDEO, let_others_run, now, sent, start_caller, virtual
 
@@ -116,3 +125,35 @@ def test_the_limits_of_the_config_are_never_exceeded(shape: str) -> None:
     assert 5 * 28 <= accepted[IMAGE] <= 6 * 30  # five minutes touch six windows
     assert 5 * 11 <= accepted[VIDEO] <= 6 * 12
     assert (most_at_work, rate_limited) == (5, 0)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_at_no_moment_is_the_time_left_off_by_more_than_a_window(shape: str) -> None:
+    """And the count that is shown beside it is never above the limit."""
+    jobs, limit = 100, 20
+    looks: list[tuple[float, int, float | None, int]] = []
+
+    async def main() -> list[float]:
+        scenario = Scenario(shape, {IMAGE: limit}, 100, QUICK, duration=400)
+        limits = AccountLimits(clock=VirtualClock())
+        client = Client(scenario, scenario.service(), limits, seed=1)
+
+        async def look() -> None:
+            while True:
+                pace, at = limits.paces[IMAGE], limits.now()
+                left = jobs - len(client.accepted_at)
+                looks.append((unix(), left, pace.seconds_for(left, at), pace.in_window(at)))
+                await asyncio.sleep(1)
+
+        looking = asyncio.create_task(look())
+        await client.work(until=400)
+        looking.cancel()
+        return client.accepted_at
+
+    ended = run_virtual(main())[jobs - 1]
+    known = [(at, left, seconds) for at, left, seconds, _ in looks if seconds is not None and left > 0]
+    assert len(known) > 200
+    assert (
+        max(abs(at + seconds - ended) for at, _, seconds in known) <= WINDOW + 2
+    )  # the answers take a while
+    assert max(count for *_, count in looks) <= limit

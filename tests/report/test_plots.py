@@ -27,7 +27,7 @@ from tests.report.test_report import images, watched
 
 Make = Callable[..., Project]
 BEGAN = datetime(2026, 5, 1, 12, 0, 3, tzinfo=UTC)
-NAMES = ["spending", "submissions", "latency", "costs"]
+NAMES = ["spending", "submissions", "latency", "costs", "kept"]
 SCHEMA: dict[str, Any] = {
     "model": pl.String,
     "type": pl.String,
@@ -48,8 +48,16 @@ def attempts(count: int, *, every: float = 1.0, models: int = 3, cost: str = "0.
     return pl.DataFrame(rows, schema=SCHEMA, orient="row")
 
 
+def files(table: pl.DataFrame) -> pl.DataFrame:
+    """The stored files of these attempts; every second one of a model is kept."""
+    nth = pl.int_range(pl.len()).over("model")
+    return table.select(
+        "model", decision=pl.when(nth % 2 == 0).then(pl.lit("kept")).otherwise(pl.lit("rejected"))
+    )
+
+
 def figures(table: pl.DataFrame) -> Figures:
-    made = figures_of(table)
+    made = figures_of(table, files(table))
     assert made is not None
     return made
 
@@ -61,6 +69,7 @@ def test_the_sums_are_exact() -> None:
     assert made.costs == {"2026-05-01": {f"model-{n}": Decimal(f"0.00166{7 - n // 2}") for n in range(3)}}
     assert made.submissions["image"][0] == (BEGAN.replace(second=0), 155)
     assert made.latency["model-0"] == (1667, [2.0] * 5)
+    assert made.kept["model-0"] == (834, Decimal("0.000002"))  # 0.001667 over 834
 
 
 def test_what_failed_or_waits_is_submitted_and_costs_nothing() -> None:
@@ -69,7 +78,7 @@ def test_what_failed_or_waits_is_submitted_and_costs_nothing() -> None:
     made = figures(pl.DataFrame([failed, pending], schema=SCHEMA, orient="row"))
     assert (made.spending, made.costs, made.latency) == ([], {}, {})
     assert made.submissions == {"video": [(BEGAN.replace(second=0), 2)]}
-    assert figures_of(attempts(0)) is None
+    assert figures_of(attempts(0), files(attempts(0))) is None
 
 
 @pytest.mark.parametrize("every", [0.01, 15.0], ids=["hours", "half a year"])

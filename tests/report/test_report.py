@@ -93,7 +93,8 @@ def test_the_manifest_is_in_the_batch_files_order_and_marks_rows_that_are_not_cu
         ("changed", "an image of changed", False),
         ("removed", "an image of removed", False),
     ]
-    assert manifest.columns[-7:-5] == ["stored_at", "current"]
+    review = ["decision", "decided_by", "decided_at", "note", "flags"]
+    assert manifest.columns[-7:] == ["stored_at", "current", *review]
 
 
 def test_samples_and_files_of_a_row_are_in_order_too(project: Make) -> None:

@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
+from callsheet.cli.main import app
 from tests.conftest import Project
 from tests.servers.backlots import finish_videos
 from tests.servers.s3 import Server
@@ -80,3 +82,16 @@ def test_in_a_bucket_they_are_beside_the_files_too(
     answer = s3.client().get_object(Bucket=s3.bucket, Key=f"{key}.json")
     assert answer["ContentType"] == "application/json"
     assert json.loads(answer["Body"].read())["sha256"] == made.manifest()["sha256"][0]
+
+
+def test_what_is_decided_about_a_file_is_in_its_sidecar(project: Make) -> None:
+    made = project(ROWS)
+    made.set(storage={"sidecar": True})
+    made.run()
+    row = "apple"
+    CliRunner().invoke(app, ["review", str(made.config), "--reject", row, "--note", "blurred"])
+    said = sidecars(made.folder / "out/media")[row]
+    assert (said["decision"], said["note"], said["flags"]) == ("rejected", "blurred", [])
+    assert said["decided_by"] and said["decided_at"] and said["prompt"]
+    CliRunner().invoke(app, ["review", str(made.config), "--clear", row])
+    assert sidecars(made.folder / "out/media")[row]["decision"] is None

@@ -12,7 +12,8 @@ from typing import Any
 
 import polars as pl
 
-from callsheet.records import State
+from callsheet.ledger.marks import Decision
+from callsheet.records import State, six_decimals
 
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 """Of the latencies of a model, which the plot shows."""
@@ -32,6 +33,7 @@ class Figures:
         span: the length of such a span, in minutes.
         latency: by model: how many files, and the seconds from submission to storage at each of `QUANTILES`.
         costs: by UTC day of submission, and by model: what was spent in dollars.
+        kept: by model: how many files are kept, and what each of them costs in dollars; the cheapest first.
     """
 
     spending: Sequence[tuple[datetime, Decimal]]
@@ -39,15 +41,23 @@ class Figures:
     span: int
     latency: Mapping[str, tuple[int, Sequence[float]]]
     costs: Mapping[str, Mapping[str, Decimal]]
+    kept: Mapping[str, tuple[int, Decimal]]
 
 
-def figures_of(attempts: pl.DataFrame) -> Figures | None:
-    """The numbers to plot, from what was submitted (rows of the ledger's `attempts`); None without any."""
+def figures_of(attempts: pl.DataFrame, files: pl.DataFrame) -> Figures | None:
+    """The numbers to plot; None where nothing was submitted.
+
+    Args:
+        attempts: what was submitted: rows of the ledger's `attempts`.
+        files: what is stored, with `model` and `decision`.
+    """
     if attempts.is_empty():
         return None
     span, submissions = _submissions(attempts)
     paid = attempts.filter(pl.col("cost") > 0).sort("submitted_at")
-    return Figures(_spending(paid), submissions, span, _latencies(attempts), _by_day(paid))
+    return Figures(
+        _spending(paid), submissions, span, _latencies(attempts), _by_day(paid), _kept(paid, files)
+    )
 
 
 def _spending(paid: pl.DataFrame) -> list[tuple[datetime, Decimal]]:
@@ -89,3 +99,10 @@ def _by_day(paid: pl.DataFrame) -> dict[str, dict[str, Decimal]]:
     for name, model, cost in sums.iter_rows():
         days.setdefault(name, {})[model] = cost
     return days
+
+
+def _kept(paid: pl.DataFrame, files: pl.DataFrame) -> dict[str, tuple[int, Decimal]]:
+    spent = dict(paid.group_by("model").agg(pl.col("cost").sum()).iter_rows())
+    counts = files.filter(pl.col("decision") == Decision.KEPT).group_by("model").len().iter_rows()
+    known = {model: (count, six_decimals(spent.get(model, Decimal(0)) / count)) for model, count in counts}
+    return dict(sorted(known.items(), key=lambda item: (item[1][1], item[0])))

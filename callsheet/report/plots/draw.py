@@ -64,6 +64,7 @@ def drawn(figures: Figures, limit: Decimal | None, limits: Mapping[str, int]) ->
             "submissions": _submissions(figures, limits),
             "latency": _latency(figures) if figures.latency else None,
             "costs": _costs(figures.costs) if figures.costs else None,
+            "kept": _kept(figures.kept) if figures.kept else None,
         }
         return {name: _png(figure) for name, figure in plots.items() if figure}
 
@@ -157,14 +158,28 @@ def _costs(days: Mapping[str, Mapping[str, Decimal]]) -> Figure:
 
 
 def _costs_of_a_day(day: str, totals: Mapping[str, Decimal], ranked: list[str]) -> Figure:
-    figure = _figure(f"Cost by model, {day}")
+    shown = [(name, _sum(totals, models)) for name, models in _grouped(ranked, _MODELS)]
+    return _bars(f"Cost by model, {day}", shown, "USD")
+
+
+def _kept(models: Mapping[str, tuple[int, Decimal]]) -> Figure:
+    """What a file costs that is kept, by model, the cheapest first."""
+    shown = [(f"{_name(model)}  ({count:,})", cost) for model, (count, cost) in models.items()][:_MODELS]
+    others = len(models) - len(shown)
+    left_out = f"; {counted(others, 'dearer model')}" if others else ""
+    return _bars("Cost of a kept file by model", shown, f"USD spent over the files kept{left_out}")
+
+
+def _bars(title: str, shown: list[tuple[str, Decimal]], unit: str) -> Figure:
+    """A bar for each amount, the first one on top."""
+    figure = _figure(title)
     axes = figure.add_subplot()
-    shown = [(name, _sum(totals, models)) for name, models in _grouped(ranked, _MODELS)][::-1]
+    shown = shown[::-1]
     bars = axes.barh(range(len(shown)), [float(cost) for _, cost in shown], color=_COLOURS[0], height=0.6)
     axes.bar_label(bars, [f"{cost:,.4f}" for _, cost in shown], padding=5)
     _names(axes, [name for name, _ in shown])
     axes.margins(x=0.15)
-    axes.set_xlabel("USD")
+    axes.set_xlabel(unit)
     return figure
 
 

@@ -90,11 +90,15 @@ def _texts(figures: Figures, limit: Decimal | None) -> dict[str, str]:
     medians = ", ".join(f"{model} {seconds[len(seconds) // 2]:.1f} s" for model, (_, seconds) in latency)
     days = [f"{day} {dollars(sum(costs.values(), Decimal(0)))} USD" for day, costs in figures.costs.items()]
     more = f" and {len(days) - _IN_WORDS} days more" if len(days) > _IN_WORDS else ""
+    kept = ", ".join(
+        f"{model} {dollars(cost)} USD" for model, (_, cost) in [*figures.kept.items()][:_IN_WORDS]
+    )
     return {
         "spending": f"Spending over time: {dollars(spent)} USD{of_limit}" if figures.spending else "",
         "submissions": f"Submissions a minute; at most {busiest}",
         "latency": f"Latency by model, median: {medians}" if medians else "",
         "costs": f"Cost by model and day: {'; '.join(days[:_IN_WORDS])}{more}" if days else "",
+        "kept": f"Cost of a kept file by model: {kept}" if kept else "",
     }
 
 
