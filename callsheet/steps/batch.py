@@ -107,19 +107,20 @@ async def generate(
                         continue
                 if not stop:
                     quote = replace(quote, plan=await adopt(quote.plan, settings))
-                run = open_run(settings, client, quote=quote, stop=stop, bounds=steps.bounds)
-                last = await _carry_out(run, steps, began=began, last=last, is_last=not more_rounds)
+                opening = open_run(settings, client, quote=quote, stop=stop, bounds=steps.bounds)
+                run, last = await _carry_out(opening, steps, began=began, last=last, is_last=not more_rounds)
+                settings = run.settings  # a person may have changed some for this command
                 if quote.is_pilot and not last.stop_reason:
                     pilot = last
                     continue
-                if last.stop_message or not more_rounds:
+                if last.stop_message or not more_rounds or not run.may_buy.is_set():
                     break
                 with _between(last):
                     before, made = made, await steps.price(rows, settings, client)
                 if not _goes_on(before, made):
-                    signals.done()
                     break
                 pilot = None
+            signals.done()
     WATCHER.get().finished(last)
     return last
 
@@ -141,7 +142,8 @@ async def collect(settings: Settings, *, steps: Steps = Steps(), began: float | 
     with signals.cancelled_by_signals():
         await check_report(settings)
         async with await steps.connect(settings) as client:
-            summary = await _carry_out(open_run(settings, client, bounds=steps.bounds), steps, began=began)
+            opening = open_run(settings, client, bounds=steps.bounds)
+            _, summary = await _carry_out(opening, steps, began=began)
     WATCHER.get().finished(summary)
     return summary
 
@@ -175,7 +177,7 @@ async def _carry_out(
     began: float,
     last: Summary | None = None,
     is_last: bool = True,
-) -> Summary:
+) -> tuple[Run, Summary]:
     """Carries out the steps that run side by side; without a quote nobody submits.
 
     `last` is of what the command has bought before, `is_last` whether no other round can follow.
@@ -193,4 +195,4 @@ async def _carry_out(
             recorded = group.create_task(steps.record(run))
         if run.stop or (is_last and not run.is_pilot):
             signals.done()
-    return recorded.result()
+    return run, recorded.result()

@@ -15,6 +15,7 @@ from prefect import tags
 
 from callsheet.config.load import load
 from callsheet.ledger import marks
+from callsheet.ledger.changes import PAUSED
 from callsheet.ledger.marks import FileKey, Finding
 from callsheet.pricing.choice import ALL, Choice
 from callsheet.pricing.quote import Quote, quote_batch
@@ -395,6 +396,26 @@ def test_the_rounds_end_at_the_budget(project: Make) -> None:
     done, person = checked(made, "budget.limit=0.0045", rejects=lambda *_: True)
     assert [each.to_buy for each in person.quotes] == [2, 2], "and no other round"
     assert (done.stop_reason, done.exit_code, done.stored, made.charged) == ("budget", 4, 3, 3 * PRICE)
+
+
+def test_what_a_person_changes_while_a_round_is_at_work_counts_for_the_next(project: Make) -> None:
+    made = project(images("a", "b"))
+
+    def with_change(setting: str, value: object) -> Summary:
+        steps = with_check(batch.Steps(bounds=made.bounds), lambda *_: True)
+
+        async def changed(run: Run) -> Summary:
+            summary = await steps.record(run)
+            run.change(setting, value)
+            return summary
+
+        settings = load(made.config, [AGAIN])
+        return asyncio.run(batch.generate(settings, approved=False, steps=replace(steps, record=changed)))
+
+    done = with_change("budget.limit", "0.0030")
+    assert (done.stop_reason, done.stored, made.charged) == ("budget", 2, 2 * PRICE)
+    held = with_change(PAUSED, True)
+    assert (held.stored, len(made.sold)) == (4, 4), "one round, and no other while the buying is held"
 
 
 def test_each_round_above_the_threshold_is_asked_about_for_its_own_jobs(project: Make) -> None:
