@@ -15,6 +15,7 @@ from contextlib import asynccontextmanager, contextmanager, nullcontext
 from http import HTTPStatus
 from typing import Annotated, Any, NamedTuple
 
+import polars as pl
 import sqlalchemy as sa
 import uvicorn
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -32,13 +33,14 @@ from callsheet.ledger.databases import check_exists
 from callsheet.ledger.doubts import login
 from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.marks import Decision, FileKey, Mark
+from callsheet.ledger.policy import MAY_COST
 from callsheet.pricing.plan import PLAN, Plan, last_plan, work_folder
 from callsheet.records import State, Totals
 from callsheet.report.contact_sheet import page
 from callsheet.report.contact_sheet.links import ServedLinks, local_path
 from callsheet.report.contact_sheet.sheet import ContactSheet
 from callsheet.report.contact_sheet.thumbnails import Thumbnails, thumbnail_name
-from callsheet.report.counts import current_states, removed_jobs
+from callsheet.report.counts import counted_states, other_jobs
 from callsheet.report.sidecars import update_sidecars
 from callsheet.report.summary import Review, read_review
 from callsheet.reviewing.guard import Guard
@@ -126,9 +128,10 @@ class _Pages:
         self._seen, self._took = seen, time.monotonic() - self._began
 
     async def _header(self, now: _Now, plan: Plan | None) -> page.Header:
-        removed = await removed_jobs(self._ledger, plan)
-        states = current_states(now.totals.states, removed)
-        jobs = plan.jobs if plan else states.total()
+        others = await other_jobs(self._ledger, plan)
+        states = counted_states(now.totals.states, others)
+        more = others.filter(pl.col("state").is_in(MAY_COST)).height
+        jobs = plan.jobs + more if plan else states.total()
         outcome = "complete" if states[State.STORED] == jobs else "partial"
         return page.Header(
             outcome=None if now.at_work else outcome,
@@ -139,7 +142,6 @@ class _Pages:
             quoted=plan.quoted if plan else None,
             rejected_rows=plan.rejected_rows if plan else 0,
             in_doubt=now.totals.in_doubt_exposure,
-            removed=removed.height,
         )
 
 

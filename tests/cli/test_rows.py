@@ -80,7 +80,8 @@ def test_failed_lists_the_reasons_and_prints_a_batch_file_to_correct_and_run_aga
     assert list(csv.DictReader(again.open())) == [ROWS[1]]
     again.write_text(again.read_text().replace("=forbidden-test-word", "a pear"))
     summary = made.run(f"input.path={again}")
-    assert (summary.jobs, summary.stored, summary.submissions) == (1, 1, 1)
+    assert (summary.submissions, summary.jobs, summary.stored, summary.in_doubt) == (1, 3, 2, 1)
+    assert summary.failed == 0, "what failed before is of a row that asks for something else now"
 
 
 def test_failed_says_when_there_is_nothing_to_correct(project: Make) -> None:

@@ -22,6 +22,7 @@ from callsheet.steps import batch
 from flows.generate import generate_batch
 from tests.cli.test_commands import run_at_work
 from tests.conftest import Project
+from tests.flows.test_again import reject_all, samples
 from tests.flows.test_stopping import make_quick
 from tests.servers.prefect import PrefectServer
 
@@ -98,6 +99,26 @@ def asks(made: Project, query: str) -> list[tuple[Any, ...]]:
     with closing(sqlite3.connect(file)) as ledger, suppress(sqlite3.OperationalError):
         return ledger.execute(query).fetchall()
     return []
+
+
+def test_a_crew_shares_the_plan_and_its_first_run_buys_again_alone(
+    crew: PrefectServer, project: Make
+) -> None:
+    """Each sub-run finds the plan that was approved, although samples are bought again meanwhile."""
+    made = project(images(3))
+    made.at_absolute_paths()
+    made.set(review={"buy_again": True})
+    assert made.run().stored == 3
+    reject_all(made)
+    made.rows(*images(6))
+    crew.start("generate-batch/by-hand", tag=made.folder.name, config=str(made.config), crew=3)
+    run = crew.ended(made.folder.name)
+    assert (run["state"]["type"], run["state"]["name"]) == ("COMPLETED", "Complete"), run["state"]["message"]
+    assert len(made.sold) == made.manifest().height == 9
+    assert samples(made)[:2] == [("s0", 1), ("s0", 2)]
+    for other in of_its_crew(crew, run):
+        assert other["state"]["type"] in ("COMPLETED", "CANCELLED"), other["state"]["message"]
+        assert "are not those that were approved" not in (other["state"]["message"] or "")
 
 
 def test_a_deployed_run_starts_as_many_sub_runs_as_have_a_job(crew: PrefectServer, project: Make) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from prefect.client.schemas.objects import StateType
 
-from callsheet.report.details import Details, Removed
+from callsheet.report.details import Details
 from callsheet.report.summary import Summary
 from flows.names import final_state
 from flows.reconcile import reconcile_costs
@@ -98,7 +98,6 @@ def summary(**values: Any) -> Summary:
         ({"outcome": "partial", "lost": 1}, "Lost", StateType.FAILED),
         ({"outcome": "partial", "lost": 1, "in_doubt": 1}, "InDoubt", StateType.FAILED),
         ({"outcome": "stopped", "stop_reason": "budget", "in_doubt": 1}, "InDoubt", StateType.FAILED),
-        ({"details": Details(removed=Removed(jobs=1, in_doubt=1))}, "InDoubt", StateType.FAILED),
         *(
             ({"outcome": "stopped", "stop_reason": reason}, "Stopped", StateType.FAILED)
             for reason in ("key", "balance", "service", "storage", "lanes")

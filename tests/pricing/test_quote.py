@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import asdict
 from decimal import Decimal
+from functools import partial
 
 import pytest
 
@@ -14,6 +15,7 @@ from callsheet.config.settings import Settings
 from callsheet.errors import BalanceTooLow, BudgetReached
 from callsheet.ledger import queries
 from callsheet.ledger.ledger import Ledger
+from callsheet.ledger.policy import Policy
 from callsheet.pricing.approval import objection
 from callsheet.pricing.facts import as_facts, as_table
 from callsheet.pricing.plan import Plan, make_plan
@@ -57,7 +59,7 @@ def quote(tmp_path, monkeypatch) -> Quoter:
         async def quoted() -> Quote:
             ledger = await Ledger.open(f"sqlite:///{tmp_path}/ledger.db", settings.batch)
             try:
-                known = await ledger.read(queries.requests)
+                known = await ledger.read(partial(queries.requests, policy=Policy()))
                 plan = make_plan(read_batch(settings), catalogue, settings, path, now=NOW, known=known)
                 await enter(ledger, plan, states or {})
                 service = str(settings.service.base_url)

@@ -1,4 +1,4 @@
-"""The report of a batch whose rows change: counts are of the batch file, and all money is accounted for."""
+"""The report of a batch whose rows change: what may have cost money counts, whichever file asked for it."""
 
 from __future__ import annotations
 
@@ -55,14 +55,23 @@ def changed(project: Make) -> Project:
     return made
 
 
-def test_counts_are_of_the_batch_file_and_removed_rows_are_counted_apart(changed: Project) -> None:
+def test_counts_are_of_the_batch_file_and_of_all_else_that_is_bought(changed: Project) -> None:
     summary, recorder = watched(changed)
-    assert (summary.jobs, summary.stored, summary.outcome, summary.exit_code) == (3, 3, "complete", 0)
-    assert summary.spent == 5 * PRICE
-    removed = summary.details.removed
-    assert (removed.jobs, removed.spent, removed.in_doubt, removed.pending) == (2, 2 * PRICE, 0, 0)
-    assert all(progress.done <= progress.jobs == 3 for progress in recorder.progresses)
-    assert recorder.progresses[-1].done == 3
+    assert (summary.jobs, summary.stored, summary.outcome, summary.exit_code) == (5, 5, "complete", 0)
+    assert (summary.spent, summary.quoted, summary.details.others) == (5 * PRICE, 5 * PRICE, 2)
+    [line] = summary.details.models
+    assert (line.jobs, line.states["stored"], line.spent) == (5, 5, 5 * PRICE)
+    assert all(progress.done <= progress.jobs == 5 for progress in recorder.progresses)
+    assert (recorder.progresses[-1].done, recorder.progresses[-1].quoted) == (5, 5 * PRICE)
+
+
+def test_of_rows_that_the_batch_file_does_not_have_what_cost_nothing_does_not_count(project: Make) -> None:
+    made = project([{"id": "refused", "prompt": "a forbidden-test-word", **IMAGE}, *images("a", "b")])
+    assert made.run("budget.limit=0.0020").failed == 1
+    made.rows(*images("b"))
+    summary, recorder = watched(made)
+    assert (summary.jobs, summary.stored, summary.failed, summary.exit_code) == (2, 2, 0, 0)
+    assert all(progress.done <= progress.jobs == 2 for progress in recorder.progresses)
 
 
 def test_the_manifest_is_in_the_batch_files_order_and_marks_rows_that_are_not_current(
@@ -96,8 +105,8 @@ def test_a_removed_row_in_doubt_keeps_the_batch_from_being_complete(project: Mak
     assert made.run().in_doubt == 1
     made.rows(*images("fine"))
     summary = made.run()
-    assert (summary.jobs, summary.stored, summary.in_doubt, summary.exit_code) == (1, 1, 0, 3)
-    assert (summary.details.removed.in_doubt, summary.in_doubt_exposure) == (1, PRICE)
+    assert (summary.jobs, summary.stored, summary.in_doubt, summary.exit_code) == (2, 1, 1, 3)
+    assert (summary.details.others, summary.in_doubt_exposure) == (1, PRICE)
     assert any("resolve" in step for step in summary.next_steps())
 
 
@@ -107,9 +116,8 @@ def test_progress_follows_a_removed_video_that_is_still_made(project: Make) -> N
     finish_videos(made.backlot.service)
     made.rows(*images("a", "b"))
     summary, recorder = watched(made)
-    assert (summary.jobs, summary.stored, summary.exit_code) == (2, 2, 0)
-    assert (summary.details.removed.jobs, summary.details.removed.pending) == (1, 0)
-    assert all(progress.done <= progress.jobs == 2 for progress in recorder.progresses)
+    assert (summary.jobs, summary.stored, summary.details.others, summary.exit_code) == (3, 3, 1, 0)
+    assert all(progress.done <= progress.jobs == 3 for progress in recorder.progresses)
 
 
 def test_a_batch_without_a_plan_is_reported_from_the_ledger(project: Make) -> None:
@@ -142,6 +150,16 @@ def test_a_batch_with_only_rejected_rows_is_not_complete(project: Make) -> None:
     assert (summary.jobs, summary.rejected_rows, summary.outcome, summary.exit_code) == (0, 1, "partial", 3)
     assert summary.details.rejects.endswith("rejects.csv")
     assert "1 row rejected" in summary.line()
+
+
+def test_a_batch_file_with_only_rejected_rows_is_not_complete_whatever_was_bought_before(
+    project: Make,
+) -> None:
+    made = project(images("a"))
+    made.run()
+    made.rows({"id": "a", "prompt": "x", "model": "no-such-model"})
+    summary = made.run()
+    assert (summary.jobs, summary.stored, summary.outcome, summary.exit_code) == (1, 1, "partial", 3)
 
 
 def test_problems_with_one_reason_are_one_line_and_rows_without_an_id_have_their_line(project: Make) -> None:

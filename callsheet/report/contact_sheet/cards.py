@@ -18,12 +18,13 @@ import sqlalchemy as sa
 
 from callsheet.ledger import frames, marks, queries
 from callsheet.ledger.marks import FileKey
+from callsheet.ledger.policy import MAY_COST
 from callsheet.ledger.tables import attempts, media
 from callsheet.pricing.plan import Plan
 from callsheet.records import State, dollars
 
 _LONGEST = 1_000  # characters of a carried value and of a reason that the page shows
-_JOB = ("job_key", "row_id", "sample", "type", "model", "prompt", "quoted", "carried")
+_JOB = ("job_key", "row_id", "sample", "type", "model", "quoted", "request")
 _ATTEMPT = (
     *("job_key", "state", "generation_id", "error_code", "error_message", "cost"),
     *("submitted_at", "finished_at"),
@@ -96,31 +97,55 @@ class Card:
     files: list[MediaFile]
 
 
-def planned_jobs(plan: Plan, most: int) -> pl.DataFrame:
-    """The first jobs of the plan, in the batch file's order, with the columns that `cards` needs."""
+def shown_jobs(connection: sa.Connection, batch: str, plan: Plan | None, most: int) -> pl.DataFrame:
+    """The first jobs that a contact sheet shows, with the columns that `cards` needs.
+
+    They are those of the plan, in the batch file's order, and all others of the batch that have cost money or
+    may have: after the jobs of their row, where the plan has it, and otherwise at the end, in order of
+    submission. Where there is no plan, they are all that the ledger knows.
+    """
+    if plan is None:
+        return _described(_in_ledger(connection, attempts.c.batch == batch, most))
+    planned = plan.table.head(most).rename({"key": "job_key", "price": "quoted"}).with_row_index("place")
+    carried = pl.col("carried")
+    if isinstance(planned["carried"].dtype, pl.Struct):
+        carried = carried.struct.json_encode()
+    planned = planned.select(*_JOB, carried, "place")
+    known = pl.concat(queries.states(connection, batch)).filter(pl.col("state").is_in(MAY_COST))
+    keys = known.join(plan.table, left_on="job_key", right_on="key", how="anti")["job_key"].to_list()
+    if not keys:
+        return _described(planned)
+    found = pl.concat(_in_ledger(connection, these) for these in queries.of_jobs(keys))
+    found = found.sort("submitted_at", "job_key")
+    row = planned.group_by("row_id").agg(pl.col("place").max())
+    found = found.join(row, on="row_id", how="left", maintain_order="left")
+    shown = pl.concat([planned, found.select(planned.columns)], how="vertical_relaxed")
+    return _described(shown.sort("place", nulls_last=True, maintain_order=True).head(most))
+
+
+def _in_ledger(
+    connection: sa.Connection, these: sa.ColumnElement[bool], most: int | None = None
+) -> pl.DataFrame:
+    """Jobs that the ledger knows, in order of submission."""
+    columns = (attempts.c[name] for name in (*_JOB, "carried", "submitted_at"))
+    query = sa.select(*columns).where(these, ~attempts.c.superseded)
+    query = query.order_by(attempts.c.submitted_at, attempts.c.job_key).limit(most)
+    return pl.concat(frames.parts(connection, query))
+
+
+def _described(jobs: pl.DataFrame) -> pl.DataFrame:
+    """Jobs with what their request says; what is bought and not offered any more has none in a plan."""
 
     def asked(name: str) -> pl.Expr:
         return pl.col("request").str.json_path_match(f"$.{name}")
 
     facts = (asked("aspect_ratio"), asked("resolution"), asked("duration") + " s")
-    return plan.table.head(most).select(
-        pl.col("key").alias("job_key"),
-        *("row_id", "sample", "type", "model", "carried"),
+    return jobs.select(
+        *(name for name in _JOB if name != "request"),
+        "carried",
         prompt=asked("prompt"),
         asked=pl.concat_str(facts, separator=" · ", ignore_nulls=True),
-        quoted="price",
     )
-
-
-def ledger_jobs(connection: sa.Connection, batch: str, most: int) -> pl.DataFrame:
-    """The first jobs that the ledger knows, in order of submission: for a batch whose plan is not here."""
-    query = (
-        sa.select(*(attempts.c[name] for name in _JOB))
-        .where(attempts.c.batch == batch, ~attempts.c.superseded)
-        .order_by(attempts.c.submitted_at, attempts.c.job_key)
-        .limit(most)
-    )
-    return pl.concat(frames.parts(connection, query)).with_columns(asked=pl.lit(""))
 
 
 def opinions(connection: sa.Connection, batch: str) -> Opinions:
@@ -135,7 +160,7 @@ def opinions(connection: sa.Connection, batch: str) -> Opinions:
 
 
 def cards(connection: sa.Connection, jobs: pl.DataFrame, said: Opinions) -> list[Card]:
-    """The cards of some jobs, from `planned_jobs` or `ledger_jobs`, in order; `said` is of `opinions`."""
+    """The cards of some jobs, from `shown_jobs`, in their order; `said` is of `opinions`."""
     attempt_of: dict[str, Any] = {}
     files_of: defaultdict[str, list[MediaFile]] = defaultdict(list)
     newest = sa.select(*(attempts.c[name] for name in _ATTEMPT)).where(~attempts.c.superseded)
@@ -182,10 +207,9 @@ def _moment(moment: datetime | None) -> str | None:
     return moment.isoformat(timespec="milliseconds") if moment else None
 
 
-def _carried(value: Any) -> list[tuple[str, str]]:
-    """Carried columns as text: the plan has a struct, the ledger has JSON."""
-    values = json.loads(value) if isinstance(value, str) else value or {}
-    return [(name, _text(cell)) for name, cell in values.items() if cell is not None]
+def _carried(text: str | None) -> list[tuple[str, str]]:
+    """Carried columns as text, from their JSON."""
+    return [(name, _text(cell)) for name, cell in json.loads(text or "{}").items() if cell is not None]
 
 
 def _text(cell: object) -> str:

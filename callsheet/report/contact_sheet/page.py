@@ -56,10 +56,10 @@ class Header:
     Attributes:
         outcome: as in `Summary`; None while a run is under way.
         stop: why the run stopped early, in words.
-        jobs: jobs of the batch file.
+        jobs: the jobs that count (`report/counts.py`).
         states: how many of them are in each state.
+        quoted: their price; None where there is no plan.
         in_doubt: what may have been spent besides.
-        removed: jobs that are paid for, and whose rows the batch file no longer has.
         plots: what each plot that is drawn shows, in words, by its file's name inside `report.url`.
     """
 
@@ -71,7 +71,6 @@ class Header:
     quoted: Decimal | None
     rejected_rows: int
     in_doubt: Decimal = Decimal(0)
-    removed: int = 0
     plots: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
@@ -83,10 +82,9 @@ class Header:
             jobs=summary.jobs,
             states={state: summary[state.value] for state in _STATES},
             spent=summary.spent,
-            quoted=plan.quoted if plan else None,
+            quoted=summary.quoted if plan else None,
             rejected_rows=summary.rejected_rows,
             in_doubt=summary.in_doubt_exposure,
-            removed=summary.details.removed.jobs,
             plots=plots,
         )
 
@@ -159,7 +157,6 @@ def summary(
         "limit": None if limit is None else dollars(limit),
         "rejected": header.rejected_rows,
         "rejects": links.to_own("rejects.csv"),
-        "removed": header.removed,
         "plots": [{"src": links.to_own(name, written), "text": text} for name, text in header.plots.items()],
         "written": written,
         "interval": interval,

@@ -20,7 +20,7 @@ from callsheet.ledger import marks
 from callsheet.ledger.ledger import Ledger
 from callsheet.pricing.plan import Plan
 from callsheet.report.contact_sheet import page
-from callsheet.report.contact_sheet.cards import Opinions, cards, ledger_jobs, opinions, planned_jobs
+from callsheet.report.contact_sheet.cards import Opinions, cards, opinions, shown_jobs
 from callsheet.report.contact_sheet.links import FOLDER, Links
 from callsheet.report.contact_sheet.page import INDEX, PER_PART, Header, Reviewed
 from callsheet.report.contact_sheet.thumbnails import Thumbnails
@@ -158,10 +158,8 @@ class ContactSheet:
         """Writes the page's own files. Returns the jobs that are shown."""
         await self._thumbnails.look()
         most = self._settings.report.contact_sheet
-        if self._plan:
-            jobs = await asyncio.to_thread(planned_jobs, self._plan, most)
-        else:
-            jobs = await self._ledger.read(lambda connection, batch: ledger_jobs(connection, batch, most))
+        plan = self._plan
+        jobs = await self._ledger.read(lambda connection, batch: shown_jobs(connection, batch, plan, most))
         for name in page.ASSETS:
             mime_type = "text/css" if name.endswith(".css") else "text/javascript"
             await self._store.write(f"{FOLDER}/{name}", page.asset(name), mime_type)

@@ -78,7 +78,7 @@
   }
 
   function notes(outcome, stop) {
-    const { rejected, rejects, removed, shown, jobs: all } = callsheet.about;
+    const { rejected, rejects, shown, jobs: all } = callsheet.about;
     const list = [];
     if (stop) {
       list.push(ofUser("span", "stop", outcome === "stopped" ? `Stopped: ${stop}` : stop));
@@ -95,7 +95,6 @@
       list.push(element("span", "", `The first ${number(shown)} of ${number(all)} jobs are here `
         + "(report.contact_sheet); manifest.parquet and costs.parquet have all"));
     }
-    if (removed) list.push(element("span", "", `Not here: ${number(removed)} paid jobs whose rows the batch file no longer has`));
     at("notes").replaceChildren(...list);
     at("notes").hidden = !list.length;
   }
