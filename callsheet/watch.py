@@ -53,14 +53,15 @@ class Progress:
     """A batch while a run is under way.
 
     Attributes:
-        jobs: jobs of the batch file, without those that the run is not for.
-        states: how many jobs of the batch file are in each state.
+        jobs: the jobs that count (`report/counts.py`), without those that the run is not for.
+        states: how many jobs are in each state.
         spent: what the whole batch has cost so far, in dollars.
         limit: `budget.limit`, in dollars; None where there is none.
         videos: videos that this run follows, or will follow once they are submitted.
         videos_ended: those of them whose end is known.
         pacing: submissions by model type; a type of which nothing was submitted is absent.
         seconds_left: until every job is submitted, at the account's limits; None while they are not known.
+        quoted: the price of the jobs that count, in dollars; None where there is no plan.
     """
 
     jobs: int
@@ -71,6 +72,7 @@ class Progress:
     videos_ended: int = 0
     pacing: Mapping[ModelType, Pacing] = field(default_factory=dict)
     seconds_left: float | None = None
+    quoted: Decimal | None = None
 
     @property
     def done(self) -> int:

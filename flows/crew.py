@@ -1,7 +1,8 @@
 """A crew: more runs of the same deployment that buy one batch side by side. The first one starts the others.
 
 Each is an ordinary run of the batch, on the same ledger, which says whose each job is. It is given the hash
-of the plan that a person has approved, and buys nothing of another.
+of the plan that a person has approved, and buys nothing of another. What is bought again because it was
+rejected (`review.buy_again`) depends on what is stored meanwhile, so the first run buys that alone.
 """
 
 from __future__ import annotations
@@ -76,12 +77,18 @@ async def generate(settings: Settings, size: int, choice: Choice, *, approved: b
             finally:
                 ending.cancel()
 
+    review = settings.review.model_copy(update={"buy_again": False})
+    plain = settings.model_copy(update={"review": review})
     try:
-        first = await batch.generate(settings, approved=approved, steps=replace(STEPS, beside=beside))
-        if first.stop_reason or not others:
+        first = await batch.generate(plain, approved=approved, steps=replace(STEPS, beside=beside))
+        buys_again = settings.review.buy_again and not first.stop_message
+        if first.stop_reason or not (others or buys_again):
             return first
         await _ended(others)
-        last = await batch.generate(settings, approved=True, plan=plan, steps=STEPS)
+        if buys_again:
+            last = await batch.generate(settings, approved=approved, steps=STEPS)
+        else:
+            last = await batch.generate(settings, approved=True, plan=plan, steps=STEPS)
         return replace(
             last,
             submissions=first.submissions + last.submissions,
@@ -110,7 +117,8 @@ def _parameters(given: Mapping[str, Any], quote: Quote) -> dict[str, Any]:
     same = {name: value for name, value in given.items() if name not in _OWN}
     budget = {name: value for name, value in (same.get("budget") or {}).items() if name != "limit"}
     limit = "null" if quote.budget.limit is None else str(quote.budget.limit)
-    return same | {"budget": budget, "overrides": [*(same.get("overrides") or ()), f"budget.limit={limit}"]}
+    changed = [f"budget.limit={limit}", "review.buy_again=false"]
+    return same | {"budget": budget, "overrides": [*(same.get("overrides") or ()), *changed]}
 
 
 async def _end_when_pressed(others: list[UUID]) -> None:

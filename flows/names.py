@@ -99,7 +99,7 @@ def _name(summary: Summary) -> str:
     reason = summary.stop_reason if summary.outcome == "stopped" else None
     if reason not in (None, "budget"):
         return _STOPPED.get(reason, "Stopped")
-    if summary.in_doubt or summary.details.removed.in_doubt:
+    if summary.in_doubt:
         return "InDoubt"
     if summary.lost:
         return "Lost"

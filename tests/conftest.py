@@ -39,8 +39,7 @@ from tests.servers import s3 as s3_server
 from tests.servers.backlots import backlots
 from tests.servers.installed import installed
 from tests.servers.postgres import postgres
-from tests.servers.prefect import BEHIND_A_PROXY, PrefectServer, free_port, prefect_environment
-from tests.servers.up import READY, Up, up
+from tests.servers.prefect import BEHIND_A_PROXY, READY, PrefectServer, Up, free_port, prefect_environment, up
 
 QUICK = ("limits", "service", "pricing", "batches", "config", "docs", "servers", "packaging")
 """Folders whose files take a moment each."""

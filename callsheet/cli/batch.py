@@ -12,6 +12,7 @@ import typer
 from callsheet import signals
 from callsheet.cli import STARTED
 from callsheet.cli.options import (
+    Again,
     Config,
     First,
     Json,
@@ -37,6 +38,8 @@ if TYPE_CHECKING:
     from callsheet.records import Doubt
     from callsheet.report.summary import Summary
 
+_BUY_AGAIN = ["review.buy_again=true"]
+
 
 def run(
     config: Config,
@@ -46,6 +49,7 @@ def run(
     pilot: Pilot = None,
     first: First = None,
     only: Only = None,
+    again: Again = False,
     new_ledger: NewLedger = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Say what would be bought, as `quote` does, and buy nothing.")
@@ -64,6 +68,7 @@ def run(
     """
     set_ = [*(set_ or []), *([f"budget.pilot={pilot}"] if pilot else [])]
     set_ += ["ledger.new=true"] if new_ledger else []
+    set_ += _BUY_AGAIN if again else []
     choice = choice_of(first, only, pilot)
     if dry_run:
         quote(config, set_, json, first, only)
@@ -102,6 +107,7 @@ def quote(
     first: First = None,
     only: Only = None,
     *,
+    again: Again = False,
     show: Annotated[
         str,
         typer.Option("--show", metavar="N or ROW", help="Show the first N requests, or those of a row."),
@@ -119,7 +125,8 @@ def quote(
     from callsheet.pricing.compare import compare_models
     from callsheet.pricing.quote import quote_batch
 
-    settings, choice = load_settings(config, set_), choice_of(first, only)
+    settings = load_settings(config, [*(set_ or []), *(_BUY_AGAIN if again else [])])
+    choice = choice_of(first, only)
 
     async def price() -> Quote:
         with signals.cancelled_by_signals():

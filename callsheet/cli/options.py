@@ -56,6 +56,13 @@ First = Annotated[
 Only = Annotated[
     list[str] | None, typer.Option("--only", metavar="ROW", help="Only the row with this id; repeatable.")
 ]
+Again = Annotated[
+    bool,
+    typer.Option(
+        "--again",
+        help="One more sample of each row of which every file is rejected, up to review.samples.",
+    ),
+]
 NewLedger = Annotated[
     bool,
     typer.Option("--new-ledger", help="Buy by this ledger, whatever it does not know of the report's jobs."),

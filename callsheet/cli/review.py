@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from callsheet.cli.options import Config, Json, Sets, open_ledger
-from callsheet.cli.output import out, print_facts, print_json, print_steps, safe
+from callsheet.cli.output import err, out, print_facts, print_json, print_steps, safe
 from callsheet.errors import ConfigError
 from callsheet.plain_text import counted
 
@@ -42,6 +42,10 @@ def review(
             "--from", metavar="MARKS.CSV", help="Take the marks of a file: row_id,sample,index,decision,note."
         ),
     ] = None,
+    port: Annotated[
+        int,
+        typer.Option("--port", metavar="N", help="Serve the page at this port; 0: any that is free."),
+    ] = 0,
     set_: Sets = None,
     json: Json = False,
 ) -> None:
@@ -56,13 +60,16 @@ def review(
 
     settings = load_without_service(config, set_ or ())
     said = _said(keep, reject, clear, note, from_)
+    if port and (said or json):
+        raise ConfigError("--port is for the page, which is served without marks and without --json")
     if not said and not json:
-        raise ConfigError("the page is not served yet")  # replaced with the page
-    changed, counts = asyncio.run(_marked(settings, said))
-    if json:
-        print_json(counts.as_json())
-        return
-    out.print(f"[bold]{safe(settings.batch)}[/]: {counted(changed, 'file')} marked")
+        counts = _served(settings, port)
+    else:
+        changed, counts = asyncio.run(_marked(settings, said))
+        if json:
+            print_json(counts.as_json())
+            return
+        out.print(f"[bold]{safe(settings.batch)}[/]: {counted(changed, 'file')} marked")
     print_facts(
         out, [("Reviewed", counts.reviewed() or "nothing yet"), ("To review", f"{counts.to_review:,}")]
     )
@@ -113,6 +120,21 @@ async def _marked(settings: BatchSettings, said: list[Said]) -> tuple[int, Revie
         changed = await take(ledger, said, login()) if said else 0
         await update_sidecars(settings, ledger)
         return changed, await read_review(ledger)
+
+
+def _served(settings: BatchSettings, port: int) -> Review:
+    """Serves the page until Ctrl-C. Returns how far the batch is reviewed then."""
+    from callsheet.cli.rows import open_in_browser
+    from callsheet.reviewing.server import serve
+
+    def announce(link: str) -> None:
+        out.print(safe(link))
+        out.file.flush()
+        opened = open_in_browser(link)
+        how = "" if opened else "No browser could be opened here: open this link in yours. "
+        err.print(f"{how}It works until Ctrl-C, which ends the review; each mark is kept at once.")
+
+    return asyncio.run(serve(settings, port, announce))
 
 
 def _next_steps(counts: Review, config: str) -> list[str]:

@@ -198,7 +198,7 @@ def open_(config: Config, set_: Sets = None, json: Json = False) -> None:
 
     settings = load_without_service(config, set_ or ())
     address, how = asyncio.run(_address(settings))
-    opened = not how and _open_in_browser(address)
+    opened = not how and open_in_browser(address)
     if json:
         print_json({"batch": settings.batch, "contact_sheet": address, "opened": opened})
     else:
@@ -232,7 +232,7 @@ async def _address(settings: BatchSettings) -> tuple[str, str]:
     )
 
 
-def _open_in_browser(address: str) -> bool:
+def open_in_browser(address: str) -> bool:
     """Whether a browser was told to open it. A browser for text would take the terminal, so none is used."""
     graphical = sys.platform in ("darwin", "win32") or {"DISPLAY", "WAYLAND_DISPLAY", "BROWSER"} & {
         *os.environ

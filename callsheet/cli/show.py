@@ -26,7 +26,7 @@ from callsheet.pricing.quote import Quote
 from callsheet.records import CostSource, Doubt, State, Totals, dollars
 from callsheet.report.contact_sheet.links import browser_address
 from callsheet.report.counts import ENDED
-from callsheet.report.details import PARTICULARS, ModelLine, Removed
+from callsheet.report.details import PARTICULARS, ModelLine
 from callsheet.report.summary import Status, Summary, retries
 from callsheet.service.models import Model
 from callsheet.watch import Asked
@@ -121,9 +121,9 @@ def show_summary(summary: Summary, config: Path | None, *, media: str) -> None:
         rejected = f"{summary.rejected_rows:,} rejected" if summary.rejected_rows else "none rejected"
         where = f": see {details.rejects}" if summary.rejected_rows else ""
         facts += [("Rows", f"{details.rows:,} read, {rejected}{where}")]
-    facts += [("Jobs", f"{summary.jobs:,}: {summary.counts()}"), *_not_bought(summary)]
+    facts += [("Jobs", f"{summary.jobs:,}: {summary.counts()}"), *_others(details.others)]
     facts += [
-        *_removed(details.removed),
+        *_not_bought(summary),
         ("Quoted", f"{dollars(summary.quoted)} {currency}"),
         ("Spent", f"{dollars(summary.spent)} {currency}"),
     ]
@@ -192,13 +192,10 @@ def _not_bought(summary: Summary) -> Iterator[tuple[str, str]]:
         yield "Not bought", f"{summary.not_bought:,} of {counted(summary.jobs, 'job')}"
 
 
-def _removed(removed: Removed) -> Iterator[tuple[str, str]]:
-    if removed.jobs:
-        in_doubt = f", {removed.in_doubt:,} in doubt" if removed.in_doubt else ""
-        pending = f", {removed.pending:,} pending" if removed.pending else ""
-        spent = f"{dollars(removed.spent)} USD spent"
-        jobs = f"{counted(removed.jobs, 'job')} of rows that the batch file no longer has"
-        yield "Removed", f"{jobs}: {spent}{in_doubt}{pending}"
+def _others(jobs: int) -> Iterator[tuple[str, str]]:
+    if jobs:
+        are = "is" if jobs == 1 else "are"
+        yield "", f"{jobs:,} of them {are} of rows that this batch file does not have, or has changed"
 
 
 def show_demo(summary: Summary) -> None:

@@ -7,7 +7,7 @@ A file is one of an attempt of this batch, also where another batch's file stand
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -69,6 +69,13 @@ class Finding:
     score: float | None = None
     hash: str | None = None
     rejected_by: str = ""
+
+
+class StoredAt(NamedTuple):
+    """Where a stored file is, and its type."""
+
+    url: str
+    mime_type: str
 
 
 class Counts(NamedTuple):
@@ -198,6 +205,24 @@ def hashes(connection: sa.Connection, batch: str) -> list[tuple[str, str]]:
 def files(connection: sa.Connection, batch: str) -> pl.DataFrame:
     """Every stored file of the batch: `FILE`, `row_id` and `sample`, in order of storage."""
     return pl.concat(queries.stored_files(connection, batch, [*FILE, "row_id", "sample"]))
+
+
+def stored(connection: sa.Connection, batch: str, keys: Collection[str]) -> dict[FileKey, StoredAt]:
+    """The stored files of these jobs, if they are the batch's."""
+    query = (
+        sa.select(attempts.c.job_key, attempts.c.attempt, media.c.index, media.c.url, media.c.mime_type)
+        .join_from(attempts, media, queries.FILES_OF)
+        .where(attempts.c.batch == batch, attempts.c.job_key.in_(keys), media.c.stored_at.is_not(None))
+    )
+    return {_key(row): StoredAt(row.url, row.mime_type) for row in connection.execute(query)}
+
+
+def rejected_rows(connection: sa.Connection, batch: str) -> pl.Series:
+    """The id of each row that has stored files of which every one is rejected, whatever it was bought for."""
+    said = decisions(connection, batch).select(*FILE, "decision")
+    decided = files(connection, batch).join(said, on=FILE, how="left")
+    rows = decided.group_by("row_id").agg(pl.col("decision").eq_missing(Decision.REJECTED).all())
+    return rows.filter("decision")["row_id"]
 
 
 def counts(connection: sa.Connection, batch: str) -> Counts:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import sqlalchemy as sa
 
 from callsheet.config.checks import RetryFailed
+from callsheet.config.settings import Settings
 from callsheet.errors import SERVICE_CODES
 from callsheet.ledger.tables import attempts
 from callsheet.records import State
@@ -25,6 +26,9 @@ UNKNOWN_STATUS = "unknown_status"
 
 BOUGHT = (State.SUBMITTING, State.PENDING, State.GENERATED, State.STORED, State.LOST)
 """The states of jobs that are sent, and that no run sends again."""
+
+MAY_COST = (*BOUGHT, State.IN_DOUBT)
+"""The states of jobs that have cost money, or may have."""
 
 DELIVERED = (State.GENERATED, State.STORED, State.LOST)
 """The states of jobs that are paid for and answered."""
@@ -46,6 +50,16 @@ class Policy:
     retry_doubt: bool = False
     attempts: int = 4
     reuse: bool = False
+
+
+def policy_of(settings: Settings) -> Policy:
+    """What a config says about jobs that were tried before."""
+    return Policy(
+        retry_failed=settings.retry_failed,
+        retry_doubt=settings.on_doubt == "retry",
+        attempts=settings.attempts,
+        reuse=settings.reuse == "ledger",
+    )
 
 
 def to_buy(policy: Policy) -> sa.ColumnElement[bool]:

@@ -50,11 +50,11 @@ def of_jobs(keys: Sequence[str]) -> Iterator[sa.ColumnElement[bool]]:
 def states(
     connection: sa.Connection, batch: str, keys: Sequence[str] | None = None
 ) -> Iterator[pl.DataFrame]:
-    """`job_key` and `state` of every job of the batch that the ledger knows, some thousands at a time.
+    """`job_key`, `state` and `quoted` of every job of the batch that the ledger knows, thousands at a time.
 
     `keys`: reads only these jobs.
     """
-    query = sa.select(attempts.c.job_key, attempts.c.state).where(~attempts.c.superseded)
+    query = sa.select(attempts.c.job_key, attempts.c.state, attempts.c.quoted).where(~attempts.c.superseded)
     if keys is None:
         yield from frames.parts(connection, query.where(attempts.c.batch == batch))
     for these in of_jobs(keys or ()):
@@ -82,13 +82,15 @@ def tried(connection: sa.Connection, batch: str, policy: Policy, run_id: str) ->
     return frames.parts(connection, sa.select(attempts.c.job_key).where(newest, ~left))
 
 
-def requests(connection: sa.Connection, batch: str) -> pl.DataFrame:
+def requests(connection: sa.Connection, batch: str, policy: Policy) -> pl.DataFrame:
     """What the batch has asked for: a row for each job, with `job_key`, `row_id`, `sample`, `state`, `type`,
-    `model`, `quoted`, `request_key`, `request` and `carried` (JSON) of its newest attempt.
+    `model`, `quoted`, `request_key`, `request` and `carried` (JSON) of its newest attempt; and `to_buy`,
+    whether a run with this policy buys it.
     """
     names = "job_key row_id sample state type model quoted request_key request carried"
     newest = sa.and_(attempts.c.batch == batch, ~attempts.c.superseded)
-    query = sa.select(*(attempts.c[name] for name in names.split())).where(newest)
+    columns = (*(attempts.c[name] for name in names.split()), to_buy(policy).label("to_buy"))
+    query = sa.select(*columns).where(newest)
     return pl.concat(frames.parts(connection, query))
 
 

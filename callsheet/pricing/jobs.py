@@ -317,10 +317,10 @@ def request_key() -> pl.Expr:
 
 
 def keyed(jobs: pl.DataFrame, batch: str) -> pl.DataFrame:
-    """Jobs with `key`, each job's identity, in place of `asked`.
+    """Jobs with `key`, each job's identity.
 
     The key is the sha256 of {"asked", "batch", "row_id", "sample"} as canonical JSON, in hex.
     """
     row = pl.struct("row_id", "sample").struct.json_encode().str.slice(1)
     identity = pl.concat_str(pl.lit('{"asked":'), "asked", pl.lit(f',"batch":{canonical(batch)},'), row)
-    return jobs.select(sha256(identity).alias("key"), pl.exclude("asked"))
+    return jobs.with_columns(sha256(identity).alias("key"))

@@ -2,8 +2,9 @@
 
 A job is the same as long as its row asks for the same (`jobs.keyed`). Besides, it is the same where its row
 and sample have bought the very request that would be sent now: a row may write out what was the default. Rows
-without ids that are equal are told apart by their carried columns, then by their order. And a row that was
-bought stays in the plan where the catalogue no longer offers what it asks for.
+without ids that are equal are told apart by their carried columns, then by their order. A row has all of its
+samples that were bought, also where it asks for fewer (`again.py`). And a row that was bought stays in the
+plan where the catalogue no longer offers what it asks for.
 
 Pure: it reads tables that are given to it.
 """
@@ -17,19 +18,25 @@ from typing import Any
 
 import polars as pl
 
-from callsheet.ledger.policy import BOUGHT
+from callsheet.ledger.policy import MAY_COST
 from callsheet.plain_text import counted
-from callsheet.pricing.jobs import keyed, request_key
+from callsheet.pricing import again
+from callsheet.pricing.jobs import COLUMNS, keyed, request_key
 from callsheet.records import State
 
 _MADE_ID = r"^[0-9a-f]{16}-\d+$"
 _NTH = pl.int_range(pl.len()).over("request_key")
 _NAME = ["request_key", "made", "name"]
-_KEPT = (*BOUGHT, State.IN_DOUBT)
 
 
 def match(
-    jobs: pl.DataFrame, not_offered: pl.DataFrame, known: pl.DataFrame, batch: str
+    jobs: pl.DataFrame,
+    not_offered: pl.DataFrame,
+    known: pl.DataFrame,
+    batch: str,
+    *,
+    rejected: pl.Series | None = None,
+    samples: int = 0,
 ) -> tuple[pl.DataFrame, list[str]]:
     """The jobs of a plan under the keys by which the ledger has them.
 
@@ -38,13 +45,16 @@ def match(
         not_offered: the others (`JobTable.not_offered`).
         known: what the ledger has of the batch (`queries.requests`).
         batch: the batch's name.
+        rejected: the rows of which every stored file is rejected (`marks.rejected_rows`), where these are to
+            be bought again.
+        samples: up to which number (`review.samples`).
 
     Returns:
         The rows of `plan.parquet`, those that are bought and not offered any more after the others, without a
         request; and what a person should know, in sentences.
     """
     if known.is_empty():
-        return keyed(jobs, batch), []
+        return keyed(jobs, batch).select(COLUMNS), []
     rows = [jobs.select("row_id", "carried"), not_offered.select("row_id")]
     renamed, unsure = _equal_rows(pl.concat(rows, how="diagonal"), known)
     notes: list[str] = []
@@ -54,11 +64,16 @@ def match(
             "it cannot be told which file is whose; give the rows ids"
         )
     as_known = pl.col("row_id").replace(renamed)
-    jobs = keyed(jobs.with_columns(as_known), batch)
+    jobs = keyed(jobs.with_columns(as_known).with_row_index("place"), batch)
     jobs = _bought_as_another(jobs.with_columns(request_key()), known)
+    jobs = _with_more_samples(jobs, known, batch)
     notes += _changed_defaults(jobs, known) + _bought_for_other_rows(jobs, known)
-    kept = _kept(keyed(not_offered.with_columns(as_known), batch), jobs, known)
-    return pl.concat([jobs.drop("request_key"), kept], how="diagonal_relaxed"), notes
+    kept = _kept(not_offered.with_columns(as_known), jobs, known, batch)
+    if rejected is not None:
+        more, said = again.next_samples(jobs, known, rejected, samples)
+        jobs = _placed(jobs, keyed(more, batch))
+        notes += said
+    return pl.concat([jobs, kept], how="diagonal_relaxed").select(COLUMNS), notes
 
 
 # ---- rows without ids that are equal
@@ -147,7 +162,7 @@ def _named(jobs: pl.DataFrame) -> pl.DataFrame:
 
 def _changed_defaults(jobs: pl.DataFrame, known: pl.DataFrame) -> list[str]:
     """Which defaults have changed that bought jobs relied on, with the number of these jobs."""
-    bought = known.filter(pl.col("state").is_in(_KEPT)).select("job_key", "request_key", "request")
+    bought = known.filter(pl.col("state").is_in(MAY_COST)).select("job_key", "request_key", "request")
     pairs = jobs.join(bought, left_on="key", right_on="job_key", suffix="_before")
     pairs = pairs.filter(pl.col("request_key") != pl.col("request_key_before"))
     changes: Counter[tuple[str, str, str, str]] = Counter()
@@ -166,7 +181,7 @@ def _changed_defaults(jobs: pl.DataFrame, known: pl.DataFrame) -> list[str]:
 def _bought_for_other_rows(jobs: pl.DataFrame, known: pl.DataFrame) -> list[str]:
     """How many new jobs ask for what was bought for rows that are gone: a column of ids is new, say."""
     new = jobs.filter(~pl.col("key").is_in(known["job_key"].implode())).select("request_key", nth=_NTH)
-    bought = known.filter(pl.col("state").is_in(_KEPT), ~pl.col("job_key").is_in(jobs["key"].implode()))
+    bought = known.filter(pl.col("state").is_in(MAY_COST), ~pl.col("job_key").is_in(jobs["key"].implode()))
     again = new.join(bought.select("request_key", nth=_NTH), on=["request_key", "nth"], how="semi").height
     if not again:
         return []
@@ -177,13 +192,34 @@ def _bought_for_other_rows(jobs: pl.DataFrame, known: pl.DataFrame) -> list[str]
     ]
 
 
+# ---- more samples than the row asks for
+
+
+def _with_more_samples(jobs: pl.DataFrame, known: pl.DataFrame, batch: str) -> pl.DataFrame:
+    """The jobs, and after those of each row its other samples that were ever sent."""
+    more = keyed(again.higher_samples(jobs, known), batch).with_columns(request_key())
+    if more.is_empty():
+        return jobs
+    # Also these may have been bought under another key.
+    more = _bought_as_another(pl.concat([jobs, more]), known)[jobs.height :]
+    sent = known.filter(pl.col("state") != State.PLANNED)["job_key"]
+    return _placed(jobs, more.filter(pl.col("key").is_in(sent.implode())))
+
+
+def _placed(jobs: pl.DataFrame, more: pl.DataFrame) -> pl.DataFrame:
+    """The jobs, and more jobs each after the one with the same `place`."""
+    return pl.concat([jobs, more]).sort("place", maintain_order=True)
+
+
 # ---- what is bought, and not offered any more
 
 
-def _kept(not_offered: pl.DataFrame, jobs: pl.DataFrame, known: pl.DataFrame) -> pl.DataFrame:
+def _kept(not_offered: pl.DataFrame, jobs: pl.DataFrame, known: pl.DataFrame, batch: str) -> pl.DataFrame:
     """Rows of the plan for jobs that are bought and could not be bought now; the price is what was quoted."""
-    bought = known.filter(pl.col("state").is_in(_KEPT)).select("job_key", "type", "model", "quoted")
-    found = not_offered.join(bought, left_on="key", right_on="job_key", maintain_order="left")
+    not_offered = not_offered.with_row_index("place")
+    not_offered = _placed(not_offered, again.higher_samples(not_offered, known)).drop("place")
+    bought = known.filter(pl.col("state").is_in(MAY_COST)).select("job_key", "type", "model", "quoted")
+    found = keyed(not_offered, batch).join(bought, left_on="key", right_on="job_key", maintain_order="left")
     found = found.filter(~pl.col("key").is_in(jobs["key"].implode()))
     return found.rename({"quoted": "price"}).with_columns(currency=pl.lit("USD"))
 

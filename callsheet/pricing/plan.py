@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import polars as pl
+import sqlalchemy as sa
 
 from callsheet.batches.columns import Columns
 from callsheet.batches.read import Batch
@@ -26,8 +27,9 @@ from callsheet.cells import rejects
 from callsheet.config.settings import BatchSettings, Settings
 from callsheet.errors import InputError, StorageError
 from callsheet.files import PartialFile
-from callsheet.ledger import queries
+from callsheet.ledger import marks, queries
 from callsheet.ledger.ledger import Ledger
+from callsheet.ledger.policy import policy_of
 from callsheet.pricing.config_values import check_config_values
 from callsheet.pricing.jobs import COLUMNS, make_jobs, request_key
 from callsheet.pricing.known import changed_carried, match
@@ -157,6 +159,7 @@ def make_plan(
     *,
     now: datetime,
     known: pl.DataFrame | None = None,
+    rejected: pl.Series | None = None,
 ) -> Plan:
     """Prices a batch and freezes it. Reads local and S3 reference images; call it in a thread.
 
@@ -167,6 +170,7 @@ def make_plan(
         path: where the plan is written, in one step; an older one is replaced.
         now: when the catalogue was read.
         known: what the ledger has of the batch (`queries.requests`); None where it has nothing.
+        rejected: the rows of which every stored file is rejected, where these are to be bought again.
 
     Raises:
         ConfigError: a value of `input.matrix` or `input.defaults.model` is wrong for the catalogue.
@@ -175,7 +179,11 @@ def make_plan(
     check_config_values(settings, catalogue, batch)
     made = make_jobs(batch.rows, catalogue, settings)
     known = made.jobs.clear() if known is None else known
-    jobs, notes = match(made.jobs, made.not_offered, known, settings.batch)
+    jobs, notes = match(
+        *(made.jobs, made.not_offered, known, settings.batch),
+        rejected=rejected,
+        samples=settings.review.samples,
+    )
     others = batch.others.filter(pl.col("model").is_not_null()).with_columns(pl.col("prompt").fill_null(""))
     besides = make_jobs(others, catalogue, settings).wrong if others.height else made.wrong.clear()
     wrong = rejects(pl.concat([made.wrong, besides]), batch.names).unique(maintain_order=True)
@@ -260,13 +268,19 @@ async def price_batch(batch: Batch, settings: Settings, client: Client) -> Plan:
     """
     catalogue = await client.models()
     path = work_folder(settings) / QUOTE
+
+    def read(connection: sa.Connection, name: str) -> tuple[pl.DataFrame, pl.Series | None]:
+        known = queries.requests(connection, name, policy_of(settings))
+        return known, marks.rejected_rows(connection, name) if settings.review.buy_again else None
+
     ledger = await Ledger.open(settings.ledger.url, settings.batch)
     try:
-        known = await ledger.read(queries.requests)
+        known, rejected = await ledger.read(read)
     finally:
         await ledger.close()
+    now = datetime.now(UTC)
     return await asyncio.to_thread(
-        make_plan, batch, catalogue, settings, path, now=datetime.now(UTC), known=known
+        make_plan, batch, catalogue, settings, path, now=now, known=known, rejected=rejected
     )
 
 
@@ -281,7 +295,8 @@ async def adopt(plan: Plan, settings: Settings) -> Plan:
     """
     ledger = await Ledger.open(settings.ledger.url, settings.batch)
     try:
-        known = await ledger.read(queries.requests)
+        policy = policy_of(settings)
+        known = await ledger.read(lambda connection, batch: queries.requests(connection, batch, policy))
         if changes := await asyncio.to_thread(changed_carried, plan.table, known):
             await ledger.carries(changes)
     finally:

@@ -24,7 +24,7 @@ from callsheet.errors import BalanceTooLow, BudgetReached, InputError, Stop
 from callsheet.ledger import approvals, leases, queries, running_totals
 from callsheet.ledger.approvals import Approval
 from callsheet.ledger.ledger import Ledger
-from callsheet.ledger.policy import Policy
+from callsheet.ledger.policy import policy_of
 from callsheet.limits.charges import IN_A_ROW, Charge, Pairs
 from callsheet.pricing import first_look
 from callsheet.pricing.choice import ALL, Choice, chosen, pilot
@@ -45,7 +45,6 @@ class Quote:
     Attributes:
         plan: the frozen plan.
         table: its jobs next to the ledger (`standing.with_standing`); nothing is to buy that is not chosen.
-        removed: `job_key` and `state` of each job that the ledger knows and the plan does not have.
         budget: the config's budget.
         balance: the workspace's balance.
         totals: the batch so far, by the ledger.
@@ -70,7 +69,6 @@ class Quote:
 
     plan: Plan
     table: pl.DataFrame
-    removed: pl.DataFrame
     budget: Budget
     balance: Decimal
     totals: Totals
@@ -320,10 +318,8 @@ async def make(
     def read(connection: sa.Connection, batch: str) -> dict[str, Any]:
         known = pl.concat(queries.known_jobs(connection, batch, policy))
         stored = pl.concat(queries.reusable_requests(connection, batch)) if policy.reuse else None
-        removed = known.join(plan.table, left_on="job_key", right_on="key", how="anti")
         return {
             "table": with_standing(plan.table, known, stored),
-            "removed": removed.select("job_key", "state"),
             "totals": running_totals.of_batch(connection, batch),
             **_history(connection, batch),
         }
@@ -363,16 +359,6 @@ def _history(connection: sa.Connection, batch: str) -> dict[str, Any]:
         "accepted": accepted,
         "dearer": tuple(last) if all(charge.is_dearer(accepted) for charge in last) else (),
     }
-
-
-def policy_of(settings: Settings) -> Policy:
-    """What a config says about jobs that were tried before."""
-    return Policy(
-        retry_failed=settings.retry_failed,
-        retry_doubt=settings.on_doubt == "retry",
-        attempts=settings.attempts,
-        reuse=settings.reuse == "ledger",
-    )
 
 
 async def _rpm(settings: Settings, ledger: Ledger, service: str) -> dict[str, int]:

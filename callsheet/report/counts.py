@@ -1,4 +1,7 @@
-"""Counts jobs: those of the batch file as it is now, without those whose rows were removed or changed."""
+"""Counts jobs: those of the plan, and all others of the batch that have cost money or may have.
+
+A batch file may have some rows of a batch only; what was bought for the others counts all the same.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +12,9 @@ import polars as pl
 import sqlalchemy as sa
 
 from callsheet.ledger import queries
+from callsheet.ledger.frames import MONEY
 from callsheet.ledger.ledger import Ledger
-from callsheet.ledger.policy import Policy
+from callsheet.ledger.policy import MAY_COST, Policy
 from callsheet.pricing.plan import Plan
 from callsheet.records import State
 
@@ -21,13 +25,13 @@ OPEN = (State.SUBMITTING, State.PENDING, State.GENERATED)
 """The states in which a job is sent, and a run has something to do with it."""
 
 
-async def removed_jobs(ledger: Ledger, plan: Plan | None) -> pl.DataFrame:
-    """`job_key` and `state` of each job that the ledger knows and the plan no longer has.
+async def other_jobs(ledger: Ledger, plan: Plan | None) -> pl.DataFrame:
+    """`job_key`, `state` and `quoted` of each job that the ledger knows and the plan does not have.
 
-    Without a plan nothing is known of the batch file, and no job counts as removed.
+    Without a plan nothing is known of the batch file, and all jobs count.
     """
     if plan is None:
-        return pl.DataFrame(schema={"job_key": pl.String, "state": pl.String})
+        return pl.DataFrame(schema={"job_key": pl.String, "state": pl.String, "quoted": MONEY})
     known = await ledger.read(lambda connection, batch: pl.concat(queries.states(connection, batch)))
     return known.join(plan.table, left_on="job_key", right_on="key", how="anti")
 
@@ -57,8 +61,8 @@ async def left_to_buy(ledger: Ledger, plan: Plan, policy: Policy, wanted: pl.Ser
     return jobs.join(await ledger.read(read), left_on="key", right_on="job_key", how="anti").height
 
 
-def current_states(states: Mapping[State, int], removed: pl.DataFrame) -> Counter[State]:
-    """Jobs of the batch file by state: all jobs of the batch, without those that are not in the file."""
-    current = Counter(states)
-    current.subtract(map(State, removed["state"]))
-    return +current
+def counted_states(states: Mapping[State, int], others: pl.DataFrame) -> Counter[State]:
+    """The jobs that count by state: all jobs of the batch, but those of `other_jobs` that cost nothing."""
+    counted = Counter(states)
+    counted.subtract(map(State, others.filter(~pl.col("state").is_in(MAY_COST))["state"]))
+    return +counted

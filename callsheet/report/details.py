@@ -1,6 +1,6 @@
 """The parts of a summary that are for people: jobs by model, what went wrong and why, what cost most.
 
-They are made from attempts at the batch file's jobs: rows of the ledger's `attempts`, with `line`.
+They are made from attempts at the jobs that count: rows of the ledger's `attempts`, with `line`.
 """
 
 from __future__ import annotations
@@ -17,8 +17,7 @@ from callsheet.ledger.marks import Counts, Decision
 from callsheet.plain_text import counted, row_in_words, row_name
 from callsheet.pricing.plan import Plan
 from callsheet.records import State, dollars
-from callsheet.report.counts import ENDED, OPEN
-from callsheet.report.parquet_tables import SUBMITTED
+from callsheet.report.counts import ENDED
 from callsheet.report.plots.activity import Figures
 
 _ROWS_NAMED = 5  # for each reason; the others are counted
@@ -34,7 +33,7 @@ class ModelLine:
     """The jobs of one model.
 
     Attributes:
-        jobs: how many the batch file has.
+        jobs: how many there are.
         states: how many of them have ended, by state.
         quoted: the price of all of them, in dollars; jobs without a price count as free.
         spent: what they have cost so far, in dollars.
@@ -113,23 +112,6 @@ class Surcharges:
 
 
 @dataclass(frozen=True, slots=True)
-class Removed:
-    """Jobs that may have cost money, and whose rows the batch file no longer has, or has changed.
-
-    Attributes:
-        jobs: how many.
-        spent: what they cost, in dollars.
-        in_doubt: those in doubt.
-        pending: those that are paid for or accepted, and not stored yet.
-    """
-
-    jobs: int = 0
-    spent: Decimal = Decimal(0)
-    in_doubt: int = 0
-    pending: int = 0
-
-
-@dataclass(frozen=True, slots=True)
 class Details:
     """The parts of a summary that are for people only.
 
@@ -143,7 +125,7 @@ class Details:
         other_problems: the number of jobs with other reasons than those.
         surcharges: the jobs that cost more than quoted.
         kept: bought jobs of rows that are rejected now, because the catalogue no longer offers them.
-        removed: the jobs whose rows are no longer in the batch file.
+        others: how many of the jobs are of rows that the batch file does not have, or has changed.
         models: the jobs by model.
         dearest: row, model and cost of the jobs that cost most, the first most.
         contact_sheet: where the page is; None where there is none.
@@ -160,7 +142,7 @@ class Details:
     other_problems: int = 0
     surcharges: Surcharges | None = None
     kept: int = 0
-    removed: Removed = field(default_factory=Removed)
+    others: int = 0
     models: tuple[ModelLine, ...] = ()
     dearest: tuple[tuple[str, str, Decimal], ...] = ()
     contact_sheet: str | None = None
@@ -168,10 +150,16 @@ class Details:
     all_chosen_stored: bool | None = None
 
 
-def model_lines(attempts: pl.DataFrame, files: pl.DataFrame, plan: Plan | None) -> tuple[ModelLine, ...]:
+def model_lines(
+    attempts: pl.DataFrame, others: pl.DataFrame, files: pl.DataFrame, plan: Plan | None
+) -> tuple[ModelLine, ...]:
     """A line for each model, by its id. Without a plan, the jobs are those that were ever sent.
 
-    `files` are the stored files, with `model` and `decision`.
+    Args:
+        attempts: those that were submitted.
+        others: the newest attempts at the jobs that the plan does not have.
+        files: the stored files, with `model` and `decision`.
+        plan: the plan.
     """
     newest = attempts.filter(~pl.col("superseded"))
     states: dict[str, Counter[State]] = {}
@@ -181,7 +169,10 @@ def model_lines(attempts: pl.DataFrame, files: pl.DataFrame, plan: Plan | None) 
     decided = [(pl.col("decision") == each).sum().alias(each) for each in Decision]
     left = pl.col("decision").null_count().alias("left")
     reviews = {model: Counts(*of) for model, *of in files.group_by("model").agg(*decided, left).iter_rows()}
-    jobs = plan.table if plan else newest.rename({"quoted": "price"})
+    jobs = others if plan else newest
+    jobs = jobs.select("model", price="quoted")
+    if plan:
+        jobs = pl.concat([plan.table.select("model", "price"), jobs], how="vertical_relaxed")
     sums = jobs.group_by("model").agg(pl.len(), pl.col("price").sum()).sort("model")
     return tuple(
         ModelLine(
@@ -238,20 +229,6 @@ def surcharges_of(attempts: pl.DataFrame) -> Surcharges | None:
         for *row, cost, quoted in first.iter_rows()
     )
     return Surcharges(dearer.height, sum(dearer["cost"] - dearer["quoted"], Decimal(0)), rows)
-
-
-def removed_of(attempts: pl.DataFrame) -> Removed:
-    """The removed jobs that may have cost money, of the attempts at all removed jobs."""
-    may_cost = (pl.col("cost") > 0) | (pl.col("state") != State.FAILED)
-    costing = attempts.filter(SUBMITTED, may_cost)
-    jobs = attempts.filter(~pl.col("superseded")).join(costing, on="job_key", how="semi")
-    counts = Counter(jobs["state"])
-    return Removed(
-        jobs=jobs.height,
-        spent=sum(costing["cost"].drop_nulls(), Decimal(0)),
-        in_doubt=counts[State.IN_DOUBT],
-        pending=sum(counts[state] for state in OPEN),
-    )
 
 
 def _and_more(rows: Sequence[str], jobs: int) -> str:

@@ -13,6 +13,7 @@ import json
 from collections import Counter
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from decimal import Decimal
 from functools import partial
 
 import polars as pl
@@ -21,6 +22,7 @@ from callsheet.cells import write_rejects
 from callsheet.errors import Interrupted, Stop
 from callsheet.ledger import approvals, leases, marks, queries, running_totals
 from callsheet.ledger.ledger import Ledger
+from callsheet.ledger.policy import MAY_COST
 from callsheet.pricing.facts import rejects_in_words
 from callsheet.pricing.plan import Plan
 from callsheet.records import State
@@ -30,7 +32,6 @@ from callsheet.report.details import (
     model_lines,
     most_expensive,
     problems_of,
-    removed_of,
     surcharges_of,
 )
 from callsheet.report.parquet_tables import (
@@ -95,15 +96,15 @@ async def write_report(ledger: Ledger, store: Store, plan: Plan | None, of_run: 
     await store.write(_MANIFEST, await asyncio.to_thread(parquet, files), PARQUET_TYPE)
     if plan:
         await store.write_made(_REJECTS, partial(write_rejects, plan.rejects), "text/csv")
-    current, removed = _split(attempts, jobs)
+    counting = _counting(attempts, jobs)
+    newest = counting.filter(~pl.col("superseded"))
+    others = newest.filter(pl.col("position").is_null()) if plan else newest.clear()
     details = replace(
-        await asyncio.to_thread(_details, current, files, plan, of_run),
+        await asyncio.to_thread(_details, counting, others, files, plan, of_run),
         rejects=store.url_of(_REJECTS),
-        removed=removed_of(removed),
         figures=await asyncio.to_thread(figures_of, attempts.filter(SUBMITTED), files),
     )
-    states = current.filter(~pl.col("superseded"))["state"].value_counts()
-    return await _summary(ledger, store, plan, of_run, details=details, states=Counter(dict(states.rows())))
+    return await _summary(ledger, store, plan, of_run, details=details, newest=newest, others=others)
 
 
 async def write_summary(store: Store, summary: Summary) -> None:
@@ -123,10 +124,14 @@ async def _summary(
     of_run: OfRun,
     *,
     details: Details,
-    states: Counter[State],
+    newest: pl.DataFrame,
+    others: pl.DataFrame,
 ) -> Summary:
-    """How the batch stands; `states` are the jobs of the batch file by state."""
-    totals, others, asked, estimated, review = await ledger.read(
+    """How the batch stands, by the newest attempts at the jobs that count; `others` are those at jobs that
+    the plan does not have.
+    """
+    states = Counter[State](dict(newest["state"].value_counts().iter_rows()))
+    totals, runs, asked, estimated, review = await ledger.read(
         lambda connection, batch: (
             running_totals.of_batch(connection, batch),
             leases.others(connection, batch, ledger.run_id),
@@ -135,13 +140,13 @@ async def _summary(
             marks.counts(connection, batch),
         )
     )
-    jobs = plan.jobs if plan else states.total()
+    jobs = plan.jobs + others.height if plan else states.total()
     rejected_rows = plan.rejected_rows if plan else 0
     stop = of_run.stop
     ended = sum(states[state] for state in ENDED) >= jobs
     stopped = stop and (of_run.left_to_buy or (isinstance(stop, Interrupted) and not ended))
-    every_row_rejected = rejected_rows and not jobs
-    left = states[State.STORED] < jobs or details.removed.in_doubt or details.removed.pending
+    every_row_rejected = plan is not None and rejected_rows and not plan.jobs
+    left = states[State.STORED] < jobs
     return Summary(
         batch=ledger.batch,
         ledger_id=ledger.id,
@@ -156,7 +161,7 @@ async def _summary(
         lost=states[State.LOST],
         pending=sum(states[state] for state in OPEN),
         rejected_rows=rejected_rows,
-        quoted=plan.quoted if plan else totals.quoted,
+        quoted=plan.quoted + Decimal(others["quoted"].sum() or 0) if plan else totals.quoted,
         spent=totals.spent,
         in_doubt_exposure=totals.in_doubt_exposure,
         currency="USD",
@@ -169,32 +174,35 @@ async def _summary(
         estimated_costs=estimated,
         **review._asdict(),
         cost_per_kept=review.cost_per_kept(totals.spent),
-        other_runs=tuple(other for other in others if other.jobs),
+        other_runs=tuple(run for run in runs if run.jobs),
         approvals=asked,
         details=details,
     )
 
 
-def _split(attempts: pl.DataFrame, jobs: pl.DataFrame | None) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """The attempts at jobs of the plan, with `line` and `position`, and those at jobs that it does not have.
+def _counting(attempts: pl.DataFrame, jobs: pl.DataFrame | None) -> pl.DataFrame:
+    """The attempts at the jobs that count: those of the plan, with `line` and `position`, and others that
+    have cost money or may have.
 
-    Where nothing is known of the batch file, no job counts as removed.
+    Where nothing is known of the batch file, all jobs count.
     """
     if jobs is None:
-        return attempts.with_columns(line=None, position=None), attempts.clear()
+        return attempts.with_columns(line=None, position=None)
+    may_cost = attempts.filter(~pl.col("superseded"), pl.col("state").is_in(MAY_COST))["job_key"]
     placed = attempts.join(jobs, on="job_key", how="left", maintain_order="left")
-    is_current = pl.col("position").is_not_null()
-    return placed.filter(is_current), placed.filter(~is_current)
+    return placed.filter(pl.col("position").is_not_null() | pl.col("job_key").is_in(may_cost.implode()))
 
 
-def _details(current: pl.DataFrame, files: pl.DataFrame, plan: Plan | None, of_run: OfRun) -> Details:
-    """What is told of the run, of the attempts at the batch file's jobs, and of the stored files."""
-    submitted = current.filter(SUBMITTED)
+def _details(
+    counting: pl.DataFrame, others: pl.DataFrame, files: pl.DataFrame, plan: Plan | None, of_run: OfRun
+) -> Details:
+    """What is told of the run, of the attempts at the jobs that count, and of the stored files."""
+    submitted = counting.filter(SUBMITTED)
     problems, other_problems = problems_of(submitted)
     all_chosen_stored = None
     if of_run.chosen is not None:
-        stored = current.filter(pl.col("state") == State.STORED, ~pl.col("superseded"))["position"]
-        all_chosen_stored = of_run.chosen.gather(stored).sum() == of_run.chosen.sum()
+        stored = counting.filter(pl.col("state") == State.STORED, ~pl.col("superseded"))["position"]
+        all_chosen_stored = of_run.chosen.gather(stored.drop_nulls()).sum() == of_run.chosen.sum()
     return Details(
         stop_message=str(of_run.stop) if of_run.stop else None,
         stop_hint=of_run.stop.hint if of_run.stop else "",
@@ -204,7 +212,8 @@ def _details(current: pl.DataFrame, files: pl.DataFrame, plan: Plan | None, of_r
         other_problems=other_problems,
         surcharges=surcharges_of(submitted),
         kept=plan.kept() if plan else 0,
-        models=model_lines(submitted, files, plan),
+        others=others.height,
+        models=model_lines(submitted, others, files, plan),
         dearest=most_expensive(submitted),
         all_chosen_stored=all_chosen_stored,
     )

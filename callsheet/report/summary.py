@@ -44,8 +44,9 @@ _EXIT_CODES = {"complete": 0, "partial": 3, "stopped": 4}
 class Summary(Reviewed):
     """A batch after a run, with the names that `run --json` prints (`docs/commands.md, "JSON"`).
 
-    The counts are of jobs of the batch file as it is now. `spent` and `in_doubt_exposure` are of the whole
-    batch, also of rows that were removed. `submissions`, `rate_limited` and `seconds` are of this run.
+    The counts, and `quoted`, are of the jobs of the batch file as it is now, and of all others of the batch
+    that have cost money or may have. `spent` and `in_doubt_exposure` are of the whole batch. `submissions`,
+    `rate_limited` and `seconds` are of this run.
     `other_runs` are the runs of the batch that are still at work, and have jobs in hand. `approvals` are what
     persons were asked about the batch, and what they said, the oldest first. `ledger_id` and `paid_jobs` (of
     the whole batch) say which ledger it is from, and how far that was, at `written_at`. `estimated_costs` are
@@ -126,7 +127,7 @@ class Summary(Reviewed):
 
     @property
     def not_bought(self) -> int:
-        """Jobs of the batch file that were never sent, or not accepted."""
+        """Jobs that were never sent, or not accepted."""
         return self.jobs - self.stored - self.failed - self.in_doubt - self.lost - self.pending
 
     def next_steps(self, config: str = "CONFIG") -> Iterator[str]:
@@ -135,15 +136,14 @@ class Summary(Reviewed):
         Args:
             config: the config file, as it is typed in a command.
         """
-        removed = self.details.removed
-        if self.rejected_rows and (removed.jobs or self.details.kept):
+        if self.rejected_rows and (self.details.others or self.details.kept):
             yield (
                 "Correct the rejected rows and run the batch again. A row that was bought already is bought "
                 "again if what it asks for changes."
             )
         elif self.rejected_rows:
             yield "Correct the rejected rows and run the batch again; nothing is bought twice."
-        if self.in_doubt or removed.in_doubt:
+        if self.in_doubt:
             yield f"callsheet resolve {config} shows the jobs in doubt with the evidence, and settles them."
         for other in self.other_runs:
             where = f"{other.host}, pid {other.pid}"
@@ -152,7 +152,7 @@ class Summary(Reviewed):
             yield f"callsheet run {config} goes on from here."
         elif self.details.all_chosen_stored is not None and self.not_bought:
             yield f"callsheet run {config} buys the other jobs."
-        elif (self.pending or removed.pending) and not self.other_runs:
+        elif self.pending and not self.other_runs:
             yield f"callsheet collect {config} fetches the pending media, and buys nothing."
         if any(problem.state is State.PENDING for problem in self.details.problems):
             yield f"callsheet resolve {config} lists videos that stay pending; --give-up settles one."

@@ -25,7 +25,8 @@ COLUMNS = ["row_id", "sample", "index", "decision", "note"]
 
 _NEEDED = ["row_id", "decision"]
 _DECISIONS = {"": None, "kept": Decision.KEPT, "rejected": Decision.REJECTED}
-_LONGEST_NOTE = 2_000  # characters
+LONGEST_NOTE = 2_000
+"""Characters."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,10 +98,8 @@ def _said(row: dict[str, Any], place: str) -> Said:
     if not row["row_id"]:
         raise InputError(f"{place}: row_id is empty")
     note = (row.get("note") or "").strip() or None
-    if note and len(note) > _LONGEST_NOTE:
-        raise InputError(
-            f"{place}: the note has {len(note):,} characters; at most {_LONGEST_NOTE:,} are kept"
-        )
+    if note and len(note) > LONGEST_NOTE:
+        raise InputError(f"{place}: the note has {len(note):,} characters; at most {LONGEST_NOTE:,} are kept")
     return Said(
         place=place,
         row_id=row["row_id"],

@@ -30,6 +30,7 @@ from callsheet.steps.download import download
 from callsheet.steps.poll import poll
 from callsheet.steps.record import record
 from callsheet.steps.submit import submit
+from callsheet.watch import WATCHER
 
 
 async def read(settings: Settings) -> Batch:
@@ -58,10 +59,6 @@ class Steps:
     beside: Callable[[Run], AbstractAsyncContextManager[None]] = lambda _: nullcontext()
     bounds: Bounds = field(default_factory=Bounds)
 
-    async def plan(self, settings: Settings, client: Client) -> Plan:
-        """Reads and prices the batch."""
-        return await self.price(await self.read(settings), settings, client)
-
 
 async def generate(
     settings: Settings,
@@ -73,6 +70,9 @@ async def generate(
     began: float | None = None,
 ) -> Summary:
     """Buys every job of a batch that is not bought yet, and stores its media.
+
+    With `review.buy_again`, what is rejected meanwhile, by checks or a person, is bought again in another
+    round: until each row has a file that is not rejected, or its samples are used up, or something stops it.
 
     Args:
         settings: the config.
@@ -88,26 +88,52 @@ async def generate(
         Pause: (Prefect's) the run waits for a person, who is asked in the UI or has suspended it there.
     """
     began = began or time.monotonic()
+    # Another round has another plan, and would choose other jobs as the first.
+    more_rounds = settings.review.buy_again and plan is None and choice.first is None
     with signals.cancelled_by_signals():
         await check_report(settings)
         async with await steps.connect(settings) as client:
-            made = await steps.plan(settings, client)
-            pilot: Summary | None = None
+            rows = await steps.read(settings)
+            made = await steps.price(rows, settings, client)
+            last: Summary | None = None  # of what this command has bought so far
+            pilot: Summary | None = None  # of this round
             while True:
-                with _between(pilot):
+                with _between(last):
                     await _check_plan(made, plan)
                     shown = await steps.show(made, settings, client, choice)
                     quote, stop = await steps.approve(shown, settings, approved, pilot=pilot)
                     if not stop and await is_outdated(made, settings, client):
-                        made = await steps.plan(settings, client)
+                        made = await steps.price(rows, settings, client)
                         continue
                 if not stop:
                     quote = replace(quote, plan=await adopt(quote.plan, settings))
-                run = open_run(settings, client, quote=quote, stop=stop, bounds=steps.bounds)
-                summary = await _carry_out(run, steps, began=began, pilot=pilot)
-                if summary.stop_reason or not quote.is_pilot:
-                    return summary
-                pilot = summary
+                opening = open_run(settings, client, quote=quote, stop=stop, bounds=steps.bounds)
+                run, last = await _carry_out(opening, steps, began=began, last=last, is_last=not more_rounds)
+                settings = run.settings  # a person may have changed some for this command
+                if quote.is_pilot and not last.stop_reason:
+                    pilot = last
+                    continue
+                if last.stop_message or not more_rounds or not run.may_buy.is_set():
+                    break
+                with _between(last):
+                    before, made = made, await steps.price(rows, settings, client)
+                if not _goes_on(before, made):
+                    break
+                pilot = None
+            signals.done()
+    WATCHER.get().finished(last)
+    return last
+
+
+def _goes_on(before: Plan, made: Plan) -> bool:
+    """Whether there is another round: the plan has jobs that the one of the last round did not have.
+
+    A person is told what is bought again, and of which rows all samples are used up.
+    """
+    for note in made.notes:
+        if note not in before.notes:
+            WATCHER.get().note(note)
+    return not made.table.join(before.table, on="key", how="anti").is_empty()
 
 
 async def collect(settings: Settings, *, steps: Steps = Steps(), began: float | None = None) -> Summary:
@@ -116,19 +142,22 @@ async def collect(settings: Settings, *, steps: Steps = Steps(), began: float | 
     with signals.cancelled_by_signals():
         await check_report(settings)
         async with await steps.connect(settings) as client:
-            return await _carry_out(open_run(settings, client, bounds=steps.bounds), steps, began=began)
+            opening = open_run(settings, client, bounds=steps.bounds)
+            _, summary = await _carry_out(opening, steps, began=began)
+    WATCHER.get().finished(summary)
+    return summary
 
 
 @contextmanager
-def _between(pilot: Summary | None) -> Iterator[None]:
-    """What ends a run between its pilot and the rest does not leave as if nothing was bought."""
+def _between(last: Summary | None) -> Iterator[None]:
+    """What ends a run after its pilot or a round does not leave as if nothing was bought."""
     try:
         with signals.cancelled_by_signals():
             yield
     except CallsheetError as error:
-        if pilot and isinstance(error, Interrupted):
+        if last and isinstance(error, Interrupted):
             error.exit_code = Stop.exit_code
-        elif pilot:
+        elif last:
             may_have_bought(error)
         raise
 
@@ -142,13 +171,21 @@ async def _check_plan(made: Plan, approved: str | None) -> None:
 
 
 async def _carry_out(
-    opening: AbstractAsyncContextManager[Run], steps: Steps, *, began: float, pilot: Summary | None = None
-) -> Summary:
-    """Carries out the steps that run side by side; without a quote nobody submits."""
+    opening: AbstractAsyncContextManager[Run],
+    steps: Steps,
+    *,
+    began: float,
+    last: Summary | None = None,
+    is_last: bool = True,
+) -> tuple[Run, Summary]:
+    """Carries out the steps that run side by side; without a quote nobody submits.
+
+    `last` is of what the command has bought before, `is_last` whether no other round can follow.
+    """
     async with opening as run, steps.beside(run):
         run.began = began
-        if pilot:  # of the same run
-            run.limits.submissions, run.limits.rate_limited = pilot.submissions, pilot.rate_limited
+        if last:
+            run.limits.submissions, run.limits.rate_limited = last.submissions, last.rate_limited
         if run.quote is None:
             with run.videos.filling(), run.files.filling():
                 pass
@@ -156,6 +193,6 @@ async def _carry_out(
             for step in (*([steps.submit] if run.quote else []), steps.poll, steps.download):
                 group.create_task(step(run))
             recorded = group.create_task(steps.record(run))
-        if not run.is_pilot:
+        if run.stop or (is_last and not run.is_pilot):
             signals.done()
-    return recorded.result()
+    return run, recorded.result()

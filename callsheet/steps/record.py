@@ -17,16 +17,16 @@ from functools import partial
 from typing import Any
 
 import anyio
+import polars as pl
 
 from callsheet.config.settings import BatchSettings
 from callsheet.errors import LedgerError, StorageError
 from callsheet.ledger import running_totals
-from callsheet.ledger.policy import Policy
-from callsheet.pricing.quote import policy_of
+from callsheet.ledger.policy import MAY_COST, Policy, policy_of
 from callsheet.records import ModelType, State
 from callsheet.report.contact_sheet.page import Header
 from callsheet.report.contact_sheet.sheet import ContactSheet, open_sheet
-from callsheet.report.counts import current_states, left_to_buy, refreshed, removed_jobs
+from callsheet.report.counts import counted_states, left_to_buy, other_jobs, refreshed
 from callsheet.report.plots.plots import limits_of, write_plots
 from callsheet.report.report import OfRun, write_report, write_summary
 from callsheet.report.summary import Summary
@@ -70,8 +70,6 @@ async def record(run: Run, shown: AbstractAsyncContextManager[None] | None = Non
         summary = replace(summary, seconds=round(time.monotonic() - run.began, 3))
         with _nothing_lost():
             await write_summary(store, summary)
-    if not run.is_pilot:
-        WATCHER.get().finished(summary)
     return summary
 
 
@@ -115,7 +113,7 @@ def _header(run: Run) -> Header:
         jobs=progress.jobs,
         states=progress.states,
         spent=progress.spent,
-        quoted=plan.quoted if plan else None,
+        quoted=progress.quoted,
         rejected_rows=plan.rejected_rows if plan else 0,
     )
 
@@ -194,27 +192,27 @@ def _nothing_lost() -> Iterator[None]:
 
 async def _show_progress(run: Run) -> None:
     """Shows it until everything of this run is collected."""
-    removed = run.quote.removed if run.quote else await removed_jobs(run.ledger, run.plan)
+    others = await other_jobs(run.ledger, run.plan)
     over = False
     while not over:
         with anyio.move_on_after(TICK):
             await run.collected.wait()
         over = run.collected.is_set()
-        removed = await refreshed(run.ledger, removed)  # this run may poll and store them
+        others = await refreshed(run.ledger, others)  # this run may poll and store them
         totals = await run.ledger.read(running_totals.of_batch)
-        states = current_states(totals.states, removed)
-        progress = _progress(run, states, totals.spent)
+        states = counted_states(totals.states, others)
+        progress = _progress(run, states, others.filter(pl.col("state").is_in(MAY_COST)), totals.spent)
         WATCHER.get().progress(progress)
         run.progress = progress
 
 
-def _progress(run: Run, states: Mapping[State, int], spent: Decimal) -> Progress:
-    limits = run.limits
+def _progress(run: Run, states: Mapping[State, int], others: pl.DataFrame, spent: Decimal) -> Progress:
+    limits, plan = run.limits, run.plan
     now = limits.now()
     submitted = {model_type: pace.in_window(now) for model_type, pace in limits.paces.items()}
     left_out = run.quote.left_out if run.quote else 0  # jobs that this run is not for
     return Progress(
-        jobs=run.plan.jobs - left_out if run.plan else sum(states.values()),
+        jobs=plan.jobs - left_out + others.height if plan else sum(states.values()),
         states=states,
         spent=spent,
         limit=run.settings.budget.limit,
@@ -226,6 +224,7 @@ def _progress(run: Run, states: Mapping[State, int], spent: Decimal) -> Progress
             if count
         },
         seconds_left=_left(run),
+        quoted=plan.quoted + Decimal(others["quoted"].sum() or 0) if plan else None,
     )
 
 

@@ -31,11 +31,12 @@ from callsheet.errors import (
 )
 from callsheet.ledger import leases, queries
 from callsheet.ledger.claims import Reservation, SpendingLimit, Wall
+from callsheet.ledger.policy import policy_of
 from callsheet.limits.charges import Charges
 from callsheet.limits.limits import Turn
 from callsheet.plain_text import counted, printable
 from callsheet.pricing import references
-from callsheet.pricing.quote import Quote, policy_of
+from callsheet.pricing.quote import Quote
 from callsheet.pricing.rates import changed_rates
 from callsheet.records import Attempt, Job, ModelType, State
 from callsheet.service import verdicts

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import signal
-import time
 from pathlib import Path
 
 import httpx
 import pytest
 
 from backlot.errors import SettingsError
-from backlot.server import serve, spawn
+from backlot.server import serve
 from backlot.settings import SPOILED_WORD, Settings
 from tests.waiting import wait_until
 
@@ -111,22 +109,6 @@ def test_3_a_restart_loses_no_accepted_generation(tmp_path: Path) -> None:
         clock.now += 5
         assert poll(api, pending)["status"] == "completed"
         assert balance(api) == "9.4200"  # two images and two videos
-
-
-def test_3_a_killed_server_has_everything_it_accepted_when_it_starts_again(tmp_path: Path) -> None:
-    flags = ("--state", str(tmp_path), "--video-seconds", "0.2", "--image-seconds", "0")
-    with spawn(*flags) as (address, process):
-        api = client(address)
-        videos = [make_video(api) for _ in range(5)]
-        images = [make_image(api) for _ in range(5)]
-        process.send_signal(signal.SIGKILL)
-    time.sleep(0.2)  # the videos' own time, on a real clock
-    with spawn(*flags) as (address, _):
-        api = client(address)
-        assert {poll(api, video)["status"] for video in videos} == {"completed"}
-        assert balance(api) == "98.5500"  # 5 x 0.25 and 5 x 0.04
-        old = images[0].json()["data"][0]["url"]
-        assert api.get(address + old[old.index("/v2/") :]).status_code == 200
 
 
 def test_3_two_servers_cannot_share_a_state_folder(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from backlot.accounts import Window
 from backlot.errors import Refused
-from backlot.server import Backlot, serve
+from backlot.server import serve
 from backlot.settings import Settings
 from tests.servers import http
 
@@ -113,23 +113,3 @@ def test_8_reads_do_not_count_as_generations_and_have_a_generous_limit() -> None
         refused(answers[-1], 429, "rate_limit")
         assert 0 < int(answers[-1].headers["Retry-After"]) <= 60
         assert rate(make_image(api))[1] == before - 1
-
-
-def test_8_a_server_that_makes_media_answers_other_requests_at_once(
-    backlot: Backlot, account: Account
-) -> None:
-    """While a worker makes a 4K image, the balance is answered many times."""
-    api = account()
-    image = make_image(api, resolution="4K", prompt=f"a mountain {time.time()}").json()["data"][0]["url"]
-
-    async def balances_while_making() -> int:
-        async with http.AsyncClient(headers=api.headers, timeout=300) as other:
-            making = asyncio.create_task(other.get(image))
-            answers = 0
-            while not making.done():
-                await other.get(f"{backlot.base_url}/v2/billing/balance")
-                answers += 1
-            assert making.result().status_code == 200
-            return answers
-
-    assert asyncio.run(balances_while_making()) > 10

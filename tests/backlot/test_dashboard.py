@@ -12,10 +12,9 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 
-from backlot.dashboard.pages import KINDS, fields_of
-from backlot.server import Backlot, dashboard_of, spawn
+from backlot.server import Backlot
 
-from .conftest import balance, client, data_url, make_image, make_video, refused
+from .conftest import balance, client, make_image, make_video, refused
 
 Start = Callable[..., Backlot]
 PAGES = ("/", "/generations", "/costs", "/keys", "/models", "/limits", "/faults")
@@ -117,11 +116,6 @@ def test_on_another_address_it_is_there_by_the_name_that_was_said(start_backlot:
     assert link.startswith(f"http://localhost:{port}/sign-in?token=")
     assert get(link.replace("localhost", "127.0.0.1"), headers=HTML).status_code == 404
     assert get(link, headers=HTML).status_code == 200
-
-
-def test_the_command_says_that_there_is_none() -> None:
-    with spawn("--host", "0.0.0.0") as (_, process):
-        assert dashboard_of(process) is None
 
 
 def test_every_page_has_a_strict_policy_and_is_kept_nowhere(start_backlot: Start) -> None:
@@ -259,34 +253,6 @@ def test_changed_limits_count_at_once(start_backlot: Start) -> None:
     assert lot.service.workspaces["default"].concurrency == 0
 
 
-def test_a_limit_of_one_workspace_is_not_that_of_another(start_backlot: Start) -> None:
-    lot = start_backlot(
-        workspaces={"a": {"projects": {"p": ["sk_a"]}}, "b": {"balance": "5", "projects": {"p": ["sk_b"]}}}
-    )
-    reader = Reader(lot)
-    reader.submit("/limits?workspace=a", image_rpm="1", video_rpm="1", concurrency="0", window="60")
-    assert make_image(client(lot.base_url, "sk_b")).status_code == 200
-    assert make_image(client(lot.base_url, "sk_a")).status_code == 429
-    assert "/keys?workspace=b" in reader.get("/limits?workspace=b").text
-    assert reader.get("/?workspace=none").status_code == 404
-    assert "4.9600 USD" in reader.read("/?workspace=b")
-
-
-def test_every_fault_of_the_file_has_a_form_that_switches_it_on(start_backlot: Start) -> None:
-    lot = start_backlot()
-    reader = Reader(lot)
-    for do, kind in KINDS.items():
-        fields = {field.name: field.value for field in fields_of(kind)} | {"do": do, "probability": "0.25"}
-        fields |= {name: "0.5" for name in ("seconds", "amount") if name in fields}
-        fields |= {"when": "before_charging"} if do == "drop" else {}
-        assert reader.submit("/faults", **fields).status_code == 303, do
-        assert f'action="/faults" aria-labelledby="kind-{do}"' in reader.get("/faults").text
-    rules = [each.rule for each in lot.service.faults.active]
-    assert [type(rule) for rule in rules] == list(KINDS.values())
-    assert {rule.probability for rule in rules} == {0.25}
-    assert len(rules) == 14
-
-
 def test_a_fault_is_switched_on_and_off_and_a_wrong_one_is_refused(start_backlot: Start) -> None:
     lot = start_backlot(faults={"rules": [{"do": "rate_limit", "endpoint": "balance"}]})
     api, reader = client(lot.base_url), Reader(lot)
@@ -338,14 +304,3 @@ def test_generations_are_listed_newest_first_by_parts_and_say_what_became_of_the
     assert reader.get(f"/media/{link.json()['id']}").content == api.get(link.json()["data"][0]["url"]).content
     assert reader.get(f"/media/{ids[-1]}").status_code == 404  # pending
     assert lot.service.faults.active == []
-
-
-def test_media_that_is_deleted_is_said_to_be(start_backlot: Start) -> None:
-    lot = start_backlot(media_ttl=1)
-    made = make_image(client(lot.base_url), images=[{"url": data_url()}]).json()["id"]
-    reader = Reader(lot)
-    generation = lot.service.store.get(made)
-    assert generation
-    lot.service.clock = lambda: float(generation.deletes_at or 0)
-    assert reader.get(f"/media/{made}").status_code == 404
-    assert "deleted" in reader.read("/generations")

@@ -11,7 +11,6 @@ from backlot.server import Backlot
 from tests.backlot.conftest import client, make_image, make_video
 from tests.backlot.test_dashboard import HOSTILE
 from tests.conftest import Project
-from tests.servers import http
 from tests.servers.browser import Browser, aside, until
 
 Start = Callable[..., Backlot]
@@ -79,71 +78,3 @@ def test_generations_appear_and_videos_play_and_a_script_in_a_prompt_does_nothin
     until(page, "document.querySelector('video').currentTime > 0.1")
     expect(page.locator("td.prompt > span").first).to_have_text(HOSTILE)
     assert page.evaluate("document.querySelectorAll('main script').length") == 0
-
-
-def test_the_interface_can_be_tried_without_the_internet(page: Page, start_backlot: Start) -> None:
-    lot = start_backlot()
-    sign_in(page, lot)
-    page.get_by_role("link", name="API").click()
-    expect(page.locator(".opblock")).to_have_count(9)
-    page.get_by_role("button", name="Authorize").first.click()
-    page.locator("#api_key_value, .auth-container input").first.fill(lot.api_key)
-    page.locator(".auth-btn-wrapper .authorize").click()
-    page.locator(".auth-btn-wrapper .btn-done").click()
-    page.locator(".opblock-summary-path", has_text="balance").click()
-    page.get_by_role("button", name="Try it out").click()
-    page.get_by_role("button", name="Execute").click()
-    expect(page.locator(".live-responses-table .response .highlight-code")).to_contain_text("100.0000")
-
-
-def test_the_keyboard_reaches_the_content_and_pages_fit_in_light_and_dark(
-    page: Page, start_backlot: Start
-) -> None:
-    lot = start_backlot()
-    make_image(client(lot.base_url), **SKETCH)
-    brightness = "getComputedStyle(document.documentElement).backgroundColor.match(/\\d+/g).map(Number)[0]"
-    sign_in(page, lot)
-    page.keyboard.press("Tab")
-    page.keyboard.press("Enter")
-    assert page.evaluate("location.hash") == "#content"
-    for path in ("/", "/generations", "/costs", "/keys", "/models", "/limits", "/faults"):
-        page.goto(lot.base_url + path)
-        expect(page.get_by_role("heading", level=1)).to_have_count(1)
-        expect(page.get_by_role("navigation").locator("[aria-current=page]")).to_have_count(1)
-        for width in (400, 1280):
-            page.set_viewport_size({"width": width, "height": 900})
-            assert page.evaluate("document.documentElement.scrollWidth") <= width, path
-        unnamed = "input:not([type=hidden]), select, meter"
-        has_no_name = "all => all.filter((one) => !one.labels?.length && !one.ariaLabel)"
-        assert page.locator(unnamed).evaluate_all(has_no_name) == []
-        assert (
-            page.locator("button, a, summary").evaluate_all(
-                "all => all.filter((one) => !one.textContent.trim() && !one.querySelector('img[alt]'))"
-            )
-            == []
-        )
-    page.emulate_media(color_scheme="light")
-    assert page.evaluate(brightness) > 200
-    page.emulate_media(color_scheme="dark")
-    assert page.evaluate(brightness) < 50
-
-
-def test_a_page_that_nobody_sees_asks_for_nothing_and_a_server_that_is_gone_is_said(
-    page: Page, browser: Browser, start_backlot: Start
-) -> None:
-    lot = start_backlot()
-    sign_in(page, lot)
-    expect(page.get_by_role("alert")).to_have_count(0)
-    hidden = "Object.defineProperty(document, 'hidden', {value: true, configurable: true})"
-    page.evaluate(f"{hidden}; performance.clearResourceTimings(); window.beats = 0;")
-    page.evaluate("htmx.on('htmx:beforeRequest', () => { window.beats += 1; })")
-    until(page, "window.beats > 2")
-    assert page.evaluate("performance.getEntriesByType('resource').length") == 0
-    page.evaluate("Object.defineProperty(document, 'hidden', {value: false, configurable: true})")
-    http.post(
-        f"{lot.base_url}/sign-out",
-        headers={"Origin": lot.base_url, "Accept": "text/html"},
-        cookies={each["name"]: each["value"] for each in page.context.cookies()},
-    )
-    expect(page.get_by_role("alert")).to_contain_text("what you see may be old")
-    browser.forget()  # it has complained of the answer 401

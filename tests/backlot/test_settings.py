@@ -106,32 +106,7 @@ def test_a_config_can_have_workspaces_and_a_catalogue(tmp_path: Path) -> None:
         assert [make_image(api, model="m").status_code for api in (one, two)] == [402, 402]
 
 
-@pytest.mark.parametrize(
-    ("entry", "complaint"),
-    [
-        ("supported_resolutions: [1K, 2K]", "no rate, listed or not, for 2K"),
-        ("supported_durations: [5]", "image models have none"),
-        ("supported_aspect_ratios: ['wide']", "aspect_ratios"),
-        ("rates: [{resolution: 1K, sound: not_applicable, unit_price: 0.04}]", "in quotes"),
-    ],
-)
-def test_a_wrong_catalogue_is_refused(tmp_path: Path, entry: str, complaint: str) -> None:
-    model = {
-        "supported_aspect_ratios": "['1:1']",
-        "supported_resolutions": "[1K]",
-        "rates": "[{resolution: 1K, sound: not_applicable, unit_price: '0.0400'}]",
-    } | dict([entry.split(": ", 1)])
-    fields = ", ".join(f"{key}: {value}" for key, value in model.items())
-    (tmp_path / "models.yaml").write_text(f"- {{id: m, name: M, type: image, {fields}}}")
-    with (
-        pytest.raises(SettingsError, match=complaint),
-        serve(Settings(port=0, catalogue=tmp_path / "models.yaml")),
-    ):
-        pass
-
-
-@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
-def test_the_command_prints_two_lines_and_ends_without_an_error(how: signal.Signals) -> None:
+def test_the_command_prints_two_lines_and_ends_without_an_error() -> None:
     command = [sys.executable, "-m", "backlot", "--port", "0", "--api-key", "sk_mine", "--balance", "2"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     line = process.stdout.readline() if process.stdout else ""
@@ -154,7 +129,7 @@ def test_the_command_prints_two_lines_and_ends_without_an_error(how: signal.Sign
             b"Content-Type: application/json\r\nContent-Length: 99\r\n\r\n{"
         )
     assert api.get("/v2/models").status_code == 200
-    process.send_signal(how)
+    process.send_signal(signal.SIGTERM)
     out, err = process.communicate()
     assert (process.returncode, out, err) == (0, "", "")
 
@@ -174,7 +149,7 @@ with spawn() as (address, process):
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
-@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGHUP, signal.SIGINT])
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
 def test_a_spawned_server_ends_with_its_parent_and_not_before(how: signal.Signals) -> None:
     """A terminal sends Ctrl-C to the whole process group; the parent may still need the server then."""
     command = [sys.executable, "-c", PARENT]

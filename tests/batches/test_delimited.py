@@ -17,7 +17,6 @@ from hypothesis import strategies as st
 
 from callsheet.batches import delimited
 from callsheet.batches.encodings import read_text
-from callsheet.batches.identities import THIS_ID
 from callsheet.batches.read import read_batch
 from callsheet.errors import InputError
 from tests.batches.conftest import packed, places, prompts, settings
@@ -46,27 +45,6 @@ def test_a_surplus_cell_at_the_end_of_the_file_does_not_make_up_for_one_that_is_
     read = batch("prompt,a,b\none,1,2\ntwo,1\nthree,1,2,")
     assert prompts(read) == [(2, "one")]
     assert read.rejects["line"].to_list() == [3, 4]
-
-
-DIALECTS = {
-    "commas": b"prompt,id\nsaid,a\ncaf\xc3\xa9,b\n",
-    "semicolons": b"prompt;id\nsaid;a\ncaf\xc3\xa9;b\n",
-    "tabs": b"prompt\tid\nsaid\ta\ncaf\xc3\xa9\tb\n",
-    "bars": b"prompt|id\nsaid|a\ncaf\xc3\xa9|b\n",
-    "byte order mark": b"\xef\xbb\xbfprompt,id\nsaid,a\ncaf\xc3\xa9,b\n",
-    "crlf": b"prompt,id\r\nsaid,a\r\ncaf\xc3\xa9,b\r\n",
-    "cr": b"prompt,id\rsaid,a\rcaf\xc3\xa9,b\r",
-    "no last line end": b"prompt,id\nsaid,a\ncaf\xc3\xa9,b",
-    "all quoted": b'"prompt","id"\n"said","a"\n"caf\xc3\xa9","b"\n',
-    "utf-16": "prompt\tid\r\nsaid\ta\r\ncafé\tb\r\n".encode("utf-16"),
-    "commas in a header of semicolons": 'prompt;id;"a,b,c,d"\nsaid;a;1\ncafé;b;2\n'.encode(),
-}
-
-
-@pytest.mark.parametrize("name", DIALECTS)
-def test_a_dialect_is_detected(batch, name):
-    read = batch(DIALECTS[name], "shots.txt")
-    assert read.rows.select("row_id", "prompt", "line").rows() == [("a", "said", 2), ("b", "café", 3)]
 
 
 GOLDEN = Path(__file__).parents[1] / "data"
@@ -109,10 +87,6 @@ def test_a_quote_in_a_file_of_tabs_is_text_where_no_spreadsheet_can_have_written
     assert prompts(batch('prompt\tid\n"one\ntwo"\t1\n', "shots.tsv")) == [(2, "one\ntwo")]
 
 
-def test_prompts_in_a_text_file_of_one_column_may_contain_commas(batch):
-    assert prompts(batch("prompt\na red, round thing\n", "shots.txt")) == [(2, "a red, round thing")]
-
-
 def test_an_encoding_and_a_delimiter_can_be_declared(batch):
     read = batch("prompt~id\ncafé, fort~1\n".encode("cp1252"), encoding="cp1252", delimiter="~")
     assert prompts(read) == [(2, "café, fort")]
@@ -128,16 +102,6 @@ def test_a_delimiter_and_a_quote_may_be_any_character(batch):
 def test_a_byte_order_mark_overrides_the_config(batch, written, declared):
     read = batch("prompt,id\ncafé,1\n".encode(written), encoding=declared)
     assert prompts(read) == [(2, "café")]
-
-
-@pytest.mark.parametrize("ending", [".csv", ".csv.gz", ".csv.zst"])
-def test_compressed_files_are_read_like_uncompressed_ones(tmp_path, ending):
-    text = 'prompt,id\r\n"one\r\ntwo",1\r\n\r\nthree,2\r\nfour,2\r\n'
-    path = tmp_path / f"shots{ending}"
-    path.write_bytes(packed(text.encode(), ending))
-    packed_batch = read_batch(settings(path))
-    assert prompts(packed_batch) == [(2, "one\ntwo"), (5, "three")]
-    assert places(packed_batch) == [(6, "id", f"line 5 has{THIS_ID}")]
 
 
 def test_lines_of_one_file_may_end_differently(batch):
@@ -201,24 +165,7 @@ def test_what_csv_writes_is_read_back_with_its_lines(tmp_path_factory, rows, del
     assert tables(path, delimiter=delimiter) == (expected, [])
 
 
-PIECES = [
-    " ",
-    "a",
-    "\u00e9 ",
-    "\ufeff",
-    "#",
-    "\\",
-    "\0",
-    '"',
-    '""',
-    ",",
-    ",",
-    "\n",
-    "\n",
-    '"a,\n"',
-    ',"b",',
-    '\n"',
-]
+PIECES = [*' a#\\\0",', "\u00e9 ", "\ufeff", '""', ",", "\n", "\n", '"a,\n"', ',"b",', '\n"']
 
 
 @given(
@@ -239,27 +186,6 @@ def test_any_text_is_read_as_csv_reads_it(tmp_path_factory, text, header):
         nameless = 3 if header.count(",") == 2 else None
         found = tables(path, delimiter=",", quote='"')
         assert found == ([row[:nameless] for row in rows], ragged)
-
-
-@pytest.mark.parametrize("quoted", [False, True])
-def test_polars_parses_a_plain_file_and_csv_one_with_a_ragged_line(tmp_path, monkeypatch, quoted):
-    """One line has as many cells too few as another has too many."""
-    prompt = '"one, ""two""\nthree"' if quoted else "one"
-    lines = [f"{at},{prompt},\n" for at in range(3000)]
-    by_csv = []
-    real = delimited.table_of
-    monkeypatch.setattr(delimited, "table_of", lambda *given: by_csv.append(given) or real(*given))
-    path, height = tmp_path / "x.csv", 1 + quoted
-    path.write_text("id,prompt,c\n" + "".join(lines))
-    rows, ragged = tables(path)
-    assert (rows[2999], ragged) == ((2 + height * 2999, "2999", next(csv.reader([prompt]))[0], ""), [])
-    assert not by_csv
-    lines[1500], lines[1501] = '1500,5" nail\n', "1501,long,x,x\n"
-    path.write_text("id,prompt,c\n" + "".join(lines))
-    rows, ragged = tables(path)
-    assert ragged == [2 + height * 1500, 3 + height * 1500]
-    assert [row[1] for row in rows] == [str(at) for at in range(3000) if at not in (1500, 1501)]
-    assert len(by_csv) == 1
 
 
 @pytest.mark.parametrize("ending", [".gz", ".zst"])

@@ -254,29 +254,6 @@ def test_a_prompt_column_in_other_capitals_is_taken_and_said(batch):
     assert read.rows["model"].to_list() == ["still-1"], "the default is the config's own word"
 
 
-def test_columns_that_look_like_settings_are_named(batch):
-    header = "prompt,Format,Size,negative_prompt,seed,n,seconds,image,sku"
-    read = batch(f"{header}\na,9:16,1024x1792,blurry,42,4,10,cup.png,K-7\n")
-    assert read.columns.carried == header.split(",")[1:]
-    assert read.columns.unused == {
-        "Format": "aspect_ratio",
-        "Size": "aspect_ratio",
-        "negative_prompt": "negative_prompt",
-        "seed": "seed",
-        "n": "samples",
-        "seconds": "duration",
-        "image": "reference_image",
-    }
-
-
-def test_prompts_from_a_column_that_another_outdoes_are_said(batch):
-    rows = "".join(f"Anime,A nun number {n} on a white background\n" for n in range(9))
-    read = batch(f"category,prompt_en\n{rows}", columns={"prompt": "category"})
-    assert read.notes == (
-        "The prompts are from the column 'category'; those in 'prompt_en' are longer, and differ more.",
-    )
-
-
 # ---- columns and rows
 
 

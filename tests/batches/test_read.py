@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
+import csv
 import gzip
 import json
-import sys
-import threading
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -14,11 +13,11 @@ from typing import Any
 import polars as pl
 import pytest
 
+from callsheet.batches.identities import THIS_ID
 from callsheet.batches.read import read_batch
+from callsheet.cells import REJECTS, write_rejects
 from callsheet.errors import InputError
 from tests.batches.conftest import places, prompts, settings
-
-PARTI = Path(__file__).parents[3] / "shared/data/PartiPrompts.tsv"
 
 
 def test_every_column_is_read_and_the_others_are_carried(batch):
@@ -77,16 +76,7 @@ def test_the_hint_for_a_missing_column_names_that_column(tmp_path):
 
 @pytest.mark.parametrize(
     ("cell", "value"),
-    [
-        ("TRUE", True),
-        ("Yes", True),
-        ("1", True),
-        ("on", True),
-        ("false", False),
-        ("No", False),
-        ("0", False),
-        ("", None),
-    ],
+    [("TRUE", True), ("Yes", True), ("1", True), ("off", False), ("No", False), ("", None)],
 )
 def test_booleans_are_read_as_people_write_them(batch, cell, value):
     assert batch(f"prompt,sound\nx,{cell}\n").rows["sound"].to_list() == [value]
@@ -156,26 +146,6 @@ def test_a_template_makes_the_prompt(batch):
     ]
     assert places(read) == [(3, "adjective", "is empty, and input.template needs it")]
     assert read.rows["carried"].to_list()[0] == {"adjective": "red", "product": "shoe"}
-
-
-def test_a_template_without_columns_is_every_row_s_prompt(batch):
-    read = batch("prompt,model\nold,\nolder,\nshort\n", template='a "{{x}}"')
-    assert prompts(read) == [(2, 'a "{x}"'), (3, 'a "{x}"')]
-    assert batch("a,b\nshort\n", template="x").total == 1
-
-
-@pytest.mark.parametrize(
-    "dtype", [pl.List(pl.String), pl.Array(pl.String, 1), pl.Struct({"a": pl.Int8}), pl.Binary]
-)
-def test_a_template_column_must_be_text_or_numbers(tmp_path, dtype):
-    pl.DataFrame({"a": [None]}, schema={"a": dtype}).write_parquet(tmp_path / "shots.parquet")
-    with pytest.raises(InputError, match=r"'a' has the type .*; expected text or numbers for input.template"):
-        read_batch(settings(tmp_path / "shots.parquet", template="a {a}"))
-
-
-def test_a_template_with_a_missing_column_lists_the_columns_of_the_file(error_of):
-    message = error_of("a,b\n1,2\n", template="{a} of {c}")
-    assert message.endswith("line 1: there is no column 'c'; the columns are a, b")
 
 
 def test_a_missing_column_is_an_error_that_lists_the_columns_of_the_file(error_of, batch):
@@ -289,40 +259,100 @@ def test_a_nested_column_as_prompt_is_an_error(tmp_path):
             read_batch(settings(tmp_path / "shots.parquet"))
 
 
-@pytest.mark.skipif(not PARTI.exists(), reason="PartiPrompts.tsv is not part of the project")
-def test_a_real_batch_file_is_read_whole():
-    found = read_batch(settings(PARTI, columns={"prompt": "Prompt"}))
-    assert (found.total, found.rows.height, found.rejects.height) == (1632, 1632, 0)
-    assert found.rows["row_id"].n_unique() == 1632
-    assert '"G I G G L E" painted in thick' in found.rows["prompt"].str.join("\n").item()
-    assert found.rows.row(0, named=True)["carried"] == {
-        "Category": "Abstract",
-        "Challenge": "Basic",
-        "Note": "Biology-inspired concepts with multiple meanings",
-    }
+# ---- each row has an identity of its own: its id, or its content and a count of equal rows
 
 
-def calls_to_read(path: Path, columns: int) -> int:
-    """How many Python functions are called, in all threads, to read one row of so many columns."""
-    names = ["prompt", *(f"c{n}" for n in range(columns))]
-    pl.DataFrame({name: ["x"] for name in names}).write_csv(path)
-    calls = 0
-
-    def count(_frame: Any, event: str, _argument: Any) -> None:
-        nonlocal calls
-        calls += event.endswith("call")
-
-    threading.setprofile(count)
-    sys.setprofile(count)
-    try:
-        assert read_batch(settings(path)).rows.height == 1
-    finally:
-        sys.setprofile(None)
-        threading.setprofile(None)
-    return calls
+def test_a_repeated_id_is_rejected_and_its_first_line_named(batch):
+    read = batch("id,prompt\nA,x\nB,y\n A ,z\na,w\nA,v\n")
+    assert read.rows["row_id"].to_list() == ["A", "B", "a"]
+    assert places(read) == [(4, "id", f"line 2 has{THIS_ID}"), (6, "id", f"line 2 has{THIS_ID}")]
 
 
-def test_the_work_to_read_a_file_grows_with_its_columns_and_not_with_their_square(tmp_path):
-    path = tmp_path / "wide.csv"
-    calls_to_read(path, 10)  # imports, and caches
-    assert calls_to_read(path, 1600) < 5 * calls_to_read(path, 400)
+def test_an_id_made_from_content_does_not_depend_on_order_carried_columns_and_samples(batch):
+    before = batch("prompt,note,samples\nx,1,1\ny,2,1\nx,3,1\n").rows.select("prompt", "row_id")
+    after = batch("samples,note,prompt\n2,c,x\n5,b,y\n2,a,x\n9,d,z\n").rows.select("prompt", "row_id")
+    assert after.rows()[:3] == [before.row(0), before.row(1), before.row(2)]
+    assert before["row_id"].n_unique() == 3
+    assert before["row_id"][0].rsplit("-", 1)[0] == before["row_id"][2].rsplit("-", 1)[0]
+
+
+def test_an_id_made_from_content_counts_the_occurrences_of_that_content(batch):
+    ids = batch("id,prompt\n,x\n,y\nown,x\n,x\n,y\n,x\n").rows["row_id"]
+    contents = [row_id.rsplit("-", 1)[0] for row_id in ids]
+    assert [row_id.rsplit("-", 1)[-1] for row_id in ids] == ["1", "1", "own", "2", "2", "3"]
+    assert contents[0] == contents[3] == contents[5] != contents[1] == contents[4]
+
+
+def test_an_id_made_from_content_does_not_depend_on_the_matrix(batch):
+    text = "prompt,model\nx,still-1\n"
+    one = batch(text, matrix={"aspect_ratio": ["1:1"]}).rows["row_id"].to_list()
+    assert batch(text, matrix={"aspect_ratio": ["16:9", "1:1"]}).rows["row_id"].to_list() == one
+    assert batch(text).rows["row_id"].to_list() == one, "a first matrix over an empty column"
+    two = {"aspect_ratio": ["1:1"], "sound": [True], "duration": [5]}
+    assert batch(text, matrix=two).rows["row_id"].to_list() == one
+    other = batch("prompt,model,aspect_ratio\nx,still-1,1:1\n")
+    assert other.rows["row_id"].to_list() != one, "a value of the row is part of its content"
+
+
+def test_ids_and_occurrences_are_told_apart_over_all_files(tmp_path):
+    for name in ("a", "b"):
+        (tmp_path / f"{name}.csv").write_text(
+            f"id,prompt,{name}\nsame,x,1\n,x,2\n,x,3\n,y,4\n{name},z,5\n,,6\n"
+        )
+    found = read_batch(settings(tmp_path / "*.csv"))
+    listed = found.rejects.select("line", "column", "reason").rows()
+    assert [(line, column) for line, column, _ in listed] == [(2, "id"), (7, "prompt"), (7, "prompt")]
+    assert "line 2 of" in listed[0][2]
+    assert (found.total, found.rows.height) == (12, 9)
+    of_x = found.rows.filter(pl.col("prompt") == "x", pl.col("row_id") != "same")["row_id"].to_list()
+    assert [row_id.partition("-")[2] for row_id in of_x] == ["1", "2", "3", "4"]
+    assert found.rows["carried"].to_list()[0] == {"a": "1", "b": None}
+
+
+def test_a_file_with_fewer_columns_or_narrower_types_than_the_first_has_its_rows(tmp_path):
+    for name, cells in {"a": {"sku": ["x"], "n": [1.5]}, "b": {"sku": ["y"]}, "c": {"n": [2]}}.items():
+        pl.DataFrame({"prompt": [name], **cells}).write_parquet(tmp_path / f"{name}.parquet")
+    carried = read_batch(settings(tmp_path / "*.parquet")).rows["carried"].to_list()
+    assert carried == [{"sku": "x", "n": 1.5}, {"sku": "y", "n": None}, {"sku": None, "n": 2.0}]
+    (tmp_path / "c.parquet").unlink()
+    carried = read_batch(settings(tmp_path / "*.parquet")).rows["carried"].to_list()
+    assert carried == [{"sku": "x", "n": 1.5}, {"sku": "y", "n": None}]
+
+
+# ---- rejects.csv, as a spreadsheet opens it
+
+
+def some(*lines: int, reason: str = "is wrong") -> pl.DataFrame:
+    return pl.DataFrame([(line, "id", "", reason) for line in lines], schema=REJECTS, orient="row")
+
+
+def written(rejects: pl.DataFrame, folder: Path) -> list[dict[str, str]]:
+    write_rejects(rejects, folder / "rejects.csv")
+    with (folder / "rejects.csv").open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_rejects_csv_without_rejects_has_its_header(tmp_path):
+    assert written(some(), tmp_path) == []
+    assert (tmp_path / "rejects.csv").read_text() == "line,column,value,reason\n"
+
+
+def test_rejects_as_csv_contain_no_formula_that_a_spreadsheet_would_run(tmp_path):
+    formulas = ['=HYPERLINK("http://x","y")', "+1+1", "-2+3", "@SUM(A1)", "\t=1", "\r=1"]
+    texts = ["a=b", "-1", "+5", "-1.5", "+", "", "'=1"]
+    table = pl.DataFrame(
+        {"line": range(13), "column": ["=c", *["duration"] * 12], "value": formulas + texts}
+    ).with_columns(reason=pl.lit("is wrong"))
+    found = written(table, tmp_path)
+    assert [row["value"] for row in found] == [
+        *(f"'{formula}" for formula in formulas),
+        "a=b",
+        "-1",
+        "+5",
+        "-1.5",
+        "'+",
+        "",
+        "'=1",
+    ]
+    assert [row["column"] for row in found[:2]] == ["'=c", "duration"]
+    assert [row["line"] for row in found[:2]] == ["0", "1"]

@@ -79,21 +79,6 @@ def test_a_gateway_that_loses_the_answers_stops_the_run_after_a_few_doubts(
     assert sum(charged(made).values()) == 41 - in_doubt * (not reaches_service)
 
 
-@pytest.mark.parametrize("status", [502, 503, 504])
-def test_a_gateway_that_fails_for_polls_and_downloads_costs_nothing(
-    batch: tuple[Project, ReverseProxy], status: int
-) -> None:
-    made, gateway = batch
-    gateway.fail(
-        Failure("GET", VIDEOS, status=status, times=2),
-        Failure("GET", "/v2/downloads", status=status, times=4),
-    )
-    done = run(made, 0)
-    assert (done["stored"], done["submissions"]) == (41, 41)
-    assert Decimal(done["spent"]) == 40 * PRICE["image"] + PRICE["video"]
-    assert len(gateway.failed) == 6
-
-
 def test_a_doubt_now_and_then_does_not_stop_the_run(batch: tuple[Project, ReverseProxy]) -> None:
     """`stop_after` counts doubts one after another; an accepted job between them starts the count again."""
     made, gateway = batch

@@ -235,19 +235,3 @@ def test_a_restored_ledger_buys_nothing_while_it_cannot_take_up_what_was_paid_fo
     journal.rename(made.folder / "away")
     assert callsheet(made, "run").returncode == 0
     assert spent_at(made) == Decimal("0.0045")
-
-
-def test_a_new_ledger_in_the_place_of_a_lost_one_takes_up_what_was_paid_for(
-    restored: tuple[Project, Path],
-) -> None:
-    made, journal = restored
-    for path in (made.folder / "out").glob("ledger.db*"):
-        path.unlink()
-    (made.folder / "out/report/report.json").unlink()
-    made.rows(row("vase"))
-    refused = callsheet(made, "run")
-    assert refused.returncode == 2
-    assert "another ledger" in refused.stderr
-    assert callsheet(made, "run", "--new-ledger").returncode == 0
-    assert spent_at(made) == Decimal("0.0030")
-    assert not journal.exists()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import getpass
 import json
-import sqlite3
 from collections.abc import Callable
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -90,16 +89,6 @@ def test_charged_is_spent_and_lost_and_not_charged_is_bought_again_unasked(doubt
     assert costs[doubts[0]["row_id"]]["state"] == "lost"
     assert "settled as charged by" in costs[doubts[0]["row_id"]]["error_message"]
     assert resolve(made, code=0)["in_doubt"] == []
-
-
-def test_the_ledger_keeps_who_settled_it_when_and_why(doubtful: Make) -> None:
-    made = doubtful("before_charging")
-    before = datetime.now(UTC)
-    resolve(made, "--all", "--not-charged", "--why", "asked the service", code=0, LOGNAME="ada")
-    with sqlite3.connect(made.folder / "out/ledger.db") as ledger:
-        [row] = ledger.execute("SELECT charged, settled_by, settled_at, why FROM settlements").fetchall()
-    assert (row[0], row[1], row[3]) == (0, "ada", "asked the service")
-    assert before <= datetime.fromisoformat(row[2]) <= datetime.now(UTC)
 
 
 def test_the_evidence_is_of_the_batch_s_service_alone(
@@ -258,9 +247,3 @@ def test_a_video_that_stays_pending_can_be_given_up_by_name_but_not_with_all(pro
     summary = made.run("poll.timeout=0.2")
     assert (summary.lost, summary.pending, summary.submissions) == (1, 1, 0)
     assert summary.spent == Decimal("0.0080")
-
-
-def test_help_says_what_giving_up_means() -> None:
-    text = " ".join(callsheet("resolve", "--help", COLUMNS="200").stdout.replace("│", " ").split())
-    for said in ("--give-up", "have an id", "the price is spent and the video lost", "paid for twice"):
-        assert said in text

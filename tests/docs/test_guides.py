@@ -18,7 +18,8 @@ import pytest
 from PIL import Image
 
 from callsheet import errors
-from callsheet.config.settings import Storage
+from callsheet.config.load import load
+from callsheet.config.settings import Section, Settings, Storage
 from callsheet.records import State
 from tests.cli.test_rows import printed
 from tests.conftest import Project
@@ -163,3 +164,81 @@ def test_the_notebook_shows_what_its_cells_do_and_no_path_of_the_machine_that_ex
     assert script["outputs"](script["executed"]()) == shown, "run `make docs`"
     text = (DOCS / "python.ipynb").read_text()
     assert not re.search(r"/(tmp|home|root|work|usr)/|127\.0\.0\.1:(?!8400)", text)
+
+
+# ---- docs/batches.md: each of its files is read with its config as the page says
+
+
+EXAMPLES = {
+    title: text
+    for title, text in re.findall(
+        r"^### (.*?)\n(.*?)(?=^### |\Z)", section("batches.md", "I have this file"), re.DOTALL | re.MULTILINE
+    )
+    if "$ callsheet quote" in text
+} | {"Rejected rows": section("batches.md", "Rejected rows")}
+
+
+def in_one_line(text: str) -> str:
+    return " ".join(text.split())
+
+
+@pytest.mark.parametrize("title", EXAMPLES)
+def test_an_example_is_read_as_the_page_says(project: Make, title: str) -> None:
+    folder = project().folder
+    files = re.findall(r"^`([^`]+)`:\n\n```\w+\n(.*?)^```$", EXAMPLES[title], re.DOTALL | re.MULTILINE)
+    for name, content in files:
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_text(content)
+    [(config, output)] = re.findall(
+        r"^```\n\$ callsheet quote (.*?)\n(.*?)^```$", EXAMPLES[title], re.DOTALL | re.MULTILINE
+    )
+    said = in_one_line(printed("quote", config))
+    for line in output.splitlines():
+        assert in_one_line(line) in said, said
+
+
+def test_every_type_of_file_that_is_read_is_on_the_page() -> None:
+    from callsheet.batches import formats
+
+    assert all(
+        f"`{ending}`" in page("batches.md") for ending in (*formats._TEXT, *formats._PARQUET, *formats._EXCEL)
+    )
+
+
+# ---- docs/configuration.md describes every setting, as the schema has it
+
+
+PAGE = DOCS / "configuration.md"
+
+
+def keys(section: type[Section], prefix: str = "") -> dict[str, str | None]:
+    """Every setting with its description."""
+    described: dict[str, str | None] = {}
+    for name, field in section.model_fields.items():
+        inner = field.annotation
+        if isinstance(inner, type) and issubclass(inner, Section):
+            described |= keys(inner, f"{prefix}{name}.")
+        else:
+            described[prefix + name] = field.description
+    return described
+
+
+def test_every_setting_is_described():
+    assert [key for key, description in keys(Settings).items() if not description] == []
+
+
+def test_the_page_is_what_the_schema_generates():
+    page = runpy.run_path(str(DOCS / "generate_configuration.py"))["page"]
+    assert PAGE.read_text(encoding="utf-8") == page(), "run `make docs`"
+
+
+def test_the_page_has_a_row_for_every_setting():
+    rows = re.findall(r"^\| `([a-z_.]+)` \|", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
+    assert sorted(rows) == sorted(keys(Settings))
+
+
+def test_the_page_s_example_is_a_config(tmp_path, monkeypatch):
+    monkeypatch.setenv("CALLSHEET_BASE_URL", "https://api.example.com")
+    example = re.findall(r"```yaml\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+    (tmp_path / "run.yaml").write_text(example[0])
+    assert load(tmp_path / "run.yaml").batch == "product-shots"

@@ -257,14 +257,3 @@ def test_the_command_prints_what_it_did(project: Make) -> None:
     done = CliRunner().invoke(app, [*words, "--json"], catch_exceptions=False)
     answer = json.loads(done.stdout)
     assert (answer["to"], answer["as"], answer["files"], answer["copied"]) == ("out/set", "imagefolder", 4, 0)
-
-
-def test_a_destination_may_be_in_the_home_folder(project: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    made = project(ROWS[:1])
-    made.run()
-    monkeypatch.setenv("HOME", str(made.folder / "home"))
-    exported(made, "~/copy", "csv")
-    assert "callsheet-export.json" in content(made.folder / "home/copy")
-    assert not (made.folder / "~").exists()
-    with pytest.raises(InputError, match="no such home folder is known"):
-        exported(made, "~no-such-user/copy", "csv")

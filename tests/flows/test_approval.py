@@ -206,13 +206,6 @@ def test_a_file_is_quoted_at_once_bought_when_approved_moved_when_done_and_never
     assert made.charged == Decimal("0.0030"), "nothing is bought or asked twice"
 
 
-def test_an_inbox_that_is_not_there_is_named(crew: PrefectServer, project: Make) -> None:
-    made = project()
-    looked = look(crew, made, made.folder.name)
-    assert (looked["state"]["type"], looked["state"]["name"]) == ("FAILED", "Failed")
-    assert "there is no such folder. mkdir -p" in looked["state"]["message"]
-
-
 def test_doubts_are_settled_in_the_ui_with_the_evidence_and_only_those_that_were_shown(
     crew: PrefectServer, project: Make
 ) -> None:

@@ -10,7 +10,9 @@ from typing import Any
 import pytest
 
 import callsheet
+from backlot.faults import Faults, Matched, Surcharge
 from callsheet.errors import InputError, Interrupted
+from callsheet.limits import charges
 from callsheet.pricing.choice import Choice
 from callsheet.pricing.plan import open_plan
 from callsheet.python import calls
@@ -107,3 +109,152 @@ def test_the_rates_of_a_model_that_came_later_must_be_approved_too(project: Make
     made.rows(*images(1), *videos)
     assert made.run().stop_reason == "approval"
     assert "dailies-1" in str(made.run().stop_message), "also the next time"
+
+
+# ---- a service that charges more than it lists: the budget holds, and the buying stops until it is approved
+
+
+PRICE = Decimal("0.0015")
+LANES = 2
+
+
+def faults(amount: str) -> Faults:
+    """Each image is charged so much more than its price."""
+    return Faults([Surcharge(do="surcharge", endpoint="images", amount=Decimal(amount))])
+
+
+@pytest.fixture
+def dear(project: Make) -> Make:
+    """A project whose images are charged ten times their price."""
+
+    def make(rows: list[dict[str, Any]], extra: str = "0.0135") -> Project:
+        made = project(rows)
+        made.backlot.service.faults = faults(amount=extra)
+        made.set(limits={"concurrency": LANES})
+        return made
+
+    return make
+
+
+@pytest.fixture
+def no_brake(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only the walls of the budget stop the buying."""
+    monkeypatch.setattr(charges, "IN_A_ROW", 1_000)
+    monkeypatch.setattr(charges, "ROUNDING", Decimal(1_000))
+
+
+class Rising(Faults):
+    """A service whose prices double after some images."""
+
+    def __init__(self, made: Project, after: int) -> None:
+        super().__init__()
+        self.made, self.left = made, after
+
+    def match(self, endpoint: Any, model: str = "", prompt: str = "") -> Matched:
+        if endpoint == "images":
+            self.left -= 1
+            if self.left == 0:
+                dearer(self.made)
+        return super().match(endpoint, model, prompt)
+
+
+@pytest.mark.parametrize("wall", ["limit", "per_day"])
+def test_the_budget_is_passed_by_what_is_on_the_wire_at_most(dear: Make, no_brake: None, wall: str) -> None:
+    """All jobs fit at their quotes, and are reserved; answers take what other reservations counted on."""
+    made = dear(images(30))
+    made.set(budget={wall: "0.0450"})
+    summary = made.run()
+    assert summary.stop_reason == "budget"
+    assert Decimal("0.0450") <= summary.spent <= Decimal("0.0450") + LANES * PRICE * 10
+    assert summary.exit_code == 4
+    assert made.run().submissions == 0
+    made.set(budget={wall: "1.00"})
+    assert made.run().stored == 30, "with a higher limit the others are bought"
+    assert made.charged == 30 * 10 * PRICE
+
+
+def test_three_dear_charges_one_after_another_stop_the_buying_and_both_prices_are_said(dear: Make) -> None:
+    made = dear(images(30))
+    summary = made.run()
+    assert (summary.outcome, summary.stop_reason, summary.exit_code) == ("stopped", "price", 4)
+    assert 3 <= summary.stored <= 3 + LANES
+    message = summary.details.stop_message
+    assert message is not None
+    assert "3 times one after another: row s" in message
+    assert "0.0150 USD, quoted 0.0015" in message
+    assert "the catalogue is the same" in message
+
+
+def test_after_dear_charges_a_run_buys_only_what_somebody_approves(dear: Make) -> None:
+    made = dear(images(12))
+    first = made.run()
+    again = made.run()
+    assert (again.stop_reason, again.submissions) == ("price", 0)
+    quote = callsheet.quote(made.config)
+    assert quote.at_most == 10 * quote.quoted
+    done = made.run(approved=True)
+    assert (done.outcome, done.stored) == ("complete", 12)
+    assert done.spent == 12 * 10 * PRICE
+    assert first.stored < 12
+    made.rows(*images(14))
+    assert made.run().stored == 14, "what was approved once is not asked again"
+
+
+def test_a_charge_that_is_dearer_than_what_was_approved_stops_the_buying_again(dear: Make) -> None:
+    made = dear(images(40))
+    assert made.run().stop_reason == "price"
+    made.backlot.service.faults = faults(amount="0.0300")
+    stopped = made.run(approved=True)
+    assert stopped.stop_reason == "price"
+    assert "0.0315 USD, quoted 0.0015" in str(stopped.details.stop_message)
+
+
+@pytest.mark.parametrize("budget, approved", [({}, False), ({"limit": "10.00", "approve_above": "0"}, True)])
+def test_without_a_limit_and_below_a_higher_one_the_amount_quoted_or_approved_holds(
+    dear: Make, monkeypatch: pytest.MonkeyPatch, budget: dict[str, str], approved: bool
+) -> None:
+    monkeypatch.setattr(charges, "IN_A_ROW", 1_000)
+    made = dear(images(30))
+    made.set(budget=budget)
+    summary = made.run(approved=approved)
+    assert (summary.stop_reason, summary.exit_code) == ("price", 4)
+    assert summary.spent <= 30 * PRICE * Decimal("1.01") + LANES * PRICE * 10
+
+
+def test_roundings_and_single_dear_charges_do_not_stop_a_run_with_a_limit(dear: Make, project: Make) -> None:
+    rounded = dear([row | {"model": "still-1", "resolution": "1K"} for row in images(8)], extra="0.0004")
+    assert (rounded.run().outcome, rounded.manifest().height) == ("complete", 8)
+    made = project(images(6))
+    fault = Surcharge(do="surcharge", endpoint="images", amount=Decimal("0.0135"), prompt="image 2")
+    made.backlot.service.faults = Faults([fault])
+    made.set(batch="single", budget={"limit": "1.00"}, limits={"concurrency": 1})
+    summary = made.run()
+    assert (summary.outcome, summary.stored) == ("complete", 6)
+    assert summary.spent == 6 * PRICE + Decimal("0.0135")
+
+
+def test_a_charge_for_a_job_quoted_at_nothing_is_a_surcharge(dear: Make) -> None:
+    made = dear(images(6), extra="0.0400")
+    models = made.backlot.service.models
+    rates = [rate.model_copy(update={"unit_price": Decimal(0)}) for rate in models["sketch-1"].rates]
+    models["sketch-1"] = models["sketch-1"].model_copy(update={"rates": tuple(rates)})
+    made.set(budget={"limit": "1.00"})
+    summary = made.run()
+    assert summary.stop_reason == "price"
+    surcharges = summary.details.surcharges
+    assert surcharges is not None
+    assert surcharges.amount == summary.spent > 0
+    assert made.costs()["quoted"].unique().to_list() == [Decimal(0)]
+    assert "0.0400 instead of 0.0000" in surcharges.line()
+
+
+def test_a_rate_that_rises_while_a_run_buys_is_said_with_what_was_quoted_and_charged(project: Make) -> None:
+    made = project(images(30))
+    made.set(limits={"concurrency": LANES})
+    made.backlot.service.faults = Rising(made, after=6)
+    summary = made.run()
+    assert summary.stop_reason == "price"
+    message = str(summary.details.stop_message)
+    assert "0.0030 USD, quoted 0.0015" in message
+    assert "the catalogue has changed; sketch-1 0.25K not_applicable image: 0.0030, was 0.0015" in message
+    assert summary.spent == made.charged

@@ -20,10 +20,11 @@ from callsheet.ledger.ledger import Ledger
 from callsheet.report.summary import Summary
 from callsheet.steps import batch
 from flows.generate import generate_batch
-from tests.cli.test_two_runs import run_at_work
+from tests.cli.test_commands import run_at_work
 from tests.conftest import Project
+from tests.flows.test_again import reject_all, samples
+from tests.flows.test_stopping import make_quick
 from tests.servers.prefect import PrefectServer
-from tests.waiting import wait_until
 
 Make = Callable[..., Project]
 
@@ -66,6 +67,7 @@ async def _run_while_another_is_killed(made: Project, pid: int) -> Summary:
         await asyncio.sleep(0.05)
     os.kill(pid, signal.SIGKILL)
     await ledger.close()
+    make_quick(made)
     return await run
 
 
@@ -99,6 +101,26 @@ def asks(made: Project, query: str) -> list[tuple[Any, ...]]:
     return []
 
 
+def test_a_crew_shares_the_plan_and_its_first_run_buys_again_alone(
+    crew: PrefectServer, project: Make
+) -> None:
+    """Each sub-run finds the plan that was approved, although samples are bought again meanwhile."""
+    made = project(images(3))
+    made.at_absolute_paths()
+    made.set(review={"buy_again": True})
+    assert made.run().stored == 3
+    reject_all(made)
+    made.rows(*images(6))
+    crew.start("generate-batch/by-hand", tag=made.folder.name, config=str(made.config), crew=3)
+    run = crew.ended(made.folder.name)
+    assert (run["state"]["type"], run["state"]["name"]) == ("COMPLETED", "Complete"), run["state"]["message"]
+    assert len(made.sold) == made.manifest().height == 9
+    assert samples(made)[:2] == [("s0", 1), ("s0", 2)]
+    for other in of_its_crew(crew, run):
+        assert other["state"]["type"] in ("COMPLETED", "CANCELLED"), other["state"]["message"]
+        assert "are not those that were approved" not in (other["state"]["message"] or "")
+
+
 def test_a_deployed_run_starts_as_many_sub_runs_as_have_a_job(crew: PrefectServer, project: Make) -> None:
     made = project(images(2))
     made.at_absolute_paths()
@@ -110,22 +132,3 @@ def test_a_deployed_run_starts_as_many_sub_runs_as_have_a_job(crew: PrefectServe
     [other] = of_its_crew(crew, run)
     assert other["parameters"]["plan"]
     assert other["state"]["type"] in ("CANCELLED", "COMPLETED"), "begun by a worker or not: it has ended"
-
-
-@pytest.mark.soak
-def test_deployed_runs_buy_side_by_side(crew: PrefectServer, project: Make) -> None:
-    made = project(images(600), image_seconds=20, concurrency=16, image_rpm=10**6)  # slow until all are there
-    made.at_absolute_paths()
-    service = made.backlot.service
-    crew.start("generate-batch/by-hand", tag=made.folder.name, config=str(made.config), crew=3)
-    wait_until(lambda: len(asks(made, "SELECT id FROM runs")) == 3, "the others never begin", 0.3)
-    service.settings = service.settings.model_copy(update={"image_seconds": 0.1})
-    run = crew.ended(made.folder.name)
-    assert (run["state"]["type"], run["state"]["name"]) == ("COMPLETED", "Complete"), run["state"]["message"]
-    assert made.costs().height == made.manifest().height == 600
-    others = of_its_crew(crew, run)
-    assert {other["state"]["type"] for other in others} == {"COMPLETED"}, (
-        "Partial where others had jobs in hand"
-    )
-    bought = asks(made, "SELECT run_id, count(*) FROM attempts GROUP BY run_id")
-    assert len(bought) == 3, "each has bought some"

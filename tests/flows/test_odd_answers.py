@@ -75,14 +75,11 @@ def command(made: Project, *words: str) -> str:
 
 CHANGES: dict[str, tuple[Change, str]] = {  # of an answer, and where the cost is from then
     "quantity": (nulls("usage", "quantity"), "usage"),
-    "unit-price": (nulls("usage", "unit_price"), "usage"),
-    "unit": (nulls("usage", "billable_unit"), "usage"),
     "total-cost": (nulls("usage", "total_cost"), "computed"),
     "usage": (nulls("usage"), "quoted"),
     "deletes-at": (nulls("data", 0, "deletes_at"), "usage"),
     "mime-type": (nulls("data", 0, "mime_type"), "usage"),
     "year-1": (lambda answer: answer["data"][0].update(deletes_at="0001-01-01T00:00:00Z"), "usage"),
-    "no-such-day": (lambda answer: answer["data"][0].update(deletes_at="2026-02-30 12:00"), "usage"),
     "more": (lambda answer: answer.update(status=None, model=None, usage="free"), "quoted"),
 }
 
@@ -139,8 +136,8 @@ def picture(file_format: str) -> bytes:
     return buffer.getvalue()
 
 
-@pytest.mark.parametrize("true, ending", [("webp", "webp"), ("png", "png"), ("gif", "gif")])
-def test_a_file_is_stored_under_its_true_type_and_ending(true: str, ending: str, behind: Behind) -> None:
+@pytest.mark.parametrize("true", ["webp", "gif"])
+def test_a_file_is_stored_under_its_true_type_and_ending(true: str, behind: Behind) -> None:
     made, gateway = behind(IMAGE, IMAGE | {"id": "b"})
     content = picture(true)
     made.set(storage={"sidecar": True})
@@ -151,7 +148,7 @@ def test_a_file_is_stored_under_its_true_type_and_ending(true: str, ending: str,
     )
     assert made.run().stored == 2
     for file in made.manifest().to_dicts():
-        assert (file["mime_type"], Path(file["url"]).suffix) == (f"image/{true}", f".{ending}")
+        assert (file["mime_type"], Path(file["url"]).suffix) == (f"image/{true}", f".{true}")
         assert (made.folder / file["url"]).read_bytes() == content
         assert json.loads((made.folder / f"{file['url']}.json").read_text())["mime_type"] == f"image/{true}"
     assert made.run().submissions == 0

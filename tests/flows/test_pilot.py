@@ -6,17 +6,11 @@ import asyncio
 import json
 import os
 import pty
-import signal
 import subprocess
 from collections.abc import Callable
 from contextlib import suppress
-from decimal import Decimal
-
-import pytest
 
 from callsheet.config.load import load
-from callsheet.errors import InputError
-from callsheet.pricing.choice import Choice
 from callsheet.report.summary import Summary
 from callsheet.steps import batch
 from callsheet.watch import Asked, LogWatcher
@@ -137,10 +131,7 @@ def test_two_runs_with_a_pilot_beside_each_other_buy_nothing_twice(project: Make
     assert made.charged == made.costs()["cost"].sum()
 
 
-@pytest.mark.parametrize("says, code, stored", [("yes", 0, 4), ("Ctrl-C", 4, 2)])
-def test_on_the_terminal_the_files_are_shown_before_the_question(
-    project: Make, says: str, code: int, stored: int
-) -> None:
+def test_on_the_terminal_the_files_are_shown_before_the_question(project: Make) -> None:
     made = project(ROWS[:4])
     terminal, end = pty.openpty()
     command = [*CALLSHEET, "run", str(made.config), "--pilot", "2"]
@@ -150,17 +141,14 @@ def test_on_the_terminal_the_files_are_shown_before_the_question(
         seen = b""
         while not seen.endswith(b"[y/N] "):
             seen += os.read(terminal, 4096)
-        if says == "yes":
-            os.write(terminal, b"yes\n")
-        else:
-            process.send_signal(signal.SIGINT)
+        os.write(terminal, b"yes\n")
         with suppress(OSError):  # how a terminal ends
             while os.read(terminal, 4096):
                 pass
     os.close(terminal)
     assert b"out/media/test/s0-1-0.jpeg" in seen
     assert b"Buy the other 2 jobs for " in seen
-    assert (process.returncode, len(rows(made))) == (code, stored)
+    assert (process.returncode, len(rows(made))) == (0, 4)
 
 
 # ---- chosen jobs
@@ -197,13 +185,3 @@ def test_a_chosen_job_that_fails_is_not_a_success(project: Make) -> None:
     made = project(ROWS, faults={"rules": [refused]})
     made.set(attempts=1)
     assert callsheet("run", str(made.config), "--only", "s0", "--only", "s1").returncode == 3
-
-
-def test_the_budget_and_the_approval_are_about_the_chosen_jobs(project: Make) -> None:
-    made = project(ROWS)
-    made.set(budget={"approve_above": "0.0040", "limit": "0.0050", "on_exceed": "refuse"})
-    assert made.run().stop_reason == "budget"
-    assert made.run(choice=Choice(first=3)).stop_reason == "approval"
-    assert made.run(choice=Choice(first=2)).spent == Decimal("0.0030")
-    with pytest.raises(InputError):
-        made.run(choice=Choice(only=("none",)))

@@ -1,24 +1,30 @@
-"""Stopping politely, and pausing when the service fails for everyone."""
+"""Stopping politely, pausing when the service fails for everyone, and files that are deleted soon."""
 
 from __future__ import annotations
 
+import asyncio
 import json
+import math
 import os
 import signal
 import sqlite3
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
+from typing import Any
 
 import pytest
 
-from backlot.faults import Faults
+from backlot.faults import RULES, Faults, Matched
+from callsheet.channels import Downloads
 from callsheet.pricing.quote import Quote
+from callsheet.records import Attempt, File, ModelType
 from callsheet.session import Bounds
 from callsheet.watch import LogWatcher
 from tests.conftest import Project
-from tests.servers.backlots import finish_videos
+from tests.ledger.buying import generation
 from tests.servers.forks import Process, forks
 from tests.servers.reverse_proxy import reverse_proxy
 from tests.waiting import wait_until
@@ -26,7 +32,7 @@ from tests.waiting import wait_until
 Make = Callable[..., Project]
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])
 def test_a_signal_stops_buying_and_leaves_nothing_in_doubt(project: Make, number: signal.Signals) -> None:
     """Images on the wire are answered and stored, videos stay pending, and the report says how it stands."""
     images = [{"id": f"s{n}", "prompt": "x", "model": "sketch-1"} for n in range(60)]
@@ -128,8 +134,9 @@ def assert_ends(process: Process, made: Project) -> None:
     assert "stopped by SIG" in said
 
 
-@pytest.mark.parametrize("by", ["a second signal", "the end of the grace"])
-@pytest.mark.parametrize("kind", ["image", "video"])
+@pytest.mark.parametrize(
+    ("by", "kind"), [("a second signal", "image"), ("the end of the grace", "video")], ids=["twice", "grace"]
+)
 def test_a_run_that_is_ended_waits_for_no_answer_and_loses_nothing(project: Make, by: str, kind: str) -> None:
     """The service takes hours over each image, or over the answer that a video is accepted."""
     of_kind = {
@@ -198,29 +205,6 @@ def test_a_service_that_fails_for_everyone_is_probed_and_not_hammered(project: M
     assert summary.submissions < 60, "the rest was never sent"
 
 
-def test_doubts_one_after_another_stop_the_buying_before_they_cost_the_batch(project: Make) -> None:
-    """Each request is carried out and charged, and its answer is lost."""
-    faults = {"rules": [{"endpoint": "images", "do": "drop", "when": "after_charging"}]}
-    rows = [{"id": f"s{n}", "prompt": "x", "model": "sketch-1"} for n in range(200)]
-    made = project(rows, faults=faults, concurrency=100)
-    made.set(stop_after=5)
-    summary = made.run()
-    assert (summary.stop_reason, summary.exit_code) == ("doubt", 4)
-    assert summary.in_doubt == summary.submissions <= 8 + 2, "the first lanes, one alone meanwhile, one probe"
-
-
-def test_what_is_bought_is_collected_when_doubts_stop_the_buying(project: Make) -> None:
-    faults = {"rules": [{"endpoint": "images", "do": "drop", "when": "after_charging"}]}
-    images = [{"id": f"s{n}", "prompt": "x", "model": "sketch-1"} for n in range(50)]
-    videos = [{"id": f"v{n}", "prompt": "x", "model": "dailies-1", "duration": 1} for n in range(2)]
-    made = project(videos, faults=faults, video_seconds=3600)
-    assert made.run("poll.timeout=0.5").pending == 2
-    finish_videos(made.backlot.service)
-    made.rows(*videos, *images)
-    summary = made.run()
-    assert (summary.stop_reason, summary.stored) == ("doubt", 2)
-
-
 def test_a_service_that_goes_down_is_reported_once_and_ends_the_run_with_4(project: Make) -> None:
     """It answers the catalogue and the balance, and then its port is closed."""
     made = project([{"id": f"s{n}", "prompt": "x", "model": "sketch-1"} for n in range(20)])
@@ -241,3 +225,96 @@ def test_a_service_that_goes_down_is_reported_once_and_ends_the_run_with_4(proje
     assert summary.submissions <= 1, "on the connection that the catalogue came by"
     assert len(notes) == 1
     assert "waits until the service answers again" in notes[0]
+
+
+# ---- files that are deleted soon: no more is bought than can be had in time, and the most urgent go first
+
+
+class Observed(Faults):
+    """Faults of the service, and the prompts whose files were asked for."""
+
+    def __init__(self, *rules: dict[str, Any]) -> None:
+        super().__init__(RULES.validate_python(rules))
+        self.downloads: list[str] = []
+
+    def match(self, endpoint: Any, model: str = "", prompt: str = "") -> Matched:
+        if endpoint == "downloads":
+            self.downloads.append(prompt)
+        return super().match(endpoint, model, prompt)
+
+
+def images(name: str, count: int) -> list[dict[str, Any]]:
+    return [{"id": f"{name}{n}", "prompt": f"{name} {n}", "model": "sketch-1"} for n in range(count)]
+
+
+def test_buying_waits_when_the_files_would_hardly_be_had_in_time() -> None:
+    until = datetime.now(UTC) + timedelta(seconds=100)
+    media = generation("g").media[0].model_copy(update={"deletes_at": until})
+    file = File(Attempt("k", 1, ModelType.IMAGE, "r", 1, "m"), 0, "f", media)
+
+    async def late() -> list[bool]:
+        downloads = Downloads()
+        downloads.add(file)
+        answers = [downloads.late()]  # nobody has had the time to take it
+        for more in (39, 20):
+            for _ in range(more):
+                downloads.add(file)
+            await downloads.next()
+            downloads.done(downloads.side_by_side)  # a second for each file, as so many are fetched at once
+            answers.append(downloads.late())
+        return answers
+
+    assert asyncio.run(late()) == [False, False, True], "39 and 58 s of work; half of what is left is 50 s"
+
+
+@pytest.mark.soak  # it rests on a machine that does not become much slower in the middle
+def test_no_more_is_bought_than_can_be_downloaded_in_time(project: Callable[..., Project]) -> None:
+    """The files live for less time than it takes to download them all, so about 30 would be lost.
+
+    How long this machine takes for the same batch when nothing is slow is the measure of all times.
+    """
+    made = project(images("s", 120), image_rpm=10**6, concurrency=1000)
+    service = made.backlot.service
+    made.set(batch="measure")
+    unit = max(1.0, made.run().seconds)
+    made.set(batch="test")
+    service.settings = service.settings.model_copy(update={"media_ttl": math.ceil(3 * unit)})
+    service.faults = slow = Observed({"endpoint": "downloads", "do": "delay", "seconds": 0.7 * unit})
+    summary = made.run()
+    assert (summary.stored, summary.lost, summary.exit_code) == (120, 0, 0)
+    assert len(slow.downloads) == 120
+    assert summary.seconds > 5 * unit
+
+
+@pytest.mark.soak
+def test_nothing_is_bought_on_and_on_that_cannot_be_downloaded(project: Callable[..., Project]) -> None:
+    """The service takes half a minute to make them all, and the run's patience is a second."""
+    made = project(images("s", 60), concurrency=2, image_seconds=1)
+    made.set(poll={"timeout": 1})
+    service = made.backlot.service
+    service.faults = Observed({"endpoint": "downloads", "do": "error", "status": 503})
+    summary = made.run()
+    assert (summary.outcome, summary.stored, summary.exit_code) == ("stopped", 0, 4)
+    assert 0 < summary.submissions < 60
+    assert "503" in (summary.stop_message or "")
+    service.faults, service.settings = Observed(), service.settings.model_copy(update={"image_seconds": 0})
+    assert (made.run().stored, made.run().submissions) == (60, 0)
+
+
+@pytest.mark.soak
+def test_the_files_that_are_deleted_first_are_downloaded_first(project: Callable[..., Project]) -> None:
+    """An earlier run has left files, and those bought last are deleted first."""
+    made = project()
+    service = made.backlot.service
+    made.set(poll={"timeout": 1})
+    rows = []
+    for name, seconds in ("late", 3600), ("early", 600), ("middle", 1800):
+        service.faults = Observed({"endpoint": "downloads", "do": "error", "status": 503})
+        service.settings = service.settings.model_copy(update={"media_ttl": seconds})
+        rows += images(name, 3)
+        made.rows(*rows)
+        assert made.run().pending == len(rows)
+    made.bounds = Bounds(downloads=1)
+    service.faults = well = Observed()
+    assert made.collect().stored == 9
+    assert [prompt.split()[0] for prompt in well.downloads] == ["early"] * 3 + ["middle"] * 3 + ["late"] * 3

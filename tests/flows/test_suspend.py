@@ -27,6 +27,7 @@ from tests.waiting import LONGEST, wait_until
 Make = Callable[..., Project]
 LANES = 4
 ROWS = [{"id": f"s{n}", "prompt": f"image {n}", "model": "sketch-1"} for n in range(700)]
+SLOW = {"image_seconds": 2, "concurrency": LANES, "image_rpm": 10**6}  # no window, when it is quick later
 PRICE = Decimal("0.0015")
 
 
@@ -36,7 +37,7 @@ def buying(crew: PrefectServer, project: Make) -> tuple[Project, dict[str, Any]]
 
     Its project, and the flow run when the first image is stored.
     """
-    made = project(ROWS, image_seconds=2, concurrency=LANES)
+    made = project(ROWS, **SLOW)
     made.set(batch=made.folder.name, limits={"concurrency": LANES})
     made.at_absolute_paths()
     crew.start("generate-batch/by-hand", tag=made.folder.name, config=str(made.config))
@@ -140,14 +141,15 @@ class Presses(LogWatcher):
         self.has_pressed = True
 
 
-@pytest.mark.parametrize("at_once", [True, False])
-@pytest.mark.parametrize("state", [{"type": "CANCELLING"}, {"type": "PAUSED", "name": "Suspended"}])
+@pytest.mark.parametrize(
+    ("state", "at_once"), [({"type": "CANCELLING"}, True), ({"type": "PAUSED", "name": "Suspended"}, False)]
+)
 @pytest.mark.usefixtures("prefect")
 def test_a_run_that_a_command_has_started_is_cancelled_by_either_button(
     project: Make, monkeypatch: pytest.MonkeyPatch, state: dict[str, Any], at_once: bool
 ) -> None:
     """No worker sends it a signal, and no deployment could resume it."""
-    made = project(ROWS, image_seconds=2, concurrency=LANES)
+    made = project(ROWS, **SLOW)
     made.set(limits={"concurrency": LANES})
     monkeypatch.setattr("flows.generate.Events", lambda batch: Presses(state, at_once=at_once))
     ended = asyncio.run(generate_batch(str(made.config), return_state=True))
@@ -164,7 +166,7 @@ def test_a_run_that_a_command_has_started_is_cancelled_by_either_button(
 def test_suspend_ends_the_other_runs_of_a_crew_and_resume_starts_others(
     crew: PrefectServer, project: Make
 ) -> None:
-    made = project(ROWS, image_seconds=2, concurrency=LANES)
+    made = project(ROWS, **SLOW)
     made.set(batch=made.folder.name)
     made.at_absolute_paths()
     crew.start("generate-batch/by-hand", tag=made.folder.name, config=str(made.config), crew=2)

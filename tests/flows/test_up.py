@@ -26,8 +26,7 @@ from flows import servers
 from flows.deployments import in_this_folder
 from tests.cli.test_commands import callsheet, refused
 from tests.servers import http
-from tests.servers.prefect import ROOT, PrefectServer, free_port
-from tests.servers.up import READY, Up, up
+from tests.servers.prefect import READY, ROOT, PrefectServer, Up, free_port, up
 from tests.waiting import wait_until
 
 

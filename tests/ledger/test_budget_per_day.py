@@ -135,17 +135,6 @@ async def test_a_reader_knows_what_of_the_day_is_left_for_the_next_run_of_a_batc
     assert len((await reserve(ledger, "c", "d", per_day="0.20")).reserved) == 2
 
 
-def test_a_quote_that_the_day_has_no_room_for_is_refused_before_anything_is_bought(
-    project: Callable[..., Project],
-) -> None:
-    made = project(ROWS)
-    made.set(budget={"per_day": "0.0065", "on_exceed": "refuse"})
-    assert made.run("batch=first").stored == 3
-    summary = made.run("batch=second")
-    assert (summary.submissions, summary.stop_reason, summary.exit_code) == (0, "budget", 4)
-    assert "budget.per_day" in (summary.stop_message or "")
-
-
 def test_runs_of_two_batches_stop_at_the_daily_wall_and_say_so(project: Callable[..., Project]) -> None:
     made = project(ROWS)
     made.set(budget={"per_day": "0.0030"})

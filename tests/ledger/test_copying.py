@@ -8,16 +8,12 @@ from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
-from typer.testing import CliRunner
 
-from callsheet.cli.main import app
 from callsheet.errors import LedgerError
 from callsheet.ledger.copying import back_up, copy, move
 from callsheet.ledger.databases import open_engine
-from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.tables import attempts, media, metadata
 from callsheet.records import State
-from tests.conftest import Project
 from tests.ledger.buying import buyer, generation, intend, job, reserve, state_of
 from tests.ledger.other_run import other_run
 
@@ -83,12 +79,6 @@ def test_a_copy_is_of_one_moment_while_a_run_buys(url: str, empty: str) -> None:
     assert sorted(states) == [State.PLANNED, State.PLANNED, State.SUBMITTING]
 
 
-async def test_more_rows_than_a_page_are_copied(url: str, ledger: Ledger, empty: str) -> None:
-    await reserve(ledger, *(job(f"{number}") for number in range(2_345)), limit="1000")
-    assert copy(url, empty)["attempts"] == 2_345
-    assert content(empty) == content(url)
-
-
 def test_a_ledger_with_rows_is_never_written_over(url: str, empty: str) -> None:
     for database in (url, empty):
         asyncio.run(bought(database, "b"))
@@ -98,12 +88,6 @@ def test_a_ledger_with_rows_is_never_written_over(url: str, empty: str) -> None:
     assert content(empty) == before
     with pytest.raises(LedgerError, match="has a ledger with rows in it already"):
         move(url, url)
-
-
-def test_a_ledger_that_does_not_exist_is_not_made(tmp_path: Path) -> None:
-    with pytest.raises(LedgerError, match="there is no ledger"):
-        copy(f"sqlite:///{tmp_path}/none.db", f"sqlite:///{tmp_path}/copy.db")
-    assert not list(tmp_path.iterdir())
 
 
 def test_a_moved_ledger_goes_on_at_its_new_place_and_nowhere_else(url: str, empty: str) -> None:
@@ -137,14 +121,3 @@ def test_a_backup_is_one_whole_file(url: str, tmp_path: Path) -> None:
     assert content(f"sqlite:///{folder}/monday.db") == content(url)
     with pytest.raises(LedgerError, match="exists already"):
         back_up(url, folder / "monday.db")
-
-
-def test_the_command_backs_a_ledger_up(project: Callable[..., Project], tmp_path: Path) -> None:
-    made = project([{"id": "a", "prompt": "x", "model": "sketch-1"}])
-    made.run()
-    words = ["ledger", "backup", str(made.config), "--to", str(tmp_path / "monday.db")]
-    said = CliRunner().invoke(app, words)
-    assert (said.exit_code, said.stdout) == (0, f"{tmp_path}/monday.db: 1 attempts, 1 files, compared\n")
-    made.set(ledger={"url": f"sqlite:///{tmp_path}/monday.db"})
-    assert made.run().submissions == 0, "the copy knows what is bought"
-    assert isinstance(CliRunner().invoke(app, words).exception, LedgerError), "it is not written over"

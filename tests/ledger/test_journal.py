@@ -280,21 +280,6 @@ def test_a_journal_that_grew_since_it_was_read_is_not_removed(spool: Path) -> No
     assert kept(spool) == ["c"]
 
 
-def test_a_journal_is_not_removed_while_its_run_is_at_work(spool: Path) -> None:
-    """Whatever another ledger, which does not know the run, thinks of it."""
-    own = Journal(spool, "run")
-    own.append(answer(ATTEMPT))
-    [left] = journal.left_in(spool)
-    assert left.in_use
-    journal.remove(left)
-    assert kept(spool) == ["a"]
-    own.close()
-    [left] = journal.left_in(spool)
-    assert not left.in_use
-    journal.remove(left)
-    assert kept(spool) == []
-
-
 def test_a_journal_that_a_person_moves_away_is_begun_anew(spool: Path) -> None:
     own = Journal(spool, "run")
     own.append(answer(ATTEMPT))
@@ -302,14 +287,3 @@ def test_a_journal_that_a_person_moves_away_is_begun_anew(spool: Path) -> None:
     path.unlink()
     own.append(answer(replace(ATTEMPT, row_id="b")))
     assert kept(spool) == ["b"]
-
-
-def test_a_journal_is_removed_when_the_ledger_has_all_its_answers(spool: Path) -> None:
-    first, second = answer(ATTEMPT), answer(replace(ATTEMPT, row_id="b"))
-    own = Journal(spool, "run")
-    own.append(first)
-    own.append(second)
-    own.written(second)
-    assert kept(spool) == ["a", "b"]
-    own.written(first)
-    assert files_in(spool) == []

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import signal
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
 
@@ -19,7 +18,7 @@ from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.tables import attempts, runs
 from callsheet.records import State
 from tests.ledger import reading
-from tests.ledger.buying import STORED, buyer, generation, job, reserve, state_of, submitting
+from tests.ledger.buying import buyer, generation, job, reserve, state_of, submitting
 from tests.ledger.other_run import other_run
 
 pytestmark = pytest.mark.anyio
@@ -59,22 +58,6 @@ async def test_who_takes_over_is_told_once_of_what_was_on_the_wire(url: str, bes
     assert [(one.row_id, one.number) for one in told] == [("sent", 1)]
     assert (await heir.take_over())[2] == []
     await heir.close()
-
-
-async def test_a_file_is_stored_only_by_the_run_that_has_its_job(url: str) -> None:
-    """Otherwise two runs could each store one of two files, and neither would see that it was the last."""
-    async with buyer(url) as asleep:
-        [attempt] = await submitting(asleep, job("a"))
-        files = await asleep.generated(attempt, generation("a", files=2), ["a.png", "b.png"], "out")
-        change(url, asleep.run_id, host="elsewhere", lease_until=LONG_AGO)
-        async with buyer(url) as heir:
-            assert len((await heir.adopted())[1]) == 2
-            with pytest.raises(LedgerError, match="another run has taken it over"):
-                await asleep.stored(files[0], STORED)
-            with pytest.raises(LedgerError, match="another run has taken it over"):
-                await asleep.lost(files[1], "gone")
-            assert len((await heir.adopted())[1]) == 2
-            assert [await heir.stored(file, STORED) for file in files] == [None, State.STORED]
 
 
 async def test_on_its_own_machine_a_run_lives_as_long_as_its_process_however_old_its_lease(url: str) -> None:
@@ -163,36 +146,6 @@ async def test_where_the_system_does_not_tell_when_a_process_began_its_number_an
             assert await state_of(third, job("a")) is State.IN_DOUBT
 
 
-async def test_a_reader_sees_a_dead_runs_jobs_as_the_next_run_will_and_writes_nothing(url: str) -> None:
-    async with buyer(url) as ledger:
-        for attempt in (await submitting(ledger, *map(job, "abc")))[:2]:
-            await ledger.doubt(attempt, "cut off")
-        await submitting(ledger, job("b"), retry_doubt=True)
-        await reserve(ledger, job("a"), job("d"), retry_doubt=True)
-    before = rows(url)
-    reader = await Ledger.open(url, "b")
-    known, totals = await reader.outlook(reading.known_and_totals)
-    assert rows(url) == before
-    assert {key for key, row in known.items() if row["to_buy"]} == {job(name).key for name in "acd"}
-    assert not any(row["bought"] for row in known.values())
-    async with buyer(url) as heir:
-        assert await heir.read(reading.known_and_totals) == (known, totals)
-    await reader.close()
-
-
-async def test_the_other_runs_that_are_at_work_can_be_named(url: str) -> None:
-    with other_run(url) as other, other_run(url) as dead:
-        other.do("reserve a b c", "intend a", "generated a", "intend b")
-        dead.do("reserve d")
-        dead.kill()
-        async with buyer(url) as ledger:
-            [run] = await ledger.others()
-            assert (run.host, run.pid, run.jobs) == (os.uname().nodename, other.process.pid, 3)
-            assert timedelta(0) < datetime.now(UTC) - run.started_at < timedelta(hours=1)
-            other.do("end")
-            assert await ledger.others() == []
-
-
 async def test_a_video_in_doubt_that_a_run_asks_for_is_in_its_hand_and_any_other_doubt_is_not(
     url: str,
 ) -> None:
@@ -209,8 +162,11 @@ async def test_a_video_in_doubt_that_a_run_asks_for_is_in_its_hand_and_any_other
             assert not await ledger.read(leases.have_left_work)
 
 
-@pytest.mark.parametrize("steps", [["pending a"], ["pending a", "doubt a"]], ids=["pending", "in doubt"])
-@pytest.mark.parametrize("charged", [True, False])
+@pytest.mark.parametrize(
+    ("steps", "charged"),
+    [(["pending a"], True), (["pending a", "doubt a"], False)],
+    ids=["pending", "in doubt"],
+)
 async def test_an_accepted_video_is_given_up_only_where_no_run_at_work_asks_for_it(
     url: str, steps: list[str], charged: bool
 ) -> None:

@@ -3,36 +3,32 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import polars as pl
 import pytest
+import sqlalchemy as sa
 
 from callsheet.errors import LedgerError
-from callsheet.ledger import queries, running_totals
+from callsheet.ledger import approvals, frames, queries, running_totals
+from callsheet.ledger.approvals import Approval, Decision, Place, Question
+from callsheet.ledger.journal import Journal
 from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.media import other_name
 from callsheet.ledger.policy import Policy
-from callsheet.records import State
+from callsheet.ledger.tables import attempts
+from callsheet.ledger.transitions import SameGeneration
+from callsheet.records import ModelType, Price, State
 from tests.ledger import reading
 from tests.ledger.buying import STORED, buyer, generation, intend, job, reserve, state_of, submitting
+from tests.ledger.journals import answer, files_in
 
 pytestmark = pytest.mark.anyio
-
-
-async def test_a_job_walks_from_intent_to_stored_and_the_totals_say_what_it_cost(ledger: Ledger) -> None:
-    [attempt] = await submitting(ledger, job("one"))
-    assert await state_of(ledger, job("one")) is State.SUBMITTING
-    [file] = await ledger.generated(attempt, generation("one", "0.0500"), ["b/one.png"], "out")
-    assert await state_of(ledger, job("one")) is State.GENERATED
-    assert await ledger.stored(file, STORED) is State.STORED
-    totals = await ledger.read(running_totals.of_batch)
-    assert totals.states == {State.STORED: 1}
-    assert totals.spent == totals.exposure == Decimal("0.05")
-    [row] = await ledger.read(reading.manifest)
-    assert (row["prompt"], row["sha256"], row["cost"]) == ("a one", "ab" * 32, Decimal("0.05"))
 
 
 async def test_a_job_of_several_files_ends_with_the_last_one(ledger: Ledger) -> None:
@@ -57,15 +53,6 @@ async def test_a_write_whose_caller_is_cancelled_is_made_with_those_of_the_other
     await asyncio.wait(writes)
     assert [write.cancelled() for write in writes] == [False, True, False]
     assert [await state_of(ledger, one) for one in jobs] == [State.SUBMITTING] * 3
-
-
-@pytest.mark.parametrize("limit, fit", [("0.0799", 1), ("0.0800", 2), ("0.1200", 3), ("0.0300", 0)])
-async def test_the_wall_lets_jobs_through_in_order_until_one_does_not_fit(
-    ledger: Ledger, limit: str, fit: int
-) -> None:
-    reserved, considered = await reserve(ledger, *map(job, "abc"), limit=limit)
-    assert [one.row_id for one, _ in reserved] == list("abc")[:fit]
-    assert considered == fit
 
 
 async def test_another_batchs_files_stand_for_the_same_request_once_a_batch_and_only_if_asked_for(
@@ -170,31 +157,164 @@ async def test_what_the_ledger_cannot_hold_leaves_the_others_in_its_commit_alone
     assert states == [State.FAILED, State.SUBMITTING, State.FAILED]
 
 
-async def test_a_cost_with_more_than_six_decimals_is_a_bug_not_a_rounding(ledger: Ledger) -> None:
-    [attempt] = await submitting(ledger, job("a"))
-    with pytest.raises(LedgerError, match="six decimals"):
-        await ledger.generated(attempt, generation("a", "0.0000001"), ["a.png"], "out")
-
-
-async def test_a_settled_doubt_is_settled_once_and_all_or_none_are(ledger: Ledger) -> None:
-    for attempt in await submitting(ledger, job("a"), job("b")):
-        await ledger.doubt(attempt, "cut off")
-    a, b = await ledger.read(queries.doubts)
-    await ledger.settle([a], charged=True, by="ada", why=None)
-    with pytest.raises(LedgerError, match="no longer in doubt"):
-        await ledger.settle([b, a], charged=False, by="bob", why=None)
-    assert await ledger.read(queries.doubts) == [b]
-    await ledger.settle([b], charged=False, by="bob", why=None)
-    totals = await ledger.read(running_totals.of_batch)
-    assert totals.states == {State.LOST: 1, State.FAILED: 1}
-    assert (totals.spent, totals.exposure) == (Decimal("0.04"), Decimal("0.04"))
-    again, _ = await reserve(ledger, job("a"), job("b"))
-    assert [(one.row_id, attempt.number) for one, attempt in again] == [("b", 2)]
-
-
 async def test_nobody_can_say_what_an_unpriced_job_has_cost(ledger: Ledger) -> None:
     [attempt] = await submitting(ledger, replace(job("a"), price=None))
     await ledger.doubt(attempt, "cut off")
     await ledger.settle(await ledger.read(queries.doubts), charged=True, by="ada", why=None)
     [row] = await ledger.read(reading.attempts)
     assert (row["state"], row["cost"]) == (State.LOST, None)
+
+
+# ---- large queries as columns: the same exact types from each kind of database
+
+
+async def test_values_have_the_same_types_from_each_database(ledger: Ledger) -> None:
+    price = Price("image", Decimal("999999.999999"), 1, "USD")
+    carried = {"note": 'naïve "x"', "n": [1, None]}
+    one = replace(job("a"), price=price, carried=carried)
+    names = "row_id superseded quoted cost carried submitted_at finished_at sample"
+    began = datetime.now(UTC)
+    reserved, _ = await reserve(ledger, one, replace(job("b"), price=None), limit="1000000")
+    await intend(ledger, reserved[0][1], limit="1000000")
+    query = sa.select(*(attempts.c[name] for name in names.split())).order_by(attempts.c.row_id)
+    empty, rows = await ledger.read(lambda connection, _: list(frames.parts(connection, query)))
+    assert empty.schema == rows.schema
+    assert dict(rows.schema) == {
+        "row_id": pl.String,
+        "superseded": pl.Boolean,
+        "quoted": pl.Decimal(18, 6),
+        "cost": pl.Decimal(18, 6),
+        "carried": pl.String,
+        "submitted_at": pl.Datetime("us", "UTC"),
+        "finished_at": pl.Datetime("us", "UTC"),
+        "sample": pl.Int64,
+    }
+    first, second = rows.iter_rows(named=True)
+    assert (first["row_id"], first["superseded"], first["sample"]) == ("a", False, 1)
+    assert (first["quoted"], first["cost"], second["quoted"]) == (price.unit_price, None, None)
+    assert json.loads(first["carried"]) == carried
+    assert began <= first["submitted_at"] <= datetime.now(UTC)
+    assert second["submitted_at"] is None
+
+
+# ---- what a person was asked, and the one answer
+
+
+NOON = datetime(2026, 5, 1, 12, tzinfo=UTC)
+ASKED = Approval(
+    id="a" * 32,
+    question=Question.QUOTE,
+    plan="b" * 64,
+    jobs=3,
+    quoted=Decimal("0.004501"),
+    at_most=Decimal("0.004501"),
+    rates=[{"id": "still-1", "pricing": {"rates": [{"unit_price": "0.0015"}]}}],
+    asked_at=NOON,
+)
+ANSWERED = replace(
+    ASKED,
+    decision=Decision.APPROVED,
+    decided_at=NOON + timedelta(hours=1),
+    decided_by="Ada",
+    place=Place.UI,
+    budget_limit=Decimal("0.0030"),
+    note="two will do; 'quoted' \u2603",
+)
+
+
+async def test_a_question_is_answered_once_and_belongs_to_its_batch(url: str) -> None:
+    ledger, other = await Ledger.open(url, "shots"), await Ledger.open(url, "other")
+    await ledger.ask(ASKED)
+    assert await ledger.read(approvals.of_batch) == (ASKED,)
+    await ledger.answer(ANSWERED)
+    with pytest.raises(LedgerError, match="answered already"):
+        await ledger.answer(replace(ANSWERED, decision=Decision.REFUSED))
+    later = replace(ASKED, id="0" * 32, asked_at=NOON + timedelta(days=1))
+    await ledger.ask(later)
+    assert await ledger.read(approvals.of_batch) == (ANSWERED, later)
+    assert await other.read(approvals.of_batch) == ()
+    await ledger.close()
+    await other.close()
+
+
+def test_a_line_says_what_was_asked_and_by_whom_it_was_answered() -> None:
+    assert ASKED.line() == "the quote, 3 jobs for 0.004501 USD: asked 2026-05-01 12:00 UTC, not answered"
+    assert ANSWERED.line() == (
+        "the quote, 3 jobs for 0.004501 USD: approved, up to 0.0030 USD by Ada (ui), 2026-05-01 13:00 UTC: "
+        "two will do; 'quoted' \u2603"
+    )
+    assert ANSWERED.as_json()["quoted"] == "0.004501"
+    assert "rates" not in ANSWERED.as_json()
+
+
+# ---- an answer with an id that another job has is a doubt: nobody knows whose generation it is
+
+
+HERE, ELSEWHERE = "https://a.example", "https://b.example"
+VIDEOS = [job(name, ModelType.VIDEO) for name in "vw"]
+
+
+async def test_an_image_with_the_id_of_another_row_is_in_doubt_and_names_both_rows(url: str) -> None:
+    async with buyer(url, service=HERE) as ledger:
+        first, second = await submitting(ledger, job("a"), job("b"))
+        assert await ledger.generated(first, generation("x"), ["a.png"], "out")
+        doubt = await ledger.generated(second, generation("x"), ["b.png"], "out")
+        what = "row b was answered with the id req-x, which row a has already"
+        assert doubt == SameGeneration(what)
+        [open_] = await ledger.read(queries.doubts)
+        assert (open_.row_id, open_.what, open_.generation_id) == ("b", what, None)
+        assert await state_of(ledger, job("a")) is State.GENERATED
+        totals = await ledger.read(running_totals.of_batch)
+        assert (totals.spent, totals.in_doubt_exposure) == (Decimal("0.04"), Decimal("0.04"))
+
+
+async def test_of_two_answers_with_one_id_in_one_commit_one_is_in_doubt(url: str) -> None:
+    async with buyer(url, service=HERE) as ledger:
+        attempts = await submitting(ledger, *map(job, "abc"))
+        made = zip(attempts, "xyx", strict=True)
+        ends = await asyncio.gather(
+            *(ledger.generated(one, generation(name), [f"{one.row_id}.png"], "out") for one, name in made)
+        )
+        assert [isinstance(end, SameGeneration) for end in ends] == [False, False, True]
+        states = [await state_of(ledger, job(name)) for name in "abc"]
+        assert states == [State.GENERATED, State.GENERATED, State.IN_DOUBT]
+
+
+async def test_a_video_that_is_accepted_with_the_id_of_another_is_in_doubt_and_never_polled(url: str) -> None:
+    async with buyer(url, service=HERE) as ledger:
+        first, second = await submitting(ledger, *VIDEOS)
+        ends = await asyncio.gather(ledger.pending(first, "req-x"), ledger.pending(second, "req-x"))
+        assert ends == [
+            None,
+            SameGeneration("row w was answered with the id req-x, which row v has already"),
+        ]
+        videos, _ = await ledger.adopted()
+        assert [video.row_id for video in videos] == ["v"]
+        assert await ledger.generated(first, generation("x"), ["v.mp4"], "out")  # its own id
+
+
+async def test_the_id_may_be_of_another_batch_of_the_service_and_not_of_another_service(url: str) -> None:
+    for batch, service in (("of a", HERE), ("of b", ELSEWHERE)):
+        async with buyer(url, batch, service=service) as ledger:
+            [attempt] = await submitting(ledger, job(batch))
+            assert await ledger.generated(attempt, generation("x"), [f"{batch}.png"], "out")
+    async with buyer(url, "more of b", service=ELSEWHERE) as ledger:
+        [attempt] = await submitting(ledger, job("c"))
+        doubt = await ledger.generated(attempt, generation("x"), ["c.png"], "out")
+        what = "row c was answered with the id req-x, which row of b of the batch of b has already"
+        assert doubt == SameGeneration(what)
+
+
+async def test_a_journal_with_the_id_of_another_row_leaves_its_job_in_doubt(url: str, spool: Path) -> None:
+    async with buyer(url, service=HERE) as killed:
+        first, second = await submitting(killed, job("a"), job("b"))
+        await killed.generated(first, generation("x"), ["a.png"], "out")
+        lines = Journal(spool, killed.run_id)
+        lines.append(answer(second, "x", service=HERE, ledger_id=killed.id))
+        lines.close()
+        await killed.end_run()
+    async with buyer(url, service=HERE, journal=spool) as ledger:
+        [row] = [row for row in await ledger.read(reading.attempts) if row["row_id"] == "b"]
+        assert (row["state"], row["generation_id"]) == ("in_doubt", None)
+        assert "which row a has already" in row["error_message"]
+        assert not files_in(spool)

@@ -57,16 +57,13 @@ async def test_a_ledger_is_opened_and_read_while_another_run_is_in_the_middle_of
     "url, why, to_check",
     [
         ("sqlite://", "in memory", "path of a file"),
-        ("sqlite:///", "in memory", "path of a file"),
         ("sqlite:///:memory:", "in memory", "path of a file"),
         ("sqlite:///out/ledger.db?mode=ro", "a path", "path of a file"),
-        ("sqlite:///file:out/ledger.db?mode=ro&uri=true", "a path", "path of a file"),
         ("sqlite:///file:ledger?mode=memory&cache=shared&uri=true", "a path", "path of a file"),
         ("sqlite:///file:out/ledger.db", "a path", "path of a file"),
         ("sqlite:////dev/null/ledger.db", "/dev/null/ledger.db cannot be opened", "its folder"),
         ("postgresql+psycopg://me:secret@127.0.0.1:9/x", "127.0.0.1:9/x cannot be opened", "the server"),
         ("mysql://me:secret@h/x", "not the URL of a database", "postgresql+psycopg://"),
-        ("me:secret@h", "not the URL of a database", "postgresql+psycopg://"),
         ("p://me:secret@h:x/", "not the URL of a database", "postgresql+psycopg://"),
     ],
 )
@@ -145,11 +142,10 @@ async def test_a_ledger_whose_last_user_was_killed_is_opened(tmp_path: Path) -> 
         assert await ledger.read(lambda connection, _: connection.scalar(RUNS)) == 2
 
 
-@pytest.mark.parametrize("version", [8, 99])
-async def test_a_ledger_of_another_schema_is_refused_and_left_alone(url: str, version: int) -> None:
+async def test_a_ledger_of_another_schema_is_refused_and_left_alone(url: str) -> None:
     await (await Ledger.open(url, "b")).close()
-    execute(url, f"UPDATE about SET schema_version = {version}", "DROP TABLE learned")
-    with pytest.raises(LedgerError, match=f"version {version}") as refused:
+    execute(url, "UPDATE about SET schema_version = 99", "DROP TABLE learned")
+    with pytest.raises(LedgerError, match="version 99") as refused:
         await Ledger.open(url, "b")
     assert "another ledger.url" in refused.value.hint
     assert "learned" not in tables(url)

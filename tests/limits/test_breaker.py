@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from callsheet.errors import Doubtful, InvalidApiKey, KeyRefused, NotSent, ServiceDown, ServiceError
+from callsheet.errors import Doubtful, InvalidApiKey, KeyRefused, ServiceError
 from callsheet.limits import breaker
 from callsheet.limits.breaker import Breaker, Trouble
 from tests.limits.virtual_time import now, virtual
@@ -27,15 +27,6 @@ class Service:
 
     def breaker(self, stop_after: int = 3) -> Breaker:
         return Breaker(stop_after, self.ask, self.notes.append, backoff=float)
-
-
-@virtual
-async def test_while_all_is_well_every_job_passes_at_once_and_nothing_is_asked() -> None:
-    service = Service()
-    guard = service.breaker()
-    async with guard.passing(), guard.passing(), guard.passing():
-        pass
-    assert service.asked == 0
 
 
 @virtual
@@ -112,50 +103,11 @@ async def test_a_probe_that_works_ends_the_pause_and_the_count_begins_again() ->
 
 
 @virtual
-async def test_failures_that_the_service_reports_are_free_and_are_probed_for_longer() -> None:
-    guard = Service().breaker()
-    for _ in range(breaker.FAILURES):
-        guard.wrong("failure", "500")
-    probes = 0
-    while guard.stop is None:
-        async with guard.passing():
-            probes += guard.stop is None
-            guard.wrong("failure", "500")
-    assert (probes, type(guard.stop)) == (breaker.PAUSES, ServiceDown)
-
-
-@virtual
-async def test_a_service_that_answers_nothing_is_down_and_no_paid_request_leaves() -> None:
-    service = Service(*[NotSent("refused") for _ in range(100)])
-    guard = service.breaker()
-    guard.wrong("unsent", "refused")
-    async with guard.passing():
-        assert isinstance(guard.stop, ServiceDown)
-    assert (service.asked, len(service.notes)) == (breaker.PAUSES, 1)
-
-
-@virtual
 async def test_a_key_that_is_refused_meanwhile_is_what_stops_the_buying() -> None:
     guard = Service(InvalidApiKey("no", status=401)).breaker()
     guard.wrong("doubt", "cut off")
     async with guard.passing():
         assert isinstance(guard.stop, KeyRefused)
-
-
-@virtual
-async def test_a_gateway_that_keeps_answering_ends_the_buying_after_a_few_pauses() -> None:
-    service = Service()
-    guard = service.breaker()
-    sent = 0
-    while not guard.stop:
-        async with guard.passing():
-            if not guard.stop:
-                sent += 1
-                guard.wrong("gateway", "404 page not found", hint="Look at the ingress.")
-    assert isinstance(guard.stop, ServiceDown)
-    assert "404 page not found" in str(guard.stop)
-    assert guard.stop.hint.startswith("Look at the ingress.")
-    assert sent == breaker.GATEWAY + breaker.GATEWAY_PAUSES
 
 
 @virtual

@@ -1,12 +1,19 @@
-"""The wheel has every file that the programs in it need, and nothing else."""
+"""The wheel has every file that its programs need, and nothing else; and what the containers are made of."""
 
 from __future__ import annotations
 
+import importlib.util
 import os
+import re
 import subprocess
+import sys
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
 
 from tests.conftest import Project
 from tests.servers.installed import build_wheel, installed
@@ -62,3 +69,70 @@ print(callsheet.run({str(made.config)!r}).stored, demo_config())
     command = [python, "-m", "callsheet", "run", str(made.config)]
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+# ---- the Dockerfile and compose.yaml, as far as they can be checked without a container engine
+
+
+BIN = Path(sys.executable).parent
+COMPOSE = yaml.safe_load((ROOT / "compose.yaml").read_text())
+SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["hadolint", "Dockerfile"],
+        ["check-jsonschema", "--builtin-schema", "vendor.compose-spec", "compose.yaml"],
+    ],
+    ids=lambda command: command[0],
+)
+def test_the_linters_have_nothing_to_say(command: list[str]) -> None:
+    done = subprocess.run(
+        [BIN / command[0], *command[1:]], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_image_gets_every_version_from_the_lock_and_is_not_run_as_root() -> None:
+    text = (ROOT / "Dockerfile").read_text()
+    installs = re.findall(r"pip install[^\n]*", text)
+    assert len(installs) == 3
+    assert all("--constraint" in line for line in installs)
+    stages = re.split(r"^FROM ", text, flags=re.MULTILINE)[1:]
+    assert ["USER 1000:1000" in stage for stage in stages] == [False, False, True, True]
+    for line in re.findall(r"^COPY (?!--from)(.*)$", text, re.MULTILINE):
+        *sources, _ = [word for word in line.split() if not word.startswith("--")]
+        assert all((ROOT / source).exists() for source in sources), line
+
+
+def test_every_part_that_stays_has_a_health_check_and_is_reached_from_this_machine_only() -> None:
+    for name, service in SERVICES.items():
+        if service["restart"] == "unless-stopped":
+            assert "healthcheck" in service, name
+        assert all(port.startswith("127.0.0.1:") for port in service.get("ports", ())), name
+
+
+def test_the_form_lists_the_configs_that_the_worker_has() -> None:
+    assert SERVICES["deployments"]["volumes"] == SERVICES["worker"]["volumes"]
+
+
+def test_the_prefect_server_unpacks_its_ui_where_it_may_write() -> None:
+    """Into its own installation otherwise, which is root's: then it has no UI, and is healthy."""
+    [folder] = re.findall(r"PREFECT_UI_STATIC_DIRECTORY=(\S+)", (ROOT / "Dockerfile").read_text())
+    assert folder.startswith("/tmp/")
+
+
+def test_the_commands_and_the_config_of_the_parts_exist() -> None:
+    commands = {name: service["command"] for name, service in SERVICES.items() if "command" in service}
+    assert {command[0] for command in commands.values()} == {"prefect", "python", "callsheet"}
+    for name in ("deployments", "worker"):
+        assert importlib.util.find_spec(commands[name][2]), commands[name]
+    [pool] = {
+        each["work_pool"]["name"]
+        for each in yaml.safe_load((ROOT / "prefect.yaml").read_text())["deployments"]
+    }
+    assert pool in commands["worker"]
+    config = (ROOT / "configs/containers.yaml").read_text()
+    wanted = set(re.findall(r"\$\{(\w+)\}", config))
+    assert wanted <= SERVICES["worker"]["environment"].keys()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-from dataclasses import replace
 from datetime import date
 from decimal import Decimal
 from pathlib import Path
@@ -18,8 +17,7 @@ from hypothesis import strategies as st
 
 from callsheet.pricing import references
 from callsheet.records import ModelType, canonical
-from tests.pricing.plans import CATALOGUE, MIXED, NOW, PNG, Maker, jobs
-from tests.servers.s3_gate import s3_gate
+from tests.pricing.plans import MIXED, NOW, PNG, Maker, jobs
 
 
 def test_every_job_is_priced_in_the_file_s_order(plan):
@@ -72,11 +70,6 @@ def test_a_rejected_row_is_counted_once_in_each_file(plan, tmp_path):
     assert len(planned.rejects) == 2 * (3 + 1 + 2)
 
 
-def test_a_reject_names_the_column_as_the_file_does(plan):
-    planned = plan("text,secs\nx,5\n", columns={"prompt": "text", "duration": "secs"})
-    assert planned.rejects.select("column", "value").rows() == [("secs", "5")]
-
-
 def test_rows_without_a_price_are_jobs_only_if_the_config_allows_it(plan):
     planned = plan(MIXED, allow_unpriced=True)
     assert (planned.jobs, planned.unpriced, planned.quoted) == (5, 1, Decimal("0.9783"))
@@ -122,15 +115,6 @@ def test_a_request_has_any_prompt_unchanged(tmp_path_factory, prompt):
     assert only.request["prompt"] == prompt
     pair = canonical([only.request, only.sample])
     assert only.request_key == hashlib.sha256(pair.encode()).hexdigest()
-
-
-def test_reordering_changes_no_key_and_a_new_prompt_changes_one(plan):
-    before = {each.key for each in jobs(plan("prompt,note\nx,1\ny,2\nx,3\n"))}
-    assert {each.key for each in jobs(plan("note,prompt\n4,y\n5,x\n6,x\n"))} == before
-    after = {each.key for each in jobs(plan("prompt\nx\nz\nx\n"))}
-    assert len(before) == len(after) == 3
-    assert len(before & after) == 2
-    assert not before & {each.key for each in jobs(plan("prompt\nx\ny\n", batch="others"))}
 
 
 def test_one_more_sample_keeps_the_keys_of_the_others(plan):
@@ -182,22 +166,6 @@ def test_local_images_are_hashes_in_the_plan_and_bytes_in_the_request(plan, tmp_
     assert sent["images"][0]["url"] == "data:image/png;base64," + base64.b64encode(PNG).decode()
 
 
-def test_images_on_s3_are_read_at_the_same_time_and_each_once(plan, s3, monkeypatch):
-    for name, value in s3.environment().items():
-        monkeypatch.setenv(name, value)
-    sources = [f"s3://{s3.bucket}/plan/{name}.png" for name in "dbca"]
-    for name in "abcd":
-        s3.client().put_object(Bucket=s3.bucket, Key=f"plan/{name}.png", Body=PNG + name.encode())
-    rows = "".join(f"{at},x,{source}\n" for at, source in enumerate(sources * 3))
-    with s3_gate(s3.endpoint_url, together=4) as gate:
-        planned = plan("id,prompt,reference_image\n" + rows, storage={"endpoint_url": gate.url})
-    assert gate.gets == 4
-    hashes = [hashlib.sha256(PNG + name.encode()).hexdigest() for name in "dbca"]
-    assert [each.inlined for each in jobs(planned)] == [
-        {sha256: source} for sha256, source in zip(hashes * 3, sources * 3, strict=True)
-    ]
-
-
 def test_another_image_under_the_same_name_is_another_job(plan, tmp_path):
     path = tmp_path / "look.png"
     path.write_bytes(PNG)
@@ -243,12 +211,3 @@ def test_carried_values_are_in_the_plan_as_json_values(plan, tmp_path):
     pl.DataFrame(cells).write_parquet(tmp_path / "in.parquet")
     planned = plan.of(plan.settings(tmp_path / "in.parquet"))
     assert jobs(planned)[0].carried == {"day": "2026-01-02", "cost": "1.10", "tags": ["a"], "key": 1}
-
-
-def test_a_job_keeps_its_key_when_its_price_changes(plan):
-    model = CATALOGUE["still-1"]
-    rates = tuple(rate.model_copy(update={"unit_price": rate.unit_price * 2}) for rate in model.pricing.rates)
-    dearer = model.model_copy(update={"pricing": model.pricing.model_copy(update={"rates": rates})})
-    (before,), (after,) = jobs(plan("prompt\nx\n")), jobs(plan("prompt\nx\n", catalogue={"still-1": dearer}))
-    assert after == replace(before, price=after.price)
-    assert after.quoted == 2 * before.quoted

@@ -16,15 +16,7 @@ from pyarrow import parquet
 from callsheet.config.settings import Settings
 from callsheet.errors import InputError, StorageError
 from callsheet.pricing.plan import PLAN, last_plan, open_plan, work_folder
-from callsheet.records import ModelType
 from tests.pricing.plans import CATALOGUE, MIXED, jobs
-
-
-def test_the_same_input_makes_the_same_bytes(plan, tmp_path):
-    plan(MIXED, to="one.parquet")
-    plan(MIXED, to="two.parquet")
-    for ending in (".parquet", ".rejects.parquet"):
-        assert (tmp_path / f"one{ending}").read_bytes() == (tmp_path / f"two{ending}").read_bytes()
 
 
 def test_a_plan_is_read_back_as_it_was(plan):
@@ -33,12 +25,6 @@ def test_a_plan_is_read_back_as_it_was(plan):
     assert again == planned
     assert jobs(again) == jobs(planned)
     assert again.catalogue == CATALOGUE
-
-
-def test_a_plan_may_have_no_jobs(plan):
-    planned = plan("prompt,model\nx,none\n")
-    assert (planned.jobs, planned.quoted, planned.rows, len(planned.rejects)) == (0, Decimal(0), 1, 1)
-    assert jobs(planned) == []
 
 
 def test_a_run_keeps_its_plan_when_another_run_makes_a_new_one(plan):
@@ -104,17 +90,6 @@ def test_a_plan_can_be_read_by_other_tools(plan):
     ]  # fmt: skip
     texts = ["key", "row_id", "type", "model", "resolution", "request", "billable_unit", "currency"]
     assert {parquet.read_schema(planned.path).field(name).type for name in texts} == {pa.large_string()}
-
-
-def test_jobs_are_read_in_order_all_or_some(plan):
-    planned = plan(
-        "id,prompt,model\n" + "".join(f"{at},p,{'reel-1' if at % 2 else ''}\n" for at in range(10))
-    )
-    assert [each.row_id for each in jobs(planned)] == [str(at) for at in range(10)]
-    some = pl.Series([at in (1, 2, 7) for at in range(10)])
-    assert [each.row_id for each in planned.jobs_in_order(among=some)] == ["1", "2", "7"]
-    assert [each.row_id for each in planned.jobs_in_order(ModelType.VIDEO, some)] == ["1", "7"]
-    assert [each.row_id for each in planned.jobs_in_order(ModelType.IMAGE)] == ["0", "2", "4", "6", "8"]
 
 
 # ---- where it is

@@ -6,15 +6,16 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import asdict
 from decimal import Decimal
+from functools import partial
 
 import pytest
 
 from callsheet.batches.read import read_batch
-from callsheet.cli.show import show_quote
 from callsheet.config.settings import Settings
 from callsheet.errors import BalanceTooLow, BudgetReached
 from callsheet.ledger import queries
 from callsheet.ledger.ledger import Ledger
+from callsheet.ledger.policy import Policy
 from callsheet.pricing.approval import objection
 from callsheet.pricing.facts import as_facts, as_table
 from callsheet.pricing.plan import Plan, make_plan
@@ -58,7 +59,7 @@ def quote(tmp_path, monkeypatch) -> Quoter:
         async def quoted() -> Quote:
             ledger = await Ledger.open(f"sqlite:///{tmp_path}/ledger.db", settings.batch)
             try:
-                known = await ledger.read(queries.requests)
+                known = await ledger.read(partial(queries.requests, policy=Policy()))
                 plan = make_plan(read_batch(settings), catalogue, settings, path, now=NOW, known=known)
                 await enter(ledger, plan, states or {})
                 service = str(settings.service.base_url)
@@ -193,25 +194,6 @@ def test_a_job_without_a_price_adds_nothing_to_the_quote(quote):
     assert facts(made)["Rows"] == "5 read, 0 rejected, 1 without a price"
 
 
-def test_the_most_expensive_rows_come_first_with_all_their_samples(quote):
-    made = quote()
-    assert made.most_expensive.rows() == [
-        ("b", 3, 1, Decimal("0.771")),
-        ("a", 2, 2, Decimal("0.1666")),
-        ("c", 4, 1, Decimal("0.0407")),
-        ("e", 6, 1, Decimal("0.0407")),
-    ]
-    assert facts(made)["Costliest"].startswith("b (line 3) 0.7710, a (line 2) 0.1666 for 2 jobs, c")
-    assert quote(states={"b": "bought"}).most_expensive["row_id"][0] == "a", "a bought job costs nothing more"
-
-
-def test_the_balance_is_compared_with_the_quote(quote):
-    assert facts(quote(balance="1.0190"))["Balance"] == "1.0190 USD, enough for the quote"
-    short = quote(balance="1.0189")
-    assert facts(short)["Balance"] == "1.0189 USD, 0.0001 USD less than the quote"
-    assert facts(short)["Fits"] == "4 of 5 jobs; then the balance stops the buying"
-
-
 def test_the_budget_is_shown_as_limit_spent_in_flight_and_left(quote):
     assert facts(quote())["Budget"] == "no limit: 0.0000 spent, 0.0000 in flight or in doubt"
     states = {"a": "doubt", "b": "generated"}
@@ -317,19 +299,3 @@ def test_the_time_is_a_range_while_the_account_s_limits_are_not_known(quote):
     assert facts(quote(many, learned={"image": 240}))["Time"].startswith("at least 5 min")
     assert facts(quote(many, limits={"image_rpm": 5000}))["Time"] == "about 1 min"
     assert facts(quote("id,prompt\n1,x\n", states={"1": "bought"}))["Time"] == "0 min: nothing to buy"
-
-
-def test_the_terminal_shows_table_facts_and_rejects(quote, capsys):
-    from rich.console import Console
-
-    show_quote(quote(MIXED + "f,,,,,,\nshort\n"), Console(width=80, highlight=False, soft_wrap=True))
-    shown = capsys.readouterr().out
-    assert "reel-1    720p, 10 s, sound on        0        1   0.7710   0.7710" in shown
-    assert "To pay     1.0190 USD" in shown
-    assert "line 7, prompt: the prompt is empty" in shown
-    assert "line 8: the line has 1 cell, and the header has 7" in shown
-    assert "…" not in shown, "money is never cut short"
-    show_quote(quote("prompt,model\nx,none\n"))
-    assert "every row is rejected" in capsys.readouterr().out
-    show_quote(quote("id,prompt\n1,x\n", states={"1": "bought"}))
-    assert "everything is bought already" in capsys.readouterr().out

@@ -45,23 +45,6 @@ def offered_for(wanted: Combination, *more: Any) -> Offer:
     return offered
 
 
-def test_an_image_s_missing_parameters_are_the_model_s_first_entries():
-    offered = offered_for(Combination("still-1"))
-    given = {"model": "still-1", "aspect_ratio": "1:1", "resolution": "2K", "output_format": "jpeg"}
-    assert offered.parameters == given
-    price = offered.price
-    assert price
-    assert (price.total, price.billable_unit, price.quantity) == (Decimal("0.0815"), "image", 1)
-
-
-def test_a_video_s_missing_parameters_are_the_model_s_first_entries_and_no_sound():
-    offered = offered_for(Combination("reel-1"))
-    given = {"model": "reel-1", "aspect_ratio": "16:9", "resolution": "720p", "duration": 5, "sound": False}
-    assert offered.parameters == given
-    assert offered.price
-    assert offered.price.total == Decimal("0.2500")
-
-
 def test_defaults_apply_to_the_type_that_takes_them_unless_the_row_has_a_value():
     defaults = {"output_format": "png", "duration": 10, "sound": True}
     image = offered_for(Combination("still-1"), defaults).parameters
@@ -70,22 +53,6 @@ def test_defaults_apply_to_the_type_that_takes_them_unless_the_row_has_a_value()
     assert image["output_format"] == "webp"
     video = offered_for(Combination("reel-1", sound=False), defaults).parameters
     assert (video["duration"], video["sound"], "output_format" in video) == (10, False, False)
-
-
-@pytest.mark.parametrize(
-    ("resolution", "sound", "unit_price"),
-    [
-        ("720p", True, "0.0750"),
-        ("720p", False, "0.0500"),
-        ("720p", None, "0.0500"),
-        ("1080p", True, "0.1000"),
-        ("1080p", False, "0.1000"),
-    ],
-)
-def test_the_rate_for_what_is_sent_comes_before_not_applicable(resolution, sound, unit_price):
-    price = offered_for(Combination("reel-1", resolution=resolution, sound=sound, duration=10)).price
-    assert price
-    assert price.total == Decimal(unit_price) * 10
 
 
 ONE = rate("4K", "not_applicable", "image", "1")

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import hashlib
 import json
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import anyio
 import pytest
@@ -18,7 +16,6 @@ from callsheet.pricing.rates import Reject
 from callsheet.pricing.references import Reference, RequestImage, examine, fill, parse_references
 from callsheet.records import Job, ModelType
 from tests.pricing.plans import PNG
-from tests.servers.s3_gate import Gate, s3_gate
 
 JPEG = b"\xff\xd8\xff" + b"j" * 101
 WEBP = b"RIFF\x00\x00\x00\x00WEBP" + b"w" * 102
@@ -152,22 +149,3 @@ def test_an_image_that_has_changed_or_gone_is_not_sent(tmp_path):
         anyio.run(fill, job(path, JPEG + b"before"))
     path.write_bytes(JPEG + b"before")
     assert anyio.run(fill, job(path, JPEG + b"before")), "it is read again for the next request"
-
-
-def test_images_on_s3_are_fetched_at_the_same_time_and_kept_for_the_next_request(s3, monkeypatch):
-    for name, value in s3.environment().items():
-        monkeypatch.setenv(name, value)
-    for name in "abcd":
-        s3.client().put_object(Bucket=s3.bucket, Key=f"looks/{name}.png", Body=PNG + name.encode())
-
-    async def fill_all(gate: Gate) -> list[dict[str, Any]]:
-        jobs = [job(f"s3://{s3.bucket}/looks/{name}.png", PNG + name.encode()) for name in "abcd"]
-        first = await asyncio.gather(*(fill(asked, endpoint_url=gate.url) for asked in jobs))
-        return first + [await fill(asked, endpoint_url=gate.url) for asked in jobs]
-
-    with s3_gate(s3.endpoint_url, together=4) as gate:
-        bodies = anyio.run(fill_all, gate)
-    sent = {body["images"][0]["url"] for body in bodies}
-    assert sent == {url("image/png", PNG + name.encode()) for name in "abcd"}
-    assert len(bodies) == 8
-    assert gate.gets == 4

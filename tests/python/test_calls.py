@@ -113,34 +113,6 @@ def test_labels_of_pandas_rows_are_no_column_and_a_named_index_is_one(project: M
     assert callsheet.plan(made.config)["row_id"].tolist() == ["a", "b", "c"]
 
 
-def test_columns_of_every_type_that_a_batch_file_may_have_are_read(project: Make) -> None:
-    made = unnamed(project())
-    frame = pd.DataFrame(
-        {
-            "prompt": pd.Series(["x", "y"], dtype="category"),
-            "model": ["dailies-1", "sketch-1"],
-            "duration": [1.0, None],
-            "sound": [True, None],
-            "day": pd.to_datetime(["2026-01-31", None]).astype("datetime64[ms]"),
-            "price": [Decimal("1.10"), None],
-            "tags": [["a", "b"], None],
-        }
-    )
-    quote = callsheet.quote(made.config, frame)
-    assert (quote.jobs, quote.rejected_rows) == (2, 0), made.rejects()
-    plan = callsheet.plan(made.config, as_arrow=True).to_pylist()
-    assert json.loads(plan[0]["request"])["duration"] == 1
-    assert plan[0]["carried"] == {"day": "2026-01-31T00:00:00.000", "price": "1.10", "tags": ["a", "b"]}
-
-
-@pytest.mark.parametrize("kind", [pl.Categorical, pl.Enum(["sketch-1", "dailies-1"])], ids=["any", "enum"])
-def test_polars_categories_are_text(project: Make, kind: Any) -> None:
-    made = unnamed(project())
-    frame = pl.DataFrame({"prompt": ["x", "y", "z"], "model": ["sketch-1", "dailies-1", "sketch-1"]})
-    callsheet.quote(made.config, frame.with_columns(pl.col("model").cast(kind)))
-    assert callsheet.plan(made.config)["model"].tolist() == ["sketch-1", "dailies-1", "sketch-1"]
-
-
 # ---- wrong input
 
 

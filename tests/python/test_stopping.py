@@ -17,6 +17,7 @@ from callsheet import signals
 from callsheet.errors import Interrupted
 from tests.cli.test_commands import callsheet
 from tests.conftest import Project
+from tests.flows.test_stopping import make_quick
 from tests.waiting import LONGEST
 
 Make = Callable[..., Project]
@@ -61,6 +62,7 @@ def test_ctrl_c_stops_buying_leaves_nothing_in_doubt_and_the_next_call_goes_on(
     standing = json.loads(callsheet("status", str(made.config), "--json").stdout)
     assert standing["in_doubt"] == standing["submitting"] == 0
     assert 0 < standing["stored"] < 30
+    make_quick(made)
     done = made.run()
     assert (done.stored, done.in_doubt) == (30, 0)
 

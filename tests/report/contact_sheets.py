@@ -15,6 +15,7 @@ from typing import Any
 from PIL import Image
 
 from callsheet.config.settings import BatchSettings
+from callsheet.ledger.marks import Counts
 from callsheet.records import State
 from callsheet.report.contact_sheet import page
 from callsheet.report.contact_sheet.cards import Card, MediaFile
@@ -36,7 +37,7 @@ def card(number: int, state: State = State.STORED, **fields: Any) -> Card:
     shape = [(1024, 1024), (1376, 774), (836, 1254)][number % 3]
     sha256 = hashlib.sha256(str(number).encode()).hexdigest()
     stored = state is State.STORED
-    file = MediaFile(0, f"media/{number}.jpeg", "image/jpeg", *shape, None, None, None, sha256, 150_000)
+    file = MediaFile(0, f"media/{number}.jpeg", "image/jpeg", *shape, None, None, None, sha256, 150_000, 1)
     made: dict[str, Any] = {
         "job_key": hashlib.sha256(f"job {number}".encode()).hexdigest(),
         "row_id": f"row-{number:05d}",
@@ -86,7 +87,16 @@ async def write(
     await store.write(page.INDEX, page.index(settings, cards[: page.PER_PART], links), "text/html")
     states = Counter(each.state for each in cards)
     header = page.Header(outcome, None, len(cards), states, Decimal("1.25"), Decimal("2.5"), 0)
-    summary = page.summary(header, settings, shown=len(cards), interval=0.1, parts=versions, links=links)
+    reviewed = page.Reviewed("a ledger", Counts(0, 0, len(shown)))
+    summary = page.summary(
+        header,
+        settings,
+        reviewed=reviewed,
+        shown=len(cards),
+        interval=0.1,
+        parts=versions,
+        links=links,
+    )
     await store.write(page.SUMMARY, summary, "text/javascript")
 
 

@@ -72,32 +72,6 @@ def test_the_sums_are_exact() -> None:
     assert made.kept["model-0"] == (834, Decimal("0.000002"))  # 0.001667 over 834
 
 
-def test_what_failed_or_waits_is_submitted_and_costs_nothing() -> None:
-    failed = ("model-1", "video", "failed", Decimal(0), BEGAN, BEGAN)
-    pending = ("model-1", "video", "pending", None, BEGAN, None)
-    made = figures(pl.DataFrame([failed, pending], schema=SCHEMA, orient="row"))
-    assert (made.spending, made.costs, made.latency) == ([], {}, {})
-    assert made.submissions == {"video": [(BEGAN.replace(second=0), 2)]}
-    assert figures_of(attempts(0), files(attempts(0))) is None
-
-
-@pytest.mark.parametrize("every", [0.01, 15.0], ids=["hours", "half a year"])
-def test_a_million_jobs_have_as_many_points_as_a_hundred(every: float) -> None:
-    sent = pl.Series("submitted_at", range(1_000_000)).cast(pl.Float64) * (every * 1e6)
-    table = pl.DataFrame({"submitted_at": sent.cast(pl.Int64).cast(pl.Duration("us")) + BEGAN}).select(
-        model=pl.lit("still-1"),
-        type=pl.lit("image"),
-        state=pl.lit("stored"),
-        cost=pl.lit("0.040001").str.to_decimal(scale=6).cast(MONEY),
-        submitted_at=pl.col("submitted_at").cast(TIME),
-        finished_at=(pl.col("submitted_at") + timedelta(seconds=3)).cast(TIME),
-    )
-    made = figures(table)
-    assert made.spending[-1][1] == Decimal("40001.000000")
-    assert len(made.spending) <= 242
-    assert len(made.submissions["image"]) <= 241
-
-
 def test_the_limit_is_the_learned_one_and_the_configs_where_that_is_lower() -> None:
     learned = {"lanes": 8, "latched": True, "windows": {"image": {"limit": 600}, "video": {"limit": 120}}}
     assert limits_of(learned, {"image": 60, "video": None}) == {"image": 60, "video": 120}
@@ -195,10 +169,3 @@ def test_plots_that_cannot_be_stored_or_drawn_change_nothing_else(
     assert (summary.exit_code, summary.outcome) == (0, "complete")
     [note] = recorder.notes
     assert note.startswith(f"the plots are not drawn: {reason}")
-
-
-def test_a_batch_of_which_nothing_was_submitted_has_no_plots(project: Make) -> None:
-    made = project([{"id": "a", "prompt": "", "model": "sketch-1"}])
-    made.set(report={"plots": True})
-    assert watched(made)[1].notes == []
-    assert not (made.folder / "out/report/plots").exists()

@@ -1,4 +1,4 @@
-"""The report of a batch whose rows change: counts are of the batch file, and all money is accounted for."""
+"""The report of a batch whose rows change: what may have cost money counts, whichever file asked for it."""
 
 from __future__ import annotations
 
@@ -33,15 +33,11 @@ class Recorder(LogWatcher):
         self.notes.append(text)
 
 
-def run(made: Project, *overrides: str) -> Summary:
-    return made.run(*overrides)
-
-
 def watched(made: Project, *overrides: str) -> tuple[Summary, Recorder]:
     recorder = Recorder()
     token = WATCHER.set(recorder)
     try:
-        return run(made, *overrides), recorder
+        return made.run(*overrides), recorder
     finally:
         WATCHER.reset(token)
 
@@ -54,25 +50,34 @@ def images(*names: str, **more: Any) -> list[dict[str, Any]]:
 def changed(project: Make) -> Project:
     """A batch of which one row was removed, one changed and one added since its first run."""
     made = project(images("removed", "kept", "changed"))
-    assert run(made).exit_code == 0
+    assert made.run().exit_code == 0
     made.rows(*images("added", "changed", prompt="another image"), *images("kept"))
     return made
 
 
-def test_counts_are_of_the_batch_file_and_removed_rows_are_counted_apart(changed: Project) -> None:
+def test_counts_are_of_the_batch_file_and_of_all_else_that_is_bought(changed: Project) -> None:
     summary, recorder = watched(changed)
-    assert (summary.jobs, summary.stored, summary.outcome, summary.exit_code) == (3, 3, "complete", 0)
-    assert summary.spent == 5 * PRICE
-    removed = summary.details.removed
-    assert (removed.jobs, removed.spent, removed.in_doubt, removed.pending) == (2, 2 * PRICE, 0, 0)
-    assert all(progress.done <= progress.jobs == 3 for progress in recorder.progresses)
-    assert recorder.progresses[-1].done == 3
+    assert (summary.jobs, summary.stored, summary.outcome, summary.exit_code) == (5, 5, "complete", 0)
+    assert (summary.spent, summary.quoted, summary.details.others) == (5 * PRICE, 5 * PRICE, 2)
+    [line] = summary.details.models
+    assert (line.jobs, line.states["stored"], line.spent) == (5, 5, 5 * PRICE)
+    assert all(progress.done <= progress.jobs == 5 for progress in recorder.progresses)
+    assert (recorder.progresses[-1].done, recorder.progresses[-1].quoted) == (5, 5 * PRICE)
+
+
+def test_of_rows_that_the_batch_file_does_not_have_what_cost_nothing_does_not_count(project: Make) -> None:
+    made = project([{"id": "refused", "prompt": "a forbidden-test-word", **IMAGE}, *images("a", "b")])
+    assert made.run("budget.limit=0.0020").failed == 1
+    made.rows(*images("b"))
+    summary, recorder = watched(made)
+    assert (summary.jobs, summary.stored, summary.failed, summary.exit_code) == (2, 2, 0, 0)
+    assert all(progress.done <= progress.jobs == 2 for progress in recorder.progresses)
 
 
 def test_the_manifest_is_in_the_batch_files_order_and_marks_rows_that_are_not_current(
     changed: Project,
 ) -> None:
-    run(changed)
+    changed.run()
     manifest = changed.manifest()
     rows = list(manifest.select("row_id", "prompt", "current").iter_rows())
     assert rows[:3] == [
@@ -90,35 +95,34 @@ def test_the_manifest_is_in_the_batch_files_order_and_marks_rows_that_are_not_cu
 
 def test_samples_and_files_of_a_row_are_in_order_too(project: Make) -> None:
     made = project(images("b", samples="3") + images("a"), concurrency=8)
-    run(made)
+    made.run()
     assert made.manifest().select("row_id", "sample").rows() == [("b", 1), ("b", 2), ("b", 3), ("a", 1)]
 
 
 def test_a_removed_row_in_doubt_keeps_the_batch_from_being_complete(project: Make) -> None:
     fault = {"endpoint": "images", "prompt": "an image of doubtful", "do": "drop", "when": "after_charging"}
     made = project(images("doubtful", "fine"), faults={"rules": [fault]})
-    assert run(made).in_doubt == 1
+    assert made.run().in_doubt == 1
     made.rows(*images("fine"))
-    summary = run(made)
-    assert (summary.jobs, summary.stored, summary.in_doubt, summary.exit_code) == (1, 1, 0, 3)
-    assert (summary.details.removed.in_doubt, summary.in_doubt_exposure) == (1, PRICE)
+    summary = made.run()
+    assert (summary.jobs, summary.stored, summary.in_doubt, summary.exit_code) == (2, 1, 1, 3)
+    assert (summary.details.others, summary.in_doubt_exposure) == (1, PRICE)
     assert any("resolve" in step for step in summary.next_steps())
 
 
 def test_progress_follows_a_removed_video_that_is_still_made(project: Make) -> None:
     made = project([{"id": "v", "prompt": "a video", **VIDEO}], video_seconds=3600)
-    assert run(made, "poll.timeout=0.2").pending == 1
+    assert made.run("poll.timeout=0.2").pending == 1
     finish_videos(made.backlot.service)
     made.rows(*images("a", "b"))
     summary, recorder = watched(made)
-    assert (summary.jobs, summary.stored, summary.exit_code) == (2, 2, 0)
-    assert (summary.details.removed.jobs, summary.details.removed.pending) == (1, 0)
-    assert all(progress.done <= progress.jobs == 2 for progress in recorder.progresses)
+    assert (summary.jobs, summary.stored, summary.details.others, summary.exit_code) == (3, 3, 1, 0)
+    assert all(progress.done <= progress.jobs == 3 for progress in recorder.progresses)
 
 
 def test_a_batch_without_a_plan_is_reported_from_the_ledger(project: Make) -> None:
     made = project(images("a"))
-    run(made)
+    made.run()
     (made.folder / "out/report/plan.parquet").unlink()
     summary = made.collect()
     assert (summary.jobs, summary.stored, summary.exit_code) == (1, 1, 0)
@@ -131,7 +135,7 @@ def test_jobs_that_cost_more_than_quoted_are_named_and_one_without_a_price_is_no
     unpriced = {"id": "u", "prompt": "x", "model": "proof-1"}
     made = project([*images("a", "b"), unpriced], faults={"rules": [fault]})
     made.set(budget={"allow_unpriced": True})
-    surcharges = run(made).details.surcharges
+    surcharges = made.run().details.surcharges
     assert surcharges is not None
     assert (surcharges.jobs, surcharges.amount) == (1, Decimal("0.0100"))
     assert surcharges.line() == "1 job cost 0.0100 USD more than quoted: row a 0.0115 instead of 0.0015"
@@ -142,17 +146,27 @@ def test_jobs_that_cost_more_than_quoted_are_named_and_one_without_a_price_is_no
 
 def test_a_batch_with_only_rejected_rows_is_not_complete(project: Make) -> None:
     made = project([{"id": "a", "prompt": "x", "model": "no-such-model"}])
-    summary = run(made)
+    summary = made.run()
     assert (summary.jobs, summary.rejected_rows, summary.outcome, summary.exit_code) == (0, 1, "partial", 3)
     assert summary.details.rejects.endswith("rejects.csv")
     assert "1 row rejected" in summary.line()
+
+
+def test_a_batch_file_with_only_rejected_rows_is_not_complete_whatever_was_bought_before(
+    project: Make,
+) -> None:
+    made = project(images("a"))
+    made.run()
+    made.rows({"id": "a", "prompt": "x", "model": "no-such-model"})
+    summary = made.run()
+    assert (summary.jobs, summary.stored, summary.outcome, summary.exit_code) == (1, 1, "partial", 3)
 
 
 def test_problems_with_one_reason_are_one_line_and_rows_without_an_id_have_their_line(project: Make) -> None:
     made = project()
     rows = [{"prompt": f"gore {number}", **IMAGE} for number in range(7)]
     made.rows(*rows, {"prompt": "fine", **IMAGE})
-    summary = run(made)
+    summary = made.run()
     assert (summary.stored, summary.failed) == (1, 7)
     [problem] = summary.details.problems
     assert (problem.state, problem.jobs, len(problem.rows)) == ("failed", 7, 5)

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-import random
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import polars as pl
 
 from callsheet.ledger.frames import MONEY, TIME
-from callsheet.report.parquet_tables import MANIFEST, manifest, parquet
+from callsheet.report.parquet_tables import MANIFEST, manifest
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 TYPES = {"sample": pl.Int64, "index": pl.Int64, "cost": MONEY, "stored_at": TIME}
@@ -33,18 +32,6 @@ def jobs(count: int) -> pl.DataFrame:
     return pl.DataFrame({"job_key": map(key, range(count)), "position": range(count)})
 
 
-def test_files_are_in_the_batch_files_order_and_removed_ones_follow_as_they_come() -> None:
-    rows = [{"job_key": key(n), "index": index} for n in range(20) for index in range(2)]
-    rows += [{"job_key": key(100 + n)} for n in range(10)]
-    random.Random(1).shuffle(rows)
-    table = manifest(files(*rows), jobs(20))
-    assert table["job_key"].to_list()[:40] == [key(n) for n in range(20) for _ in range(2)]
-    assert table["index"].to_list()[:40] == [0, 1] * 20
-    assert table["current"].to_list() == [True] * 40 + [False] * 10
-    removed = [row["job_key"] for row in rows if row["job_key"] not in table["job_key"][:40].to_list()]
-    assert table["job_key"].to_list()[40:] == removed
-
-
 def test_of_two_attempts_at_a_job_the_file_that_was_stored_first_comes_first() -> None:
     later = {"job_key": key(0), "stored_at": NOW + timedelta(seconds=1), "url": "second"}
     table = manifest(files(later, {"job_key": key(0), "url": "first"}), jobs(1))
@@ -64,18 +51,3 @@ def test_carried_columns_get_a_type_that_fits_all_and_are_empty_where_a_row_has_
     ]
     assert table["tags"].to_list() == [None, None, ["a"], None, None]
     assert table["current"].all()
-
-
-def test_a_carried_column_with_the_name_of_another_gets_another_name() -> None:
-    carried = json.dumps({"current": "yes", "input_current": "no"})
-    assert manifest(files({"job_key": key(0), "carried": carried}), None).columns == [
-        *COLUMNS,
-        "input_input_current",
-        "input_current",
-    ]
-
-
-def test_a_manifest_without_files_has_its_columns_also_as_a_file() -> None:
-    for known in (None, jobs(3)):
-        table = pl.read_parquet(parquet(manifest(files(), known)))
-        assert (table.height, table.columns) == (0, COLUMNS)

@@ -1,8 +1,5 @@
 """Backlots for many tests, in one event loop of a thread: none waits until another has stopped.
 
-with backlots().serve(Settings(port=0)) as backlot:
-    ...  # backlot.base_url, backlot.api_key, backlot.service
-
 Each has its own port, service and database. When one is closed its port is closed at once; requests that it
 still carries out go on.
 """

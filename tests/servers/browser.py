@@ -1,9 +1,5 @@
 """Chromium without a window, driven by Playwright: for pages as their readers see and use them.
 
-with browser(folder) as running, running.page() as page:
-    page.goto("http://127.0.0.1:...")
-    page.get_by_role("button", name="Run").click()   # waits until there is one that can be clicked
-
 While a page is open, Playwright's own event loop runs in that thread, and no other can: `aside` calls code
 that uses asyncio in another thread.
 """

@@ -1,9 +1,5 @@
 """Python programs without the second that their imports take: forks of a process that has imported already.
 
-    done = forks().run("-m", "callsheet", "quote", "batch.yaml", cwd=folder)
-    with forks().start("-m", "callsheet", "run", "batch.yaml") as process:
-        ...  # process.pid, process.poll(), process.send_signal(number)
-
 A fork is a whole process, with its own arguments, environment, folder, streams and number, and it ends as
 Python ends. Only the modules that it imports are there already; but not what reads the environment while it
 is imported: Prefect, and `callsheet.cli`, whose consoles have the width that COLUMNS says. Tests of how a

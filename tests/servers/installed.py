@@ -1,7 +1,5 @@
 """Callsheet as people install it: an environment that has the wheel, and nothing of this repository.
 
-    python = installed(folder)   # its Python
-
 What the wheel depends on is that of this environment: only the project itself is installed anew.
 """
 

@@ -1,11 +1,13 @@
-"""A real Prefect server on a free port of this machine, with a home folder of its own."""
+"""A real Prefect server on a free port of this machine, with a home folder of its own; and `callsheet up`."""
 
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,6 +17,7 @@ from typing import Any
 
 import certifi
 import httpx
+import psutil
 
 from tests.servers import http
 from tests.waiting import LONGEST, wait_until
@@ -159,3 +162,58 @@ def _process(command: list[str], environment: dict[str, str]) -> Iterator[subpro
                 process.wait(20)
             except subprocess.TimeoutExpired:
                 process.kill()
+
+
+# ---- `callsheet up`, with what it prints
+
+
+READY = "Ctrl-C ends it all."
+
+
+class Up:
+    """A running `callsheet up`, with what it has printed so far, and the environment that it was given."""
+
+    def __init__(self, folder: Path, *options: str, python: Path, **environment: str) -> None:
+        self.environment = environment
+        self.process = subprocess.Popen(
+            [python, "-m", "callsheet", "up", *options],
+            cwd=folder,
+            env=os.environ | {"COLUMNS": "200"} | environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        self.text = ""
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self.process.stdout
+        for line in self.process.stdout:
+            self.text += line
+
+    def until(self, words: str) -> None:
+        wait_until(lambda: words in self.text or self.process.poll() is not None, self.text)
+        assert words in self.text, self.text
+
+    def family(self) -> list[psutil.Process]:
+        """All that it has started, runs too."""
+        return psutil.Process(self.process.pid).children(recursive=True)
+
+    def ended(self) -> int:
+        code = self.process.wait()
+        self._reader.join()
+        return code
+
+
+@contextmanager
+def up(folder: Path, *options: str, python: Path = Path(sys.executable), **environment: str) -> Iterator[Up]:
+    """Runs it in a project's folder; it is ended in any case."""
+    running = Up(folder, *options, python=python, **environment)
+    try:
+        yield running
+    finally:
+        for each in (signal.SIGTERM, signal.SIGTERM):
+            if running.process.poll() is None:
+                running.process.send_signal(each)
+        running.ended()

@@ -1,9 +1,5 @@
 """A reverse proxy between a run and the backlot, as a gateway in front of a service. It fails on demand.
 
-    with reverse_proxy(backlot.base_url) as proxy:
-        proxy.fail(Failure("POST", "/v2/images/", status=504, times=3))
-        ...  # proxy.base_url, proxy.requests
-
 Requests without a failure pass unchanged, with their Host header, so that the download URLs of the service's
 answers lead through the proxy too.
 """

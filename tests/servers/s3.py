@@ -1,8 +1,4 @@
-"""A real S3 server on this machine: SeaweedFS, which checks keys, signatures, checksums and conditions.
-
-with s3(folder) as server:
-    ...  # server.endpoint_url, server.environment, server.client()
-"""
+"""A real S3 server on this machine: SeaweedFS, which checks keys, signatures, checksums and conditions."""
 
 from __future__ import annotations
 

@@ -1,8 +1,5 @@
 """An HTTP proxy in front of a real S3 server, which can refuse, cut off or change requests.
 
-    with s3_proxy(server.endpoint_url, "/bucket/folder/") as proxy:
-        proxy.trouble = refuse(503, "SlowDown")  # proxy.url, proxy.puts
-
 Everything else is forwarded unchanged, the Host header too, so that signatures stay valid.
 """
 

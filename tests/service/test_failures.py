@@ -136,10 +136,8 @@ def test_a_key_that_the_service_repeats_is_not_shown() -> None:
             "{url}/new/v2/images/generations; {url}/new may be the right address.",
         ),
         ("https://login.test/start?from=/v2/hidden", "It redirects to https://login.test/start."),
-        ("https://login.test/" + "x" * 5000, "xxx.... "),
-        ("http://[", ""),
     ],
-    ids=["https", "path", "login", "long", "broken"],
+    ids=["https", "path", "login"],
 )
 def test_a_redirect_of_the_api_says_where_to_and_only_then_the_address(location: str, hint: str) -> None:
     with serve(reply(301, b"", {"Location": location})) as server, pytest.raises(GatewayAnswer) as caught:

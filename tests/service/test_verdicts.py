@@ -85,8 +85,9 @@ CASES: dict[str, tuple[Behaviour, Verdict]] = {
 }
 
 
-@pytest.mark.parametrize("submit", [image, video])
-@pytest.mark.parametrize("tls", [False, True], ids=["plain", "tls"])
+@pytest.mark.parametrize(
+    ("submit", "tls"), [(image, False), (video, True)], ids=["plain image", "video by TLS"]
+)
 @pytest.mark.parametrize("case", CASES)
 def test_verdict_on_a_submission(
     case: str,

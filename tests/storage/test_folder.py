@@ -6,13 +6,8 @@ import asyncio
 import errno
 import hashlib
 import os
-import random
 import shutil
-import signal
 import struct
-import subprocess
-import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -173,33 +168,6 @@ def test_the_partial_file_of_a_killed_run_is_removed(tmp_path: Path) -> None:
     (folder / f".row-1-0.png.{sha256[:8]}.part").write_bytes(b"half")
     put(Store(str(tmp_path / "media")), path, sha256)
     assert [path.name for path in folder.iterdir()] == ["row-1-0.png"]
-
-
-@pytest.mark.parametrize("link", ["os.link", "refuse_other_disks"])
-def test_a_kill_at_any_time_leaves_a_complete_file_or_none(link: str, tmp_path: Path) -> None:
-    content = random.Random(1).randbytes(8_000_000)
-    path, sha256 = spooled(tmp_path, content)
-    script = (
-        "import asyncio, os, sys; from pathlib import Path\n"
-        "from callsheet.storage.spool import Spooled; from callsheet.storage.store import Store\n"
-        f"from tests.storage.test_folder import refuse_other_disks; os.link = {link}\n"
-        "store = Store(sys.argv[1]); print('ready', flush=True)\n"
-        "for n in range(1000):\n"
-        "    file = Spooled.settled(Path(sys.argv[2]), sys.argv[3], 8_000_000)\n"
-        "    asyncio.run(store.put(file, f'b/{n}.png', 'image/png'))\n"
-    )
-    chance = random.Random(2)
-    for kill in range(6):
-        folder = tmp_path / f"media-{kill}"
-        command = [sys.executable, "-c", script, str(folder), str(path), sha256]
-        with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
-            assert process.stdout
-            process.stdout.readline()
-            time.sleep(chance.uniform(0, 0.1))
-            process.send_signal(signal.SIGKILL)
-        for stored in folder.rglob("*.png"):
-            assert stored.stat().st_size == len(content)
-        assert len(list(folder.rglob(".*.part"))) <= 1
 
 
 def test_a_report_file_is_replaced(tmp_path: Path) -> None:

@@ -125,14 +125,6 @@ def test_only_the_version_that_was_copied_is_deleted(
     assert done["Body"].read() == b"prompt\nfirst\n"
 
 
-def test_an_inbox_may_be_in_the_home_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HOME", str(tmp_path))
-    Inbox(str(tmp_path / "inbox")).put("a.csv")
-    [file] = waiting("~/inbox")
-    assert file.url == f"{tmp_path}/inbox/a.csv"
-    assert waiting_file("~/inbox/a.csv") == file
-
-
 def test_a_file_that_is_gone_and_an_inbox_that_is_not_there_are_named(inbox: Inbox, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"none\.csv"):
         waiting_file(f"{inbox.url}/none.csv")

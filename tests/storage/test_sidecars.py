@@ -7,13 +7,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pytest
 from typer.testing import CliRunner
 
 from callsheet.cli.main import app
 from tests.conftest import Project
 from tests.servers.backlots import finish_videos
-from tests.servers.s3 import Server
 
 Make = Callable[..., Project]
 ROWS = [
@@ -68,20 +66,6 @@ def test_a_file_of_somebody_else_is_not_overwritten(project: Make) -> None:
     other.write_text("mine")
     assert made.run("storage.sidecar=true").stored == 1
     assert other.read_text() == "mine"
-
-
-def test_in_a_bucket_they_are_beside_the_files_too(
-    project: Make, s3: Server, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name, value in s3.environment().items():
-        monkeypatch.setenv(name, value)
-    made = project(ROWS[:1])
-    assert made.run("storage.sidecar=true", f"storage.url=s3://{s3.bucket}/sidecars").stored == 1
-    [url] = made.manifest()["url"]
-    key = url.removeprefix(f"s3://{s3.bucket}/")
-    answer = s3.client().get_object(Bucket=s3.bucket, Key=f"{key}.json")
-    assert answer["ContentType"] == "application/json"
-    assert json.loads(answer["Body"].read())["sha256"] == made.manifest()["sha256"][0]
 
 
 def test_what_is_decided_about_a_file_is_in_its_sidecar(project: Make) -> None:

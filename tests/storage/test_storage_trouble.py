@@ -16,15 +16,13 @@ import pytest
 from botocore.retries.standard import ExponentialBackoff
 
 from backlot.faults import RULES, Faults, Matched
-from callsheet.session import Bounds
-from callsheet.steps.download import STORE_TRIES
 from callsheet.watch import WATCHER, LogWatcher
 from tests.cli.test_commands import callsheet
 from tests.conftest import Project
 from tests.servers.s3 import Server
 from tests.servers.s3_proxy import CHECKSUMS, CONDITIONS, Answer, Proxy, Trouble, refuse, s3_proxy
 
-ROWS = 60
+ROWS = 30
 PRICE = Decimal("0.0015")
 ON_THE_WIRE = 4
 AFTER = 5  # files that are stored before the trouble begins
@@ -228,31 +226,6 @@ def test_a_file_gets_one_other_name_and_not_one_after_another(shop: Shop) -> Non
 
     shop.proxy.trouble = None
     assert (shop.project.run().exit_code, shop.bought) == (0, ROWS)
-    everything_is_in_its_place(shop)
-
-
-@pytest.mark.soak
-def test_a_store_that_refuses_everything_is_not_tried_with_every_file(shop: Shop) -> None:
-    """What an earlier run has bought still comes into the spool in time, and the run ends soon."""
-    service = shop.project.backlot.service
-    service.settings = service.settings.model_copy(update={"image_seconds": 0})
-    service.faults = earlier = Asked({"endpoint": "downloads", "do": "error", "status": 503})
-    shop.project.bounds = Bounds(downloads=ROWS)  # all give up together, when all are bought
-    shop.project.run("poll.timeout=5")
-    shop.project.bounds = Bounds()
-    assert shop.states() == {"generated": ROWS}
-
-    service.faults = shop.asked
-    shop.asked.prompts["images"] = earlier.prompts["images"]
-    shop.proxy.trouble = refuse(403, "AccessDenied")
-    collected = shop.project.collect()
-    assert (collected.exit_code, collected.stop_reason) == (3, None), "nothing is left to buy"
-    assert "AccessDenied" in (collected.stop_message or "")
-    assert shop.proxy.puts < 2 * Bounds().downloads * STORE_TRIES < ROWS * STORE_TRIES
-    assert len(shop.spool) == ROWS
-
-    shop.proxy.trouble = None
-    assert shop.project.collect().exit_code == 0
     everything_is_in_its_place(shop)
 
 

@@ -5,5 +5,6 @@ from plan and ledger, `thumbnails.py` has the small images made by `decoder.py`,
 `links.py` says how the page reaches a file, and `page.py` makes what a browser loads. `assets/` is the page
 itself: plain HTML, CSS and JavaScript, without a build step.
 
-A contact sheet is for looking. It decides nothing, and a file that cannot be shown never ends a run.
+A contact sheet is for looking, and for marks: it hands them to its server (`callsheet/reviewing/`), or saves
+them as `marks.csv`. It writes nothing to the ledger, and a file that cannot be shown never ends a run.
 """

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
@@ -15,22 +16,34 @@ from typing import Any
 import polars as pl
 import sqlalchemy as sa
 
-from callsheet.ledger import frames, queries
+from callsheet.ledger import frames, marks, queries
+from callsheet.ledger.marks import FileKey
+from callsheet.ledger.policy import MAY_COST
 from callsheet.ledger.tables import attempts, media
 from callsheet.pricing.plan import Plan
 from callsheet.records import State, dollars
 
 _LONGEST = 1_000  # characters of a carried value and of a reason that the page shows
-_JOB = ("job_key", "row_id", "sample", "type", "model", "prompt", "quoted", "carried")
+_JOB = ("job_key", "row_id", "sample", "type", "model", "quoted", "request")
 _ATTEMPT = (
     *("job_key", "state", "generation_id", "error_code", "error_message", "cost"),
     *("submitted_at", "finished_at"),
 )
+_FILE = ("index", "url", "mime_type", "width", "height", "duration", "fps", "has_sound", "sha256", "bytes")
+_DECIDED = ("decision", "note", "decided_by")
+_FOUND = ("flags", "score")
+
+Opinions = Mapping[FileKey, dict[str, Any]]
+"""Some fields of `MediaFile` for each file of which something is said."""
 
 
 @dataclass(frozen=True)
 class MediaFile:
-    """A stored file of a card. Sizes are in pixels, `duration` is in seconds."""
+    """A stored file of a card. Sizes are in pixels, `duration` is in seconds.
+
+    What was decided about it is in `decision` (`kept`, `rejected`), `note` and `decided_by`; what checks
+    found is in `flags`, in words, and `score`, which is of the user's program.
+    """
 
     index: int
     url: str
@@ -42,6 +55,12 @@ class MediaFile:
     has_sound: bool | None
     sha256: str
     bytes: int
+    attempt: int
+    decision: str | None = None
+    note: str | None = None
+    decided_by: str | None = None
+    flags: Sequence[str] = ()
+    score: float | None = None
 
 
 @dataclass(frozen=True)
@@ -78,40 +97,75 @@ class Card:
     files: list[MediaFile]
 
 
-def planned_jobs(plan: Plan, most: int) -> pl.DataFrame:
-    """The first jobs of the plan, in the batch file's order, with the columns that `cards` needs."""
+def shown_jobs(connection: sa.Connection, batch: str, plan: Plan | None, most: int) -> pl.DataFrame:
+    """The first jobs that a contact sheet shows, with the columns that `cards` needs.
+
+    They are those of the plan, in the batch file's order, and all others of the batch that have cost money or
+    may have: after the jobs of their row, where the plan has it, and otherwise at the end, in order of
+    submission. Where there is no plan, they are all that the ledger knows.
+    """
+    if plan is None:
+        return _described(_in_ledger(connection, attempts.c.batch == batch, most))
+    planned = plan.table.head(most).rename({"key": "job_key", "price": "quoted"}).with_row_index("place")
+    carried = pl.col("carried")
+    if isinstance(planned["carried"].dtype, pl.Struct):
+        carried = carried.struct.json_encode()
+    planned = planned.select(*_JOB, carried, "place")
+    known = pl.concat(queries.states(connection, batch)).filter(pl.col("state").is_in(MAY_COST))
+    keys = known.join(plan.table, left_on="job_key", right_on="key", how="anti")["job_key"].to_list()
+    if not keys:
+        return _described(planned)
+    found = pl.concat(_in_ledger(connection, these) for these in queries.of_jobs(keys))
+    found = found.sort("submitted_at", "job_key")
+    row = planned.group_by("row_id").agg(pl.col("place").max())
+    found = found.join(row, on="row_id", how="left", maintain_order="left")
+    shown = pl.concat([planned, found.select(planned.columns)], how="vertical_relaxed")
+    return _described(shown.sort("place", nulls_last=True, maintain_order=True).head(most))
+
+
+def _in_ledger(
+    connection: sa.Connection, these: sa.ColumnElement[bool], most: int | None = None
+) -> pl.DataFrame:
+    """Jobs that the ledger knows, in order of submission."""
+    columns = (attempts.c[name] for name in (*_JOB, "carried", "submitted_at"))
+    query = sa.select(*columns).where(these, ~attempts.c.superseded)
+    query = query.order_by(attempts.c.submitted_at, attempts.c.job_key).limit(most)
+    return pl.concat(frames.parts(connection, query))
+
+
+def _described(jobs: pl.DataFrame) -> pl.DataFrame:
+    """Jobs with what their request says; what is bought and not offered any more has none in a plan."""
 
     def asked(name: str) -> pl.Expr:
         return pl.col("request").str.json_path_match(f"$.{name}")
 
     facts = (asked("aspect_ratio"), asked("resolution"), asked("duration") + " s")
-    return plan.table.head(most).select(
-        pl.col("key").alias("job_key"),
-        *("row_id", "sample", "type", "model", "carried"),
+    return jobs.select(
+        *(name for name in _JOB if name != "request"),
+        "carried",
         prompt=asked("prompt"),
         asked=pl.concat_str(facts, separator=" · ", ignore_nulls=True),
-        quoted="price",
     )
 
 
-def ledger_jobs(connection: sa.Connection, batch: str, most: int) -> pl.DataFrame:
-    """The first jobs that the ledger knows, in order of submission: for a batch whose plan is not here."""
-    query = (
-        sa.select(*(attempts.c[name] for name in _JOB))
-        .where(attempts.c.batch == batch, ~attempts.c.superseded)
-        .order_by(attempts.c.submitted_at, attempts.c.job_key)
-        .limit(most)
-    )
-    return pl.concat(frames.parts(connection, query)).with_columns(asked=pl.lit(""))
+def opinions(connection: sa.Connection, batch: str) -> Opinions:
+    """What is said of the files of the batch: the newest decision, and what checks found."""
+    said: defaultdict[FileKey, dict[str, Any]] = defaultdict(dict)
+    decided = marks.decisions(connection, batch).select(*marks.FILE, *_DECIDED)
+    for *file, decision, note, decided_by in decided.iter_rows():
+        said[FileKey(*file)] |= {"decision": decision, "note": note, "decided_by": decided_by}
+    for *file, flags, score in marks.findings(connection, batch).select(*marks.FILE, *_FOUND).iter_rows():
+        said[FileKey(*file)] |= {"flags": json.loads(flags), "score": score}
+    return said
 
 
-def cards(connection: sa.Connection, jobs: pl.DataFrame) -> list[Card]:
-    """The cards of some jobs, from `planned_jobs` or `ledger_jobs`, in their order."""
+def cards(connection: sa.Connection, jobs: pl.DataFrame, said: Opinions) -> list[Card]:
+    """The cards of some jobs, from `shown_jobs`, in their order; `said` is of `opinions`."""
     attempt_of: dict[str, Any] = {}
     files_of: defaultdict[str, list[MediaFile]] = defaultdict(list)
     newest = sa.select(*(attempts.c[name] for name in _ATTEMPT)).where(~attempts.c.superseded)
     stored = (
-        sa.select(attempts.c.job_key, *(media.c[name] for name in MediaFile.__dataclass_fields__))
+        sa.select(attempts.c.job_key, *(media.c[name] for name in _FILE), attempts.c.attempt)
         .join_from(attempts, media, queries.FILES_OF)
         .where(~attempts.c.superseded, media.c.stored_at.is_not(None))
         .order_by(attempts.c.job_key, media.c.index)
@@ -120,7 +174,8 @@ def cards(connection: sa.Connection, jobs: pl.DataFrame) -> list[Card]:
         for row in connection.execute(newest.where(these)):
             attempt_of[row.job_key] = row
         for key, *file in connection.execute(stored.where(these)):
-            files_of[key].append(MediaFile(*file))
+            opinion = said.get(FileKey(key, file[-1], file[0]), {})
+            files_of[key].append(MediaFile(*file, **opinion))
     rows = jobs.iter_rows(named=True)
     return [_card(job, attempt_of.get(job["job_key"]), files_of[job["job_key"]]) for job in rows]
 
@@ -152,10 +207,9 @@ def _moment(moment: datetime | None) -> str | None:
     return moment.isoformat(timespec="milliseconds") if moment else None
 
 
-def _carried(value: Any) -> list[tuple[str, str]]:
-    """Carried columns as text: the plan has a struct, the ledger has JSON."""
-    values = json.loads(value) if isinstance(value, str) else value or {}
-    return [(name, _text(cell)) for name, cell in values.items() if cell is not None]
+def _carried(text: str | None) -> list[tuple[str, str]]:
+    """Carried columns as text, from their JSON."""
+    return [(name, _text(cell)) for name, cell in json.loads(text or "{}").items() if cell is not None]
 
 
 def _text(cell: object) -> str:

@@ -1,4 +1,6 @@
-"""How the page reaches a file: by a relative path, by a signed address, or not at all. It opens no file."""
+"""How the page reaches a file: by a relative path, by a signed address, by the server of the page, or not at
+all. It opens no file.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +15,8 @@ from callsheet.errors import StorageError
 FOLDER = "contact-sheet"
 """The page's folder inside `report.url`."""
 
+_SERVED = 600  # seconds: a file on S3 that the served page has asked for
+
 
 class Links:
     """The links of a batch's contact sheet.
@@ -20,7 +24,10 @@ class Links:
     Attributes:
         on_disk: whether the page is on this machine.
         signs_own_files: whether the page reaches its own files by signed addresses.
+        marks: where the page sends and reads marks; None where the browser keeps them.
     """
+
+    marks: str | None = None
 
     def __init__(self, settings: BatchSettings) -> None:
         self._seconds = settings.report.links_valid_for
@@ -32,8 +39,20 @@ class Links:
         self.on_disk = report is not None
         self.signs_own_files = report is None and self._seconds is not None
 
-    def to_media(self, url: str) -> str | None:
+    def to_media(self, url: str, name: str) -> str | None:
         """The address of a media file in the page; None where a browser cannot open it.
+
+        Args:
+            url: where it is stored.
+            name: which file of the batch it is: `<job_key>/<attempt>/<index>`.
+
+        Raises:
+            StorageError: the AWS settings of this machine cannot sign it.
+        """
+        return self.loaded_from(url)
+
+    def loaded_from(self, url: str) -> str | None:
+        """Where a browser loads a media file from in the end; None where it cannot.
 
         A local file has a path that is relative to the page, so that both can be moved together.
 
@@ -65,6 +84,31 @@ class Links:
             with s3.errors_as(StorageError, url):
                 self._signed[url] = s3.signed(url, self._endpoint_url, self._seconds or 0)
         return self._signed[url]
+
+
+class ServedLinks(Links):
+    """The links of a page that `callsheet review` serves: it has every file from there."""
+
+    marks = "/marks"
+
+    def __init__(self, settings: BatchSettings) -> None:
+        super().__init__(settings)
+        self.on_disk = self.signs_own_files = False
+
+    def to_media(self, url: str, name: str) -> str | None:
+        """See `Links`. The server answers for a file on S3 with the address that `loaded_from` signs."""
+        return f"/media/{name}"
+
+    def loaded_from(self, url: str) -> str | None:
+        """See `Links`. A signed address is good for some minutes."""
+        if local_path(url):
+            return None
+        with s3.errors_as(StorageError, url):
+            return s3.signed(url, self._endpoint_url, _SERVED)
+
+    def to_own(self, name: str, version: str = "") -> str:
+        """See `Links`."""
+        return f"/{name}" + (f"?{version}" if version else "")
 
 
 def browser_address(url: str) -> str:

@@ -17,6 +17,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from callsheet.config.settings import BatchSettings
+from callsheet.ledger.marks import Counts
 from callsheet.pricing.plan import Plan
 from callsheet.records import State, dollars
 from callsheet.report.contact_sheet.cards import Card, MediaFile
@@ -24,7 +25,10 @@ from callsheet.report.contact_sheet.links import FOLDER, Links
 from callsheet.report.contact_sheet.thumbnails import thumbnail_name
 from callsheet.report.summary import Summary
 
-ASSETS = ("style.css", "data.js", "cards.js", "filters.js", "grid.js", "viewer.js", "page.js")
+ASSETS = (
+    *("style.css", "data.js", "marks.js", "cards.js", "filters.js", "grid.js", "viewer.js", "compare.js"),
+    *("keys.js", "page.js"),
+)
 """The page's own files beside `index.html`; the scripts in the order in which they need each other."""
 
 INDEX = f"{FOLDER}/index.html"
@@ -52,10 +56,10 @@ class Header:
     Attributes:
         outcome: as in `Summary`; None while a run is under way.
         stop: why the run stopped early, in words.
-        jobs: jobs of the batch file.
+        jobs: the jobs that count (`report/counts.py`).
         states: how many of them are in each state.
+        quoted: their price; None where there is no plan.
         in_doubt: what may have been spent besides.
-        removed: jobs that are paid for, and whose rows the batch file no longer has.
         plots: what each plot that is drawn shows, in words, by its file's name inside `report.url`.
     """
 
@@ -67,7 +71,6 @@ class Header:
     quoted: Decimal | None
     rejected_rows: int
     in_doubt: Decimal = Decimal(0)
-    removed: int = 0
     plots: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
@@ -79,12 +82,19 @@ class Header:
             jobs=summary.jobs,
             states={state: summary[state.value] for state in _STATES},
             spent=summary.spent,
-            quoted=plan.quoted if plan else None,
+            quoted=summary.quoted if plan else None,
             rejected_rows=summary.rejected_rows,
             in_doubt=summary.in_doubt_exposure,
-            removed=summary.details.removed.jobs,
             plots=plots,
         )
+
+
+@dataclass(frozen=True, slots=True)
+class Reviewed:
+    """How far a batch is reviewed, and in which ledger: marks that a browser keeps are of that one."""
+
+    ledger_id: str
+    counts: Counts
 
 
 def part_name(number: int) -> str:
@@ -100,17 +110,23 @@ def asset(name: str) -> bytes:
 def part(number: int, cards: Sequence[Card], made: Collection[str], links: Links) -> bytes:
     """The script with the cards of a part; `made` has the SHA-256 of each file that has a thumbnail."""
 
-    def shown(file: MediaFile) -> dict[str, Any]:
+    def shown(file: MediaFile, key: str) -> dict[str, Any]:
         thumbnail = links.to_own(thumbnail_name(file.sha256)) if file.sha256 in made else None
-        return vars(file) | {"href": links.to_media(file.url), "thumbnail": thumbnail}
+        href = links.to_media(file.url, f"{key}/{file.attempt}/{file.index}")
+        return vars(file) | {"href": href, "thumbnail": thumbnail}
 
-    return _script("part", number, [vars(card) | {"files": [*map(shown, card.files)]} for card in cards])
+    return _script(
+        "part",
+        number,
+        [vars(card) | {"files": [shown(file, card.job_key) for file in card.files]} for card in cards],
+    )
 
 
 def summary(
     header: Header,
     settings: BatchSettings,
     *,
+    reviewed: Reviewed,
     shown: int,
     interval: float,
     parts: Sequence[str],
@@ -121,6 +137,7 @@ def summary(
     Args:
         header: what the page says about the batch.
         settings: the config.
+        reviewed: how far the batch is reviewed.
         shown: how many jobs the page shows.
         interval: seconds after which a page may look again while a run is under way.
         parts: the version of each script with cards.
@@ -140,10 +157,12 @@ def summary(
         "limit": None if limit is None else dollars(limit),
         "rejected": header.rejected_rows,
         "rejects": links.to_own("rejects.csv"),
-        "removed": header.removed,
         "plots": [{"src": links.to_own(name, written), "text": text} for name, text in header.plots.items()],
         "written": written,
         "interval": interval,
+        "counts": reviewed.counts._asdict(),
+        "key": f"{settings.batch} {reviewed.ledger_id}",
+        "marks": links.marks,
         "parts": [
             {"src": links.to_own(part_name(number), version), "version": version}
             for number, version in enumerate(parts)
@@ -159,6 +178,7 @@ def index(settings: BatchSettings, cards: Sequence[Card], links: Links) -> bytes
     text = template.substitute(
         batch=escape(settings.batch),
         sources=escape(" ".join(_sources(cards, settings.storage.url, links))),
+        connect="'self'" if links.marks else "'none'",
         style=escape(style),
         scripts="\n".join(f'<script defer src="{escape(href)}"></script>' for href in scripts),
         cards="\n".join(map(_article, cards[:_PLAIN])),
@@ -174,8 +194,8 @@ def _script(function: str, *values: Any) -> bytes:
 
 def _sources(cards: Sequence[Card], storage_url: str, links: Links) -> list[str]:
     """What the page may load scripts, styles, images and videos from."""
-    hrefs = [links.to_media(file.url) for card in cards for file in card.files]
-    hrefs += [links.to_media(f"{storage_url}/any"), links.to_own(SUMMARY)]
+    hrefs = [links.loaded_from(file.url) for card in cards for file in card.files]
+    hrefs += [links.loaded_from(f"{storage_url}/any"), links.to_own(SUMMARY)]
     origins = {
         f"{parts.scheme}://{parts.netloc}" for parts in map(urlsplit, filter(None, hrefs)) if parts.netloc
     }

@@ -10,17 +10,19 @@ import hashlib
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from typing import Protocol
 
 import anyio
 import polars as pl
 
 from callsheet.config.settings import BatchSettings
+from callsheet.ledger import marks
 from callsheet.ledger.ledger import Ledger
 from callsheet.pricing.plan import Plan
 from callsheet.report.contact_sheet import page
-from callsheet.report.contact_sheet.cards import cards, ledger_jobs, planned_jobs
+from callsheet.report.contact_sheet.cards import Opinions, cards, opinions, shown_jobs
 from callsheet.report.contact_sheet.links import FOLDER, Links
-from callsheet.report.contact_sheet.page import INDEX, PER_PART, Header
+from callsheet.report.contact_sheet.page import INDEX, PER_PART, Header, Reviewed
 from callsheet.report.contact_sheet.thumbnails import Thumbnails
 from callsheet.storage.store import Store
 
@@ -37,14 +39,32 @@ async def open_sheet(
     Without a plan, the batch is known only from the ledger.
     """
     thumbnails = Thumbnails(settings)
+    store = Store(settings.report.url, endpoint_url=settings.storage.endpoint_url)
+    links = Links(settings)
+    interval = _IN_A_FOLDER if links.on_disk else _IN_A_BUCKET
     try:
-        yield ContactSheet(ledger, settings, plan, thumbnails)
+        yield ContactSheet(ledger, settings, plan, thumbnails, store=store, links=links, interval=interval)
     finally:
         await thumbnails.close()
 
 
+class Writes(Protocol):
+    """What takes the page's files: a store, or the memory of a server."""
+
+    async def write(self, name: str, data: bytes, mime_type: str, /) -> object:
+        """Takes a file, in place of an older one of its name."""
+
+    def url_of(self, name: str, /) -> str:
+        """Where it is."""
+
+
 class ContactSheet:
-    """The page of a batch. Use `open_sheet`.
+    """The page of a batch. For a page that is written to `report.url`, use `open_sheet`.
+
+    Args:
+        store: takes the page's files.
+        links: how the page reaches files.
+        interval: seconds after which a page may look again while a run is under way.
 
     Attributes:
         url: the page's.
@@ -52,17 +72,25 @@ class ContactSheet:
     """
 
     def __init__(
-        self, ledger: Ledger, settings: BatchSettings, plan: Plan | None, thumbnails: Thumbnails
+        self,
+        ledger: Ledger,
+        settings: BatchSettings,
+        plan: Plan | None,
+        thumbnails: Thumbnails,
+        *,
+        store: Writes,
+        links: Links,
+        interval: float,
     ) -> None:
         self._ledger = ledger
         self._settings = settings
         self._plan = plan
         self.thumbnails = thumbnails
-        self._store = Store(settings.report.url, endpoint_url=settings.storage.endpoint_url)
-        self._links = Links(settings)
+        self._store = store
+        self._links = links
         self._jobs: pl.DataFrame | None = None
         self._versions: list[str] = []  # of the scripts with cards; empty for one that is not written yet
-        self._interval = _IN_A_FOLDER if self._links.on_disk else _IN_A_BUCKET
+        self._interval = interval
         self.url = self._store.url_of(INDEX)
 
     async def keep(self, header: Callable[[], Header], over: asyncio.Event) -> None:
@@ -78,7 +106,7 @@ class ContactSheet:
                 await over.wait()
                 return
             began = time.monotonic()
-            await self._write(header())
+            await self.write(header())
             pause = max(self._interval, _SHARE * (time.monotonic() - began))
 
     async def finish(self, header: Header, note: Callable[[str], None], *, wait_for: int | None) -> None:
@@ -93,24 +121,33 @@ class ContactSheet:
             StorageError: the page cannot be written.
             LedgerError: the ledger cannot be read.
         """
-        await self._write(header)
+        await self.write(header)
         if self.thumbnails.waiting and (wait_for is None or self.thumbnails.waiting <= wait_for):
             await self.thumbnails.finish()
-            await self._write(header)
+            await self.write(header)
         if not self.thumbnails.decoder.works:
             note("the contact sheet has no thumbnails: the process that makes them could not be started")
         elif self.thumbnails.waiting and wait_for:
             note("thumbnails are missing in the contact sheet: callsheet report CONFIG makes them")
 
-    async def _write(self, header: Header) -> None:
-        """Writes what has changed, and asks for the thumbnails that are missing."""
+    async def write(self, header: Header) -> None:
+        """Writes what has changed, and asks for the thumbnails that are missing.
+
+        Raises:
+            StorageError: the page cannot be written.
+            LedgerError: the ledger cannot be read.
+        """
         if self._jobs is None:
             self._jobs = await self._begin()
+        said, counts = await self._ledger.read(
+            lambda connection, batch: (opinions(connection, batch), marks.counts(connection, batch))
+        )
         for number in range(len(self._versions)):
-            await self._write_part(number, self._jobs.slice(number * PER_PART, PER_PART))
+            await self._write_part(number, self._jobs.slice(number * PER_PART, PER_PART), said)
         summary = page.summary(
             header,
             self._settings,
+            reviewed=Reviewed(self._ledger.id, counts),
             shown=self._jobs.height,
             interval=self._interval,
             parts=self._versions,
@@ -122,19 +159,17 @@ class ContactSheet:
         """Writes the page's own files. Returns the jobs that are shown."""
         await self.thumbnails.look()
         most = self._settings.report.contact_sheet
-        if self._plan:
-            jobs = await asyncio.to_thread(planned_jobs, self._plan, most)
-        else:
-            jobs = await self._ledger.read(lambda connection, batch: ledger_jobs(connection, batch, most))
+        plan = self._plan
+        jobs = await self._ledger.read(lambda connection, batch: shown_jobs(connection, batch, plan, most))
         for name in page.ASSETS:
             mime_type = "text/css" if name.endswith(".css") else "text/javascript"
             await self._store.write(f"{FOLDER}/{name}", page.asset(name), mime_type)
         self._versions = [""] * max(1, -(-jobs.height // PER_PART))
         return jobs
 
-    async def _write_part(self, number: int, jobs: pl.DataFrame) -> None:
+    async def _write_part(self, number: int, jobs: pl.DataFrame, said: Opinions) -> None:
         """Writes the cards of a part, and `index.html` with those of the first, where they have changed."""
-        read = await self._ledger.read(lambda connection, _: cards(connection, jobs))
+        read = await self._ledger.read(lambda connection, _: cards(connection, jobs, said))
         for card in read:
             for file in card.files:
                 self.thumbnails.ask(file)

@@ -49,9 +49,9 @@ const cards = (() => {
     return `${Math.floor(whole / 60)}:${String(whole % 60).padStart(2, "0")}`;
   }
 
-  // Everything that a card shows, so that one that has not changed is not made again.
+  // Everything that a card shows but marks, so that one that has not changed is not made again.
   function looks(job) {
-    return JSON.stringify([job.state, job.cost, job.reason, job.row_id, job.prompt, job.files.map((file) => [file.thumbnail, file.url])]);
+    return JSON.stringify([job.state, job.cost, job.reason, job.row_id, job.ordinal, job.of, job.prompt, job.files.map((file) => [file.thumbnail, file.url])]);
   }
 
   function make(job) {
@@ -64,11 +64,11 @@ const cards = (() => {
     const title = ofUser("h2", "row", job.row_id);
     title.id = `row-${job.job_key}`;
     card.setAttribute("aria-labelledby", title.id);
-    if (job.sample > 1) title.append(element("span", "sample", ` #${job.sample}`));
+    const sample = job.of > 1 ? ` ${job.ordinal} of ${job.of}` : "";
     const head = element("div", "head");
     const cost = element("span", "cost", job.cost ?? (job.quoted === null ? "" : `(${job.quoted})`));
     cost.title = job.cost === null ? "quoted, in US dollars" : "in US dollars";
-    head.append(title, cost);
+    head.append(title, element("span", "sample", sample), cost);
     const state = element("span", "state");
     state.append(mark(job.state), ` ${word(job.state)}`);
     const facts = element("p", "facts");
@@ -77,8 +77,44 @@ const cards = (() => {
     facts.append(state, ofUser("span", "what", [job.model, size].filter(Boolean).join(" · ")));
     card.append(frame, head, ofUser("p", "prompt", job.prompt), facts);
     fill(card);
+    dress(card);
     if (file?.mime_type.startsWith("video/") && file.href) plays(card, file);
     return card;
+  }
+
+  // What is decided about files and what checks found, as small signs.
+  function badges(files) {
+    const made = element("div", "badges");
+    for (const decision of new Set(files.map((file) => file.decision).filter(Boolean))) {
+      const count = files.filter((file) => file.decision === decision).length;
+      const word = count < files.length ? `${count} of ${files.length} ${decision}` : decision;
+      made.append(Object.assign(element("span", "decision", word), { title: files.find((file) => file.decision === decision).decided_by ?? "" }));
+      made.lastElementChild.dataset.decision = decision;
+    }
+    const flags = files.flatMap((file) => file.flags);
+    if (flags.length) {
+      const sign = ofUser("span", "decision", flags.length > 1 ? `${flags.length} flags` : flags[0]);
+      sign.dataset.decision = "flagged";
+      sign.title = flags.join("\n");
+      made.append(sign);
+    }
+    return made;
+  }
+
+  // Shows the marks of the job as they are now.
+  function dress(card) {
+    const { files } = card.job;
+    const now = JSON.stringify(files.map(({ decision, note, flags, decided_by }) => [decision, note, flags, decided_by]));
+    if (card.dressed === now) return;
+    card.dressed = now;
+    card.dataset.decision = marks.of(card.job);
+    card.querySelector(".badges")?.remove();
+    card.querySelector(".note")?.remove();
+    const note = files.find((file) => file.note)?.note;
+    card.append(badges(files));
+    if (note) card.append(Object.assign(ofUser("p", "note", note), { title: note }));
+    const words = [marks.of(card.job), files.some((file) => file.flags.length) && "flagged", note].filter(Boolean);
+    card.setAttribute("aria-description", words.join(", "));
   }
 
   // Puts the thumbnail into the frame; without one, words.
@@ -136,5 +172,5 @@ const cards = (() => {
     card.addEventListener("blur", end);
   }
 
-  return { make, looks, mark, word, element, ofUser, WORDS };
+  return { make, looks, dress, badges, mark, word, element, ofUser, WORDS };
 })();

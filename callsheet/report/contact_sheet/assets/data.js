@@ -7,6 +7,7 @@ document.documentElement.classList.add("scripted");
 const callsheet = (() => {
   const parts = []; // by number: {version, jobs}
   let about = null;
+  let all = null; // the jobs of all parts
   const source = document.querySelector('script[src*="summary.js"]').getAttribute("src");
 
   function load(src) {
@@ -38,6 +39,16 @@ const callsheet = (() => {
     return about.written !== before;
   }
 
+  // Each job of a row that has several says which it is.
+  function number(jobs) {
+    const rows = new Map();
+    for (const job of jobs) {
+      job.ordinal = (rows.get(job.row_id) ?? 0) + 1;
+      rows.set(job.row_id, job.ordinal);
+    }
+    for (const job of jobs) job.of = rows.get(job.row_id);
+  }
+
   return {
     loadJobs,
     look,
@@ -45,7 +56,11 @@ const callsheet = (() => {
       return about;
     },
     get jobs() {
-      return parts.flatMap((part) => part?.jobs ?? []);
+      if (!all) {
+        all = parts.flatMap((part) => part?.jobs ?? []);
+        number(all);
+      }
+      return all;
     },
     summary(value) {
       about = value;
@@ -57,6 +72,7 @@ const callsheet = (() => {
         job.fields = new Map(job.carried);
       }
       parts[number] = { jobs };
+      all = null;
     },
   };
 })();

@@ -1,10 +1,16 @@
 "use strict";
-// Which jobs are shown, and in which order: the search, the filters and the sorting.
+// Which jobs are shown, and in which order: the search, the filters and the sorting. They are in the page's address.
 
 const filters = (() => {
   const MOST_VALUES = 60; // of a column that can be chosen from a list
   const MOST_COLUMNS = 8;
   const STATES = ["stored", "failed", "in_doubt", "lost", "pending", "generated", "submitting", "planned"];
+  const REVIEW = {
+    unmarked: (job) => marks.isUnmarked(job),
+    kept: (job) => job.files.some((file) => file.decision === "kept"),
+    rejected: (job) => job.files.some((file) => file.decision === "rejected"),
+    flagged: (job) => job.files.some((file) => file.flags.length),
+  };
   const SORTS = {
     "Batch order": [],
     "Newest first": ["time", -1],
@@ -17,7 +23,9 @@ const filters = (() => {
   const sort = document.getElementById("sort");
   const buttons = new Map(); // state -> its button
   const pressed = new Set(); // states
-  const columns = []; // {of, select}: what a job has in a column, and what is chosen
+  const reviews = new Map(); // a name of REVIEW -> its button
+  const wanted = new Set(); // names of REVIEW
+  const columns = []; // {name, of, select}: what a job has in a column, and what is chosen
 
   function plain(text) {
     return text.normalize("NFKD").replace(/\p{M}/gu, "").toLowerCase();
@@ -38,18 +46,26 @@ const filters = (() => {
       words.every((word) => haystack(job).includes(word)));
   }
 
-  // The jobs to show, in order. What has no cost or no time comes last. The buttons count those of each state.
+  function count(button, number, isPressed, isThere) {
+    button.hidden = !isThere && !isPressed;
+    button.setAttribute("aria-pressed", String(isPressed));
+    button.querySelector("b").textContent = number.toLocaleString();
+  }
+
+  // The jobs to show, in order. What has no cost or no time comes last. The buttons count those of each kind.
   function apply(jobs) {
     const found = matching(jobs);
     const counts = new Map();
     for (const job of found) counts.set(job.state, (counts.get(job.state) ?? 0) + 1);
     const present = new Set(jobs.map((job) => job.state));
-    for (const [state, button] of buttons) {
-      button.hidden = !present.has(state) && !pressed.has(state);
-      button.setAttribute("aria-pressed", String(pressed.has(state)));
-      button.querySelector("b").textContent = (counts.get(state) ?? 0).toLocaleString();
+    for (const [state, button] of buttons) count(button, counts.get(state) ?? 0, pressed.has(state), present.has(state));
+    const marked = jobs.some((job) => job.files.some((file) => file.decision || file.flags.length));
+    for (const [name, button] of reviews) {
+      const is = REVIEW[name];
+      count(button, found.filter(is).length, wanted.has(name), name === "unmarked" ? marked && jobs.some(is) : jobs.some(is));
     }
-    const shown = pressed.size ? found.filter((job) => pressed.has(job.state)) : found;
+    const shown = found.filter((job) =>
+      (!pressed.size || pressed.has(job.state)) && (!wanted.size || [...wanted].some((name) => REVIEW[name](job))));
     const [by, sign] = SORTS[sort.value];
     if (!by) return shown;
     const known = shown.filter((job) => !Number.isNaN(job[by])).sort((a, b) => sign * (a[by] - b[by]));
@@ -77,23 +93,57 @@ const filters = (() => {
       select.addEventListener("change", changed);
       choice.append(text, " ", select);
       document.getElementById("choices").append(choice);
-      columns.push({ of, select });
+      columns.push({ name, of, select });
     }
+  }
+
+  function toggle(name, chosen, changed, ...content) {
+    const button = document.createElement("button");
+    button.type = "button";
+    button.append(...content, ` ${cards.word(name)} `, document.createElement("b"));
+    button.addEventListener("click", () => {
+      if (!chosen.delete(name)) chosen.add(name);
+      changed();
+    });
+    return button;
+  }
+
+  // What is chosen, as a part of the page's address.
+  function write(address) {
+    if (search.value.trim()) address.set("search", search.value.trim());
+    for (const state of pressed) address.append("state", state);
+    for (const name of wanted) address.append("review", name);
+    for (const { name, select } of columns) if (select.value) address.set(`column ${name}`, select.value.slice(1));
+    if (sort.selectedIndex) address.set("sort", sort.value);
+  }
+
+  // Chooses what an address says, as far as it is there.
+  function read(address) {
+    search.value = address.get("search") ?? "";
+    for (const [chosen, name, known] of [[pressed, "state", buttons], [wanted, "review", reviews]]) {
+      chosen.clear();
+      for (const value of address.getAll(name)) if (known.has(value)) chosen.add(value);
+    }
+    for (const { name, select } of columns) {
+      const value = address.get(`column ${name}`);
+      select.value = value === null ? "" : `=${value}`;
+      if (select.selectedIndex < 0) select.value = "";
+    }
+    sort.value = address.get("sort") ?? "";
+    if (sort.selectedIndex < 0) sort.selectedIndex = 0;
   }
 
   function start(jobs, changed) {
     for (const state of STATES) {
-      const button = document.createElement("button");
-      button.type = "button";
-      button.dataset.state = state;
-      button.append(cards.mark(state), ` ${cards.word(state)} `, document.createElement("b"));
-      button.addEventListener("click", () => {
-        if (!pressed.delete(state)) pressed.add(state);
-        changed();
-      });
-      buttons.set(state, button);
+      buttons.set(state, toggle(state, pressed, changed, cards.mark(state)));
+      buttons.get(state).dataset.state = state;
     }
     document.getElementById("states").append(...buttons.values());
+    for (const name of Object.keys(REVIEW)) {
+      reviews.set(name, toggle(name, wanted, changed));
+      reviews.get(name).dataset.decision = name;
+    }
+    document.getElementById("reviews").append(...reviews.values());
     offer(jobs, changed);
     sort.replaceChildren(...Object.keys(SORTS).map((name) => new Option(name)));
     sort.addEventListener("change", changed);
@@ -106,6 +156,7 @@ const filters = (() => {
     document.getElementById("clear").addEventListener("click", () => {
       search.value = "";
       pressed.clear();
+      wanted.clear();
       for (const { select } of columns) select.value = "";
       changed();
       search.focus();
@@ -124,8 +175,10 @@ const filters = (() => {
     STATES,
     apply,
     start,
+    read,
+    write,
     get active() {
-      return Boolean(search.value.trim() || pressed.size || columns.some(({ select }) => select.value));
+      return Boolean(search.value.trim() || pressed.size || wanted.size || columns.some(({ select }) => select.value));
     },
   };
 })();

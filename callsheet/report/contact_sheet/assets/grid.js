@@ -42,6 +42,9 @@ const grid = (() => {
     element.job = job;
     element.index = index;
     element.tabIndex = index === current ? 0 : -1;
+    const [follows, precedes] = [jobs[index - 1], jobs[index + 1]].map((each) => each?.row_id === job.row_id);
+    element.dataset.group = follows ? (precedes ? "middle" : "last") : precedes ? "first" : "";
+    cards.dress(element);
     element.setAttribute("aria-posinset", String(index + 1));
     element.setAttribute("aria-setsize", String(jobs.length));
     if (kept) return element;
@@ -57,15 +60,8 @@ const grid = (() => {
     const [from, to] = range();
     if (!all && from === first && to === last) return;
     [first, last] = [from, to];
-    const wanted = new Set();
-    let before = null;
-    for (let index = from; index < to; index++) {
-      const element = card(index);
-      wanted.add(jobs[index].job_key);
-      const next = before ? before.nextElementSibling : place.firstElementChild;
-      if (next !== element) place.insertBefore(element, next);
-      before = element;
-    }
+    // First what is not wanted: of what stays in its place, nothing is moved then.
+    const wanted = new Set(jobs.slice(from, to).map((job) => job.job_key));
     for (const [key, element] of made) {
       if (wanted.has(key)) continue;
       if (element === document.activeElement) place.focus({ preventScroll: true });
@@ -73,6 +69,13 @@ const grid = (() => {
       made.delete(key);
     }
     for (const element of place.querySelectorAll(".plain")) element.remove();
+    let before = null;
+    for (let index = from; index < to; index++) {
+      const element = card(index);
+      const next = before ? before.nextElementSibling : place.firstElementChild;
+      if (next !== element) place.insertBefore(element, next);
+      before = element;
+    }
     const rows = Math.ceil(jobs.length / columns);
     const above = Math.floor(from / columns);
     place.style.paddingTop = `${above * rowHeight}px`;
@@ -83,7 +86,8 @@ const grid = (() => {
   function show(wanted, fromTop) {
     const key = jobs[current]?.job_key;
     jobs = wanted;
-    current = Math.max(0, jobs.findIndex((job) => job.job_key === key));
+    const now = jobs.findIndex((job) => job.job_key === key);
+    current = now >= 0 ? now : Math.max(0, Math.min(current, jobs.length - 1));
     place.setAttribute("aria-busy", "true");
     if (fromTop) {
       current = 0;
@@ -112,7 +116,29 @@ const grid = (() => {
     if (now) now.tabIndex = 0;
   }
 
-  function focus(index) {
+  function indexOf({ job_key }) {
+    return jobs.findIndex((job) => job.job_key === job_key);
+  }
+
+  // Puts the focus on the card of a job; on the one that is at its place, if it is not shown any more.
+  function focusOn(job) {
+    const index = indexOf(job);
+    focus(index >= 0 ? index : current);
+  }
+
+  // The next job after this one, from the top again after the last, that has a file without a decision.
+  function nextUnmarked(key, isWanted = (job) => job.job_key !== key) {
+    const at = jobs.findIndex((job) => job.job_key === key);
+    return [...jobs.slice(at + 1), ...jobs.slice(0, Math.max(at, 0))].find((job) => marks.isUnmarked(job) && isWanted(job));
+  }
+
+  // As a function that goes there, for after the mark: then this job may not be shown any more.
+  function next(job) {
+    const after = nextUnmarked(job.job_key);
+    return () => focusOn(after ?? job);
+  }
+
+  function focus(index = current) {
     if (!jobs.length) return;
     point(Math.min(Math.max(index, 0), jobs.length - 1));
     scrollToCard(current);
@@ -131,7 +157,7 @@ const grid = (() => {
       focus(current + steps[event.key]);
     } else if (event.key === "Enter" || event.key === " ") {
       event.preventDefault();
-      if (jobs.length) opened(current);
+      if (jobs.length) opened(jobs[current]);
     }
   }
 
@@ -156,7 +182,7 @@ const grid = (() => {
     });
     place.addEventListener("click", (event) => {
       const { index } = event.target.closest(".card") ?? {};
-      if (index !== undefined && !getSelection().toString()) opened(index);
+      if (index !== undefined && !getSelection().toString()) opened(jobs[index]);
     });
   }
 
@@ -164,8 +190,16 @@ const grid = (() => {
     start,
     show,
     focus,
+    focusOn,
+    indexOf,
+    next,
+    nextUnmarked,
     get jobs() {
       return jobs;
+    },
+    get target() {
+      const job = jobs[current];
+      return job && { job, files: job.files };
     },
   };
 })();

@@ -7,6 +7,7 @@
   const COLOUR_OF = { complete: "stored", partial: "in_doubt", stopped: "failed" };
   const { element, ofUser } = cards;
   const at = (id) => document.getElementById(id);
+  const heard = { trouble: "", news: "" };
   let jobs = [];
 
   function number(value) {
@@ -14,25 +15,38 @@
   }
 
   function header() {
-    const { outcome, stop, states, spent, inDoubt, limit, quoted, written } = callsheet.about;
+    const { outcome, stop, states } = callsheet.about;
     at("outcome").hidden = false;
     at("outcome").dataset.state = COLOUR_OF[outcome] ?? "pending";
     at("outcome").textContent = outcome ?? "running";
-    const figures = [
+    figures();
+    progress(states);
+    notes(outcome, stop);
+    plots();
+  }
+
+  function figures() {
+    const { states, spent, inDoubt, limit, quoted, written } = callsheet.about;
+    const { kept, rejected, to_review: left } = marks.reviewed();
+    const list = [
       ["Jobs", `${number(states.stored ?? 0)} of ${number(callsheet.about.jobs)} stored`],
       ["Spent", limit === null ? `${spent} USD` : `${spent} of ${limit} USD`],
     ];
-    if (inDoubt !== null) figures.push(["In doubt", `at most ${inDoubt} USD more`]);
-    if (quoted !== null) figures.push(["Quoted", `${quoted} USD`]);
-    figures.push(["Written", moment(written)]);
-    at("figures").replaceChildren(...figures.map(([name, value]) => {
+    if (inDoubt !== null) list.push(["In doubt", `at most ${inDoubt} USD more`]);
+    if (quoted !== null) list.push(["Quoted", `${quoted} USD`]);
+    if (kept + rejected + left) {
+      list.push(["Reviewed", `${number(kept)} kept · ${number(rejected)} rejected · ${number(left)} to review`]);
+    }
+    if (kept) list.push(["Cost per kept", `${marks.costPerKept()} USD`]);
+    list.push(["Written", moment(written)]);
+    at("figures").replaceChildren(...list.map(([name, value]) => {
       const figure = element("div", "figure");
       figure.append(element("dt", "", name), element("dd", "", value));
       return figure;
     }));
-    progress(states);
-    notes(outcome, stop);
-    plots();
+    at("save").hidden = !marks.mine;
+    at("saved").hidden = !marks.mine;
+    at("save").textContent = `Save marks.csv (${number(marks.mine)})`;
   }
 
   function plots() {
@@ -64,7 +78,7 @@
   }
 
   function notes(outcome, stop) {
-    const { rejected, rejects, removed, shown, jobs: all } = callsheet.about;
+    const { rejected, rejects, shown, jobs: all } = callsheet.about;
     const list = [];
     if (stop) {
       list.push(ofUser("span", "stop", outcome === "stopped" ? `Stopped: ${stop}` : stop));
@@ -81,7 +95,6 @@
       list.push(element("span", "", `The first ${number(shown)} of ${number(all)} jobs are here `
         + "(report.contact_sheet); manifest.parquet and costs.parquet have all"));
     }
-    if (removed) list.push(element("span", "", `Not here: ${number(removed)} paid jobs whose rows the batch file no longer has`));
     at("notes").replaceChildren(...list);
     at("notes").hidden = !list.length;
   }
@@ -106,6 +119,42 @@
 
   function changed() {
     redraw(true);
+    remember();
+  }
+
+  function marked() {
+    figures();
+    redraw();
+    viewer.refresh();
+    compare.refresh();
+  }
+
+  // The address of this page says which jobs are shown, and which one is open.
+  function remember() {
+    const address = new URLSearchParams();
+    filters.write(address);
+    if (viewer.isOpen) address.set("job", viewer.target.job.job_key.slice(0, 16));
+    const [page] = location.href.split("#");
+    history.replaceState(null, "", address.size ? `${page}#${address}` : page);
+  }
+
+  function follow() {
+    if (location.hash === "#cards") return; // the link that skips to the jobs
+    const address = new URLSearchParams(location.hash.slice(1));
+    filters.read(address);
+    redraw(true);
+    const key = address.get("job");
+    const job = key && jobs.find(({ job_key: each }) => each.startsWith(key));
+    if (job) viewer.open(job);
+    else viewer.close();
+  }
+
+  // What is wrong stays until it is well again; what else there is to say, until the next key.
+  function tell(text, which = "trouble") {
+    heard[which] = text;
+    const now = heard.trouble || heard.news;
+    if (at("told").textContent !== now) at("told").textContent = now;
+    at("told").hidden = !now;
   }
 
   function later() {
@@ -114,7 +163,7 @@
     const news = outcome ? "" : silent > SILENT
       ? `nothing new since ${moment(written)}: the run may have stopped` : "updates by itself";
     if (at("news").textContent !== news) at("news").textContent = news;
-    if (!outcome) setTimeout(again, 1000 * (silent > SILENT ? SLOWLY : interval));
+    if (!outcome || callsheet.about.marks) setTimeout(again, 1000 * (!outcome && silent > SILENT ? SLOWLY : interval));
   }
 
   async function again() {
@@ -122,8 +171,8 @@
       header();
       if (await callsheet.loadJobs()) {
         jobs = callsheet.jobs;
-        redraw();
-        viewer.refresh();
+        marks.know(jobs);
+        marked();
       }
     }
     later();
@@ -136,13 +185,20 @@
       document.documentElement.classList.remove("scripted");
       return;
     }
-    header();
     await callsheet.loadJobs();
     jobs = callsheet.jobs;
+    marks.know(jobs);
     filters.start(jobs, changed);
-    grid.start((index) => viewer.open(index));
+    grid.start((job) => viewer.open(job));
+    viewer.onMove(remember);
+    keys.start((text) => tell(text, "news"));
+    await marks.start(marked, tell);
+    header();
     proportions();
-    redraw();
+    follow();
+    addEventListener("hashchange", follow);
+    at("save").addEventListener("click", marks.save);
+    if (callsheet.about.marks && !viewer.isOpen) grid.focus();
     document.documentElement.dataset.ready = "";
     later();
   }

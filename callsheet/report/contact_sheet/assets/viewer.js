@@ -6,9 +6,10 @@ const viewer = (() => {
   const dialog = at("viewer");
   const BYTES = new Intl.NumberFormat(undefined, { style: "unit", unit: "byte", notation: "compact" });
   const { element, ofUser } = cards;
-  let index = 0;
-  let key = null;
+  let job = null;
   let shown = 0; // the file of the job
+  let moved = () => {};
+  let stage; // the URL of what is on the stage: a video that is marked plays on
 
   function about(file) {
     if (!file) return "";
@@ -29,6 +30,10 @@ const viewer = (() => {
   function facts(job, file) {
     const known = [
       ["State", ` ${cards.word(job.state)}`],
+      ["Decision", file?.decision && [file.decision, file.decided_by && `by ${file.decided_by}`].filter(Boolean).join(" ")],
+      ["Note", file?.note],
+      ["Flags", file?.flags.join("\n")],
+      ["Score", file?.score ?? null],
       ["Reason", job.reason],
       ["Code", job.code],
       ["Model", job.model],
@@ -41,7 +46,7 @@ const viewer = (() => {
       ["Generation", job.generation_id],
       ...job.fields,
     ];
-    const rows = known.filter(([, value]) => value).map(([name, value]) => {
+    const rows = known.filter(([, value]) => value || value === 0).map(([name, value]) => {
       const row = element("div", "");
       row.append(ofUser("dt", "", name), ofUser("dd", "", value));
       return row;
@@ -95,13 +100,16 @@ const viewer = (() => {
   }
 
   function draw() {
-    const job = grid.jobs[index];
     const file = job.files[shown];
-    key = job.job_key;
-    at("place").textContent = `${(index + 1).toLocaleString()} of ${grid.jobs.length.toLocaleString()}`;
-    at("viewer-title").textContent = job.sample > 1 ? `${job.row_id} #${job.sample}` : job.row_id;
+    const index = grid.indexOf(job);
+    at("place").textContent = index < 0 ? "not in this filter" : `${(index + 1).toLocaleString()} of ${grid.jobs.length.toLocaleString()}`;
+    at("viewer-title").textContent = job.of > 1 ? `${job.row_id} (${job.ordinal} of ${job.of})` : job.row_id;
     at("viewer-prompt").textContent = job.prompt;
-    at("stage").replaceChildren(media(job, file));
+    dialog.dataset.decision = file?.decision ?? "";
+    if (stage !== file?.url || !file) at("stage").replaceChildren(media(job, file), element("div", "badges"));
+    stage = file?.url;
+    at("stage").querySelector(".badges").replaceWith(cards.badges(file ? [file] : []));
+    at("acts").hidden = !file;
     at("files").replaceChildren(...choices(job));
     at("files").hidden = job.files.length < 2;
     at("known").replaceChildren(...facts(job, file));
@@ -109,41 +117,71 @@ const viewer = (() => {
     at("address").hidden = !file;
   }
 
+  function show(now, file = 0) {
+    [job, shown] = [now, file];
+    draw();
+    moved();
+  }
+
   function move(step) {
-    const next = index + step;
-    if (next < 0 || next >= grid.jobs.length) return;
-    [index, shown] = [next, 0];
-    draw();
+    const next = grid.jobs[Math.max(0, grid.indexOf(job)) + step];
+    if (next) show(next);
   }
 
-  function open(at) {
-    [index, shown] = [at, 0];
-    draw();
-    dialog.showModal();
+  function open(wanted, file) {
+    if (!dialog.open) dialog.showModal();
+    dialog.focus();
+    show(wanted, Math.max(0, wanted.files.indexOf(file)));
   }
 
-  // The jobs have changed below: the viewer stays at its job.
+  // Marks or jobs have changed: the viewer stays at its job and file.
   function refresh() {
     if (!dialog.open) return;
-    const now = grid.jobs.findIndex((job) => job.job_key === key);
-    if (now >= 0) index = now;
+    job = callsheet.jobs.find(({ job_key }) => job_key === job.job_key) ?? job;
+    draw();
+  }
+
+  // The next file without a decision, of this job or of the next one. As a function that goes there.
+  function next() {
+    const here = job.files.findIndex((file, index) => index !== shown && !file.decision);
+    if (here >= 0) return () => show(job, here);
+    const after = grid.nextUnmarked(job.job_key);
+    return () => after && show(after, Math.max(0, after.files.findIndex((file) => !file.decision)));
   }
 
   dialog.addEventListener("keydown", (event) => {
     if (event.target.closest("video")) return;
     if (event.key === "ArrowLeft") move(-1);
     else if (event.key === "ArrowRight") move(1);
+    else if (event.key === " " && event.target === dialog) {
+      event.preventDefault();
+      dialog.close();
+    }
   });
   dialog.addEventListener("click", (event) => {
     if (event.target === dialog) dialog.close();
   });
   dialog.addEventListener("close", () => {
     at("stage").replaceChildren();
-    grid.focus(index);
+    stage = undefined;
+    moved();
+    if (!compare.isOpen) grid.focusOn(job);
   });
   at("previous").addEventListener("click", () => move(-1));
   at("next").addEventListener("click", () => move(1));
   at("close").addEventListener("click", () => dialog.close());
 
-  return { open, refresh };
+  return {
+    open, refresh, next, media,
+    close: () => dialog.close(),
+    onMove(call) {
+      moved = call;
+    },
+    get isOpen() {
+      return dialog.open;
+    },
+    get target() {
+      return { job, files: job.files.slice(shown, shown + 1) };
+    },
+  };
 })();

@@ -1,0 +1,134 @@
+"use strict";
+// The files of a row side by side, one of them chosen: what keys and buttons mark.
+
+const compare = (() => {
+  const at = (id) => document.getElementById(id);
+  const dialog = at("compare");
+  const place = at("tiles");
+  const { element, ofUser } = cards;
+  let tiles = []; // {job, file}
+  let chosen = 0;
+
+  function filesOf(rowId) {
+    return callsheet.jobs.filter((job) => job.row_id === rowId).flatMap((job) => job.files.map((file) => ({ job, file })));
+  }
+
+  // As many columns as make the tiles largest.
+  function columns() {
+    const { clientWidth: width, clientHeight: height } = place;
+    const ratio = Math.max(...tiles.map(({ file }) => file.width / file.height || 1));
+    let best = [0, 1];
+    for (let count = 1; count <= tiles.length; count++) {
+      const high = height / Math.ceil(tiles.length / count) - 44;
+      const size = Math.min(width / count, high * ratio);
+      if (size > best[0]) best = [size, count];
+    }
+    return best[1];
+  }
+
+  // What a tile says of its file, as it is decided now.
+  function dress(made, { job, file }, number) {
+    const place = `${number + 1} of ${tiles.length}`;
+    made.dataset.decision = file.decision ?? "";
+    made.setAttribute("aria-label", [place, file.decision].filter(Boolean).join(", "));
+    made.querySelector(".badges").replaceWith(cards.badges([file]));
+    const cost = job.cost && `${job.cost} USD`;
+    made.lastElementChild.replaceChildren(
+      element("strong", "", place), ofUser("span", "what", [job.model, cost, file.note].filter(Boolean).join(" · ")),
+    );
+  }
+
+  function tile({ job, file }, number) {
+    const made = element("figure", "tile");
+    made.tabIndex = number === chosen ? 0 : -1;
+    const stage = element("div", "stage");
+    stage.append(Object.assign(viewer.media(job, file), { muted: true, controls: false }), element("div", "badges"));
+    made.append(stage, element("figcaption", ""));
+    dress(made, { job, file }, number);
+    made.addEventListener("focus", () => point(number));
+    made.addEventListener("dblclick", () => viewer.open(job, file));
+    return made;
+  }
+
+  function point(number) {
+    chosen = number;
+    for (const [index, each] of [...place.children].entries()) each.tabIndex = index === chosen ? 0 : -1;
+  }
+
+  function focus(number) {
+    point(Math.min(Math.max(number, 0), tiles.length - 1));
+    place.children[chosen]?.focus();
+  }
+
+  function draw() {
+    const { job } = tiles[0];
+    at("compare-title").textContent = job.row_id;
+    at("compare-prompt").textContent = job.prompt;
+    place.replaceChildren(...tiles.map(tile));
+    place.style.setProperty("--columns", columns());
+  }
+
+  function show(rowId, file) {
+    tiles = filesOf(rowId);
+    chosen = Math.max(0, tiles.findIndex((each) => (file ? each.file === file : !each.file.decision)));
+    draw();
+    focus(chosen);
+  }
+
+  function open(job, file) {
+    if (!filesOf(job.row_id).length) return;
+    if (!dialog.open) dialog.showModal();
+    show(job.row_id, file);
+  }
+
+  // Marks have changed, or the jobs: the tiles stay, and show what is decided now.
+  function refresh() {
+    if (!dialog.open) return;
+    const { job } = tiles[chosen];
+    const now = filesOf(job.row_id);
+    const same = now.length === tiles.length && now.every(({ file }, index) => file.url === tiles[index].file.url);
+    tiles = now;
+    if (!same) draw();
+    for (const [index, each] of tiles.entries()) dress(place.children[index], each, index);
+  }
+
+  // The next file without a decision: of this row, else of the next row that has one. As a function that goes there.
+  function next() {
+    const order = [...tiles.keys()].map((step) => (chosen + 1 + step) % tiles.length);
+    const here = order.find((index) => index !== chosen && !tiles[index].file.decision);
+    if (here !== undefined) return () => focus(here);
+    const job = grid.nextUnmarked(tiles[chosen].job.job_key, (each) => each.row_id !== tiles[chosen].job.row_id);
+    return job ? () => show(job.row_id) : () => focus(chosen);
+  }
+
+  dialog.addEventListener("keydown", (event) => {
+    const across = getComputedStyle(place).gridTemplateColumns.split(" ").length;
+    const steps = { ArrowRight: 1, ArrowLeft: -1, ArrowDown: across, ArrowUp: -across, Home: -Infinity, End: Infinity };
+    if (event.target.closest("video") || viewer.isOpen) return;
+    if (event.key in steps) {
+      event.preventDefault();
+      focus(chosen + steps[event.key]);
+    } else if ((event.key === " " || event.key === "Enter") && !event.target.closest("button")) {
+      event.preventDefault();
+      viewer.open(tiles[chosen].job, tiles[chosen].file);
+    }
+  });
+  dialog.addEventListener("close", () => {
+    place.replaceChildren();
+    if (tiles.length && !viewer.isOpen) grid.focusOn(tiles[chosen].job);
+  });
+  at("compare-close").addEventListener("click", () => dialog.close());
+  addEventListener("resize", () => dialog.open && place.style.setProperty("--columns", columns()));
+
+  return {
+    open, refresh, next,
+    close: () => dialog.close(),
+    get isOpen() {
+      return dialog.open;
+    },
+    get target() {
+      const { job, file } = tiles[chosen];
+      return { job, files: [file] };
+    },
+  };
+})();

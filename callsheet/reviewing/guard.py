@@ -1,0 +1,81 @@
+"""Who may use the served page: the browser that has opened its link, and no other page or machine.
+
+The server listens on loopback alone. Other programs, and pages of other sites, can reach it there too: by a
+name of their own that points to this machine, or by a form. So each request must name this server, show the
+cookie that the link has set, and a mark must come from the page itself.
+"""
+
+from __future__ import annotations
+
+import secrets
+
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+_HEADERS = {
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Cross-Origin-Resource-Policy": "same-origin",  # otherwise a page of another port could load the scripts
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Referrer-Policy": "no-referrer",
+}
+# Not an answer 303: a browser that comes from another site would follow that without the cookie.
+_GO_ON = (
+    '<!doctype html><link rel="icon" href="data:,"><meta http-equiv="refresh" content="0;url=/">'
+    '<a href="/">Review</a>'
+)
+
+
+class Guard:
+    """Lets requests pass to `app` that may; all others are answered 403.
+
+    Attributes:
+        link: opens the page, with the token that signs this browser in, until the server ends.
+    """
+
+    def __init__(self, app: ASGIApp, port: int) -> None:
+        self._app = app
+        self._token = secrets.token_urlsafe(16)
+        self._session = secrets.token_urlsafe(24)
+        self._cookie = f"callsheet-review-{port}"  # to browsers, all ports of a machine share their cookies
+        self._hosts = {f"127.0.0.1:{port}", f"localhost:{port}"}
+        self.link = f"http://127.0.0.1:{port}/?token={self._token}"
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answers a request, as ASGI says."""
+        request = Request(scope)
+
+        async def with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                extra = [(name.lower().encode(), value.encode()) for name, value in _HEADERS.items()]
+                message["headers"] = [*message["headers"], *extra]
+            await send(message)
+
+        refusal = self._refusal(request)
+        if refusal:
+            await Response(refusal, 403, media_type="text/plain")(scope, receive, with_headers)
+        elif "token" in request.query_params:
+            answer = HTMLResponse(_GO_ON, headers={"Cache-Control": "no-store"})
+            answer.set_cookie(self._cookie, self._session, httponly=True, samesite="strict")
+            await answer(scope, receive, with_headers)
+        else:
+            await self._app(scope, receive, with_headers)
+
+    def _refusal(self, request: Request) -> str:
+        """Why a request is refused; empty where it may pass."""
+        host = request.headers.get("host", "")
+        if host not in self._hosts:
+            return "This server has another name."
+        is_read = request.method in {"GET", "HEAD"}
+        if not is_read and request.headers.get("origin") != f"http://{host}":
+            return "This was not sent from the page."
+        if is_read and "token" in request.query_params:
+            is_known = _same(request.query_params["token"], self._token)
+        else:
+            is_known = _same(request.cookies.get(self._cookie, ""), self._session)
+        return "" if is_known else "Open the link that callsheet review has printed: each start has another."
+
+
+def _same(one: str, other: str) -> bool:
+    return secrets.compare_digest(one.encode(errors="replace"), other.encode())

@@ -1,0 +1,371 @@
+"""Serves the contact sheet on this machine, for looking and marking: `callsheet review CONFIG`.
+
+It is the page of the report, made anew from the ledger when something has changed, and kept in memory. A mark
+is in the ledger before it is answered. No request buys, or changes anything but marks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import socket
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager, nullcontext
+from http import HTTPStatus
+from typing import Annotated, Any, NamedTuple
+
+import polars as pl
+import sqlalchemy as sa
+import uvicorn
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import FileResponse, JSONResponse, RedirectResponse, Response
+from starlette.routing import Route
+
+from callsheet import signals
+from callsheet.config.settings import BatchSettings, Report
+from callsheet.errors import CallsheetError, ConfigError
+from callsheet.ledger import leases, marks, running_totals
+from callsheet.ledger.databases import check_exists
+from callsheet.ledger.doubts import login
+from callsheet.ledger.ledger import Ledger
+from callsheet.ledger.marks import Decision, FileKey, Mark
+from callsheet.ledger.policy import MAY_COST
+from callsheet.pricing.plan import PLAN, Plan, last_plan, work_folder
+from callsheet.records import State, Totals
+from callsheet.report.contact_sheet import page
+from callsheet.report.contact_sheet.links import ServedLinks, local_path
+from callsheet.report.contact_sheet.sheet import ContactSheet
+from callsheet.report.contact_sheet.thumbnails import Thumbnails, thumbnail_name
+from callsheet.report.counts import counted_states, other_jobs
+from callsheet.report.sidecars import update_sidecars
+from callsheet.report.summary import Review, read_review
+from callsheet.reviewing.guard import Guard
+from callsheet.reviewing.marks import LONGEST_NOTE
+from callsheet.storage.store import Store
+
+_INTERVAL = 3.0  # seconds between two looks of a page at the jobs
+_SHARE = 4  # making the page takes at most one part in so many of the time
+_LARGEST = 1_000_000  # bytes of a request
+_KEEP = {"Cache-Control": "private, max-age=86400, immutable"}  # a thumbnail has the name of its content
+_NEVER_KEEP = {"Cache-Control": "no-store"}
+_FILE_ONLY = {"Content-Security-Policy": "default-src 'none'; sandbox"}
+"""A stored file is shown, and nothing that it may contain is carried out."""
+
+
+class _OneMark(BaseModel):
+    """What the page says of a file."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    job_key: str
+    attempt: int
+    index: int
+    decision: Decision | None
+    note: Annotated[str, Field(max_length=LONGEST_NOTE)] | None
+
+
+class _Marks(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    marks: Annotated[list[_OneMark], Field(min_length=1, max_length=1_000)]
+
+
+class _Memory:
+    """The page's files, as a contact sheet writes them."""
+
+    def __init__(self) -> None:
+        self.files: dict[str, tuple[bytes, str]] = {}
+
+    async def write(self, name: str, data: bytes, mime_type: str, /) -> None:
+        self.files[name] = data, mime_type
+
+    def url_of(self, name: str, /) -> str:
+        return f"/{name}"
+
+
+class _Pages:
+    """The page of a batch, made anew when the ledger, the plan or the thumbnails have changed."""
+
+    def __init__(self, ledger: Ledger, settings: BatchSettings) -> None:
+        self._ledger = ledger
+        self._settings = _with_cards(settings)
+        self._thumbnails = Thumbnails(settings)
+        self._memory = _Memory()
+        self._one = asyncio.Lock()
+        self._seen: object = None
+        self._began = self._took = float("-inf")
+
+    async def aclose(self) -> None:
+        await self._thumbnails.close()
+
+    async def file(self, name: str) -> tuple[bytes, str] | None:
+        """One of the page's files, and its type; None where there is no such file."""
+        if name in (page.INDEX, page.SUMMARY) or not self._memory.files:
+            async with self._one:
+                await self._refresh()
+        return self._memory.files.get(name)
+
+    async def _refresh(self) -> None:
+        if time.monotonic() - self._began < _SHARE * self._took:
+            return
+        now = await self._ledger.read(_now)
+        seen = (now, _made_at(self._settings), len(self._thumbnails.made))
+        if seen == self._seen:
+            return
+        self._began = time.monotonic()
+        plan = await asyncio.to_thread(last_plan, self._settings)
+        sheet = ContactSheet(
+            *(self._ledger, self._settings, plan, self._thumbnails),
+            store=self._memory,
+            links=ServedLinks(self._settings),
+            interval=_INTERVAL,
+        )
+        await sheet.write(await self._header(now, plan))
+        self._seen, self._took = seen, time.monotonic() - self._began
+
+    async def _header(self, now: _Now, plan: Plan | None) -> page.Header:
+        others = await other_jobs(self._ledger, plan)
+        states = counted_states(now.totals.states, others)
+        more = others.filter(pl.col("state").is_in(MAY_COST)).height
+        jobs = plan.jobs + more if plan else states.total()
+        outcome = "complete" if states[State.STORED] == jobs else "partial"
+        return page.Header(
+            outcome=None if now.at_work else outcome,
+            stop=None,
+            jobs=jobs,
+            states=states,
+            spent=now.totals.spent,
+            quoted=plan.quoted if plan else None,
+            rejected_rows=plan.rejected_rows if plan else 0,
+            in_doubt=now.totals.in_doubt_exposure,
+        )
+
+
+async def serve(settings: BatchSettings, port: int, announce: Callable[[str], None]) -> Review:
+    """Serves the page until Ctrl-C.
+
+    Args:
+        settings: the config.
+        port: of 127.0.0.1; 0 for any that is free.
+        announce: called with the link that opens the page, as soon as it can be opened.
+
+    Returns:
+        How far the batch is reviewed at the end.
+
+    Raises:
+        ConfigError: the port cannot be used.
+        LedgerError: there is no ledger, or it cannot be read.
+    """
+    check_exists(settings.ledger.url)
+    ledger = await Ledger.open(settings.ledger.url, settings.batch)
+    try:
+        with signals.cancelled_by_signals():
+            async with _opened(ledger, settings, port) as (link, server, listener):
+
+                def end(_: object) -> None:
+                    server.force_exit, server.should_exit = server.should_exit, True
+
+                with signals.listening(end):
+                    announce(link)
+                    await server.serve(sockets=[listener])
+            await update_sidecars(settings, ledger)
+            return await read_review(ledger)
+    finally:
+        await ledger.close()
+
+
+class _Server(uvicorn.Server):
+    def capture_signals(self) -> Any:
+        """Signals are heard by `signals.py`."""
+        return nullcontext()
+
+
+@asynccontextmanager
+async def _opened(
+    ledger: Ledger, settings: BatchSettings, port: int
+) -> AsyncIterator[tuple[str, uvicorn.Server, socket.socket]]:
+    """The link to the page, the server that has not begun, and the socket that it is to serve."""
+    pages = _Pages(ledger, settings)
+    try:
+        with _listener(port) as listener:
+            guard = Guard(app(ledger, settings, pages), listener.getsockname()[1])
+            config = uvicorn.Config(
+                guard,
+                ws="none",
+                lifespan="off",
+                access_log=False,
+                log_level="critical",
+                server_header=False,
+                timeout_graceful_shutdown=1,
+            )
+            yield guard.link, _Server(config), listener
+    finally:
+        await pages.aclose()
+
+
+@contextmanager
+def _listener(port: int) -> Iterator[socket.socket]:
+    try:
+        listener = socket.create_server(("127.0.0.1", port))
+    except (OSError, OverflowError) as error:
+        in_use = getattr(error, "errno", None) == errno.EADDRINUSE
+        reason = "another program uses it" if in_use else "it cannot be used"
+        hint = "Without --port any free one is taken."
+        raise ConfigError(f"port {port} of 127.0.0.1: {reason}", hint=hint) from None
+    with listener:
+        yield listener
+
+
+def app(ledger: Ledger, settings: BatchSettings, pages: _Pages) -> Starlette:
+    """What is served. `Guard` decides who may ask for it."""
+    report = Store(settings.report.url, endpoint_url=settings.storage.endpoint_url)
+    links = ServedLinks(settings)
+    by = login()
+
+    async def index(_: Request) -> Response:
+        return await _file(pages, page.INDEX)
+
+    async def own(request: Request) -> Response:
+        return await _file(pages, request.url.path.removeprefix("/"))
+
+    async def thumbnail(request: Request) -> Response:
+        return await _of_report(report, thumbnail_name(request.path_params["sha256"]), "image/jpeg", _KEEP)
+
+    async def rejects(_: Request) -> Response:
+        return await _of_report(report, "rejects.csv", "text/csv", _NEVER_KEEP)
+
+    async def media(request: Request) -> Response:
+        name = request.path_params
+        key = FileKey(name["job_key"], name["attempt"], name["index"])
+        stored = await ledger.read(lambda connection, batch: marks.stored(connection, batch, [key.job_key]))
+        if key not in stored:
+            raise HTTPException(404)
+        url, mime_type = stored[key]
+        path = local_path(url)
+        if path is None:
+            return RedirectResponse(links.loaded_from(url) or "", headers=_NEVER_KEEP)
+        if not path.is_file():
+            raise HTTPException(404)
+        return FileResponse(path, media_type=mime_type, headers=_FILE_ONLY)
+
+    async def newer(request: Request) -> Response:
+        since = request.query_params.get("since", "0")
+        if not since.isdecimal() or len(since) > 18:
+            raise HTTPException(400, "since is the number of a mark")
+        return JSONResponse(await ledger.read(_newer_than(int(since))), headers=_NEVER_KEEP)
+
+    async def mark(request: Request) -> Response:
+        try:
+            said = _Marks.model_validate_json(await _body(request)).marks
+        except ValidationError as error:
+            raise HTTPException(400, error.errors(include_url=False)[0]["msg"]) from None
+        taken = [
+            Mark(FileKey(one.job_key, one.attempt, one.index), one.decision, (one.note or "").strip() or None)
+            for one in said
+        ]
+        keys = {one.job_key for one in said}
+        stored = await ledger.read(lambda connection, batch: marks.stored(connection, batch, keys))
+        if any(one.file not in stored for one in taken):
+            raise HTTPException(404, "the batch has no such file")
+        await ledger.mark(taken, by)
+        return Response(status_code=204)
+
+    return Starlette(
+        routes=[
+            Route("/", index),
+            Route("/contact-sheet/thumbs/{sha256:str}.jpg", thumbnail),
+            Route("/contact-sheet/{name:path}", own),
+            Route("/rejects.csv", rejects),
+            Route("/media/{job_key:str}/{attempt:int}/{index:int}", media),
+            Route("/marks", newer),
+            Route("/marks", mark, methods=["POST"]),
+        ],
+        exception_handlers={HTTPException: _refused, CallsheetError: _failed},
+    )
+
+
+async def _file(pages: _Pages, name: str) -> Response:
+    found = await pages.file(name)
+    if found is None:
+        raise HTTPException(404)
+    return Response(found[0], media_type=found[1], headers=_NEVER_KEEP)
+
+
+async def _of_report(report: Store, name: str, mime_type: str, headers: dict[str, str]) -> Response:
+    content = await report.read(name)
+    if content is None:
+        raise HTTPException(404)
+    return Response(content, media_type=mime_type, headers=headers | _FILE_ONLY)
+
+
+async def _body(request: Request) -> bytes:
+    if request.headers.get("content-type", "").partition(";")[0] != "application/json":
+        raise HTTPException(415, "a mark is JSON")
+    content = b""
+    async for part in request.stream():
+        content += part
+        if len(content) > _LARGEST:
+            raise HTTPException(413, "too large")
+    return content
+
+
+def _newer_than(since: int) -> Callable[[sa.Connection, str], dict[str, Any]]:
+    """The newest marks with a higher number, and the highest of them."""
+
+    def read(connection: sa.Connection, batch: str) -> dict[str, Any]:
+        found = marks.decisions(connection, batch, since).drop("decided_at")
+        return {
+            "number": found["number"].max() if found.height else since,
+            "marks": found.to_dicts(),
+        }
+
+    return read
+
+
+def _with_cards(settings: BatchSettings) -> BatchSettings:
+    """The config, also where it says that no contact sheet is made: it is asked for now."""
+    report = settings.report
+    most = report.contact_sheet or Report.model_fields["contact_sheet"].default
+    return settings.model_copy(update={"report": report.model_copy(update={"contact_sheet": most})})
+
+
+class _Now(NamedTuple):
+    """What the page shows of the ledger, but for marks, which it reads by itself.
+
+    Attributes:
+        totals: the batch so far.
+        at_work: the runs that are.
+        checked: how many files.
+    """
+
+    totals: Totals
+    at_work: frozenset[str]
+    checked: int
+
+
+def _now(connection: sa.Connection, batch: str) -> _Now:
+    at_work = frozenset(run.run_id for run in leases.others(connection, batch, None))
+    checked = marks.findings(connection, batch).height
+    return _Now(running_totals.of_batch(connection, batch), at_work, checked)
+
+
+def _made_at(settings: BatchSettings) -> int | None:
+    """When the plan was written, for comparing; None where there is none."""
+    path = work_folder(settings) / PLAN
+    return path.stat().st_mtime_ns if path.exists() else None
+
+
+async def _refused(_: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)  # noqa: S101 - it is registered for that alone
+    text = error.detail or HTTPStatus(error.status_code).phrase
+    return Response(text, error.status_code, media_type="text/plain")
+
+
+async def _failed(_: Request, error: Exception) -> Response:
+    """The ledger or the storage cannot be used now; the page shows why."""
+    assert isinstance(error, CallsheetError)  # noqa: S101 - it is registered for that alone
+    return Response(f"{error.message}. {error.hint}".strip(), 503, media_type="text/plain")

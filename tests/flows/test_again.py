@@ -1,0 +1,486 @@
+"""What is rejected is bought again: one more sample of the same request, within the budget, never twice."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from decimal import Decimal
+from typing import Any
+
+import pandas as pd
+import pytest
+from prefect import tags
+
+from callsheet.config.load import load
+from callsheet.ledger import marks
+from callsheet.ledger.changes import PAUSED
+from callsheet.ledger.marks import FileKey, Finding
+from callsheet.pricing.choice import ALL, Choice
+from callsheet.pricing.quote import Quote, quote_batch
+from callsheet.python.reviews import review, reviews
+from callsheet.report.summary import Summary
+from callsheet.service.client import Client
+from callsheet.session import Run
+from callsheet.steps import batch
+from callsheet.watch import WATCHER, Asked, LogWatcher
+from flows.generate import generate_batch
+from flows.steps import STEPS
+from tests.cli.test_commands import callsheet as command
+from tests.conftest import Project
+from tests.report.contact_sheets import with_sheet
+from tests.report.test_contact_sheet import cards
+from tests.report.test_contact_sheet import summary as sheet_summary
+from tests.servers.prefect import PrefectServer
+
+Make = Callable[..., Project]
+IMAGE = {"model": "sketch-1", "aspect_ratio": "1:1"}
+PRICE = Decimal("0.0015")
+AGAIN = "review.buy_again=true"
+
+
+def images(*names: str, **more: Any) -> list[dict[str, Any]]:
+    return [{"id": name, "prompt": f"an image of {name}", **IMAGE, **more} for name in names]
+
+
+def decide(made: Project, decision: str, *files: tuple[str, int]) -> None:
+    """A person marks these samples, each as the row's id and the number."""
+    said = [{"row_id": row_id, "sample": sample, "decision": decision} for row_id, sample in files]
+    review(made.config, pd.DataFrame(said), None)
+
+
+def reject_all(made: Project) -> None:
+    stored = reviews(made.config, None, as_arrow=False)
+    review(made.config, stored[["row_id", "sample", "job_key"]].assign(decision="rejected"), None)
+
+
+def quote(made: Project, *overrides: str) -> Quote:
+    settings = load(made.config, overrides)
+
+    async def work() -> Quote:
+        async with Client(made.backlot.base_url, made.backlot.api_key) as client:
+            return await quote_batch(settings, client)
+
+    return asyncio.run(work())
+
+
+def samples(made: Project) -> list[tuple[str, int]]:
+    """Row and sample of each file, as the manifest has them."""
+    return [*made.manifest().select("row_id", "sample").iter_rows()]
+
+
+# ---- one more sample
+
+
+def test_a_rejected_row_buys_one_more_sample_and_no_other_row_does(project: Make) -> None:
+    made = project(images("bad", "good", "unseen"))
+    assert made.run().stored == 3
+    decide(made, "rejected", ("bad", 1))
+    decide(made, "kept", ("good", 1))
+    quoted = quote(made, AGAIN)
+    assert (quoted.to_buy, quoted.quoted, quoted.plan.jobs, quoted.already_bought) == (1, PRICE, 4, 3)
+    assert "1 row has only rejected files: bought again, sample 2 of 3" in quoted.plan.notes
+    assert quote(made).to_buy == 0
+    done = made.run(AGAIN)
+    assert (done.submissions, done.jobs, done.stored, done.outcome) == (1, 4, 4, "complete")
+    assert samples(made) == [("bad", 1), ("bad", 2), ("good", 1), ("unseen", 1)]
+    assert made.manifest()["current"].all()
+    first, second, *_ = made.manifest()["url"]
+    assert first != second
+    assert made.charged == done.spent == 4 * PRICE
+
+
+def test_a_sample_that_nobody_has_looked_at_buys_nothing_and_the_samples_have_an_end(project: Make) -> None:
+    made = project(images("bad"))
+    made.run()
+    for number in (1, 2):
+        decide(made, "rejected", ("bad", number))
+        assert made.run(AGAIN).submissions == 1
+        assert made.run(AGAIN).submissions == 0, "the newest sample is not looked at"
+        assert made.run().submissions == 0
+    decide(made, "rejected", ("bad", 3))
+    assert made.run(AGAIN).submissions == 0
+    assert any(
+        "1 row has only rejected files and no sample left" in note for note in quote(made, AGAIN).plan.notes
+    )
+    assert made.run(AGAIN, "review.samples=4").submissions == 1
+    assert samples(made) == [("bad", 1), ("bad", 2), ("bad", 3), ("bad", 4)]
+    assert (len(made.sold), made.charged) == (4, 4 * PRICE)
+
+
+def test_a_row_with_one_file_that_is_not_rejected_buys_nothing(project: Make) -> None:
+    made = project(images("kept", "unseen", "bad", samples="2"))
+    made.run()
+    decide(made, "rejected", ("kept", 1), ("unseen", 2), ("bad", 1), ("bad", 2))
+    decide(made, "kept", ("kept", 2))
+    assert made.run(AGAIN).submissions == 1
+    assert samples(made)[-3:] == [("bad", 1), ("bad", 2), ("bad", 3)]
+    decide(made, "", ("bad", 1))
+    assert made.run(AGAIN).submissions == 0, "the mark is taken back"
+
+
+def test_the_command_says_again(project: Make) -> None:
+    made = project(images("bad", "good"))
+    made.run()
+    decide(made, "rejected", ("bad", 1))
+    answer = json.loads(command("quote", str(made.config), "--again", "--json").stdout)
+    assert (answer["jobs"], answer["to_buy"], answer["quoted"]) == (3, 1, "0.0015")
+    looked = command("run", str(made.config), "--again", "--dry-run")
+    assert "bought again, sample 2 of 3" in looked.stdout
+    assert len(made.sold) == 2
+    done = command("run", str(made.config), "--again", "--json")
+    answer = json.loads(done.stdout)
+    assert (done.returncode, answer["jobs"], answer["stored"], answer["submissions"]) == (0, 3, 3, 1)
+
+
+def test_a_scheduled_run_buys_again_by_its_config(project: Make) -> None:
+    made = project(images("bad"))
+    made.set(review={"buy_again": True, "samples": 2})
+    made.run()
+    decide(made, "rejected", ("bad", 1))
+    assert made.run().submissions == 1
+    decide(made, "rejected", ("bad", 2))
+    assert made.run().submissions == 0
+
+
+def test_a_sample_that_failed_has_used_its_number(project: Make) -> None:
+    refused = {"prompt": "an image of bad", "endpoint": "images", "nth": 2, "do": "error", "status": 500}
+    made = project(images("bad"), faults={"rules": [refused]})
+    made.set(attempts=1)
+    made.run()
+    decide(made, "rejected", ("bad", 1))
+    failed = made.run(AGAIN, "review.samples=2")
+    assert (failed.failed, failed.jobs, failed.exit_code) == (1, 2, 3)
+    assert made.run(AGAIN, "review.samples=2").submissions == 0
+    done = made.run(AGAIN)
+    assert (done.submissions, done.jobs, done.stored, done.failed) == (1, 3, 2, 1)
+    assert samples(made) == [("bad", 1), ("bad", 3)]
+
+
+def test_a_row_of_which_anything_is_in_doubt_waits(project: Make) -> None:
+    cut = {
+        "prompt": "an image of bad",
+        "endpoint": "images",
+        "nth": 1,
+        "do": "drop",
+        "when": "after_charging",
+    }
+    made = project(images("bad", samples="2"), faults={"rules": [cut]})
+    assert made.run().in_doubt == 1
+    reject_all(made)
+    assert (made.run(AGAIN).submissions, len(made.sold)) == (0, 2)
+
+
+# ---- what a row is
+
+
+def test_a_changed_prompt_is_a_new_job_and_only_that_is_bought(project: Make) -> None:
+    made = project(images("bad"))
+    made.run()
+    decide(made, "rejected", ("bad", 1))
+    made.rows({"id": "bad", "prompt": "a better prompt", **IMAGE})
+    done = made.run(AGAIN)
+    assert (done.submissions, done.jobs, done.stored, done.details.others) == (1, 2, 2, 1)
+    assert made.run(AGAIN).submissions == 0
+    reject_all(made)
+    assert made.run(AGAIN).submissions == 1
+    prompts = made.manifest().select("prompt", "sample", "current").rows()
+    assert prompts == [
+        ("a better prompt", 1, True),
+        ("a better prompt", 2, True),
+        ("an image of bad", 1, False),
+    ]
+
+
+def test_with_a_matrix_each_request_of_the_row_is_bought_again(project: Make) -> None:
+    made = project([{"id": "bad", "prompt": "an image", "aspect_ratio": "1:1"}])
+    made.set(input={"matrix": {"model": ["sketch-1", "still-1"]}})
+    made.run()
+    decide(made, "rejected", ("bad", 1))  # of both models
+    done = made.run(AGAIN)
+    assert (done.submissions, done.jobs, done.stored) == (2, 4, 4)
+    assert made.manifest().select("model", "sample").rows() == [
+        ("sketch-1", 1),
+        ("sketch-1", 2),
+        ("still-1", 1),
+        ("still-1", 2),
+    ]
+    files = reviews(made.config, None, as_arrow=False)
+    one = files[(files["sample"] == 2) & (files["model"] == "still-1")]
+    review(made.config, one[["row_id", "sample", "job_key"]].assign(decision="rejected"), None)
+    assert made.run(AGAIN).submissions == 0
+
+
+def test_rows_without_ids_too_also_equal_ones_and_in_another_order(project: Make) -> None:
+    rows = [
+        {"prompt": prompt, **IMAGE, "shot": shot} for prompt, shot in (("x", "1"), ("x", "2"), ("y", "3"))
+    ]
+    made = project(rows)
+    made.run()
+    decide(made, "rejected", (made.manifest().filter(shot="2")["row_id"].item(), 1))
+    assert made.run(AGAIN).submissions == 1
+    assert made.manifest().select("shot", "sample").rows() == [("1", 1), ("2", 1), ("2", 2), ("3", 1)]
+    made.rows(*reversed(rows))
+    done = made.run(AGAIN)
+    assert (done.submissions, done.jobs, done.stored, done.details.others) == (0, 4, 4, 0)
+    assert made.manifest().select("shot", "sample").rows() == [("3", 1), ("2", 1), ("2", 2), ("1", 1)]
+    default = made.backlot.service.models["sketch-1"].supported_resolutions[0]
+    made.rows(*(row | {"resolution": default} for row in rows))
+    done = made.run(AGAIN)
+    assert (done.submissions, done.jobs, done.stored, done.details.others) == (0, 4, 4, 0)
+
+
+def test_all_samples_are_current_where_the_model_is_gone(project: Make) -> None:
+    made = project([*images("a"), {"id": "b", "prompt": "another", "model": "still-1"}])
+    made.run()
+    decide(made, "rejected", ("a", 1), ("b", 1))
+    assert made.run(AGAIN).submissions == 2
+    del made.backlot.service.models["sketch-1"]
+    reject_all(made)
+    done = made.run(AGAIN)
+    assert (done.submissions, done.jobs, done.stored, done.details.others) == (1, 5, 5, 0)
+    assert made.manifest()["current"].all()
+
+
+def test_samples_that_the_row_no_longer_asks_for_are_current_too(project: Make) -> None:
+    made = project(images("a", samples="3"))
+    made.run()
+    made.rows(*images("a"))
+    done = made.run()
+    assert (done.submissions, done.jobs, done.stored, done.details.others) == (0, 3, 3, 0)
+
+
+def test_a_csv_of_some_rows_hides_nothing_and_buys_nothing_twice(project: Make) -> None:
+    made = with_sheet(project(images(*"abcdef")))
+    made.run()
+    decide(made, "rejected", ("b", 1), ("e", 1))
+    (made.folder / "again.csv").write_text(
+        "id,prompt,model,aspect_ratio\ne,an image of e,sketch-1,1:1\nb,a better b,sketch-1,1:1\n"
+    )
+    done = made.run(AGAIN, "input.path=again.csv")
+    assert (done.submissions, done.jobs, done.stored, done.exit_code) == (2, 8, 8, 0)
+    assert (done.details.others, done.quoted) == (5, 8 * PRICE)
+    assert made.report()["jobs"] == sheet_summary()["jobs"] == made.manifest().height == 8
+    shown = [(card["row_id"], card["prompt"][:8], card["sample"]) for card in cards()]
+    assert shown[:4] == [
+        ("e", "an image", 1),
+        ("e", "an image", 2),
+        ("b", "a better", 1),
+        ("b", "an image", 1),
+    ]
+    assert sorted(row_id for row_id, *_ in shown[4:]) == [*"acdf"]
+    done = made.run(AGAIN)
+    assert (done.submissions, done.jobs, done.stored, done.details.others) == (0, 8, 8, 1)
+    assert [(card["row_id"], card["sample"]) for card in cards()] == [
+        *(("a", 1), ("b", 1), ("b", 1), ("c", 1), ("d", 1), ("e", 1), ("e", 2), ("f", 1)),
+    ]
+    made.run("report.contact_sheet=3")
+    assert [card["row_id"] for card in cards()] == ["a", "b", "b"]
+
+
+# ---- money
+
+
+def test_a_person_is_asked_about_what_is_bought_again_as_about_anything_else(project: Make) -> None:
+    made = project(images("bad", "worse"))
+    made.run()
+    reject_all(made)
+    above = "budget.approve_above=0.0020"
+    refused = made.run(AGAIN, above)
+    assert (refused.stop_reason, refused.submissions) == ("approval", 0)
+    assert made.run(AGAIN, "budget.limit=0.0030").stop_reason == "budget"
+    assert len(made.sold) == 2
+    assert made.run(AGAIN, above, approved=True).submissions == 2
+
+
+def test_two_runs_at_once_buy_the_sample_once(project: Make) -> None:
+    made = project(images(*"abcdefgh"), image_seconds=0.05)
+    made.run()
+    reject_all(made)
+    settings = load(made.config, [AGAIN])
+
+    async def both() -> list[Summary]:
+        return await asyncio.gather(*(batch.generate(settings, approved=True) for _ in range(2)))
+
+    summaries = asyncio.run(both())
+    assert sum(summary.submissions for summary in summaries) == 8
+    assert {summary.exit_code for summary in summaries} <= {0, 3}
+    assert (len(made.sold), made.charged) == (16, 16 * PRICE)
+
+
+# ---- rounds
+
+
+class Person(LogWatcher):
+    """Notes what it is told, and answers so; None is nobody."""
+
+    def __init__(self, *, says: bool | None = None) -> None:
+        self.says = says
+        self.asked: list[Asked] = []
+        self.quotes: list[Quote] = []
+        self.notes: list[str] = []
+        self.finished_with: list[Summary] = []
+
+    async def approves(self, asked: Asked) -> bool | None:
+        self.asked.append(asked)
+        return self.says
+
+    def quoted(self, quote: Quote) -> None:
+        self.quotes.append(quote)
+
+    def note(self, text: str) -> None:
+        self.notes.append(text)
+
+    def finished(self, summary: Summary) -> None:
+        self.finished_with.append(summary)
+
+
+def with_check(steps: batch.Steps, rejects: Callable[[str, int], bool]) -> batch.Steps:
+    """The steps with a check that rejects files by their row and sample, as soon as they are stored."""
+
+    async def looked_at(run: Run) -> Summary:
+        summary = await steps.record(run)
+        found = [
+            Finding(FileKey(*file), ("blank",), rejected_by="blank" if rejects(row_id, sample) else "")
+            for *file, row_id, sample in (await run.ledger.read(marks.files)).iter_rows()
+        ]
+        await run.ledger.found(found)
+        return summary
+
+    return replace(steps, record=looked_at)
+
+
+def checked(
+    made: Project,
+    *overrides: str,
+    rejects: Callable[[str, int], bool],
+    says: bool | None = None,
+    choice: Choice = ALL,
+) -> tuple[Summary, Person]:
+    """A run with such a check."""
+    steps = with_check(batch.Steps(bounds=made.bounds), rejects)
+    person = Person(says=says)
+    settings, token = load(made.config, [AGAIN, *overrides]), WATCHER.set(person)
+    try:
+        done = asyncio.run(batch.generate(settings, approved=False, choice=choice, steps=steps))
+    finally:
+        WATCHER.reset(token)
+    return done, person
+
+
+def test_a_run_goes_on_until_each_row_has_a_file_that_is_not_rejected(project: Make) -> None:
+    made = project(images("good", "second", "third"))
+    needs = {"good": 1, "second": 2, "third": 3}
+    done, person = checked(made, rejects=lambda row_id, sample: sample < needs[row_id])
+    assert (done.jobs, done.stored, done.submissions, done.outcome) == (6, 6, 6, "complete")
+    assert person.notes == [
+        "2 rows have only rejected files: bought again, sample 2 of 3",
+        "1 row has only rejected files: bought again, sample 3 of 3",
+    ]
+    assert person.finished_with == [done], "it is one run"
+    assert samples(made) == [(name, number) for name, last in needs.items() for number in range(1, last + 1)]
+    assert (len(made.sold), made.charged) == (6, 6 * PRICE)
+    assert checked(made, rejects=lambda *_: False)[0].submissions == 0
+
+
+def test_the_rounds_end_with_the_samples_and_it_is_said(project: Make) -> None:
+    made = project(images("good", "bad"))
+    done, person = checked(made, rejects=lambda row_id, _: row_id == "bad")
+    assert (done.stored, done.submissions, done.outcome) == (4, 4, "complete")
+    assert person.notes[-1].startswith("1 row has only rejected files and no sample left: at most 3 of a row")
+
+
+def test_the_rounds_end_at_the_budget(project: Make) -> None:
+    made = project(images("a", "b"))
+    done, person = checked(made, "budget.limit=0.0045", rejects=lambda *_: True)
+    assert [each.to_buy for each in person.quotes] == [2, 2], "and no other round"
+    assert (done.stop_reason, done.exit_code, done.stored, made.charged) == ("budget", 4, 3, 3 * PRICE)
+
+
+def test_what_a_person_changes_while_a_round_is_at_work_counts_for_the_next(project: Make) -> None:
+    made = project(images("a", "b"))
+
+    def with_change(setting: str, value: object) -> Summary:
+        steps = with_check(batch.Steps(bounds=made.bounds), lambda *_: True)
+
+        async def changed(run: Run) -> Summary:
+            summary = await steps.record(run)
+            run.change(setting, value)
+            return summary
+
+        settings = load(made.config, [AGAIN])
+        return asyncio.run(batch.generate(settings, approved=False, steps=replace(steps, record=changed)))
+
+    done = with_change("budget.limit", "0.0030")
+    assert (done.stop_reason, done.stored, made.charged) == ("budget", 2, 2 * PRICE)
+    held = with_change(PAUSED, True)
+    assert (held.stored, len(made.sold)) == (4, 4), "one round, and no other while the buying is held"
+
+
+def test_each_round_above_the_threshold_is_asked_about_for_its_own_jobs(project: Make) -> None:
+    made = project(images("a", "b"))
+    threshold = "budget.approve_above=0.0010"
+    done, person = checked(made, threshold, rejects=lambda row_id, _: row_id == "a", says=True)
+    assert [asked.quote.quoted for asked in person.asked] == [2 * PRICE, PRICE, PRICE]
+    assert (done.stored, [one.jobs for one in done.approvals]) == (4, [2, 1, 1])
+
+
+def test_after_a_pilot_a_round_is_asked_about_too(project: Make) -> None:
+    made = project(images("a", "b", "c"))
+    done, person = checked(made, "budget.pilot=1", rejects=lambda row_id, _: row_id == "c", says=True)
+    assert [asked.quote.to_buy for asked in person.asked] == [2, 1, 1]
+    assert (done.stored, done.submissions) == (5, 5)
+
+
+def test_chosen_rows_have_rounds_and_the_first_jobs_have_none(project: Make) -> None:
+    made = project(images("a", "b"))
+    made.run()
+    reject_all(made)
+    done, _ = checked(made, rejects=lambda *_: True, choice=Choice(only=("b",)))
+    assert (done.submissions, samples(made)) == (2, [("a", 1), ("b", 1), ("b", 2), ("b", 3)])
+    done, _ = checked(made, rejects=lambda *_: True, choice=Choice(first=1))
+    assert (done.submissions, samples(made)[:2]) == (1, [("a", 1), ("a", 2)])
+
+
+def test_a_batch_file_that_is_changed_meanwhile_is_not_read_by_a_round(project: Make) -> None:
+    made = project(images("a"))
+
+    def rejects(row_id: str, sample: int) -> bool:
+        made.rows(*images("a", "b", "c"))
+        return sample == 1
+
+    done, _ = checked(made, rejects=rejects)
+    assert (done.submissions, samples(made)) == (2, [("a", 1), ("a", 2)])
+
+
+def test_a_flow_run_has_rounds_too_with_its_tasks(
+    project: Make, prefect: PrefectServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = project(images("a", "b"))
+    monkeypatch.setattr("flows.generate.STEPS", with_check(STEPS, lambda row_id, n: row_id == "b" and n < 3))
+    with tags(made.folder.name):
+        state = asyncio.run(generate_batch(str(made.config), [AGAIN], return_state=True))
+    assert state.name == "Complete", state.message
+    assert samples(made) == [("a", 1), ("b", 1), ("b", 2), ("b", 3)]
+    assert len(made.sold) == 4
+    [run] = prefect.ask("flow_runs", flow_runs={"tags": {"all_": [made.folder.name]}})
+    names = [one["name"] for one in prefect.ask("task_runs", flow_runs={"id": {"any_": [run["id"]]}})]
+    assert (names.count("read"), names.count("submit"), names.count("record")) == (1, 3, 3)
+
+
+def test_without_the_setting_nothing_is_bought_again(project: Make) -> None:
+    made = project(images("a"))
+    done, person = checked(made, "review.buy_again=false", rejects=lambda *_: True)
+    assert (done.submissions, person.notes) == (1, [])
+
+
+def test_a_round_that_nobody_approves_is_not_bought_and_the_rounds_before_are_reported(project: Make) -> None:
+    made = project(images("a", "b"))
+    made.run()
+    made.rows(*images("a", "b", "c"))
+    done, person = checked(made, "budget.approve_above=0.0020", rejects=lambda *_: True)
+    assert [asked.quote.quoted for asked in person.asked] == [3 * PRICE]
+    assert (done.stop_reason, done.exit_code, done.stored, done.submissions) == ("approval", 4, 3, 1)
+    assert made.report()["stored"] == 3
+    assert person.finished_with == [done]

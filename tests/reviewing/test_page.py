@@ -1,0 +1,406 @@
+"""The review in a real browser: the served page, and the same page from the disk."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import httpx
+import pytest
+from playwright.sync_api import Locator, Page, expect
+
+from tests.conftest import Project
+from tests.report.contact_sheets import card, with_sheet, written
+from tests.reviewing.served import Review, copied, marks, served
+from tests.servers.browser import Browser, aside
+from tests.servers.forks import forks
+from tests.servers.prefect import free_port
+from tests.servers.s3 import Server
+from tests.waiting import wait_until
+
+Make = Callable[..., Project]
+IMAGE = {"model": "sketch-1", "aspect_ratio": "1:1", "resolution": "0.5K"}
+HOSTILE = '<img src=x onerror="document.title = \'owned\'">, "six" fingers'
+
+
+@pytest.fixture(scope="module")
+def tab(browser: Browser) -> Iterator[Page]:
+    """The page in which all tests open theirs."""
+    with browser.page() as opened:
+        yield opened
+
+
+@pytest.fixture
+def page(tab: Page, browser: Browser) -> Page:
+    browser.empty(tab)
+    return tab
+
+
+@pytest.fixture(scope="module")
+def the_batch() -> list[Path]:
+    """The folder of a real batch, once it is there: the first test that needs it buys the batch."""
+    return []
+
+
+@pytest.fixture
+def batch(
+    the_batch: list[Path],
+    project: Make,
+    tmp_path_factory: pytest.TempPathFactory,
+    monkeypatch: pytest.MonkeyPatch,
+) -> Path:
+    """A batch of four rows with seven stored files, and one that is refused; in the working directory."""
+    if not the_batch:
+        rows = [
+            {"id": "mug", "prompt": "a red mug", "samples": 4, "shot": "hero", **IMAGE},
+            {"id": "lamp", "prompt": "a brass lamp", "samples": 1, "shot": "grid", **IMAGE},
+            {"id": "chair", "prompt": "a chair", "samples": 2, "shot": "grid", **IMAGE},
+            {"id": "refused", "prompt": "a forbidden-test-word", "samples": 1, "shot": "hero", **IMAGE},
+        ]
+        made = with_sheet(project(rows))
+        aside(made.run)
+        the_batch.append(copied(made.folder, tmp_path_factory.mktemp("bought") / "batch"))
+    folder = copied(the_batch[0], tmp_path_factory.mktemp("review") / "batch")
+    monkeypatch.chdir(folder)
+    return folder
+
+
+@pytest.fixture
+def review(batch: Path) -> Iterator[Review]:
+    """The served review of the batch."""
+    with served(batch) as running:
+        yield running
+
+
+def visit(page: Page, address: str) -> None:
+    """Opens a page and waits until it is drawn."""
+    page.goto(address)
+    page.locator("html[data-ready]").wait_for()
+
+
+def card_of(page: Page, row_id: str, sample: int = 1) -> Locator:
+    """The card of a sample."""
+    cards = page.locator("article").filter(has=page.get_by_role("heading", name=row_id, exact=True))
+    return cards.nth(sample - 1)
+
+
+def press(page: Page, keys: str) -> None:
+    for key in keys.split():
+        page.keyboard.press(key)
+
+
+def figure(page: Page, name: str) -> Locator:
+    """A figure at the top of the page."""
+    return page.locator(".figure").filter(has_text=name).locator("dd")
+
+
+def filter_button(page: Page, name: str) -> Locator:
+    return page.get_by_role("group", name="Review").get_by_role("button", name=name)
+
+
+def test_a_batch_is_marked_by_keyboard_alone_and_the_ledger_agrees(
+    page: Page, browser: Browser, review: Review
+) -> None:
+    visit(page, review.link)
+    assert page.url == f"{review.address}/"  # without the token
+    expect(card_of(page, "mug")).to_be_focused()
+    expect(card_of(page, "mug", 2)).to_contain_text("2 of 4")
+    press(page, "k x")
+    expect(card_of(page, "mug", 3)).to_be_focused()
+    press(page, "c k")  # of the four side by side, the first without a mark is chosen
+    tiles = page.get_by_role("dialog", name="mug").get_by_role("figure")
+    expect(tiles).to_have_count(4)
+    expect(tiles.nth(3)).to_be_focused()
+    press(page, "ArrowLeft x ArrowLeft Escape")
+    expect(card_of(page, "mug", 3)).to_be_focused()
+    press(page, "ArrowRight n")
+    page.keyboard.insert_text(HOSTILE)
+    press(page, "Enter")
+    expect(card_of(page, "mug", 4)).to_contain_text(HOSTILE)
+    press(page, "x")
+    expect(card_of(page, "lamp")).to_be_focused()
+    press(page, "Space k")
+    expect(page.get_by_role("dialog", name="chair (1 of 2)")).to_be_visible()  # the next one, at full size
+    press(page, "x ArrowLeft u x Space")
+    expect(card_of(page, "chair", 2)).to_be_focused()
+    press(page, "k")
+    expect(page.get_by_role("alert")).to_have_text("Every stored file is marked.")
+    press(page, "z z")  # chair is not kept, nor rejected
+    expect(card_of(page, "chair")).to_be_focused()
+    expect(figure(page, "Reviewed")).to_have_text("2 kept · 3 rejected · 2 to review")
+    expect(figure(page, "Cost per kept")).to_have_text("0.012250 USD")
+    assert review.marks() == {
+        "mug/1": ("kept", None),
+        "mug/2": ("rejected", None),
+        "mug/3": ("rejected", None),
+        "mug/4": ("rejected", HOSTILE),
+        "lamp/1": ("kept", None),
+    }
+    expect(page).to_have_title("test: contact sheet")
+    assert (browser.complaints, browser.failures, browser.outside) == ([], [], [])
+    review.process.send_signal(2)
+    assert review.process.wait() == 0
+    for text in ("2 kept, 3 rejected", "To review  2"):
+        assert text in review.log.read_text()
+
+
+def test_filters_and_an_open_image_are_in_the_address(page: Page, review: Review) -> None:
+    visit(page, review.link)
+    press(page, "k x")
+    filter_button(page, "rejected").click()
+    expect(page.locator("article")).to_have_count(1)
+    filter_button(page, "rejected").click()
+    filter_button(page, "unmarked").click()
+    expect(page.locator("article")).to_have_count(5)
+    page.get_by_role("combobox", name="shot").select_option(label="grid")
+    expect(page.locator("article")).to_have_count(3)
+    card_of(page, "chair").click()
+    expect(page.get_by_role("dialog", name="chair (1 of 2)")).to_be_visible()
+    address = page.url
+    page.goto("about:blank")
+    visit(page, address)  # as a colleague opens it
+    expect(page.get_by_role("dialog", name="chair (1 of 2)")).to_be_visible()
+    press(page, "Escape")
+    expect(page.locator("article")).to_have_count(3)
+    press(page, "k")  # what is marked leaves the filter, and the next takes its place
+    expect(page.locator("article")).to_have_count(2)
+    expect(card_of(page, "chair")).to_be_focused()
+    page.get_by_role("button", name="Clear filters").click()
+    expect(page.locator("article")).to_have_count(8)
+    assert page.url == f"{review.address}/"
+
+
+def test_on_a_phone_buttons_do_what_keys_do(page: Page, review: Review) -> None:
+    page.set_viewport_size({"width": 390, "height": 844})
+    touch = page.context.new_cdp_session(page)
+    touch.send("Emulation.setTouchEmulationEnabled", {"enabled": True})
+
+    def tap(target: Locator) -> None:
+        target.scroll_into_view_if_needed()
+        box = target.bounding_box()
+        assert box
+        point = {"x": box["x"] + box["width"] / 2, "y": box["y"] + box["height"] / 2}
+        touch.send("Input.dispatchTouchEvent", {"type": "touchStart", "touchPoints": [point]})
+        touch.send("Input.dispatchTouchEvent", {"type": "touchEnd", "touchPoints": []})
+
+    try:
+        visit(page, review.link)
+        tap(card_of(page, "mug"))
+        viewer, compared = page.get_by_role("dialog", name="mug"), page.locator("#compare")
+        tap(viewer.get_by_role("button", name="Keep"))
+        expect(viewer.get_by_role("heading")).to_have_text("mug (2 of 4)")
+        tap(viewer.get_by_role("button", name="Compare"))
+        tap(compared.get_by_role("figure").nth(2))
+        tap(compared.get_by_role("button", name="Reject"))
+        tap(compared.get_by_role("button", name="Close"))
+        tap(card_of(page, "lamp"))
+        tap(page.locator("#viewer").get_by_role("button", name="Note"))
+        page.get_by_role("textbox", name="Note").fill("too dark")
+        tap(page.get_by_role("button", name="Save"))
+        expect(page.locator("#viewer")).to_contain_text("too dark")
+        assert page.evaluate("document.documentElement.scrollWidth") == 390
+        sizes = page.locator("#viewer .acts button").evaluate_all(
+            "all => all.map((each) => each.offsetHeight)"
+        )
+        assert min(sizes) >= 44
+    finally:
+        touch.send("Emulation.setTouchEmulationEnabled", {"enabled": False})
+    assert review.marks() == {
+        "mug/1": ("kept", None),
+        "mug/3": ("rejected", None),
+        "lamp/1": (None, "too dark"),
+    }
+
+
+def test_two_browsers_see_each_others_marks_and_a_browser_without_the_link_sees_nothing(
+    page: Page, review: Review
+) -> None:
+    visit(page, review.link)
+    running = page.context.browser
+    assert running
+    other = running.new_context()
+    try:
+        second = other.new_page()
+        answer = second.goto(f"{review.address}/")
+        assert answer
+        assert (answer.status, "mug" in second.content()) == (403, False)
+        visit(second, review.link)
+        press(second, "x n")
+        second.keyboard.insert_text("of the other")
+        press(second, "Enter")
+        expect(card_of(page, "mug")).to_contain_text("rejected")
+        press(page, "ArrowRight k")
+        expect(card_of(second, "mug", 2)).to_contain_text("kept")
+        expect(figure(second, "Reviewed")).to_have_text("1 kept · 1 rejected · 5 to review")
+    finally:
+        other.close()
+
+
+def test_from_the_disk_marks_are_kept_and_saved_for_review_from(page: Page, batch: Path) -> None:
+    sheet = (batch / "out/report/contact-sheet/index.html").as_uri()
+    visit(page, sheet)
+    card_of(page, "mug").focus()
+    press(page, "k x z x n")
+    page.keyboard.insert_text(HOSTILE)
+    press(page, "Shift+Enter")
+    page.keyboard.insert_text("second line")
+    press(page, "Enter")
+    expect(figure(page, "Cost per kept")).to_have_text("0.0245 USD")
+    visit(page, sheet)  # anew
+    expect(card_of(page, "mug", 2)).to_contain_text("rejected")
+    expect(figure(page, "Reviewed")).to_have_text("1 kept · 1 rejected · 5 to review")
+    with page.expect_download() as download:
+        page.get_by_role("button", name="Save marks.csv (3)").click()
+    assert download.value.suggested_filename == "marks.csv"
+    download.value.save_as(batch / "marks.csv")
+    page.evaluate("localStorage.clear()")
+    done = forks().run("-m", "callsheet", "review", "batch.yaml", "--from", "marks.csv", cwd=batch)
+    assert done.returncode == 0, done.stderr
+    assert marks(batch) == {
+        "mug/1": ("kept", None),
+        "mug/2": ("rejected", None),
+        "mug/3": (None, f"{HOSTILE}\nsecond line"),
+    }
+
+
+def test_a_browser_that_keeps_nothing_says_so_and_marks_are_saved_all_the_same(
+    page: Page, tmp_path: Path
+) -> None:
+    address = aside(lambda: written(tmp_path, [card(0), card(1)], "complete")).as_uri()
+    running = page.context.browser
+    assert running
+    other = running.new_context()
+    try:
+        strict = other.new_page()
+        strict.add_init_script("Object.defineProperty(window, 'localStorage', {get() { throw Error() }})")
+        visit(strict, address)
+        expect(strict.get_by_role("alert")).to_contain_text("This browser keeps no marks")
+        strict.locator("article").first.focus()
+        press(strict, "k")
+        expect(strict.get_by_role("button", name="Save marks.csv (1)")).to_be_visible()
+    finally:
+        other.close()
+
+
+def test_marks_csv_names_the_job_where_a_row_asks_for_several_things(page: Page, tmp_path: Path) -> None:
+    jobs = [card(0, row_id="mug"), card(1, row_id="mug"), card(2, row_id="lamp")]
+    visit(page, aside(lambda: written(tmp_path, jobs, "complete")).as_uri())
+    card_of(page, "mug", 2).focus()
+    press(page, "k")
+    with page.expect_download() as download:
+        page.get_by_role("button", name="Save marks.csv (1)").click()
+    rows = [*csv.reader(io.StringIO(Path(download.value.path()).read_text()))]
+    page.evaluate("localStorage.clear()")
+    assert rows == [
+        ["row_id", "sample", "index", "decision", "note", "job_key"],
+        ["mug", "1", "0", "kept", "", jobs[1].job_key],
+    ]
+
+
+def test_what_checks_found_is_shown_as_text_and_is_a_filter(page: Page, tmp_path: Path) -> None:
+    flagged = card(1)
+    flagged = replace(flagged, files=[replace(flagged.files[0], flags=[HOSTILE, "blank"], score=0.25)])
+    visit(page, aside(lambda: written(tmp_path, [card(0), flagged], "complete")).as_uri())
+    filter_button(page, "flagged").click()
+    expect(page.locator("article")).to_have_count(1)
+    expect(page.locator("article")).to_contain_text("2 flags")
+    page.locator("article").click()
+    for text in (HOSTILE, "blank", "0.25"):
+        expect(page.get_by_role("dialog")).to_contain_text(text)
+
+
+def test_files_on_s3_are_shown_and_what_a_run_buys_meanwhile_comes_by_itself(
+    page: Page, browser: Browser, project: Make, s3: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in s3.environment().items():
+        monkeypatch.setenv(name, value)
+    made = with_sheet(project([{"id": "mug", "prompt": "a red mug", **IMAGE}]))
+    made.set(
+        storage={"url": f"s3://{s3.bucket}/review/media", "endpoint_url": s3.endpoint_url},
+        report={"url": f"s3://{s3.bucket}/review/report"},
+    )
+    aside(made.run)
+    with served(made.folder) as running:
+        visit(page, running.link)
+        expect(card_of(page, "mug").locator("img")).not_to_have_js_property("naturalWidth", 0)
+        press(page, "Space")
+        expect(page.locator("#viewer img")).to_have_js_property("naturalWidth", 512)
+        press(page, "k Space")
+        made.rows(
+            {"id": "mug", "prompt": "a red mug", **IMAGE}, {"id": "lamp", "prompt": "a brass lamp", **IMAGE}
+        )
+        aside(made.run)
+        expect(card_of(page, "lamp").locator("img")).not_to_have_js_property("naturalWidth", 0)
+        expect(card_of(page, "mug")).to_contain_text("kept")
+        expect(figure(page, "Reviewed")).to_have_text("1 kept · 0 rejected · 1 to review")
+    assert (browser.complaints, browser.failures) == ([], [])
+
+
+def test_a_killed_server_loses_at_most_the_last_mark_and_the_page_goes_on_with_the_next(
+    page: Page, batch: Path
+) -> None:
+    port = str(free_port())
+    with served(batch, "--port", port) as first:
+        visit(page, first.link)
+        press(page, "k x")
+        wait_until(lambda: len(first.marks()) == 2, "the marks are not taken")
+        first.process.kill()
+        first.process.wait()
+        press(page, "k")
+        expect(page.get_by_role("alert")).to_contain_text("Not marked: mug (3 of 4). The server is gone")
+        expect(card_of(page, "mug", 3).locator(".decision")).to_have_count(0)  # it was not taken
+    assert first.marks() == {"mug/1": ("kept", None), "mug/2": ("rejected", None)}
+    with served(batch, "--port", port) as second:
+        another = page.context.new_page()
+        visit(another, second.link)
+        another.close()
+        expect(page.get_by_role("alert")).to_be_hidden()
+        card_of(page, "mug", 3).focus()
+        press(page, "k")
+        expect(figure(page, "Reviewed")).to_have_text("2 kept · 1 rejected · 4 to review")
+        assert second.marks()["mug/3"] == ("kept", None)
+
+
+def test_only_the_page_itself_can_mark_and_nothing_can_buy(review: Review) -> None:
+    with review.client() as client:
+        origin = {"Origin": review.address}
+        [row] = [row for row in jobs_of(client) if row["row_id"] == "lamp"]
+        file = row["files"][0]
+        mark = {"job_key": row["job_key"], "attempt": file["attempt"], "index": 0}
+        said = {"marks": [mark | {"decision": "kept", "note": None}]}
+        paths = ["/", "/contact-sheet/data/jobs-0000.js", file["href"], file["thumbnail"], "/marks", "/x"]
+        for path in paths[:-1]:
+            assert client.get(path).status_code == 200, path
+        with httpx.Client(base_url=review.address, trust_env=False) as stranger:
+            for path in (*paths, "/?token=x", "/?token=é"):
+                assert stranger.get(path).status_code == 403, path
+            assert stranger.post("/marks", json=said, headers=origin).status_code == 403
+        port = review.address.rpartition(":")[2]
+        for host in ("evil.example", f"evil.example:{port}", "127.0.0.1", f"127.0.0.1:{int(port) + 1}"):
+            for method in ("GET", "POST"):
+                answer = client.request(method, "/marks", json=said, headers=origin | {"Host": host})
+                assert answer.status_code == 403, host
+        foreign = [{}, {"Origin": "http://evil.example"}, {"Origin": "null"}]
+        foreign += [{"Origin": f"http://127.0.0.1:{int(port) + 1}"}, {"Origin": f"https://127.0.0.1:{port}"}]
+        for headers in foreign:
+            assert client.post("/marks", json=said, headers=headers).status_code == 403, headers
+        wrong = [b"", b"[]", json.dumps(said | {"by": "me"}).encode(), b'{"marks":[]}', b"x" * 2_000_000]
+        for body in wrong:
+            headers = origin | {"Content-Type": "application/json"}
+            assert client.post("/marks", content=body, headers=headers).status_code in (400, 413), body[:20]
+        missing = {"marks": [mark | {"index": 7, "decision": "kept", "note": None}]}
+        assert client.post("/marks", json=missing, headers=origin).status_code == 404
+        assert client.get("/media/../../batch.yaml").status_code == 404
+        assert review.marks() == {}
+        assert client.post("/marks", json=said, headers=origin).status_code == 204
+        assert review.marks() == {"lamp/1": ("kept", None)}
+
+
+def jobs_of(client: httpx.Client) -> list[dict[str, object]]:
+    """The jobs that the page has."""
+    script = client.get("/contact-sheet/data/jobs-0000.js").text
+    return list(json.loads(script.partition(",")[2].rpartition(")")[0]))
