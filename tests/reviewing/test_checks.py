@@ -257,6 +257,17 @@ def test_a_run_that_buys_again_what_a_check_rejects_waits_for_every_file(project
     assert all(each == (["blank"], "check:blank") for each in found(made).values())
 
 
+def test_a_run_buys_again_what_a_check_rejects_until_a_file_passes(project: Make) -> None:
+    rules = [{"prompt": "nothing", "nth": [1, 2], "do": "blank"}]
+    made = project(images("nothing", "something"), faults={"rules": rules})
+    made.set(review={"buy_again": True, "samples": 4})
+    watching = run(made, blank="reject")
+    assert len(made.sold) == 4
+    files = made.manifest().filter(pl.col("row_id") == "nothing").sort("sample")
+    assert files["decision"].to_list() == ["rejected", "rejected", None]
+    assert [file.sample for file in watching.files] == [1, 2]
+
+
 def test_files_are_checked_while_the_run_goes_on(project: Make) -> None:
     made = project(
         [*images("nothing"), {"id": "video", "prompt": "a video", **VIDEO}], faults=FAULTS, video_seconds=3600
