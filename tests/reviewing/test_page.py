@@ -166,6 +166,7 @@ def test_filters_and_an_open_image_are_in_the_address(page: Page, review: Review
     expect(page.get_by_role("dialog", name="chair (1 of 2)")).to_be_visible()
     press(page, "Escape")
     expect(page.locator("article")).to_have_count(3)
+    expect(card_of(page, "chair")).to_be_focused()
     press(page, "k")  # what is marked leaves the filter, and the next takes its place
     expect(page.locator("article")).to_have_count(2)
     expect(card_of(page, "chair")).to_be_focused()

@@ -12,6 +12,7 @@ const marks = (() => {
   let files = new Map(); // file -> [job, file]
   let number = 0; // of the newest mark that the server has told
   let sending = false;
+  let requests = 0; // that have sent marks
   let lost = ""; // which marks were not taken, until the server answers again
   let changed = () => {};
   let told = () => {};
@@ -62,6 +63,7 @@ const marks = (() => {
         const [job, attempt, index] = key.split("/");
         return { job_key: job, attempt: Number(attempt), index: Number(index), decision, note };
       });
+      requests += 1;
       const wrong = await ask(served(), {
         method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify({ marks: list }),
       }).then(() => "", (error) => error.message);
@@ -99,8 +101,10 @@ const marks = (() => {
   // Reads the marks that are newer than what this page knows.
   async function poll() {
     if (!served()) return;
+    const before = requests;
     try {
       const news = await (await ask(`${served()}?since=${number}`)).json();
+      if (requests !== before) return; // it may be older than what was sent meanwhile
       number = news.number;
       for (const { job_key, attempt, index, decision, note, decided_by } of news.marks) {
         const key = `${job_key}/${attempt}/${index}`;
