@@ -202,6 +202,9 @@ class Watcher:
         """Whether to buy what a person must approve first; None where there is nobody to ask."""
         return None
 
+    def sheet(self, url: str) -> None:
+        """The contact sheet is there within seconds, and follows the run."""
+
     def progress(self, progress: Progress) -> None:
         """Called about twice a second while a run is under way."""
 

@@ -154,11 +154,11 @@ async def _update(artifact: UUID, progress: Progress) -> bool:
     return await _answered(update) is not None
 
 
-async def show_costs(summary: Summary) -> None:
-    """The cost summary as a page of its own."""
+async def show_costs(summary: Summary, review: str | None) -> None:
+    """The cost summary as a page of its own; `review` is where the review is served."""
     title, key = f"Costs of {summary.batch}", _key("costs", summary.batch)
     config = str(runtime.flow_run.get_parameters().get("config", "CONFIG"))
-    await _answered(acreate_markdown_artifact(_markdown(summary, config), key=key, description=title))
+    await _answered(acreate_markdown_artifact(_markdown(summary, config, review), key=key, description=title))
 
 
 async def show_books(result: Reconciliation, config: str) -> None:
@@ -186,7 +186,7 @@ async def _answered(request: Awaitable[T]) -> T | None:
         return None
 
 
-def _markdown(summary: Summary, config: str) -> str:
+def _markdown(summary: Summary, config: str, review: str | None) -> str:
     """What is wrong and what to do about it, then the figures; where the files are comes last."""
     currency, details = summary.currency, summary.details
     rows = [
@@ -200,6 +200,7 @@ def _markdown(summary: Summary, config: str) -> str:
         *(("Reviewed", text) for text in [summary.reviewed()] if text),
     ]
     places = [
+        *(("Review", place) for place in [review] if place),
         *(("Contact sheet", place) for place in [details.contact_sheet] if place),
         *(("Manifest", summary.manifest), ("Costs", summary.costs), ("Report", summary.report)),
     ]

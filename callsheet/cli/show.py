@@ -211,8 +211,8 @@ def show_demo(summary: Summary) -> None:
     out.print(f"The images and videos are in {report.parent / 'media'}.")
     out.print(f"On purpose, one row is wrong ({report / 'rejects.csv'}) and the service refuses one.")
     if summary.details.contact_sheet:
-        out.print("Every job on one page:")
-        out.print(safe(browser_address(summary.details.contact_sheet)))
+        out.print("Look at every job on one page, keep or reject each, with one key a decision:")
+        out.print(f"callsheet review {report.parent / 'demo.yaml'}")
 
 
 def show_status(status: Status, config: str, doubts: Sequence[Doubt] = ()) -> None:

@@ -25,6 +25,7 @@ from callsheet.ledger.approvals import Place, Question
 from callsheet.plain_text import counted, row_in_words
 from callsheet.pricing.quote import Quote
 from callsheet.records import State, dollars
+from callsheet.report.contact_sheet.links import browser_address
 from callsheet.report.summary import Summary
 from callsheet.watch import WATCHER, Asked, Change, Progress, Watcher
 
@@ -106,6 +107,11 @@ class Terminal(Watcher):
         if not answer:  # Ctrl-D
             err.print()
         return answer.strip().lower() in ("y", "yes")
+
+    def sheet(self, url: str) -> None:
+        """Prints its address: the page is there while the run goes on."""
+        if not self._quiet:
+            err.print(f"Contact sheet: {safe(browser_address(url))}", soft_wrap=True)
 
     def progress(self, progress: Progress) -> None:
         """Updates the bars on a terminal, and otherwise prints a line now and then."""

@@ -43,6 +43,7 @@ from callsheet.report.contact_sheet.thumbnails import Thumbnails, thumbnail_name
 from callsheet.report.counts import counted_states, other_jobs
 from callsheet.report.sidecars import update_sidecars
 from callsheet.report.summary import Review, read_review
+from callsheet.reviewing.address import announced
 from callsheet.reviewing.guard import Guard
 from callsheet.reviewing.marks import LONGEST_NOTE
 from callsheet.storage.store import Store
@@ -169,7 +170,7 @@ async def serve(settings: BatchSettings, port: int, announce: Callable[[str], No
                 def end(_: object) -> None:
                     server.force_exit, server.should_exit = server.should_exit, True
 
-                with signals.listening(end):
+                with signals.listening(end), announced(settings, link.partition("?")[0]):
                     announce(link)
                     await server.serve(sockets=[listener])
             await update_sidecars(settings, ledger)

@@ -29,6 +29,7 @@ from callsheet.report.contact_sheet.sheet import ContactSheet, open_sheet
 from callsheet.report.counts import counted_states, left_to_buy, other_jobs, refreshed
 from callsheet.report.plots.plots import limits_of, write_plots
 from callsheet.report.report import OfRun, write_report, write_summary
+from callsheet.report.sidecars import update_sidecars
 from callsheet.report.summary import Summary
 from callsheet.reviewing.checking import check_files
 from callsheet.reviewing.checks import may_reject
@@ -54,6 +55,8 @@ async def record(run: Run, shown: AbstractAsyncContextManager[None] | None = Non
             _is_written(page.keep(partial(_header, run), run.collected))
         )
         checking = background.create_task(_check(run, page))
+        if page:
+            WATCHER.get().sheet(page.url)
         async with shown or nullcontext():
             await _show_progress(run)
         while not (checking.done() or run.interrupted):
@@ -61,6 +64,7 @@ async def record(run: Run, shown: AbstractAsyncContextManager[None] | None = Non
         checking.cancel()
         with _nothing_lost():
             summary = await _report(run, store)
+            await update_sidecars(run.settings, run.ledger)
         plots = await _plots(run, summary)
         if page and keeping and await keeping:
             header = Header.of(summary, run.plan, plots)

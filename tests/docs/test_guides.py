@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import runpy
 import shlex
@@ -15,8 +16,10 @@ import duckdb
 import nbformat
 import polars as pl
 import pytest
+import yaml
 from PIL import Image
 
+import callsheet
 from callsheet import errors
 from callsheet.config.load import load
 from callsheet.config.settings import Section, Settings, Storage
@@ -242,3 +245,47 @@ def test_the_page_s_example_is_a_config(tmp_path, monkeypatch):
     example = re.findall(r"```yaml\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
     (tmp_path / "run.yaml").write_text(example[0])
     assert load(tmp_path / "run.yaml").batch == "product-shots"
+
+
+def test_the_way_of_the_review_goes_as_the_page_says(project: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All its commands but the page itself, which tests/reviewing drives in a browser."""
+    text = page("reviewing.md")
+    files = dict(re.findall(r"^`([^`]+)`:\n\n```\w+\n(.*?)^```$", text, re.DOTALL | re.MULTILINE))
+    faults = yaml.safe_load(files["faults.yaml"])
+    made = project(faults=faults)
+    for name in ("mugs.csv", "mugs.yaml"):
+        (made.folder / name).write_text(files[name])
+    [marks] = [block for block in blocks("reviewing.md", "csv") if block.startswith("row_id")]
+    (made.folder / "marks.csv").write_text(marks)
+    elsewhere = ("callsheet backlot --faults faults.yaml", "callsheet review mugs.yaml")
+    for line in "\n".join(blocks("reviewing.md", "sh")).splitlines():
+        if not line.startswith("callsheet ") or line in elsewhere:
+            continue
+        if line == "callsheet quote mugs.yaml --again":
+            exec(blocks("reviewing.md", "python")[0], {})
+        said = printed(*shlex.split(line)[1:])
+        if line == "callsheet quote mugs.yaml --again":
+            assert "13: 1 to buy, 12 already bought" in " ".join(said.split())
+    assert len(made.sold) == 13
+    assert "blank" in str(callsheet.reviews("mugs.yaml")["flags"].tolist())
+    kept = [json.loads(line) for line in Path("out/kept/train/metadata.jsonl").read_text().splitlines()]
+    assert [(row["row_id"], row["sample"]) for row in kept] == [("blue", 2), ("tall", 1)]
+
+
+def test_the_program_that_judges_on_the_page_judges(tmp_path: Path) -> None:
+    program = tmp_path / "too_dark.py"
+    program.write_text(blocks("reviewing.md", "python")[1])
+    asked = []
+    for light in (5, 50, 200):
+        path = tmp_path / f"{light}.png"
+        Image.new("RGB", (64, 64), (light,) * 3).save(path)
+        asked.append(json.dumps({"path": str(path)}))
+    done = subprocess.run(
+        [sys.executable, program], input="\n".join(asked), capture_output=True, text=True, check=True
+    )
+    answers = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [(each["flags"], each["reject"]) for each in answers] == [
+        (["dark"], True),
+        (["dark"], False),
+        ([], False),
+    ]
