@@ -32,17 +32,17 @@ from tasks.events import Events
 @flow(name="generate-batch", flow_run_name=run_name, persist_result=False)
 async def generate_batch(
     config: ConfigFile,
-    overrides: Overrides = (),
-    approved: bool = False,
     *,
-    input: InputForm = InputForm(),  # noqa: A002  # the name of the config's section
     budget: BudgetForm = BudgetForm(),
+    first: Count | None = None,
+    approved: bool = False,
+    only: RowIds = (),
+    input: InputForm = InputForm(),  # noqa: A002  # the name of the config's section
     limits: LimitsForm = LimitsForm(),
     service: ServiceForm = ServiceForm(),
-    first: Count | None = None,
-    only: RowIds = (),
     crew: Count | None = None,
     plan: Text | None = None,
+    overrides: Overrides = (),
 ) -> Any:
     """Buys every job of a batch that is not bought yet, and stores its media.
 
@@ -50,12 +50,12 @@ async def generate_batch(
 
     Args:
         config: The config file, from the working directory. A field below that is empty leaves what it says.
-        overrides: Other settings to change, each as `storage.sidecar=true`.
-        approved: Buy without asking anybody.
         first: Only so many jobs, the first that are not bought.
+        approved: Buy without asking anybody.
         only: Only the rows with these ids.
         crew: So many runs buy it side by side: this one starts the others on the work pool.
         plan: Only for runs that another one starts: the hash of the plan that was approved.
+        overrides: Other settings to change, each as `storage.sidecar=true`.
     """
     try:
         settings = load_form(config, overrides, input=input, budget=budget, limits=limits, service=service)

@@ -86,7 +86,7 @@ def main(flow: Any) -> None:
     parser.add_argument("--set", dest="overrides", action="append", default=[], metavar="a.b=value")
     given = parser.parse_args()
     with tags("callsheet"):  # as the deployments' runs have it: docs/automations match it
-        state = asyncio.run(flow(given.config, given.overrides, return_state=True))
+        state = asyncio.run(flow(given.config, overrides=given.overrides, return_state=True))
     print(state.name, state.message or "", sep=": ", file=sys.stderr)  # noqa: T201 - a program
     outcome = asyncio.run(state.aresult(raise_on_failure=False))
     sys.exit(outcome.exit_code if isinstance(outcome, Summary | CallsheetError) else 1)

@@ -31,21 +31,21 @@ from tasks.service_block import connect
 @flow(name="quote-batch", flow_run_name=run_name, persist_result=False)
 async def quote_batch(
     config: ConfigFile,
-    overrides: Overrides = (),
     *,
-    input: InputForm = InputForm(),  # noqa: A002  # the name of the config's section
     budget: BudgetForm = BudgetForm(),
-    service: ServiceForm = ServiceForm(),
     first: Count | None = None,
     only: RowIds = (),
+    input: InputForm = InputForm(),  # noqa: A002  # the name of the config's section
+    service: ServiceForm = ServiceForm(),
+    overrides: Overrides = (),
 ) -> Any:
     """Prices a batch exactly and freezes its plan.
 
     Args:
         config: The config file, from the working directory. A field below that is empty leaves what it says.
-        overrides: Other settings to change, each as `input.strict=true`.
         first: Only so many jobs, the first that are not bought.
         only: Only the rows with these ids.
+        overrides: Other settings to change, each as `input.strict=true`.
     """
     try:
         settings = load_form(config, overrides, input=input, budget=budget, service=service)

@@ -95,8 +95,9 @@ class BudgetForm(Group):
     section = settings.Budget
 
     limit: Dollars | None = None
-    per_day: Dollars | None = None
+    approve_above: Dollars | None = None
     pilot: Count | None = None
+    per_day: Dollars | None = None
 
 
 class LimitsForm(Group):

@@ -460,7 +460,7 @@ def test_a_flow_run_has_rounds_too_with_its_tasks(
     made = project(images("a", "b"))
     monkeypatch.setattr("flows.generate.STEPS", with_check(STEPS, lambda row_id, n: row_id == "b" and n < 3))
     with tags(made.folder.name):
-        state = asyncio.run(generate_batch(str(made.config), [AGAIN], return_state=True))
+        state = asyncio.run(generate_batch(str(made.config), overrides=[AGAIN], return_state=True))
     assert state.name == "Complete", state.message
     assert samples(made) == [("a", 1), ("b", 1), ("b", 2), ("b", 3)]
     assert len(made.sold) == 4

@@ -160,10 +160,13 @@
   function later() {
     const { outcome, interval, written } = callsheet.about;
     const silent = (Date.now() - Date.parse(written)) / 1000;
-    const news = outcome ? "" : silent > SILENT
-      ? `nothing new since ${moment(written)}: the run may have stopped` : "updates by itself";
+    const isSilent = !outcome && silent > SILENT;
+    const news = outcome ? "" : isSilent
+      ? `No word since ${moment(written)}: the run may have ended. callsheet report CONFIG writes this page anew.`
+      : "updates by itself";
+    at("news").classList.toggle("silent", isSilent);
     if (at("news").textContent !== news) at("news").textContent = news;
-    if (!outcome || callsheet.about.marks) setTimeout(again, 1000 * (!outcome && silent > SILENT ? SLOWLY : interval));
+    if (!outcome || callsheet.about.marks) setTimeout(again, 1000 * (isSilent ? SLOWLY : interval));
   }
 
   async function again() {
