@@ -22,10 +22,23 @@ from callsheet.cli.demo import demo_config
 from callsheet.config.load import load
 from callsheet.session import Bounds
 from callsheet.steps.batch import Steps, generate
-from tests.servers.browser import browser
+from tests.reviewing.served import served
+from tests.servers.browser import aside, browser
 
 PICTURES = Path(__file__).with_name("pictures")
 WIDTH = 1280
+_MUGS = """id,prompt,aspect_ratio,samples
+blue,A blue mug with steam rising on a walnut table,16:9,4
+red,A red mug among autumn leaves,16:9,4
+tall,A tall glass of tea on a window sill,16:9,4
+lamp,A brass desk lamp in warm evening light,16:9,4
+"""
+_CONFIG = """batch: mugs
+service: {base_url: "${CALLSHEET_BASE_URL}"}
+input: {path: mugs.csv, defaults: {model: still-1}}
+report: {plots: false}
+checks: {duplicate: off}
+"""
 _COLOURS = 256  # of a palette: a quarter of the bytes, and it still looks like itself
 
 
@@ -39,6 +52,29 @@ def main(folder: Path) -> None:
         with browser(Path(work)) as chromium, chromium.page() as page:
             take_sheet(page, address, folder)
             take_dashboard(page, backlot, folder)
+            take_review(page, folder)
+
+
+def take_review(page: Page, folder: Path) -> None:
+    """The review of four rows with four samples each: the grid, and a row side by side."""
+    work = Path("review").absolute()
+    work.mkdir()
+    with chdir(work):
+        Path("mugs.csv").write_text(_MUGS)
+        Path("batch.yaml").write_text(_CONFIG)
+        aside(lambda: asyncio.run(generate(load(Path("batch.yaml")), approved=False)))
+    with served(work) as review:
+        for theme, keys, name in (
+            ("light", "k x x k ArrowRight x k", "review.png"),
+            ("dark", "ArrowDown ArrowDown c x k", "review-compare.png"),
+        ):
+            show(page, review.link, height=800, theme=theme)
+            page.locator("html[data-ready]").wait_for()
+            loaded(page.locator(".frame img"), 16)
+            for key in keys.split():
+                page.keyboard.press(key)
+            page.wait_for_timeout(1_500)  # the large images
+            take(page, folder / name)
 
 
 def take_sheet(page: Page, address: str, folder: Path) -> None:

@@ -134,7 +134,10 @@ def test_the_code_runs_and_pandas_polars_and_duckdb_agree(shots: Project) -> Non
 def test_the_pictures_are_there_and_small() -> None:
     shown = {
         ROOT / folder / name
-        for folder, page in ((".", "README.md"), ("docs", "docs/commands.md"), ("docs", "docs/backlot.md"))
+        for folder, page in (
+            (".", "README.md"),
+            *(("docs", f"docs/{name}.md") for name in ("commands", "backlot", "reviewing")),
+        )
         for name in re.findall(r"!\[[^]]+\]\(([^)]+\.png)\)", (ROOT / page).read_text("utf-8"))
     }
     assert {path.resolve() for path in shown} == {*(DOCS / "pictures").glob("*.png")}
