@@ -93,7 +93,7 @@ def submissions(kind: str) -> Iterator[Cell]:
         yield cell("502", nth, "in_doubt", charged=False)
         yield cell("drop-before", nth, "in_doubt", charged=False)
         yield cell("drop-after", nth, "in_doubt")
-        for name in ("delay", "surcharge", "extra-fields"):
+        for name in ("delay", "surcharge", "extra-fields", "blank", "wrong-size"):
             yield cell(name, nth, "stored")
         if kind == "image":
             yield cell("null-size", nth, "stored")
@@ -108,6 +108,8 @@ OTHERS = {
     "delay": DELAY,
     "surcharge": SURCHARGE,
     "extra-fields": EXTRA_FIELDS,
+    "blank": {"do": "blank"},
+    "wrong-size": {"do": "wrong_size"},
     "null-size": NULL_SIZE,
     "expire-url": EXPIRE,
     "deleted": {**EXPIRE, "deleted": True},

@@ -133,13 +133,14 @@ def test_a_batch_is_marked_by_keyboard_alone_and_the_ledger_agrees(
     expect(card_of(page, "chair")).to_be_focused()
     expect(figure(page, "Reviewed")).to_have_text("2 kept · 3 rejected · 2 to review")
     expect(figure(page, "Cost per kept")).to_have_text("0.012250 USD")
-    assert review.marks() == {
+    known = {
         "mug/1": ("kept", None),
         "mug/2": ("rejected", None),
         "mug/3": ("rejected", None),
         "mug/4": ("rejected", HOSTILE),
         "lamp/1": ("kept", None),
     }
+    wait_until(lambda: review.marks() == known, "the ledger has other marks")
     expect(page).to_have_title("test: contact sheet")
     assert (browser.complaints, browser.failures, browser.outside) == ([], [], [])
     review.process.send_signal(2)
@@ -210,11 +211,12 @@ def test_on_a_phone_buttons_do_what_keys_do(page: Page, review: Review) -> None:
         assert min(sizes) >= 44
     finally:
         touch.send("Emulation.setTouchEmulationEnabled", {"enabled": False})
-    assert review.marks() == {
+    known = {
         "mug/1": ("kept", None),
         "mug/3": ("rejected", None),
         "lamp/1": (None, "too dark"),
     }
+    wait_until(lambda: review.marks() == known, "the ledger has other marks")
 
 
 def test_two_browsers_see_each_others_marks_and_a_browser_without_the_link_sees_nothing(
@@ -363,7 +365,7 @@ def test_a_killed_server_loses_at_most_the_last_mark_and_the_page_goes_on_with_t
         card_of(page, "mug", 3).focus()
         press(page, "k")
         expect(figure(page, "Reviewed")).to_have_text("2 kept · 1 rejected · 4 to review")
-        assert second.marks()["mug/3"] == ("kept", None)
+        wait_until(lambda: second.marks().get("mug/3") == ("kept", None), "it is not kept")
 
 
 def test_only_the_page_itself_can_mark_and_nothing_can_buy(review: Review) -> None:
