@@ -163,15 +163,16 @@ def _by_model(lines: Sequence[ModelLine]) -> Table:
     table.add_column("model")
     names = ("jobs", *(state.replace("_", " ") for state in states), *(["open"] if some_open else []))
     reviewed = any(line.review.kept or line.review.rejected for line in lines)
-    marks = ("kept", "rejected", "USD a kept") if reviewed else ()
-    for name in (*names, "quoted USD", "spent USD", *marks):
+    money_names = ("spent USD", "kept", "rejected", "USD a kept") if reviewed else ("quoted USD", "spent USD")
+    for name in (*names, *money_names):
         table.add_column(name, justify="right", no_wrap=True)
     for line in sorted(lines, key=lambda line: -line.quoted)[:_LINES]:
         counts = [line.jobs, *(line.states[state] for state in states), *([line.open] if some_open else [])]
         money = [dollars(line.quoted), dollars(line.spent)]
         if reviewed:
             each = line.cost_per_kept
-            money += [
+            money = [
+                dollars(line.spent),
                 f"{line.review.kept:,}",
                 f"{line.review.rejected:,}",
                 "" if each is None else dollars(each),
