@@ -45,6 +45,7 @@ _ROWS = 1_000  # of a table, the last ones; more help nobody
 _APPROVALS = 20  # the last ones
 _REJECTS = 20  # reasons
 _MODELS = ["model", "jobs", "stored", "quoted USD", "spent USD", "kept", "rejected", "USD a kept"]
+_SIDE_BY_SIDE = 4  # pictures
 _ASKED_ROWS = 50  # of the quote above the fields in which to approve
 
 
@@ -89,7 +90,7 @@ def question_in_markdown(asked: Asked) -> str:
         f"**Buy {other}{counted(quote.to_buy, 'job')} of {text(quote.plan.batch)} for {quote.price()}?** "
         f"You are asked because {text(asked.reason)}.",
         _marked(asked.pilot),
-        "\n\n".join(map(_pilot_job, asked.pilot)),
+        _pictures(asked.pilot),
         f"The contact sheet: {_place(sheet)}" if sheet else "",
         table(["model", "to buy", "each", "USD"], rows),
         f"and {counted(more, 'line')} more, in the artifact" if more > 0 else "",
@@ -109,13 +110,38 @@ def _marked(pilot: Sequence[PilotJob]) -> str:
     )
 
 
-def _pilot_job(job: PilotJob) -> str:
+def _pictures(pilot: Sequence[PilotJob]) -> str:
+    """The pictures of a pilot side by side, and below them what has none."""
+    shown = [job for job in pilot if job.thumbnail]
+    rows: list[list[str]] = []
+    for some in (shown[start : start + _SIDE_BY_SIDE] for start in range(0, len(shown), _SIDE_BY_SIDE)):
+        padding = [""] * (_SIDE_BY_SIDE - len(some))
+        rows += [[*map(_picture, some), *padding], [*map(_about, some), *padding]]
+    others = [
+        f"- {_about(job)}: {_place(job.place) if job.place else text(job.reason)}"
+        for job in pilot
+        if not job.thumbnail
+    ]
+    pictures = table([""] * _SIDE_BY_SIDE, rows) if rows else ""
+    return "\n\n".join(filter(None, [pictures, "\n".join(others)]))
+
+
+def _picture(job: PilotJob) -> str:
+    return f"![{text(job.row)}](data:image/jpeg;base64,{base64.b64encode(job.thumbnail).decode()})"
+
+
+def _about(job: PilotJob) -> str:
     state = job.state.replace("_", " ") + (f", **{job.decision}**" if job.decision else "")
-    what = f"{text(job.row)}, {text(job.model)}, {state}"
-    if not job.thumbnail:
-        return f"- {what}: {_place(job.place) if job.place else text(job.reason)}"
-    image = f"data:image/jpeg;base64,{base64.b64encode(job.thumbnail).decode()}"
-    return f"![{what}]({image})\n\n{what}: {_place(job.place)}"
+    return f"{text(job.row)}, {text(job.model)}, {state}"
+
+
+async def show_pilot(asked: Asked) -> None:
+    """The pilot, where the question is about the rest: all its pictures, as a page of its own."""
+    if asked.pilot:
+        batch = asked.quote.plan.batch
+        parts = [f"# {text(batch)}: the pilot", _marked(asked.pilot), _pictures(asked.pilot)]
+        content, key = "\n\n".join(filter(None, parts)) + "\n", _key("pilot", batch)
+        await _answered(acreate_markdown_artifact(content, key=key, description=f"Pilot of {batch}"))
 
 
 def _facts(quote: Quote) -> str:

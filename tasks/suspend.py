@@ -30,7 +30,7 @@ from pydantic import Field
 from callsheet.ledger.approvals import Approval, Decision, Place
 from callsheet.watch import Asked
 from tasks import events
-from tasks.artifacts import question_in_markdown
+from tasks.artifacts import question_in_markdown, show_pilot
 from tasks.pressed import flow_run
 
 AUTOMATION = "callsheet: cancel a run that nobody approves"
@@ -100,6 +100,7 @@ class UI:
             within: seconds after which the run is cancelled.
         """
         if self.run.deployment_id:
+            await show_pilot(asked)
             await _cancel_after(within, self.run)
             form = ApprovalForm.with_initial_data(description=question_in_markdown(asked))
             await asuspend_flow_run(wait_for_input=form, key=question.id, timeout=round(within) + _GRACE)

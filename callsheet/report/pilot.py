@@ -8,6 +8,8 @@ from __future__ import annotations
 from contextlib import aclosing
 from dataclasses import dataclass
 
+import polars as pl
+
 from callsheet.config.settings import Settings
 from callsheet.ledger import marks, stories
 from callsheet.ledger.ledger import Ledger
@@ -41,14 +43,16 @@ class PilotJob:
 
 
 async def bought_pilot(quote: Quote, settings: Settings) -> tuple[PilotJob, ...]:
-    """The first jobs of the pilot, in the batch file's order.
+    """The first jobs of the pilot, in the batch file's order: one of each row before second samples.
 
     Raises:
         LedgerError: the ledger cannot be read.
     """
     if quote.pilot_jobs is None:
         return ()
-    lines = dict(quote.table.select("key", "line").filter(quote.pilot_jobs).head(_JOBS).iter_rows())
+    nth = pl.int_range(pl.len()).over("row_id")
+    shown = quote.table.filter(quote.pilot_jobs).sort(nth, maintain_order=True).head(_JOBS)
+    lines = dict(shown.select("key", "line").iter_rows())
     ledger = await Ledger.open(settings.ledger.url, settings.batch)
     try:
         told, said = await ledger.read(

@@ -148,6 +148,8 @@ def test_a_pilot_is_bought_shown_and_the_rest_bought_after_a_yes(
     assert made.charged == Decimal("0.0030")
     assert "Buy the other 1 job of" in run["description"]
     assert run["description"].count("![s") == run["description"].count("](data:image/jpeg;base64,") == 2
+    [pilot] = [shown for key, shown in crew.artifacts(run).items() if key.startswith("pilot-")]
+    assert pilot.count("](data:image/jpeg;base64,") == 2
     assert answer(crew, run, decision="approve") == "ACCEPT"
     ended = crew.ended(tag)
     assert (ended["state"]["name"], made.charged) == ("Complete", Decimal("0.0045"))

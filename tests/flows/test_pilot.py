@@ -14,7 +14,9 @@ from callsheet.config.load import load
 from callsheet.report.summary import Summary
 from callsheet.steps import batch
 from callsheet.watch import Asked, LogWatcher
+from tasks.artifacts import question_in_markdown
 from tests.cli.test_commands import CALLSHEET, callsheet
+from tests.cli.test_rows import printed
 from tests.conftest import Project
 
 Make = Callable[..., Project]
@@ -70,9 +72,14 @@ def test_without_a_yes_the_pilot_is_kept_and_a_later_yes_goes_on_from_it(project
     stopped, _ = run(made, says=None)
     assert (stopped.outcome, stopped.stop_reason, stopped.exit_code) == ("stopped", "approval", 4)
     assert (stopped.stored, stopped.submissions, rows(made)) == (3, 3, {"s0", "v0", "s1"})
+    printed("review", str(made.config), "--keep", "s0", "--reject", "v0")
     again, person = run(made, says=False)
     assert (again.stop_reason, again.submissions) == ("approval", 0)
-    assert person.asked, "it is asked at once: the pilot is there"
+    [asked] = person.asked  # at once: the pilot is there
+    assert {job.row: job.decision for job in asked.pilot} == {"s0": "kept", "v0": "rejected", "s1": ""}
+    shown = question_in_markdown(asked)
+    assert "Of the pilot: 1 kept, 1 rejected, 1 not looked at" in shown
+    assert "stored, **rejected**" in shown
     done = made.run(*PILOT, approved=True)
     assert (done.stored, done.submissions, len(made.costs())) == (8, 5, 8)
 
