@@ -37,7 +37,7 @@ def final_state(summary: Summary) -> State[Any]:
     """
     name, message = _name(summary), summary.line()
     if name == "StoppedAtBudget":  # it is green: what is missing comes first
-        message = f"{summary.not_bought:,} of {message.replace(':', ' are not bought:', 1)}"
+        message = f"{summary.not_bought:,} of {message.replace(':', ' not bought:', 1)}"
     if name in ("Complete", "Partial", "StoppedAtBudget"):
         return Completed(name=name, message=message, data=summary)
     error = CallsheetError(message)

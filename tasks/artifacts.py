@@ -11,11 +11,13 @@ import re
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager
+from io import BytesIO
 from typing import TypeVar
 from uuid import UUID
 
 import anyio
 import httpx
+from PIL import Image
 from prefect import get_client, runtime
 from prefect.artifacts import (
     acreate_markdown_artifact,
@@ -46,6 +48,7 @@ _APPROVALS = 20  # the last ones
 _REJECTS = 20  # reasons
 _MODELS = ["model", "jobs", "stored", "quoted USD", "spent USD", "kept", "rejected", "USD a kept"]
 _SIDE_BY_SIDE = 4  # pictures
+_IN_A_DIALOG, _ON_A_PAGE = 96, 240  # pixels of a picture's longer side
 _ASKED_ROWS = 50  # of the quote above the fields in which to approve
 
 
@@ -88,15 +91,24 @@ def question_in_markdown(asked: Asked) -> str:
     other = "the other " if asked.question is Question.PILOT else ""
     parts = [
         f"**Buy {other}{counted(quote.to_buy, 'job')} of {text(quote.plan.batch)} for {quote.price()}?** "
-        f"You are asked because {text(asked.reason)}.",
+        f"You are asked because {text(asked.reason)}.{_rejected(quote)}",
         _marked(asked.pilot),
-        _pictures(asked.pilot),
+        _pictures(asked.pilot, _IN_A_DIALOG),
         f"The contact sheet: {_place(sheet)}" if sheet else "",
         table(["model", "to buy", "each", "USD"], rows),
         f"and {counted(more, 'line')} more, in the artifact" if more > 0 else "",
         _facts(quote),
     ]
     return "\n\n".join(filter(None, parts)) + "\n"
+
+
+def _rejected(quote: Quote) -> str:
+    """How many rows are rejected, and why the first is; empty where none is."""
+    count = quote.plan.rejected_rows
+    if not count:
+        return ""
+    are = "is" if count == 1 else "are"
+    return f" {counted(count, 'row')} {are} rejected: {text(rejects_in_words(quote.plan.rejects)[0])}."
 
 
 def _marked(pilot: Sequence[PilotJob]) -> str:
@@ -110,24 +122,29 @@ def _marked(pilot: Sequence[PilotJob]) -> str:
     )
 
 
-def _pictures(pilot: Sequence[PilotJob]) -> str:
-    """The pictures of a pilot side by side, and below them what has none."""
+def _pictures(pilot: Sequence[PilotJob], edge: int) -> str:
+    """The pictures of a pilot side by side, of `edge` pixels at most, and below them what has none."""
     shown = [job for job in pilot if job.thumbnail]
     rows: list[list[str]] = []
     for some in (shown[start : start + _SIDE_BY_SIDE] for start in range(0, len(shown), _SIDE_BY_SIDE)):
         padding = [""] * (_SIDE_BY_SIDE - len(some))
-        rows += [[*map(_picture, some), *padding], [*map(_about, some), *padding]]
+        pictures = (_picture(job, edge) for job in some)
+        rows += [[*pictures, *padding], [*map(_about, some), *padding]]
     others = [
         f"- {_about(job)}: {_place(job.place) if job.place else text(job.reason)}"
         for job in pilot
         if not job.thumbnail
     ]
-    pictures = table([""] * _SIDE_BY_SIDE, rows) if rows else ""
-    return "\n\n".join(filter(None, [pictures, "\n".join(others)]))
+    shown_rows = table([""] * _SIDE_BY_SIDE, rows) if rows else ""
+    return "\n\n".join(filter(None, [shown_rows, "\n".join(others)]))
 
 
-def _picture(job: PilotJob) -> str:
-    return f"![{text(job.row)}](data:image/jpeg;base64,{base64.b64encode(job.thumbnail).decode()})"
+def _picture(job: PilotJob, edge: int) -> str:
+    content = BytesIO()
+    with Image.open(BytesIO(job.thumbnail)) as image:
+        image.thumbnail((edge, edge))
+        image.save(content, "JPEG")
+    return f"![{text(job.row)}](data:image/jpeg;base64,{base64.b64encode(content.getvalue()).decode()})"
 
 
 def _about(job: PilotJob) -> str:
@@ -139,7 +156,7 @@ async def show_pilot(asked: Asked) -> None:
     """The pilot, where the question is about the rest: all its pictures, as a page of its own."""
     if asked.pilot:
         batch = asked.quote.plan.batch
-        parts = [f"# {text(batch)}: the pilot", _marked(asked.pilot), _pictures(asked.pilot)]
+        parts = [f"# {text(batch)}: the pilot", _marked(asked.pilot), _pictures(asked.pilot, _ON_A_PAGE)]
         content, key = "\n\n".join(filter(None, parts)) + "\n", _key("pilot", batch)
         await _answered(acreate_markdown_artifact(content, key=key, description=f"Pilot of {batch}"))
 

@@ -112,7 +112,7 @@ def test_the_final_state_says_how_the_batch_stands(
 ) -> None:
     state = final_state(summary(**values))
     assert (state.name, state.type) == (name, state_type)
-    missing = "0 of 9 jobs are not bought: 9 stored" if name == "StoppedAtBudget" else "9 jobs: 9 stored"
+    missing = "0 of 9 jobs not bought: 9 stored" if name == "StoppedAtBudget" else "9 jobs: 9 stored"
     assert (state.message or "").startswith(missing)
     assert (state.message or "").endswith(summary(**values).line().partition(": ")[2])
 
