@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from callsheet.config.load import load
-from callsheet.config.settings import Section, Settings
+from callsheet.config.load import load_without_service
+from callsheet.config.settings import BatchSettings, Section, Settings
 from callsheet.config.yaml_lines import split_override
 from callsheet.errors import ConfigError
 
@@ -20,7 +20,7 @@ CHANGEABLE = (
 
 def changed_values(
     config: Path, values: Sequence[str], overrides: Sequence[str] = ()
-) -> tuple[Settings, Mapping[str, Any]]:
+) -> tuple[BatchSettings, Mapping[str, Any]]:
     """The config with some `a.b=value`, and these values as JSON has them, money as text.
 
     `overrides` change the config, and nothing of the runs.
@@ -28,7 +28,7 @@ def changed_values(
     Raises:
         ConfigError: one of them is no setting, has a wrong value, or cannot be changed during a run.
     """
-    settings = load(config, [*overrides, *values], reads_batch=False)
+    settings = load_without_service(config, [*overrides, *values])
     names = [".".join(split_override(value)[0]) for value in values]
     if fixed := [name for name in names if name not in CHANGEABLE]:
         raise ConfigError(
