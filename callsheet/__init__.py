@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from callsheet.python.batch_file import Rows
     from callsheet.python.calls import QuotedBatch
-    from callsheet.report.summary import Review, Status, Summary
+    from callsheet.report.summary import ReviewResult, Status, Summary
 
     Config = str | os.PathLike[str]
     Values = Mapping[str, object]
@@ -162,7 +162,7 @@ async def status_async(config: Config, rows: Rows | None = None, settings: Value
     return await calls.status(config, settings)
 
 
-def review(config: Config, marks: Rows, settings: Values | None = None) -> Review:
+def review(config: Config, marks: Rows, settings: Values | None = None) -> ReviewResult:
     """Marks stored files as kept or rejected; all of the marks are taken, or none. Buys nothing.
 
     Args:

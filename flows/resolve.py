@@ -32,7 +32,7 @@ _SHOWN = 50  # doubts
 _DAY = 86_400  # seconds that the run waits for an answer
 
 
-class Decision(RunInput):
+class ResolveForm(RunInput):
     """The fields that a person fills in the Prefect UI."""
 
     decision: Literal["charged", "not charged", "leave"] = Field(
@@ -80,10 +80,10 @@ async def _resolved(settings: Settings, ledger: Ledger, config: str) -> str:
     key = hashlib.sha256(shown.encode()).hexdigest()[:32]
     answer = await suspend.answer_of(run, key)
     if answer is None:
-        form = Decision.with_initial_data(description=await _in_markdown(settings, ledger, doubts))
+        form = ResolveForm.with_initial_data(description=await _in_markdown(settings, ledger, doubts))
         await asuspend_flow_run(wait_for_input=form, key=key, timeout=_DAY)
         raise AssertionError("a suspended run has ended")
-    said = Decision.load_from_flow_run_input(answer)
+    said = ResolveForm.load_from_flow_run_input(answer)
     what = f"{counted(len(doubts), 'job')} of {settings.batch}"
     if said.decision == "leave":
         return f"{what} left in doubt by {said.name}"

@@ -16,7 +16,7 @@ from callsheet.plain_text import counted
 
 if TYPE_CHECKING:
     from callsheet.config.settings import BatchSettings
-    from callsheet.report.summary import Review
+    from callsheet.report.summary import ReviewResult
     from callsheet.reviewing.marks import Said
 
 _WHICH = "ROW[/SAMPLE]"
@@ -89,12 +89,12 @@ def _said(
         ConfigError: they exclude each other.
         InputError: the file cannot be read, or is wrong.
     """
-    from callsheet.ledger.marks import Decision
+    from callsheet.ledger.marks import MediaDecision
     from callsheet.reviewing.marks import of_row, read_marks
 
     options = (
-        ("--keep", keep, Decision.KEPT),
-        ("--reject", reject, Decision.REJECTED),
+        ("--keep", keep, MediaDecision.KEPT),
+        ("--reject", reject, MediaDecision.REJECTED),
         ("--clear", clear, None),
     )
     said = [of_row(row, decision, note, name) for name, rows, decision in options for row in rows or ()]
@@ -108,7 +108,7 @@ def _said(
     return read_marks(from_) if from_ else said
 
 
-async def _marked(settings: BatchSettings, said: list[Said]) -> tuple[int, Review]:
+async def _marked(settings: BatchSettings, said: list[Said]) -> tuple[int, ReviewResult]:
     from callsheet.ledger.databases import check_exists
     from callsheet.ledger.doubts import login
     from callsheet.report.sidecars import update_sidecars
@@ -122,7 +122,7 @@ async def _marked(settings: BatchSettings, said: list[Said]) -> tuple[int, Revie
         return changed, await read_review(ledger)
 
 
-def _served(settings: BatchSettings, port: int) -> Review:
+def _served(settings: BatchSettings, port: int) -> ReviewResult:
     """Serves the page until Ctrl-C. Returns how far the batch is reviewed then."""
     from callsheet.cli.rows import open_in_browser
     from callsheet.reviewing.server import serve
@@ -137,7 +137,7 @@ def _served(settings: BatchSettings, port: int) -> Review:
     return asyncio.run(serve(settings, port, announce))
 
 
-def _next_steps(counts: Review, config: str) -> list[str]:
+def _next_steps(counts: ReviewResult, config: str) -> list[str]:
     steps = []
     if counts.to_review:
         steps.append(f"callsheet review {config} shows what is to review.")

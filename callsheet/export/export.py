@@ -21,7 +21,7 @@ from callsheet.files import with_home
 from callsheet.ledger import queries
 from callsheet.ledger.databases import check_exists
 from callsheet.ledger.ledger import Ledger
-from callsheet.ledger.marks import Decision
+from callsheet.ledger.marks import MediaDecision
 from callsheet.pricing.plan import last_plan
 from callsheet.report.contact_sheet.links import local_path
 from callsheet.report.parquet_tables import COSTS, costs, jobs_of, manifest, stored_files
@@ -98,7 +98,7 @@ def _stored(
     """
     files = stored_files(connection, batch)
     if kept:
-        files = files.filter(pl.col("decision") == Decision.KEPT)
+        files = files.filter(pl.col("decision") == MediaDecision.KEPT)
     elif jobs is not None and kind is not Kind.CSV:
         files = files.join(jobs, on="job_key", how="semi", maintain_order="left")
     return manifest(files, None if kind is Kind.WEBDATASET else jobs)

@@ -28,7 +28,7 @@ CHECK = "check:"
 """What the name of a check that decides begins with."""
 
 
-class Decision(StrEnum):
+class MediaDecision(StrEnum):
     """What was decided about a stored file."""
 
     KEPT = "kept"
@@ -49,7 +49,7 @@ class Mark:
     """What somebody says of a file; no decision takes an earlier one back."""
 
     file: FileKey
-    decision: Decision | None
+    decision: MediaDecision | None
     note: str | None = None
 
 
@@ -135,7 +135,7 @@ def found(connection: sa.Connection, batch: str, findings: Sequence[Finding]) ->
     rejected = [one for one in new if one.rejected_by and one.file not in decided]
     for check in sorted({one.rejected_by for one in rejected}):
         of_it = [
-            Mark(one.file, Decision.REJECTED, "; ".join(one.flags) or None)
+            Mark(one.file, MediaDecision.REJECTED, "; ".join(one.flags) or None)
             for one in rejected
             if one.rejected_by == check
         ]
@@ -191,7 +191,7 @@ def requests(connection: sa.Connection, keys: Sequence[str]) -> dict[str, tuple[
 
 def hashes(connection: sa.Connection, batch: str) -> list[tuple[str, str]]:
     """The row and the hash of every checked file of the batch that has a hash and is not rejected."""
-    rejected = _keys(row for row in _newest(connection, batch) if row.decision == Decision.REJECTED)
+    rejected = _keys(row for row in _newest(connection, batch) if row.decision == MediaDecision.REJECTED)
     of_one = sa.and_(attempts.c.job_key == checks.c.job_key, attempts.c.attempt == checks.c.attempt)
     query = (
         sa.select(*(checks.c[name] for name in FILE), attempts.c.row_id, checks.c.hash)
@@ -221,7 +221,7 @@ def rejected_rows(connection: sa.Connection, batch: str) -> pl.Series:
     """The id of each row that has stored files of which every one is rejected, whatever it was bought for."""
     said = decisions(connection, batch).select(*FILE, "decision")
     decided = files(connection, batch).join(said, on=FILE, how="left")
-    rows = decided.group_by("row_id").agg(pl.col("decision").eq_missing(Decision.REJECTED).all())
+    rows = decided.group_by("row_id").agg(pl.col("decision").eq_missing(MediaDecision.REJECTED).all())
     return rows.filter("decision")["row_id"]
 
 
@@ -233,7 +233,7 @@ def counts(connection: sa.Connection, batch: str) -> Counts:
     newest = _query(batch).subquery()
     by_decision = sa.select(newest.c.decision, sa.func.count()).group_by(newest.c.decision)
     of = {row.decision: row[1] for row in connection.execute(by_decision)}
-    kept, rejected = of.get(Decision.KEPT, 0), of.get(Decision.REJECTED, 0)
+    kept, rejected = of.get(MediaDecision.KEPT, 0), of.get(MediaDecision.REJECTED, 0)
     return Counts(kept, rejected, all_files - kept - rejected)
 
 

@@ -227,7 +227,7 @@ marks = sa.Table(
     sa.Column("job_key", sa.String(64), nullable=False),
     sa.Column("attempt", sa.Integer, nullable=False),
     sa.Column("index", sa.Integer, nullable=False),
-    sa.Column("decision", sa.String(16)),  # `marks.Decision`; empty: no longer decided
+    sa.Column("decision", sa.String(16)),  # `marks.MediaDecision`; empty: no longer decided
     sa.Column("note", sa.Text),
     sa.Column("decided_by", sa.Text, nullable=False),
     sa.Column("decided_at", Moment, nullable=False),

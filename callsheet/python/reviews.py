@@ -20,7 +20,7 @@ from callsheet.ledger.ledger import Ledger
 from callsheet.python.calls import carry_out
 from callsheet.report.parquet_tables import stored_files
 from callsheet.report.sidecars import update_sidecars
-from callsheet.report.summary import Review, read_review
+from callsheet.report.summary import ReviewResult, read_review
 from callsheet.reviewing.marks import from_table, take
 
 Config = str | os.PathLike[str]
@@ -30,7 +30,7 @@ _COLUMNS = ["row_id", "sample", "index", "decision", "note", "decided_by", "deci
 _COLUMNS += ["model", "prompt", "cost", "url", "job_key"]
 
 
-def review(config: Config, said: Any, settings: Values | None) -> Review:
+def review(config: Config, said: Any, settings: Values | None) -> ReviewResult:
     """See `callsheet.review`."""
     checked = load_without_service(Path(config), values=settings or {})
     if not hasattr(said, "__arrow_c_stream__"):
@@ -40,7 +40,7 @@ def review(config: Config, said: Any, settings: Values | None) -> Review:
     table = pl.DataFrame(said)
     parsed = from_table(table, [f"marks, row {number}" for number in range(1, table.height + 1)], "marks")
 
-    async def work() -> Review:
+    async def work() -> ReviewResult:
         check_exists(checked.ledger.url)
         ledger = await Ledger.open(checked.ledger.url, checked.batch)
         try:

@@ -13,7 +13,7 @@ from typing import Any
 
 import polars as pl
 
-from callsheet.ledger.marks import Counts, Decision
+from callsheet.ledger.marks import Counts, MediaDecision
 from callsheet.plain_text import counted, row_in_words, row_name
 from callsheet.pricing.plan import Plan
 from callsheet.records import State, dollars
@@ -166,7 +166,7 @@ def model_lines(
     for model, state, count in newest.group_by("model", "state").len().iter_rows():
         states.setdefault(model, Counter())[State(state)] = count
     spent = dict(attempts.group_by("model").agg(pl.col("cost").sum()).iter_rows())
-    decided = [(pl.col("decision") == each).sum().alias(each) for each in Decision]
+    decided = [(pl.col("decision") == each).sum().alias(each) for each in MediaDecision]
     left = pl.col("decision").null_count().alias("left")
     reviews = {model: Counts(*of) for model, *of in files.group_by("model").agg(*decided, left).iter_rows()}
     jobs = others if plan else newest

@@ -30,7 +30,7 @@ class PilotJob:
         place: the path or URL of its first file; empty where none is stored.
         thumbnail: a small JPEG of that file; empty where there is none.
         reason: why it has no file.
-        decision: what was decided about that file (`marks.Decision`); empty where nothing is.
+        decision: what was decided about that file (`marks.MediaDecision`); empty where nothing is.
     """
 
     row: str

@@ -225,7 +225,7 @@ class Status(Reviewed):
 
 
 @dataclass(frozen=True, slots=True)
-class Review(Reviewed):
+class ReviewResult(Reviewed):
     """How far a batch is reviewed, with the names that `review --json` prints (see `Summary`)."""
 
     batch: str
@@ -235,7 +235,7 @@ class Review(Reviewed):
     cost_per_kept: Decimal | None
 
 
-async def read_review(ledger: Ledger) -> Review:
+async def read_review(ledger: Ledger) -> ReviewResult:
     """How far the ledger's batch is reviewed.
 
     Raises:
@@ -247,7 +247,7 @@ async def read_review(ledger: Ledger) -> Review:
             running_totals.of_batch(connection, batch),
         )
     )
-    return Review(ledger.batch, *counts, counts.cost_per_kept(totals.spent))
+    return ReviewResult(ledger.batch, *counts, counts.cost_per_kept(totals.spent))
 
 
 async def read_status(ledger: Ledger) -> Status:

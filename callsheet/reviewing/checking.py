@@ -25,7 +25,7 @@ from callsheet.plain_text import counted
 from callsheet.records import RejectedFile
 from callsheet.report.contact_sheet.thumbnails import Seen, Thumbnails, local_file
 from callsheet.reviewing.checks import Pictures, is_wanted, rejecting, wrong
-from callsheet.reviewing.command import PATIENCE, Judge, Judgement
+from callsheet.reviewing.command import PATIENCE, Judge, Judged
 
 _PART = 100  # files that are looked at side by side
 _PAUSE = 3.0  # seconds between two looks for new files
@@ -157,10 +157,10 @@ class _Checking:
         """What is found in a file; None where nothing is, and the user's program has not judged it."""
         checks, row_id = self.settings.checks, file["row_id"]
         found = wrong(checks, seen, row_id, request, self.pictures)
-        answer = await self._judged(file, request, carried) if self.judge else Judgement()
+        answer = await self._judged(file, request, carried) if self.judge else Judged()
         if answer is None and not found:
             return None
-        answer = answer or Judgement()
+        answer = answer or Judged()
         check = rejecting(checks, found) or ("command" if answer.reject else "")
         if seen.hash and not check:
             self.pictures.add(row_id, seen.hash)
@@ -169,7 +169,7 @@ class _Checking:
 
     async def _judged(
         self, file: dict[str, Any], request: dict[str, Any], carried: dict[str, Any]
-    ) -> Judgement | None:
+    ) -> Judged | None:
         """What the user's program says of a file; None where it fails, or the file cannot be read now."""
         assert self.judge  # noqa: S101 - it is asked for
         with ExitStack() as copies:

@@ -25,7 +25,7 @@ _SHOWN = 1_000  # characters of its stderr
 _GRACE = 2.0  # seconds to end by itself when nothing more is asked
 
 
-class Judgement(BaseModel):
+class Judged(BaseModel):
     """What the program says of a file; a field that it has besides is not read.
 
     Attributes:
@@ -67,7 +67,7 @@ class Judge:
         self._hearing: asyncio.Task[None] | None = None
         self.works = True
 
-    async def judge(self, about: Mapping[str, Any]) -> Judgement | None:
+    async def judge(self, about: Mapping[str, Any]) -> Judged | None:
         """What it says of a file; None where it fails, or has failed before."""
         if not self.works:
             return None
@@ -83,7 +83,7 @@ class Judge:
             )
             return None
 
-    async def _ask(self, about: Mapping[str, Any]) -> Judgement:
+    async def _ask(self, about: Mapping[str, Any]) -> Judged:
         process = self._process or await self._start()
         assert process.stdin and process.stdout  # noqa: S101 - both are pipes
         try:
@@ -98,7 +98,7 @@ class Judge:
         if not line:
             raise _Failed("it ended")
         try:
-            return Judgement.model_validate_json(line)
+            return Judged.model_validate_json(line)
         except ValidationError:
             answer = printable(line[:_LONGEST].decode(errors="replace").strip())
             raise _Failed(f"its answer is no JSON object with score, flags and reject ({answer})") from None

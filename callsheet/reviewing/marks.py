@@ -17,14 +17,14 @@ from callsheet.batches.encodings import read_text
 from callsheet.errors import InputError
 from callsheet.ledger import marks
 from callsheet.ledger.ledger import Ledger
-from callsheet.ledger.marks import Decision, FileKey, Mark
+from callsheet.ledger.marks import FileKey, Mark, MediaDecision
 from callsheet.plain_text import printable
 
 COLUMNS = ["row_id", "sample", "index", "decision", "note"]
 """The columns of `marks.csv`."""
 
 _NEEDED = ["row_id", "decision"]
-_DECISIONS = {"": None, "kept": Decision.KEPT, "rejected": Decision.REJECTED}
+_DECISIONS = {"": None, "kept": MediaDecision.KEPT, "rejected": MediaDecision.REJECTED}
 LONGEST_NOTE = 2_000
 """Characters."""
 
@@ -44,12 +44,12 @@ class Said:
     row_id: str
     sample: int | None
     index: int | None
-    decision: Decision | None
+    decision: MediaDecision | None
     note: str | None
     job_key: str = ""
 
 
-def of_row(text: str, decision: Decision | None, note: str | None, option: str) -> Said:
+def of_row(text: str, decision: MediaDecision | None, note: str | None, option: str) -> Said:
     """`ROW` or `ROW/SAMPLE`, as it is typed after an option. To an id with a slash, add the sample."""
     row, slash, sample = text.rpartition("/")
     if slash and sample.isascii() and sample.isdigit():

@@ -32,7 +32,7 @@ from callsheet.ledger import leases, marks, running_totals
 from callsheet.ledger.databases import check_exists
 from callsheet.ledger.doubts import login
 from callsheet.ledger.ledger import Ledger
-from callsheet.ledger.marks import Decision, FileKey, Mark
+from callsheet.ledger.marks import FileKey, Mark, MediaDecision
 from callsheet.ledger.policy import MAY_COST
 from callsheet.pricing.plan import PLAN, Plan, last_plan, work_folder
 from callsheet.records import State, Totals
@@ -42,7 +42,7 @@ from callsheet.report.contact_sheet.sheet import ContactSheet
 from callsheet.report.contact_sheet.thumbnails import Thumbnails, thumbnail_name
 from callsheet.report.counts import counted_states, other_jobs
 from callsheet.report.sidecars import update_sidecars
-from callsheet.report.summary import Review, read_review
+from callsheet.report.summary import ReviewResult, read_review
 from callsheet.reviewing.address import announced
 from callsheet.reviewing.guard import Guard
 from callsheet.reviewing.marks import LONGEST_NOTE
@@ -65,7 +65,7 @@ class _OneMark(BaseModel):
     job_key: str
     attempt: int
     index: int
-    decision: Decision | None
+    decision: MediaDecision | None
     note: Annotated[str, Field(max_length=LONGEST_NOTE)] | None
 
 
@@ -146,7 +146,7 @@ class _Pages:
         )
 
 
-async def serve(settings: BatchSettings, port: int, announce: Callable[[str], None]) -> Review:
+async def serve(settings: BatchSettings, port: int, announce: Callable[[str], None]) -> ReviewResult:
     """Serves the page until Ctrl-C.
 
     Args:

@@ -16,6 +16,7 @@ from callsheet.report.details import Details
 from callsheet.report.summary import Summary
 from flows.names import final_state
 from flows.reconcile import reconcile_costs
+from tasks import artifacts
 from tests.cli.test_reconcile import CUT_OFF, STUDIO, doubtful, rows, spend
 from tests.conftest import Project
 from tests.servers.prefect import PrefectServer
@@ -115,6 +116,12 @@ def test_the_final_state_says_how_the_batch_stands(
     missing = "0 of 9 jobs not bought: 9 stored" if name == "StoppedAtBudget" else "9 jobs: 9 stored"
     assert (state.message or "").startswith(missing)
     assert (state.message or "").endswith(summary(**values).line().partition(": ")[2])
+
+
+def test_the_costs_link_to_the_review_where_it_is_served() -> None:
+    address = "http://127.0.0.1:5000/"
+    assert f"- Review: <{address}>" in artifacts._markdown(summary(), "batch.yaml", address)
+    assert "- Review:" not in artifacts._markdown(summary(), "batch.yaml", None)
 
 
 # ---- reconcile-costs

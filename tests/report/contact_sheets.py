@@ -87,7 +87,7 @@ async def write(
     await store.write(page.INDEX, page.index(settings, cards[: page.PER_PART], links), "text/html")
     states = Counter(each.state for each in cards)
     header = page.Header(outcome, None, len(cards), states, Decimal("1.25"), Decimal("2.5"), 0)
-    reviewed = page.Reviewed("a ledger", Counts(0, 0, len(shown)))
+    reviewed = page.ReviewCounts("a ledger", Counts(0, 0, len(shown)))
     summary = page.summary(
         header,
         settings,

@@ -90,7 +90,7 @@ class Header:
 
 
 @dataclass(frozen=True, slots=True)
-class Reviewed:
+class ReviewCounts:
     """How far a batch is reviewed, and in which ledger: marks that a browser keeps are of that one."""
 
     ledger_id: str
@@ -126,7 +126,7 @@ def summary(
     header: Header,
     settings: BatchSettings,
     *,
-    reviewed: Reviewed,
+    reviewed: ReviewCounts,
     shown: int,
     interval: float,
     parts: Sequence[str],

@@ -22,7 +22,7 @@ from callsheet.pricing.plan import Plan
 from callsheet.report.contact_sheet import page
 from callsheet.report.contact_sheet.cards import Opinions, cards, opinions, shown_jobs
 from callsheet.report.contact_sheet.links import FOLDER, Links
-from callsheet.report.contact_sheet.page import INDEX, PER_PART, Header, Reviewed
+from callsheet.report.contact_sheet.page import INDEX, PER_PART, Header, ReviewCounts
 from callsheet.report.contact_sheet.thumbnails import Thumbnails
 from callsheet.storage.store import Store
 
@@ -147,7 +147,7 @@ class ContactSheet:
         summary = page.summary(
             header,
             self._settings,
-            reviewed=Reviewed(self._ledger.id, counts),
+            reviewed=ReviewCounts(self._ledger.id, counts),
             shown=self._jobs.height,
             interval=self._interval,
             parts=self._versions,

@@ -12,7 +12,7 @@ from typing import Any
 
 import polars as pl
 
-from callsheet.ledger.marks import Decision
+from callsheet.ledger.marks import MediaDecision
 from callsheet.records import State, six_decimals
 
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
@@ -103,6 +103,6 @@ def _by_day(paid: pl.DataFrame) -> dict[str, dict[str, Decimal]]:
 
 def _kept(paid: pl.DataFrame, files: pl.DataFrame) -> dict[str, tuple[int, Decimal]]:
     spent = dict(paid.group_by("model").agg(pl.col("cost").sum()).iter_rows())
-    counts = files.filter(pl.col("decision") == Decision.KEPT).group_by("model").len().iter_rows()
+    counts = files.filter(pl.col("decision") == MediaDecision.KEPT).group_by("model").len().iter_rows()
     known = {model: (count, six_decimals(spent.get(model, Decimal(0)) / count)) for model, count in counts}
     return dict(sorted(known.items(), key=lambda item: (item[1][1], item[0])))
