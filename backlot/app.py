@@ -79,12 +79,8 @@ def create_app(service: Service, sign_in: SignIn) -> FastAPI:
     )
     app.state.service = service
     add_error_handlers(app)
-    bearer = HTTPBearer(scheme_name="key", description="An API key, of the form `sk_...`.", auto_error=False)
-    keyed = APIRouter(route_class=Keyed, dependencies=[Depends(bearer)], responses=errors(400, 401, 429, 500))
-    add_generations(keyed, service)
-    add_reads(keyed, service)
-    app.include_router(keyed)
-    add_downloads(app, service)
+    app.include_router(KEYED)
+    app.include_router(SIGNED)
     add_dashboard(app, service, sign_in)
     return app
 
@@ -226,100 +222,144 @@ def errors(*statuses: int) -> dict[int | str, dict[str, Any]]:
     return {status: {"model": wire.Error, "description": ERRORS[status]} for status in statuses}
 
 
-def add_generations(router: APIRouter, service: Service) -> None:
-    """The endpoints with rate limits (INTERFACE 4.1, 4.4)."""
-
-    @router.post(
-        "/v2/images/generations",
-        tags=["Images"],
-        responses=errors(402, 422),
-        response_model=wire.ImageGeneration,
-    )
-    async def create_image(request: Request, generation: wire.ImageRequest) -> Response:
-        return answer(await service.create_image(request.state.caller, generation, str(request.base_url)))
-
-    @router.post(
-        "/v2/videos/generations",
-        tags=["Videos"],
-        status_code=202,
-        responses=errors(402, 422),
-        response_model=wire.Pending,
-    )
-    async def create_video(request: Request, generation: wire.VideoRequest) -> Response:
-        return answer(await service.create_video(request.state.caller, generation), 202)
+def service_of(request: Request) -> Service:
+    """The service of the application that was asked."""
+    service: Service = request.app.state.service
+    return service
 
 
-def add_reads(router: APIRouter, service: Service) -> None:
-    """The endpoints that only have the generous limit on reads (INTERFACE 4.2, 4.3, 4.5-4.7, 8)."""
-
-    async def apply_faults(request: Request, endpoint: Endpoint, model: str = "") -> None:
-        workspace: Workspace = request.state.caller.workspace
-        faults = service.faults.match(endpoint, model)
-        await faults.before(workspace.reads, workspace.concurrency, service.clock())
-        faults.after({})
-
-    @router.get("/v2/models", tags=["Models"], response_model=list[wire.Model])
-    async def list_models(
-        request: Request, model_type: Annotated[ModelType | None, Query(alias="type")] = None
-    ) -> Response:
-        await apply_faults(request, "models")
-        return answer([m.as_wire() for m in service.models.values() if model_type in {None, m.type}])
-
-    @router.get("/v2/models/{model}", tags=["Models"], responses=errors(404), response_model=wire.Model)
-    async def get_model(request: Request, model: Annotated[str, Path(min_length=1)]) -> Response:
-        await apply_faults(request, "model", model)
-        if model not in service.models:
-            raise Refused("not_found", f"There is no model '{model}'.", "model")
-        return answer(service.models[model].as_wire())
-
-    @router.get(
-        "/v2/videos/generations/{id}",
-        tags=["Videos"],
-        responses=errors(404),
-        response_model=wire.VideoStatus,
-    )
-    async def get_video(
-        request: Request, generation_id: Annotated[str, Path(alias="id", min_length=1)]
-    ) -> Response:
-        return answer(await service.status(request.state.caller, generation_id, str(request.base_url)))
-
-    @router.get("/v2/billing/balance", tags=["Billing"], response_model=wire.Balance)
-    async def get_balance(request: Request) -> Response:
-        await apply_faults(request, "balance")
-        balance = f"{request.state.caller.workspace.balance:.4f}"
-        return answer({"currency": "USD", "balance": balance}, headers=NO_STORE)
-
-    @router.get("/v2/billing/costs", tags=["Billing"], response_model=wire.Costs)
-    async def get_costs(request: Request, start: wire.Moment, end: wire.Moment) -> Response:
-        if end <= start:
-            raise invalid("end must be after start.", "end")
-        if end - start > timedelta(days=180):
-            raise invalid("end must be within 180 days of start.", "end")
-        await apply_faults(request, "costs")
-        caller: ApiKey = request.state.caller
-        return answer(service.costs(caller.workspace, caller.project, start, end), headers=NO_STORE)
+# Made once for all applications of a process: FastAPI takes 40 ms for it.
+KEYED = APIRouter(
+    route_class=Keyed,
+    dependencies=[
+        Depends(
+            HTTPBearer(scheme_name="key", description="An API key, of the form `sk_...`.", auto_error=False)
+        )
+    ],
+    responses=errors(400, 401, 429, 500),
+)
+"""The endpoints that ask for a key (INTERFACE 4.1-4.7)."""
+SIGNED = APIRouter()
+"""The signed URLs (INTERFACE 4.8)."""
 
 
-def add_downloads(app: FastAPI, service: Service) -> None:
-    """The signed URLs (INTERFACE 4.8): without a key; with `Range` and `HEAD`."""
-    about: dict[str, Any] = {
-        "tags": ["Downloads"],
-        "response_class": Response,
-        "responses": errors(403, 404, 410, 416, 429, 500) | {ok: {"content": FILES} for ok in (200, 206)},
-    }
+# ---- generations, with rate limits (INTERFACE 4.1, 4.4)
 
-    @app.head("/v2/downloads/{generation_id}/{index}", **about)
-    @app.get("/v2/downloads/{generation_id}/{index}", **about)
-    async def download(
-        request: Request, generation_id: str, index: str, exp: str = "", sig: str = ""
-    ) -> Response:
-        recipe = service.media(generation_id, index, exp, sig)
-        faults = service.faults.match("downloads", recipe.model, recipe.prompt)
-        workspace = next(iter(service.workspaces.values()))
-        await faults.before(workspace.reads, workspace.concurrency, service.clock())
-        if faults.find(WrongType):
-            raise Page(200)
-        media = await asyncio.to_thread(make, recipe)
-        faults.after({})
-        file = File(media, recipe.mime_type, request, truncated=bool(faults.find(Truncate)))
-        return counted(request, file)
+
+@KEYED.post(
+    "/v2/images/generations",
+    tags=["Images"],
+    responses=errors(402, 422),
+    response_model=wire.ImageGeneration,
+)
+async def create_image(request: Request, generation: wire.ImageRequest) -> Response:
+    """Makes an image, and answers when it is made (INTERFACE 4.1)."""
+    service = service_of(request)
+    return answer(await service.create_image(request.state.caller, generation, str(request.base_url)))
+
+
+@KEYED.post(
+    "/v2/videos/generations",
+    tags=["Videos"],
+    status_code=202,
+    responses=errors(402, 422),
+    response_model=wire.Pending,
+)
+async def create_video(request: Request, generation: wire.VideoRequest) -> Response:
+    """Accepts a video, which is polled until it is made (INTERFACE 4.4)."""
+    return answer(await service_of(request).create_video(request.state.caller, generation), 202)
+
+
+# ---- what only has the generous limit on reads (INTERFACE 4.2, 4.3, 4.5-4.7, 8)
+
+
+async def apply_faults(request: Request, endpoint: Endpoint, model: str = "") -> None:
+    """Lets the faults of a free endpoint happen."""
+    service = service_of(request)
+    workspace: Workspace = request.state.caller.workspace
+    faults = service.faults.match(endpoint, model)
+    await faults.before(workspace.reads, workspace.concurrency, service.clock())
+    faults.after({})
+
+
+@KEYED.get("/v2/models", tags=["Models"], response_model=list[wire.Model])
+async def list_models(
+    request: Request, model_type: Annotated[ModelType | None, Query(alias="type")] = None
+) -> Response:
+    """Lists the models, with their prices (INTERFACE 4.2)."""
+    await apply_faults(request, "models")
+    models = service_of(request).models.values()
+    return answer([model.as_wire() for model in models if model_type in {None, model.type}])
+
+
+@KEYED.get("/v2/models/{model}", tags=["Models"], responses=errors(404), response_model=wire.Model)
+async def get_model(request: Request, model: Annotated[str, Path(min_length=1)]) -> Response:
+    """One model, with its prices (INTERFACE 4.3)."""
+    await apply_faults(request, "model", model)
+    models = service_of(request).models
+    if model not in models:
+        raise Refused("not_found", f"There is no model '{model}'.", "model")
+    return answer(models[model].as_wire())
+
+
+@KEYED.get(
+    "/v2/videos/generations/{id}",
+    tags=["Videos"],
+    responses=errors(404),
+    response_model=wire.VideoStatus,
+)
+async def get_video(
+    request: Request, generation_id: Annotated[str, Path(alias="id", min_length=1)]
+) -> Response:
+    """How far a video is; its URL once it is made (INTERFACE 4.5)."""
+    service = service_of(request)
+    return answer(await service.status(request.state.caller, generation_id, str(request.base_url)))
+
+
+@KEYED.get("/v2/billing/balance", tags=["Billing"], response_model=wire.Balance)
+async def get_balance(request: Request) -> Response:
+    """What the workspace has left (INTERFACE 4.6)."""
+    await apply_faults(request, "balance")
+    balance = f"{request.state.caller.workspace.balance:.4f}"
+    return answer({"currency": "USD", "balance": balance}, headers=NO_STORE)
+
+
+@KEYED.get("/v2/billing/costs", tags=["Billing"], response_model=wire.Costs)
+async def get_costs(request: Request, start: wire.Moment, end: wire.Moment) -> Response:
+    """A project's costs, day by day (INTERFACE 4.7)."""
+    if end <= start:
+        raise invalid("end must be after start.", "end")
+    if end - start > timedelta(days=180):
+        raise invalid("end must be within 180 days of start.", "end")
+    await apply_faults(request, "costs")
+    caller: ApiKey = request.state.caller
+    costs = service_of(request).costs(caller.workspace, caller.project, start, end)
+    return answer(costs, headers=NO_STORE)
+
+
+# ---- downloads, without a key; with `Range` and `HEAD` (INTERFACE 4.8)
+
+DOWNLOAD: dict[str, Any] = {
+    "tags": ["Downloads"],
+    "response_class": Response,
+    "responses": errors(403, 404, 410, 416, 429, 500) | {ok: {"content": FILES} for ok in (200, 206)},
+}
+
+
+@SIGNED.head("/v2/downloads/{generation_id}/{index}", **DOWNLOAD)
+@SIGNED.get("/v2/downloads/{generation_id}/{index}", **DOWNLOAD)
+async def download(
+    request: Request, generation_id: str, index: str, exp: str = "", sig: str = ""
+) -> Response:
+    """An image or a video, by its signed URL (INTERFACE 4.8)."""
+    service = service_of(request)
+    recipe = service.media(generation_id, index, exp, sig)
+    faults = service.faults.match("downloads", recipe.model, recipe.prompt)
+    workspace = next(iter(service.workspaces.values()))
+    await faults.before(workspace.reads, workspace.concurrency, service.clock())
+    if faults.find(WrongType):
+        raise Page(200)
+    media = await asyncio.to_thread(make, recipe)
+    faults.after({})
+    file = File(media, recipe.mime_type, request, truncated=bool(faults.find(Truncate)))
+    return counted(request, file)

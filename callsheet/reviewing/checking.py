@@ -72,7 +72,7 @@ async def check_files(
         if not own.decoder.works:
             note("files are not checked: the process that looks at them could not be started")
         if checking.rejected:
-            by_check = ", ".join(f"{check} {count:,}" for check, count in checking.rejected.items())
+            by_check = ", ".join(f"{check} {count:,}" for check, count in sorted(checking.rejected.items()))
             note(f"{counted(checking.rejected.total(), 'file')} rejected by checks: {by_check}")
         if judge:
             await judge.aclose()
