@@ -24,7 +24,7 @@ from backlot.dashboard.sign_in import SignIn
 from backlot.errors import Refused, invalid
 from backlot.faults import HTML, Dropped, Endpoint, Page, Truncate, WrongType
 from backlot.files import Disconnect, File
-from backlot.media.pictures import make
+from backlot.media.files import make
 from backlot.service import Service
 
 MAX_BODY_BYTES = 25 * 2**20

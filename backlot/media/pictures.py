@@ -18,8 +18,6 @@ SAVE = {
     "png": {"compress_level": 1},
     "webp": {"quality": 82, "method": 0},
 }
-FILES = 100  # that are kept, of each kind
-THUMBNAIL = 360  # pixels of the longer side
 PATTERN = 0.7  # of the height; below it is the caption
 
 # Hue (added to the recipe's own), lightness and saturation of the shapes.
@@ -52,25 +50,6 @@ def encode(image: Image.Image, format_: str) -> bytes:
     out = io.BytesIO()
     image.save(out, format_.upper(), **SAVE[format_])
     return out.getvalue()
-
-
-@functools.lru_cache(FILES)
-def make(recipe: Recipe) -> bytes:
-    """The file of a recipe: an image, or a video. The last ones are kept in memory."""
-    if recipe.format == "mp4":
-        from backlot.media.videos import make_video  # the codecs take a while to load
-
-        return make_video(recipe)
-    return encode(draw(recipe, recipe.width, recipe.height), recipe.format)
-
-
-@functools.lru_cache(FILES)
-def make_thumbnail(recipe: Recipe) -> bytes:
-    """A small JPEG of an image or of a video's first frame."""
-    factor = min(THUMBNAIL / max(recipe.width, recipe.height), 1)
-    small = (max(round(recipe.width * factor), 16), max(round(recipe.height * factor), 16))
-    first = frame(recipe, "first_frame", small)
-    return encode(first or draw(recipe, *small), "jpeg")
 
 
 def frame(recipe: Recipe, role: str, size: tuple[int, int]) -> Image.Image | None:

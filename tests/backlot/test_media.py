@@ -11,7 +11,7 @@ import httpx
 import pytest
 from PIL import Image, ImageChops, ImageDraw, ImageFont, ImageOps, ImageStat
 
-from backlot.media.pictures import make
+from backlot.media.files import make
 from backlot.media.recipe import Recipe, size
 
 from .conftest import Account, Clock, data_url, make_image, make_video, poll
