@@ -216,7 +216,7 @@ def test_a_batch_that_is_known_only_from_the_ledger_has_its_cards(
         ("one", 2, "stored", [["shot", "hero"]]),
         ("refused", 1, "failed", [["shot", ""]]),
     ]
-    assert shown in (sorted(shown), [sorted(shown)[2], *sorted(shown)[:2]])
+    assert [row for row, *_ in shown] in (["one", "one", "refused"], ["refused", "one", "one"])
     assert have_pictures() == {"one": True, "refused": False}
 
 

@@ -178,7 +178,11 @@ def test_filters_search_and_sorting(sheet: Page) -> None:
 
 
 def test_a_column_of_many_values_is_searched_by_a_part_of_them(page: Page, tmp_path: Path) -> None:
-    visit_cards(page, tmp_path, [card(n, carried=[("sku", f"Shop-{n:03d}")]) for n in range(40)])
+    """On a phone, too, where the filters scroll and the page does not."""
+    page.set_viewport_size({"width": 390, "height": 844})
+    states = [*State] * 5
+    visit_cards(page, tmp_path, [card(n, states[n], carried=[("sku", f"Shop-{n:03d}")]) for n in range(40)])
+    assert page.evaluate("document.documentElement.scrollWidth") == 390
     field, shown = page.get_by_role("combobox", name="sku", exact=True), page.locator("#count")
     field.fill("shop-01")
     expect(shown).to_have_text("10 of 40 jobs")
