@@ -37,6 +37,14 @@ class Reviewed(Record):
         return f"{decided:,} of {of}: {self.kept:,} kept, {self.rejected:,} rejected{each}"
 
 
+_COLLECT = "callsheet collect {} fetches the pending media, and buys nothing."
+_MENDS = {
+    State.IN_DOUBT: "callsheet resolve {} shows the jobs in doubt with the evidence, and settles them.",
+    State.LOST: "callsheet show {} ROW tells what was tried; with another id its row is bought again.",
+    State.PENDING: _COLLECT,
+    State.GENERATED: _COLLECT,
+    State.FAILED: "callsheet failed {} --csv prints the failed rows, to correct and run again.",
+}
 _EXIT_CODES = {"complete": 0, "partial": 3, "stopped": 4}
 
 
@@ -144,7 +152,9 @@ class Summary(Reviewed):
         elif self.rejected_rows:
             yield "Correct the rejected rows and run the batch again; nothing is bought twice."
         if self.in_doubt:
-            yield f"callsheet resolve {config} shows the jobs in doubt with the evidence, and settles them."
+            yield from mending(State.IN_DOUBT, config=config)
+        if self.lost:
+            yield from mending(State.LOST, config=config)
         for other in self.other_runs:
             where = f"{other.host}, pid {other.pid}"
             yield f"Another run is at work ({where}): it finishes its jobs; wait for it, or run again later."
@@ -153,13 +163,12 @@ class Summary(Reviewed):
         elif self.details.all_chosen_stored is not None and self.not_bought:
             yield f"callsheet run {config} buys the other jobs."
         elif self.pending and not self.other_runs:
-            yield f"callsheet collect {config} fetches the pending media, and buys nothing."
+            yield from mending(State.PENDING, config=config)
         if any(problem.state is State.PENDING for problem in self.details.problems):
             yield f"callsheet resolve {config} lists videos that stay pending; --give-up settles one."
         if self.failed:
-            yield f"callsheet failed {config} --csv prints the failed rows, to correct and run again."
             codes = {each.code for each in self.details.problems if each.state is State.FAILED}
-            yield from retries(codes, config)
+            yield from mending(State.FAILED, codes, config)
         if self.to_review:
             yield f"callsheet review {config} shows every job on one page, to keep or reject each."
         elif self.kept:
@@ -168,6 +177,18 @@ class Summary(Reviewed):
     def keys(self) -> Iterable[str]:
         """The names of the fields that `--json` prints."""
         return [*(name for name in Record.keys(self) if name != "details"), "models"]
+
+
+def mending(state: State, codes: Iterable[str] = (), config: str = "CONFIG") -> list[str]:
+    """What to do about jobs in a state, a sentence each that begins with the command; empty where nothing is.
+
+    Args:
+        state: the state.
+        codes: those of the jobs, where they have failed.
+        config: the config file, as it is typed in a command.
+    """
+    first = [_MENDS[state].format(config)] if state in _MENDS else []
+    return [*first, *retries(codes, config)]
 
 
 def retries(codes: Iterable[str], config: str) -> list[str]:
@@ -215,9 +236,11 @@ class Status(Reviewed):
     def next_steps(self, config: str) -> Iterator[str]:
         """What a person can do next, a sentence each; `config` as it is typed in a command."""
         if self.in_doubt:
-            yield f"callsheet resolve {config} shows the jobs in doubt with the evidence, and settles them."
+            yield from mending(State.IN_DOUBT, config=config)
+        if self.lost:
+            yield from mending(State.LOST, config=config)
         if (self.pending or self.generated) and not self.other_runs:
-            yield f"callsheet collect {config} fetches the pending media, and buys nothing."
+            yield from mending(State.PENDING, config=config)
         if self.failed:
             yield f"callsheet failed {config} lists the failed jobs by reason."
         if self.to_review:

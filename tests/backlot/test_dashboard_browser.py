@@ -78,3 +78,22 @@ def test_generations_appear_and_videos_play_and_a_script_in_a_prompt_does_nothin
     until(page, "document.querySelector('video').currentTime > 0.1")
     expect(page.locator("td.prompt > span").first).to_have_text(HOSTILE)
     assert page.evaluate("document.querySelectorAll('main script').length") == 0
+
+
+def test_on_a_phone_no_page_scrolls_sideways_and_a_thumb_hits_every_button(
+    page: Page, start_backlot: Start
+) -> None:
+    lot = start_backlot(faults={"rules": [{"prompt": "storm", "do": "error", "status": 500}]})
+    api = client(lot.base_url)
+    for prompt in ("a fox", "a storm", "a-word-without-end" * 20):
+        make_image(api, prompt=prompt, **SKETCH)
+    sign_in(page, lot)
+    page.set_viewport_size({"width": 390, "height": 844})
+    for path in ("", "generations", "costs", "keys", "models", "limits", "faults"):
+        page.goto(f"{lot.base_url}/{path}")
+        assert page.evaluate("document.documentElement.scrollWidth") == 390, path
+        heights = page.locator("button:visible, nav a, input:visible").evaluate_all(
+            "all => all.map((each) => each.offsetHeight)"
+        )
+        assert min(heights) >= 44, path
+    expect(page.get_by_role("button", name="Switch off").first).to_be_in_viewport(ratio=1)

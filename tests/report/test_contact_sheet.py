@@ -18,9 +18,10 @@ from typing import Any
 import pytest
 from PIL import Image
 
-from callsheet.records import dollars
+from callsheet.records import State, dollars
 from callsheet.report.contact_sheet.decoder import look
 from callsheet.report.contact_sheet.thumbnails import Decoder, Seen
+from callsheet.report.summary import mending
 from callsheet.session import Bounds
 from tests.conftest import Project
 from tests.report.contact_sheets import with_sheet
@@ -113,6 +114,10 @@ def test_every_job_is_a_card_whatever_its_state(project: Make) -> None:
     assert (refused["code"], refused["files"]) == ("content_policy_violation", [])
     assert "safety check" in refused["reason"]
     assert "no answer" in shown["doubt"]["reason"]
+    sent = {"aspect_ratio": "1:1", "output_format": "png", "resolution": "0.5K"}
+    assert (stored["sent"], refused["sent"], shown["doubt"]["sent"]) == (None, sent, sent)
+    assert (stored["steps"], shown["doubt"]["steps"]) == ([], mending(State.IN_DOUBT))
+    assert refused["steps"] == mending(State.FAILED, ["content_policy_violation"])
     assert shown["video"]["files"][0]["duration"] == 1
     for card in (stored, shown["video"]):
         picture = thumbnail(card)
@@ -196,18 +201,22 @@ def test_a_page_that_cannot_be_written_does_not_end_the_run(
 def test_a_batch_that_is_known_only_from_the_ledger_has_its_cards(
     project: Make, new_database: Callable[[], str]
 ) -> None:
-    """In PostgreSQL too."""
-    made = project(
-        [*images("one", shot="hero"), {"id": "refused", "prompt": "a forbidden-test-word", **IMAGE}]
-    )
+    """In PostgreSQL too; the samples of a row are neighbours, also those that were bought later."""
+    refused = {"id": "refused", "prompt": "a forbidden-test-word", **IMAGE}
+    made = project([*images("one", shot="hero"), refused])
     made.set(ledger={"url": new_database()})
+    made.run()
+    made.rows(refused, *images("one", shot="hero", samples=2))
     made.run()
     (made.folder / "out/report/plan.parquet").unlink()
     made.collect()
-    assert sorted((card["row_id"], card["state"], card["carried"]) for card in cards()) == [
-        ("one", "stored", [["shot", "hero"]]),
-        ("refused", "failed", [["shot", ""]]),
+    shown = [(card["row_id"], card["sample"], card["state"], card["carried"]) for card in cards()]
+    assert sorted(shown) == [
+        ("one", 1, "stored", [["shot", "hero"]]),
+        ("one", 2, "stored", [["shot", "hero"]]),
+        ("refused", 1, "failed", [["shot", ""]]),
     ]
+    assert [row for row, *_ in shown] in (["one", "one", "refused"], ["refused", "one", "one"])
     assert have_pictures() == {"one": True, "refused": False}
 
 

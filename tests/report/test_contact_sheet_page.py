@@ -177,6 +177,43 @@ def test_filters_search_and_sorting(sheet: Page) -> None:
     expect(sheet.get_by_role("search").get_by_role("status")).to_have_text("0 of 6 jobs")
 
 
+def test_a_column_of_many_values_is_searched_by_a_part_of_them(page: Page, tmp_path: Path) -> None:
+    """On a phone, too, where the filters scroll and the page does not."""
+    page.set_viewport_size({"width": 390, "height": 844})
+    states = [*State] * 5
+    visit_cards(page, tmp_path, [card(n, states[n], carried=[("sku", f"Shop-{n:03d}")]) for n in range(40)])
+    assert page.evaluate("document.documentElement.scrollWidth") == 390
+    field, shown = page.get_by_role("combobox", name="sku", exact=True), page.locator("#count")
+    field.fill("shop-01")
+    expect(shown).to_have_text("10 of 40 jobs")
+    assert len(rows(page)) == 10
+    offered = page.locator("datalist option")
+    expect(offered).to_have_count(10)
+    visit(page, page.url)  # the address has the filter
+    expect(shown).to_have_text("10 of 40 jobs")
+    page.get_by_role("button", name="Clear filters").click()
+    expect(shown).to_have_text("40 jobs")
+    assert page.locator("#choices select").count() == 1  # of the model, which has four values
+
+
+def test_a_job_without_a_file_is_shown_large_with_its_reason_its_request_and_the_command_that_mends_it(
+    sheet: Page,
+) -> None:
+    """The arrow keys pass from a file to it, and on to the next file."""
+    cards_of(sheet).filter(has_text="onerror").click()
+    expect(sheet.get_by_role("dialog").get_by_role("img")).to_be_visible()
+    sheet.keyboard.press("ArrowRight")
+    shown = sheet.get_by_role("dialog", name="refused")
+    expect(shown.locator("#stage")).to_contain_text("The prompt does not pass the safety check.")
+    expect(shown.locator("#stage code")).to_have_text("callsheet failed CONFIG --csv")
+    for part in ("a forbidden-test-word", "sketch-1", "output_format", "jpeg"):
+        expect(shown.locator(".side")).to_contain_text(part)
+    sheet.keyboard.press("ArrowRight")
+    expect(sheet.get_by_role("dialog", name="video").locator("video")).to_be_visible()
+    sheet.keyboard.press("ArrowLeft")
+    expect(shown).to_be_visible()
+
+
 def test_a_video_plays_while_the_pointer_is_on_it_and_in_the_viewer(sheet: Page) -> None:
     shown, video = card_of(sheet, "video"), card_of(sheet, "video").locator("video")
     shown.hover()
@@ -253,7 +290,7 @@ def test_light_and_dark_at_every_width(sheet: Page) -> None:
     address = sheet.url
     for theme, is_right in (("light", lambda value: value > 200), ("dark", lambda value: value < 50)):
         sheet.emulate_media(color_scheme=theme)
-        for width in (400, 1280, 1920):
+        for width in (390, 1280, 1920):
             sheet.set_viewport_size({"width": width, "height": 900})
             visit(sheet, address)
             assert is_right(sheet.evaluate(brightness))

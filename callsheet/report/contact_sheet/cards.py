@@ -22,6 +22,7 @@ from callsheet.ledger.policy import MAY_COST
 from callsheet.ledger.tables import attempts, media
 from callsheet.pricing.plan import Plan
 from callsheet.records import State, dollars
+from callsheet.report.summary import mending
 
 _LONGEST = 1_000  # characters of a carried value and of a reason that the page shows
 _JOB = ("job_key", "row_id", "sample", "type", "model", "quoted", "request")
@@ -29,6 +30,7 @@ _ATTEMPT = (
     *("job_key", "state", "generation_id", "error_code", "error_message", "cost"),
     *("submitted_at", "finished_at"),
 )
+_WITHOUT_FILES = [state for state in State if state not in (State.PLANNED, State.STORED)]
 _FILE = ("index", "url", "mime_type", "width", "height", "duration", "fps", "has_sound", "sha256", "bytes")
 _DECIDED = ("decision", "note", "decided_by")
 _FOUND = ("flags", "score")
@@ -74,6 +76,9 @@ class Card:
         reason: why it failed, is in doubt or lost.
         submitted_at: in ISO 8601.
         finished_at: the same.
+        sent: the settings of the request as it was sent, but for model and prompt; None of what is stored, or
+            was never sent.
+        steps: what to do about it, a sentence each that begins with a command.
         carried: the batch file's other columns, each with its value as text.
         files: what is stored of it.
     """
@@ -95,17 +100,20 @@ class Card:
     finished_at: str | None
     carried: list[tuple[str, str]]
     files: list[MediaFile]
+    sent: dict[str, Any] | None = None
+    steps: Sequence[str] = ()
 
 
 def shown_jobs(connection: sa.Connection, batch: str, plan: Plan | None, most: int) -> pl.DataFrame:
     """The first jobs that a contact sheet shows, with the columns that `cards` needs.
 
     They are those of the plan, in the batch file's order, and all others of the batch that have cost money or
-    may have: after the jobs of their row, where the plan has it, and otherwise at the end, in order of
-    submission. Where there is no plan, they are all that the ledger knows.
+    may have: after the jobs of their row, where the plan has it, and otherwise at the end. Where there is no
+    plan, they are all that the ledger knows. What only the ledger knows is by row, in order of its first
+    submission, and then by sample.
     """
     if plan is None:
-        return _described(_in_ledger(connection, attempts.c.batch == batch, most))
+        return _described(_by_row(_in_ledger(connection, attempts.c.batch == batch, most)))
     planned = plan.table.head(most).rename({"key": "job_key", "price": "quoted"}).with_row_index("place")
     carried = pl.col("carried")
     if isinstance(planned["carried"].dtype, pl.Struct):
@@ -115,8 +123,7 @@ def shown_jobs(connection: sa.Connection, batch: str, plan: Plan | None, most: i
     keys = known.join(plan.table, left_on="job_key", right_on="key", how="anti")["job_key"].to_list()
     if not keys:
         return _described(planned)
-    found = pl.concat(_in_ledger(connection, these) for these in queries.of_jobs(keys))
-    found = found.sort("submitted_at", "job_key")
+    found = _by_row(pl.concat(_in_ledger(connection, these) for these in queries.of_jobs(keys)))
     row = planned.group_by("row_id").agg(pl.col("place").max())
     found = found.join(row, on="row_id", how="left", maintain_order="left")
     shown = pl.concat([planned, found.select(planned.columns)], how="vertical_relaxed")
@@ -131,6 +138,12 @@ def _in_ledger(
     query = sa.select(*columns).where(these, ~attempts.c.superseded)
     query = query.order_by(attempts.c.submitted_at, attempts.c.job_key).limit(most)
     return pl.concat(frames.parts(connection, query))
+
+
+def _by_row(jobs: pl.DataFrame) -> pl.DataFrame:
+    """The samples of each row beside each other."""
+    first = pl.col("submitted_at").min().over("row_id")
+    return jobs.sort(first, "row_id", "sample", "submitted_at", "job_key")
 
 
 def _described(jobs: pl.DataFrame) -> pl.DataFrame:
@@ -163,7 +176,8 @@ def cards(connection: sa.Connection, jobs: pl.DataFrame, said: Opinions) -> list
     """The cards of some jobs, from `shown_jobs`, in their order; `said` is of `opinions`."""
     attempt_of: dict[str, Any] = {}
     files_of: defaultdict[str, list[MediaFile]] = defaultdict(list)
-    newest = sa.select(*(attempts.c[name] for name in _ATTEMPT)).where(~attempts.c.superseded)
+    sent = sa.case((attempts.c.state.in_(_WITHOUT_FILES), attempts.c.request)).label("sent")
+    newest = sa.select(*(attempts.c[name] for name in _ATTEMPT), sent).where(~attempts.c.superseded)
     stored = (
         sa.select(attempts.c.job_key, *(media.c[name] for name in _FILE), attempts.c.attempt)
         .join_from(attempts, media, queries.FILES_OF)
@@ -181,13 +195,16 @@ def cards(connection: sa.Connection, jobs: pl.DataFrame, said: Opinions) -> list
 
 
 def _card(job: dict[str, Any], attempt: Any, files: list[MediaFile]) -> Card:
+    state = State(attempt.state if attempt else State.PLANNED)
+    code = (attempt and attempt.error_code) or ""
+    sent = json.loads(attempt.sent) if attempt and attempt.sent else {}
     return Card(
         **job
         | {
-            "prompt": job["prompt"] or "",
+            "prompt": job["prompt"] or sent.get("prompt", ""),
             "quoted": _money(job["quoted"]),
             "carried": _carried(job["carried"]),
-            "state": State(attempt.state if attempt else State.PLANNED),
+            "state": state,
             "cost": attempt and _money(attempt.cost),
             "generation_id": attempt and attempt.generation_id,
             "code": attempt and attempt.error_code,
@@ -195,6 +212,8 @@ def _card(job: dict[str, Any], attempt: Any, files: list[MediaFile]) -> Card:
             "submitted_at": attempt and _moment(attempt.submitted_at),
             "finished_at": attempt and _moment(attempt.finished_at),
             "files": files,
+            "sent": {name: value for name, value in sent.items() if name not in ("model", "prompt")} or None,
+            "steps": mending(state, [code] if state is State.FAILED else []),
         }
     )
 

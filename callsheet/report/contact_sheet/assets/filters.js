@@ -2,7 +2,7 @@
 // Which jobs are shown, and in which order: the search, the filters and the sorting. They are in the page's address.
 
 const filters = (() => {
-  const MOST_VALUES = 60; // of a column that can be chosen from a list
+  const MOST_VALUES = 12; // of a column that can be chosen from a list; others are searched
   const MOST_COLUMNS = 8;
   const STATES = ["stored", "failed", "in_doubt", "lost", "pending", "generated", "submitting", "planned"];
   const REVIEW = {
@@ -25,7 +25,7 @@ const filters = (() => {
   const pressed = new Set(); // states
   const reviews = new Map(); // a name of REVIEW -> its button
   const wanted = new Set(); // names of REVIEW
-  const columns = []; // {name, of, select}: what a job has in a column, and what is chosen
+  const columns = []; // {name, of, field, before}: what a job has in a column, and what is chosen or typed
 
   function plain(text) {
     return text.normalize("NFKD").replace(/\p{M}/gu, "").toLowerCase();
@@ -38,12 +38,19 @@ const filters = (() => {
     return job.haystack;
   }
 
+  // What is chosen in a list, where `before` stands before each value but "all"; or what is typed.
+  function chosen({ field, before }) {
+    return field.value.slice(before.length);
+  }
+
   function matching(jobs) {
     const words = plain(search.value).split(/\s+/).filter(Boolean);
-    const chosen = columns.filter(({ select }) => select.value);
-    return jobs.filter((job) =>
-      chosen.every(({ of, select }) => of(job) === select.value.slice(1)) &&
-      words.every((word) => haystack(job).includes(word)));
+    const tests = columns.filter(({ field }) => field.value).map((column) => {
+      const value = chosen(column);
+      if (column.before) return (job) => column.of(job) === value;
+      return (job) => plain(column.of(job) ?? "").includes(plain(value));
+    });
+    return jobs.filter((job) => tests.every((test) => test(job)) && words.every((word) => haystack(job).includes(word)));
   }
 
   function count(button, number, isPressed, isThere) {
@@ -72,37 +79,67 @@ const filters = (() => {
     return known.concat(shown.filter((job) => Number.isNaN(job[by])));
   }
 
-  // A list for each column that has some values, of which one can be chosen.
+  function list(values, changed) {
+    const select = document.createElement("select");
+    select.replaceChildren(
+      new Option("all", ""), ...values.map((value) => new Option(value.slice(0, 80) || "(empty)", `=${value}`)),
+    );
+    select.addEventListener("change", changed);
+    return [select];
+  }
+
+  // A field for a part of a value, with the first values that have it.
+  function part(name, values, changed) {
+    const [field, offered] = [document.createElement("input"), document.createElement("datalist")];
+    offered.id = `values of ${name}`.replaceAll(/\s/g, "-");
+    Object.assign(field, { type: "search", placeholder: `any of ${values.length.toLocaleString()}`, spellcheck: false });
+    field.setAttribute("list", offered.id);
+    const suggest = () => {
+      const typed = plain(field.value);
+      const found = values.filter((value) => plain(value).includes(typed)).slice(0, MOST_VALUES);
+      offered.replaceChildren(...found.map((value) => new Option("", value)));
+    };
+    suggest();
+    field.addEventListener("input", suggest);
+    typing(field, changed);
+    return [field, offered];
+  }
+
+  // Calls back when somebody has typed, not at every letter.
+  function typing(field, changed) {
+    let timer;
+    field.addEventListener("input", () => {
+      clearTimeout(timer);
+      timer = setTimeout(changed, 120);
+    });
+  }
+
+  // For each column that has some values: a list where they are few, otherwise a search.
   function offer(jobs, changed) {
     const carried = new Set(jobs.flatMap((job) => [...job.fields.keys()]));
     const known = [["Model", (job) => job.model], ...[...carried].map((name) => [name, (job) => job.fields.get(name)])];
     for (const [name, of] of known) {
       const values = new Set(jobs.map(of));
       values.delete(undefined);
-      const { size } = values;
-      const few = size > 1 && size <= MOST_VALUES && (size <= 12 || size < jobs.length);
-      if (!few || columns.length === MOST_COLUMNS) continue;
+      if (values.size < 2 || columns.length === MOST_COLUMNS) continue;
       const choice = cards.element("label", "choice");
       const text = document.createElement("bdi");
       text.textContent = name;
-      const select = document.createElement("select");
       const sorted = [...values].sort((a, b) => a.localeCompare(b, undefined, { numeric: true }));
-      select.replaceChildren(
-        new Option("all", ""), ...sorted.map((value) => new Option(value.slice(0, 80) || "(empty)", `=${value}`)),
-      );
-      select.addEventListener("change", changed);
-      choice.append(text, " ", select);
+      const few = sorted.length <= MOST_VALUES;
+      const [field, ...more] = few ? list(sorted, changed) : part(name, sorted, changed);
+      choice.append(text, " ", field, ...more);
       document.getElementById("choices").append(choice);
-      columns.push({ name, of, select });
+      columns.push({ name, of, field, before: few ? "=" : "" });
     }
   }
 
-  function toggle(name, chosen, changed, ...content) {
+  function toggle(name, among, changed, ...content) {
     const button = document.createElement("button");
     button.type = "button";
     button.append(...content, ` ${cards.word(name)} `, document.createElement("b"));
     button.addEventListener("click", () => {
-      if (!chosen.delete(name)) chosen.add(name);
+      if (!among.delete(name)) among.add(name);
       changed();
     });
     return button;
@@ -113,21 +150,21 @@ const filters = (() => {
     if (search.value.trim()) address.set("search", search.value.trim());
     for (const state of pressed) address.append("state", state);
     for (const name of wanted) address.append("review", name);
-    for (const { name, select } of columns) if (select.value) address.set(`column ${name}`, select.value.slice(1));
+    for (const column of columns) if (column.field.value) address.set(`column ${column.name}`, chosen(column));
     if (sort.selectedIndex) address.set("sort", sort.value);
   }
 
   // Chooses what an address says, as far as it is there.
   function read(address) {
     search.value = address.get("search") ?? "";
-    for (const [chosen, name, known] of [[pressed, "state", buttons], [wanted, "review", reviews]]) {
-      chosen.clear();
-      for (const value of address.getAll(name)) if (known.has(value)) chosen.add(value);
+    for (const [among, name, known] of [[pressed, "state", buttons], [wanted, "review", reviews]]) {
+      among.clear();
+      for (const value of address.getAll(name)) if (known.has(value)) among.add(value);
     }
-    for (const { name, select } of columns) {
+    for (const { name, field, before } of columns) {
       const value = address.get(`column ${name}`);
-      select.value = value === null ? "" : `=${value}`;
-      if (select.selectedIndex < 0) select.value = "";
+      field.value = value === null ? "" : before + value;
+      if (field.selectedIndex < 0) field.value = "";
     }
     sort.value = address.get("sort") ?? "";
     if (sort.selectedIndex < 0) sort.selectedIndex = 0;
@@ -147,17 +184,13 @@ const filters = (() => {
     offer(jobs, changed);
     sort.replaceChildren(...Object.keys(SORTS).map((name) => new Option(name)));
     sort.addEventListener("change", changed);
-    let timer;
-    search.addEventListener("input", () => {
-      clearTimeout(timer);
-      timer = setTimeout(changed, 120);
-    });
+    typing(search, changed);
     document.getElementById("tools").addEventListener("submit", (event) => event.preventDefault());
     document.getElementById("clear").addEventListener("click", () => {
       search.value = "";
       pressed.clear();
       wanted.clear();
-      for (const { select } of columns) select.value = "";
+      for (const { field } of columns) field.value = "";
       changed();
       search.focus();
     });
@@ -178,7 +211,7 @@ const filters = (() => {
     read,
     write,
     get active() {
-      return Boolean(search.value.trim() || pressed.size || wanted.size || columns.some(({ select }) => select.value));
+      return Boolean(search.value.trim() || pressed.size || wanted.size || columns.some(({ field }) => field.value));
     },
   };
 })();

@@ -9,7 +9,7 @@ const viewer = (() => {
   let job = null;
   let shown = 0; // the file of the job
   let moved = () => {};
-  let stage; // the URL of what is on the stage: a video that is marked plays on
+  let stage; // what is on the stage: a video that is marked plays on, a text that is selected stays so
 
   function about(file) {
     if (!file) return "";
@@ -27,6 +27,12 @@ const viewer = (() => {
     return text ? new Date(text).toLocaleString(undefined, { dateStyle: "medium", timeStyle: "medium" }) : "";
   }
 
+  // What the request asked for: as it was sent, where no file says more.
+  function asked(job) {
+    if (!job.sent) return [["Asked for", job.asked]];
+    return Object.entries(job.sent).map(([name, value]) => [name, typeof value === "string" ? value : JSON.stringify(value)]);
+  }
+
   function facts(job, file) {
     const known = [
       ["State", ` ${cards.word(job.state)}`],
@@ -34,10 +40,10 @@ const viewer = (() => {
       ["Note", file?.note],
       ["Flags", file?.flags.join("\n")],
       ["Score", file?.score ?? null],
-      ["Reason", job.reason],
+      ["Reason", file && job.reason],
       ["Code", job.code],
       ["Model", job.model],
-      ["Asked for", job.asked],
+      ...asked(job),
       ["File", about(file)],
       ["Cost", job.cost !== null && `${job.cost} USD`],
       ["Quoted", job.quoted !== null && `${job.quoted} USD`],
@@ -57,6 +63,24 @@ const viewer = (() => {
     return rows;
   }
 
+  // A sentence that begins with a command, which one click selects.
+  function step(sentence) {
+    const [command] = sentence.match(/^callsheet \S+ CONFIG(?: ROW| --set \S+| --\S+)*/) ?? [""];
+    const line = element("p", "step");
+    line.append(element("code", "", command), sentence.slice(command.length));
+    return line;
+  }
+
+  // In place of a file: why there is none, and what to do.
+  function instead(job) {
+    const note = element("div", "none");
+    note.tabIndex = 0; // it can be longer than the stage
+    note.append(cards.mark(job.state), element("strong", "", cards.WORDS[job.state]));
+    if (job.reason) note.append(ofUser("p", "reason", job.reason));
+    note.append(...job.steps.map(step));
+    return note;
+  }
+
   function media(job, file) {
     const poster = file?.thumbnail;
     if (file?.href && file.mime_type.startsWith("video/")) {
@@ -73,9 +97,7 @@ const viewer = (() => {
       }, { once: true });
       return image;
     }
-    const note = element("div", "none");
-    note.append(cards.mark(job.state), element("strong", "", cards.WORDS[job.state]));
-    return note;
+    return instead(job);
   }
 
   function choices(job) {
@@ -106,8 +128,9 @@ const viewer = (() => {
     at("viewer-title").textContent = job.of > 1 ? `${job.row_id} (${job.ordinal} of ${job.of})` : job.row_id;
     at("viewer-prompt").textContent = job.prompt;
     dialog.dataset.decision = file?.decision ?? "";
-    if (stage !== file?.url || !file) at("stage").replaceChildren(media(job, file), element("div", "badges"));
-    stage = file?.url;
+    const wanted = file?.url ?? `${job.job_key} ${cards.looks(job)}`;
+    if (stage !== wanted) at("stage").replaceChildren(media(job, file), element("div", "badges"));
+    stage = wanted;
     at("stage").querySelector(".badges").replaceWith(cards.badges(file ? [file] : []));
     at("acts").hidden = !file;
     at("files").replaceChildren(...choices(job));
