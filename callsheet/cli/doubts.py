@@ -191,8 +191,9 @@ def print_jobs(doubts: Sequence[Doubt], lines: Mapping[str, int]) -> None:
     `lines` are those of the batch file, by key, where the last plan has them.
     """
     ids = any(doubt.generation_id for doubt in doubts)
-    names = ("key", "row", "model", "submitted (UTC)", "USD", *(["id"] if ids else []))
-    table = Table(*names, box=SIMPLE_HEAD)
+    table = Table(box=SIMPLE_HEAD)
+    for name in ("key", "row", "model", "submitted (UTC)", "USD", *(["id"] if ids else [])):
+        table.add_column(name, no_wrap=name in ("key", "USD"), overflow="fold")  # an id is shown whole
     rows_by_event: dict[str, list[str]] = {}
     for doubt in doubts:
         row = row_name(doubt.row_id, doubt.sample, lines.get(doubt.job_key))

@@ -264,7 +264,8 @@ def show_status(status: Status, config: str, doubts: Sequence[Doubt] = ()) -> No
 
 def show_pilot(asked: Asked, console: Console) -> None:
     """Prints where the files of a pilot are, before the question whether to buy the rest."""
-    table = Table("row", "model", "state", "file", box=SIMPLE_HEAD)
+    table = Table("row", "model", "state", box=SIMPLE_HEAD)
+    table.add_column("file", overflow="fold")
     for job in asked.pilot:
         state = job.decision or job.state.replace("_", " ")
         table.add_row(safe(job.row), safe(job.model), state, safe(job.place or job.reason))
