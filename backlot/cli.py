@@ -47,8 +47,8 @@ def backlot(
 ) -> None:
     """Run the whole generation service on this machine, with real images and videos, for trials and tests.
 
-    Every option can also be set by a variable BACKLOT_<NAME> or in the config file. A flag wins over a
-    variable, a variable over the file.
+    Every option can also be set by a variable BACKLOT_<NAME> or in the config
+    file. A flag wins over a variable, a variable over the file.
     """
     options = locals()
     flags = {name: options[name] for name in Settings.model_fields if options.get(name) is not None}

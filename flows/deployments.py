@@ -112,13 +112,16 @@ async def _set_schema(deployment: DeploymentResponse) -> None:
     """Has the server refuse a run with a parameter that is none: it would end as Crashed, without a word.
 
     And a parameter that may be left out is an empty field: the UI would ask for a choice between two types.
-    Both for Callsheet's own flows, none of which takes just any parameter.
+    One that is internal may be given, and has no field. All for Callsheet's own flows, none of which takes
+    just any parameter.
     """
     if not (deployment.entrypoint or "").startswith("flows."):
         return
     schema = deployment.parameter_openapi_schema or {}
     fields = {name: _or_absent(field) for name, field in schema.get("properties", {}).items()}
-    schema = schema | {"properties": fields, "additionalProperties": False}
+    internal = {name: fields.pop(name) for name in [*fields] if fields[name].get("internal")}
+    schema = schema | {"properties": fields, "unevaluatedProperties": False}
+    schema["allOf"] = [{"properties": internal}]  # the UI draws none of these
     async with get_client() as client:
         try:
             await client.update_deployment(deployment.id, DeploymentUpdate(parameter_openapi_schema=schema))

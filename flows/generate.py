@@ -6,13 +6,14 @@ from typing import Any
 
 from prefect import flow
 
-from callsheet.config.checks import Count, Text
+from callsheet.config.checks import Count
 from callsheet.config.form import (
     BudgetForm,
     ConfigFile,
     InputForm,
     LimitsForm,
     Overrides,
+    PlanHash,
     RowIds,
     ServiceForm,
     load_form,
@@ -41,7 +42,7 @@ async def generate_batch(
     limits: LimitsForm = LimitsForm(),
     service: ServiceForm = ServiceForm(),
     crew: Count | None = None,
-    plan: Text | None = None,
+    plan: PlanHash | None = None,
     overrides: Overrides = (),
 ) -> Any:
     """Buys every job of a batch that is not bought yet, and stores its media.
@@ -50,12 +51,12 @@ async def generate_batch(
 
     Args:
         config: The config file, from the working directory. A field below that is empty leaves what it says.
-        first: Only so many jobs, the first that are not bought.
-        approved: Buy without asking anybody.
-        only: Only the rows with these ids.
-        crew: So many runs buy it side by side: this one starts the others on the work pool.
+        first: Buy only so many jobs, the first that are not bought, for example 10.
+        approved: Buy without asking anybody, also above `approve_above`.
+        only: Buy only the rows with these ids, for example `lamp-2`.
+        crew: How many runs buy it side by side, for example 3. This one starts the others on the work pool.
         plan: Only for runs that another one starts: the hash of the plan that was approved.
-        overrides: Other settings to change, each as `storage.sidecar=true`.
+        overrides: Any other settings, each as `storage.sidecar=true`.
     """
     try:
         settings = load_form(config, overrides, input=input, budget=budget, limits=limits, service=service)

@@ -43,9 +43,9 @@ async def quote_batch(
 
     Args:
         config: The config file, from the working directory. A field below that is empty leaves what it says.
-        first: Only so many jobs, the first that are not bought.
-        only: Only the rows with these ids.
-        overrides: Other settings to change, each as `input.strict=true`.
+        first: Only so many jobs, the first that are not bought, for example 10.
+        only: Only the rows with these ids, for example `lamp-2`.
+        overrides: Any other settings, each as `input.strict=true`.
     """
     try:
         settings = load_form(config, overrides, input=input, budget=budget, service=service)

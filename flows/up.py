@@ -17,7 +17,7 @@ from backlot.errors import SettingsError
 from backlot.server import dashboard_of, spawn
 from backlot.settings import read_settings
 from callsheet import signals
-from callsheet.cli.output import err, out, print_facts, safe
+from callsheet.cli.output import err, out, print_facts, print_line, safe
 from callsheet.cli.show import show_error
 from callsheet.errors import CallsheetError, ConfigError, Interrupted
 
@@ -34,6 +34,7 @@ def main() -> None:
     # Before Prefect is imported. On this terminal it says nothing: worker and server log to files.
     logging.disable(logging.ERROR)
     os.environ.setdefault("PREFECT_INTERNAL_LOGGING_LEVEL", "CRITICAL")
+    os.environ.setdefault("DO_NOT_TRACK", "1")  # of this process: otherwise Prefect prints a notice about it
     try:
         asyncio.run(_up(given.port, environment, with_backlot=given.backlot))
     except Interrupted:
@@ -121,7 +122,7 @@ def _say(name: str, value: str) -> None:
 
 
 def _error(line: str) -> None:
-    err.print(f"[red]{safe(line)}[/]")
+    print_line(err, f"[red]{safe(line)}[/]")
 
 
 if __name__ == "__main__":

@@ -30,7 +30,7 @@ from prefect.exceptions import PrefectException
 from callsheet.ledger.approvals import Question
 from callsheet.plain_text import counted, printable
 from callsheet.pricing import first_look
-from callsheet.pricing.facts import as_facts, as_table, rejects_in_words
+from callsheet.pricing.facts import as_facts, as_table, costliest, rejects_in_words
 from callsheet.pricing.quote import Quote
 from callsheet.records import State, dollars
 from callsheet.report.pilot import PilotJob
@@ -168,6 +168,8 @@ def _facts(quote: Quote) -> str:
         lines = "\n".join(first_look.in_lines(request))
         facts.append(f"\n**First** ({text(row)}), as it would be sent:\n\n```json\n{lines}\n```\n")
     facts += [f"- **{name}**: {text(fact)}" for name, fact in as_facts(quote)]
+    dearest = (f"{row['costliest row']} (line {row['line']}) {row['USD']}" for row in costliest(quote))
+    facts += [f"- **Costliest**: {text(', '.join(dearest))}"] if costliest(quote) else []
     return "\n".join(facts)
 
 

@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
-from typing import Any, Literal, NoReturn
+from typing import Annotated, Any, Literal, NoReturn
 
 import httpx
 from prefect import State, get_client
@@ -25,8 +25,9 @@ from prefect.flow_runs import asuspend_flow_run
 from prefect.input import RunInput
 from prefect.input.run_input import keyset_from_base_key
 from prefect.states import Suspended
-from pydantic import Field
+from pydantic import Field, StringConstraints, WithJsonSchema
 
+from callsheet.config.checks import text_like
 from callsheet.ledger.approvals import Approval, Decision, Place
 from callsheet.watch import Asked
 from tasks import events
@@ -34,6 +35,8 @@ from tasks.artifacts import question_in_markdown, show_pilot
 from tasks.pressed import flow_run
 
 AUTOMATION = "callsheet: cancel a run that nobody approves"
+_AMOUNT = r"^([0-9]{1,12}(\.[0-9]{1,6})?)?$"
+_LIMIT = text_like(_AMOUNT, "an amount in USD, for example 25.00, or nothing")
 _GRACE = 60  # seconds after which Prefect itself ends a run that the automation has not cancelled
 
 
@@ -45,11 +48,10 @@ class ApprovalForm(RunInput):
         description="Approve: buy what is quoted. Refuse: buy nothing; the run is cancelled.",
     )
     name: str = Field(title="Your name", description="Kept in the ledger.", min_length=1, max_length=100)
-    limit: str = Field(
+    limit: Annotated[str, StringConstraints(pattern=_AMOUNT), WithJsonSchema(_LIMIT)] = Field(
         "",
         title="Another limit, in US dollars",
         description="Takes the place of budget.limit for this run, such as 25.00. Empty: no change.",
-        pattern=r"^(\d{1,12}(\.\d{1,6})?)?$",
     )
     note: str = Field("", title="Note", description="Kept in the ledger.", max_length=1_000)
 

@@ -16,7 +16,7 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from callsheet.cli.options import Config, Json, Sets, load_settings, open_client, open_ledger
-from callsheet.cli.output import MOST_LISTED, out, print_facts, print_json, print_more, safe
+from callsheet.cli.output import MOST_LISTED, out, print_facts, print_json, print_line, print_more, safe
 from callsheet.errors import CallsheetError
 from callsheet.plain_text import counted, row_name
 from callsheet.records import State, dollars
@@ -153,10 +153,12 @@ def _show_doubts(
     print_jobs(doubts, lines)
     out.print()
     print_facts(out, evidence.facts())
-    out.print("  [dim]Other buyers in this workspace, and late costs, make these figures less certain.[/]")
+    print_line(
+        out, "  [dim]Other buyers in this workspace, and late costs, make these figures less certain.[/]"
+    )
     command = f"callsheet resolve {shlex.quote(str(config))}"
     out.print()
-    out.print(f"To settle: {safe(command)} KEY... (or --all) --charged | --not-charged --why ...")
+    print_line(out, f"To settle: {safe(command)} KEY... (or --all) --charged | --not-charged --why ...")
 
 
 def _show_accepted(batch: str, accepted: Sequence[Doubt], lines: Mapping[str, int], config: Path) -> None:
@@ -168,7 +170,8 @@ def _show_accepted(batch: str, accepted: Sequence[Doubt], lines: Mapping[str, in
     out.print(f"[bold]{safe(batch)}[/]: {_accepted(len(accepted))}, no doubt about money")
     print_jobs(accepted, lines)
     out.print()
-    out.print("  The service has accepted them. A run with the key that bought them asks for them again.")
+    words = "The service has accepted them. A run with the key that bought them asks for them again."
+    print_line(out, f"  {words}", 2)
     facts = [
         ("Ask now", f"callsheet collect {name}"),
         ("Give up", f"callsheet resolve {name} KEY... --give-up --charged | --not-charged --why ..."),
@@ -188,8 +191,9 @@ def print_jobs(doubts: Sequence[Doubt], lines: Mapping[str, int]) -> None:
     `lines` are those of the batch file, by key, where the last plan has them.
     """
     ids = any(doubt.generation_id for doubt in doubts)
-    names = ("key", "row", "model", "submitted (UTC)", "USD", *(["id"] if ids else []))
-    table = Table(*names, box=SIMPLE_HEAD)
+    table = Table(box=SIMPLE_HEAD)
+    for name in ("key", "row", "model", "submitted (UTC)", "USD", *(["id"] if ids else [])):
+        table.add_column(name, no_wrap=name in ("key", "USD"), overflow="fold")  # an id is shown whole
     rows_by_event: dict[str, list[str]] = {}
     for doubt in doubts:
         row = row_name(doubt.row_id, doubt.sample, lines.get(doubt.job_key))
@@ -203,7 +207,7 @@ def print_jobs(doubts: Sequence[Doubt], lines: Mapping[str, int]) -> None:
     out.print(table)
     print_more(len(doubts))
     for what, rows in islice(rows_by_event.items(), _EVENTS):
-        out.print(f"  [bold]{safe(_some(rows))}[/]: {safe(what)}")
+        print_line(out, f"  [bold]{safe(_some(rows))}[/]: {safe(what)}")
     if len(rows_by_event) > _EVENTS:
         out.print(f"  and {len(rows_by_event) - _EVENTS:,} more of what happened: see --json")
 
@@ -221,10 +225,11 @@ def _show_settled(
         out.print(f"[bold]{safe(batch)}[/]: nothing is in doubt about money, so nothing was settled.")
     if given_up := [doubt.generation_id for doubt in doubts if doubt.generation_id]:
         twice = "" if charged else ". The service may charge for them: then they are paid for twice"
-        out.print(f"  [yellow]Given up: {_accepted(len(given_up))}, {safe(_some(given_up))}{twice}.[/]")
+        given = f"{_accepted(len(given_up))}, {safe(_some(given_up))}"
+        print_line(out, f"  [yellow]Given up: {given}{twice}.[/]")
     if ids := [doubt.generation_id for doubt in left_out if doubt.generation_id]:
         asked = "a run with the key that bought them asks for them again"
-        out.print(f"  Left out: {_accepted(len(ids))}, {safe(_some(ids))}: {asked}.")
+        print_line(out, f"  Left out: {_accepted(len(ids))}, {safe(_some(ids))}: {asked}.")
 
 
 def _some(rows: Sequence[str]) -> str:

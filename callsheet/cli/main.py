@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+import re
 import sys
 from contextlib import suppress
 from itertools import pairwise
@@ -75,6 +77,11 @@ def backlot(context: typer.Context) -> None:
     from backlot.cli import app as backlot_app  # no other command waits for its import
 
     backlot_app(context.args, prog_name=context.command_path)
+
+
+for each in (*app.registered_commands, *ledger.app.registered_commands):
+    # typer would break a paragraph of the help where the docstring's lines end.
+    each.help = re.sub(r"(?<!\n)\n(?!\n)", " ", inspect.getdoc(each.callback) or "")
 
 
 def main() -> None:

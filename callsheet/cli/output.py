@@ -8,12 +8,15 @@ from __future__ import annotations
 import io
 import json
 import os
+import re
 import sys
 from collections.abc import Iterable
 from typing import Any
 
+from rich.cells import cell_len
 from rich.console import Console
 from rich.markup import escape
+from rich.text import Text
 from typing_extensions import Buffer
 
 from callsheet.errors import OutputError
@@ -33,10 +36,36 @@ def safe(text: str) -> str:
     return escape(printable(text))
 
 
+# What stays in one piece: a command that can be copied, a word, or a Chinese or Japanese character.
+_WIDE = "\u2e80-\u9fff\uf900-\ufaff\uff00-\uffef"
+_PIECE = re.compile(rf"\s*(callsheet [a-z]+ \S+(?: --set \S+| --\S+)*|[{_WIDE}]|[^\s{_WIDE}]+)\s*")
+
+
+def print_line(console: Console, markup: str, indent: int = 4) -> None:
+    """Prints a line of text with markup.
+
+    On a terminal it is broken between words, and what follows is indented by so many columns. A word that is
+    longer than that, such as a path, stays in one piece. Elsewhere a line stays a line.
+    """
+    text = Text.from_markup(markup)
+    if console.is_terminal:
+        breaks, used = [], 0
+        for piece in _PIECE.finditer(text.plain):
+            if used > indent and used + cell_len(piece[0].rstrip()) > console.width:
+                breaks.append(piece.start())
+                used = indent
+            used += cell_len(piece[0])
+        *broken, last = text.divide(breaks)
+        for line in broken:
+            line.rstrip()
+        text = Text("\n" + " " * indent).join([*broken, last])
+    console.print(text)
+
+
 def print_facts(console: Console, facts: Iterable[tuple[str, str]], indent: str = "  ") -> None:
     """Prints facts, a line each: the name, and what is to say."""
     for name, value in facts:
-        console.print(f"{indent}[bold]{name:<10}[/] {safe(value)}")
+        print_line(console, f"{indent}[bold]{name:<10}[/] {safe(value)}", len(indent) + 11)
 
 
 def print_more(jobs: int) -> None:

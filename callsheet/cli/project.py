@@ -71,16 +71,16 @@ def up(
 ) -> None:
     """Start the Prefect UI with all that it needs, and stay until Ctrl-C.
 
-    Run it in the folder of your project, which `callsheet init --project`
-    makes. It starts a Prefect server (one that runs already is used), the
-    deployments of prefect.yaml, and a worker that carries out their runs.
+    Run it in the folder of your project, which `callsheet init --project` makes. It starts a Prefect server
+    (one that runs already is used), the deployments of prefect.yaml, and a worker that carries out their
+    runs.
 
-    The worker has the environment of this terminal: set CALLSHEET_BASE_URL
-    and CALLSHEET_API_KEY first, or try it with --backlot.
+    The worker has the environment of this terminal: set CALLSHEET_BASE_URL and CALLSHEET_API_KEY first, or
+    try it with --backlot.
 
-    Ctrl-C ends what it has started, and nothing else. Runs at work stop in
-    order; the next run goes on from there. Run the command again whenever you
-    like: a schedule that you have switched in the UI stays as you switched it.
+    Ctrl-C ends what it has started, and nothing else. Runs at work stop in order; the next run goes on from
+    there. Run the command again whenever you like: a schedule that you have switched in the UI stays as you
+    switched it.
     """
     if not (Path("prefect.yaml").exists() and Path("flows/up.py").exists()):
         raise ConfigError(

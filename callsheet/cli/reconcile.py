@@ -69,7 +69,7 @@ async def _reconcile(settings: Settings, start: date | None, end: date | None) -
 
 
 def _show(result: Reconciliation, config: Path) -> None:
-    from callsheet.cli.output import out, print_facts, safe
+    from callsheet.cli.output import out, print_facts, print_line, safe
     from callsheet.records import dollars
 
     colour, ending = ("red", "not reconciled") if result.is_over else ("green", "reconciled")
@@ -83,31 +83,28 @@ def _show(result: Reconciliation, config: Path) -> None:
     for name, lines in (("Doubts", result.doubt_lines()), ("Accepted", result.accepted_lines())):
         print_facts(out, [(name, line) for line in lines[:1]])
         for line in lines[1:]:
-            out.print(f"    {safe(line)}")
+            print_line(out, f"    {safe(line)}", 6)
     print_facts(out, [("File", result.file)])
-    print_facts(out, [("Next", command) for command in result.resolving(str(config))])
-    out.print(
-        "  [dim]Costs are of all keys of the project, and lag; the balance is of the whole workspace.[/]"
-    )
+    for command in result.resolving(str(config)):
+        out.print(f"  [bold]{'Next':<10}[/] {safe(command)}")  # in one piece, to be copied
+    words = "Costs are of all keys of the project, and lag; the balance is of the whole workspace."
+    print_line(out, f"  [dim]{words}[/]", 2)
 
 
 def _print_table(result: Reconciliation) -> None:
-    """Prints the days. Where it is piped, a day is one line, however long its reason is."""
+    """Prints the days, and below them the reason of each one that has a difference."""
     from rich.box import SIMPLE_HEAD
-    from rich.console import Console
     from rich.table import Table
 
-    from callsheet.cli.output import out, safe
+    from callsheet.cli.output import out, print_line, safe
 
     table = Table(box=SIMPLE_HEAD)
-    *names, reason = ("UTC day", "quoted", "usage", "in doubt", "billed", "difference", "reason")
-    for name in names:
+    for name in ("UTC day", "quoted", "usage", "in doubt", "billed", "difference"):
         table.add_column(name, justify="left" if name == "UTC day" else "right", no_wrap=True)
-    table.add_column(reason)
-    for line in result.table():
-        table.add_row(*map(safe, line.values()))
-    console = out
-    if not out.is_terminal:
-        width = out.measure(table, options=out.options.update(width=100_000)).maximum
-        console = Console(width=width, highlight=False, soft_wrap=True)
-    console.print(table)
+    lines = result.table()
+    for line in lines:
+        table.add_row(*(safe(value) for name, value in line.items() if name != "reason"))
+    out.print(table)
+    for line in lines:
+        if line["reason"]:
+            print_line(out, f"  {line['date']}: {safe(line['reason'])}")

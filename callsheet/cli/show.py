@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -15,13 +16,13 @@ from rich.console import Console
 from rich.table import Table
 
 from callsheet.cli.doubts import print_jobs
-from callsheet.cli.output import err, out, print_facts, print_more, print_steps, safe
+from callsheet.cli.output import err, out, print_facts, print_line, print_more, print_steps, safe
 from callsheet.errors import CallsheetError
 from callsheet.ledger.stories import StoredCopy, Story
 from callsheet.plain_text import counted, row_name
 from callsheet.pricing import first_look
 from callsheet.pricing.compare import Comparison
-from callsheet.pricing.facts import as_facts, as_table, rejects_in_words
+from callsheet.pricing.facts import as_facts, as_table, costliest, rejects_in_words
 from callsheet.pricing.quote import Quote
 from callsheet.records import CostSource, Doubt, State, Totals, dollars
 from callsheet.report.contact_sheet.links import browser_address
@@ -34,6 +35,7 @@ from callsheet.watch import Asked
 _LINES = 30  # of a table
 _APPROVALS = 5  # the last ones
 _REJECTS = 10  # of a quote
+_AROUND = r"^[A-Z]+ /\S+: | \(\d{3} [^()]*\)$"  # the service's words: what was asked for, and the code again
 _SOURCES: dict[str | None, str] = {
     CostSource.COMPUTED: ", computed: the service gave a unit price and a quantity, and no sum",
     CostSource.QUOTED: ", as quoted: the service did not say what it cost",
@@ -43,9 +45,9 @@ _SOURCES: dict[str | None, str] = {
 def show_error(error: CallsheetError) -> None:
     """Prints an error and its hint to stderr."""
     first, *others = error.message.split("\n")
-    err.print(f"[bold red]error:[/] {safe(first)}")
+    print_line(err, f"[bold red]error:[/] {safe(first)}", 2)
     for line in filter(None, (*others, *error.hint.split("\n"))):
-        err.print(f"  {safe(line)}")
+        print_line(err, f"  {safe(line)}", 2)
 
 
 def show_quote(quote: Quote, console: Console = out, show: str = "1") -> None:
@@ -71,21 +73,33 @@ def show_quote(quote: Quote, console: Console = out, show: str = "1") -> None:
     if len(lines) > _LINES:
         console.print(f"  and {len(lines) - _LINES} more prices")
     print_facts(console, as_facts(quote))
+    if dearest := costliest(quote):
+        console.print(_rows_of(dearest))
     for row, request in first_look.requests(quote.plan, show):
         console.print(
             f"  [bold]{'First' if show == '1' else 'Request':<10}[/] {safe(row)}, as it would be sent:"
         )
         for text in first_look.in_lines(request):
-            console.print(f"    [dim]{safe(text)}[/]")
+            print_line(console, f"    [dim]{safe(text)}[/]", 8)
     rejects = rejects_in_words(quote.plan.rejects)
     for reject in rejects[:_REJECTS]:
-        console.print(f"  [yellow]{safe(reject)}[/]")
+        print_line(console, f"  [yellow]{safe(reject)}[/]")
     if len(rejects) > _REJECTS:
         console.print(f"  and {counted(len(rejects) - _REJECTS, 'other reason')}: see rejects.csv")
     if not quote.plan.jobs:
         console.print("[yellow]Nothing to buy: every row is rejected.[/]")
     elif not quote.to_buy and not quote.held:
         console.print("[green]Nothing to buy: everything is bought already.[/]")
+
+
+def _rows_of(dearest: Sequence[Mapping[str, str]]) -> Table:
+    table = Table(box=SIMPLE_HEAD)
+    for name in dearest[0]:
+        left = name == "costliest row"
+        table.add_column(name, justify="left" if left else "right", no_wrap=not left, overflow="fold")
+    for row in dearest:
+        table.add_row(*map(safe, row.values()))
+    return table
 
 
 def show_comparison(found: Sequence[Comparison]) -> None:
@@ -148,7 +162,7 @@ def show_summary(summary: Summary, config: Path | None, *, media: str) -> None:
         facts += [("Sheet", browser_address(details.contact_sheet))]
     print_facts(out, facts)
     for problem in details.problems:
-        out.print(f"  [yellow]{safe(problem.line())}[/]")
+        print_line(out, f"  [yellow]{safe(problem.line())}[/]")
     if details.other_problems:
         out.print(f"  [yellow]{details.other_problems:,} jobs with other reasons: see the costs file[/]")
     if config:
@@ -159,11 +173,13 @@ def _by_model(lines: Sequence[ModelLine]) -> Table:
     """A line for each model; a state that no job is in has no column."""
     states = [state for state in ENDED if any(line.states[state] for line in lines)]
     some_open = any(line.open for line in lines)
-    table = Table(box=SIMPLE_HEAD)
-    table.add_column("model")
-    names = ("jobs", *(state.replace("_", " ") for state in states), *(["open"] if some_open else []))
+    table = Table(box=SIMPLE_HEAD, collapse_padding=True)
+    table.add_column("model", min_width=8, overflow="fold")
+    names = ("jobs", *(state.replace("_", "\n") for state in states), *(["open"] if some_open else []))
     reviewed = any(line.review.kept or line.review.rejected for line in lines)
-    money_names = ("spent USD", "kept", "rejected", "USD a kept") if reviewed else ("quoted USD", "spent USD")
+    money_names = (
+        ("spent\nUSD", "kept", "rejected", "USD\na kept") if reviewed else ("quoted\nUSD", "spent\nUSD")
+    )
     for name in (*names, *money_names):
         table.add_column(name, justify="right", no_wrap=True)
     for line in sorted(lines, key=lambda line: -line.quoted)[:_LINES]:
@@ -248,7 +264,8 @@ def show_status(status: Status, config: str, doubts: Sequence[Doubt] = ()) -> No
 
 def show_pilot(asked: Asked, console: Console) -> None:
     """Prints where the files of a pilot are, before the question whether to buy the rest."""
-    table = Table("row", "model", "state", "file", box=SIMPLE_HEAD)
+    table = Table("row", "model", "state", box=SIMPLE_HEAD)
+    table.add_column("file", overflow="fold")
     for job in asked.pilot:
         state = job.decision or job.state.replace("_", " ")
         table.add_row(safe(job.row), safe(job.model), state, safe(job.place or job.reason))
@@ -302,7 +319,12 @@ def show_stories(batch: str, row: str, stories: Sequence[Story], planned: Mappin
         _show_job(key, list(attempts))
     for key, request in planned.items():
         out.print(f"\n[bold]{key[:12]}[/]: not bought yet")
-        print_facts(out, [("request", request)])
+        print_facts(out, [("request", _spaced(request))])
+
+
+def _spaced(request: str) -> str:
+    """A request as JSON with spaces, between which a line can be broken."""
+    return json.dumps(json.loads(request), ensure_ascii=False)
 
 
 def _show_job(key: str, attempts: Sequence[Story]) -> None:
@@ -316,7 +338,7 @@ def _show_job(key: str, attempts: Sequence[Story]) -> None:
         [
             ("model", f"{newest.model} ({newest.type})"),
             ("prompt", newest.prompt),
-            ("request", newest.request),
+            ("request", _spaced(newest.request)),
             *([("carried", carried)] if carried else []),
         ],
     )
@@ -377,9 +399,9 @@ def show_failed(
         alike.setdefault((story.error_code, reason), []).append(story)
     for (code, _), group in sorted(alike.items(), key=lambda item: -len(item[1])):
         rows = (row_name(each.row_id, each.sample, lines.get(each.job_key)) for each in group)
-        reason = f"{code}: {group[0].error_message}"
-        out.print(f"  [yellow]{counted(len(group), 'job')}: {safe(reason)}[/]")
-        out.print(f"    {safe(', '.join(rows))}\n")
+        said = re.sub(_AROUND, "", group[0].error_message or "")
+        print_line(out, f"  [yellow]{counted(len(group), 'job')}: {safe(f'{code}: {said}')}[/]")
+        print_line(out, f"    {safe(', '.join(rows))}\n")
     print_more(jobs)
     print_steps(
         [

@@ -18,7 +18,7 @@ from rich.progress import Progress as Bars
 from rich.text import Text
 
 from callsheet.cli.options import Style
-from callsheet.cli.output import err, safe
+from callsheet.cli.output import err, print_line, safe
 from callsheet.cli.show import show_pilot, show_quote
 from callsheet.errors import CallsheetError, ConfigError
 from callsheet.ledger.approvals import Place, Question
@@ -135,11 +135,11 @@ class Terminal(Watcher):
             state = f"[{_COLOURS.get(change.state, 'default')}]{change.state.replace('_', ' '):<9}[/]"
             cost = "" if change.cost is None else f"  {dollars(change.cost)} USD"
             row = row_in_words(attempt.row_id, attempt.sample, self._lines.get(attempt.job_key))
-            err.print(f"{state} {safe(row)}{cost}  {safe(change.detail)}")
+            print_line(err, f"{state} {safe(row)}{cost}  {safe(change.detail)}", 10)
 
     def note(self, text: str) -> None:
         """Prints an event that a person should know."""
-        err.print(f"[yellow]note:[/] {safe(text)}")
+        print_line(err, f"[yellow]note:[/] {safe(text)}", 6)
 
     def close(self) -> None:
         """Leaves the bars as they are."""

@@ -164,6 +164,18 @@ def _not_a_boolean(value: Any) -> Any:
     return value
 
 
+def text_like(pattern: str, words: str) -> dict[str, Any]:
+    """The JSON schema of a text that matches a pattern.
+
+    A form says "'<words>' was expected" of one that does not; of a plain `pattern` it would show the pattern.
+    """
+    return {
+        "type": "string",
+        "if": {"type": ["string", "null"], "pattern": pattern},
+        "else": {"const": words},
+    }
+
+
 Text = Annotated[str, StringConstraints(min_length=1)]
 Character = Annotated[str, StringConstraints(min_length=1, max_length=1)]
 Count = Annotated[int, Field(ge=1), BeforeValidator(_not_a_boolean)]
@@ -175,7 +187,7 @@ Dollars = Annotated[
     BeforeValidator(_not_a_float),
     Field(ge=0, max_digits=18, decimal_places=6),
     # In JSON it is text: a JSON number would pass through a float.
-    WithJsonSchema({"type": "string", "pattern": r"^[0-9]{1,12}(\.[0-9]{1,6})?$"}),
+    WithJsonSchema(text_like(r"^[0-9]{1,12}(\.[0-9]{1,6})?$", "an amount in USD, for example 20.00")),
 ]
 
 RetryFailed = Literal[False, True, "server_error", "gateway", "all"]

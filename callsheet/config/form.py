@@ -1,19 +1,19 @@
 """What a form asks for before a run: a config file, and some of its settings.
 
-Each group of fields is a part of a section of `settings.py`, and has its types, bounds and texts. An empty
-field leaves what the config says. Knows nothing of Prefect, whose UI draws a form from its JSON schema.
+Each group of fields is a part of a section of `settings.py`, with its types and bounds. An empty field leaves
+what the config says. A field's docstring is its help in the form: one line, with an example. Knows nothing of
+Prefect, whose UI draws a form from its JSON schema.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any
 
 from pydantic import SerializerFunctionWrapHandler, WithJsonSchema, model_serializer
 
-from callsheet.config import settings
-from callsheet.config.checks import Count, Dollars, SomeSeconds, Text
+from callsheet.config.checks import Count, Dollars, SomeSeconds, Text, text_like
 from callsheet.config.load import load
 from callsheet.config.settings import Section, Settings
 from callsheet.config.yaml_lines import dotted, split_override
@@ -38,19 +38,20 @@ class _FileChoice:
 ConfigFile = Annotated[Text, _FileChoice()]
 """The path of a config file."""
 
-Overrides = Annotated[
-    Sequence[str], WithJsonSchema({"type": "array", "items": {"type": "string", "pattern": "^[^=]+="}})
-]
+_OVERRIDE = text_like("^[^=]+=", "a setting and its value, for example storage.sidecar=true")
+
+Overrides = Annotated[Sequence[str], WithJsonSchema({"type": "array", "items": _OVERRIDE})]
 """Settings to change, each as `a.b=value`."""
 
 RowIds = Annotated[Sequence[str], WithJsonSchema({"type": "array", "items": {"type": "string"}})]
 """The ids of rows of the batch file."""
 
+PlanHash = Annotated[Text, WithJsonSchema({"type": "string", "minLength": 1, "internal": True})]
+"""The hash of a plan, for runs that another one starts: no form asks for it (`flows/deployments.py`)."""
+
 
 class Group(Section):
     """Some settings of a section, each of which may be left out: None leaves what the config says."""
-
-    section: ClassVar[type[Section]]
 
     @model_serializer(mode="wrap")
     def _only_what_is_given(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
@@ -60,70 +61,64 @@ class Group(Section):
     def __get_pydantic_json_schema__(cls, schema: Any, handler: Any) -> dict[str, Any]:
         """An empty field is absent: beside null, a value would take one more click."""
         drawn: dict[str, Any] = handler.resolve_ref_schema(handler(schema))
-        drawn["description"] = _without_null(cls.section.__doc__)
         for name, field in drawn["properties"].items():
             [value] = [choice for choice in field["anyOf"] if choice != {"type": "null"}]
-            meaning = _without_null(cls.section.model_fields[name].description)
-            drawn["properties"][name] = value | {"title": name, "description": meaning}
+            drawn["properties"][name] = value | {"title": name, "description": field["description"]}
         return drawn
-
-
-def _without_null(text: str | None) -> str:
-    """A setting's documentation without what null means, which a form cannot say."""
-    return " ".join((text or "").split()).partition(" Null: ")[0]
 
 
 class ServiceForm(Group):
     """Where to buy."""
 
-    section = settings.Service
-
     block: Text | None = None
+    """The CallsheetService block with the address and the key, for example `studio`."""
 
 
 class InputForm(Group):
-    """Which batch file."""
-
-    section = settings.Input
+    """What to buy."""
 
     path: Text | None = None
+    """A batch file, a glob or an `s3://` URL, for example `prompts/shots.csv`."""
 
 
 class BudgetForm(Group):
-    """What may be spent."""
-
-    section = settings.Budget
+    """What may be spent, in US dollars."""
 
     limit: Dollars | None = None
+    """The most that the batch may cost, for example 20.00."""
+
     approve_above: Dollars | None = None
+    """Ask a person before buying for more than this, or at changed rates, for example 5.00."""
+
     pilot: Count | None = None
-    per_day: Dollars | None = None
+    """Buy so many jobs first, then ask whether to buy the rest, for example 6."""
 
 
 class LimitsForm(Group):
-    """How fast."""
-
-    section = settings.Limits
+    """How fast to buy: this run's share of the account's limits."""
 
     image_rpm: Count | None = None
+    """Image submissions a minute, for example 60."""
+
     video_rpm: Count | None = None
+    """Video submissions a minute, for example 10."""
+
     concurrency: Count | None = None
+    """Generations in flight at the same time, for example 8."""
 
 
 class PollForm(Group):
     """How long to wait for videos."""
 
-    section = settings.Poll
-
     timeout: SomeSeconds | None = None
+    """Seconds after which a video is left to a later run, for example 600."""
 
 
 class ReconcileForm(Group):
     """When to fail."""
 
-    section = settings.Reconcile
-
     threshold: Dollars | None = None
+    """The unexplained difference above which the run fails, in US dollars, for example 0.05."""
 
 
 def load_form(config: str, overrides: Sequence[str] = (), **groups: Group) -> Settings:

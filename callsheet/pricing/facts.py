@@ -63,7 +63,6 @@ def as_facts(quote: Quote) -> list[tuple[str, str]]:
         ("Balance", f"{dollars(quote.balance)} {plan.currency}, {enough}"),
         ("Fits", _fits(quote)),
         ("Time", submission_time(dict(types.iter_rows()), quote.rpm)),
-        ("Costliest", _costliest(quote)),
         *(("Note", note) for note in plan.notes),
         *(("Changed", change) for change in quote.changes()),
         *(("Warning", warning) for warning in quote.warnings),
@@ -130,14 +129,19 @@ def _fits(quote: Quote) -> str:
     return f"{quote.fits:,} of {quote.to_buy:,} jobs{why}; {outcome[quote.budget.on_exceed]}"
 
 
-def _costliest(quote: Quote) -> str:
-    """The rows that cost most; empty where all have one price."""
-    rows = []
-    for row_id, line, jobs, total in quote.most_expensive.iter_rows():
-        name, by_line = row_name(row_id, line=line), f"line {line}"
-        row = name if name == by_line else f"{name} ({by_line})"
-        rows.append(f"{row} {dollars(total)}" + (f" for {jobs} jobs" if jobs > 1 else ""))
-    return ", ".join(rows) if quote.lines.height > 1 else ""
+def costliest(quote: Quote) -> list[dict[str, str]]:
+    """The rows that cost most, with every value as text; none where all have one price."""
+    if quote.lines.height < 2:
+        return []
+    return [
+        {
+            "costliest row": row_name(row_id, line=line),
+            "line": str(line),
+            "jobs": f"{jobs:,}",
+            "USD": dollars(total),
+        }
+        for row_id, line, jobs, total in quote.most_expensive.iter_rows()
+    ]
 
 
 def submission_time(to_buy: Mapping[str, int], rpm: Mapping[str, int]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import subprocess
@@ -11,7 +12,9 @@ from pathlib import Path
 from typing import IO
 
 import pytest
+from rich.console import Console
 
+from callsheet.cli.output import print_line
 from callsheet.plain_text import printable
 from tests.cli.test_commands import callsheet
 from tests.conftest import Project
@@ -133,3 +136,45 @@ def test_no_control_character_of_an_error_reaches_the_terminal(project: Make) ->
     assert done.returncode == 2
     assert not unsafe(done.stderr)
     assert r"\x1b[2J" in done.stderr
+
+
+# ---- lines on a terminal
+
+
+@pytest.mark.parametrize(
+    "text, shown",
+    [
+        (
+            "Columns    id, model, prompt, aspect_ratio; carried: shelf",
+            ["Columns    id, model, prompt,", "           aspect_ratio;", "           carried: shelf"],
+        ),
+        (
+            "File       /a/path/that/is/longer/than/the/window.png",
+            ["File       /a/path/that/is/longer/than/the/window.png"],
+        ),
+        (
+            "Prompt     \u771f\u936e\u306e\u30e9\u30f3\u30d7\u3001\u5915\u65b9\u306e\u5149\u306e\u4e2d\u3067",
+            [
+                "Prompt     \u771f\u936e\u306e\u30e9\u30f3\u30d7\u3001\u5915\u65b9",
+                "           \u306e\u5149\u306e\u4e2d\u3067",
+            ],
+        ),
+        (
+            "Next       go on: callsheet run batch.yaml --set retry_failed=gateway --yes buys again",
+            [
+                "Next       go on:",
+                "           callsheet run batch.yaml --set retry_failed=gateway --yes",
+                "           buys again",
+            ],
+        ),
+    ],
+    ids=["words", "path", "wide", "command"],
+)
+def test_a_line_is_broken_between_words_and_indented_on_a_terminal_alone(text: str, shown: list[str]) -> None:
+    """A path and a command stay in one piece, so that they can be copied; wide characters count twice."""
+    for is_terminal, lines in ((True, shown), (False, [text])):
+        file = io.StringIO()
+        print_line(
+            Console(file=file, width=30, soft_wrap=True, force_terminal=is_terminal, no_color=True), text, 11
+        )
+        assert file.getvalue().splitlines() == lines

@@ -17,6 +17,7 @@ import callsheet
 from callsheet.cli.main import app
 from callsheet.errors import CallsheetError, InputError
 from callsheet.ledger.tables import marks
+from tests.cli.test_commands import callsheet as callsheet_at
 from tests.cli.test_rows import printed
 from tests.conftest import Project
 
@@ -26,6 +27,8 @@ ROWS = [
     {"id": "lamp", "prompt": "a lamp", "model": "still-1", "samples": 1, "note": ""},
     {"id": "bad", "prompt": "forbidden-test-word", "model": "sketch-1", "samples": 1, "note": ""},
 ]
+
+CUT_OFF = {"endpoint": "images", "prompt": "a mug", "nth": 2, "do": "drop", "when": "after_charging"}
 
 
 @pytest.fixture
@@ -190,3 +193,15 @@ def test_only_what_is_kept_is_exported(bought: Project, kind: str) -> None:
     printed(*words)  # the export follows
     if kind == "imagefolder":
         assert [path.name.split("-")[0] for path in out.glob("train/*.jp*g")] == ["lamp"]
+
+
+def test_the_table_of_a_reviewed_batch_names_its_models_at_80_columns(project: Make) -> None:
+    made = project(ROWS, faults={"rules": [CUT_OFF]})
+    made.run()
+    printed("review", str(made.config), "--keep", "lamp", "--reject", "mug/1")
+    shown = callsheet_at("report", str(made.config), COLUMNS="80").stdout
+    assert all(line == line[:80] for line in shown.splitlines()[:8])
+    assert [line.split()[0] for line in shown.splitlines() if line.startswith("  s")] == [
+        "still-1",
+        "sketch-1",
+    ]

@@ -27,7 +27,7 @@ from tests.conftest import Project
 
 Make = Callable[..., Project]
 SCREENS = Path(__file__).parents[2] / "docs/screens"
-WIDTH = 110
+WIDTH = 80
 FORMAT = re.sub(r"@font-face \{\{.*?\}\}", "", _export_format.CONSOLE_SVG_FORMAT, flags=re.DOTALL)
 MASKED = {  # what differs from run to run, by as many characters
     r"20\d\d-\d\d-\d\d(&#160;|T)\d\d:\d\d:\d\d": r"2026-05-01\g<1>12:00:00",
@@ -53,10 +53,13 @@ def drawn(name: str, title: str, console: Console = output.out) -> Iterator[None
     """Compares what is printed meanwhile with the picture `name`."""
     console.record, width = True, console.width
     console.width, console.soft_wrap = WIDTH, False
+    monkeypatch = pytest.MonkeyPatch()
+    monkeypatch.setenv("TTY_COMPATIBLE", "1")  # lines are broken as on a terminal
     try:
         yield
         picture = console.export_svg(title=title, code_format=FORMAT, unique_id="screen")
     finally:
+        monkeypatch.undo()
         console.record, console.width, console.soft_wrap = False, width, True
     for pattern, text in MASKED.items():
         picture = re.sub(pattern, text, picture)

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
-from callsheet.config import form
+from callsheet.config import form, settings
 from callsheet.config.form import BudgetForm, ConfigFile, Group, InputForm, LimitsForm, ServiceForm, load_form
 from callsheet.config.load import load
 from callsheet.errors import ConfigError
@@ -24,10 +24,10 @@ budget: {limit: "9.00", on_exceed: refuse}
 def test_a_field_replaces_what_the_config_says_and_an_empty_one_leaves_it(write):
     path = str(write(CONFIG))
     groups = {"budget": BudgetForm(limit="0.10"), "limits": LimitsForm(image_rpm=7), "input": InputForm()}
-    settings = load_form(path, ["limits.video_rpm=3"], **groups)
-    assert (settings.budget.limit, settings.budget.on_exceed) == (Decimal("0.10"), "refuse")
-    assert (settings.limits.image_rpm, settings.limits.video_rpm) == (7, 3)
-    assert settings.input == load(write(CONFIG)).input
+    made = load_form(path, ["limits.video_rpm=3"], **groups)
+    assert (made.budget.limit, made.budget.on_exceed) == (Decimal("0.10"), "refuse")
+    assert (made.limits.image_rpm, made.limits.video_rpm) == (7, 3)
+    assert made.input == load(write(CONFIG)).input
 
 
 @pytest.mark.parametrize("override", ["budget.limit=3", "budget={limit: 3}", "budget.limit="])
@@ -49,17 +49,18 @@ def test_money_is_exact_dollars(wrong):
 
 
 @pytest.mark.parametrize("group", Group.__subclasses__())
-def test_a_form_has_the_types_and_texts_of_the_configs_sections(group: type[Group]):
-    """Nothing is written twice: a field accepts what its setting does, and is described in the same words."""
+def test_a_form_has_the_types_of_the_configs_sections_and_a_line_of_help(group: type[Group]):
+    """A field accepts what its setting does; its help is one line with an example."""
     drawn = group.model_json_schema()
+    section = getattr(settings, group.__name__.removesuffix("Form"))
     assert drawn["additionalProperties"] is False
     for name, field in group.model_fields.items():
-        setting = group.section.model_fields[name]
+        setting = section.model_fields[name]
         assert field.default is None
         assert drawn["properties"][name]["title"] == name
         assert not {"default", "anyOf"} & set(drawn["properties"][name]), "the UI would send null"
-        meaning = " ".join(setting.description.split())
-        assert meaning.startswith(drawn["properties"][name]["description"])
+        assert "for example" in drawn["properties"][name]["description"]
+        assert len(drawn["properties"][name]["description"]) < 100
         assert accepted(field.annotation) == accepted(Annotated[setting.annotation, *setting.metadata, None])
 
 
@@ -103,9 +104,9 @@ def test_a_block_from_elsewhere_replaces_all_of_the_configs_service(write, with_
     """Its variables may not be set: a worker without the service's environment can run the config."""
     path = write(CONFIG.replace("http://127.0.0.1:8000", "${NO_SUCH_VARIABLE}"))
     if with_form:
-        settings = load_form(str(path), service=ServiceForm(block="studio"))
+        made = load_form(str(path), service=ServiceForm(block="studio"))
     else:
-        settings = load(path, ["service.block=studio"])
-    assert (settings.service.block, settings.service.base_url) == ("studio", None)
+        made = load(path, ["service.block=studio"])
+    assert (made.service.block, made.service.base_url) == ("studio", None)
     with pytest.raises(ConfigError, match="NO_SUCH_VARIABLE is not set"):
         load(path, ["service.block=null"])

@@ -140,14 +140,14 @@ def test_a_batch_is_bought_and_approved_with_the_mouse(
         expect(ui.field("config")).to_have_value("configs/example.yaml")
         page.get_by_text("Run Name").scroll_into_view_if_needed()
         ui.picture("form", height=1250)
-        page.get_by_text("plan (Optional)").scroll_into_view_if_needed()
+        page.get_by_text("overrides (Optional)").scroll_into_view_if_needed()
         ui.picture("form-end", height=1250)
         ui.field("config").clear()
         ui.field("config").press_sequentially(str(made.config))
         expect(ui.field("config")).to_have_value(str(made.config))
         ui.field("limit").fill("a lot")
         assert ui.press("Submit", "/create_flow_run").status == codes.CONFLICT
-        page.get_by_text("Validation failed for field 'budget.limit'").first.wait_for()
+        page.get_by_text("'an amount in USD, for example 20.00' was expected").first.wait_for()
         ui.field("limit").fill(str(PRICE * 3))
         run = ui.press("Submit", "/create_flow_run").json()["id"]
         page.goto(f"{ui.url}/runs/flow-run/{run}")

@@ -18,7 +18,6 @@ from prefect.blocks.system import Secret
 from prefect.client.schemas.objects import State
 
 from callsheet.cli.project import make_project
-from callsheet.config.settings import Budget
 from flows.generate import generate_batch
 from flows.quote import quote_batch
 from tasks.service_block import CallsheetService
@@ -29,6 +28,7 @@ from tests.servers.prefect import PrefectServer
 
 ROWS = [{"id": f"s{n}", "prompt": f"image {n}", "model": "sketch-1"} for n in range(4)]
 PRICE = Decimal("0.0015")
+AMOUNT = "'budget.limit'. Failure reason: 'an amount in USD, for example 20.00' was expected"
 
 
 def form(server: PrefectServer, deployment: str) -> dict[str, Any]:
@@ -44,14 +44,24 @@ def test_the_server_knows_choices_bounds_and_words(crew: PrefectServer) -> None:
     assert known["properties"]["approved"]["type"] == "boolean"
     limit = known["definitions"]["BudgetForm"]["properties"]["limit"]
     assert limit["type"] == "string", "a number would pass through a float"
-    assert str(Budget.model_fields["limit"].description).startswith(limit["description"])
+    assert limit["description"] == "The most that the batch may cost, for example 20.00."
     for field in known["definitions"]["LimitsForm"]["properties"].values():
         assert (field["type"], field["minimum"]) == ("integer", 1)
     assert "default" not in limit, "the UI would send it"
-    for name, kind in (("first", "integer"), ("crew", "integer"), ("plan", "string")):
+    for name in ("first", "crew"):
         field = known["properties"][name]
-        assert field["type"] == kind
+        assert field["type"] == "integer"
         assert not {"anyOf", "default"} & field.keys(), "an empty field, not a choice between two types"
+
+
+def test_the_fields_stand_in_the_order_of_their_use_and_none_must_be_left_empty(crew: PrefectServer) -> None:
+    fields = sorted(
+        form(crew, "generate-batch/by-hand")["properties"].items(), key=lambda one: one[1]["position"]
+    )
+    names = [name for name, _ in fields]
+    assert names[:4] == ["config", "budget", "first", "approved"]
+    assert names[-1] == "overrides"
+    assert "plan" not in names, "a crew's own"
 
 
 @pytest.mark.parametrize(
@@ -75,15 +85,19 @@ def test_each_deployment_asks_for_what_makes_sense_there(
 @pytest.mark.parametrize(
     "wrong, named",
     [
-        *(({"budget": {"limit": value}}, "budget.limit") for value in ("-1", "", 0.1)),
+        *(({"budget": {"limit": value}}, AMOUNT) for value in ("abc", "-1", "1,50", "", 0.1)),
         ({"budget": {"limt": "1"}}, "limt"),
         *(({"limits": {"image_rpm": value}}, "limits.image_rpm") for value in (0, "7")),
         ({"input": {"path": ""}}, "input.path"),
         ({"service": {"api_key": "sk_1"}}, "api_key"),
-        ({"overrides": ["budget.limit"]}, "overrides"),
+        (
+            {"overrides": ["budget.limit"]},
+            "'overrides[0]'. Failure reason: 'a setting and its value, for example storage.sidecar=true'",
+        ),
         ({"approved": "yes"}, "approved"),
         ({"limits": {}, "confg": "x.yaml"}, "confg"),
         ({"config": ""}, "config"),
+        ({"plan": ""}, "plan"),
     ],
 )
 def test_the_server_refuses_wrong_values_and_names_the_field(
@@ -112,7 +126,7 @@ def test_a_parameter_in_prefect_yaml_that_its_flow_does_not_have_is_an_error(
         command, cwd=tmp_path, env=crew.environment, capture_output=True, text=True, check=False
     )
     assert done.returncode == 2
-    assert "prefect.yaml: the parameters of wrong: Additional properties" in done.stderr
+    assert "prefect.yaml: the parameters of wrong: Unevaluated properties" in done.stderr
     assert "'confg'" in done.stderr
 
 
