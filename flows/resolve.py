@@ -57,11 +57,8 @@ async def resolve_doubts(
     try:
         settings = load_form(config, overrides, service=service)
         await artifacts.name_run(settings.batch)
-        ledger = await Ledger.open(settings.ledger.url, settings.batch)
-        try:
+        async with await Ledger.open(settings.ledger.url, settings.batch) as ledger:
             return Completed(message=await _resolved(settings, ledger, config), data=None)
-        finally:
-            await ledger.close()
     except CallsheetError as error:
         return failed(error)
 

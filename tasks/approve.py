@@ -8,6 +8,7 @@ from __future__ import annotations
 from callsheet.config.settings import Settings
 from callsheet.errors import CallsheetError, Stop
 from callsheet.ledger.approvals import Question
+from callsheet.ledger.ledger import Ledger
 from callsheet.pricing import approval
 from callsheet.pricing.choice import ALL, Choice
 from callsheet.pricing.plan import Plan, last_plan
@@ -61,7 +62,7 @@ async def ask_to_go_on(settings: Settings, choice: Choice, summary: Summary) -> 
         return
     left = left.with_limit(library.limit_set(left, ui))  # another one that was set before
     question = approval.question_about(left, Question.QUOTE, ui.flow_run if ui else None)
-    async with library.ledger_of(settings) as ledger:
+    async with await Ledger.open(settings.ledger.url, settings.batch) as ledger:
         await ledger.ask(question)
     shown = artifacts.question_in_markdown(Asked(Question.QUOTE, left, "the run was suspended"))
     await suspend.stay(summary.line(), question, shown)

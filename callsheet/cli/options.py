@@ -141,8 +141,5 @@ async def open_ledger(url: str, batch: str) -> AsyncIterator[Ledger]:
     """A batch's ledger, for reading; it is closed at the end."""
     from callsheet.ledger.ledger import Ledger
 
-    ledger = await Ledger.open(url, batch)
-    try:
+    async with await Ledger.open(url, batch) as ledger:
         yield ledger
-    finally:
-        await ledger.close()

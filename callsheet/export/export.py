@@ -71,8 +71,7 @@ async def export(
     endpoint_url = settings.storage.endpoint_url
     plan = await asyncio.to_thread(last_plan, settings)
     jobs = jobs_of(plan) if plan else None
-    ledger = await Ledger.open(settings.ledger.url, settings.batch)
-    try:
+    async with await Ledger.open(settings.ledger.url, settings.batch) as ledger:
         with _named_as_option():
             store = Store(to, endpoint_url=endpoint_url)
             present = await mark(store, to, batch=settings.batch, kind=kind.value, ledger_id=ledger.id)
@@ -85,8 +84,6 @@ async def export(
             if kind is Kind.IMAGEFOLDER:
                 return await image_folder.write(files, store, present, endpoint_url, progress)
             return await webdataset.write(files, store, present, endpoint_url, progress, batch=settings.batch)
-    finally:
-        await ledger.close()
 
 
 def _stored(

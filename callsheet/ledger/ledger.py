@@ -62,7 +62,7 @@ def _opened(url: str, busy: float) -> tuple[sa.Engine, str]:
 
 
 class Ledger:
-    """The ledger of one batch, opened for one run. Use `Ledger.open`, then `close`.
+    """The ledger of one batch, opened for one run: `async with await Ledger.open(...) as ledger`.
 
     Its `id` says which ledger it is; a backup, and what it was moved to, have the same. `lease`: for how many
     seconds the run counts as alive after `renew`.
@@ -207,6 +207,12 @@ class Ledger:
         """
         self._commits.hurry()
         await self._commits.write_one("end_run", leases.leave, self.run_id, self.batch)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
 
     async def close(self) -> None:
         """Waits for the writes that are under way, and closes the database."""

@@ -37,13 +37,11 @@ async def check_report(settings: BatchSettings) -> None:
     """
     if settings.ledger.new:
         return
-    ledger = await Ledger.open(settings.ledger.url, settings.batch)
-    try:
-        unknown = await _unknown_to(ledger, settings)
-    except StorageError:  # who may only write there buys all the same; the quote says it
-        unknown = ""
-    finally:
-        await ledger.close()
+    async with await Ledger.open(settings.ledger.url, settings.batch) as ledger:
+        try:
+            unknown = await _unknown_to(ledger, settings)
+        except StorageError:  # who may only write there buys all the same; the quote says it
+            unknown = ""
     if unknown:
         raise OtherLedger(
             unknown,

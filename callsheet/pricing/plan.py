@@ -273,11 +273,8 @@ async def price_batch(batch: Batch, settings: Settings, client: Client) -> Plan:
         known = queries.requests(connection, name, policy_of(settings))
         return known, marks.rejected_rows(connection, name) if settings.review.buy_again else None
 
-    ledger = await Ledger.open(settings.ledger.url, settings.batch)
-    try:
+    async with await Ledger.open(settings.ledger.url, settings.batch) as ledger:
         known, rejected = await ledger.read(read)
-    finally:
-        await ledger.close()
     now = datetime.now(UTC)
     return await asyncio.to_thread(
         make_plan, batch, catalogue, settings, path, now=now, known=known, rejected=rejected
@@ -293,14 +290,11 @@ async def adopt(plan: Plan, settings: Settings) -> Plan:
         LedgerError: the ledger cannot be read or written.
         StorageError: the plan cannot be written.
     """
-    ledger = await Ledger.open(settings.ledger.url, settings.batch)
-    try:
+    async with await Ledger.open(settings.ledger.url, settings.batch) as ledger:
         policy = policy_of(settings)
         known = await ledger.read(lambda connection, batch: queries.requests(connection, batch, policy))
         if changes := await asyncio.to_thread(changed_carried, plan.table, known):
             await ledger.carries(changes)
-    finally:
-        await ledger.close()
     plan = replace(plan, path=work_folder(settings) / PLAN)
     await asyncio.to_thread(_write, plan)
     return plan

@@ -287,12 +287,9 @@ async def quote_plan(plan: Plan, settings: Settings, client: Client, choice: Cho
             f"{column}: {reason}",
             hint=f"All are in {rejects}. Nothing was bought, because input.strict is true.",
         )
-    ledger = await Ledger.open(settings.ledger.url, settings.batch)
-    try:
+    async with await Ledger.open(settings.ledger.url, settings.batch) as ledger:
         balance = await client.balance()
         return await make(plan, ledger, client.base_url, balance, settings, rejects=rejects, choice=choice)
-    finally:
-        await ledger.close()
 
 
 async def make(

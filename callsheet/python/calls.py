@@ -128,11 +128,8 @@ async def collect(config: Config, settings: Values | None) -> Summary:
 async def status(config: Config, settings: Values | None) -> Status:
     """See `callsheet.status`."""
     checked = load_without_service(Path(config), values=settings or {})
-    ledger = await Ledger.open(checked.ledger.url, checked.batch)
-    try:
+    async with await Ledger.open(checked.ledger.url, checked.batch) as ledger:
         return await read_status(ledger)
-    finally:
-        await ledger.close()
 
 
 def carry_out(work: Coroutine[Any, Any, T]) -> T:

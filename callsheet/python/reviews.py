@@ -42,13 +42,10 @@ def review(config: Config, said: Any, settings: Values | None) -> ReviewResult:
 
     async def work() -> ReviewResult:
         check_exists(checked.ledger.url)
-        ledger = await Ledger.open(checked.ledger.url, checked.batch)
-        try:
+        async with await Ledger.open(checked.ledger.url, checked.batch) as ledger:
             await take(ledger, parsed, login())
             await update_sidecars(checked, ledger)
             return await read_review(ledger)
-        finally:
-            await ledger.close()
 
     return carry_out(work())
 
@@ -62,11 +59,8 @@ def reviews(config: Config, settings: Values | None, *, as_arrow: bool) -> pd.Da
 
     async def work() -> pl.DataFrame:
         check_exists(checked.ledger.url)
-        ledger = await Ledger.open(checked.ledger.url, checked.batch)
-        try:
+        async with await Ledger.open(checked.ledger.url, checked.batch) as ledger:
             return await ledger.read(read)
-        finally:
-            await ledger.close()
 
     table = carry_out(work()).to_arrow()
     return table if as_arrow else table.to_pandas(types_mapper=pd.ArrowDtype)

@@ -53,16 +53,13 @@ async def bought_pilot(quote: Quote, settings: Settings) -> tuple[PilotJob, ...]
     nth = pl.int_range(pl.len()).over("row_id")
     shown = quote.table.filter(quote.pilot_jobs).sort(nth, maintain_order=True).head(_JOBS)
     lines = dict(shown.select("key", "line").iter_rows())
-    ledger = await Ledger.open(settings.ledger.url, settings.batch)
-    try:
+    async with await Ledger.open(settings.ledger.url, settings.batch) as ledger:
         told, said = await ledger.read(
             lambda connection, batch: (
                 stories.of_jobs(connection, [*lines]),
                 marks.decisions(connection, batch).select(*marks.FILE, "decision"),
             )
         )
-    finally:
-        await ledger.close()
     decisions = {tuple(file): decision for *file, decision in said.iter_rows()}
     jobs = []
     async with aclosing(Decoder(settings.storage.endpoint_url)) as decoder:

@@ -296,8 +296,7 @@ async def reconcile(
     _check_range(start, end, today)
     service = client.base_url
     store = Store(settings.report.url, endpoint_url=settings.storage.endpoint_url)
-    ledger = await Ledger.open(settings.ledger.url, settings.batch)
-    try:
+    async with await Ledger.open(settings.ledger.url, settings.batch) as ledger:
         await ledger.check_service(service)
         known_from = await ledger.read(lambda connection, _: spending.first_day(connection, service))
         last = min(end or today, today)
@@ -313,8 +312,6 @@ async def reconcile(
             )
         )
         balances = await _balances(ledger, client, (_begin(first), _end(last)), balance)
-    finally:
-        await ledger.close()
     doubts = [OpenDoubt(*each) for each in found]
     days, judged = compare(billed, own, [each for each in doubts if not each.doubt.is_accepted], now)
     accepted = [each for each in doubts if each.doubt.is_accepted]

@@ -162,8 +162,7 @@ async def serve(settings: BatchSettings, port: int, announce: Callable[[str], No
         LedgerError: there is no ledger, or it cannot be read.
     """
     check_exists(settings.ledger.url)
-    ledger = await Ledger.open(settings.ledger.url, settings.batch)
-    try:
+    async with await Ledger.open(settings.ledger.url, settings.batch) as ledger:
         with signals.cancelled_by_signals():
             async with _opened(ledger, settings, port) as (link, server, listener):
 
@@ -175,8 +174,6 @@ async def serve(settings: BatchSettings, port: int, announce: Callable[[str], No
                     await server.serve(sockets=[listener])
             await update_sidecars(settings, ledger)
             return await read_review(ledger)
-    finally:
-        await ledger.close()
 
 
 class _Server(uvicorn.Server):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -121,7 +119,7 @@ async def _answer_in_the_ui(quote: Quote, settings: Settings, ui: InTheUI | None
     asked = [one for one in _of_this_run(quote, ui) if one.decision is None]
     if not ui or not asked or not (answer := await ui.answer_to(asked[-1])):
         return None
-    async with ledger_of(settings) as ledger:
+    async with await Ledger.open(settings.ledger.url, settings.batch) as ledger:
         await ledger.answer(answer)
     if answer.is_approved:
         ui.approved(answer)
@@ -135,7 +133,7 @@ async def _is_approved(asked: Asked, settings: Settings, approved: bool, ui: InT
     """
     watcher = WATCHER.get()
     question = approval.question_about(asked.quote, asked.question, ui.flow_run if ui else None)
-    async with ledger_of(settings) as ledger:
+    async with await Ledger.open(settings.ledger.url, settings.batch) as ledger:
         await ledger.ask(question)  # before it is asked: who is interrupted at it has not answered
         if ui and not approved:
             await ui.ask(asked, question, settings.budget.approve_within)
@@ -149,13 +147,3 @@ async def _is_approved(asked: Asked, settings: Settings, approved: bool, ui: InT
     if ui and question.is_approved:
         ui.approved(question)
     return question.is_approved
-
-
-@asynccontextmanager
-async def ledger_of(settings: Settings) -> AsyncIterator[Ledger]:
-    """The batch's ledger, open."""
-    ledger = await Ledger.open(settings.ledger.url, settings.batch)
-    try:
-        yield ledger
-    finally:
-        await ledger.close()

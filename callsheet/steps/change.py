@@ -29,11 +29,8 @@ async def change(settings: BatchSettings, values: Mapping[str, Any], by: str = "
         LedgerError: the ledger cannot be written, or there is none.
     """
     check_exists(settings.ledger.url)
-    ledger = await Ledger.open(settings.ledger.url, settings.batch)
-    try:
+    async with await Ledger.open(settings.ledger.url, settings.batch) as ledger:
         runs = await ledger.change(values, by or login())
-    finally:
-        await ledger.close()
     if not runs:
         raise ConfigError(
             f"no run of {settings.batch} is at work, so there is nothing to change",

@@ -36,12 +36,9 @@ async def begun(
 ) -> AsyncIterator[Ledger]:
     """A run with a plan of these jobs; `how` it begins."""
     told = [] if notes is None else notes
-    ledger = await Ledger.open(url, "b", service=SERVICE, journal=spool, note=told.append)
-    try:
+    async with await Ledger.open(url, "b", service=SERVICE, journal=spool, note=told.append) as ledger:
         await ledger.begin_run(find=lambda keys: {one.key: one for one in plan if one.key in keys}, **how)
         yield ledger
-    finally:
-        await ledger.close()
 
 
 async def write_journal(url: str, spool: Path, *answers: PaidAnswer) -> Path:

@@ -57,8 +57,7 @@ def quote(tmp_path, monkeypatch) -> Quoter:
         path = tmp_path / "plan.parquet"
 
         async def quoted() -> Quote:
-            ledger = await Ledger.open(f"sqlite:///{tmp_path}/ledger.db", settings.batch)
-            try:
+            async with await Ledger.open(f"sqlite:///{tmp_path}/ledger.db", settings.batch) as ledger:
                 known = await ledger.read(partial(queries.requests, policy=Policy()))
                 plan = make_plan(read_batch(settings), catalogue, settings, path, now=NOW, known=known)
                 await enter(ledger, plan, states or {})
@@ -67,8 +66,6 @@ def quote(tmp_path, monkeypatch) -> Quoter:
                     windows = {kind: {"limit": limit} for kind, limit in learned.items()}
                     await ledger.learn(service, {"windows": windows})
                 return await make(plan, ledger, service, Decimal(balance), settings, rejects="rejects.csv")
-            finally:
-                await ledger.close()
 
         return asyncio.run(quoted())
 
