@@ -327,7 +327,7 @@ def text(text: str) -> str:
 def _sheet(place: str | None) -> str:
     """A line that leads to a contact sheet; a link where it is served."""
     if place and place.startswith("http://"):
-        return f"[**Look at the images and videos, and mark them**]({place})"
+        return f"[Look at the images and videos, and mark them]({place})"
     return f"The contact sheet: {_place(place)}" if place else ""
 
 

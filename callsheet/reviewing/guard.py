@@ -82,7 +82,7 @@ class Guard:
             is_known = _same(request.query_params["token"], self._token)
         else:
             is_known = _same(request.cookies.get(self._cookie, ""), self._session)
-        return "" if is_known else "Open the link that callsheet has printed when it began."
+        return "" if is_known else "Open the link that callsheet printed when it started."
 
 
 def _same(one: str, other: str) -> bool:
