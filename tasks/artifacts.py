@@ -272,10 +272,10 @@ def _markdown(summary: Summary, config: str, sheet: str | None) -> str:
     differ = len({cost for *_, cost in details.dearest}) > 1
     dearest = [[text(row), text(model), dollars(cost)] for row, model, cost in details.dearest if differ]
     approvals = [f"- {text(one.line())}" for one in summary.approvals[-_APPROVALS:]]
-    steps = [f"- {text(step)}" for step in summary.next_steps(config)]
+    look = [f"- {_sheet(sheet)}"] if sheet else []
+    steps = [*look, *(f"- {text(step)}" for step in summary.next_steps(config))]
     parts = [
         f"# {text(summary.batch)}: {summary.outcome}",
-        _sheet(sheet),
         *_wrong(summary),
         "\n".join(["## What to do next\n", *steps]) if steps else "",
         "## The batch",

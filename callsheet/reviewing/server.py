@@ -94,7 +94,7 @@ class _Pages:
     def __init__(self, ledger: Ledger, settings: BatchSettings) -> None:
         self._ledger = ledger
         self._settings = _with_cards(settings)
-        self._thumbnails = Thumbnails(settings)
+        self._thumbnails = Thumbnails(self._settings)
         self._memory = _Memory()
         self._one = asyncio.Lock()
         self._seen: object = None

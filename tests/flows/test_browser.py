@@ -93,7 +93,7 @@ class Ui:
                 shorten = (
                     "(all, text) => all.forEach(one => one.textContent = one.textContent.replace(text, ''))"
                 )
-                self.page.locator("code").evaluate_all(shorten, without)
+                self.page.locator("code, li:not(:has(code, a))").evaluate_all(shorten, without)
             self.page.wait_for_timeout(1_000)  # what slides in has arrived
             self.page.screenshot(path=file)
             shrink(file)

@@ -19,7 +19,6 @@ from playwright.sync_api import expect
 from callsheet.config.load import load_without_service
 from callsheet.reviewing.sheets import ENVIRONMENT, LINK, link_to, serving
 from tests.conftest import Project
-from tests.report.contact_sheets import with_sheet
 from tests.reviewing.served import marks
 from tests.servers.browser import Browser
 from tests.waiting import wait_until
@@ -52,7 +51,7 @@ def sheets() -> Iterator[str]:
 def bought(project: Callable[..., Project], monkeypatch: pytest.MonkeyPatch) -> Path:
     """A project's folder, the working directory: a batch of two rows is bought, and a config is broken."""
     rows = [{"id": name, "prompt": f"a {name}", "model": "sketch-1"} for name in ("mug", "lamp")]
-    made = with_sheet(project(rows))
+    made = project(rows)
     made.run()
     monkeypatch.chdir(made.folder)
     (made.folder / "configs").mkdir()
@@ -74,6 +73,7 @@ def test_who_follows_a_runs_link_sees_and_marks_what_it_bought(
         page.get_by_text("from an artifact").click()
         page.locator("html[data-ready]").wait_for()
         assert page.url == f"{link.partition('?')[0]}{CONFIG}/batches/test/"
+        expect(page.locator("article img")).to_have_count(2)  # this config has no sheet of its own
         for picture in page.locator("article img").all():
             expect(picture).not_to_have_js_property("naturalWidth", 0)
         page.keyboard.press("k")
