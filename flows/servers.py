@@ -29,7 +29,7 @@ SERVER_LOG, WORKER_LOG = "server.log", "worker.log"
 _ENDING = 5.0  # seconds for an orderly end
 _WORKER_ENDING = 75.0  # more than the worker itself gives its runs (own_worker.py)
 _ERROR = re.compile(r"\| (ERROR|CRITICAL) +\|")  # in the lines of Prefect's logs
-_LOCAL = ("127.0.0.1", "localhost")
+LOCAL = ("127.0.0.1", "localhost")
 
 # Offline, the telemetry prints stack traces. Leases in memory are lost when the server ends, and with them
 # the slots of deployments with a concurrency limit. The second UI sends usage data to its makers.
@@ -98,7 +98,7 @@ async def _answers() -> bool:
 
 def _free_port(api: str) -> int:
     address = urlsplit(api)
-    if address.scheme != "http" or address.hostname not in _LOCAL or address.path.rstrip("/") != "/api":
+    if address.scheme != "http" or address.hostname not in LOCAL or address.path.rstrip("/") != "/api":
         raise ConfigError(
             f"the Prefect server at {masked(api)} does not answer",
             hint="It is the configured one (PREFECT_API_URL or a profile). With --port 4200 a server of this "

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import AsyncExitStack, ExitStack, contextmanager, suppress
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import httpx
 
@@ -47,6 +48,7 @@ def main() -> None:
 async def _up(port: int | None, environment: dict[str, str], *, with_backlot: bool) -> None:
     from prefect.settings import PREFECT_HOME, PREFECT_UI_URL
 
+    from callsheet.reviewing import sheets
     from flows import deployments, servers
 
     names, pool = deployments.in_this_folder()
@@ -63,12 +65,15 @@ async def _up(port: int | None, environment: dict[str, str], *, with_backlot: bo
             err.print("Starting the Prefect server, which takes 10 to 25 seconds ...")
             server = await stack.enter_async_context(servers.server(api, environment, folder))
             environment["PREFECT_API_URL"] = api
+            link = await stack.enter_async_context(sheets.serving())
+            environment[sheets.ENVIRONMENT] = link if urlsplit(api).hostname in servers.LOCAL else ""
             ui = str(PREFECT_UI_URL.value() or api.removesuffix("/api"))
             _say("UI", ui if server else f"{ui}  (the server ran already)")
             err.print("Starting a worker, and making the deployments ...")
             worker = await stack.enter_async_context(servers.worker(pool, environment, folder))
             await deployments.deploy(names, environment)
             _say("Run", f"{ui}/deployments  ({', '.join(names)})")
+            _say("Sheets", link)
             _say("Logs", str(folder))
             _say("", "Ctrl-C ends it all.")
             try:

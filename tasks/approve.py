@@ -38,7 +38,7 @@ async def approve(
     Raises:
         Pause: (Prefect's) the run waits for a person; it begins again with the answer.
     """
-    ui = suspend.UI.of_this_run(settings.batch)
+    ui = suspend.UI.of_this_run(settings)
     return await library.approve(quote, settings, approved, pilot=pilot, ui=ui)
 
 
@@ -52,7 +52,7 @@ async def ask_to_go_on(settings: Settings, choice: Choice, summary: Summary) -> 
     """
     if await pressed() is not Pressed.SUSPEND or (plan := last_plan(settings)) is None:
         return
-    ui = suspend.UI.of_this_run(settings.batch)
+    ui = suspend.UI.of_this_run(settings)
     try:
         async with await connect(settings) as client:
             left = await quote_plan(plan, settings, client, choice)

@@ -27,6 +27,7 @@ from prefect.artifacts import (
 )
 from prefect.exceptions import PrefectException
 
+from callsheet.config.settings import Settings
 from callsheet.ledger.approvals import Question
 from callsheet.plain_text import counted, printable
 from callsheet.pricing import first_look
@@ -36,6 +37,7 @@ from callsheet.records import State, dollars
 from callsheet.report.pilot import PilotJob
 from callsheet.report.reconcile import Reconciliation
 from callsheet.report.summary import Summary
+from callsheet.reviewing.sheets import link_to
 from callsheet.session import Run
 from callsheet.watch import WATCHER, Asked, Progress
 from tasks.pressed import flow_run
@@ -87,14 +89,13 @@ def question_in_markdown(asked: Asked) -> str:
         for sound in ["with sound" if line["sound"] == "on" else ""]
     ]
     more = len(lines) - len(rows)
-    sheet = asked.contact_sheet
     other = "the other " if asked.question is Question.PILOT else ""
     parts = [
         f"**Buy {other}{counted(quote.to_buy, 'job')} of {text(quote.plan.batch)} for {quote.price()}?** "
         f"You are asked because {text(asked.reason)}.{_rejected(quote)}",
         _marked(asked.pilot),
         _pictures(asked.pilot, _IN_A_DIALOG),
-        f"The contact sheet: {_place(sheet)}" if sheet else "",
+        _sheet(asked.contact_sheet),
         table(["model", "to buy", "each", "USD"], rows),
         f"and {counted(more, 'line')} more, in the artifact" if more > 0 else "",
         _facts(quote),
@@ -154,11 +155,15 @@ def _about(job: PilotJob) -> str:
 
 async def show_pilot(asked: Asked) -> None:
     """The pilot, where the question is about the rest: all its pictures, as a page of its own."""
-    if asked.pilot:
-        batch = asked.quote.plan.batch
-        parts = [f"# {text(batch)}: the pilot", _marked(asked.pilot), _pictures(asked.pilot, _ON_A_PAGE)]
-        content, key = "\n\n".join(filter(None, parts)) + "\n", _key("pilot", batch)
-        await _answered(acreate_markdown_artifact(content, key=key, description=f"Pilot of {batch}"))
+    batch = asked.quote.plan.batch
+    parts = [
+        f"# {text(batch)}: the pilot",
+        _sheet(asked.contact_sheet),
+        _marked(asked.pilot),
+        _pictures(asked.pilot, _ON_A_PAGE),
+    ]
+    content, key = "\n\n".join(filter(None, parts)) + "\n", _key("pilot", batch)
+    await _answered(acreate_markdown_artifact(content, key=key, description=f"Pilot of {batch}"))
 
 
 def _facts(quote: Quote) -> str:
@@ -199,11 +204,20 @@ async def _update(artifact: UUID, progress: Progress) -> bool:
     return await _answered(update) is not None
 
 
-async def show_costs(summary: Summary, review: str | None) -> None:
-    """The cost summary as a page of its own; `review` is where the review is served."""
+async def show_costs(summary: Summary, settings: Settings) -> None:
+    """The cost summary as a page of its own."""
     title, key = f"Costs of {summary.batch}", _key("costs", summary.batch)
-    config = str(runtime.flow_run.get_parameters().get("config", "CONFIG"))
-    await _answered(acreate_markdown_artifact(_markdown(summary, config, review), key=key, description=title))
+    content = _markdown(summary, _config(), served_sheet(settings))
+    await _answered(acreate_markdown_artifact(content, key=key, description=title))
+
+
+def served_sheet(settings: Settings) -> str | None:
+    """The link to the batch's contact sheet in `callsheet up`; None where that does not serve it."""
+    return link_to(settings, _config())
+
+
+def _config() -> str:
+    return str(runtime.flow_run.get_parameters().get("config", "CONFIG"))
 
 
 async def show_books(result: Reconciliation, config: str) -> None:
@@ -231,7 +245,7 @@ async def _answered(request: Awaitable[T]) -> T | None:
         return None
 
 
-def _markdown(summary: Summary, config: str, review: str | None) -> str:
+def _markdown(summary: Summary, config: str, sheet: str | None) -> str:
     """What is wrong and what to do about it, then the figures; where the files are comes last."""
     currency, details = summary.currency, summary.details
     rows = [
@@ -245,7 +259,6 @@ def _markdown(summary: Summary, config: str, review: str | None) -> str:
         *(("Reviewed", text) for text in [summary.reviewed()] if text),
     ]
     places = [
-        *(("Review", place) for place in [review] if place),
         *(("Contact sheet", place) for place in [details.contact_sheet] if place),
         *(("Manifest", summary.manifest), ("Costs", summary.costs), ("Report", summary.report)),
     ]
@@ -261,7 +274,8 @@ def _markdown(summary: Summary, config: str, review: str | None) -> str:
     differ = len({cost for *_, cost in details.dearest}) > 1
     dearest = [[text(row), text(model), dollars(cost)] for row, model, cost in details.dearest if differ]
     approvals = [f"- {text(one.line())}" for one in summary.approvals[-_APPROVALS:]]
-    steps = [f"- {text(step)}" for step in summary.next_steps(config)]
+    look = [f"- {_sheet(sheet)}"] if sheet else []
+    steps = [*look, *(f"- {text(step)}" for step in summary.next_steps(config))]
     parts = [
         f"# {text(summary.batch)}: {summary.outcome}",
         *_wrong(summary),
@@ -310,6 +324,13 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 def text(text: str) -> str:
     """Text from users or the service in markdown: one line, and no markup, HTML or end of a cell."""
     return re.sub(r"([\\`*_{}\[\]<>|#])", r"\\\1", printable(text))
+
+
+def _sheet(place: str | None) -> str:
+    """A line that leads to a contact sheet; a link where it is served."""
+    if place and place.startswith("http://"):
+        return f"[Look at the images and videos, and mark them]({place})"
+    return f"The contact sheet: {_place(place)}" if place else ""
 
 
 def _place(url: str) -> str:

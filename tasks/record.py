@@ -6,7 +6,6 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from callsheet.report.summary import Summary
-from callsheet.reviewing.address import served_address
 from callsheet.session import Run
 from callsheet.steps import record as library
 from tasks import artifacts
@@ -18,7 +17,7 @@ from tasks.step import step
 async def record(run: Run) -> Summary:
     """Does what `callsheet/steps/record.py` does, with a progress bar and the costs as artifacts."""
     summary = await library.record(run, _shown(run))
-    await artifacts.show_costs(summary, served_address(run.settings))
+    await artifacts.show_costs(summary, run.settings)
     if not run.is_pilot:
         await artifacts.name_run(summary.batch, outcome=summary)
     return summary

@@ -28,10 +28,11 @@ from prefect.states import Suspended
 from pydantic import Field, StringConstraints, WithJsonSchema
 
 from callsheet.config.checks import text_like
+from callsheet.config.settings import Settings
 from callsheet.ledger.approvals import Approval, Decision, Place
 from callsheet.watch import Asked
 from tasks import events
-from tasks.artifacts import question_in_markdown, show_pilot
+from tasks.artifacts import question_in_markdown, served_sheet, show_pilot
 from tasks.pressed import flow_run
 
 AUTOMATION = "callsheet: cancel a run that nobody approves"
@@ -60,14 +61,14 @@ class ApprovalForm(RunInput):
 class UI:
     """How a flow run is approved in the UI (`steps.approve.InTheUI`)."""
 
-    batch: str
+    settings: Settings
     run: FlowRun
 
     @classmethod
-    def of_this_run(cls, batch: str) -> UI | None:
+    def of_this_run(cls, settings: Settings) -> UI | None:
         """That of the flow run; None where there is none."""
         run = flow_run()
-        return UI(batch, run) if run else None
+        return UI(settings, run) if run else None
 
     @property
     def flow_run(self) -> str:
@@ -102,14 +103,16 @@ class UI:
             within: seconds after which the run is cancelled.
         """
         if self.run.deployment_id:
-            await show_pilot(asked)
+            if asked.pilot:
+                asked = replace(asked, contact_sheet=served_sheet(self.settings) or asked.contact_sheet)
+                await show_pilot(asked)
             await _cancel_after(within, self.run)
             form = ApprovalForm.with_initial_data(description=question_in_markdown(asked))
             await asuspend_flow_run(wait_for_input=form, key=question.id, timeout=round(within) + _GRACE)
 
     def approved(self, approval: Approval) -> None:
         """Sends the event of it."""
-        events.approved(self.batch, approval)
+        events.approved(self.settings.batch, approval)
 
 
 async def answer_of(run: FlowRun, key: str) -> FlowRunInput | None:

@@ -1,4 +1,4 @@
-"""Who may use the served page: the browser that has opened its link, and no other page or machine.
+"""Who may use the served pages: the browser that has opened their link, and no other page or machine.
 
 The server listens on loopback alone. Other programs, and pages of other sites, can reach it there too: by a
 name of their own that points to this machine, or by a form. So each request must name this server, show the
@@ -7,6 +7,7 @@ cookie that the link has set, and a mark must come from the page itself.
 
 from __future__ import annotations
 
+import hashlib
 import secrets
 
 from starlette.requests import Request
@@ -22,22 +23,29 @@ _HEADERS = {
 }
 # Not an answer 303: a browser that comes from another site would follow that without the cookie.
 _GO_ON = (
-    '<!doctype html><link rel="icon" href="data:,"><meta http-equiv="refresh" content="0;url=/">'
-    '<a href="/">Review</a>'
+    '<!doctype html><link rel="icon" href="data:,"><meta http-equiv="refresh" content="0;url=./">'
+    '<a href="./">Review</a>'
 )
 
 
 class Guard:
     """Lets requests pass to `app` that may; all others are answered 403.
 
+    Args:
+        app: what is guarded.
+        port: of the server.
+        token: that signs a browser in, at any address that ends in a slash; None for a new one.
+
     Attributes:
-        link: opens the page, with the token that signs this browser in, until the server ends.
+        link: opens the first page, with the token.
     """
 
-    def __init__(self, app: ASGIApp, port: int) -> None:
+    def __init__(self, app: ASGIApp, port: int, token: str | None) -> None:
         self._app = app
-        self._token = secrets.token_urlsafe(16)
-        self._session = secrets.token_urlsafe(24)
+        self._token = token or secrets.token_urlsafe(16)
+        self._session = hashlib.sha256(
+            self._token.encode()
+        ).hexdigest()  # a page that is open stays signed in
         self._cookie = f"callsheet-review-{port}"  # to browsers, all ports of a machine share their cookies
         self._hosts = {f"127.0.0.1:{port}", f"localhost:{port}"}
         self.link = f"http://127.0.0.1:{port}/?token={self._token}"
@@ -74,7 +82,7 @@ class Guard:
             is_known = _same(request.query_params["token"], self._token)
         else:
             is_known = _same(request.cookies.get(self._cookie, ""), self._session)
-        return "" if is_known else "Open the link that callsheet review has printed: each start has another."
+        return "" if is_known else "Open the link that callsheet printed when it started."
 
 
 def _same(one: str, other: str) -> bool:

@@ -24,6 +24,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import FileResponse, JSONResponse, RedirectResponse, Response
 from starlette.routing import Route
+from starlette.types import ASGIApp
 
 from callsheet import signals
 from callsheet.config.settings import BatchSettings, Report
@@ -37,13 +38,12 @@ from callsheet.ledger.policy import MAY_COST
 from callsheet.pricing.plan import PLAN, Plan, last_plan, work_folder
 from callsheet.records import State, Totals
 from callsheet.report.contact_sheet import page
-from callsheet.report.contact_sheet.links import ServedLinks, local_path
+from callsheet.report.contact_sheet.links import FOLDER, ServedLinks, local_path
 from callsheet.report.contact_sheet.sheet import ContactSheet
 from callsheet.report.contact_sheet.thumbnails import Thumbnails, thumbnail_name
 from callsheet.report.counts import counted_states, other_jobs
 from callsheet.report.sidecars import update_sidecars
 from callsheet.report.summary import ReviewResult, read_review
-from callsheet.reviewing.address import announced
 from callsheet.reviewing.guard import Guard
 from callsheet.reviewing.marks import LONGEST_NOTE
 from callsheet.storage.store import Store
@@ -94,7 +94,7 @@ class _Pages:
     def __init__(self, ledger: Ledger, settings: BatchSettings) -> None:
         self._ledger = ledger
         self._settings = _with_cards(settings)
-        self._thumbnails = Thumbnails(settings)
+        self._thumbnails = Thumbnails(self._settings)
         self._memory = _Memory()
         self._one = asyncio.Lock()
         self._seen: object = None
@@ -161,19 +161,34 @@ async def serve(settings: BatchSettings, port: int, announce: Callable[[str], No
         ConfigError: the port cannot be used.
         LedgerError: there is no ledger, or it cannot be read.
     """
-    check_exists(settings.ledger.url)
-    async with await Ledger.open(settings.ledger.url, settings.batch) as ledger:
-        with signals.cancelled_by_signals():
-            async with _opened(ledger, settings, port) as (link, server, listener):
+    with signals.cancelled_by_signals():
+        async with opened(settings) as (app, ledger):
+            with listening(app, port) as (link, server, listener):
 
                 def end(_: object) -> None:
                     server.force_exit, server.should_exit = server.should_exit, True
 
-                with signals.listening(end), announced(settings, link.partition("?")[0]):
+                with signals.listening(end):
                     announce(link)
                     await server.serve(sockets=[listener])
-            await update_sidecars(settings, ledger)
             return await read_review(ledger)
+
+
+@asynccontextmanager
+async def opened(settings: BatchSettings) -> AsyncIterator[tuple[ASGIApp, Ledger]]:
+    """What is served of a batch, and its ledger; at the end the sidecars are brought up to date.
+
+    Raises:
+        LedgerError: there is no ledger, or it cannot be read.
+    """
+    check_exists(settings.ledger.url)
+    async with await Ledger.open(settings.ledger.url, settings.batch) as ledger:
+        pages = _Pages(ledger, settings)
+        try:
+            yield _app(ledger, settings, pages), ledger
+        finally:
+            await pages.aclose()
+        await update_sidecars(settings, ledger)
 
 
 class _Server(uvicorn.Server):
@@ -182,27 +197,32 @@ class _Server(uvicorn.Server):
         return nullcontext()
 
 
-@asynccontextmanager
-async def _opened(
-    ledger: Ledger, settings: BatchSettings, port: int
-) -> AsyncIterator[tuple[str, uvicorn.Server, socket.socket]]:
-    """The link to the page, the server that has not begun, and the socket that it is to serve."""
-    pages = _Pages(ledger, settings)
-    try:
-        with _listener(port) as listener:
-            guard = Guard(app(ledger, settings, pages), listener.getsockname()[1])
-            config = uvicorn.Config(
-                guard,
-                ws="none",
-                lifespan="off",
-                access_log=False,
-                log_level="critical",
-                server_header=False,
-                timeout_graceful_shutdown=1,
-            )
-            yield guard.link, _Server(config), listener
-    finally:
-        await pages.aclose()
+@contextmanager
+def listening(
+    app: ASGIApp, port: int, token: str | None = None
+) -> Iterator[tuple[str, uvicorn.Server, socket.socket]]:
+    """The link to what is served, the server that has not begun, and the socket that it is to serve.
+
+    Args:
+        app: what is served to whom the guard lets pass.
+        port: of 127.0.0.1; 0 for any that is free.
+        token: of the link; None for a new one.
+
+    Raises:
+        ConfigError: the port cannot be used.
+    """
+    with _listener(port) as listener:
+        guard = Guard(app, listener.getsockname()[1], token)
+        config = uvicorn.Config(
+            guard,
+            ws="none",
+            lifespan="off",
+            access_log=False,
+            log_level="critical",
+            server_header=False,
+            timeout_graceful_shutdown=1,
+        )
+        yield guard.link, _Server(config), listener
 
 
 @contextmanager
@@ -218,7 +238,7 @@ def _listener(port: int) -> Iterator[socket.socket]:
         yield listener
 
 
-def app(ledger: Ledger, settings: BatchSettings, pages: _Pages) -> Starlette:
+def _app(ledger: Ledger, settings: BatchSettings, pages: _Pages) -> Starlette:
     """What is served. `Guard` decides who may ask for it."""
     report = Store(settings.report.url, endpoint_url=settings.storage.endpoint_url)
     links = ServedLinks(settings)
@@ -228,7 +248,7 @@ def app(ledger: Ledger, settings: BatchSettings, pages: _Pages) -> Starlette:
         return await _file(pages, page.INDEX)
 
     async def own(request: Request) -> Response:
-        return await _file(pages, request.url.path.removeprefix("/"))
+        return await _file(pages, f"{FOLDER}/{request.path_params['name']}")
 
     async def thumbnail(request: Request) -> Response:
         return await _of_report(report, thumbnail_name(request.path_params["sha256"]), "image/jpeg", _KEEP)

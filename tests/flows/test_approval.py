@@ -150,6 +150,7 @@ def test_a_pilot_is_bought_shown_and_the_rest_bought_after_a_yes(
     assert run["description"].count("![s") == run["description"].count("](data:image/jpeg;base64,") == 2
     [pilot] = [shown for key, shown in crew.artifacts(run).items() if key.startswith("pilot-")]
     assert pilot.count("](data:image/jpeg;base64,") == 2
+    assert pilot.count("[Look at ") == run["description"].count("[Look at ") == 1
     assert answer(crew, run, decision="approve") == "ACCEPT"
     ended = crew.ended(tag)
     assert (ended["state"]["name"], made.charged) == ("Complete", Decimal("0.0045"))

@@ -93,7 +93,7 @@ class Ui:
                 shorten = (
                     "(all, text) => all.forEach(one => one.textContent = one.textContent.replace(text, ''))"
                 )
-                self.page.locator("code").evaluate_all(shorten, without)
+                self.page.locator("code, li:not(:has(code, a))").evaluate_all(shorten, without)
             self.page.wait_for_timeout(1_000)  # what slides in has arrived
             self.page.screenshot(path=file)
             shrink(file)
@@ -171,6 +171,10 @@ def test_a_batch_is_bought_and_approved_with_the_mouse(
         page.get_by_text("3 stored").first.wait_for()
         page.get_by_text("approved by Ada (ui)").first.wait_for()
         ui.picture("costs", without=f"{made.folder}/")
+        with page.expect_popup() as opened:
+            page.get_by_role("link", name="Look at the images").click()
+        expect(opened.value.locator("article img")).to_have_count(3)
+        opened.value.close()
         page.goto(f"{ui.url}/artifacts")
         for artifact in ("quote-autumn-catalogue", "progress-autumn-catalogue", "costs-autumn-catalogue"):
             ui.until_it_says(artifact)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
@@ -19,6 +20,7 @@ from flows.reconcile import reconcile_costs
 from tasks import artifacts
 from tests.cli.test_reconcile import CUT_OFF, STUDIO, doubtful, rows, spend
 from tests.conftest import Project
+from tests.servers import http
 from tests.servers.prefect import PrefectServer
 
 Make = Callable[..., Project]
@@ -66,6 +68,11 @@ def test_a_deployed_run_buys_a_batch_and_shows_it(crew: PrefectServer, project: 
     assert "| sketch-1 | 3 | 3 | 0.0045 | 0.0045 |" in artifacts["costs-test"]
     assert "| video | dailies-1 | " in artifacts["costs-test"]
     assert "dailies-1" in artifacts["quote-test"]
+    [link] = re.findall(r"^- \[Look at .*\]\((.*)\)$", artifacts["costs-test"], re.MULTILINE)
+    with http.Client() as client:
+        client.get(link).raise_for_status()
+        sheet = client.get(link.partition("?")[0]).text
+    assert sheet.count("data-row-id") == 4, sheet
     assert "4 to buy" in logs
 
 

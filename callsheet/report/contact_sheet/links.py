@@ -87,9 +87,9 @@ class Links:
 
 
 class ServedLinks(Links):
-    """The links of a page that `callsheet review` serves: it has every file from there."""
+    """The links of a served page, which has every file from its server. They are relative to its address."""
 
-    marks = "/marks"
+    marks = "marks"
 
     def __init__(self, settings: BatchSettings) -> None:
         super().__init__(settings)
@@ -97,7 +97,7 @@ class ServedLinks(Links):
 
     def to_media(self, url: str, name: str) -> str | None:
         """See `Links`. The server answers for a file on S3 with the address that `loaded_from` signs."""
-        return f"/media/{name}"
+        return f"media/{name}"
 
     def loaded_from(self, url: str) -> str | None:
         """See `Links`. A signed address is good for some minutes."""
@@ -108,7 +108,7 @@ class ServedLinks(Links):
 
     def to_own(self, name: str, version: str = "") -> str:
         """See `Links`."""
-        return f"/{name}" + (f"?{version}" if version else "")
+        return name + (f"?{version}" if version else "")
 
 
 def browser_address(url: str) -> str:

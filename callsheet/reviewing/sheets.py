@@ -1,0 +1,202 @@
+"""Serves the contact sheets of all batches of a project on this machine, while `callsheet up` runs.
+
+`/CONFIG/batches/BATCH/` is the page that `callsheet review` serves, opened when somebody first asks for it;
+`/` is a list.
+
+The address stays the same, token included, so that the links in artifacts open after the next start too. Who
+reads such a link on the Prefect server of this machine is let in by its token. That gives away nothing more:
+that server asks nobody to sign in, and whoever reaches it can have the worker carry out any command. Beyond
+this machine nobody reaches these pages; `callsheet up` gives the link to its runs only with such a server.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import os
+import re
+import socket
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager
+from html import escape
+from pathlib import Path
+from typing import TextIO
+from urllib.parse import quote
+
+import uvicorn
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, Response
+from starlette.routing import Mount, Route
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from callsheet.config.form import FOLDER
+from callsheet.config.load import load_without_service
+from callsheet.config.settings import BatchSettings
+from callsheet.errors import CallsheetError, ConfigError
+from callsheet.reviewing.server import listening, opened
+
+LINK = Path("out/sheets.link")
+"""The link to the list in a project's folder: whoever has it can look and mark."""
+
+ENVIRONMENT = "CALLSHEET_SHEETS"
+"""The variable with the link, for the runs of `callsheet up`."""
+
+_LINK = re.compile(r"http://127\.0\.0\.1:(\d+)/\?token=([\w-]+)")
+
+_PAGE = """<!doctype html>
+<html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="color-scheme" content="light dark"><title>{title}</title><link rel="icon" href="data:,">
+<style>
+body {{ font: 16px/1.5 system-ui, sans-serif; max-width: 44rem; margin: 2rem auto; padding: 0 1rem }}
+h1 {{ font-size: 1.4rem }} li {{ margin: .5rem 0; overflow-wrap: anywhere }} p {{ overflow-wrap: anywhere }}
+</style>
+<h1>{title}</h1>
+{body}
+</html>
+"""
+
+
+def link_to(settings: BatchSettings, config: str) -> str | None:
+    """The link to a batch's page in the `callsheet up` that has started this run.
+
+    Args:
+        settings: of the run.
+        config: the path of its config.
+
+    Returns:
+        None where none serves it: the run was started otherwise, or its settings have another ledger or
+        report than its config.
+    """
+    if not (link := os.environ.get(ENVIRONMENT)):
+        return None
+    try:
+        served = load_without_service(Path(config), values={"batch": settings.batch})
+    except CallsheetError:
+        return None
+    if _places(served) != _places(settings):
+        return None
+    address, _, token = link.partition("?")
+    return f"{address}{_path(Path(config), settings.batch)}?{token}"
+
+
+def _places(settings: BatchSettings) -> tuple[object, ...]:
+    return settings.ledger.url, settings.report.url, settings.storage.endpoint_url
+
+
+def _path(config: Path, batch: str) -> str:
+    path, here = config.resolve(), Path.cwd()
+    shown = path.relative_to(here) if path.is_relative_to(here) else path
+    return f"{quote(shown.as_posix())}/batches/{batch}/"
+
+
+@asynccontextmanager
+async def serving() -> AsyncIterator[str]:
+    """Serves the sheets of the project in this folder; yields the link to the list of them.
+
+    Where another `callsheet up` of the folder serves them, nothing is started: the link is the same.
+
+    Raises:
+        ConfigError: the link cannot be kept.
+    """
+    with _link_file() as file:
+        known = file.read().strip()
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            yield known
+            return
+        async with AsyncExitStack() as sheets:
+            with _listening_as(known, _Sheets(sheets).app) as (link, server, listener):
+                file.seek(0)
+                file.truncate()
+                file.write(f"{link}\n")
+                file.flush()
+                served = asyncio.create_task(server.serve(sockets=[listener]))
+                try:
+                    yield link
+                finally:
+                    server.should_exit = True
+                    await served
+                    await sheets.aclose()  # without the error that ends this: marks go into the sidecars
+
+
+def _link_file() -> TextIO:
+    try:
+        LINK.parent.mkdir(exist_ok=True)
+        file = os.fdopen(os.open(LINK, os.O_RDWR | os.O_CREAT, 0o600), "r+")
+        os.fchmod(file.fileno(), 0o600)
+    except OSError as error:
+        raise ConfigError(f"{LINK}: cannot be written: {error.strerror}") from None
+    return file
+
+
+@contextmanager
+def _listening_as(known: str, app: ASGIApp) -> Iterator[tuple[str, uvicorn.Server, socket.socket]]:
+    """`listening` at the link of the last time; at a new one where that is none, or its port is taken.
+
+    Then the token is new too: what has the port may have been sent the old one.
+    """
+    found = _LINK.fullmatch(known)
+    with ExitStack() as stack:
+        try:
+            served = stack.enter_context(listening(app, int(found[1]), found[2])) if found else None
+        except ConfigError:
+            served = None
+        yield served or stack.enter_context(listening(app, 0))
+
+
+class _Sheets:
+    """The sheets that are open, until `stack` is closed.
+
+    Attributes:
+        app: what is served.
+    """
+
+    def __init__(self, stack: AsyncExitStack) -> None:
+        self._stack = stack
+        self._open: dict[tuple[str, str], tuple[BatchSettings, ASGIApp]] = {}
+        self._one = asyncio.Lock()
+        self.app = Starlette(
+            routes=[Route("/", _list), Mount("/{config:path}/batches/{batch}", self._sheet)],
+            exception_handlers={CallsheetError: _problem},
+        )
+
+    async def _sheet(self, scope: Scope, receive: Receive, send: Send) -> None:
+        name = scope["path_params"]["config"], scope["path_params"]["batch"]
+        async with self._one:
+            if name not in self._open or scope["path"] == f"{scope['root_path']}/":
+                await self._look(*name)
+        await self._open[name][1](scope, receive, send)
+
+    async def _look(self, config: str, batch: str) -> None:
+        """Opens a sheet, anew where its config has changed."""
+        settings = await asyncio.to_thread(load_without_service, Path(config), values={"batch": batch})
+        known = self._open.get((config, batch))
+        if known is None or known[0] != settings:
+            app, _ = await self._stack.enter_async_context(opened(settings))
+            self._open[config, batch] = settings, app
+
+
+def _list(_: Request) -> Response:
+    items = "\n".join(f"<li>{item}</li>" for item in _items())
+    body = f"<ul>\n{items}\n</ul>" if items else f"<p>There is no config in {FOLDER}/.</p>"
+    return HTMLResponse(_PAGE.format(title="Contact sheets", body=body))
+
+
+def _items() -> Iterator[str]:
+    """The list: a link for each config, or why it cannot be read."""
+    for path in sorted(FOLDER.glob("*.yaml")):
+        try:
+            batch = load_without_service(path).batch
+        except CallsheetError as error:
+            yield escape(error.message)
+        else:
+            yield f'<a href="{escape(_path(path, batch))}">{escape(batch)}</a> ({escape(str(path))})'
+
+
+async def _problem(_: Request, error: Exception) -> Response:
+    """What is wrong with a config or its ledger; the other sheets are served all the same."""
+    assert isinstance(error, CallsheetError)  # noqa: S101 - it is registered for that alone
+    body = f"<p>{escape(error.message)}</p>\n<p>{escape(error.hint)}</p>"
+    return HTMLResponse(_PAGE.format(title="This sheet cannot be shown", body=body), 503)

@@ -1,0 +1,129 @@
+"""The contact sheets that `callsheet up` serves, in a real browser and by requests."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from queue import SimpleQueue
+from urllib.parse import urlsplit
+
+import httpx
+import pytest
+from playwright.sync_api import expect
+
+from callsheet.config.load import load_without_service
+from callsheet.reviewing.sheets import ENVIRONMENT, LINK, link_to, serving
+from tests.conftest import Project
+from tests.reviewing.served import marks
+from tests.servers.browser import Browser
+from tests.waiting import wait_until
+
+CONFIG = "configs/batch.yaml"
+
+
+@contextmanager
+def sheets() -> Iterator[str]:
+    """Serves the sheets of the project in the working directory, in a thread; yields the link."""
+    said: SimpleQueue[str] = SimpleQueue()
+    loop, over = asyncio.new_event_loop(), asyncio.Event()
+
+    async def serve() -> None:
+        async with serving() as link:
+            said.put(link)
+            await over.wait()
+
+    thread = threading.Thread(target=lambda: loop.run_until_complete(serve()))
+    thread.start()
+    try:
+        yield said.get(timeout=60)
+    finally:
+        loop.call_soon_threadsafe(over.set)
+        thread.join()
+        loop.close()
+
+
+@pytest.fixture
+def bought(project: Callable[..., Project], monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A project's folder, the working directory: a batch of two rows is bought, and a config is broken."""
+    rows = [{"id": name, "prompt": f"a {name}", "model": "sketch-1"} for name in ("mug", "lamp")]
+    made = project(rows)
+    made.run()
+    monkeypatch.chdir(made.folder)
+    (made.folder / "configs").mkdir()
+    shutil.copy("batch.yaml", CONFIG)
+    (made.folder / "configs/broken.yaml").write_text("batch: other\nbudget: {limit: <b>many</b>}\n")
+    return made.folder
+
+
+def test_who_follows_a_runs_link_sees_and_marks_what_it_bought(
+    browser: Browser, bought: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also in a browser that has seen nothing of it before, from a page of another site."""
+    settings = load_without_service(Path(CONFIG))
+    with sheets() as link, browser.page() as page:
+        monkeypatch.setenv(ENVIRONMENT, link)
+        mine = link_to(settings, CONFIG)
+        page.set_content(f'<a href="{mine}">from an artifact</a>')
+        browser.forget()
+        page.get_by_text("from an artifact").click()
+        page.locator("html[data-ready]").wait_for()
+        assert page.url == f"{link.partition('?')[0]}{CONFIG}/batches/test/"
+        expect(page.locator("article img")).to_have_count(2)  # this config has no sheet of its own
+        for picture in page.locator("article img").all():
+            expect(picture).not_to_have_js_property("naturalWidth", 0)
+        page.keyboard.press("k")
+        page.keyboard.press("Space")
+        expect(page.locator("#viewer img.media")).not_to_have_js_property("naturalWidth", 0)
+        page.keyboard.press("x")
+        said = {"mug/1": ("kept", None), "lamp/1": ("rejected", None)}
+        wait_until(lambda: marks(bought) == said, "the ledger has other marks")
+        page.goto(link)
+        expect(page.locator("li").nth(1)).to_contain_text("configs/broken.yaml, line 2")
+        page.get_by_role("link", name="test").click()
+        expect(page.locator("article")).to_have_count(2)
+        page.goto(f"{link.partition('?')[0]}configs/broken.yaml/batches/other/")
+        expect(page.locator("p").first).to_contain_text("(it is '<b>many</b>')")
+        assert browser.complaints == [
+            "Failed to load resource: the server responded with a status of 503 (Service Unavailable)"
+        ]
+
+
+def test_the_link_stays_the_same_while_its_port_is_free(
+    bought: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with sheets() as first, sheets() as beside:
+        assert beside == first  # two of one folder share it
+        assert LINK.stat().st_mode & 0o777 == 0o600
+    with sheets() as second:
+        assert second == first
+        assert httpx.get(first, trust_env=False).is_success
+        with httpx.Client(base_url=second.partition("?")[0], trust_env=False) as stranger:
+            for path in ("/", f"/{CONFIG}/batches/test/", f"/{CONFIG}/batches/test/marks", "/?token=x"):
+                assert stranger.get(path).status_code == 403
+    port = urlsplit(first).port
+    with socket.create_server(("127.0.0.1", port or 0)), sheets() as third:
+        assert urlsplit(third).port != port
+        assert urlsplit(third).query != urlsplit(first).query
+    assert LINK.read_text().strip() == third
+
+
+def test_a_run_has_a_link_only_to_what_is_served(bought: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Settings of its own for the ledger or the report are not in the config that is served."""
+    monkeypatch.delenv(ENVIRONMENT, raising=False)
+    assert link_to(load_without_service(Path(CONFIG)), CONFIG) is None
+    monkeypatch.setenv(ENVIRONMENT, "http://127.0.0.1:4/?token=t")
+    absolute = bought.parent / "elsewhere.yaml"
+    shutil.copy(CONFIG, absolute)
+    assert (
+        link_to(load_without_service(absolute), str(absolute))
+        == f"http://127.0.0.1:4/{absolute}/batches/test/?token=t"
+    )
+    for override in ("ledger.url=sqlite:///other.db", "report.url=elsewhere"):
+        assert link_to(load_without_service(Path(CONFIG), [override]), CONFIG) is None
+    own = link_to(load_without_service(Path(CONFIG), ["batch=another"]), CONFIG)
+    assert own == f"http://127.0.0.1:4/{CONFIG}/batches/another/?token=t"
