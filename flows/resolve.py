@@ -58,7 +58,9 @@ async def resolve_doubts(
         settings = load_form(config, overrides, service=service)
         await artifacts.name_run(settings.batch)
         async with await Ledger.open(settings.ledger.url, settings.batch) as ledger:
-            return Completed(message=await _resolved(settings, ledger, config), data=None)
+            became = await _resolved(settings, ledger, config)
+        await artifacts.name_run(settings.batch, became)
+        return Completed(message=f"{settings.batch}: {became}", data=None)
     except CallsheetError as error:
         return failed(error)
 
@@ -67,13 +69,14 @@ async def _resolved(settings: Settings, ledger: Ledger, config: str) -> str:
     """Asks, or settles by the answer; what has become of the doubts, in words."""
     doubts = [one for one in await ledger.read(queries.doubts) if not one.is_accepted]
     if not doubts:
-        return f"{settings.batch}: nothing is in doubt"
+        return "nothing is in doubt"
     run, shown = flow_run(), "\n".join(f"{one.job_key} {one.attempt}" for one in doubts)
     if run is None or run.deployment_id is None:
         raise ConfigError(
             f"{counted(len(doubts), 'job')} in doubt, and nobody can be asked here",
             hint=f"Start a run of the deployment, or type callsheet resolve {config}.",
         )
+    await artifacts.name_run(settings.batch, f"{len(doubts):,} in doubt, to settle")
     key = hashlib.sha256(shown.encode()).hexdigest()[:32]
     answer = await suspend.answer_of(run, key)
     if answer is None:
@@ -81,7 +84,7 @@ async def _resolved(settings: Settings, ledger: Ledger, config: str) -> str:
         await asuspend_flow_run(wait_for_input=form, key=key, timeout=_DAY)
         raise AssertionError("a suspended run has ended")
     said = ResolveForm.load_from_flow_run_input(answer)
-    what = f"{counted(len(doubts), 'job')} of {settings.batch}"
+    what = counted(len(doubts), "job")
     if said.decision == "leave":
         return f"{what} left in doubt by {said.name}"
     await ledger.settle(doubts, charged=said.decision == "charged", by=said.name, why=said.why or None)

@@ -62,14 +62,14 @@ async def _up(port: int | None, environment: dict[str, str], *, with_backlot: bo
         async with AsyncExitStack() as stack:
             if with_backlot:
                 environment |= stack.enter_context(_backlot(folder / "backlot.log"))
-            err.print("Starting the Prefect server, which takes 10 to 25 seconds ...")
+            err.print("Waiting for the Prefect server: a new one takes 10 to 25 seconds ...")
             server = await stack.enter_async_context(servers.server(api, environment, folder))
             environment["PREFECT_API_URL"] = api
             link = await stack.enter_async_context(sheets.serving())
             environment[sheets.ENVIRONMENT] = link if urlsplit(api).hostname in servers.LOCAL else ""
             ui = str(PREFECT_UI_URL.value() or api.removesuffix("/api"))
             _say("UI", ui if server else f"{ui}  (the server ran already)")
-            err.print("Starting a worker, and making the deployments ...")
+            err.print("Waiting for the worker and the deployments ...")
             worker = await stack.enter_async_context(servers.worker(pool, environment, folder))
             await deployments.deploy(names, environment)
             _say("Run", f"{ui}/deployments  ({', '.join(names)})")

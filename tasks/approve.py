@@ -25,7 +25,7 @@ from tasks.service_block import connect
 async def show(plan: Plan, settings: Settings, client: Client, choice: Choice = ALL) -> Quote:
     """Makes the quote (`steps/approve.py`), names the run after it, and shows it as an artifact."""
     quote = await library.show(plan, settings, client, choice)
-    await artifacts.name_run(settings.batch, quote)
+    await artifacts.name_after_quote(quote)
     await artifacts.show_quote(quote)
     return quote
 

@@ -54,20 +54,24 @@ _IN_A_DIALOG, _ON_A_PAGE = 96, 240  # pixels of a picture's longer side
 _ASKED_ROWS = 50  # of the quote above the fields in which to approve
 
 
-async def name_run(batch: str, quote: Quote | None = None, outcome: Summary | None = None) -> None:
-    """Tags the run with its batch. Its name says what is bought, and for how much; at its end, what became
-    of it.
-    """
-    run = flow_run()
-    if run is None:
-        return
-    name = f"{batch}: {counted(quote.to_buy, 'job')}, {dollars(quote.quoted)} USD" if quote else None
-    if outcome:
-        stored = f"{outcome.stored:,} of {outcome.jobs:,} stored"
-        in_doubt = f", {outcome.in_doubt:,} in doubt" if outcome.in_doubt else ""
-        name = f"{batch}: {stored}{in_doubt}, {dollars(outcome.spent)} USD"
-    async with get_client() as client:
-        await _answered(client.update_flow_run(run.id, name=name, tags={*run.tags, f"batch:{batch}"}))
+async def name_run(batch: str, about: str = "") -> None:
+    """Tags the run with its batch, and names it after that and what it is about."""
+    if run := flow_run():
+        name = f"{batch}: {about}" if about else None
+        async with get_client() as client:
+            await _answered(client.update_flow_run(run.id, name=name, tags={*run.tags, f"batch:{batch}"}))
+
+
+async def name_after_quote(quote: Quote) -> None:
+    """The run's name says what is to be bought, and for how much."""
+    await name_run(quote.plan.batch, f"{counted(quote.to_buy, 'job')}, {dollars(quote.quoted)} USD")
+
+
+async def name_after_outcome(outcome: Summary) -> None:
+    """The run's name says what became of the batch."""
+    in_doubt = f", {outcome.in_doubt:,} in doubt" if outcome.in_doubt else ""
+    stored = f"{outcome.stored:,} of {outcome.jobs:,} stored"
+    await name_run(outcome.batch, f"{stored}{in_doubt}, {dollars(outcome.spent)} USD")
 
 
 async def show_quote(quote: Quote) -> None:
@@ -304,6 +308,10 @@ def _wrong(summary: Summary) -> Iterator[str]:
         yield f"## {title}\n\n{missing}{text(summary.stop_message)}{hint}"
     for state in (State.IN_DOUBT, State.LOST, State.FAILED, State.PENDING):
         lines = [f"- {text(problem.line())}" for problem in details.problems if problem.state is state]
+        if state is State.IN_DOUBT and lines:
+            lines.append(
+                "\nA run of the deployment `resolve` shows the evidence, and asks you to settle them."
+            )
         if lines:
             yield "\n".join([f"## {state.replace('_', ' ').capitalize()}\n", *lines])
     if details.other_problems:

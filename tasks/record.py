@@ -19,7 +19,7 @@ async def record(run: Run) -> Summary:
     summary = await library.record(run, _shown(run))
     await artifacts.show_costs(summary, run.settings)
     if not run.is_pilot:
-        await artifacts.name_run(summary.batch, outcome=summary)
+        await artifacts.name_after_outcome(summary)
     return summary
 
 

@@ -43,9 +43,8 @@ class Guard:
     def __init__(self, app: ASGIApp, port: int, token: str | None) -> None:
         self._app = app
         self._token = token or secrets.token_urlsafe(16)
-        self._session = hashlib.sha256(
-            self._token.encode()
-        ).hexdigest()  # a page that is open stays signed in
+        # After a restart with the same token, a page that is open stays signed in.
+        self._session = hashlib.sha256(self._token.encode()).hexdigest()
         self._cookie = f"callsheet-review-{port}"  # to browsers, all ports of a machine share their cookies
         self._hosts = {f"127.0.0.1:{port}", f"localhost:{port}"}
         self.link = f"http://127.0.0.1:{port}/?token={self._token}"
