@@ -62,6 +62,7 @@ class Progress:
         pacing: submissions by model type; a type of which nothing was submitted is absent.
         seconds_left: until every job is submitted, at the account's limits; None while they are not known.
         quoted: the price of the jobs that count, in dollars; None where there is no plan.
+        paused: a person holds the buying.
     """
 
     jobs: int
@@ -73,6 +74,7 @@ class Progress:
     pacing: Mapping[ModelType, Pacing] = field(default_factory=dict)
     seconds_left: float | None = None
     quoted: Decimal | None = None
+    paused: bool = False
 
     @property
     def done(self) -> int:
@@ -120,7 +122,12 @@ class Progress:
         ]
 
     def time_left(self) -> str:
-        """The time until every job is submitted: `about 5 min left`; empty while that is not known."""
+        """The time until every job is submitted: `about 5 min left`; empty while that is not known.
+
+        Where a person holds the buying, it says so.
+        """
+        if self.paused:
+            return "the buying is paused"
         return f"about {in_words(self.seconds_left)} left" if self.seconds_left else ""
 
     def as_json(self) -> dict[str, Any]:

@@ -53,6 +53,7 @@ def _pause(config: Path, overrides: list[str] | None, *, paused: bool, json: boo
 
 
 def _change(settings: BatchSettings, values: Mapping[str, Any], json: bool) -> None:
+    from callsheet.ledger.changes import in_words
     from callsheet.steps.change import change
 
     runs = asyncio.run(change(settings, values))
@@ -62,5 +63,5 @@ def _change(settings: BatchSettings, values: Mapping[str, Any], json: bool) -> N
         )
         return
     out.print(f"[bold]{safe(settings.batch)}[/]")
-    print_facts(out, [("Changed", f"{name} is {value}") for name, value in values.items()])
+    print_facts(out, [("Changed", in_words(name, value)) for name, value in values.items()])
     print_facts(out, [("At work", run.line()) for run in runs])

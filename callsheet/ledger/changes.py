@@ -31,14 +31,19 @@ class Setting(NamedTuple):
 
     def line(self) -> str:
         """The change in one line."""
-        what = f"{self.setting} is {self.value}"
-        if self.setting == PAUSED:
-            what = "the buying is paused" if self.value else "the buying goes on"
+        what = in_words(self.setting, self.value)
         return f"{what}: by {self.changed_by}, {self.changed_at:%Y-%m-%d %H:%M:%S} UTC"
 
     def as_json(self) -> dict[str, Any]:
         """The JSON object in the `changes` of `status --json`."""
         return self._asdict() | {"changed_at": self.changed_at.isoformat()}
+
+
+def in_words(setting: str, value: Any) -> str:
+    """What is so from now on: `budget.limit is 4.00`."""
+    if setting == PAUSED:
+        return "the buying is paused" if value else "the buying goes on"
+    return f"{setting} is {value}"
 
 
 def change(connection: sa.Connection, batch: str, values: Mapping[str, Any], by: str) -> Sequence[OtherRun]:

@@ -88,6 +88,7 @@ def test_a_pause_holds_the_buying_and_resume_lets_it_go_on(project: Make) -> Non
         await person.until(lambda: person.count(State.STORED) >= 2)
         await change(settings, {PAUSED: True}, by="anna")
         await person.until(lambda: any("paused: by anna" in note for note in person.notes))
+        await person.until(lambda: person.shown.line().endswith("the buying is paused"))
         await person.until(lambda: not person.count(State.SUBMITTING, State.GENERATED))
         held.append(len(made.sold))
         before = person.shown
