@@ -79,11 +79,14 @@ class Pace:
         return self._sends[-1]
 
     def in_window(self, now: float) -> int:
-        """Requests that the service counts now, as far as its resets are known: of a minute, up to the limit.
+        """Requests that count now, up to the limit: by the config's, where that is the lower one, those of a
+        minute; by the service's, those since its last reset.
 
         Those that it refused with a 429 are not counted. A bucket that is full lets more than a limit through
         in a minute, and counts down.
         """
+        if self.cap is not None and self.cap == self.known_limit():
+            return min(self._sent_after(now - COUNTED_FOR), self.cap)
         began = self._resets if self._resets <= now else self._resets - WINDOW
         sent = self._sent_after(max(now - WINDOW, began if math.isfinite(began) else -math.inf))
         return min(sent, self.known_limit() or sent)

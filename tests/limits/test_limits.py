@@ -216,15 +216,17 @@ def test_the_limits_of_the_config_are_never_exceeded(shape: str) -> None:
     assert (most_at_work, rate_limited) == (5, 0)
 
 
+@pytest.mark.parametrize("cap", [None, 20], ids=["service's limit", "config's limit"])
 @pytest.mark.parametrize("shape", SHAPES)
-def test_at_no_moment_is_the_time_left_off_by_more_than_a_window(shape: str) -> None:
-    """And the count that is shown beside it is never above the limit."""
+def test_at_no_moment_is_the_time_left_off_by_more_than_a_window(shape: str, cap: int | None) -> None:
+    """The count that is shown beside it is never above the limit, and says why a run stands still."""
     jobs, limit = 100, 20
     looks: list[tuple[float, int, float | None, int]] = []
+    waits: list[int] = []  # the counts that are shown while nothing may leave
 
     async def main() -> list[float]:
-        scenario = Scenario(shape, {IMAGE: limit}, 100, QUICK, duration=400)
-        limits = AccountLimits(clock=VirtualClock())
+        scenario = Scenario(shape, {IMAGE: 600 if cap else limit}, 100, QUICK, duration=400)
+        limits = AccountLimits(image_rpm=cap, clock=VirtualClock())
         client = Client(scenario, scenario.service(), limits, seed=1)
 
         async def look() -> None:
@@ -232,6 +234,7 @@ def test_at_no_moment_is_the_time_left_off_by_more_than_a_window(shape: str) -> 
                 pace, at = limits.paces[IMAGE], limits.now()
                 left = jobs - len(client.accepted_at)
                 looks.append((unix(), left, pace.seconds_for(left, at), pace.in_window(at)))
+                waits.extend([pace.in_window(at)] * (pace.wait(at) > 1))
                 await asyncio.sleep(1)
 
         looking = asyncio.create_task(look())
@@ -246,6 +249,8 @@ def test_at_no_moment_is_the_time_left_off_by_more_than_a_window(shape: str) -> 
         max(abs(at + seconds - ended) for at, _, seconds in known) <= WINDOW + 2
     )  # the answers take a while
     assert max(count for *_, count in looks) <= limit
+    assert waits
+    assert not cap or set(waits) == {limit}
 
 
 # ---- lanes: they ramp, latch and probe, and videos keep theirs until they are finished

@@ -370,6 +370,7 @@ def test_a_run_that_is_silent_is_said_to_be_with_the_command_that_writes_the_pag
     status = page.get_by_role("banner").get_by_role("status")
     expect(status).to_have_text(re.compile("^No word since .* callsheet report CONFIG writes this page anew"))
     expect(status).to_have_class(re.compile("silent"))
+    expect(page.locator("#outcome")).to_have_text("silent")
 
 
 def open_plots(page: Page) -> list[str]:

@@ -165,6 +165,10 @@
       ? `No word since ${moment(written)}: the run may have ended. callsheet report CONFIG writes this page anew.`
       : "updates by itself";
     at("news").classList.toggle("silent", isSilent);
+    if (isSilent) {
+      at("outcome").dataset.state = COLOUR_OF.partial;
+      at("outcome").textContent = "silent";
+    }
     if (at("news").textContent !== news) at("news").textContent = news;
     if (!outcome || callsheet.about.marks) setTimeout(again, 1000 * (isSilent ? SLOWLY : interval));
   }
