@@ -189,7 +189,9 @@ class _Buyer:
             hint = "The same command goes on after midnight UTC, or with a higher budget.per_day."
             return BudgetReached(f"{what} what is left of budget.per_day for today", hint=hint)
         _, stop = self._quote.exposure_limit
-        return stop(f"{what} what is left of the {stop.reason}")
+        more = "a higher budget.limit" if stop is BudgetReached else "a higher balance"
+        hint = f"With {more} the same command goes on from here."
+        return stop(f"{what} what is left of the {stop.reason}", hint=hint)
 
     def _budget(self) -> SpendingLimit:
         return SpendingLimit(
