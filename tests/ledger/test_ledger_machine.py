@@ -482,7 +482,7 @@ def check(examples: int, steps: int) -> None:
 
 
 def test_the_ledger_is_its_model() -> None:
-    check(examples=12, steps=30)
+    check(examples=5, steps=30)
 
 
 @pytest.mark.soak
