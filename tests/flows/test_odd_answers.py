@@ -110,8 +110,8 @@ def test_what_has_an_id_and_a_file_is_stored_whatever_else_is_missing(
     assert {*made.manifest()["mime_type"]} == {"image/jpeg" if row is IMAGE else "video/mp4"}
     ending = ".jpeg" if row is IMAGE else ".mp4"
     assert all(url.endswith(ending) for url in made.manifest()["url"])
-    assert summary.estimated_costs
-    assert made.report()["estimated_costs"]
+    estimated = [source for _, source in CHANGES.values() if source != "usage"]
+    assert summary.estimated_costs == made.report()["estimated_costs"] == len(estimated)
     assert "not the service's word" in summary.line()
 
 
