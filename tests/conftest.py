@@ -37,7 +37,7 @@ from callsheet.watch import WATCHER, LogWatcher
 from tests.servers import browser as browsers
 from tests.servers import s3 as s3_server
 from tests.servers.backlots import backlots
-from tests.servers.installed import installed
+from tests.servers.installed import build_wheel, installed
 from tests.servers.postgres import postgres
 from tests.servers.prefect import BEHIND_A_PROXY, READY, PrefectServer, Up, free_port, prefect_environment, up
 
@@ -112,7 +112,7 @@ def the_up(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     }
     stack = request.session.stash[PREFECT] = ExitStack()
     request.addfinalizer(stack.close)
-    python, project = installed(folder), folder / "project"
+    python, project = installed(folder, build_wheel(folder)), folder / "project"
     init = [python, "-m", "callsheet", "init", "--project", project]
     subprocess.run(init, check=True, capture_output=True)
     options = ("--port", str(port), "--backlot")

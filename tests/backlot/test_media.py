@@ -143,9 +143,7 @@ def finished(api: httpx.Client, clock: Clock, **fields: object) -> tuple[dict[st
     ("fields", "sound"),
     [
         ({"model": "dailies-1", "sound": True}, True),
-        ({"model": "dailies-1", "duration": 3, "aspect_ratio": "16:9"}, False),
         ({"model": "silent-1", "duration": 2, "aspect_ratio": "16:9"}, False),
-        ({"model": "reel-1", "sound": True}, True),
     ],
     ids=str,
 )

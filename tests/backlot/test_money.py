@@ -138,7 +138,7 @@ class Account(RuleBasedStateMachine):
         self.folder.cleanup()
 
 
-Account.TestCase.settings = settings(max_examples=5, stateful_step_count=20, deadline=None)
+Account.TestCase.settings = settings(max_examples=3, stateful_step_count=20, deadline=None)
 TestNoMoneyDisappears = Account.TestCase
 
 

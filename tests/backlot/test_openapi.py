@@ -13,7 +13,7 @@ from backlot.settings import WorkspaceSettings
 from tests.servers import http
 
 
-@pytest.mark.parametrize("examples", [10, pytest.param(300, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("examples", [5, pytest.param(300, marks=pytest.mark.soak)])
 def test_every_answer_is_declared(backlot: Backlot, examples: int) -> None:
     unlimited = WorkspaceSettings(
         balance=100_000,

@@ -179,7 +179,7 @@ def test_half_a_character_is_rejected_with_its_line(batch):
     assert places(batch('{"prompt": "\\ud83d"}\n{"prompt": "x"}', "x.jsonl"))[0][0] == 1
 
 
-@quick(max_examples=60, deadline=None)
+@quick(max_examples=20, deadline=None)
 @given(found=st.lists(TEXT, min_size=1, max_size=6), as_list=st.booleans())
 def test_each_prompt_of_a_json_file_or_a_list_is_sent_whole_or_refused(tmp_path_factory, found, as_list):
     folder = tmp_path_factory.mktemp("files")

@@ -12,6 +12,7 @@ import pytest
 
 from tests.conftest import Project
 from tests.flows.test_again import images, reject_all, samples
+from tests.long_form import mostly_soak
 from tests.servers.forks import ROOT, forks
 
 Make = Callable[..., Project]
@@ -42,7 +43,12 @@ def killed(made: Project, point: str) -> None:
         assert run.wait() == -9, log.read_text()
 
 
-@pytest.mark.parametrize("point", (*UNSENT, *SENDING, *BOUGHT))
+@pytest.mark.parametrize(
+    "point",
+    mostly_soak(
+        (*UNSENT, *SENDING, *BOUGHT), "after ledger.reserve", "after submit", "after ledger.generated"
+    ),
+)
 def test_a_run_killed_twice_buys_the_same_samples_once(rejected: Project, point: str) -> None:
     killed(rejected, point)
     plain = rejected.run("review.buy_again=false")

@@ -5,8 +5,10 @@ On a real Prefect server and worker.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
+import re
 import time
 from collections.abc import Callable
 from decimal import Decimal
@@ -15,6 +17,7 @@ from typing import Any
 
 import pytest
 
+from flows.resolve import resolve_doubts
 from tests.conftest import Project
 from tests.servers import http
 from tests.servers.prefect import PrefectServer
@@ -95,6 +98,11 @@ def test_a_run_waits_frees_the_worker_and_buys_up_to_the_limit_that_a_person_set
     assert len(approval["plan"]) == 64
     [costs] = [text for key, text in crew.artifacts(ended).items() if key.startswith("costs-")]
     assert "approved, up to 0.0030 USD by Ada (ui)" in costs
+    [link] = re.findall(r"^- \[Look at .*\]\((.*)\)$", costs, re.MULTILINE)
+    with http.Client() as client:
+        client.get(link).raise_for_status()
+        sheet = client.get(link.partition("?")[0]).text
+    assert sheet.count("data-row-id") == 3, sheet
 
 
 def test_an_answer_counts_for_the_prices_that_were_shown_and_a_refusal_buys_nothing(
@@ -229,5 +237,5 @@ def test_doubts_are_settled_in_the_ui_with_the_evidence_and_only_those_that_were
     assert ended["state"]["message"].endswith("settled as charged by Ada")
     summary = made.collect()
     assert (summary.in_doubt, summary.lost) == (0, 1)
-    crew.start("resolve-doubts/resolve", tag=f"{tag}-again", config=str(made.config))
-    assert crew.ended(f"{tag}-again")["state"]["message"].endswith("nothing is in doubt")
+    again: Any = asyncio.run(resolve_doubts(str(made.config), return_state=True))
+    assert again.message.endswith("nothing is in doubt")

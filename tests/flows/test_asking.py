@@ -161,7 +161,7 @@ class Rising(Faults):
 @pytest.mark.parametrize("wall", ["limit", "per_day"])
 def test_the_budget_is_passed_by_what_is_on_the_wire_at_most(dear: Make, no_brake: None, wall: str) -> None:
     """All jobs fit at their quotes, and are reserved; answers take what other reservations counted on."""
-    made = dear(images(30))
+    made = dear(images(12))
     made.set(budget={wall: "0.0450"})
     summary = made.run()
     assert summary.stop_reason == "budget"
@@ -169,8 +169,8 @@ def test_the_budget_is_passed_by_what_is_on_the_wire_at_most(dear: Make, no_brak
     assert summary.exit_code == 4
     assert made.run().submissions == 0
     made.set(budget={wall: "1.00"})
-    assert made.run().stored == 30, "with a higher limit the others are bought"
-    assert made.charged == 30 * 10 * PRICE
+    assert made.run().stored == 12, "with a higher limit the others are bought"
+    assert made.charged == 12 * 10 * PRICE
 
 
 def test_three_dear_charges_one_after_another_stop_the_buying_and_both_prices_are_said(dear: Make) -> None:

@@ -76,6 +76,7 @@ def test_a_night_that_stops_in_doubt_is_red_says_why_and_tells_automations(
     assert "1 stored, 1 in doubt" in run["state"]["message"]
     assert "row cut off in doubt: " in crew.log(run, until="3 jobs: 1 stored, 1 in doubt")
     assert run["run_count"] == 1
+    assert {"callsheet", f"batch:{made.folder.name}"} <= set(run["tags"])
     assert made.manifest().height == 1
     [told] = posted
     assert told["text"].startswith(f"Batch {made.folder.name} has stopped: 3 jobs: 1 stored, 1 in doubt")

@@ -59,7 +59,7 @@ class Cell:
     state: str
     charged: bool = True
     then: str = ""
-    jobs: int = 2
+    jobs: int = 1
 
     @property
     def ids(self) -> list[str]:
@@ -85,10 +85,10 @@ def submissions(kind: str) -> Iterator[Cell]:
     for name in ("500", "503"):
         yield cell(name, 1, "stored")
         yield cell(name, None, "failed", charged=False)
-    yield cell("window", 1, "stored", jobs=1)
-    yield cell("window", [1, 2], "stored", jobs=1)
-    yield cell("lanes", 1, "stored", jobs=1)
-    yield cell("lanes", [1, 2], "stored", jobs=1)
+    yield cell("window", 1, "stored")
+    yield cell("window", [1, 2], "stored")
+    yield cell("lanes", 1, "stored")
+    yield cell("lanes", [1, 2], "stored")
     for nth in (1, None):
         yield cell("502", nth, "in_doubt", charged=False)
         yield cell("drop-before", nth, "in_doubt", charged=False)
@@ -101,7 +101,7 @@ def submissions(kind: str) -> Iterator[Cell]:
             yield cell("deleted", nth, "lost")
         else:
             yield cell("fail-video", nth, "failed", charged=False)
-            yield cell("never-finish", nth, "pending", charged=False, then="pending", jobs=1)
+            yield cell("never-finish", nth, "pending", charged=False, then="pending")
 
 
 OTHERS = {
@@ -122,7 +122,7 @@ def polls() -> Iterator[Cell]:
     for name, fault in ERRORS.items():
         if name != "window":  # that is waited for as long as the service says, a minute perhaps
             yield Cell("video", "status", name, 1, fault, "stored")
-        yield Cell("video", "status", name, None, fault, "pending", then="stored", jobs=1)
+        yield Cell("video", "status", name, None, fault, "pending", then="stored")
     for name in ("delay", "extra-fields", "null-size"):
         for nth in (1, None):
             yield Cell("video", "status", name, nth, OTHERS[name], "stored")
@@ -140,7 +140,7 @@ def downloads(kind: str) -> Iterator[Cell]:
         yield Cell(kind, "downloads", "delay", nth, DELAY, "stored")
 
 
-PLAIN = [f"image.plain.{n}" for n in range(80)]
+PLAIN = [f"image.plain.{n}" for n in range(40)]
 CELLS = [*submissions("image"), *submissions("video"), *polls(), *downloads("image"), *downloads("video")]
 
 

@@ -49,6 +49,8 @@ def test_images_and_videos_are_bought_stored_and_accounted(project: Make) -> Non
     summary = made.run()
     assert (summary.outcome, summary.exit_code, summary.jobs, summary.stored) == ("complete", 0, 6, 6)
     assert summary.spent == summary.quoted == made.charged
+    assert not summary.estimated_costs
+    assert "not the service's word" not in summary.line()
     manifest = made.manifest()
     assert manifest.height == 6
     for row in manifest.iter_rows(named=True):

@@ -6,7 +6,6 @@ import asyncio
 import json
 import os
 import pty
-import subprocess
 from collections.abc import Callable
 from contextlib import suppress
 
@@ -15,9 +14,10 @@ from callsheet.report.summary import Summary
 from callsheet.steps import batch
 from callsheet.watch import Asked, LogWatcher
 from tasks.artifacts import question_in_markdown
-from tests.cli.test_commands import CALLSHEET, callsheet
+from tests.cli.test_commands import callsheet
 from tests.cli.test_rows import printed
 from tests.conftest import Project
+from tests.servers.forks import forks
 
 Make = Callable[..., Project]
 ROWS = [
@@ -141,9 +141,9 @@ def test_two_runs_with_a_pilot_beside_each_other_buy_nothing_twice(project: Make
 def test_on_the_terminal_the_files_are_shown_before_the_question(project: Make) -> None:
     made = project(ROWS[:4])
     terminal, end = pty.openpty()
-    command = [*CALLSHEET, "run", str(made.config), "--pilot", "2"]
+    command = ("-m", "callsheet", "run", str(made.config), "--pilot", "2")
     environment = os.environ | {"COLUMNS": "200"}
-    with subprocess.Popen(command, stdin=end, stdout=end, stderr=end, env=environment) as process:
+    with forks().start(*command, stdin=end, stdout=end, stderr=end, env=environment) as process:
         os.close(end)
         seen = b""
         while not seen.endswith(b"[y/N] "):
@@ -152,6 +152,7 @@ def test_on_the_terminal_the_files_are_shown_before_the_question(project: Make) 
         with suppress(OSError):  # how a terminal ends
             while os.read(terminal, 4096):
                 pass
+        process.wait()
     os.close(terminal)
     assert b"out/media/test/s0-1-0.jpeg" in seen
     assert b"Buy the other 2 jobs for " in seen

@@ -13,14 +13,13 @@ import pytest
 
 from tests.cli.test_commands import CALLSHEET, callsheet
 from tests.conftest import Project
+from tests.long_form import mostly_soak
 
 LANES = 4
 ROWS = 30
 
 
-@pytest.mark.parametrize(
-    "seed", [*range(2), *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(2, 205))]
-)
+@pytest.mark.parametrize("seed", mostly_soak(range(205), 1))
 def test_after_a_signal_at_any_moment_nothing_more_is_bought_and_the_next_run_finishes(
     project: Callable[..., Project], seed: int
 ) -> None:

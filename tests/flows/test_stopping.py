@@ -25,6 +25,7 @@ from callsheet.session import Bounds
 from callsheet.watch import LogWatcher
 from tests.conftest import Project
 from tests.ledger.buying import generation
+from tests.long_form import mostly_soak
 from tests.servers.forks import Process, forks
 from tests.servers.reverse_proxy import reverse_proxy
 from tests.waiting import wait_until
@@ -32,7 +33,7 @@ from tests.waiting import wait_until
 Make = Callable[..., Project]
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])
+@pytest.mark.parametrize("number", mostly_soak((signal.SIGINT, signal.SIGHUP), signal.SIGINT))
 def test_a_signal_stops_buying_and_leaves_nothing_in_doubt(project: Make, number: signal.Signals) -> None:
     """Images on the wire are answered and stored, videos stay pending, and the report says how it stands."""
     images = [{"id": f"s{n}", "prompt": "x", "model": "sketch-1"} for n in range(60)]

@@ -87,16 +87,22 @@ def test_suspend_stops_the_buying_writes_the_report_and_resume_goes_on_up_to_ano
     assert shown["state"]["message"].endswith("stopped: suspended in the Prefect UI")
     assert f"Buy {len(ROWS) - sent} jobs of" in shown["description"]
     assert errors(crew, run) == []
-    assert answer(crew, shown, decision="approve", limit="0.3000", note="as far as this") == "ACCEPT"
+    limit = f"{(sent + 20) * PRICE:.4f}"
+    assert answer(crew, shown, decision="approve", limit=limit, note="as far as this") == "ACCEPT"
     make_quick(made)
     ended = crew.ended(made.folder.name)
     assert ended["id"] == run["id"]
     assert ended["state"]["name"] == "StoppedAtBudget"
-    assert len(made.sold) == 200
+    assert len(made.sold) == sent + 20
     [approval] = made.report()["approvals"]
-    assert (approval["jobs"], approval["budget_limit"]) == (len(ROWS) - sent, "0.3000")
+    assert (approval["jobs"], approval["budget_limit"]) == (len(ROWS) - sent, limit)
     assert (approval["decided_by"], approval["note"]) == ("Ada", "as far as this")
-    assert made.run().stored == len(made.sold) == len(ROWS), "nothing is bought twice"
+    assert goes_on(made) == len(made.sold) == sent + 40, "nothing is bought twice"
+
+
+def goes_on(made: Project) -> int:
+    """How many jobs are stored when a run has bought 20 more."""
+    return made.run(f"budget.limit={(len(made.sold) + 20) * PRICE}").stored
 
 
 def test_cancel_stops_the_buying_and_says_what_there_is_without_an_error(
@@ -116,7 +122,7 @@ def test_cancel_stops_the_buying_and_says_what_there_is_without_an_error(
     assert errors(crew, run) == []
     assert ended["name"] not in the_up.text, "the terminal shows errors alone"
     make_quick(made)
-    assert made.run().stored == len(made.sold) == len(ROWS)
+    assert goes_on(made) == len(made.sold) == sent + 20
 
 
 class Presses(LogWatcher):

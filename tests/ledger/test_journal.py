@@ -25,6 +25,12 @@ from tests.ledger.test_leases import LONG_AGO, change
 pytestmark = pytest.mark.anyio
 
 
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    """In SQLite alone: the steps by which the ledger takes answers are tried in both in test_ledger.py."""
+    return f"sqlite:///{tmp_path}/ledger.db"
+
+
 MOMENT = 0.2  # seconds after which a write to a locked ledger has failed
 ATTEMPT = Attempt("key", 1, ModelType.IMAGE, "a", 1, "m")
 

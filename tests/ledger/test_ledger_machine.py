@@ -34,6 +34,7 @@ from callsheet.ledger.takeover import Owner
 from callsheet.records import Attempt, Doubt, File, Job, ModelType, State
 from tests.ledger import reading
 from tests.ledger.buying import STORED, generation, intend, job, reserve, state_of
+from tests.long_form import mostly_soak
 
 pytestmark = pytest.mark.anyio
 
@@ -447,6 +448,7 @@ PATHS: dict[State, list[str]] = {
 WAYS = [*PATHS.items(), (State.IN_DOUBT, ["intend", "pending", "doubt"])]
 
 
+@pytest.mark.parametrize("url", mostly_soak(("sqlite", "postgresql"), "sqlite"), indirect=True)
 @pytest.mark.parametrize(("state", "path"), WAYS, ids=["-".join([state, *path]) for state, path in WAYS])
 async def test_from_every_state_every_step_is_carried_out_or_was_or_is_refused_as_a_whole(
     ledger: Ledger, state: State, path: list[str]
@@ -482,7 +484,7 @@ def check(examples: int, steps: int) -> None:
 
 
 def test_the_ledger_is_its_model() -> None:
-    check(examples=12, steps=30)
+    check(examples=5, steps=30)
 
 
 @pytest.mark.soak

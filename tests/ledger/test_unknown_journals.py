@@ -26,6 +26,13 @@ from tests.ledger.other_run import other_run
 
 pytestmark = pytest.mark.anyio
 
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    """In SQLite alone: the steps by which the ledger takes answers are tried in both in test_ledger.py."""
+    return f"sqlite:///{tmp_path}/ledger.db"
+
+
 SERVICE = "https://a.example"
 PLAN = replace(IMAGE, carried={"shelf": "7"})
 

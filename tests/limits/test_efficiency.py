@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+from itertools import product
 
 import pytest
 
 from benchmarks.bench_limits import QUICK, SLOW, Outcome, ideal, simulate
 from benchmarks.simulated_service import SHAPES, Client, Scenario, VirtualClock, run_virtual, unix
 from callsheet.limits.limits import AccountLimits
-from callsheet.records import ModelType
 from tests.limits.virtual_time import FIXED, IMAGE, VIDEO
+from tests.long_form import mostly_soak
 
 BUCKETS = [shape for shape in SHAPES if shape.startswith("bucket")]
 DEFINED = [shape for shape in SHAPES if shape not in BUCKETS]  # windows that are fixed or slide
+BY_THE_CLOCK, FROM_THE_FIRST, OF_OLDEST, OF_NEWEST = DEFINED
+SHORT, TWO, LANES = "window is short", "two types", "lanes are short"
+ACCOUNTS = {
+    SHORT: ({IMAGE: 600}, 200, SLOW),
+    TWO: ({IMAGE: 600, VIDEO: 60}, 50, QUICK),
+    LANES: ({IMAGE: 600}, 10, QUICK),
+}
 
 
 def refused(run: Outcome) -> float:
@@ -21,22 +29,28 @@ def refused(run: Outcome) -> float:
     return run.refused.total() / (run.refused.total() + len(run.accepted_at))
 
 
-@pytest.mark.parametrize("shape", DEFINED)
 @pytest.mark.parametrize(
-    ("rpm", "concurrency", "seconds"),
-    [({IMAGE: 600}, 200, SLOW), ({IMAGE: 600, VIDEO: 60}, 50, QUICK), ({IMAGE: 600}, 10, QUICK)],
-    ids=["window is short", "two types", "lanes are short"],
+    "case",
+    mostly_soak(
+        product(ACCOUNTS, DEFINED),
+        (SHORT, BY_THE_CLOCK),
+        (SHORT, OF_NEWEST),
+        (TWO, OF_OLDEST),
+        (LANES, FROM_THE_FIRST),
+    ),
+    ids=", ".join,
 )
 def test_in_ten_minutes_a_run_gets_97_percent_of_the_ideal_and_half_a_percent_is_refused(
-    shape: str, rpm: dict[ModelType, int], concurrency: int, seconds: tuple[float, float]
+    case: tuple[str, str],
 ) -> None:
     """Both a first run and the next one, with what the first has learned."""
-    cold, warm = simulate(Scenario(shape, rpm, concurrency, seconds))
+    account, shape = case
+    cold, warm = simulate(Scenario(shape, *ACCOUNTS[account]))
     assert min(cold.ratio, warm.ratio) >= 0.97
     assert max(refused(cold), refused(warm)) < 0.005
 
 
-@pytest.mark.parametrize("shape", BUCKETS)
+@pytest.mark.parametrize("shape", mostly_soak(BUCKETS, BUCKETS[0]))
 @pytest.mark.parametrize(
     ("limit", "concurrency", "seconds"),
     [(60, 50, SLOW), (600, 200, SLOW), (600, 10, QUICK)],
@@ -58,14 +72,14 @@ def test_a_slow_account_is_used_up_too_and_few_requests_are_refused(shape: str) 
         assert run.refused["window"] <= 10  # one a window
 
 
-@pytest.mark.parametrize(("shape", "late"), zip(FIXED, (20.0, -20.0), strict=True))
-def test_a_wrong_clock_is_corrected_by_the_services_date(shape: str, late: float) -> None:
-    for run in simulate(Scenario(shape, {IMAGE: 600}, 200, SLOW, wrong_clock=late)):
+@pytest.mark.parametrize("late", mostly_soak((20.0, -20.0), 20.0))
+def test_a_wrong_clock_is_corrected_by_the_services_date(late: float) -> None:
+    for run in simulate(Scenario(BY_THE_CLOCK, {IMAGE: 600}, 200, SLOW, wrong_clock=late)):
         assert run.ratio >= 0.97
         assert refused(run) < 0.005
 
 
-@pytest.mark.parametrize("shape", FIXED)
+@pytest.mark.parametrize("shape", mostly_soak(FIXED, BY_THE_CLOCK))
 def test_without_a_date_no_reset_can_be_told_and_a_run_is_within_one_window_of_the_ideal(shape: str) -> None:
     for run in simulate(Scenario(shape, {IMAGE: 600}, 200, SLOW, dated=False)):
         got = len(run.accepted_at)
@@ -90,7 +104,7 @@ def side_by_side(scenario: Scenario, runs: int) -> tuple[float, float, list[int]
     return run_virtual(main())
 
 
-@pytest.mark.parametrize("shape", DEFINED)
+@pytest.mark.parametrize("shape", mostly_soak(DEFINED, BY_THE_CLOCK, OF_NEWEST))
 def test_two_runs_on_one_account_find_their_parts_by_the_answers_alone(shape: str) -> None:
     ratio, refused_part, got = side_by_side(Scenario(shape, {IMAGE: 600}, 200, SLOW), runs=2)
     assert ratio >= 0.97
@@ -98,14 +112,14 @@ def test_two_runs_on_one_account_find_their_parts_by_the_answers_alone(shape: st
     assert min(got) > 0.3 * sum(got)
 
 
-@pytest.mark.parametrize("shape", FIXED)
+@pytest.mark.parametrize("shape", mostly_soak(FIXED, FROM_THE_FIRST))
 def test_what_others_send_on_the_same_account_is_seen_in_the_answers(shape: str) -> None:
     for run in simulate(Scenario(shape, {IMAGE: 600}, 200, SLOW, others=200)):
         assert run.ratio >= 0.95
         assert refused(run) < 0.02
 
 
-@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("shape", mostly_soak(SHAPES, FROM_THE_FIRST, OF_NEWEST, BUCKETS[0]))
 def test_a_limit_that_changes_during_the_run_is_followed(shape: str) -> None:
     scenario = Scenario(shape, {IMAGE: 600}, 400, SLOW)
 

@@ -30,11 +30,16 @@ def files_of(*folders: str) -> set[str]:
     }
 
 
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build_wheel(tmp_path_factory.mktemp("wheel"))
+
+
 def test_the_wheel_has_every_module_and_data_file_and_no_package_of_a_project_s_own_name(
-    tmp_path: Path,
+    wheel: Path,
 ) -> None:
     """`flows` and `tasks` are what people call folders of their own."""
-    packed = {name for name in zipfile.ZipFile(build_wheel(tmp_path)).namelist() if ".dist-info/" not in name}
+    packed = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
     project = {f"callsheet/project/{name}" for name in files_of("flows", "tasks", "configs")}
     assert packed == files_of("callsheet", "backlot") | project | {"callsheet/project/prefect.yaml"}
     assert {"callsheet/py.typed", "backlot/py.typed", "backlot/catalogue.yaml"} <= packed
@@ -44,14 +49,14 @@ def test_the_wheel_has_every_module_and_data_file_and_no_package_of_a_project_s_
 
 
 def test_callsheet_works_beside_folders_called_flows_and_tasks(
-    project: Callable[..., Project], tmp_path: Path
+    project: Callable[..., Project], tmp_path: Path, wheel: Path
 ) -> None:
     made = project([{"id": "a", "prompt": "x", "model": "sketch-1"}])
     for name in ("flows", "tasks"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "__init__.py").write_text("raise RuntimeError('not of Callsheet')")
     (tmp_path / "installed").mkdir()
-    python = str(installed(tmp_path / "installed"))
+    python = str(installed(tmp_path / "installed", wheel))
     (tmp_path / "out/demo").mkdir(parents=True)
     (tmp_path / "out/demo/prompts.csv").write_text("mine")
     program = f"""

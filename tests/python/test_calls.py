@@ -46,27 +46,22 @@ def spent(made: Project) -> Decimal:
     return Decimal("100") - workspace.balance
 
 
-@pytest.mark.parametrize(
-    "table",
-    [pd.DataFrame, pl.DataFrame, pa.table, lambda rows: Stream(pa.table(rows))],
-    ids=["pandas", "polars", "pyarrow", "a bare stream"],
-)
-def test_a_table_in_memory_takes_the_place_of_the_batch_file(
-    project: Make, table: Callable[..., Any]
+def test_a_table_in_memory_takes_the_place_of_the_batch_file_and_what_is_read_has_exact_decimals(
+    project: Make,
 ) -> None:
+    """From pandas, polars, pyarrow and a bare stream the jobs are the same; to pandas and to Arrow."""
     made = unnamed(project())
-    done = callsheet.run(made.config, table(ROWS))
+    done = callsheet.run(made.config, Stream(pa.table(ROWS)))
     assert (done.outcome, done.stored, done.spent) == ("complete", 3, Decimal("0.0045"))
     assert spent(made) == done.spent
     manifest = callsheet.manifest(made.config)
     assert manifest["row_id"].tolist() == ["a", "b", "c"]
     assert manifest["shelf"].tolist() == [7, 8, 9]
-    assert callsheet.run(made.config, table(ROWS)).submissions == 0
-
-
-def test_tables_have_exact_decimals_in_pandas_and_in_arrow(project: Make) -> None:
-    made = unnamed(project())
-    callsheet.run(made.config, pl.DataFrame(ROWS))
+    tables: tuple[Callable[..., Any], ...] = (pd.DataFrame, pl.DataFrame, pa.table)
+    for table in tables:
+        quoted = callsheet.quote(made.config, table(ROWS))
+        assert (quoted.to_buy, quoted.already_bought) == (0, 3), table
+    assert callsheet.run(made.config, pd.DataFrame(ROWS)).submissions == 0
     for read, column in (
         (callsheet.manifest, "cost"),
         (callsheet.costs, "quoted"),

@@ -84,40 +84,35 @@ SAY = "print(json.dumps(answer), flush=True)"
 # ---- the checks of its own
 
 
-@pytest.mark.parametrize(("what", "by"), [("flag", None), ("reject", "check:blank")])
-def test_an_image_of_one_colour_and_a_black_video_are_blank(project: Make, what: str, by: str | None) -> None:
+@pytest.mark.parametrize("rejects", ["blank", "size"])
+def test_one_colour_a_black_video_and_another_ratio_than_asked_for_are_found(
+    project: Make, rejects: str
+) -> None:
+    """One check rejects what it finds, the other flags it."""
     rows = [
-        *images("nothing", "something"),
+        *images("nothing", "something", "narrow"),
         {"id": "a video of nothing", "prompt": "nothing", **VIDEO},
         {"id": "a video", "prompt": "a video", **VIDEO},
+        {"id": "narrow video", "prompt": "narrow", **VIDEO},
     ]
     made = project(rows, faults=FAULTS)
-    watching = run(made, blank=what)
-    nothing = (["blank"], by)
-    assert found(made) == {
-        "nothing": nothing,
+    watching = run(made, **{"blank": "flag", "size": "flag", rejects: "reject"})
+    of_blank, of_size = (f"check:{check}" if check == rejects else None for check in ("blank", "size"))
+    flags = found(made)
+    video_size, by = flags.pop("narrow video")
+    assert (video_size[0].endswith("not 9:16"), by) == (True, of_size)
+    assert flags == {
+        "nothing": (["blank"], of_blank),
         "something": ([], None),
-        "a video of nothing": nothing,
+        "narrow": ([f"size: {256} \u00d7 {512}, not 1:1"], of_size),
+        "a video of nothing": (["blank"], of_blank),
         "a video": ([], None),
     }
-    assert watching.notes == (["2 files rejected by checks: blank 2"] if by else [])
-    told = {(file.row_id, file.check, file.flags) for file in watching.files}
-    assert told == (
-        {(row, "blank", ("blank",)) for row in ("nothing", "a video of nothing")} if by else set()
-    )
+    assert watching.notes == [f"2 files rejected by checks: {rejects} 2"]
+    told = {file.row_id for file in watching.files}
+    assert told == {row for row, (_, by) in found(made).items() if by}
+    assert {file.check for file in watching.files} == {rejects}
     assert all(Path(file.url).is_file() for file in watching.files)
-
-
-@pytest.mark.parametrize(("what", "by"), [("flag", None), ("reject", "check:size")])
-def test_another_ratio_than_asked_for_is_found(project: Make, what: str, by: str | None) -> None:
-    rows = [*images("narrow", "wide"), {"id": "narrow video", "prompt": "narrow", **VIDEO}]
-    made = project(rows, faults=FAULTS)
-    run(made, size=what)
-    size = f"size: {256} \u00d7 {512}, not 1:1"
-    flags = found(made)
-    assert flags["narrow"] == ([size], by)
-    assert flags["wide"] == ([], None)
-    assert flags["narrow video"][0][0].endswith("not 9:16")
 
 
 @pytest.mark.parametrize(
@@ -149,20 +144,19 @@ def test_a_request_that_names_no_size_has_no_wrong_one() -> None:
     assert not_as_asked(100, 900, {}) == ""
 
 
-@pytest.mark.parametrize(("what", "by"), [("flag", None), ("reject", "check:duplicate")])
 def test_nearly_the_same_image_of_another_row_is_found_and_samples_of_a_row_are_no_duplicates(
-    project: Make, what: str, by: str | None
+    project: Make,
 ) -> None:
     made = project([{"id": "a", "prompt": "a fox", **IMAGE}, *images("other")])
     made.set(input={"matrix": {"output_format": ["png", "jpeg"]}})  # of one row, and alike
-    run(made, duplicate=what)
+    run(made, duplicate="flag")
     assert all(each == ([], None) for each in found(made).values())
     made.rows({"id": "b", "prompt": "a fox", **IMAGE})
     made.set(input={"matrix": {"output_format": ["webp"]}})
-    run(made, duplicate=what)
+    run(made, duplicate="flag")
     alike = {row["row_id"]: row["flags"] for row in made.manifest().iter_rows(named=True) if row["flags"]}
     assert alike == {"b": ["duplicate of row a"]}
-    assert found(made)["b"][1] == by
+    assert found(made)["b"][1] is None
 
 
 def test_an_image_that_is_rejected_has_no_duplicates(project: Make) -> None:
@@ -222,21 +216,16 @@ def test_each_file_is_checked_once_and_decoded_once_for_its_thumbnail_and_for_eq
     assert len(looked) == 3
 
 
-def test_nothing_is_looked_at_where_every_check_is_off(project: Make) -> None:
-    made = project(images("nothing"), faults=FAULTS)
+def test_without_a_check_nothing_is_looked_at_and_collect_checks_it_later_and_keeps_what_a_person_decided(
+    project: Make,
+) -> None:
+    made = project(images("nothing", "nothing to keep"), faults=FAULTS)
     run(made)
-    assert found(made) == {"nothing": ([], None)}
-    run(made, blank="reject")
-    assert found(made) == {"nothing": (["blank"], "check:blank")}
-
-
-def test_what_a_person_has_decided_stays_so(project: Make) -> None:
-    made = project(images("nothing"), faults=FAULTS)
-    run(made)
-    assert callsheet("review", "batch.yaml", "--keep", "nothing").returncode == 0
-    run(made, blank="reject")
-    assert found(made) == {"nothing": (["blank"], None)}
-    assert made.manifest()["decision"].to_list() == ["kept"]
+    assert found(made) == {"nothing": ([], None), "nothing to keep": ([], None)}
+    assert callsheet("review", "batch.yaml", "--keep", "nothing to keep").returncode == 0
+    made.collect("checks.blank=reject")
+    assert found(made) == {"nothing": (["blank"], "check:blank"), "nothing to keep": (["blank"], None)}
+    assert made.manifest()["decision"].to_list() == ["rejected", "kept"]
 
 
 def test_a_run_does_not_wait_for_very_many_files_and_report_checks_them(project: Make) -> None:
@@ -281,13 +270,6 @@ def test_files_are_checked_while_the_run_goes_on(project: Make) -> None:
     finish_videos(made.backlot.service)
     going.join()
     assert found(made) == {"nothing": (["blank"], "check:blank"), "video": ([], None)}
-
-
-def test_collect_checks_what_an_earlier_run_has_not_checked(project: Make) -> None:
-    made = project(images("nothing"), faults=FAULTS)
-    run(made)
-    made.collect("checks.blank=reject")
-    assert found(made) == {"nothing": (["blank"], "check:blank")}
 
 
 def test_a_file_that_cannot_be_read_is_checked_by_the_run_that_can(project: Make) -> None:
@@ -367,7 +349,6 @@ FAILING = {
         "its answer is no JSON object with score, flags and reject (loading)",
         "",
     ),
-    "wrong": ('print(\'{"score": "good"}\', flush=True)', "its answer is no JSON object", ""),
     "nan": ("print('{\"score\": NaN}', flush=True)", "its answer is no JSON object", ""),
 }
 

@@ -23,11 +23,11 @@ def build_wheel(folder: Path) -> Path:
     return wheel
 
 
-def installed(folder: Path) -> Path:
+def installed(folder: Path, wheel: Path) -> Path:
     """The Python of a new environment in a folder, which has the wheel."""
     venv.create(folder / "venv", with_pip=False)
     [packages] = (folder / "venv").glob("lib/python*/site-packages")
-    zipfile.ZipFile(build_wheel(folder)).extractall(packages)
+    zipfile.ZipFile(wheel).extractall(packages)
     # The .pth files of a folder that is named here are not read, and this repository is found by such a file.
     (packages / "dependencies.pth").write_text(sysconfig.get_path("purelib"))
     return folder / "venv/bin/python"

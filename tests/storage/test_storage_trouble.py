@@ -22,7 +22,7 @@ from tests.conftest import Project
 from tests.servers.s3 import Server
 from tests.servers.s3_proxy import CHECKSUMS, CONDITIONS, Answer, Proxy, Trouble, refuse, s3_proxy
 
-ROWS = 30
+ROWS = 20
 PRICE = Decimal("0.0015")
 ON_THE_WIRE = 4
 AFTER = 5  # files that are stored before the trouble begins
@@ -87,7 +87,7 @@ def shop(
     monkeypatch: pytest.MonkeyPatch,
 ) -> Iterator[Shop]:
     rows = [{"id": f"s{n}", "prompt": f"image {n}", "model": "sketch-1"} for n in range(ROWS)]
-    made = project(rows, image_seconds=0.15, concurrency=1000)
+    made = project(rows, image_seconds=0.3, concurrency=1000)
     url = f"s3://{s3.bucket}/{hashlib.sha256(request.node.name.encode()).hexdigest()}"
     made.set(storage={"url": f"{url}/media"}, limits={"concurrency": ON_THE_WIRE})
     scale = ExponentialBackoff._DEFAULT_BACKOFF_CONFIG
