@@ -34,7 +34,7 @@ def images(number: int) -> list[dict[str, Any]]:
 
 
 def test_the_budget_is_one_wall_for_runs_side_by_side(project: Make) -> None:
-    made = project(images(120), image_seconds=0.01, concurrency=16)
+    made = project(images(400), image_seconds=0.01, concurrency=16)
     settings = load(made.config, ["budget.limit=0.0900"])
 
     async def both() -> list[Summary]:
@@ -49,12 +49,12 @@ def test_the_budget_is_one_wall_for_runs_side_by_side(project: Make) -> None:
 def test_a_run_takes_over_from_one_that_is_killed_while_it_buys(
     project: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made = project(images(100), image_seconds=1, concurrency=8)
+    made = project(images(300), image_seconds=0.2, concurrency=8)
     made.set(limits={"concurrency": 4})
     monkeypatch.setattr(Ledger, "open", partial(Ledger.open, lease=4))
     with run_at_work(made, jobs=4) as pid:  # it has reserved two thirds of the jobs
         summary = asyncio.run(_run_while_another_is_killed(made, pid))
-    assert summary.stored + summary.in_doubt == 100
+    assert summary.stored + summary.in_doubt == 300
     assert summary.in_doubt <= 4, "what the other was sending"
     assert summary.spent <= made.charged <= summary.spent + summary.in_doubt_exposure
 
