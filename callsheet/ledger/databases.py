@@ -25,6 +25,7 @@ BUSY = 30.0
 """For how many seconds a write waits for another process's write; then the ledger counts as locked."""
 
 _IDLE = 30  # seconds that a transaction in PostgreSQL may pause; then its machine counts as vanished
+_AGAIN = 0.01  # seconds
 _MOMENT = 0.5  # seconds after which a writer that waits for SQLite's lock notices `hurry`
 _CHECKPOINT = "wal_autocheckpoint=4000"
 """Pages, 16 MB, after which SQLite takes them over from the -wal file. It does so at 1,000 by itself, and a
@@ -193,9 +194,9 @@ def _sqlite(address: sa.URL, busy: float) -> sa.Engine:
     @sa.event.listens_for(engine, "connect")
     def _settings(connection: Any, _record: Any) -> None:
         connection.isolation_level = None  # otherwise the driver begins transactions by itself
+        _use_wal(connection, busy)
         # The last one reads, and so makes the -wal file where there is none yet (see `_begin`).
-        settings = ("journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON", _CHECKPOINT, "user_version")
-        for setting in settings:
+        for setting in ("synchronous=FULL", "foreign_keys=ON", _CHECKPOINT, "user_version"):
             connection.execute(f"PRAGMA {setting}").fetchall()
 
     @sa.event.listens_for(engine, "begin")
@@ -218,6 +219,19 @@ def _sqlite(address: sa.URL, busy: float) -> sa.Engine:
             )
 
     return engine
+
+
+def _use_wal(connection: sqlite3.Connection, busy: float) -> None:
+    """Gives a new file its -wal file. SQLite does not wait for another process that does so too."""
+    until = time.monotonic() + busy
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode=WAL").fetchall()
+            break
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() >= until:
+                raise
+        time.sleep(_AGAIN)
 
 
 def _begin_writing(connection: sa.Connection, busy: float) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import sqlite3
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 
@@ -129,6 +130,16 @@ async def test_an_empty_file_becomes_a_ledger(tmp_path: Path) -> None:
     (tmp_path / "ledger.db").touch()
     async with buyer(f"sqlite:///{tmp_path}/ledger.db"):
         pass
+
+
+@pytest.mark.soak
+def test_runs_that_begin_at_once_open_the_same_new_ledger(tmp_path: Path) -> None:
+    """SQLite says at once that it is locked where two connections make the same new file one with a -wal."""
+    with ThreadPoolExecutor(3) as threads:
+        for number in range(400):
+            url = f"sqlite:///{tmp_path}/{number}.db"
+            for engine in threads.map(open_engine, [url] * 3):
+                engine.dispose()
 
 
 async def test_a_ledger_whose_last_user_was_killed_is_opened(tmp_path: Path) -> None:
