@@ -37,6 +37,7 @@ from tasks.pressed import as_it_is_now, flow_run, until_pressed
 _OWN = ("crew", "plan", "first", "only", "approved")  # parameters that the others do not have
 _NOT_BEGUN = (StateType.SCHEDULED, StateType.PENDING)
 _LOOK = 2.0  # seconds between two looks whether the others have ended
+_MISSES = 5  # looks one after another at which the server did not answer
 _PATIENCE = 20.0  # seconds that the server has to end the others
 
 
@@ -129,10 +130,18 @@ async def _end_when_pressed(others: list[UUID]) -> None:
 
 
 async def _ended(others: list[UUID]) -> None:
-    """Waits until the others have ended; those that no worker has begun are not needed any more."""
+    """Waits until the others have ended; those that no worker has begun are not needed any more.
+
+    A server that is busy may miss an answer; one that is away is not waited for.
+    """
     for run in others:
-        while (now := await as_it_is_now(run)) and not (now.state and now.state.is_final()):
-            if now.state and now.state.type in _NOT_BEGUN:
+        missed = 0
+        while missed < _MISSES:
+            now = await as_it_is_now(run)
+            missed = 0 if now else missed + 1
+            if now and now.state and now.state.is_final():
+                break
+            if now and now.state and now.state.type in _NOT_BEGUN:
                 await _end(run)
             await asyncio.sleep(_LOOK)
 
