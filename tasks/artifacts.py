@@ -49,8 +49,8 @@ _ROWS = 1_000  # of a table, the last ones; more help nobody
 _APPROVALS = 20  # the last ones
 _REJECTS = 20  # reasons
 _MODELS = ["model", "jobs", "stored", "quoted USD", "spent USD", "kept", "rejected", "USD a kept"]
-_SIDE_BY_SIDE = 4  # pictures
-_IN_A_DIALOG, _ON_A_PAGE = 96, 240  # pixels of a picture's longer side
+_SIDE_BY_SIDE = 3  # pictures: more would not fit
+_IN_A_DIALOG, _ON_A_PAGE = 88, 168  # pixels of a picture's longer side
 _ASKED_ROWS = 50  # of the quote above the fields in which to approve
 
 
