@@ -167,7 +167,8 @@ def _not_a_boolean(value: Any) -> Any:
 def text_like(pattern: str, words: str) -> dict[str, Any]:
     """The JSON schema of a text that matches a pattern.
 
-    A form says "'<words>' was expected" of one that does not; of a plain `pattern` it would show the pattern.
+    Where a text does not match, Prefect's form says "'<words>' was expected". With a plain `pattern` it would
+    show the pattern, which few people can read.
     """
     return {
         "type": "string",

@@ -377,13 +377,12 @@ def _made_at(settings: BatchSettings) -> int | None:
     return path.stat().st_mtime_ns if path.exists() else None
 
 
-async def _refused(_: Request, error: Exception) -> Response:
-    assert isinstance(error, HTTPException)  # noqa: S101 - it is registered for that alone
+async def _refused(_: Request, error: Any) -> Response:
+    """Says why, in plain text: the error is an HTTPException."""
     text = error.detail or HTTPStatus(error.status_code).phrase
     return Response(text, error.status_code, media_type="text/plain")
 
 
-async def _failed(_: Request, error: Exception) -> Response:
-    """The ledger or the storage cannot be used now; the page shows why."""
-    assert isinstance(error, CallsheetError)  # noqa: S101 - it is registered for that alone
+async def _failed(_: Request, error: Any) -> Response:
+    """The ledger or the storage cannot be used now (a CallsheetError); the page shows why."""
     return Response(f"{error.message}. {error.hint}".strip(), 503, media_type="text/plain")

@@ -20,7 +20,7 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager
 from html import escape
 from pathlib import Path
-from typing import TextIO
+from typing import Any, TextIO
 from urllib.parse import quote
 
 import uvicorn
@@ -195,8 +195,7 @@ def _items() -> Iterator[str]:
             yield f'<a href="{escape(_path(path, batch))}">{escape(batch)}</a> ({escape(str(path))})'
 
 
-async def _problem(_: Request, error: Exception) -> Response:
-    """What is wrong with a config or its ledger; the other sheets are served all the same."""
-    assert isinstance(error, CallsheetError)  # noqa: S101 - it is registered for that alone
+async def _problem(_: Request, error: Any) -> Response:
+    """What is wrong with a config or its ledger (a CallsheetError). The other sheets are still served."""
     body = f"<p>{escape(error.message)}</p>\n<p>{escape(error.hint)}</p>"
     return HTMLResponse(_PAGE.format(title="This sheet cannot be shown", body=body), 503)
