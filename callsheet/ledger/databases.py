@@ -25,7 +25,7 @@ BUSY = 30.0
 """For how many seconds a write waits for another process's write; then the ledger counts as locked."""
 
 _IDLE = 30  # seconds that a transaction in PostgreSQL may pause; then its machine counts as vanished
-_AGAIN = 0.01  # seconds
+_AGAIN = 0.01  # seconds between two tries to give a new file its -wal file
 _MOMENT = 0.5  # seconds after which a writer that waits for SQLite's lock notices `hurry`
 _CHECKPOINT = "wal_autocheckpoint=4000"
 """Pages, 16 MB, after which SQLite takes them over from the -wal file. It does so at 1,000 by itself, and a

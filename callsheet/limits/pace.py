@@ -79,8 +79,10 @@ class Pace:
         return self._sends[-1]
 
     def in_window(self, now: float) -> int:
-        """Requests that count now, up to the limit: by the config's, where that is the lower one, those of a
-        minute; by the service's, those since its last reset.
+        """Requests that count against the limit now, and never more than it.
+
+        Where the config's limit is the lower one, these are the requests of the last minute. Otherwise they
+        are those since the service's last reset.
 
         Those that it refused with a 429 are not counted. A bucket that is full lets more than a limit through
         in a minute, and counts down.
