@@ -19,6 +19,7 @@ from callsheet.config.form import ConfigFile, Overrides, ServiceForm, load_form
 from callsheet.config.settings import Settings
 from callsheet.errors import CallsheetError, ConfigError
 from callsheet.ledger import queries
+from callsheet.ledger.doubts import settle
 from callsheet.ledger.ledger import Ledger
 from callsheet.plain_text import counted, row_name
 from callsheet.records import Doubt, dollars
@@ -87,7 +88,8 @@ async def _resolved(settings: Settings, ledger: Ledger, config: str) -> str:
     what = counted(len(doubts), "job")
     if said.decision == "leave":
         return f"{what} left in doubt by {said.name}"
-    await ledger.settle(doubts, charged=said.decision == "charged", by=said.name, why=said.why or None)
+    charged = said.decision == "charged"
+    await ledger.write(settle, doubts, charged=charged, by=said.name, why=said.why or None)
     return f"{what} settled as {said.decision} by {said.name}"
 
 

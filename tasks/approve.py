@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from callsheet.config.settings import Settings
 from callsheet.errors import CallsheetError, Stop
+from callsheet.ledger import approvals
 from callsheet.ledger.approvals import Question
 from callsheet.ledger.ledger import Ledger
 from callsheet.pricing import approval
@@ -63,6 +64,6 @@ async def ask_to_go_on(settings: Settings, choice: Choice, summary: Summary) -> 
     left = left.with_limit(library.limit_set(left, ui))  # another one that was set before
     question = approval.question_about(left, Question.QUOTE, ui.flow_run if ui else None)
     async with await Ledger.open(settings.ledger.url, settings.batch) as ledger:
-        await ledger.ask(question)
+        await ledger.write(approvals.ask, question)
     shown = artifacts.question_in_markdown(Asked(Question.QUOTE, left, "the run was suspended"))
     await suspend.stay(summary.line(), question, shown)

@@ -132,7 +132,7 @@ async def _settle(
         found = await ledger.read(partial(queries.doubts, pending=True))
         chosen = doubts.named(found, keys, give_up=give_up) if keys else _apart(found)[0]
         by = doubts.login()
-        await ledger.settle(chosen, charged=charged, by=by, why=why)
+        await ledger.write(doubts.settle, chosen, charged=charged, by=by, why=why)
         left = await ledger.read(queries.doubts)
     left_out = _apart(left)[1]
     if json:

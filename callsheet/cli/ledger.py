@@ -91,8 +91,9 @@ def service_moved(config: Config, set_: Sets = None, json: Json = False) -> None
 
 async def rebind(settings: Settings) -> tuple[str, list[str]]:
     """The service of the config's batch is the config's: its address, and all its batches in the ledger."""
+    from callsheet.ledger import services
     from callsheet.steps.connect import address
 
     service = address(settings)
     async with open_ledger(settings.ledger.url, settings.batch) as ledger:
-        return service, await ledger.rebind(service)
+        return service, await ledger.write(services.rebind, service)

@@ -50,20 +50,17 @@ class Approval:
     """A question that a run has asked, and its answer. Money is in dollars.
 
     Attributes:
-        id: its id in the ledger; 32 hex digits.
+        id: 32 hex digits.
         plan: the sha256 of the plan that the person saw (`Plan.sha256`).
         jobs: how many jobs were to buy.
         quoted: their price.
         at_most: what a run may spend by it: more where the service charges more, or doubts are bought again.
         rates: the catalogue's entry of each model that the person saw the price of, as JSON objects.
-        asked_at: when it was asked.
         flow_run: the id of the flow run in Prefect; None outside of Prefect.
         decision: None where nobody has answered.
-        decided_at: when it was answered.
         decided_by: who: the user of the system, or the name that was typed into the UI.
         place: where it was answered.
         budget_limit: the limit that the person set for the run in place of `budget.limit`, or None.
-        note: what the person wrote.
     """
 
     id: str
@@ -145,23 +142,24 @@ def known_rates(connection: sa.Connection, batch: str) -> dict[str, Any]:
 
 def ask(connection: sa.Connection, batch: str, approval: Approval) -> None:
     """Enters a question, with its answer where it has one already; once, however often it is entered."""
-    values = {name: getattr(approval, name) for name in Approval.__slots__}
     if approval not in of_batch(connection, batch):
-        connection.execute(approvals.insert(), values | {"batch": batch})
+        connection.execute(approvals.insert(), _values(approval) | {"batch": batch})
 
 
-def answer(connection: sa.Connection, approval: Approval) -> None:
-    """Enters the answer to a question that had none.
+def answer(connection: sa.Connection, batch: str, approval: Approval) -> None:
+    """Enters the answer to a question of the batch that had none.
 
     Raises:
         LedgerError: it has one.
     """
-    answers = ("decision", "decided_at", "decided_by", "place", "budget_limit", "note")
-    values = {name: getattr(approval, name) for name in answers}
-    row = connection.execute(sa.select(approvals).where(approvals.c.id == approval.id)).mappings().one()
-    if row["decision"] is not None and any(row[name] != value for name, value in values.items()):
+    [known] = (one for one in of_batch(connection, batch) if one.id == approval.id)
+    if known.decision is not None and known != approval:
         raise LedgerError("the question was answered already", hint="Run the batch again.")
-    connection.execute(approvals.update().where(approvals.c.id == approval.id).values(values))
+    connection.execute(approvals.update().where(approvals.c.id == approval.id), _values(approval))
+
+
+def _values(approval: Approval) -> dict[str, Any]:
+    return {name: getattr(approval, name) for name in Approval.__slots__}
 
 
 def _approval(values: dict[str, Any]) -> Approval:

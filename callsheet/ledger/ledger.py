@@ -15,20 +15,16 @@ from dataclasses import asdict, replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
-from typing import Any, Self, TypeVar
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 import sqlalchemy as sa
 
 from callsheet.errors import LedgerError, LedgerUnavailable
 from callsheet.ledger import (
-    approvals,
-    changes,
     claims,
     databases,
-    doubts,
     journal,
     leases,
-    marks,
     media,
     queries,
     services,
@@ -36,20 +32,19 @@ from callsheet.ledger import (
     transitions,
     writing,
 )
-from callsheet.ledger.approvals import Approval
 from callsheet.ledger.claims import Reservation, SpendingLimit, Wall
 from callsheet.ledger.databases import BUSY, explained, open_engine
 from callsheet.ledger.group_commit import GroupCommit
 from callsheet.ledger.journal import Journal, PaidAnswer
-from callsheet.ledger.marks import Finding, Mark
 from callsheet.ledger.media import FileEnd
 from callsheet.ledger.policy import Policy
 from callsheet.ledger.tables import about
 from callsheet.ledger.takeover import Owner
 from callsheet.ledger.transitions import End, Intent, SameGeneration
-from callsheet.records import Attempt, Doubt, File, Generation, Job, OtherRun, State, StoredFile
+from callsheet.records import Attempt, File, Generation, Job, OtherRun, State, StoredFile
 
 T = TypeVar("T")
+P = ParamSpec("P")
 
 logger = logging.getLogger("callsheet")
 
@@ -177,10 +172,6 @@ class Ledger:
     async def check_service(self, service: str) -> None:
         """Raises OtherService where something of the batch was sent to another service than this one."""
         await self.read(lambda connection, batch: services.check(connection, batch, service))
-
-    async def rebind(self, service: str) -> list[str]:
-        """The batch's service is at this URL now, as a person knows; returns all its batches here."""
-        return await self._commits.write_one("rebind", services.rebind, self.batch, service)
 
     async def renew(self) -> None:
         """Renews the lease; to be called several times within a lease.
@@ -340,41 +331,18 @@ class Ledger:
         end = FileEnd(file, {"lost_at": now}, message, now)
         return await self._commits.write(State.LOST, media.ended, end)
 
-    async def settle(self, chosen: Sequence[Doubt], *, charged: bool, by: str, why: str | None) -> None:
-        """Records a person's decision about doubts of this batch, all or none, by whom and why.
-
-        What was charged is paid for and lost, the rest free to buy again. What was accepted is given up.
-
-        Raises:
-            LedgerError: one of them is no longer in doubt, or a run at work asks the service for it.
-        """
-        await self._commits.write_one(
-            "settle", doubts.settle, self.batch, chosen, charged=charged, by=by, why=why
-        )
-
     async def carries(self, cells: Sequence[tuple[str, dict[str, Any]]]) -> None:
         """The batch file's other columns have changed for some jobs: of each its key, and its cells now."""
         await self._commits.write_one("carries", writing.carry, cells)
 
-    async def ask(self, approval: Approval) -> None:
-        """Records that a person was asked whether to buy, with the answer where there is one already."""
-        await self._commits.write_one("ask", approvals.ask, self.batch, approval)
+    async def write(
+        self, operation: Callable[Concatenate[sa.Connection, str, P], T], *args: P.args, **kwargs: P.kwargs
+    ) -> T:
+        """Changes this batch for a person or a check, all or nothing, with `marks.mark` and the like.
 
-    async def answer(self, approval: Approval) -> None:
-        """Records the answer to a question; raises LedgerError where it was answered before."""
-        await self._commits.write_one("answer", approvals.answer, approval)
-
-    async def mark(self, said: Sequence[Mark], by: str) -> int:
-        """Enters what somebody says of stored files, all or none; returns how many have another mark now."""
-        return await self._commits.write_one("mark", marks.mark, self.batch, said, by)
-
-    async def found(self, findings: Sequence[Finding]) -> list[Finding]:
-        """Enters what checks found in stored files; returns those whose files are rejected by it."""
-        return await self._commits.write_one("found", marks.found, self.batch, findings)
-
-    async def change(self, values: Mapping[str, Any], by: str) -> Sequence[OtherRun]:
-        """Changes settings of the runs of the batch that are at work, by dotted names; returns these runs."""
-        return await self._commits.write_one("change", changes.change, self.batch, values, by)
+        Returns what that returns, when it is durable, and raises its errors.
+        """
+        return await self._commits.write_one(operation.__name__, operation, self.batch, *args, **kwargs)
 
     async def read(self, query: Callable[[sa.Connection, str], T]) -> T:
         """Runs a query of `queries.py` on this batch, in one consistent view."""

@@ -185,7 +185,8 @@ class _Checking:
         """Enters what is found, and tells who watches what is rejected by it."""
         if not found:
             return
-        rejected = {each.file: each for each in await self.ledger.found([each for _, each in found])}
+        entered = await self.ledger.write(marks.found, [each for _, each in found])
+        rejected = {each.file for each in entered}
         for file, finding in found:
             if finding.file not in rejected:
                 continue

@@ -143,7 +143,7 @@ async def take(ledger: Ledger, said: Sequence[Said], by: str) -> int:
         if not files:
             raise InputError(f"{one.place}: {_missing(one)}", hint="No mark was taken.")
         found |= {file: Mark(file, one.decision, one.note) for file in files}
-    return await ledger.mark(list(found.values()), by)
+    return await ledger.write(marks.mark, list(found.values()), by)
 
 
 def _missing(one: Said) -> str:

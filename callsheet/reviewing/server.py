@@ -289,7 +289,7 @@ def _app(ledger: Ledger, settings: BatchSettings, pages: _Pages) -> Starlette:
         stored = await ledger.read(lambda connection, batch: marks.stored(connection, batch, keys))
         if any(one.file not in stored for one in taken):
             raise HTTPException(404, "the batch has no such file")
-        await ledger.mark(taken, by)
+        await ledger.write(marks.mark, taken, by)
         return Response(status_code=204)
 
     return Starlette(

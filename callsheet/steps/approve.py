@@ -9,6 +9,7 @@ from typing import Protocol
 
 from callsheet.config.settings import Settings
 from callsheet.errors import Stop
+from callsheet.ledger import approvals
 from callsheet.ledger.approvals import Approval, Decision, Place, Question
 from callsheet.ledger.doubts import login
 from callsheet.ledger.ledger import Ledger
@@ -120,7 +121,7 @@ async def _answer_in_the_ui(quote: Quote, settings: Settings, ui: InTheUI | None
     if not ui or not asked or not (answer := await ui.answer_to(asked[-1])):
         return None
     async with await Ledger.open(settings.ledger.url, settings.batch) as ledger:
-        await ledger.answer(answer)
+        await ledger.write(approvals.answer, answer)
     if answer.is_approved:
         ui.approved(answer)
     return answer
@@ -134,7 +135,9 @@ async def _is_approved(asked: Asked, settings: Settings, approved: bool, ui: InT
     watcher = WATCHER.get()
     question = approval.question_about(asked.quote, asked.question, ui.flow_run if ui else None)
     async with await Ledger.open(settings.ledger.url, settings.batch) as ledger:
-        await ledger.ask(question)  # before it is asked: who is interrupted at it has not answered
+        await ledger.write(
+            approvals.ask, question
+        )  # before it is asked: who is interrupted at it has not answered
         if ui and not approved:
             await ui.ask(asked, question, settings.budget.approve_within)
         says, place = (True, watcher.yes) if approved else (await watcher.approves(asked), Place.TERMINAL)
@@ -143,7 +146,7 @@ async def _is_approved(asked: Asked, settings: Settings, approved: bool, ui: InT
             question = replace(
                 question, decision=decision, decided_at=datetime.now(UTC), decided_by=login(), place=place
             )
-            await ledger.answer(question)
+            await ledger.write(approvals.answer, question)
     if ui and question.is_approved:
         ui.approved(question)
     return question.is_approved

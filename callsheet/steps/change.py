@@ -7,6 +7,7 @@ from typing import Any
 
 from callsheet.config.settings import BatchSettings
 from callsheet.errors import ConfigError
+from callsheet.ledger import changes
 from callsheet.ledger.databases import check_exists
 from callsheet.ledger.doubts import login
 from callsheet.ledger.ledger import Ledger
@@ -30,7 +31,7 @@ async def change(settings: BatchSettings, values: Mapping[str, Any], by: str = "
     """
     check_exists(settings.ledger.url)
     async with await Ledger.open(settings.ledger.url, settings.batch) as ledger:
-        runs = await ledger.change(values, by or login())
+        runs = await ledger.write(changes.change, values, by or login())
     if not runs:
         raise ConfigError(
             f"no run of {settings.batch} is at work, so there is nothing to change",

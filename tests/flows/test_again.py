@@ -334,7 +334,7 @@ def with_check(steps: batch.Steps, rejects: Callable[[str, int], bool]) -> batch
             Finding(FileKey(*file), ("blank",), rejected_by="blank" if rejects(row_id, sample) else "")
             for *file, row_id, sample in (await run.ledger.read(marks.files)).iter_rows()
         ]
-        await run.ledger.found(found)
+        await run.ledger.write(marks.found, found)
         return summary
 
     return replace(steps, record=looked_at)

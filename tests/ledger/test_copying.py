@@ -10,6 +10,7 @@ import pytest
 import sqlalchemy as sa
 
 from callsheet.errors import LedgerError
+from callsheet.ledger import services
 from callsheet.ledger.copying import back_up, copy, move
 from callsheet.ledger.databases import open_engine
 from callsheet.ledger.tables import attempts, media, metadata
@@ -37,7 +38,7 @@ def content(url: str) -> dict[str, list[str]]:
 async def bought(url: str, batch: str) -> None:
     """A run that has bought some jobs, and left one in doubt and one reserved."""
     async with buyer(url, batch, balance="12.5") as ledger:
-        await ledger.rebind("http://127.0.0.1:1")
+        await ledger.write(services.rebind, "http://127.0.0.1:1")
         reserved, _ = await reserve(ledger, *(job(f"{batch} {name}") for name in NAMES))
         for number, (_, attempt) in enumerate(reserved[:-1]):
             await intend(ledger, attempt)

@@ -13,6 +13,7 @@ import pytest
 
 from callsheet.errors import LedgerError, LedgerUnavailable
 from callsheet.ledger import journal, queries, running_totals
+from callsheet.ledger.doubts import settle
 from callsheet.ledger.journal import Journal
 from callsheet.ledger.ledger import Ledger
 from callsheet.records import Attempt, ModelType, State
@@ -165,7 +166,7 @@ async def test_a_journal_that_is_read_again_changes_nothing(url: str, spool: Pat
             await heir.doubt(videos[0], "polled, and not found")
         await heir.end_run()
         if steps > 1:
-            await heir.settle(await heir.read(queries.doubts), charged=False, by="ada", why=None)
+            await heir.write(settle, await heir.read(queries.doubts), charged=False, by="ada", why=None)
     if steps > 1:
         async with buyer(url, journal=spool) as heir:
             [again] = await submitting(heir, VIDEO)
@@ -194,7 +195,7 @@ async def test_an_answer_counts_more_than_a_doubt_and_a_persons_decision_about_i
             assert await state_of(second, IMAGE) is State.IN_DOUBT
             if decided != "in doubt":
                 doubts = await second.read(queries.doubts)
-                await second.settle(doubts, charged=decided == "charged", by="ada", why=None)
+                await second.write(settle, doubts, charged=decided == "charged", by="ada", why=None)
             await second.end_run()
         assert "refuses the step" in sleeper.ask("generated image")
     async with buyer(url, journal=spool) as third:

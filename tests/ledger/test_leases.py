@@ -14,6 +14,7 @@ import sqlalchemy as sa
 from callsheet.errors import LedgerError
 from callsheet.ledger import leases, queries, running_totals
 from callsheet.ledger.databases import open_engine
+from callsheet.ledger.doubts import settle
 from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.tables import attempts, runs
 from callsheet.records import State
@@ -176,12 +177,12 @@ async def test_an_accepted_video_is_given_up_only_where_no_run_at_work_asks_for_
         other.do("reserve a b", "intend a", *steps, "intend b", "doubt b")
         a, b = await person.read(lambda connection, batch: queries.doubts(connection, batch, pending=True))
         with pytest.raises(LedgerError, match=rf"row a: .*pid {other.process.pid}, .*settled"):
-            await person.settle([b, a], **decision)
-        await person.settle([b], **decision)
+            await person.write(settle, [b, a], **decision)
+        await person.write(settle, [b], **decision)
         other.kill()
-        await person.settle([a], **decision)
+        await person.write(settle, [a], **decision)
         with pytest.raises(LedgerError, match="is no longer"):
-            await person.settle([a], **decision)
+            await person.write(settle, [a], **decision)
     await person.close()
     async with buyer(url) as ledger:
         assert await ledger.adopted() == ([], []), "it is asked for no more"

@@ -17,6 +17,7 @@ import sqlalchemy as sa
 from callsheet.errors import LedgerError
 from callsheet.ledger import approvals, frames, queries, running_totals
 from callsheet.ledger.approvals import Approval, Decision, Place, Question
+from callsheet.ledger.doubts import settle
 from callsheet.ledger.journal import Journal
 from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.media import other_name
@@ -160,7 +161,7 @@ async def test_what_the_ledger_cannot_hold_leaves_the_others_in_its_commit_alone
 async def test_nobody_can_say_what_an_unpriced_job_has_cost(ledger: Ledger) -> None:
     [attempt] = await submitting(ledger, replace(job("a"), price=None))
     await ledger.doubt(attempt, "cut off")
-    await ledger.settle(await ledger.read(queries.doubts), charged=True, by="ada", why=None)
+    await ledger.write(settle, await ledger.read(queries.doubts), charged=True, by="ada", why=None)
     [row] = await ledger.read(reading.attempts)
     assert (row["state"], row["cost"]) == (State.LOST, None)
 
@@ -224,13 +225,13 @@ ANSWERED = replace(
 
 async def test_a_question_is_answered_once_and_belongs_to_its_batch(url: str) -> None:
     ledger, other = await Ledger.open(url, "shots"), await Ledger.open(url, "other")
-    await ledger.ask(ASKED)
+    await ledger.write(approvals.ask, ASKED)
     assert await ledger.read(approvals.of_batch) == (ASKED,)
-    await ledger.answer(ANSWERED)
+    await ledger.write(approvals.answer, ANSWERED)
     with pytest.raises(LedgerError, match="answered already"):
-        await ledger.answer(replace(ANSWERED, decision=Decision.REFUSED))
+        await ledger.write(approvals.answer, replace(ANSWERED, decision=Decision.REFUSED))
     later = replace(ASKED, id="0" * 32, asked_at=NOON + timedelta(days=1))
-    await ledger.ask(later)
+    await ledger.write(approvals.ask, later)
     assert await ledger.read(approvals.of_batch) == (ANSWERED, later)
     assert await other.read(approvals.of_batch) == ()
     await ledger.close()

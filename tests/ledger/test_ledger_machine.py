@@ -27,6 +27,7 @@ from callsheet.errors import LedgerError
 from callsheet.ledger import leases, queries, running_totals
 from callsheet.ledger.claims import SpendingLimit, Wall
 from callsheet.ledger.databases import open_engine
+from callsheet.ledger.doubts import settle
 from callsheet.ledger.journal import Journal, PaidAnswer
 from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.policy import Policy
@@ -359,14 +360,14 @@ class LedgerMachine(RuleBasedStateMachine):
         assert (doubt.state, doubt.is_accepted) == (one.state, one.has_id)
         if one.is_polled and one.owner in self.alive:
             with pytest.raises(LedgerError, match="a run at work asks the service for this video"):
-                self.do(ledger.settle([doubt], charged=charged, by="a person", why=None))
+                self.do(ledger.write(settle, [doubt], charged=charged, by="a person", why=None))
             return
-        self.do(ledger.settle([doubt], charged=charged, by="a person", why=None))
+        self.do(ledger.write(settle, [doubt], charged=charged, by="a person", why=None))
         one.state = State.LOST if charged else State.FAILED
         one.cost = one.job.quoted if charged else Decimal(0)
         one.free_again = not charged
         with pytest.raises(LedgerError, match="is no longer"):
-            self.do(ledger.settle([doubt], charged=not charged, by="another", why=None))
+            self.do(ledger.write(settle, [doubt], charged=not charged, by="another", why=None))
 
     # ---- what must hold
 

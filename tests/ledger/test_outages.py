@@ -11,6 +11,7 @@ import pytest
 import sqlalchemy as sa
 
 from callsheet.errors import LedgerError, LedgerUnavailable
+from callsheet.ledger import approvals
 from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.tables import metadata, runs
 from callsheet.records import Job, ModelType, State
@@ -78,8 +79,8 @@ async def life(ledger: Ledger, url: str) -> list[Any]:
     await ledger.pending(video, "req-video")
     await ledger.says(video, "unheard of")
     await ledger.failed(video, "server_error", "no")
-    await ledger.ask(ASKED)
-    await ledger.answer(ANSWERED)
+    await ledger.write(approvals.ask, ASKED)
+    await ledger.write(approvals.answer, ANSWERED)
     async with buyer(url) as dead:
         for one in (SENT, ACCEPTED):
             [attempt] = await submitting(dead, one)

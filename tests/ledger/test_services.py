@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 from backlot.server import Backlot
 from callsheet.cli.main import app
 from callsheet.errors import OtherService
+from callsheet.ledger import services as ledger_services
 from tests.conftest import Project
 from tests.ledger.buying import buyer, intend, job, reserve, state_of, submitting
 
@@ -67,7 +68,7 @@ async def test_the_other_batches_of_a_service_that_has_moved_move_with_it(url: s
     for batch, service in services.items():
         await send(url, service, batch, batch=batch)
     async with buyer(url) as ledger:
-        assert await ledger.rebind("https://b.example") == ["b", "c"]
+        assert await ledger.write(ledger_services.rebind, "https://b.example") == ["b", "c"]
     await send(url, "https://b.example", "more", batch="c")
     await send(url, "https://d.example", "more of d", batch="d")
     with pytest.raises(OtherService):

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from callsheet.ledger import queries, spending
+from callsheet.ledger import queries, services, spending
+from callsheet.ledger.doubts import settle
 from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.spending import Spending
 from callsheet.ledger.tables import attempts
@@ -31,7 +32,7 @@ async def buy(url: str, name: str, sent: datetime, **end: Any) -> None:
     """Sends a job of 0.04 dollars; `end` is `cost` and `stored_at`, `doubt`, `failed`, or nothing yet."""
     one = replace(job(name), price=None) if end.get("unpriced") else job(name)
     async with buyer(url) as ledger:
-        await ledger.rebind(HERE)
+        await ledger.write(services.rebind, HERE)
         [attempt] = await submitting(ledger, one)
         if end.get("doubt"):
             await ledger.doubt(attempt, "cut off")
@@ -109,7 +110,7 @@ async def test_the_balance_is_expected_from_before_the_first_doubt_and_from_what
     async with buyer(url, "new", "9.96", service=HERE) as ledger:
         doubt = await in_doubt(ledger, "a")
         await bought(ledger, "b")
-        await ledger.settle([old], charged=True, by="ada", why=None)
+        await ledger.write(settle, [old], charged=True, by="ada", why=None)
         async with buyer(url, "new", "9.90", service=HERE):
             pass  # a later run is no base: what is in doubt may be gone from its balance already
         known = await expected(ledger, doubt)
