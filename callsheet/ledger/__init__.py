@@ -1,7 +1,7 @@
 """What was bought, what it cost, and where it is: the one record that money rests on.
 
-It knows neither the service's HTTP nor the storage, and everything is written and read through the
-methods of `ledger.py`, where to begin. `transitions.py` and `media.py` have what the answers of the service and of the
+It knows neither the service's HTTP nor the storage, and everything is written and read through the methods of
+`ledger.py`, where to begin. `transitions.py` and `media.py` have what the answers of the service and of the
 storage change, `doubts.py` what persons decide, and `writing.py` which state may follow which: the one place
 that writes attempts and keeps the totals. `claims.py` has the budget and the reservation of jobs, `policy.py`
 the rule of which jobs are bought, `leases.py` and `takeover.py` how a run takes over from a dead one.

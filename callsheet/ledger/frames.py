@@ -1,11 +1,8 @@
-"""Reads the rows of a query as columns, some ten thousand at a time: any number of rows takes little memory.
-
-What the columns mean is not known here, only their types.
-"""
+"""Reads the rows of a query as columns. What the columns mean is not known here, only their types."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import closing
 from typing import Any
 
@@ -17,7 +14,7 @@ from callsheet.ledger.tables import Moment, Money
 MONEY = pl.Decimal(18, 6)
 TIME = pl.Datetime("us", "UTC")
 _TEXT = "%Y-%m-%dT%H:%M:%S%.fZ"  # of a moment
-_PART = 16_384  # rows
+_PART = 16_384  # rows that are Python objects at once, which take ten times the memory
 _TYPES: dict[type[Any], Any] = {
     Money: MONEY,
     Moment: TIME,
@@ -28,20 +25,17 @@ _TYPES: dict[type[Any], Any] = {
 }
 
 
-def parts(connection: sa.Connection, query: sa.Select[Any]) -> Iterator[pl.DataFrame]:
-    """The rows of a query, some ten thousand at a time; the first part is empty.
-
-    Money is `MONEY`, a moment is `TIME`, and JSON is its text. The transaction must live as long as parts are
-    read.
-    """
+def read(connection: sa.Connection, query: sa.Select[Any]) -> pl.DataFrame:
+    """The rows of a query. Money is `MONEY`, a moment is `TIME`, and JSON is its text."""
     columns = query.selected_columns
     raw = query.with_only_columns(*map(_as_stored, columns), maintain_column_froms=True)
     types = {column.name: _TYPES.get(type(column.type), pl.String) for column in columns}
-    yield pl.DataFrame(schema=types)
+    parts = [pl.DataFrame(schema=types)]
     with closing(connection.execute(raw, execution_options={"yield_per": _PART})) as result:
         for rows in result.partitions():
             cells = zip(*rows, strict=True)
-            yield pl.DataFrame([_typed(*each) for each in zip(types.items(), cells, strict=True)])
+            parts.append(pl.DataFrame([_typed(*each) for each in zip(types.items(), cells, strict=True)]))
+    return pl.concat(parts)
 
 
 def _as_stored(column: sa.ColumnElement[Any]) -> sa.ColumnElement[Any]:

@@ -147,14 +147,14 @@ def decisions(connection: sa.Connection, batch: str, since: int = 0) -> pl.DataF
     """The newest mark of each file that has one, in order: `FILE`, `number`, `decision`, `note`, `decided_by`
     and `decided_at`. `since`: only those with a higher number.
     """
-    return pl.concat(frames.parts(connection, _query(batch).where(marks.c.number > since)))
+    return frames.read(connection, _query(batch).where(marks.c.number > since))
 
 
 def findings(connection: sa.Connection, batch: str) -> pl.DataFrame:
     """What checks found: `FILE`, `flags` (a JSON list), `score` and `hash` of each file that was checked."""
     names = (*FILE, "flags", "score", "hash")
     query = sa.select(*(checks.c[name] for name in names)).where(checks.c.batch == batch)
-    return pl.concat(frames.parts(connection, query))
+    return frames.read(connection, query)
 
 
 def unchecked(connection: sa.Connection, batch: str) -> pl.DataFrame:
@@ -179,7 +179,7 @@ def unchecked(connection: sa.Connection, batch: str) -> pl.DataFrame:
         .where(attempts.c.batch == batch, media.c.stored_at.is_not(None), ~sa.exists().where(seen))
         .order_by(media.c.stored_at, attempts.c.job_key, media.c.index)
     )
-    return pl.concat(frames.parts(connection, query))
+    return frames.read(connection, query)
 
 
 def requests(connection: sa.Connection, keys: Sequence[str]) -> dict[str, tuple[dict[str, Any], Any]]:
@@ -204,7 +204,7 @@ def hashes(connection: sa.Connection, batch: str) -> list[tuple[str, str]]:
 
 def files(connection: sa.Connection, batch: str) -> pl.DataFrame:
     """Every stored file of the batch: `FILE`, `row_id` and `sample`, in order of storage."""
-    return pl.concat(queries.stored_files(connection, batch, [*FILE, "row_id", "sample"]))
+    return queries.stored_files(connection, batch, [*FILE, "row_id", "sample"])
 
 
 def stored(connection: sa.Connection, batch: str, keys: Collection[str]) -> dict[FileKey, StoredAt]:

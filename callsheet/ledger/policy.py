@@ -85,13 +85,3 @@ def _is_of_kind(kind: RetryFailed) -> sa.ColumnElement[bool]:
     if kind == "server_error":
         return sa.or_(code == "server_error", code.startswith("http_5", autoescape=True))
     return code.not_in(SERVICE_CODES) if kind == "gateway" else sa.true()
-
-
-def is_final(policy: Policy) -> sa.ColumnElement[bool]:
-    """Whether no run with this policy buys a job any more, by the newest attempt at it.
-
-    Of the other jobs, one that is not to buy now may be so later: another run may free it, or a person may
-    settle its doubt.
-    """
-    failed = sa.and_(attempts.c.state == State.FAILED, ~to_buy(policy))
-    return sa.or_(attempts.c.state.in_(DELIVERED), failed)

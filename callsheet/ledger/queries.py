@@ -14,7 +14,7 @@ import polars as pl
 import sqlalchemy as sa
 
 from callsheet.ledger import frames
-from callsheet.ledger.policy import BOUGHT, DELIVERED, Policy, is_final, to_buy
+from callsheet.ledger.policy import DELIVERED, Policy, to_buy
 from callsheet.ledger.tables import Money, attempts, media
 from callsheet.records import Attempt, CostSource, Doubt, File, Media, ModelType, State
 
@@ -47,51 +47,34 @@ def of_jobs(keys: Sequence[str]) -> Iterator[sa.ColumnElement[bool]]:
         yield attempts.c.job_key.in_(keys[start : start + _KEYS])
 
 
-def states(
-    connection: sa.Connection, batch: str, keys: Sequence[str] | None = None
-) -> Iterator[pl.DataFrame]:
-    """`job_key`, `state` and `quoted` of every job of the batch that the ledger knows, thousands at a time.
+def jobs(
+    connection: sa.Connection,
+    batch: str,
+    names: Collection[str],
+    *,
+    policy: Policy | None = None,
+    keys: Sequence[str] | None = None,
+) -> pl.DataFrame:
+    """Some columns of the newest attempt at every job of the batch that the ledger knows.
 
-    `keys`: reads only these jobs.
+    Args:
+        connection, batch: as for every query.
+        names: the columns.
+        policy: adds the column `to_buy`: whether a run with this policy buys the job.
+        keys: only these jobs.
     """
-    query = sa.select(attempts.c.job_key, attempts.c.state, attempts.c.quoted).where(~attempts.c.superseded)
-    if keys is None:
-        yield from frames.parts(connection, query.where(attempts.c.batch == batch))
-    for these in of_jobs(keys or ()):
-        yield from frames.parts(connection, query.where(these))
-
-
-def known_jobs(connection: sa.Connection, batch: str, policy: Policy) -> Iterator[pl.DataFrame]:
-    """Every job of the batch that the ledger knows, as the policy sees it.
-
-    Returns:
-        `job_key`, `state`, `to_buy`, `bought` and `final` (see `policy`) of each, some thousands at a time. A
-        job that is neither to buy nor bought has failed or is in doubt, and is left so.
-    """
-    marks = {"to_buy": to_buy(policy), "bought": attempts.c.state.in_(BOUGHT), "final": is_final(policy)}
-    marked = (mark.label(name) for name, mark in marks.items())
-    newest = sa.and_(attempts.c.batch == batch, ~attempts.c.superseded)
-    return frames.parts(connection, sa.select(attempts.c.job_key, attempts.c.state, *marked).where(newest))
-
-
-def tried(connection: sa.Connection, batch: str, policy: Policy, run_id: str) -> Iterator[pl.DataFrame]:
-    """`job_key` of every job that a run has sent, or by its policy does not buy; some thousands at a time."""
-    before = sa.or_(attempts.c.run_id.is_(None), attempts.c.run_id != run_id)
-    left = sa.or_(attempts.c.state == State.PLANNED, sa.and_(to_buy(policy), before))
-    newest = sa.and_(attempts.c.batch == batch, ~attempts.c.superseded)
-    return frames.parts(connection, sa.select(attempts.c.job_key).where(newest, ~left))
+    columns: list[sa.ColumnElement[Any]] = [attempts.c[name] for name in names]
+    if policy is not None:
+        columns.append(to_buy(policy).label("to_buy"))
+    query = sa.select(*columns).where(~attempts.c.superseded)
+    which = [attempts.c.batch == batch] if keys is None else of_jobs(keys)
+    return pl.concat(frames.read(connection, query.where(these)) for these in which)
 
 
 def requests(connection: sa.Connection, batch: str, policy: Policy) -> pl.DataFrame:
-    """What the batch has asked for: a row for each job, with `job_key`, `row_id`, `sample`, `state`, `type`,
-    `model`, `quoted`, `request_key`, `request` and `carried` (JSON) of its newest attempt; and `to_buy`,
-    whether a run with this policy buys it.
-    """
+    """What the batch has asked for, job by job: the columns by which a plan's jobs are found again."""
     names = "job_key row_id sample state type model quoted request_key request carried"
-    newest = sa.and_(attempts.c.batch == batch, ~attempts.c.superseded)
-    columns = (*(attempts.c[name] for name in names.split()), to_buy(policy).label("to_buy"))
-    query = sa.select(*columns).where(newest)
-    return pl.concat(frames.parts(connection, query))
+    return jobs(connection, batch, names.split(), policy=policy)
 
 
 def reusable(connection: sa.Connection, batch: str, request_keys: Sequence[str]) -> Sequence[sa.Row[Any]]:
@@ -109,11 +92,11 @@ def reusable(connection: sa.Connection, batch: str, request_keys: Sequence[str])
     return connection.execute(query.order_by(attempts.c.finished_at, attempts.c.job_key)).all()
 
 
-def reusable_requests(connection: sa.Connection, batch: str) -> Iterator[pl.DataFrame]:
-    """The `request_key` of all that `reusable` finds, and in `stored` how often; some thousands at a time."""
+def reusable_requests(connection: sa.Connection, batch: str) -> pl.DataFrame:
+    """The `request_key` of all that `reusable` finds, and in `stored` how often."""
     key = attempts.c.request_key
     query = sa.select(key, sa.func.count().label("stored")).where(_is_reusable(batch)).group_by(key)
-    return frames.parts(connection, query)
+    return frames.read(connection, query)
 
 
 def _is_reusable(batch: str) -> sa.ColumnElement[bool]:
@@ -228,11 +211,11 @@ def every_attempt(connection: sa.Connection, batch: str, names: Collection[str])
         .where(attempts.c.batch == batch)
         .order_by(attempts.c.submitted_at, attempts.c.job_key, attempts.c.attempt)
     )
-    return pl.concat(frames.parts(connection, query))
+    return frames.read(connection, query)
 
 
-def stored_files(connection: sa.Connection, batch: str, names: Collection[str]) -> Iterator[pl.DataFrame]:
-    """A row for every stored file of the batch, in order of storage, some thousands at a time.
+def stored_files(connection: sa.Connection, batch: str, names: Collection[str]) -> pl.DataFrame:
+    """A row for every stored file of the batch, in order of storage.
 
     A job that reuses another batch's files has a row for each of them. `names` are columns of the file, or of
     its attempt where the file does not have them.
@@ -245,7 +228,7 @@ def stored_files(connection: sa.Connection, batch: str, names: Collection[str]) 
         .where(attempts.c.batch == batch, media.c.stored_at.is_not(None))
         .order_by(media.c.stored_at, attempts.c.job_key, media.c.index)
     )
-    return frames.parts(connection, query)
+    return frames.read(connection, query)
 
 
 def estimated_costs(connection: sa.Connection, batch: str) -> int:

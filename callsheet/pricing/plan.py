@@ -291,8 +291,8 @@ async def adopt(plan: Plan, settings: Settings) -> Plan:
         StorageError: the plan cannot be written.
     """
     async with await Ledger.open(settings.ledger.url, settings.batch) as ledger:
-        policy = policy_of(settings)
-        known = await ledger.read(lambda connection, batch: queries.requests(connection, batch, policy))
+        carried = ["job_key", "carried"]
+        known = await ledger.read(lambda connection, batch: queries.jobs(connection, batch, carried))
         if changes := await asyncio.to_thread(changed_carried, plan.table, known):
             await ledger.carries(changes)
     plan = replace(plan, path=work_folder(settings) / PLAN)

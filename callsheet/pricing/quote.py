@@ -313,8 +313,8 @@ async def make(
     policy = policy_of(settings)
 
     def read(connection: sa.Connection, batch: str) -> dict[str, Any]:
-        known = pl.concat(queries.known_jobs(connection, batch, policy))
-        stored = pl.concat(queries.reusable_requests(connection, batch)) if policy.reuse else None
+        known = queries.jobs(connection, batch, ["job_key", "state"], policy=policy)
+        stored = queries.reusable_requests(connection, batch) if policy.reuse else None
         return {
             "table": with_standing(plan.table, known, stored),
             "totals": running_totals.of_batch(connection, batch),

@@ -9,6 +9,7 @@ from decimal import Decimal
 
 import polars as pl
 
+from callsheet.ledger.policy import BOUGHT, DELIVERED
 from callsheet.pricing.jobs import request_key
 
 _MOST_EXPENSIVE = 5
@@ -21,14 +22,14 @@ def with_standing(
 
     Args:
         jobs: the plan's table.
-        known: what the ledger has of the batch (`queries.known_jobs`); all other jobs are to buy.
+        known: `job_key`, `state` and `to_buy` of what the ledger has of the batch; all other jobs are to buy.
         stored: what other batches have stored, where a job takes that as `Ledger.reserve` will decide
             (`queries.reusable_requests`).
 
     Returns:
         The same rows with three Booleans: `to_buy` (a run buys it), `bought` (it is accepted, stored or lost,
-        and costs nothing more) and `open` (what a run has to look at when it buys: what is to buy, what takes
-        another batch's files, and what another run or a person may still free).
+        and costs nothing more) and `open` (what a run looks at when it buys: all that may have become free,
+        or may take another batch's files).
     """
     found = jobs.select("key").join(
         known, left_on="key", right_on="job_key", how="left", maintain_order="left"
@@ -36,8 +37,8 @@ def with_standing(
     is_offered = jobs["request"].is_not_null()
     jobs = jobs.with_columns(
         to_buy=found["to_buy"].fill_null(found["state"].is_null()) & is_offered,
-        bought=found["bought"].fill_null(value=False),
-        open=~found["final"].fill_null(value=False) & is_offered,
+        bought=found["state"].is_in(BOUGHT).fill_null(value=False),
+        open=~found["state"].is_in(DELIVERED).fill_null(value=False) & is_offered,
     )
     if stored is None:
         return jobs

@@ -18,6 +18,7 @@ from callsheet.ledger.policy import MAY_COST, Policy
 from callsheet.pricing.plan import Plan
 from callsheet.records import State
 
+_JOB = {"job_key": pl.String(), "state": pl.String(), "quoted": MONEY}
 ENDED = (State.STORED, State.FAILED, State.LOST, State.IN_DOUBT)
 """The states in which a job needs nothing more from a run."""
 
@@ -31,8 +32,8 @@ async def other_jobs(ledger: Ledger, plan: Plan | None) -> pl.DataFrame:
     Without a plan nothing is known of the batch file, and all jobs count.
     """
     if plan is None:
-        return pl.DataFrame(schema={"job_key": pl.String, "state": pl.String, "quoted": MONEY})
-    known = await ledger.read(lambda connection, batch: pl.concat(queries.states(connection, batch)))
+        return pl.DataFrame(schema=_JOB)
+    known = await ledger.read(lambda connection, batch: queries.jobs(connection, batch, _JOB))
     return known.join(plan.table, left_on="job_key", right_on="key", how="anti")
 
 
@@ -42,7 +43,7 @@ async def refreshed(ledger: Ledger, jobs: pl.DataFrame) -> pl.DataFrame:
     keys = jobs.filter(~ended)["job_key"].to_list()
     if not keys:
         return jobs
-    now = await ledger.read(lambda connection, batch: pl.concat(queries.states(connection, batch, keys)))
+    now = await ledger.read(lambda connection, batch: queries.jobs(connection, batch, _JOB, keys=keys))
     return pl.concat([jobs.filter(ended), now])
 
 
@@ -55,10 +56,13 @@ async def left_to_buy(ledger: Ledger, plan: Plan, policy: Policy, wanted: pl.Ser
     run_id = ledger.run_id
 
     def read(connection: sa.Connection, batch: str) -> pl.DataFrame:
-        return pl.concat(queries.tried(connection, batch, policy, run_id))
+        return queries.jobs(connection, batch, ["job_key", "state", "run_id"], policy=policy)
 
+    known = await ledger.read(read)
+    # What this run has sent, it does not send again, whatever its policy says.
+    is_left = (pl.col("state") == State.PLANNED) | (pl.col("to_buy") & pl.col("run_id").ne_missing(run_id))
     jobs = plan.table if wanted is None else plan.table.filter(wanted)
-    return jobs.join(await ledger.read(read), left_on="key", right_on="job_key", how="anti").height
+    return jobs.join(known.filter(~is_left), left_on="key", right_on="job_key", how="anti").height
 
 
 def counted_states(states: Mapping[State, int], others: pl.DataFrame) -> Counter[State]:

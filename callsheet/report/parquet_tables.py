@@ -49,7 +49,7 @@ def costs(attempts: pl.DataFrame) -> pl.DataFrame:
 
 def stored_files(connection: sa.Connection, batch: str) -> pl.DataFrame:
     """Every stored file of the batch, in order of storage, with what was said of it and found in it."""
-    files = pl.concat(queries.stored_files(connection, batch, (*_OF_MEDIA, "attempt", "carried")))
+    files = queries.stored_files(connection, batch, (*_OF_MEDIA, "attempt", "carried"))
     said = marks.decisions(connection, batch).drop("number")
     flags = pl.col("flags").str.json_decode(pl.List(pl.String))
     found = marks.findings(connection, batch).select(*marks.FILE, flags, "score")

@@ -100,7 +100,7 @@ async def update_sidecars(settings: BatchSettings, ledger: Ledger) -> None:
 def _said(connection: sa.Connection, batch: str) -> pl.DataFrame:
     """The files of which anything was said, with their places."""
     names = [*marks.FILE, "name", "url", "sha256"]
-    files = pl.concat(queries.stored_files(connection, batch, names))
+    files = queries.stored_files(connection, batch, names)
     for each in (
         marks.decisions(connection, batch).drop("number"),
         marks.findings(connection, batch).select(*marks.FILE, "flags"),

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
-import polars as pl
 import sqlalchemy as sa
 
 from callsheet.ledger import queries, running_totals, tables
@@ -15,28 +14,26 @@ from callsheet.records import State, Totals
 Row = dict[str, Any]
 
 
-def rows(parts: Iterable[pl.DataFrame]) -> list[Row]:
-    return [row for part in parts for row in part.iter_rows(named=True)]
-
-
 def states(connection: sa.Connection, batch: str) -> dict[str, State]:
     """By key, the state of every job of the batch that the ledger knows."""
-    return {row["job_key"]: State(row["state"]) for row in rows(queries.states(connection, batch))}
+    rows = queries.jobs(connection, batch, ["job_key", "state"]).iter_rows()
+    return {key: State(state) for key, state in rows}
 
 
 def attempts(connection: sa.Connection, batch: str) -> list[Row]:
-    return rows([queries.every_attempt(connection, batch, tables.attempts.c.keys())])
+    return queries.every_attempt(connection, batch, tables.attempts.c.keys()).to_dicts()
 
 
 def manifest(connection: sa.Connection, batch: str) -> list[Row]:
     names = dict.fromkeys([*tables.attempts.c.keys(), *tables.media.c.keys()])
-    return rows(queries.stored_files(connection, batch, names))
+    return queries.stored_files(connection, batch, names).to_dicts()
 
 
 def known(policy: Policy) -> Callable[[sa.Connection, str], dict[str, Row]]:
     """By key, every job that the ledger knows, as a policy sees it."""
     return lambda connection, batch: {
-        row["job_key"]: row for row in rows(queries.known_jobs(connection, batch, policy))
+        row["job_key"]: row
+        for row in queries.jobs(connection, batch, ["job_key", "state"], policy=policy).to_dicts()
     }
 
 

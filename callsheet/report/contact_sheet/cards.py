@@ -119,7 +119,7 @@ def shown_jobs(connection: sa.Connection, batch: str, plan: Plan | None, most: i
     if isinstance(planned["carried"].dtype, pl.Struct):
         carried = carried.struct.json_encode()
     planned = planned.select(*_JOB, carried, "place")
-    known = pl.concat(queries.states(connection, batch)).filter(pl.col("state").is_in(MAY_COST))
+    known = queries.jobs(connection, batch, ["job_key", "state"]).filter(pl.col("state").is_in(MAY_COST))
     keys = known.join(plan.table, left_on="job_key", right_on="key", how="anti")["job_key"].to_list()
     if not keys:
         return _described(planned)
@@ -137,7 +137,7 @@ def _in_ledger(
     columns = (attempts.c[name] for name in (*_JOB, "carried", "submitted_at"))
     query = sa.select(*columns).where(these, ~attempts.c.superseded)
     query = query.order_by(attempts.c.submitted_at, attempts.c.job_key).limit(most)
-    return pl.concat(frames.parts(connection, query))
+    return frames.read(connection, query)
 
 
 def _by_row(jobs: pl.DataFrame) -> pl.DataFrame:
