@@ -118,7 +118,7 @@ def failed(
 
         def first(connection: Connection, batch: str) -> tuple[list[Story], int]:
             states = running_totals.of_batch(connection, batch).states
-            return list(stories.failures(connection, batch, MOST_LISTED)), states.get(State.FAILED, 0)
+            return stories.failures(connection, batch, MOST_LISTED), states.get(State.FAILED, 0)
 
         found, jobs = _read(settings, first)
         lines = lines_of_last_plan(settings, [story.job_key for story in found])

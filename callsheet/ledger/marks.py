@@ -7,7 +7,7 @@ A file is one of an attempt of this batch, also where another batch's file stand
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -91,21 +91,19 @@ class Counts(NamedTuple):
 
 
 def mark(connection: sa.Connection, batch: str, said: Sequence[Mark], by: str) -> int:
-    """Enters marks, but for those that say what is known already.
+    """Enters marks, all or none, but for those that say what is known already.
 
     Returns:
         How many were new.
     """
-    known = {_key(row): row for row in _newest(connection, batch)}
+    known = _decided(connection, batch)
     number = connection.scalar(sa.select(sa.func.max(marks.c.number))) or 0
-    now, rows = datetime.now(UTC), []
-    for one in said:
-        before = known.get(one.file)
-        if (one.decision, one.note) == ((before.decision, before.note) if before else (None, None)):
-            continue
-        number += 1
-        said_by = {"batch": batch, "decided_by": by, "decided_at": now, "number": number}
-        rows.append(asdict(one.file) | said_by | {"decision": one.decision, "note": one.note})
+    new = [one for one in said if (one.decision, one.note) != known.get(one.file, (None, None))]
+    said_by = {"batch": batch, "decided_by": by, "decided_at": datetime.now(UTC)}
+    rows = [
+        asdict(one.file) | said_by | {"number": number + nth, "decision": one.decision, "note": one.note}
+        for nth, one in enumerate(new, start=1)
+    ]
     if rows:
         connection.execute(marks.insert(), rows)
     return len(rows)
@@ -117,29 +115,24 @@ def found(connection: sa.Connection, batch: str, findings: Sequence[Finding]) ->
     Returns:
         Those whose files are rejected by it.
     """
-    columns = [checks.c[name] for name in FILE]
     these = checks.c.job_key.in_({one.file.job_key for one in findings})
-    known = _keys(connection.execute(sa.select(*columns).where(these)))
-    now, new = datetime.now(UTC), [one for one in findings if one.file not in known]
-    if new:
-        rows = [
-            asdict(one.file)
-            | {"batch": batch, "flags": list(one.flags), "score": one.score, "hash": one.hash}
-            | {"checked_at": now}
-            for one in new
-        ]
+    known = {FileKey(*row) for row in connection.execute(sa.select(*_columns(checks)).where(these))}
+    new = [one for one in findings if one.file not in known]
+    now = datetime.now(UTC)
+    rows = [
+        asdict(one.file)
+        | {"batch": batch, "flags": list(one.flags), "score": one.score, "hash": one.hash, "checked_at": now}
+        for one in new
+    ]
+    if rows:
         connection.execute(checks.insert(), rows)
-    if not any(one.rejected_by for one in new):
-        return []
-    decided = _keys(_newest(connection, batch))
-    rejected = [one for one in new if one.rejected_by and one.file not in decided]
+    rejecting = [one for one in new if one.rejected_by]
+    decided = _decided(connection, batch) if rejecting else {}
+    rejected = [one for one in rejecting if one.file not in decided]
     for check in sorted({one.rejected_by for one in rejected}):
-        of_it = [
-            Mark(one.file, MediaDecision.REJECTED, "; ".join(one.flags) or None)
-            for one in rejected
-            if one.rejected_by == check
-        ]
-        mark(connection, batch, of_it, CHECK + check)
+        of_it = [one for one in rejected if one.rejected_by == check]
+        said = [Mark(one.file, MediaDecision.REJECTED, "; ".join(one.flags) or None) for one in of_it]
+        mark(connection, batch, said, CHECK + check)
     return rejected
 
 
@@ -147,14 +140,15 @@ def decisions(connection: sa.Connection, batch: str, since: int = 0) -> pl.DataF
     """The newest mark of each file that has one, in order: `FILE`, `number`, `decision`, `note`, `decided_by`
     and `decided_at`. `since`: only those with a higher number.
     """
-    return frames.read(connection, _query(batch).where(marks.c.number > since))
+    names = ("number", "decision", "note", "decided_by", "decided_at")
+    query = sa.select(*_columns(marks, *names)).where(_is_newest(batch), marks.c.number > since)
+    return frames.read(connection, query.order_by(marks.c.number))
 
 
 def findings(connection: sa.Connection, batch: str) -> pl.DataFrame:
     """What checks found: `FILE`, `flags` (a JSON list), `score` and `hash` of each file that was checked."""
-    names = (*FILE, "flags", "score", "hash")
-    query = sa.select(*(checks.c[name] for name in names)).where(checks.c.batch == batch)
-    return frames.read(connection, query)
+    columns = _columns(checks, "flags", "score", "hash")
+    return frames.read(connection, sa.select(*columns).where(checks.c.batch == batch))
 
 
 def unchecked(connection: sa.Connection, batch: str) -> pl.DataFrame:
@@ -166,20 +160,8 @@ def unchecked(connection: sa.Connection, batch: str) -> pl.DataFrame:
         checks.c.attempt == attempts.c.attempt,
         checks.c.index == media.c.index,
     )
-    names = ("run_id", "row_id", "sample", "model")
-    query = (
-        sa.select(
-            attempts.c.job_key,
-            attempts.c.attempt,
-            media.c.index,
-            *(attempts.c[name] for name in names),
-            *(media.c[name] for name in ("url", "mime_type", "sha256")),
-        )
-        .join_from(attempts, media, queries.FILES_OF)
-        .where(attempts.c.batch == batch, media.c.stored_at.is_not(None), ~sa.exists().where(seen))
-        .order_by(media.c.stored_at, attempts.c.job_key, media.c.index)
-    )
-    return frames.read(connection, query)
+    names = (*FILE, "run_id", "row_id", "sample", "model", "url", "mime_type", "sha256")
+    return queries.stored_files(connection, batch, names, ~sa.exists().where(seen))
 
 
 def requests(connection: sa.Connection, keys: Sequence[str]) -> dict[str, tuple[dict[str, Any], Any]]:
@@ -191,15 +173,10 @@ def requests(connection: sa.Connection, keys: Sequence[str]) -> dict[str, tuple[
 
 def hashes(connection: sa.Connection, batch: str) -> list[tuple[str, str]]:
     """The row and the hash of every checked file of the batch that has a hash and is not rejected."""
-    rejected = _keys(row for row in _newest(connection, batch) if row.decision == MediaDecision.REJECTED)
-    of_one = sa.and_(attempts.c.job_key == checks.c.job_key, attempts.c.attempt == checks.c.attempt)
-    query = (
-        sa.select(*(checks.c[name] for name in FILE), attempts.c.row_id, checks.c.hash)
-        .join(attempts, of_one)
-        .where(checks.c.batch == batch, checks.c.hash.is_not(None))
-        .order_by(checks.c.checked_at, checks.c.job_key, checks.c.index)
-    )
-    return [(row.row_id, row.hash) for row in connection.execute(query) if _key(row) not in rejected]
+    rejected = decisions(connection, batch).filter(pl.col("decision") == MediaDecision.REJECTED)
+    found = findings(connection, batch).drop_nulls("hash").join(rejected, on=FILE, how="anti")
+    rows = files(connection, batch).join(found, on=FILE, maintain_order="left")
+    return rows.select("row_id", "hash").rows()
 
 
 def files(connection: sa.Connection, batch: str) -> pl.DataFrame:
@@ -209,12 +186,9 @@ def files(connection: sa.Connection, batch: str) -> pl.DataFrame:
 
 def stored(connection: sa.Connection, batch: str, keys: Collection[str]) -> dict[FileKey, StoredAt]:
     """The stored files of these jobs, if they are the batch's."""
-    query = (
-        sa.select(attempts.c.job_key, attempts.c.attempt, media.c.index, media.c.url, media.c.mime_type)
-        .join_from(attempts, media, queries.FILES_OF)
-        .where(attempts.c.batch == batch, attempts.c.job_key.in_(keys), media.c.stored_at.is_not(None))
-    )
-    return {_key(row): StoredAt(row.url, row.mime_type) for row in connection.execute(query)}
+    names = [*FILE, "url", "mime_type"]
+    found = queries.stored_files(connection, batch, names, attempts.c.job_key.in_(keys))
+    return {FileKey(*file): StoredAt(url, kind) for *file, url, kind in found.iter_rows()}
 
 
 def rejected_rows(connection: sa.Connection, batch: str) -> pl.Series:
@@ -230,35 +204,24 @@ def counts(connection: sa.Connection, batch: str) -> Counts:
     of_batch = sa.and_(attempts.c.batch == batch, media.c.stored_at.is_not(None))
     stored = sa.select(sa.func.count()).select_from(sa.join(attempts, media, queries.FILES_OF))
     all_files = connection.scalar(stored.where(of_batch)) or 0
-    newest = _query(batch).subquery()
-    by_decision = sa.select(newest.c.decision, sa.func.count()).group_by(newest.c.decision)
-    of = {row.decision: row[1] for row in connection.execute(by_decision)}
+    said = sa.select(marks.c.decision, sa.func.count()).where(_is_newest(batch)).group_by(marks.c.decision)
+    of: dict[str | None, int] = dict(row._tuple() for row in connection.execute(said))
     kept, rejected = of.get(MediaDecision.KEPT, 0), of.get(MediaDecision.REJECTED, 0)
     return Counts(kept, rejected, all_files - kept - rejected)
 
 
-def _query(batch: str) -> sa.Select[Any]:
-    """The newest mark of each file."""
-    newest = (
-        sa.select(sa.func.max(marks.c.number))
-        .where(marks.c.batch == batch)
-        .group_by(*(marks.c[name] for name in FILE))
-    )
-    names = (*FILE, "number", "decision", "note", "decided_by", "decided_at")
-    return (
-        sa.select(*(marks.c[name] for name in names))
-        .where(marks.c.number.in_(newest))
-        .order_by(marks.c.number)
-    )
+def _is_newest(batch: str) -> sa.ColumnElement[bool]:
+    """Whether a mark is the newest of its file."""
+    newest = sa.select(sa.func.max(marks.c.number)).where(marks.c.batch == batch)
+    return marks.c.number.in_(newest.group_by(*_columns(marks)))
 
 
-def _newest(connection: sa.Connection, batch: str) -> Sequence[sa.Row[Any]]:
-    return connection.execute(_query(batch)).all()
+def _decided(connection: sa.Connection, batch: str) -> dict[FileKey, tuple[str | None, str | None]]:
+    """The newest decision and note of each file that has a mark."""
+    said = decisions(connection, batch).select(*FILE, "decision", "note")
+    return {FileKey(*file): (decision, note) for *file, decision, note in said.iter_rows()}
 
 
-def _key(row: Any) -> FileKey:
-    return FileKey(row.job_key, row.attempt, row._mapping["index"])  # a row's own `index` is a method
-
-
-def _keys(rows: Iterable[Any]) -> set[FileKey]:
-    return set(map(_key, rows))
+def _columns(table: sa.Table, *more: str) -> list[sa.Column[Any]]:
+    """The columns of a table that say which file it is, and others."""
+    return [table.c[name] for name in (*FILE, *more)]

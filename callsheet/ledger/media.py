@@ -11,7 +11,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import sqlalchemy as sa
 
@@ -26,10 +26,6 @@ _FILE = media.update().where(
     media.c.job_key == sa.bindparam("the_job"),
     media.c.attempt == sa.bindparam("the_attempt"),
     media.c.index == sa.bindparam("the_index"),
-)
-_TAKEN = sa.select(media.c.folded_name).where(
-    media.c.storage == sa.bindparam("the_storage"),
-    media.c.folded_name.in_(sa.bindparam("the_names", expanding=True)),
 )
 
 
@@ -47,8 +43,8 @@ def other_name(name: str, attempt: Attempt, index: int) -> str:
 
 def taken_names(connection: sa.Connection, storage: str, names: Collection[str]) -> set[str]:
     """Those of the names in `storage` that files of the ledger have, folded (`storage.names.folded`)."""
-    wanted = {"the_storage": storage, "the_names": [folded(name) for name in names]}
-    return set(connection.scalars(_TAKEN, wanted))
+    taken = media.c.folded_name.in_([folded(name) for name in names])
+    return set(connection.scalars(sa.select(media.c.folded_name).where(media.c.storage == storage, taken)))
 
 
 def _free_name(taken: set[str], name: str, attempt: Attempt, index: int) -> str:
@@ -97,8 +93,8 @@ def enter(connection: sa.Connection, answers: Sequence[PaidAnswer]) -> dict[Key,
 
 def known(connection: sa.Connection, answers: Sequence[PaidAnswer]) -> dict[Key, list[File]]:
     """The files of answers that were entered before."""
-    known = _files_of(connection, [answer.attempt for answer in answers])
     attempts = [replace(answer.attempt, generation_id=answer.generation_id) for answer in answers]
+    known = _files_of(connection, attempts)
     return {
         key_of(attempt): [queries.file_of(row, attempt) for row in known[key_of(attempt)].values()]
         for attempt in attempts
@@ -122,8 +118,8 @@ def renamed(connection: sa.Connection, run_id: str, files: Sequence[tuple[File, 
     names = []
     for file, wanted in files:  # rarely more than one
         own, name = _files_of(connection, [file.attempt])[key_of(file.attempt)][file.index], wanted
-        if folded(wanted) != own.folded_name:
-            taken = taken_names(connection, own.storage, [wanted])
+        if folded(wanted) != own["folded_name"]:
+            taken = taken_names(connection, own["storage"], [wanted])
             name = _free_name(taken, wanted, file.attempt, file.index)
         _set(connection, run_id, file, {"name": name, "folded_name": folded(name)})
         names.append(name)
@@ -147,50 +143,43 @@ def ended(connection: sa.Connection, run_id: str, ends: Sequence[FileEnd]) -> Se
     """
     attempts = [end.file.attempt for end in ends]
     rows = writing.found(connection, [attempt.job_key for attempt in attempts])
-    files = {
-        key: {index: dict(row._mapping) for index, row in its.items()}
-        for key, its in _files_of(connection, attempts).items()
-    }
-    new: list[Values] = []
-    last: dict[Key, FileEnd] = {}
-    for end in ends:
-        to, key = State.LOST if end.lost else State.STORED, key_of(end.file.attempt)
-        row, file = rows.get(key), files.get(key, {}).get(end.file.index)
-        if row is None or file is None or row["run_id"] != run_id:
-            raise refused(end.file.attempt, to)
-        if all(file[name] == value for name, value in end.values.items()):
-            continue  # made before
-        if row["state"] != State.GENERATED or _has_ended(file):
-            raise refused(end.file.attempt, to)
-        files[key][end.file.index] = file | end.values
-        new.append(_the_file(end.file) | end.values)
-        last[key] = end
-    if new:
-        connection.execute(_FILE, new)
+    files = _files_of(connection, attempts)
+    results: list[State | None] = []
+    changed: list[Values] = []
     moves: dict[State, list[tuple[Attempt, Values]]] = {State.STORED: [], State.LOST: []}
-    for key, end in last.items():
-        if all(map(_has_ended, files[key].values())):
-            is_lost = any(file["lost_at"] is not None for file in files[key].values())
-            error = {"error_code": "lost", "error_message": end.lost} if end.lost else {}
-            values: Values = {"finished_at": end.at} | error
-            moves[State.LOST if is_lost else State.STORED].append((end.file.attempt, values))
-    for to, of_it in moves.items():
-        move(connection, run_id, to, of_it, rows)
-        rows |= {key_of(attempt): {"state": to} | values for attempt, values in of_it}
-    results: list[State | None] = [None] * len(ends)
-    for (key, at), number in {(key_of(end.file.attempt), end.at): n for n, end in enumerate(ends)}.items():
-        if rows[key]["state"] in moves and rows[key]["finished_at"] == at:
-            results[number] = rows[key]["state"]
+    for end in ends:
+        attempt = end.file.attempt
+        row, its = rows.get(key_of(attempt)), files[key_of(attempt)]
+        file = its.get(end.file.index)
+        if row is None or file is None or row["run_id"] != run_id:
+            raise refused(attempt, State.LOST if end.lost else State.STORED)
+        if all(file[name] == value for name, value in end.values.items()):  # made before
+            results.append(row["state"] if row["finished_at"] == end.at else None)
+            continue
+        if row["state"] != State.GENERATED or _has_ended(file):
+            raise refused(attempt, State.LOST if end.lost else State.STORED)
+        file |= end.values
+        changed.append(_the_file(end.file) | end.values)
+        if not all(map(_has_ended, its.values())):
+            results.append(None)
+            continue
+        to = State.LOST if any(each["lost_at"] is not None for each in its.values()) else State.STORED
+        error = {"error_code": "lost", "error_message": end.lost} if end.lost else {}
+        moves[to].append((attempt, {"finished_at": end.at} | error))
+        results.append(to)
+    if changed:
+        connection.execute(_FILE, changed)
+    for state, its_moves in moves.items():
+        move(connection, run_id, state, its_moves, rows)
     return results
 
 
-def _files_of(connection: sa.Connection, attempts: Sequence[Attempt]) -> dict[Key, dict[int, Any]]:
+def _files_of(connection: sa.Connection, attempts: Sequence[Attempt]) -> dict[Key, dict[int, Values]]:
     """By attempt and index, every file of these attempts' jobs."""
-    files: dict[Key, dict[int, Any]] = defaultdict(dict)
+    files: dict[Key, dict[int, Values]] = defaultdict(dict)
     of_jobs = media.c.job_key.in_({attempt.job_key for attempt in attempts})
-    row: Any
-    for row in connection.execute(sa.select(media).where(of_jobs).order_by(media.c.index)):
-        files[row.job_key, row.attempt][row.index] = row
+    for row in connection.execute(sa.select(media).where(of_jobs).order_by(media.c.index)).mappings():
+        files[row["job_key"], row["attempt"]][row["index"]] = dict(row)
     return files
 
 

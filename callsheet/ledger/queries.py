@@ -32,6 +32,7 @@ IS_ESTIMATED = attempts.c.cost_source.in_((CostSource.COMPUTED, CostSource.QUOTE
 """Attempts of which the cost is not the service's word."""
 
 _OF_ONE_JOB = sa.and_(attempts.c.job_key == media.c.job_key, attempts.c.attempt == media.c.attempt)
+_HAS_ENDED = sa.or_(media.c.stored_at.is_not(None), media.c.lost_at.is_not(None))
 FILES_OF = sa.and_(
     sa.func.coalesce(attempts.c.reused_key, attempts.c.job_key) == media.c.job_key,
     sa.func.coalesce(attempts.c.reused_attempt, attempts.c.attempt) == media.c.attempt,
@@ -181,14 +182,9 @@ def carried(connection: sa.Connection, job_key: str) -> dict[str, Any]:
 def unfinished(connection: sa.Connection, batch: str, run_id: str) -> tuple[list[Attempt], list[File]]:
     """A run's accepted videos that are not finished, and its files that are not stored yet."""
     mine = sa.and_(attempts.c.batch == batch, attempts.c.run_id == run_id)
-    videos = connection.execute(sa.select(attempts).where(mine, IS_POLLED))
-    files = connection.execute(
-        sa.select(media, *_others())
-        .join(attempts, _OF_ONE_JOB)
-        .where(mine, attempts.c.state == State.GENERATED)
-        .where(media.c.stored_at.is_(None), media.c.lost_at.is_(None))
-    )
-    return [attempt_of(row._asdict()) for row in videos], [_file(row) for row in files]
+    videos = connection.execute(sa.select(attempts).where(mine, IS_POLLED)).mappings()
+    files = _files(connection, mine, attempts.c.state == State.GENERATED, ~_HAS_ENDED)
+    return [attempt_of(row) for row in videos], files
 
 
 def free_jobs(connection: sa.Connection, batch: str) -> int:
@@ -199,9 +195,7 @@ def free_jobs(connection: sa.Connection, batch: str) -> int:
 
 def ended(connection: sa.Connection, keys: Sequence[str]) -> list[File]:
     """Every file of these jobs that is stored or lost."""
-    query = sa.select(media, *_others()).join(attempts, _OF_ONE_JOB)
-    query = query.where(sa.or_(media.c.stored_at.is_not(None), media.c.lost_at.is_not(None)))
-    return [_file(row) for these in of_jobs(keys) for row in connection.execute(query.where(these))]
+    return [file for these in of_jobs(keys) for file in _files(connection, these, _HAS_ENDED)]
 
 
 def every_attempt(connection: sa.Connection, batch: str, names: Collection[str]) -> pl.DataFrame:
@@ -214,18 +208,20 @@ def every_attempt(connection: sa.Connection, batch: str, names: Collection[str])
     return frames.read(connection, query)
 
 
-def stored_files(connection: sa.Connection, batch: str, names: Collection[str]) -> pl.DataFrame:
-    """A row for every stored file of the batch, in order of storage.
+def stored_files(
+    connection: sa.Connection, batch: str, names: Collection[str], *which: sa.ColumnElement[bool]
+) -> pl.DataFrame:
+    """A row for every stored file of the batch, or for those that meet all conditions, in order of storage.
 
     A job that reuses another batch's files has a row for each of them. `names` are columns of the file, or of
     its attempt where the file does not have them.
     """
-    of_job = {"job_key", "attempt"}  # also where the file is another job's
+    of_job = {"job_key", "attempt"}  # this one's, also where the file is another job's
     named = (attempts.c[name] if name in of_job or name not in media.c else media.c[name] for name in names)
     query = (
         sa.select(*named)
         .join_from(attempts, media, FILES_OF)
-        .where(attempts.c.batch == batch, media.c.stored_at.is_not(None))
+        .where(attempts.c.batch == batch, media.c.stored_at.is_not(None), *which)
         .order_by(media.c.stored_at, attempts.c.job_key, media.c.index)
     )
     return frames.read(connection, query)
@@ -237,12 +233,7 @@ def estimated_costs(connection: sa.Connection, batch: str) -> int:
     return connection.scalar(jobs.where(attempts.c.batch == batch, IS_ESTIMATED)) or 0
 
 
-def _others() -> list[sa.Column[Any]]:
-    """The columns of `attempts` that `media` does not have."""
-    return [column for column in attempts.c if column.name not in media.c]
-
-
-def attempt_of(row: Mapping[str, Any]) -> Attempt:
+def attempt_of(row: Mapping[Any, Any]) -> Attempt:
     """A row of `attempts`, by column."""
     return Attempt(
         job_key=row["job_key"],
@@ -259,11 +250,13 @@ def attempt_of(row: Mapping[str, Any]) -> Attempt:
     )
 
 
-def file_of(row: Any, attempt: Attempt) -> File:
-    """A row of `media` as the file of its attempt."""
-    fields = {name: getattr(row, name) for name in Media.model_fields if name != "url"}
-    return File(attempt, row.index, row.name, Media(url=row.source_url, **fields))
+def file_of(row: Mapping[Any, Any], attempt: Attempt) -> File:
+    """A row of `media`, by column, as the file of its attempt."""
+    fields = {name: row[name] for name in Media.model_fields if name != "url"}
+    return File(attempt, row["index"], row["name"], Media(url=row["source_url"], **fields))
 
 
-def _file(row: Any) -> File:
-    return file_of(row, attempt_of(row._asdict()))
+def _files(connection: sa.Connection, *which: sa.ColumnElement[bool]) -> list[File]:
+    others = [column for column in attempts.c if column.name not in media.c]
+    query = sa.select(media, *others).join(attempts, _OF_ONE_JOB).where(*which)
+    return [file_of(row, attempt_of(row)) for row in connection.execute(query).mappings()]
