@@ -51,8 +51,8 @@ class SpendingLimit:
 class Room:
     """What is left within each wall at a moment, in dollars; until the transaction ends, this stays true.
 
-    `reserved`: what is reserved counts too, but what dead runs had reserved is free. A job that is about to
-    be sent is looked at without the other reservations: each of them is looked at in its turn.
+    `reserved`: what is reserved counts too, in the day that of runs at work. A job that is about to be sent is
+    looked at without the other reservations: each of them is looked at in its turn.
     """
 
     def __init__(
@@ -61,10 +61,8 @@ class Room:
         exposure = running_totals.exposure(connection, budget.batch, reserved=reserved)
         self._left = {Wall.BATCH: budget.limit - exposure}
         if budget.per_day is not None:
-            if reserved:
-                leases.free_dead_reservations(connection)
-            used = running_totals.exposure_of_day(connection, at, reserved=reserved)
-            self._left[Wall.DAY] = budget.per_day - used
+            used = leases.used_today if reserved else running_totals.sent_since
+            self._left[Wall.DAY] = budget.per_day - used(connection, at)
 
     def take(self, amount: Decimal) -> Wall | None:
         """Takes an amount, in dollars; or returns the first wall that it does not fit."""

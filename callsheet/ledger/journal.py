@@ -36,16 +36,10 @@ class PaidAnswer:
     """The service's answer to an attempt: it accepted a video, or has finished a generation.
 
     Attributes:
-        attempt: the attempt that was answered.
-        generation_id: the service's id.
         usage: what it cost; None for a video that is accepted and not finished.
-        media: the files, in order.
-        names: the wanted name of each of them.
+        names: the wanted name of each of the `media`, in order.
         storage: the storage URL that the names are in.
-        batch: the batch.
-        service: the base URL of the service.
         ledger_id: the ledger that the answer is for.
-        at: when it came.
     """
 
     attempt: Attempt
@@ -85,7 +79,8 @@ class Left:
 class Journal:
     """The journal of one run, in a folder that is made when it is needed; None: nothing is kept.
 
-    `note` is called once with the reason why nothing is kept.
+    `note` is called once with the reason why nothing is kept. `waiting`: the lines of answers that the ledger
+    does not have yet.
     """
 
     def __init__(
@@ -96,7 +91,7 @@ class Journal:
         self._note = note
         self._failed = False
         self._lock = threading.Lock()
-        self._waiting: set[str] = set()
+        self.waiting: set[str] = set()
         self._handle: int | None = None
 
     async def keep(self, answer: PaidAnswer) -> None:
@@ -109,11 +104,6 @@ class Journal:
                 self._failed = True
                 self._note(f"what is answered is not kept: the journal cannot be written: {error}")
 
-    @property
-    def waiting(self) -> bool:
-        """Whether it has answers that the ledger does not have yet."""
-        return bool(self._waiting)
-
     def append(self, answer: PaidAnswer) -> None:
         """Writes an answer durably, unless it is there already.
 
@@ -122,12 +112,12 @@ class Journal:
         """
         line = _line_of(answer)
         with self._lock:
-            if line in self._waiting:
+            if line in self.waiting:
                 return
             make_folder(self._path.parent)
-            _write(self._opened(), f"{line}\n".encode())
+            _append(self._opened(), f"{line}\n".encode())
             sync_folder(self._path.parent)
-            self._waiting.add(line)
+            self.waiting.add(line)
 
     def written(self, answer: PaidAnswer) -> None:
         """The ledger has the answer now; when it has all of this run, the file is removed.
@@ -135,8 +125,8 @@ class Journal:
         A file that cannot be removed does no harm: what it says is known.
         """
         with self._lock, suppress(OSError):
-            self._waiting.discard(_line_of(answer))
-            if not self._waiting:
+            self.waiting.discard(_line_of(answer))
+            if not self.waiting:
                 self._path.unlink()
                 self._close()
 
@@ -208,7 +198,7 @@ def _read(path: Path) -> Left:
     return Left(path, run_id, tuple(answers), len(content), unreadable, in_use)
 
 
-def _write(handle: int, line: bytes) -> None:
+def _append(handle: int, line: bytes) -> None:
     """Appends a line durably, or leaves the file as it was."""
     size = os.fstat(handle).st_size
     try:

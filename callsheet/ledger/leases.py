@@ -176,24 +176,18 @@ def free(connection: sa.Connection, run_id: str, unsent: Sequence[Attempt]) -> N
     _free(connection, sa.and_(attempts.c.run_id == run_id, attempts.c.job_key.in_(keys)))
 
 
-def used_today(connection: sa.Connection, batch: str, now: datetime) -> Decimal:
-    """What counts against `budget.per_day`, in dollars, before the next run of the batch reserves anything.
+def used_today(connection: sa.Connection, now: datetime, *, but_of: str | None = None) -> Decimal:
+    """What counts against `budget.per_day`, in dollars: what was sent today, and what runs have reserved.
 
-    What dead runs had reserved is free then, and what the batch's own runs have reserved is part of what it
-    has to buy.
+    What dead runs had reserved is free: where one only seemed dead, it is looked at again before it is sent.
+    `but_of`: without what runs of this batch have reserved, because that is part of what it has to buy.
     """
-    others = [run for run in alive(connection) if run.batch != batch]
+    living = [run for run in alive(connection) if run.batch != but_of]
     theirs = sa.and_(
-        attempts.c.batch.in_({run.batch for run in others}), attempts.c.run_id.in_([run.id for run in others])
+        attempts.c.batch.in_({run.batch for run in living}), attempts.c.run_id.in_([run.id for run in living])
     )
-    reserved = (row["quoted"] or Decimal(0) for row in writing.which(connection, theirs, _RESERVED))
-    return running_totals.exposure_of_day(connection, now, reserved=False) + sum(reserved)
-
-
-def free_dead_reservations(connection: sa.Connection) -> None:
-    """Frees what dead runs of all batches had reserved: a run that only seemed dead can no longer send it."""
-    of_open_runs = attempts.c.batch.in_(sa.select(runs.c.batch).where(runs.c.ended_at.is_(None)))
-    _free(connection, sa.and_(of_open_runs, _is_of_none([run.id for run in alive(connection)])))
+    reserved = sa.select(running_totals.total(attempts.c.quoted)).where(theirs, _RESERVED)
+    return running_totals.sent_since(connection, now) + (connection.scalar(reserved) or Decimal(0))
 
 
 def _is_alive(run: Any, now: datetime) -> bool:

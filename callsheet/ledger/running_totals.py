@@ -24,7 +24,7 @@ def of_batch(connection: sa.Connection, batch: str) -> Totals:
     """The batch so far: jobs by state, and money."""
     newest = sa.and_(attempts.c.batch == batch, ~attempts.c.superseded)
     counts = sa.select(attempts.c.state, sa.func.count()).where(newest).group_by(attempts.c.state)
-    sums = (_total(totals.c[name]).label(name) for name in _AMOUNTS)
+    sums = (total(totals.c[name]).label(name) for name in _AMOUNTS)
     money = connection.execute(sa.select(*sums).where(totals.c.batch == batch)).one()
     return Totals(
         states={State(state): count for state, count in connection.execute(counts)},
@@ -52,14 +52,12 @@ def exposure(connection: sa.Connection, batch: str, *, reserved: bool) -> Decima
     return _sum(connection, counted, totals.c.batch == batch)
 
 
-def exposure_of_day(connection: sa.Connection, day: datetime, *, reserved: bool) -> Decimal:
-    """What counts against the budget of the UTC day of a moment, in dollars, over the whole ledger.
+def sent_since(connection: sa.Connection, day: datetime) -> Decimal:
+    """What was sent since the UTC day of a moment began, over the whole ledger, in dollars.
 
-    That is spent, in flight and in doubt of what was sent since the day began. `reserved`: also what is
-    reserved, whenever that was: it may be sent on this day.
+    That is spent, in flight and in doubt.
     """
-    sent = _sum(connection, _SENT, totals.c.day >= f"{day.astimezone(UTC):%Y-%m-%d}")
-    return sent + (_sum(connection, totals.c.reserved) if reserved else Decimal(0))
+    return _sum(connection, _SENT, totals.c.day >= f"{day.astimezone(UTC):%Y-%m-%d}")
 
 
 def spent(connection: sa.Connection, without: Collection[str] = ()) -> Decimal:
@@ -88,16 +86,17 @@ def _sums() -> sa.Select[Any]:
         "in_doubt": sa.case((state == State.IN_DOUBT, quoted)),
         "spent": attempts.c.cost,
     }
-    summed_up = (_total(amount).label(name) for name, amount in amounts.items())
+    summed_up = (total(amount).label(name) for name, amount in amounts.items())
     return sa.select(attempts.c.batch, day.label("day"), *summed_up).group_by(attempts.c.batch, sa.text("2"))
 
 
 def _sum(
     connection: sa.Connection, amount: sa.ColumnElement[Any], *conditions: sa.ColumnElement[bool]
 ) -> Decimal:
-    return connection.scalar(sa.select(_total(amount)).where(*conditions)) or Decimal(0)
+    return connection.scalar(sa.select(total(amount)).where(*conditions)) or Decimal(0)
 
 
-def _total(amount: sa.ColumnElement[Any]) -> sa.ColumnElement[Decimal]:
-    """The sum of an amount, exact; zero of nothing."""
-    return sa.func.coalesce(sa.func.sum(amount), 0, type_=Money)
+def total(amount: sa.ColumnElement[Any], *conditions: sa.ColumnElement[bool]) -> sa.ColumnElement[Decimal]:
+    """The sum of an amount over the rows that meet all conditions, exact; zero of nothing."""
+    counted = sa.case((sa.and_(*conditions), amount)) if conditions else amount
+    return sa.func.coalesce(sa.func.sum(counted), 0, type_=Money)

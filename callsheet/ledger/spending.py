@@ -17,7 +17,8 @@ import sqlalchemy as sa
 from callsheet.ledger import running_totals, services
 from callsheet.ledger.policy import DELIVERED
 from callsheet.ledger.queries import IS_ESTIMATED, IS_POLLED, doubt_of
-from callsheet.ledger.tables import Money, attempts, runs, settlements
+from callsheet.ledger.running_totals import total
+from callsheet.ledger.tables import attempts, runs, settlements
 from callsheet.records import Doubt, ExpectedBalance, State
 
 _IN_FLIGHT = sa.or_(attempts.c.state == State.SUBMITTING, IS_POLLED)
@@ -79,14 +80,14 @@ def days(
     day, minutes = sa.func.substr(sent, 1, 10), sa.func.substr(sent, 12, 4)
     ended_later = sa.or_(finished.is_(None), sa.func.substr(finished, 1, 10) > day, minutes == _LAST_MINUTES)
     sums: dict[str, Any] = {
-        "quoted": _sum(quoted, sa.or_(attempts.c.state.in_([*DELIVERED, State.IN_DOUBT]), _IN_FLIGHT)),
-        "usage": _sum(cost),
-        "other_batches": _sum(cost, attempts.c.batch != batch),
-        "surcharge": _sum(cost - quoted, cost > quoted),
-        "estimated": _sum(cost, IS_ESTIMATED),
-        "in_flight": _sum(quoted, _IN_FLIGHT),
-        "late": _sum(cost, ended_later),
-        "early": _sum(cost, minutes == _FIRST_MINUTES),
+        "quoted": total(quoted, sa.or_(attempts.c.state.in_([*DELIVERED, State.IN_DOUBT]), _IN_FLIGHT)),
+        "usage": total(cost),
+        "other_batches": total(cost, attempts.c.batch != batch),
+        "surcharge": total(cost - quoted, cost > quoted),
+        "estimated": total(cost, IS_ESTIMATED),
+        "in_flight": total(quoted, _IN_FLIGHT),
+        "late": total(cost, ended_later),
+        "early": total(cost, minutes == _FIRST_MINUTES),
     }
     query = sa.select(day, *sums.values()).where(_was_sent(connection, service), _within(first, last))
     rows = connection.execute(query.group_by(day))
@@ -125,9 +126,9 @@ def expected_balance(connection: sa.Connection, batch: str, first: datetime) -> 
     )
     newer = attempts.c.submitted_at >= base.started_at
     sums = {
-        "older": _sum(attempts.c.cost, ~newer, settled),
-        "in_doubt": _sum(attempts.c.quoted, newer, _IN_DOUBT),
-        "in_flight": _sum(attempts.c.quoted, _IN_FLIGHT),
+        "older": total(attempts.c.cost, ~newer, settled),
+        "in_doubt": total(attempts.c.quoted, newer, _IN_DOUBT),
+        "in_flight": total(attempts.c.quoted, _IN_FLIGHT),
     }
     labelled = (amount.label(name) for name, amount in sums.items())
     row = connection.execute(sa.select(*labelled).where(_was_sent(connection, service))).one()
@@ -143,7 +144,7 @@ def expected_balance(connection: sa.Connection, batch: str, first: datetime) -> 
 def usage_between(connection: sa.Connection, service: str, start: datetime, end: datetime) -> Decimal:
     """The costs of what was sent to the service from `start` until before `end`, in dollars."""
     sent = sa.and_(attempts.c.submitted_at >= start, attempts.c.submitted_at < end)
-    costs = sa.select(_sum(attempts.c.cost)).where(_was_sent(connection, service), sent)
+    costs = sa.select(total(attempts.c.cost)).where(_was_sent(connection, service), sent)
     return connection.scalar(costs) or Decimal(0)
 
 
@@ -175,9 +176,3 @@ def _within(first: date, last: date) -> sa.ColumnElement[bool]:
     begin = datetime.combine(first, time.min, UTC)
     end = datetime.combine(last, time.min, UTC) + timedelta(days=1)
     return sa.and_(attempts.c.submitted_at >= begin, attempts.c.submitted_at < end)
-
-
-def _sum(amount: sa.ColumnElement[Any], *conditions: sa.ColumnElement[bool]) -> sa.ColumnElement[Decimal]:
-    """The sum of an amount over the attempts that meet all conditions, exact."""
-    counted = sa.case((sa.and_(*conditions), amount)) if conditions else amount
-    return sa.func.coalesce(sa.func.sum(counted), 0, type_=Money)

@@ -350,7 +350,7 @@ def _history(connection: sa.Connection, batch: str) -> dict[str, Any]:
     last = [Charge(row.row_id, row.sample, row.model, row.quoted, row.cost) for row in rows]
     rates = approvals.known_rates(connection, batch)
     return {
-        "used_today": leases.used_today(connection, batch, datetime.now(UTC)),
+        "used_today": leases.used_today(connection, datetime.now(UTC), but_of=batch),
         "approvals": asked,
         "known_rates": {name: Model.model_validate(entry) for name, entry in rates.items()},
         "accepted": accepted,
