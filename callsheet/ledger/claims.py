@@ -5,7 +5,6 @@ A run reserves the jobs that its policy buys, that no run has reserved, and that
 
 from __future__ import annotations
 
-from collections import defaultdict, deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -37,7 +36,6 @@ class SpendingLimit:
     """The walls of a batch, in dollars.
 
     Attributes:
-        batch: the batch.
         limit: what the batch may spend: spent, reserved, in flight and in doubt.
         per_day: what all batches of the ledger together may spend in a UTC day. A job counts for the day on
             which it is sent; until then it counts for today.
@@ -51,7 +49,7 @@ class SpendingLimit:
 class Room:
     """What is left within each wall at a moment, in dollars; until the transaction ends, this stays true.
 
-    `reserved`: what is reserved counts too, in the day that of runs at work. A job that is about to be sent is
+    `reserved`: what is reserved counts too, in the day by runs at work. A job that is about to be sent is
     looked at without the other reservations: each of them is looked at in its turn.
     """
 
@@ -101,7 +99,7 @@ def reserve(
     """Reserves jobs in their order for a run, as far as the budget allows (`Ledger.reserve`)."""
     room = Room(connection, budget, datetime.now(UTC), reserved=True)
     newest = _newest(connection, jobs, policy)
-    stored = _stored(connection, budget.batch, jobs) if policy.reuse else {}
+    stored = queries.reusable(connection, budget.batch, jobs) if policy.reuse else {}
     entries = _Entries(budget.batch, run_id)
     result = Reservation()
     for position, job in enumerate(jobs):
@@ -109,7 +107,7 @@ def reserve(
         if last is not None and (not last["to_buy"] or _is_reserved(last) or _has_failed_in(last, run_id)):
             continue
         if stored and (source := stored.get(job.request_key)):
-            entries.add(job, last, _reused(source.popleft()))
+            entries.add(job, last, _reused(source.pop(0)))
         elif (wall := room.take(job.quoted)) is None:
             result.reserved.append((job, entries.add(job, last)))
         else:
@@ -136,9 +134,8 @@ def enter(connection: sa.Connection, batch: str, run_id: str, job: Job) -> Attem
 def stands(connection: sa.Connection, run_id: str, reservation: Reservation) -> bool:
     """Whether a run has reserved jobs just so already: the commit was made, and not confirmed."""
     rows = writing.found(connection, [job.key for job, _ in reservation.reserved])
-    owned = (rows.get((job.key, attempt.number)) for job, attempt in reservation.reserved)
-    mine = [row for row in owned if row and (row["state"], row["run_id"]) == (State.PLANNED, run_id)]
-    return 0 < len(mine) == len(reservation.reserved)
+    owned = [rows.get((job.key, attempt.number)) for job, attempt in reservation.reserved]
+    return any(owned) and all(row and _is_reserved(row) and row["run_id"] == run_id for row in owned)
 
 
 def _is_reserved(last: Values) -> bool:
@@ -156,14 +153,6 @@ def _newest(connection: sa.Connection, jobs: Sequence[Job], policy: Policy) -> d
     newest = sa.and_(attempts.c.job_key.in_([job.key for job in jobs]), ~attempts.c.superseded)
     rows = writing.which(connection, newest, also=[to_buy(policy).label("to_buy")])
     return {row["job_key"]: row for row in rows}
-
-
-def _stored(connection: sa.Connection, batch: str, jobs: Sequence[Job]) -> dict[str, deque[Any]]:
-    """By request key, what other batches have stored for the jobs' requests, the oldest first."""
-    stored: dict[str, deque[Any]] = defaultdict(deque)
-    for row in queries.reusable(connection, batch, [job.request_key for job in jobs]):
-        stored[row.request_key].append(row)
-    return stored
 
 
 class _Entries:

@@ -65,9 +65,9 @@ def move(url: str, to: str) -> dict[str, int]:
         LedgerError: as `copy`; or a run is at work. The old ledger is then as it was.
     """
     with _opened(url, to) as (original, other), original.begin() as source:
-        if working := leases.batches_at_work(source):
+        if working := {run.batch for run in leases.alive(source)}:
             raise LedgerError(
-                f"a run is at work on {', '.join(working)}; nothing was changed",
+                f"a run is at work on {', '.join(sorted(working))}; nothing was changed",
                 hint="Wait until it has ended, or end it; then run the same command again.",
             )
         with other.begin() as target:

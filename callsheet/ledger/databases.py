@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sqlite3
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -25,7 +25,7 @@ BUSY = 30.0
 """For how many seconds a write waits for another process's write; then the ledger counts as locked."""
 
 _IDLE = 30  # seconds that a transaction in PostgreSQL may pause; then its machine counts as vanished
-_AGAIN = 0.01  # seconds between two tries to give a new file its -wal file
+_AGAIN = 0.01  # seconds between two tries where SQLite has not waited
 _MOMENT = 0.5  # seconds after which a writer that waits for SQLite's lock notices `hurry`
 _CHECKPOINT = "wal_autocheckpoint=4000"
 """Pages, 16 MB, after which SQLite takes them over from the -wal file. It does so at 1,000 by itself, and a
@@ -194,7 +194,8 @@ def _sqlite(address: sa.URL, busy: float) -> sa.Engine:
     @sa.event.listens_for(engine, "connect")
     def _settings(connection: Any, _record: Any) -> None:
         connection.isolation_level = None  # otherwise the driver begins transactions by itself
-        _use_wal(connection, busy)
+        # A new file gets its -wal file; SQLite does not wait for another process that does so too.
+        _while_locked(lambda: connection.execute("PRAGMA journal_mode=WAL").fetchall(), busy, lambda: False)
         # The last one reads, and so makes the -wal file where there is none yet (see `_begin`).
         for setting in ("synchronous=FULL", "foreign_keys=ON", _CHECKPOINT, "user_version"):
             connection.execute(f"PRAGMA {setting}").fetchall()
@@ -221,35 +222,31 @@ def _sqlite(address: sa.URL, busy: float) -> sa.Engine:
     return engine
 
 
-def _use_wal(connection: sqlite3.Connection, busy: float) -> None:
-    """Gives a new file its -wal file. SQLite does not wait for another process that does so too."""
-    until = time.monotonic() + busy
-    while True:
-        try:
-            connection.execute("PRAGMA journal_mode=WAL").fetchall()
-            break
-        except sqlite3.OperationalError as error:
-            if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() >= until:
-                raise
-        time.sleep(_AGAIN)
-
-
 def _begin_writing(connection: sa.Connection, busy: float) -> None:
     """Takes SQLite's write lock, for which it waits `busy` seconds at most, or until `hurry`.
 
     It waits in short parts, because nothing can end a wait of SQLite's. Who has the lock waits for nobody.
     """
-    until = time.monotonic() + busy
+
+    def is_hurried() -> bool:
+        return bool(connection.engine.get_execution_options().get("hurry", False))
+
     connection.exec_driver_sql(f"PRAGMA busy_timeout={round(1000 * min(busy, _MOMENT))}")
+    _while_locked(lambda: connection.exec_driver_sql("BEGIN IMMEDIATE"), busy, is_hurried)
+
+
+def _while_locked(work: Callable[[], object], busy: float, is_hurried: Callable[[], bool]) -> None:
+    """Does work on a SQLite database; for `busy` seconds again while another process has it locked."""
+    until = time.monotonic() + busy
     while True:
         try:
-            connection.exec_driver_sql("BEGIN IMMEDIATE")
+            work()
             break
-        except sa.exc.OperationalError as error:
-            locked = getattr(error.orig, "sqlite_errorcode", None) == sqlite3.SQLITE_BUSY
-            hurried = connection.engine.get_execution_options().get("hurry", False)
-            if not locked or hurried or time.monotonic() >= until:
+        except (sqlite3.OperationalError, sa.exc.OperationalError) as error:
+            code = getattr(getattr(error, "orig", error), "sqlite_errorcode", None)
+            if code != sqlite3.SQLITE_BUSY or is_hurried() or time.monotonic() >= until:
                 raise
+        time.sleep(_AGAIN)
 
 
 def _sqlite_path(address: sa.URL) -> Path:

@@ -158,11 +158,6 @@ def others(connection: sa.Connection, batch: str, run_id: str | None) -> list[Ot
     ]
 
 
-def batches_at_work(connection: sa.Connection) -> list[str]:
-    """The batches of the ledger that runs are buying now, sorted."""
-    return sorted({run.batch for run in alive(connection)})
-
-
 def have_left_work(connection: sa.Connection, batch: str) -> bool:
     """Whether runs of the batch that are over had jobs in hand, which nobody has taken over."""
     of_dead_runs = _is_of_none([run.id for run in alive(connection, batch)])

@@ -5,6 +5,7 @@ Run them with `Ledger.read`. Nothing here writes.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import datetime
 from decimal import Decimal
@@ -16,7 +17,7 @@ import sqlalchemy as sa
 from callsheet.ledger import frames
 from callsheet.ledger.policy import DELIVERED, Policy, to_buy
 from callsheet.ledger.tables import Money, attempts, media
-from callsheet.records import Attempt, CostSource, Doubt, File, Media, ModelType, State
+from callsheet.records import Attempt, CostSource, Doubt, File, Job, Media, ModelType, State
 
 _KEYS = 5_000  # that one statement names
 
@@ -78,19 +79,21 @@ def requests(connection: sa.Connection, batch: str, policy: Policy) -> pl.DataFr
     return jobs(connection, batch, names.split(), policy=policy)
 
 
-def reusable(connection: sa.Connection, batch: str, request_keys: Sequence[str]) -> Sequence[sa.Row[Any]]:
-    """What other batches have stored for these requests and this one has not reused yet, the oldest first.
+def reusable(connection: sa.Connection, batch: str, wanted: Sequence[Job]) -> dict[str, list[Any]]:
+    """What other batches have stored for the requests of jobs and this one has not reused yet.
 
     Each may be used for one job of this batch: two equal rows are two images.
 
     Returns:
-        `request_key`, `job_key`, `attempt` and `generation_id` of each.
+        By request key the `job_key`, `attempt` and `generation_id` of each, the oldest first.
     """
     names = ("request_key", "job_key", "attempt", "generation_id")
-    query = sa.select(*(attempts.c[name] for name in names)).where(
-        _is_reusable(batch), attempts.c.request_key.in_(request_keys)
-    )
-    return connection.execute(query.order_by(attempts.c.finished_at, attempts.c.job_key)).all()
+    of_jobs = attempts.c.request_key.in_([job.request_key for job in wanted])
+    query = sa.select(*(attempts.c[name] for name in names)).where(_is_reusable(batch), of_jobs)
+    found = defaultdict(list)
+    for row in connection.execute(query.order_by(attempts.c.finished_at, attempts.c.job_key)):
+        found[row.request_key].append(row)
+    return found
 
 
 def reusable_requests(connection: sa.Connection, batch: str) -> pl.DataFrame:

@@ -172,7 +172,6 @@ def _story(row: sa.Row[Any], decision: Settlement | None, files: Sequence[Stored
     )
 
 
-def _copy(row: sa.Row[Any]) -> StoredCopy:
-    url = row.url or f"{row.storage.rstrip('/')}/{row.name}"
-    fields = {name: getattr(row, name) for name in StoredCopy.__slots__ if name != "url"}
-    return StoredCopy(url=url, **fields)
+def _copy(row: Any) -> StoredCopy:
+    fields = {name: getattr(row, name) for name in StoredCopy.__slots__}
+    return StoredCopy(**fields | {"url": row.url or f"{row.storage.rstrip('/')}/{row.name}"})

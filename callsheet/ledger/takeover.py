@@ -41,7 +41,6 @@ class Owner:
     """The run to which what is taken over belongs from now on.
 
     Attributes:
-        run_id, batch, ledger_id: the run, the batch that it buys, and its ledger.
         service: the base URL of its service.
         lease: how long it counts as alive without a renewal, in seconds.
         jobs: by key, the jobs of its plan that journals have answers for.

@@ -11,8 +11,10 @@ import polars as pl
 
 from callsheet.ledger.policy import BOUGHT, DELIVERED
 from callsheet.pricing.jobs import request_key
+from callsheet.records import State
 
 _MOST_EXPENSIVE = 5
+_ENDED = (*DELIVERED, State.FAILED)
 
 
 def with_standing(
@@ -28,8 +30,8 @@ def with_standing(
 
     Returns:
         The same rows with three Booleans: `to_buy` (a run buys it), `bought` (it is accepted, stored or lost,
-        and costs nothing more) and `open` (what a run looks at when it buys: all that may have become free,
-        or may take another batch's files).
+        and costs nothing more) and `open` (what a run has to look at when it buys: what is to buy, what takes
+        another batch's files, and what another run or a person may still free).
     """
     found = jobs.select("key").join(
         known, left_on="key", right_on="job_key", how="left", maintain_order="left"
@@ -38,7 +40,7 @@ def with_standing(
     jobs = jobs.with_columns(
         to_buy=found["to_buy"].fill_null(found["state"].is_null()) & is_offered,
         bought=found["state"].is_in(BOUGHT).fill_null(value=False),
-        open=~found["state"].is_in(DELIVERED).fill_null(value=False) & is_offered,
+        open=(found["to_buy"] | ~found["state"].is_in(_ENDED)).fill_null(value=True) & is_offered,
     )
     if stored is None:
         return jobs
