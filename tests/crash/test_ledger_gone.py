@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
@@ -16,7 +16,6 @@ from tests.crash.conftest import MakeBatch
 from tests.crash.killed_batch import IMAGE, LANES, KilledBatch
 from tests.ledger.journals import locked as ledger_locked
 from tests.servers.postgres import postgres
-from tests.servers.postgres_proxy import postgres_proxy
 from tests.waiting import LONGEST, wait_until
 
 ROWS = {f"image-{n}": ({"prompt": f"image-{n}", **IMAGE}, "stored") for n in range(60)}
@@ -57,23 +56,7 @@ def test_a_postgresql_that_is_restarted_makes_the_run_wait_and_nothing_is_in_dou
         made.compare()
 
 
-def test_connections_that_are_lost_after_the_commit_make_no_difference(
-    new_batch: MakeBatch, new_database: Callable[[], str]
-) -> None:
-    """Every third commit of the rest of a run is made, and the run is not told."""
-    url = new_database()
-    with postgres_proxy(url) as proxy:
-        made = new_batch(ROWS, ledger={"url": proxy.url})
-        made.postgresql = url.replace("+psycopg", "")
-        with running(made) as code:
-            proxy.lose(every=3)
-            assert code.result() == 0, made.log()
-        assert proxy.lost > 5
-        made.compare()
-
-
-@pytest.mark.parametrize("busy", [30, 0.2])
-@pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
+@pytest.mark.parametrize(("kind", "busy"), [("sqlite", 30), ("sqlite", 0.2), ("postgresql", 0.2)])
 def test_a_ledger_that_is_locked_for_a_while_makes_the_run_wait(
     new_batch: MakeBatch, kind: str, busy: float, request: pytest.FixtureRequest
 ) -> None:

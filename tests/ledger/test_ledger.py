@@ -83,31 +83,29 @@ async def test_another_batchs_files_stand_for_the_same_request_once_a_batch_and_
         [_], _ = await reserve(unasked, replace(job("x"), request_key=same))
 
 
-@pytest.mark.parametrize(
-    "kind, again",
-    [
-        (False, set()),
-        ("server_error", {"server_error", "http_503"}),
-        ("gateway", {"http_403", "http_503", "waf_block"}),
-        (
-            "all",
-            {"server_error", "http_503", "http_403", "waf_block", "content_policy_violation", "not_found"},
-        ),
-    ],
-)
-async def test_failed_jobs_are_attempted_anew_by_their_kind(url: str, kind: Any, again: set[str]) -> None:
+SERVER, GATEWAY = {"server_error", "http_503"}, {"http_403", "waf_block"}
+BY_KIND: dict[Any, set[str]] = {
+    False: set(),
+    "server_error": SERVER,
+    "gateway": GATEWAY | {"http_503"},
+    "all": SERVER | GATEWAY | {"content_policy_violation", "not_found"},
+}
+
+
+async def test_failed_jobs_are_attempted_anew_by_their_kind(url: str) -> None:
     """What the service refused with a code of its own is only sent again with `all`."""
-    codes = ["server_error", "http_503", "http_403", "waf_block", "content_policy_violation", "not_found"]
+    jobs = {code: job(code) for code in BY_KIND["all"]}
     async with buyer(url) as ledger:
-        for attempt in await submitting(ledger, *map(job, codes)):
+        for attempt in await submitting(ledger, *jobs.values()):
             await ledger.failed(attempt, attempt.row_id, "no")
     async with buyer(url) as ledger:
-        policy = Policy(retry_failed=kind)
-        known = await ledger.read(lambda *of: queries.jobs(*of, ["job_key"], policy=policy))
-        keys = {job(code).key: code for code in codes}
-        assert {keys[key] for key in known.filter("to_buy")["job_key"]} == again
-        anew, _ = await reserve(ledger, *map(job, codes), retry_failed=kind)
-        assert {of.row_id for of, _ in anew} == again
+        for kind, again in BY_KIND.items():
+            known = await ledger.read(reading.known(Policy(retry_failed=kind)))
+            assert {code for code, one in jobs.items() if known[one.key]["to_buy"]} == again
+            anew, _ = await reserve(ledger, *jobs.values(), retry_failed=kind)
+            assert {of.row_id for of, _ in anew} == again
+            for _, attempt in anew:
+                assert await intend(ledger, attempt, limit="0"), "it is freed, and failed as before"
 
 
 async def test_what_was_planned_before_a_price_rose_is_reserved_at_the_new_one(url: str) -> None:
@@ -122,27 +120,19 @@ async def test_what_was_planned_before_a_price_rose_is_reserved_at_the_new_one(u
         assert (await ledger.read(running_totals.of_batch)).exposure == Decimal("0.16")
 
 
-@pytest.mark.parametrize("second", ["SAME.png", "Same.PNG", "e\u0301.png", "STRASSE.png"])
-async def test_names_that_differ_only_in_case_or_encoding_are_one_name(ledger: Ledger, second: str) -> None:
-    """On the disks of macOS and Windows they are one file."""
+async def test_names_that_differ_only_in_case_or_encoding_are_one_name(ledger: Ledger) -> None:
+    """On the disks of macOS and Windows they are one file; also of files of one answer."""
+    first, second, last = await submitting(ledger, *map(job, "abc"))
     taken = ["same.png", "\u00e9.png", "straße.png"]
-    attempts = await submitting(ledger, *map(job, "abcd"))
-    names = []
-    for attempt, name in zip(attempts, [*taken, second], strict=True):
-        [file] = await ledger.generated(attempt, generation(attempt.row_id), [name], "out")
-        names.append(file.name)
-    assert names == [*taken, other_name(second, attempts[3], 0)]
-    await ledger.renamed(file, "Another.png")
-    [last] = await submitting(ledger, job("last"))
-    [file] = await ledger.generated(last, generation("last"), ["another.png"], "out")
-    assert file.name == other_name("another.png", last, 0)
-
-
-async def test_the_files_of_one_answer_never_share_a_name_either(ledger: Ledger) -> None:
-    [attempt] = await submitting(ledger, job("a"))
-    files = await ledger.generated(attempt, generation("a", files=3), ["same.png"] * 3, "out")
-    key = attempt.job_key[:12]
-    assert [file.name for file in files] == ["same.png", f"same-{key}_1.png", f"same-{key}_2.png"]
+    files = await ledger.generated(first, generation("a", files=3), taken, "out")
+    assert [file.name for file in files] == taken
+    alike = ["SAME.png", "e\u0301.png", "STRASSE.png", "Same.PNG"]
+    files = await ledger.generated(second, generation("b", files=4), alike, "out")
+    assert [file.name for file in files] == [other_name(name, second, n) for n, name in enumerate(alike)]
+    await ledger.renamed(files[0], "Another.png")
+    files = await ledger.generated(last, generation("c", files=2), ["another.png", "Free.png"], "out")
+    assert [file.name for file in files] == [other_name("another.png", last, 0), "Free.png"]
+    assert other_name("a.png", last, 2) == f"a-{last.job_key[:12]}_2.png"
 
 
 async def test_what_the_ledger_cannot_hold_leaves_the_others_in_its_commit_alone(ledger: Ledger) -> None:
@@ -253,43 +243,27 @@ HERE, ELSEWHERE = "https://a.example", "https://b.example"
 VIDEOS = [job(name, ModelType.VIDEO) for name in "vw"]
 
 
-async def test_an_image_with_the_id_of_another_row_is_in_doubt_and_names_both_rows(url: str) -> None:
+async def test_an_answer_with_the_id_of_another_row_is_in_doubt_and_names_both_rows(url: str) -> None:
+    """Of an image or a video, and also where both come in one commit."""
     async with buyer(url, service=HERE) as ledger:
-        first, second = await submitting(ledger, job("a"), job("b"))
-        assert await ledger.generated(first, generation("x"), ["a.png"], "out")
-        doubt = await ledger.generated(second, generation("x"), ["b.png"], "out")
-        what = "row b was answered with the id req-x, which row a has already"
-        assert doubt == SameGeneration(what)
-        [open_] = await ledger.read(queries.doubts)
-        assert (open_.row_id, open_.what, open_.generation_id) == ("b", what, None)
-        assert await state_of(ledger, job("a")) is State.GENERATED
-        totals = await ledger.read(running_totals.of_batch)
-        assert (totals.spent, totals.in_doubt_exposure) == (Decimal("0.04"), Decimal("0.04"))
-
-
-async def test_of_two_answers_with_one_id_in_one_commit_one_is_in_doubt(url: str) -> None:
-    async with buyer(url, service=HERE) as ledger:
-        attempts = await submitting(ledger, *map(job, "abc"))
-        made = zip(attempts, "xyx", strict=True)
-        ends = await asyncio.gather(
-            *(ledger.generated(one, generation(name), [f"{one.row_id}.png"], "out") for one, name in made)
+        a, b, c, d, v, w = await submitting(ledger, *map(job, "abcd"), *VIDEOS)
+        assert await ledger.generated(a, generation("x"), ["a.png"], "out")
+        made = ((b, "x"), (c, "y"), (d, "y"))
+        doubts = await asyncio.gather(
+            *(ledger.generated(one, generation(name), [f"{one.row_id}.png"], "out") for one, name in made),
+            *(ledger.pending(one, "req-z") for one in (v, w)),
         )
-        assert [isinstance(end, SameGeneration) for end in ends] == [False, False, True]
-        states = [await state_of(ledger, job(name)) for name in "abc"]
-        assert states == [State.GENERATED, State.GENERATED, State.IN_DOUBT]
-
-
-async def test_a_video_that_is_accepted_with_the_id_of_another_is_in_doubt_and_never_polled(url: str) -> None:
-    async with buyer(url, service=HERE) as ledger:
-        first, second = await submitting(ledger, *VIDEOS)
-        ends = await asyncio.gather(ledger.pending(first, "req-x"), ledger.pending(second, "req-x"))
-        assert ends == [
-            None,
-            SameGeneration("row w was answered with the id req-x, which row v has already"),
-        ]
+        what = "row b was answered with the id req-x, which row a has already"
+        assert doubts[0] == SameGeneration(what)
+        assert [isinstance(doubt, SameGeneration) for doubt in doubts] == [True, False, True, False, True]
+        open_ = await ledger.read(queries.doubts)
+        assert {doubt.row_id for doubt in open_} == {"b", "d", "w"}
+        assert [doubt.generation_id for doubt in open_ if doubt.what == what] == [None]
+        totals = await ledger.read(running_totals.of_batch)
+        assert (totals.spent, totals.in_doubt_exposure) == (Decimal("0.08"), Decimal("0.12"))
         videos, _ = await ledger.adopted()
-        assert [video.row_id for video in videos] == ["v"]
-        assert await ledger.generated(first, generation("x"), ["v.mp4"], "out")  # its own id
+        assert [video.row_id for video in videos] == ["v"], "the other one is never polled"
+        assert await ledger.generated(v, generation("z"), ["v.mp4"], "out"), "its own id"
 
 
 async def test_the_id_may_be_of_another_batch_of_the_service_and_not_of_another_service(url: str) -> None:

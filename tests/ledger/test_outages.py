@@ -16,7 +16,6 @@ from callsheet.ledger.ledger import Ledger
 from callsheet.ledger.tables import metadata, runs
 from callsheet.records import Job, ModelType, State
 from tests.ledger.buying import NOW, STORED, buyer, generation, intend, job, reserve, state_of, submitting
-from tests.ledger.journals import until
 from tests.ledger.test_ledger import ANSWERED, ASKED
 from tests.servers.postgres import postgres
 from tests.servers.postgres_proxy import postgres_proxy
@@ -157,27 +156,6 @@ async def test_a_commit_that_the_server_makes_only_after_its_connection_is_lost_
             await asyncio.to_thread(wait_until, lambda: proxy.lost, "the server has never answered")
             assert proxy.lost == 1
             assert await state_of(ledger, A) is State.SUBMITTING
-
-
-async def test_a_run_waits_for_a_postgresql_that_is_restarted_and_goes_on() -> None:
-    notes: list[str] = []
-    with postgres() as server:
-        async with buyer(server.new_database(), notes=notes, lease=LONG) as ledger:
-            [(_, a), (_, b)], _ = await reserve(ledger, A, B)
-            await intend(ledger, b)
-            server.kill()
-            waiting = asyncio.gather(
-                *(intend(ledger, a), ledger.doubt(b, "cut off"), reserve(ledger, C)),
-                *(ledger.renew(), ledger.adopted()),
-            )
-            await until(lambda: notes)
-            server.restart()
-            _, _, (reserved, _), _, _ = await waiting
-            assert [chosen for chosen, _ in reserved] == [C]
-            assert await state_of(ledger, A) is State.SUBMITTING
-            assert await state_of(ledger, B) is State.IN_DOUBT
-    [note] = notes
-    assert "the run waits and tries again until its lease expires" in note
 
 
 async def test_nothing_waits_where_there_is_no_lease_or_where_the_run_ends() -> None:
