@@ -76,9 +76,8 @@ class Reservation:
     """What `Ledger.reserve` did.
 
     Attributes:
-        reserved: the jobs that are reserved now, in their order, each with its attempt.
-        left: the jobs that are left: the first that does not fit and all after it; with `skip` all that do
-            not fit.
+        reserved: in their order.
+        left: the first job that does not fit and all after it; with `skip` all that do not fit.
         wall: which limit the first of them does not fit; None where none is left.
     """
 

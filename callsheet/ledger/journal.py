@@ -59,11 +59,9 @@ _ANSWERS = TypeAdapter(PaidAnswer)  # what a line of JSON says
 
 @dataclass(frozen=True, slots=True)
 class Left:
-    """A file that a run has left.
+    """A file that a run has left, with its size when it was read.
 
     Attributes:
-        answers: what is in it, in order.
-        bytes: its size when it was read.
         unreadable: how many of its lines cannot be read, apart from a last one that was cut off.
         in_use: its run is at work, whether the ledger knows it or not.
     """

@@ -55,13 +55,9 @@ class Mark:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What the checks found in a file.
+    """What the checks found in a file: flags in words, the score of the user's program, a perceptual hash.
 
-    Attributes:
-        flags: in words; none where nothing is wrong.
-        score: of the user's program.
-        hash: a perceptual hash, 16 hex digits.
-        rejected_by: the check that rejects the file (`blank`); empty where none does.
+    `rejected_by`: the check that rejects the file (`blank`); empty where none does.
     """
 
     file: FileKey
@@ -205,7 +201,7 @@ def counts(connection: sa.Connection, batch: str) -> Counts:
     stored = sa.select(sa.func.count()).select_from(sa.join(attempts, media, queries.FILES_OF))
     all_files = connection.scalar(stored.where(of_batch)) or 0
     said = sa.select(marks.c.decision, sa.func.count()).where(_is_newest(batch)).group_by(marks.c.decision)
-    of: dict[str | None, int] = dict(row._tuple() for row in connection.execute(said))
+    of = {row[0]: row[1] for row in connection.execute(said)}
     kept, rejected = of.get(MediaDecision.KEPT, 0), of.get(MediaDecision.REJECTED, 0)
     return Counts(kept, rejected, all_files - kept - rejected)
 

@@ -55,14 +55,7 @@ def _free_name(taken: set[str], name: str, attempt: Attempt, index: int) -> str:
 
 
 class FileEnd(NamedTuple):
-    """A file is in storage, or lost.
-
-    Attributes:
-        file: the file.
-        values: the columns of `media` that say so.
-        lost: why it is lost; empty where it is stored.
-        at: when. For the last file of a job that is when the job has ended.
-    """
+    """A file is in storage, or lost (`lost`: why), by these columns of `media`; `at`: when."""
 
     file: File
     values: Values

@@ -12,13 +12,11 @@ from urllib.parse import urlsplit
 import sqlalchemy as sa
 
 from callsheet.errors import OtherService
-from callsheet.ledger.policy import DELIVERED
 from callsheet.ledger.tables import attempts, batches
 from callsheet.ledger.tables import learned as learned_table
 from callsheet.records import State
 
 _SENT = sa.and_(attempts.c.state != State.PLANNED, attempts.c.reused_key.is_(None))
-_ACCEPTED = attempts.c.state.in_((State.PENDING, *DELIVERED))
 
 
 def check(connection: sa.Connection, batch: str, service: str) -> bool:
@@ -32,8 +30,7 @@ def check(connection: sa.Connection, batch: str, service: str) -> bool:
         return True
     if bound is None or not _has(connection, batch, _SENT):
         return False
-    did, to = ("bought", "at") if _has(connection, batch, _SENT, _ACCEPTED) else ("sent", "to")
-    raise _other(f"the ledger has {did} jobs of the batch {batch!r} {to} {bound}", service)
+    raise _other(f"the ledger has sent jobs of the batch {batch!r} to {bound}", service)
 
 
 def bind(connection: sa.Connection, batch: str, service: str, run_id: str) -> None:

@@ -6,7 +6,6 @@ database adds the attempts up by UTC day, so a million of them are one query. No
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
@@ -112,9 +111,7 @@ def expected_balance(connection: sa.Connection, batch: str, first: datetime) -> 
     service = services.of_batch(connection, batch)
     if service is None:  # it has bought nothing
         return None
-    others = services.elsewhere(connection, service)
-    known = sa.and_(runs.c.balance_at_start.is_not(None), runs.c.batch.not_in(others))
-    query = sa.select(runs).where(known, runs.c.started_at <= first)
+    query = sa.select(runs).where(_knew_balance(connection, service), runs.c.started_at <= first)
     base = connection.execute(query.order_by(runs.c.started_at.desc()).limit(1)).first()
     if base is None:
         return None
@@ -132,6 +129,7 @@ def expected_balance(connection: sa.Connection, batch: str, first: datetime) -> 
     }
     labelled = (amount.label(name) for name, amount in sums.items())
     row = connection.execute(sa.select(*labelled).where(_was_sent(connection, service))).one()
+    others = services.elsewhere(connection, service)
     return ExpectedBalance(
         since=base.started_at,
         balance_then=base.balance_at_start,
@@ -152,23 +150,22 @@ def balance_near(
     connection: sa.Connection, service: str, moment: datetime, *, after: datetime | None = None
 ) -> KnownBalance | None:
     """The balance that a run read nearest to a moment, and later than `after`; None where no run knew it."""
-    known = sa.and_(
-        runs.c.balance_at_start.is_not(None), runs.c.batch.not_in(services.elsewhere(connection, service))
-    )
+    known = sa.select(runs.c.started_at, runs.c.balance_at_start).where(_knew_balance(connection, service))
     if after is not None:
-        known = sa.and_(known, runs.c.started_at > after)
-    query = sa.select(runs.c.started_at, runs.c.balance_at_start).where(known)
-    before = query.where(runs.c.started_at <= moment).order_by(runs.c.started_at.desc()).limit(1)
-    later = query.where(runs.c.started_at > moment).order_by(runs.c.started_at).limit(1)
-    rows = [row for each in (before, later) for row in connection.execute(each)]
-    found = (KnownBalance(*row) for row in rows)
+        known = known.where(runs.c.started_at > after)
+    found = (KnownBalance(*row) for row in connection.execute(known.order_by(runs.c.started_at)))
     return min(found, key=lambda balance: abs(balance.at - moment), default=None)
+
+
+def _knew_balance(connection: sa.Connection, service: str) -> sa.ColumnElement[bool]:
+    """Runs at the service that knew its balance when they began."""
+    others = services.elsewhere(connection, service)
+    return sa.and_(runs.c.balance_at_start.is_not(None), runs.c.batch.not_in(others))
 
 
 def _was_sent(connection: sa.Connection, service: str) -> sa.ColumnElement[bool]:
     """Attempts that were sent, of the batches that do not belong to another service."""
-    others: Collection[str] = services.elsewhere(connection, service)
-    is_of_service = attempts.c.batch.not_in(others) if others else sa.true()
+    is_of_service = attempts.c.batch.not_in(services.elsewhere(connection, service))
     return sa.and_(attempts.c.submitted_at.is_not(None), attempts.c.state != State.PLANNED, is_of_service)
 
 

@@ -101,7 +101,7 @@ def test_the_evidence_is_of_the_batch_s_service_alone(
         other.setenv("CALLSHEET_API_KEY", elsewhere.api_key)
         made.run("batch=trial", f"service.base_url={elsewhere.base_url}")
         evidence = resolve(made, "--set", f"service.base_url={elsewhere.base_url}", code=3)["evidence"]
-        assert "the ledger has bought jobs of the batch 'test' at" in evidence["missing"]
+        assert "the ledger has sent jobs of the batch 'test' to" in evidence["missing"]
         assert evidence["gone"] is None, "another service's balance is no evidence"
     evidence = resolve(made, code=3)["evidence"]
     assert (evidence["balance_then"], evidence["spent_since"]) == ("100.0000", "0.0045")

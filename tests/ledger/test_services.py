@@ -89,7 +89,7 @@ def test_a_batch_is_not_bought_at_a_second_service_until_a_person_says_that_it_h
     monkeypatch.setenv("CALLSHEET_API_KEY", second.api_key)
     made.set(service={"base_url": second.base_url})
     for step in (made.run, made.collect):
-        with pytest.raises(OtherService, match="has bought jobs") as caught:
+        with pytest.raises(OtherService, match="has sent jobs") as caught:
             step()
         assert caught.value.exit_code == 2
     quote = CliRunner().invoke(app, ["quote", str(made.config)])
