@@ -99,9 +99,8 @@ def take_over(connection: sa.Connection, run_id: str, batch: str) -> list[Attemp
     writing.change(connection, [(row, in_doubt | why) for row in doubts])
     dead = sa.and_(runs.c.batch == batch, runs.c.ended_at.is_(None), runs.c.id.not_in(living))
     connection.execute(runs.update().where(dead).values(ended_at=now))
-    for accepted in (queries.IS_POLLED, attempts.c.state == State.GENERATED):  # an index finds each
-        rows = writing.which(connection, theirs, accepted)
-        writing.change(connection, [(row, {"run_id": run_id}) for row in rows])
+    accepted = writing.which(connection, theirs, _IN_HAND)  # what is left of it
+    writing.change(connection, [(row, {"run_id": run_id}) for row in accepted])
     return [queries.attempt_of(row) for row in doubts]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import sqlite3
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
@@ -101,18 +102,17 @@ def test_the_database_of_another_program_is_left_as_it_is(tmp_path: Path, schema
     assert [file.name for file in tmp_path.iterdir()] == ["other.db"]
 
 
-def test_a_postgresql_database_with_other_tables_of_the_same_names_is_left_as_it_is(new_database) -> None:
-    url = new_database()
+async def test_a_postgresql_database_may_have_tables_of_other_programs_under_other_names(
+    new_database: Callable[[], str],
+) -> None:
+    url, shared = new_database(), new_database()
     execute(url, "CREATE TABLE media (id INTEGER)")
-    assert "not a ledger" in refusal(url).message
-    assert tables(url) == ["media"]
-
-
-async def test_a_postgresql_database_may_have_tables_of_other_programs_too(new_database) -> None:
-    url = new_database()
-    execute(url, "CREATE TABLE songs (id INTEGER)")
+    with pytest.raises(LedgerError, match="not a ledger"):
+        await Ledger.open(url, "b")
+    assert tables(url) == ["media"], "it is left as it is"
+    execute(shared, "CREATE TABLE songs (id INTEGER)")
     for _ in range(2):
-        async with buyer(url):
+        async with buyer(shared):
             pass
 
 
