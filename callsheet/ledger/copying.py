@@ -14,7 +14,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from callsheet.errors import LedgerError
-from callsheet.ledger import leases, running_totals
+from callsheet.ledger import leases
 from callsheet.ledger.databases import check_exists, explained, mark_as_moved, open_engine
 from callsheet.ledger.tables import about, metadata
 
@@ -105,10 +105,7 @@ def _copied(source: sa.Connection, target: sa.Connection) -> dict[str, int]:
         for page in _pages(source, table):
             target.execute(table.insert(), [dict(row._mapping) for row in page])
     target.execute(about.update().values(ledger_id=source.scalar(sa.select(about.c.ledger_id))))
-    counts = {table.name: _compared(source, target, table) for table in _COPIED}
-    if wrong := running_totals.differences(target):
-        raise LedgerError(f"the copy's running totals are not the sums of its attempts: {wrong}")
-    return counts
+    return {table.name: _compared(source, target, table) for table in _COPIED}
 
 
 def _compared(source: sa.Connection, target: sa.Connection, table: sa.Table) -> int:

@@ -262,10 +262,9 @@ def _start_of(pid: int) -> str | None:
 
 
 def _exists(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
+    with suppress(PermissionError):  # it is somebody else's
+        try:
+            os.kill(pid, 0)
+        except ProcessLookupError:
+            return False
     return True
