@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import date, datetime
 from decimal import Decimal
+from functools import partial
 from typing import Any
 
 import pytest
-import sqlalchemy as sa
 
 from callsheet.ledger import queries, services, spending
 from callsheet.ledger.doubts import settle
@@ -28,43 +28,43 @@ def at(text: str) -> datetime:
     return datetime.fromisoformat(f"2026-{text}+00:00")
 
 
-async def buy(url: str, name: str, sent: datetime, **end: Any) -> None:
+async def buy(ledger: Ledger, name: str, sent: datetime, **end: Any) -> None:
     """Sends a job of 0.04 dollars; `end` is `cost` and `stored_at`, `doubt`, `failed`, or nothing yet."""
     one = replace(job(name), price=None) if end.get("unpriced") else job(name)
-    async with buyer(url) as ledger:
-        await ledger.write(services.rebind, HERE)
-        [attempt] = await submitting(ledger, one)
-        if end.get("doubt"):
-            await ledger.doubt(attempt, "cut off")
-        elif end.get("failed"):
-            await ledger.failed(attempt, "content_policy_violation", "no")
-        elif "cost" in end:
-            [file] = await ledger.generated(attempt, generation(name, end["cost"]), [name], "out")
-            if "stored_at" in end:
-                await ledger.stored(file, replace(STORED, stored_at=end["stored_at"]))
+    [attempt] = await submitting(ledger, one)
+    if end.get("doubt"):
+        await ledger.doubt(attempt, "cut off")
+    elif end.get("failed"):
+        await ledger.failed(attempt, "content_policy_violation", "no")
+    elif "cost" in end:
+        [file] = await ledger.generated(attempt, generation(name, end["cost"]), [name], "out")
+        if "stored_at" in end:
+            await ledger.stored(file, replace(STORED, stored_at=end["stored_at"]))
     times = {"submitted_at": sent} | ({"finished_at": end["stored_at"]} if "stored_at" in end else {})
-    engine = sa.create_engine(url)
-    with engine.begin() as connection:
-        connection.execute(attempts.update().where(attempts.c.row_id == name).values(times))
-    engine.dispose()
+    await ledger.write(
+        lambda connection, _: connection.execute(
+            attempts.update().where(attempts.c.row_id == name).values(times)
+        )
+    )
 
 
 async def test_each_utc_day_has_what_was_sent_on_it_and_what_it_cost(url: str) -> None:
-    await buy(url, "first", at("03-01T00:00:00"), cost="0.04", stored_at=at("03-01T00:01:00"))
-    await buy(url, "noon", at("03-01T12:00:00"), cost="0.0525", stored_at=at("03-01T12:00:09"))
-    await buy(url, "cheap", at("03-01T13:00:00"), cost="0.03", stored_at=at("03-01T13:00:09"))
-    await buy(url, "refused", at("03-01T14:00:00"), failed=True)
-    await buy(url, "doubtful", at("03-01T15:00:00"), doubt=True)
-    await buy(
-        url, "unpriced", at("03-01T17:00:00"), cost="1.5", unpriced=True, stored_at=at("03-01T17:01:00")
-    )
-    await buy(url, "last", at("03-01T23:59:59.999999"), cost="0.04", stored_at=at("03-01T23:59:59.999999"))
-    await buy(url, "next", at("03-02T00:00:00"), cost="0.04", stored_at=at("03-02T00:00:01"))
-    await buy(url, "outside", at("03-03T00:00:00"), cost="0.04")
-    await buy(url, "flying", at("03-01T16:00:00"))  # the next run of the batch would put it in doubt
-    ledger = await Ledger.open(url, "b")
-    days = await ledger.read(lambda *of: spending.days(*of, HERE, FIRST, SECOND))
-    await ledger.close()
+    async with buyer(url) as ledger:
+        await ledger.write(services.rebind, HERE)
+        buys = partial(buy, ledger)
+        await buys("first", at("03-01T00:00:00"), cost="0.04", stored_at=at("03-01T00:01:00"))
+        await buys("noon", at("03-01T12:00:00"), cost="0.0525", stored_at=at("03-01T12:00:09"))
+        await buys("cheap", at("03-01T13:00:00"), cost="0.03", stored_at=at("03-01T13:00:09"))
+        await buys("refused", at("03-01T14:00:00"), failed=True)
+        await buys("doubtful", at("03-01T15:00:00"), doubt=True)
+        await buys("flying", at("03-01T16:00:00"))
+        unpriced = {"cost": "1.5", "unpriced": True, "stored_at": at("03-01T17:01:00")}
+        await buys("unpriced", at("03-01T17:00:00"), **unpriced)
+        last = at("03-01T23:59:59.999999")
+        await buys("last", last, cost="0.04", stored_at=last)
+        await buys("next", at("03-02T00:00:00"), cost="0.04", stored_at=at("03-02T00:00:01"))
+        await buys("outside", at("03-03T00:00:00"), cost="0.04")
+        days = await ledger.read(lambda *of: spending.days(*of, HERE, FIRST, SECOND))
     assert days == {
         FIRST: Spending(
             quoted=Decimal("0.24"),
