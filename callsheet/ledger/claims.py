@@ -95,7 +95,11 @@ def reserve(
     *,
     skip: bool,
 ) -> Reservation:
-    """Reserves jobs in their order for a run, as far as the budget allows (`Ledger.reserve`)."""
+    """Reserves jobs in their order for a run, as far as the budget allows (`Ledger.reserve`).
+
+    What the run has reserved already counts in the budget already: the commit of an earlier try may have been
+    made, and not confirmed.
+    """
     room = Room(connection, budget, datetime.now(UTC), reserved=True)
     newest = _newest(connection, jobs, policy)
     stored = queries.reusable(connection, budget.batch, jobs) if policy.reuse else {}
@@ -103,11 +107,12 @@ def reserve(
     result = Reservation()
     for position, job in enumerate(jobs):
         last = newest.get(job.key)
-        if last is not None and (not last["to_buy"] or _is_reserved(last) or _has_failed_in(last, run_id)):
+        reserved_by = last["run_id"] if last and last["state"] == State.PLANNED else None
+        if last and (not last["to_buy"] or reserved_by not in (None, run_id) or _has_failed_in(last, run_id)):
             continue
         if stored and (source := stored.get(job.request_key)):
             entries.add(job, last, _reused(source.pop(0)))
-        elif (wall := room.take(job.quoted)) is None:
+        elif reserved_by or (wall := room.take(job.quoted)) is None:
             result.reserved.append((job, entries.add(job, last)))
         else:
             result.wall = result.wall or wall
@@ -128,17 +133,6 @@ def enter(connection: sa.Connection, batch: str, run_id: str, job: Job) -> Attem
     attempt = entries.add(job, _newest(connection, [job], Policy()).get(job.key))
     entries.write(connection)
     return attempt
-
-
-def stands(connection: sa.Connection, run_id: str, reservation: Reservation) -> bool:
-    """Whether a run has reserved jobs just so already: the commit was made, and not confirmed."""
-    rows = writing.found(connection, [job.key for job, _ in reservation.reserved])
-    owned = [rows.get((job.key, attempt.number)) for job, attempt in reservation.reserved]
-    return any(owned) and all(row and _is_reserved(row) and row["run_id"] == run_id for row in owned)
-
-
-def _is_reserved(last: Values) -> bool:
-    return bool(last["state"] == State.PLANNED and last["run_id"] is not None)
 
 
 def _has_failed_in(last: Values, run_id: str) -> bool:

@@ -217,20 +217,17 @@ class Ledger:
     ) -> Reservation:
         """Reserves jobs in their order, until one does not fit the budget.
 
-        Jobs that the policy does not buy, and jobs that a run has reserved, are passed over. `skip`: also a
-        job that does not fit, for later ones that do.
+        Jobs that the policy does not buy, and jobs that another run has reserved, are passed over; what this
+        run has reserved it gets again. `skip`: also a job that does not fit, for later ones that do.
 
         Raises:
             OtherService: the batch belongs to another service; nothing was reserved.
         """
-        result: Reservation | None = None  # of a try whose commit was not confirmed
 
         def reserve(connection: sa.Connection) -> Reservation:
-            nonlocal result
-            if not (result and claims.stands(connection, self.run_id, result)):
-                result = claims.reserve(connection, self.run_id, jobs, policy, budget, skip=skip)
-                if result.reserved and self._owner.service:
-                    services.bind(connection, self.batch, self._owner.service, self.run_id)
+            result = claims.reserve(connection, self.run_id, jobs, policy, budget, skip=skip)
+            if result.reserved and self._owner.service:
+                services.bind(connection, self.batch, self._owner.service, self.run_id)
             return result
 
         return await self._commits.write_one("reserve", reserve)
