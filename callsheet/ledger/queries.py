@@ -60,7 +60,6 @@ def jobs(
     """Some columns of the newest attempt at every job of the batch that the ledger knows.
 
     Args:
-        connection, batch: as for every query.
         names: the columns.
         policy: adds the column `to_buy`: whether a run with this policy buys the job.
         keys: only these jobs.
@@ -74,7 +73,7 @@ def jobs(
 
 
 def requests(connection: sa.Connection, batch: str, policy: Policy) -> pl.DataFrame:
-    """What the batch has asked for, job by job: the columns by which a plan's jobs are found again."""
+    """What the batch has asked for: of each job the columns by which a plan finds it again, and `to_buy`."""
     names = "job_key row_id sample state type model quoted request_key request carried"
     return jobs(connection, batch, names.split(), policy=policy)
 
@@ -88,8 +87,8 @@ def reusable(connection: sa.Connection, batch: str, wanted: Sequence[Job]) -> di
         By request key the `job_key`, `attempt` and `generation_id` of each, the oldest first.
     """
     names = ("request_key", "job_key", "attempt", "generation_id")
-    of_jobs = attempts.c.request_key.in_([job.request_key for job in wanted])
-    query = sa.select(*(attempts.c[name] for name in names)).where(_is_reusable(batch), of_jobs)
+    these = attempts.c.request_key.in_([job.request_key for job in wanted])
+    query = sa.select(*(attempts.c[name] for name in names)).where(_is_reusable(batch), these)
     found = defaultdict(list)
     for row in connection.execute(query.order_by(attempts.c.finished_at, attempts.c.job_key)):
         found[row.request_key].append(row)
