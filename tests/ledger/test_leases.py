@@ -118,27 +118,22 @@ async def test_the_process_says_whether_a_run_of_this_machine_lives_and_the_leas
     await reader.close()
 
 
-async def test_what_another_run_has_taken_over_a_run_can_neither_renew_nor_answer(url: str) -> None:
-    with other_run(url) as other:
-        other.do("reserve a", "intend a")
-        change(url, host="elsewhere", lease_until=LONG_AGO)
-        async with buyer(url) as heir:
-            assert await state_of(heir, job("a")) is State.IN_DOUBT
-        assert "another run has taken its jobs over" in other.ask("renew")
-        assert other.ask("generated a").startswith("LedgerError")
-
-
 async def test_a_run_that_was_suspended_beyond_its_lease_goes_on_unless_its_jobs_were_taken_over(
     url: str,
 ) -> None:
     with other_run(url) as sleeper:
-        sleeper.do("reserve a", "intend a")
+        sleeper.do("reserve a b", "intend a", "intend b")
         change(url, host="elsewhere", lease_until=LONG_AGO)
         sleeper.do("renew")
         async with buyer(url) as second:
             assert await state_of(second, job("a")) is State.SUBMITTING, "the lease is renewed"
+            await second.end_run()
         change(url, lease_until=LONG_AGO)
         sleeper.do("generated a")
+        async with buyer(url) as third:
+            assert await state_of(third, job("b")) is State.IN_DOUBT
+        assert "another run has taken its jobs over" in sleeper.ask("renew")
+        assert sleeper.ask("generated b").startswith("LedgerError")
 
 
 async def test_a_video_in_doubt_that_a_run_asks_for_is_in_its_hand_and_any_other_doubt_is_not(
