@@ -44,12 +44,12 @@ async def life(ledger: Ledger, url: str) -> list[Any]:
     """Everything that a run writes; what each write came to. The URL is for a run that dies beside it."""
     came: list[Any] = []
 
-    async def attempt_of(one: Job) -> Any:
-        result, considered = await reserve(ledger, one, B)
+    async def attempt_of(one: Job, limit: str = "100") -> Any:
+        result, considered = await reserve(ledger, one, B, limit=limit)
         came.append(([(chosen.row_id, attempt.number) for chosen, attempt in result], considered))
         return result[0][1]
 
-    a = await attempt_of(A)
+    a = await attempt_of(A, limit="0.08")  # both jobs fit, and no more
     await intend(ledger, a)
     await ledger.release(a)
     await intend(ledger, a)
