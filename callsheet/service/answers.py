@@ -6,7 +6,6 @@ Does no I/O, and does not decide what a failure means: `verdicts.py` does. A 2xx
 
 from __future__ import annotations
 
-import functools
 import re
 import ssl
 from collections.abc import Callable, Iterator, Mapping
@@ -46,10 +45,7 @@ _VISIBLE = "".join(map(chr, range(0x21, 0x7F)))
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 _GATEWAY = frozenset({502, 504})  # a gateway sends these, and it may have passed the request on
 _BY_STATUS: dict[int, type[Refusal]] = {401: InvalidApiKey, 402: QuotaExceeded, 429: RateLimit}
-_HINTS: dict[type[Refusal], str] = {
-    InvalidApiKey: "Check CALLSHEET_API_KEY (service.api_key_env), or the Prefect block.",
-    QuotaExceeded: "Top up the workspace's balance; the same command goes on from here.",
-}
+_NO_BALANCE = "Top up the workspace's balance; the same command goes on from here."
 _objects = TypeAdapter(tuple[dict[str, Any], ...])
 
 
@@ -143,7 +139,7 @@ def refusal(name: str, response: httpx.Response, *, api_key: str, hint: str = ""
             status=status,
             code=body.code,
             param=body.param,
-            hint=_HINTS.get(error_type, ""),
+            hint=_NO_BALANCE if error_type is QuotaExceeded else "",
         )
     error.retry_after, error.date = _retry_after(headers), _unix(headers.get("date", ""))
     if response.request.method == "POST":
@@ -279,9 +275,8 @@ def header_number(headers: Mapping[str, str], name: str) -> int | None:
     return int(text) if _DIGITS.fullmatch(text) else None
 
 
-@functools.lru_cache(maxsize=16)
 def _unix(date: str) -> float | None:
-    """A `Date` in Unix seconds; None where it cannot be read. The answers of one second have the same."""
+    """A `Date` in Unix seconds; None where it cannot be read."""
     try:
         return parsedate_to_datetime(date).timestamp()
     except (ValueError, ArithmeticError):

@@ -65,6 +65,7 @@ _MOST_REDIRECTS = 20  # of one download
 _MOST_DAYS = timedelta(days=179)  # from a request's first day of costs to its last: within 180 of `start`
 # The bytes of a file must be those that Content-Length counts, and compressing them again helps nobody.
 _HEADERS = {"User-Agent": "callsheet", "Accept": "*/*", "Accept-Encoding": "identity"}
+_QUOTES = "\"'`\u2018\u2019\u201c\u201d"
 _encoder = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False)
 
 
@@ -73,8 +74,8 @@ class Client:
 
     Args:
         base_url: the service's address, without the version.
-        api_key: `sk_...`.
-        key_place: where the key is from, in words, for the hint of a 401.
+        api_key: `sk_...` (INTERFACE 5), perhaps with blanks around it.
+        key_place: where the key is from, in words. No message repeats the key itself.
         connect_timeout: seconds to wait for a connection.
         read_timeout: seconds to wait for the answer to a request that is free; of a file, for its beginning
             and for each part.
@@ -83,8 +84,8 @@ class Client:
         backoff: how long to wait before something is tried again, here and in the steps of a run.
 
     Raises:
-        ConfigError: the address is not a URL, the key has characters that a header cannot carry, or the
-            environment names a proxy or authorities that cannot be used.
+        ConfigError: the address is not a URL, the key cannot be one, or the environment names a proxy or
+            authorities that cannot be used.
 
     Every method raises `NotSent`, `MaybeSent` or one of the `Refusal` types. `MaybeSent` is raised for a 2xx
     answer that cannot be read, too: a submission is then in doubt, anything else is free to repeat.
@@ -95,17 +96,13 @@ class Client:
         base_url: str,
         api_key: str,
         *,
-        key_place: str = "",
+        key_place: str = "service.api_key_env",
         connect_timeout: float = 10.0,
         read_timeout: float = 30.0,
         generation_timeout: float = 300.0,
         backoff: Backoff = Backoff(),  # noqa: B008 - it cannot be changed
     ) -> None:
-        if not (api_key.isascii() and api_key.isprintable() and api_key and " " not in api_key):
-            raise ConfigError(
-                "the API key is empty, or has a space, a line break or a character that is not ASCII",
-                hint="A key looks like sk_...; check CALLSHEET_API_KEY (service.api_key_env).",
-            )
+        self._key, self._key_place = _checked_key(api_key, key_place), key_place
         self.base_url, self.backoff = base_url.rstrip("/"), backoff
         try:
             base = httpx.URL(self.base_url)
@@ -115,8 +112,7 @@ class Client:
             raise ConfigError("service.base_url is not a URL: it must begin with http:// or https://")
         self._connections = Connections()
         self._connections.prepare(base)
-        self._key, self._key_place = api_key, key_place
-        self._headers = {**_HEADERS, "Authorization": f"Bearer {api_key}"}
+        self._headers = {**_HEADERS, "Authorization": f"Bearer {self._key}"}
         self._connect, self._reading, self._generating = connect_timeout, read_timeout, generation_timeout
         address = without_secrets(self.base_url)
         self._hint = (
@@ -298,7 +294,7 @@ class Client:
                 await response.aread()
         if not response.is_success:
             error = refusal(name, response, api_key=self._key, hint=self._hint)
-            if isinstance(error, InvalidApiKey) and self._key_place:
+            if isinstance(error, InvalidApiKey):
                 error.hint = f"Check the API key in {self._key_place}. {self._hint}"
             raise error
         return response
@@ -320,6 +316,25 @@ class Client:
                 return response
             await stack.aclose()
         raise ConnectionError(f"there are more than {_MOST_REDIRECTS} redirects")
+
+
+def _checked_key(text: str, place: str) -> str:
+    """An API key without the blanks around it."""
+    key = text.strip()
+    if not key:
+        wrong = "is empty"
+    elif key[0] in _QUOTES or key[-1] in _QUOTES:
+        wrong = "is in quotes"
+    elif key.lower().startswith("bearer"):
+        wrong = "begins with Bearer"
+    elif not (key.isascii() and key.isprintable() and " " not in key):
+        wrong = "has a blank, a line break or a character that is not ASCII in it"
+    else:
+        return key
+    raise ConfigError(
+        f"the API key in {place} {wrong}",
+        hint="Give the key alone, as sk_...: without quotes, blanks or the word Bearer.",
+    )
 
 
 async def _chunks(name: str, response: httpx.Response) -> AsyncIterator[bytes]:
