@@ -6,7 +6,6 @@ Begin with `check_files`. Which files are left the ledger says, so a killed run 
 from __future__ import annotations
 
 import asyncio
-import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
@@ -27,10 +26,8 @@ from callsheet.report.contact_sheet.thumbnails import Seen, Thumbnails, local_fi
 from callsheet.reviewing.checks import Pictures, is_wanted, rejecting, wrong
 from callsheet.reviewing.command import PATIENCE, Judge, Judged
 
-_PART = 100  # files that are looked at side by side
+_PART = 16  # files that are looked at side by side; their checks are what a kill may undo
 _PAUSE = 3.0  # seconds between two looks for new files
-_SHARE = 20  # looking for them takes at most one part in so many of the time
-_UNWRITTEN = 1.0  # seconds of work that a kill may undo
 
 
 async def check_files(
@@ -99,11 +96,10 @@ class _Checking:
     pictures: Pictures = field(default_factory=Pictures)
     later: set[FileKey] = field(default_factory=set)
     rejected: Counter[str] = field(default_factory=Counter)
-    pause: float = _PAUSE
 
     async def keep(self, over: asyncio.Event | None, may_leave: Callable[[int], bool]) -> None:
         while over and not over.is_set():
-            with anyio.move_on_after(self.pause):
+            with anyio.move_on_after(_PAUSE):
                 await over.wait()
             if not over.is_set():
                 others = [run.run_id for run in await self.ledger.others()]  # which check what they store
@@ -116,10 +112,8 @@ class _Checking:
 
         `but_of`: not the files of these runs.
         """
-        began = time.monotonic()
         files = await self.ledger.read(marks.unchecked)
         files = files.filter(~pl.col("run_id").fill_null("").is_in(but_of))
-        self.pause = max(_PAUSE, _SHARE * (time.monotonic() - began))
         if files.height <= len(self.later):
             return 0
         if self.settings.checks.duplicate != "off":
@@ -138,7 +132,6 @@ class _Checking:
         requests = await self.ledger.read(lambda connection, _: marks.requests(connection, keys))
         looks = [self.thumbnails.look_at(file["sha256"], file["url"], file["mime_type"]) for file in files]
         found: list[tuple[dict[str, Any], Finding]] = []
-        written = time.monotonic()
         for file, look in zip(files, looks, strict=True):
             seen = await asyncio.shield(look)
             finding = seen and await self._finding(file, seen, *requests[file["job_key"]])
@@ -146,9 +139,6 @@ class _Checking:
                 found.append((file, finding))
             else:
                 self.later.add(_key(file))
-            if time.monotonic() - written > _UNWRITTEN:
-                await self._write(found)
-                found, written = [], time.monotonic()
         await self._write(found)
 
     async def _finding(
