@@ -48,14 +48,10 @@ async def balance(client: Client) -> Any:
     return await client.balance()
 
 
-@pytest.mark.parametrize(
-    "failure",
-    [error_reply(500, "server_error"), error_reply(429, "rate_limit"), page(502), page(503)],
-    ids=["500", "429", "502-html", "503-html"],
-)
-def test_a_request_that_a_run_makes_once_is_repeated_a_few_times(failure: Behaviour) -> None:
-    with serve(failure, failure, failure, BALANCE) as server:
-        assert run(server.url, balance) == Decimal("12.3456")
+def test_a_request_that_a_run_makes_once_is_repeated_a_few_times() -> None:
+    for failure in error_reply(500, "server_error"), error_reply(429, "rate_limit"), page(502), page(503):
+        with serve(failure, failure, failure, BALANCE) as server:
+            assert run(server.url, balance) == Decimal("12.3456")
     with serve(failure) as server, pytest.raises(Refusal):
         run(server.url, lambda client: client.models())
     assert len(server.requests) == READ_TRIES
@@ -72,21 +68,19 @@ def test_a_repeated_request_waits_for_retry_after_unless_that_is_long() -> None:
     assert len(server.requests) == 1
 
 
-@pytest.mark.parametrize(
-    "failure, use",
-    [
+def test_no_other_request_is_repeated() -> None:
+    failed = error_reply(500, "server_error")
+    cases: list[tuple[Behaviour, Callable[[Client], Awaitable[Any]]]] = [
         (error_reply(401, "invalid_api_key"), balance),
         (page(404), balance),
         (json_reply("?"), balance),
-        (error_reply(500, "server_error"), lambda client: client.video("v")),
-        (error_reply(500, "server_error"), image),
-    ],
-    ids=["401", "404", "unreadable", "poll", "image"],
-)
-def test_no_other_request_is_repeated(failure: Behaviour, use: Callable[[Client], Awaitable[Any]]) -> None:
-    with serve(failure) as server, pytest.raises(CallsheetError):
-        run(server.url, use)
-    assert len(server.requests) == 1
+        (failed, lambda client: client.video("v")),
+        (failed, image),
+    ]
+    for failure, use in cases:
+        with serve(failure) as server, pytest.raises(CallsheetError):
+            run(server.url, use)
+        assert len(server.requests) == 1
 
 
 # ---- downloads
@@ -147,20 +141,19 @@ def test_redirects_without_end_are_an_error() -> None:
     assert len(server.requests) == 21
 
 
-@pytest.mark.parametrize("where", ["length", "chunked", "end"])
-def test_a_file_that_is_compressed_unasked_is_unpacked(where: str) -> None:
+def test_a_file_that_is_compressed_unasked_is_unpacked() -> None:
     """Content-Length is not the file's length, then."""
     content = bytes(range(256)) * 1000
     packed = gzip.compress(content)
     head = b"HTTP/1.1 200 OK\r\nContent-Type: image/jpeg\r\nContent-Encoding: gzip\r\n"
-    framed = {
-        "length": b"Content-Length: %d\r\n\r\n%b" % (len(packed), packed),
-        "chunked": b"Transfer-Encoding: chunked\r\n\r\n%x\r\n%b\r\n0\r\n\r\n" % (len(packed), packed),
-        "end": b"\r\n" + packed,
-    }
-    with serve(raw(head + framed[where])) as server:
-        downloaded = run(server.url, lambda client: fetch(client, server.url))
-    assert downloaded == (content, None, "image/jpeg")
+    for framed in (
+        b"Content-Length: %d\r\n\r\n%b" % (len(packed), packed),
+        b"Transfer-Encoding: chunked\r\n\r\n%x\r\n%b\r\n0\r\n\r\n" % (len(packed), packed),
+        b"\r\n" + packed,
+    ):
+        with serve(raw(head + framed)) as server:
+            downloaded = run(server.url, lambda client, url=server.url: fetch(client, url))
+        assert downloaded == (content, None, "image/jpeg")
 
 
 @pytest.mark.parametrize(
@@ -178,12 +171,12 @@ def test_a_data_uri_is_a_file(uri: str, file: tuple[bytes, int, str]) -> None:
     assert run("http://127.0.0.1:1", lambda client: fetch(client, uri)) == file
 
 
-@pytest.mark.parametrize("rest", ["?" * 9000, "A" * 9001, ""], ids=["no base64", "half", "nothing"])
-def test_a_data_uri_that_cannot_be_read_is_an_error_that_fits_a_line(rest: str) -> None:
-    uri = f"data:image/png;base64,{rest}" if rest else "data:" + "A" * 9000
-    with pytest.raises(MediaError, match="data URI cannot be read: data:") as caught:
-        run("http://127.0.0.1:1", lambda client: fetch(client, uri))
-    assert len(caught.value.message) < 200
+def test_a_data_uri_that_cannot_be_read_is_an_error_that_fits_a_line() -> None:
+    base64 = "image/png;base64,"
+    for wrong in f"{base64}{'?' * 9000}", f"{base64}{'A' * 9001}", "A" * 9000:
+        with pytest.raises(MediaError, match="data URI cannot be read: data:") as caught:
+            run("http://127.0.0.1:1", lambda client, uri=f"data:{wrong}": fetch(client, uri))
+        assert len(caught.value.message) < 200
 
 
 @pytest.mark.parametrize(
@@ -221,17 +214,15 @@ def test_a_download_that_is_cut_off_or_cannot_begin_is_an_error() -> None:
             run(server.url, lambda client, url=impossible: fetch(client, url))
 
 
-@pytest.mark.parametrize(
-    ("status", "code"), [(401, "invalid_api_key"), (402, "quota_exceeded"), (404, "not_found")]
-)
-def test_the_error_of_a_download_shows_no_signature_and_says_nothing_of_the_key_which_it_did_not_have(
-    status: int, code: str
-) -> None:
-    with serve(error_reply(status, code)) as server, pytest.raises(Refusal) as caught:
-        run(server.url, lambda client: fetch(client, server.url + "/f?sig=hidden"))
-    assert type(caught.value) is Refusal
-    assert (caught.value.status, caught.value.code, caught.value.hint) == (status, code, "")
-    assert "hidden" not in str(caught.value)
+def test_the_error_of_a_download_shows_no_signature_and_says_nothing_of_the_key_which_it_did_not_have() -> (
+    None
+):
+    for status, code in (401, "invalid_api_key"), (402, "quota_exceeded"), (404, "not_found"):
+        with serve(error_reply(status, code)) as server, pytest.raises(Refusal) as caught:
+            run(server.url, lambda client, url=server.url: fetch(client, url + "/f?sig=hidden"))
+        assert type(caught.value) is Refusal
+        assert (caught.value.status, caught.value.code, caught.value.hint) == (status, code, "")
+        assert "hidden" not in str(caught.value)
 
 
 def test_an_error_shows_the_address_without_its_password() -> None:
@@ -258,11 +249,13 @@ def test_an_exception_of_the_code_that_reads_a_download_is_not_translated() -> N
 # ---- the key
 
 
-@pytest.mark.parametrize("key", ["", "sk_a b", "sk_a\n", "sk_ä"])
-def test_an_impossible_key_is_refused_without_showing_it(key: str) -> None:
-    with pytest.raises(ConfigError) as caught:
-        Client("http://127.0.0.1", key)
-    assert key == "" or key not in caught.value.message + caught.value.hint
+def test_an_impossible_key_or_address_is_refused_and_the_key_is_not_shown() -> None:
+    for key in "", "sk_a b", "sk_a\nb", "sk_ä":
+        with pytest.raises(ConfigError) as caught:
+            Client("http://127.0.0.1", key)
+        assert key == "" or key not in caught.value.message + caught.value.hint
+    with pytest.raises(ConfigError, match=r"service\.base_url"):
+        Client("http://127.0.0.1:port", KEY)
 
 
 def test_no_log_has_the_key_or_the_signature_of_a_url(caplog: pytest.LogCaptureFixture) -> None:
@@ -274,11 +267,6 @@ def test_no_log_has_the_key_or_the_signature_of_a_url(caplog: pytest.LogCaptureF
     assert [record for record in caplog.records if record.levelno > logging.DEBUG] == []
     assert KEY not in caplog.text
     assert "hidden" not in caplog.text
-
-
-def test_an_invalid_address_is_a_config_error() -> None:
-    with pytest.raises(CallsheetError, match=r"service\.base_url"):
-        Client("http://127.0.0.1:port", KEY)
 
 
 # ---- costs of a range of any length: every day once, from as few requests as the interface allows
@@ -330,16 +318,8 @@ def test_the_range_is_sent_with_its_time_zone_and_costs_are_exact_a_refund_too()
     assert query == {"start": ["2026-03-01T06:00:00+00:00"], "end": ["2026-03-03T12:00:00+00:00"]}
 
 
-@pytest.mark.parametrize(
-    "days",
-    [
-        ("2026-03-01", "2026-03-02"),
-        ("2026-03-01", "2026-03-02", "2026-03-03", "2026-03-04"),
-        ("2026-03-01", "2026-03-01", "2026-03-02", "2026-03-03"),
-        (),
-    ],
-    ids=["missing", "strange", "twice", "none"],
-)
-def test_an_answer_without_each_day_once_is_an_error(days: tuple[str, ...]) -> None:
-    with pytest.raises(MaybeSent, match="each day from 2026-03-01 to 2026-03-03 once"):
-        ask(json_reply(answer(*days)), lambda client: client.daily_costs(START, END))
+def test_an_answer_without_each_day_once_is_an_error() -> None:
+    first, second, third, fourth = (f"2026-03-0{day}" for day in range(1, 5))
+    for days in (first, second), (first, second, third, fourth), (first, first, second, third), ():
+        with pytest.raises(MaybeSent, match="each day from 2026-03-01 to 2026-03-03 once"):
+            ask(json_reply(answer(*days)), lambda client: client.daily_costs(START, END))
