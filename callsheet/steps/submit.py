@@ -273,7 +273,6 @@ class _Buyer:
             return _End.LEFT
         failpoints.passed("after submit")
         run.breaker.accepted()
-        turn.accepted()
         if attempt.type is ModelType.IMAGE:
             turn.answered(answered.rate)
             return _End.BOUGHT if await run.keep(attempt, answered.value) else _End.IN_DOUBT
@@ -307,7 +306,7 @@ class _Buyer:
     ) -> _End | float:
         """Carries out the verdict on a POST that was not accepted."""
         run, why, most = self._run, str(error), self._run.settings.attempts
-        if isinstance(error, Refusal):
+        if isinstance(error, Refusal) and error.rate:  # without it, it may be a gateway's word
             turn.answered(error.rate)
         verdict = verdicts.submit(error)
         told = (error.retry_after if isinstance(error, Refusal) else None) or 0.0
