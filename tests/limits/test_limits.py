@@ -116,7 +116,7 @@ class Counted(AccountLimits):
                 self.differences.add((self.held, self.lanes.in_use))
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(
     shape=st.sampled_from(FIXED),
     images=st.integers(1, 400),
