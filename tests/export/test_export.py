@@ -65,7 +65,7 @@ def small_shards() -> Iterator[None]:
 # ---- tables
 
 
-def test_csv_tables_have_what_parquet_has_and_no_formula(project: Make) -> None:
+def test_csv_tables_have_what_parquet_has_no_formula_and_a_place_of_their_own(project: Make) -> None:
     made = project(ROWS)
     made.run()
     assert exported(made, "out/tables", "csv").files == 2
@@ -78,6 +78,26 @@ def test_csv_tables_have_what_parquet_has_and_no_formula(project: Make) -> None:
     assert [(row["shelf"], row["label"]) for row in rows] == [("-7", "'@one"), ("'+x", "two"), ("9", "three")]
     costs = pl.read_csv(made.folder / "out/tables/costs.csv", schema_overrides={"cost": pl.Decimal(18, 6)})
     assert costs["cost"].sum() == Decimal("0.0045")
+    refused_in_words(made)
+
+
+def refused_in_words(made: Project) -> None:
+    """A place that has something else is refused, and left as it is."""
+    for to, kind, words in (
+        ("out/media", "imagefolder", r"out/media: has other files already, test/.*jpeg for instance"),
+        ("out/tables", "imagefolder", "has an export of the batch test as csv"),
+        ("batch.yaml", "csv", r"batch\.yaml: is a file"),
+    ):
+        with pytest.raises(InputError, match=words):
+            exported(made, to, kind)
+    with pytest.raises(StorageError) as refused:
+        exported(made, "batch.yaml/set", "csv")
+    assert "another --to" in refused.value.hint
+    assert content(made.folder / "out/tables").keys() == {
+        "callsheet-export.json",
+        "manifest.csv",
+        "costs.csv",
+    }
 
 
 # ---- an image folder
@@ -86,8 +106,12 @@ def test_csv_tables_have_what_parquet_has_and_no_formula(project: Make) -> None:
 def test_an_image_folder_has_every_image_and_a_line_for_each(project: Make) -> None:
     made = project([*(row | {"name": f"the {row['id']}"} for row in ROWS), VIDEO])
     made.run()
-    done = exported(made, "out/set", "imagefolder")
-    assert (done.files, done.copied, done.left_out) == (4, 3, 1)
+    words = ["export", str(made.config), "--to", "out/set", "--as", "imagefolder"]
+    done = CliRunner().invoke(app, words, catch_exceptions=False)
+    assert "4: 3 copied by this export" in done.stdout, done.output
+    answer = json.loads(CliRunner().invoke(app, [*words, "--json"], catch_exceptions=False).stdout)
+    assert (answer["to"], answer["as"]) == ("out/set", "imagefolder")
+    assert (answer["files"], answer["copied"], answer["left_out"]) == (4, 0, 1)
     lines = described(made.folder / "out/set")
     assert [line["row_id"] for line in lines] == ["a.b", "مصباح", "c"]
     stored = {row["sha256"]: Path(row["url"]) for row in made.manifest().iter_rows(named=True)}
@@ -207,22 +231,6 @@ def test_an_export_to_a_bucket_goes_on_there_too(
         exported(made, f"s3://{s3.bucket}/export-media", "csv")
 
 
-def test_a_place_with_something_else_is_refused_in_words(project: Make) -> None:
-    made = project(ROWS[:1])
-    made.run()
-    with pytest.raises(InputError, match=r"out/media: has other files already, test/.*jpeg for instance"):
-        exported(made, "out/media", "imagefolder")
-    exported(made, "out/set", "csv")
-    with pytest.raises(InputError, match="has an export of the batch test as csv"):
-        exported(made, "out/set", "imagefolder")
-    with pytest.raises(InputError, match=r"batch\.yaml: is a file"):
-        exported(made, "batch.yaml", "csv")
-    with pytest.raises(StorageError) as refused:
-        exported(made, "batch.yaml/set", "csv")
-    assert "another --to" in refused.value.hint
-    assert content(made.folder / "out/set").keys() == {"callsheet-export.json", "manifest.csv", "costs.csv"}
-
-
 def test_a_file_that_was_changed_or_removed_is_named_and_not_exported(project: Make) -> None:
     made = project(ROWS[2:])
     made.run()
@@ -246,14 +254,3 @@ def test_a_batch_without_images_or_files_is_an_error_that_says_so(project: Make)
     made.set(batch="other")
     with pytest.raises(InputError, match="no stored file to export"):
         exported(made, "out/shards", "webdataset")
-
-
-def test_the_command_prints_what_it_did(project: Make) -> None:
-    made = project(ROWS)
-    made.run()
-    words = ["export", str(made.config), "--to", "out/set", "--as", "imagefolder"]
-    done = CliRunner().invoke(app, words, catch_exceptions=False)
-    assert "4: 3 copied by this export" in done.stdout, done.output
-    done = CliRunner().invoke(app, [*words, "--json"], catch_exceptions=False)
-    answer = json.loads(done.stdout)
-    assert (answer["to"], answer["as"], answer["files"], answer["copied"]) == ("out/set", "imagefolder", 4, 0)
