@@ -188,7 +188,7 @@ def test_a_poll_with_a_file_is_a_finished_video_whatever_else_is_odd() -> None:
         assert finished.usage.cost(QUOTE) == (QUOTE, CostSource.QUOTED)
 
 
-MODEL = {
+MODEL: dict[str, Any] = {
     "id": "m",
     "name": "M",
     "type": "image",

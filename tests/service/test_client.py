@@ -37,7 +37,7 @@ from tests.servers.sockets import (
     serve,
     unused_port,
 )
-from tests.service.asking import IMAGE, KEY, ask, fetch, image, run
+from tests.service.asking import IMAGE, KEY, ask, fetched, image, run
 
 # ---- repeated requests
 
@@ -90,54 +90,41 @@ def test_a_download_uses_its_url_as_given_and_does_not_send_the_key() -> None:
     content = bytes(range(256)) * 1000
     signed = "/v2/downloads/req-1/0?exp=1&sig=a%2Fb%2Bc+d/e~f=="
     with serve(reply(200, content, {"Content-Type": "Image/JPEG; q=1"})) as server:
-        downloaded = run(server.url, lambda client: fetch(client, server.url + signed))
+        downloaded = fetched(server.url + signed)
     assert downloaded == (content, len(content), "image/jpeg")
     assert server.requests[0].split(b" ")[1] == signed.encode()
     assert b"uthorization" not in server.requests[0]
     assert KEY.encode() not in server.requests[0]
 
 
-def test_a_download_follows_redirects_and_a_submission_does_not() -> None:
-    with (
-        serve(reply(200, b"file")) as store,
-        serve(reply(307, b"", {"Location": store.url + "/x"})) as server,
-    ):
-        assert run(server.url, lambda client: fetch(client, server.url + "/f"))[0] == b"file"
-        with pytest.raises(Refusal):
-            run(server.url, image)
-    assert len(store.requests) == 1
-    assert KEY.encode() not in store.requests[0]
-
-
-@pytest.mark.parametrize(
-    "location, asked",
-    [
-        ("/caf\u00e9/1?sig=a%2Fb".encode(), b"/caf%C3%A9/1?sig=a%2Fb"),
-        ("/caf\u00e9/1".encode("latin-1"), b"/caf%E9/1"),
-        (b"/with space", b"/with%20space"),
-        (b"more/1?x", b"/v2/more/1?x"),
-        (b"//{host}/1", b"/1"),
-        (b"HTTP://{host}/1#part", b"/1"),
-    ],
-    ids=["UTF-8", "Latin-1", "space", "relative", "no scheme", "whole"],
-)
-def test_a_redirect_is_followed_as_curl_does(location: bytes, asked: bytes) -> None:
+def test_a_redirect_of_a_download_is_followed_as_curl_does() -> None:
     """Bytes that a URL cannot have are escaped as they came, whatever the other headers are encoded in."""
 
     def redirect(connection: socket.socket) -> bool:
-        to = location.replace(b"{host}", server.url.partition("//")[2].encode())
+        to = locations.pop(0).replace(b"{host}", server.url.partition("//")[2].encode())
         head = b"HTTP/1.1 302 Found\r\nX-Odd: \xe9\r\nContent-Length: 0\r\n"
         return raw(head + b"Location: " + to + b"\r\n\r\n")(connection)
 
-    with serve(redirect, reply(200, b"file")) as server:
-        assert run(server.url, lambda client: fetch(client, server.url + "/v2/f"))[0] == b"file"
-    assert server.requests[1].split(b" ")[1] == asked
+    cases = {
+        "/caf\u00e9/1?sig=a%2Fb".encode(): b"/caf%C3%A9/1?sig=a%2Fb",
+        "/caf\u00e9/1".encode("latin-1"): b"/caf%E9/1",
+        b"/with space": b"/with%20space",
+        b"more/1?x": b"/v2/more/1?x",
+        b"//{host}/1": b"/1",
+        b"HTTP://{host}/1#part": b"/1",
+    }
+    locations = [*cases]
+    for asked in cases.values():
+        with serve(redirect, reply(200, b"file")) as server:
+            assert fetched(server.url + "/v2/f")[0] == b"file"
+        assert server.requests[1].split(b" ")[1] == asked
+        assert KEY.encode() not in b"".join(server.requests)
 
 
 def test_redirects_without_end_are_an_error() -> None:
     again = reply(302, b"", {"Location": "/again"})
     with serve(again) as server, pytest.raises(MaybeSent, match="20 redirects"):
-        run(server.url, lambda client: fetch(client, server.url))
+        fetched(server.url)
     assert len(server.requests) == 21
 
 
@@ -152,53 +139,41 @@ def test_a_file_that_is_compressed_unasked_is_unpacked() -> None:
         b"\r\n" + packed,
     ):
         with serve(raw(head + framed)) as server:
-            downloaded = run(server.url, lambda client, url=server.url: fetch(client, url))
+            downloaded = fetched(server.url)
         assert downloaded == (content, None, "image/jpeg")
 
 
-@pytest.mark.parametrize(
-    "uri, file",
-    [
+def test_a_data_uri_is_a_file() -> None:
+    for uri, file in (
         ("data:image/png;base64,AP+/", (b"\0\xff\xbf", 3, "image/png")),
         ("DATA:Image/PNG;name=a;BASE64,AP-_", (b"\0\xff\xbf", 3, "image/png")),
         ("data:image/png;base64,AP8%3D", (b"\0\xff", 2, "image/png")),
         ("data:image/png;base64,AP\n8", (b"\0\xff", 2, "image/png")),
         ("data:image/png,%00%ff", (b"\0\xff", 2, "image/png")),
         ("data:,a", (b"a", 1, "")),
-    ],
-)
-def test_a_data_uri_is_a_file(uri: str, file: tuple[bytes, int, str]) -> None:
-    assert run("http://127.0.0.1:1", lambda client: fetch(client, uri)) == file
+    ):
+        assert fetched(uri) == file
 
 
 def test_a_data_uri_that_cannot_be_read_is_an_error_that_fits_a_line() -> None:
     base64 = "image/png;base64,"
     for wrong in f"{base64}{'?' * 9000}", f"{base64}{'A' * 9001}", "A" * 9000:
         with pytest.raises(MediaError, match="data URI cannot be read: data:") as caught:
-            run("http://127.0.0.1:1", lambda client, uri=f"data:{wrong}": fetch(client, uri))
+            fetched(f"data:{wrong}")
         assert len(caught.value.message) < 200
 
 
-@pytest.mark.parametrize(
-    "url, asked",
-    [
+def test_an_address_that_is_not_whole_is_relative_to_the_services() -> None:
+    for url, asked in (
         ("/v2/downloads/1/0?exp=1&sig=a%2Fb", "/v2/downloads/1/0?exp=1&sig=a%2Fb"),
         ("//{host}/v2/downloads/1/0?exp=1", "/v2/downloads/1/0?exp=1"),
         ("v2/downloads/1/0", "/base/v2/downloads/1/0"),
         ("caf\u00e9/a b", "/base/caf%C3%A9/a%20b"),
-    ],
-)
-def test_an_address_that_is_not_whole_is_relative_to_the_services(url: str, asked: str) -> None:
-    with serve(reply(200, b"file")) as server:
-        whole = url.replace("{host}", server.url.partition("//")[2])
-        assert run(f"{server.url}/base", lambda client: fetch(client, whole))[0] == b"file"
-    assert server.requests[0].split(b" ")[1] == asked.encode()
-
-
-def test_a_message_has_a_line_of_a_long_address_at_most() -> None:
-    with serve(page(404)) as server, pytest.raises(Refusal) as caught:
-        run(server.url, lambda client: fetch(client, f"{server.url}/{'x' * 5000}"))
-    assert len(caught.value.message) < 200
+    ):
+        with serve(reply(200, b"file")) as server:
+            whole = url.replace("{host}", server.url.partition("//")[2])
+            assert fetched(whole, f"{server.url}/base")[0] == b"file"
+        assert server.requests[0].split(b" ")[1] == asked.encode()
 
 
 def test_a_download_that_is_cut_off_or_cannot_begin_is_an_error() -> None:
@@ -206,12 +181,12 @@ def test_a_download_that_is_cut_off_or_cannot_begin_is_an_error() -> None:
         pytest.raises(MaybeSent),
         serve(raw(b"HTTP/1.1 200 OK\r\nContent-Length: 500\r\n\r\nbegun")) as server,
     ):
-        run(server.url, lambda client: fetch(client, server.url))
+        fetched(server.url)
     with pytest.raises(NotSent):
-        run(server.url, lambda client: fetch(client, server.url))
+        fetched(server.url)
     for impossible in "ftp://127.0.0.1/f", "http://[::1/f", "http://127.0.0.1:1e3/f", "http:":
         with pytest.raises(NotSent):
-            run(server.url, lambda client, url=impossible: fetch(client, url))
+            fetched(impossible)
 
 
 def test_the_error_of_a_download_shows_no_signature_and_says_nothing_of_the_key_which_it_did_not_have() -> (
@@ -219,18 +194,19 @@ def test_the_error_of_a_download_shows_no_signature_and_says_nothing_of_the_key_
 ):
     for status, code in (401, "invalid_api_key"), (402, "quota_exceeded"), (404, "not_found"):
         with serve(error_reply(status, code)) as server, pytest.raises(Refusal) as caught:
-            run(server.url, lambda client, url=server.url: fetch(client, url + "/f?sig=hidden"))
+            fetched(f"{server.url}/{'x' * 5000}?sig=hidden")
         assert type(caught.value) is Refusal
         assert (caught.value.status, caught.value.code, caught.value.hint) == (status, code, "")
         assert "hidden" not in str(caught.value)
+        assert len(caught.value.message) < 200, "of a long address it has a line"
 
 
 def test_an_error_shows_the_address_without_its_password() -> None:
     with unused_port() as port:
         address = f"http://me:hidden@127.0.0.1:{port}"
-        for use in balance, lambda client: fetch(client, f"{address}/f?sig=hidden"):
+        for use in (lambda: run(address, balance)), (lambda: fetched(f"{address}/f?sig=hidden", address)):
             with pytest.raises(NotSent) as caught:
-                run(address, use)
+                use()
             text = caught.value.message + caught.value.hint
             assert f"http://...@127.0.0.1:{port}" in text
             assert "hidden" not in text
@@ -263,7 +239,7 @@ def test_no_log_has_the_key_or_the_signature_of_a_url(caplog: pytest.LogCaptureF
     caplog.set_level(logging.DEBUG)
     with serve(json_reply(IMAGE), reply(200, b"file")) as server:
         run(server.url, image)
-        run(server.url, lambda client: fetch(client, server.url + "/f?sig=hidden"))
+        fetched(server.url + "/f?sig=hidden")
     assert [record for record in caplog.records if record.levelno > logging.DEBUG] == []
     assert KEY not in caplog.text
     assert "hidden" not in caplog.text

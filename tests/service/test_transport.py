@@ -21,7 +21,6 @@ from tests.servers.sockets import (
     Behaviour,
     Server,
     certificate,
-    close,
     json_reply,
     raw,
     reply,
@@ -118,17 +117,6 @@ def test_a_request_does_not_fail_because_the_server_closed_an_idle_connection() 
 
     server = talk(again_and_again, raw(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"))
     assert (len(server.requests), server.connections) == (30, 30)
-
-
-def test_a_connection_that_breaks_under_a_request_is_dropped_and_the_request_is_sent_once() -> None:
-    async def three_times(http: Connections, server: Server) -> None:
-        await post(http, server.url)
-        with pytest.raises(httpx.RemoteProtocolError):
-            await post(http, server.url)
-        assert (await post(http, server.url)).status_code == 200
-
-    server = talk(three_times, OK, close, OK)
-    assert (len(server.requests), server.connections) == (3, 2)
 
 
 def test_a_cancelled_request_closes_its_connection() -> None:

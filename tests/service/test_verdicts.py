@@ -34,7 +34,7 @@ from tests.servers.sockets import (
     silence,
     unused_port,
 )
-from tests.service.asking import IMAGE, KEY, fetch, image, run, video
+from tests.service.asking import IMAGE, KEY, fetched, image, run, video
 from tests.waiting import LONGEST
 
 # ---- a submission
@@ -111,15 +111,16 @@ def test_verdict_on_a_submission(
     assert KEY not in repr(caught.value) + caught.value.hint
 
 
-def test_a_connection_that_breaks_during_its_second_request_leaves_that_one_in_doubt() -> None:
-    async def twice(client: Client) -> None:
+def test_a_connection_that_breaks_during_its_second_request_is_dropped_and_that_one_in_doubt() -> None:
+    async def three_times(client: Client) -> None:
         await image(client)
         with pytest.raises(MaybeSent):
             await image(client)
+        await image(client)
 
-    with serve(json_reply(IMAGE), close) as server:
-        run(server.url, twice)
-        assert (server.connections, len(server.requests)) == (1, 2)
+    with serve(json_reply(IMAGE), close, json_reply(IMAGE)) as server:
+        run(server.url, three_times)
+        assert (server.connections, len(server.requests)) == (2, 3)
 
 
 def test_garbled_tls_after_the_handshake_is_in_doubt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -182,7 +183,7 @@ def test_only_403_404_and_410_say_that_a_file_is_gone_and_a_video_has_another_ur
     for status in (400, 401, 402, 403, 404, 408, 410, 429, 500, 503):
         for answer in error_reply(status, "not_found"), page(status):
             with serve(answer) as server, pytest.raises(Refusal) as caught:
-                run(server.url, lambda client, url=server.url: fetch(client, url))
+                fetched(server.url)
             gone = status in {403, 404, 410}
             of_image = Verdict.GONE if gone else Verdict.AGAIN
             of_video = Verdict.RENEW if status in {400, 401, 402} else of_image
