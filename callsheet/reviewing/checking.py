@@ -79,13 +79,7 @@ async def check_files(
 
 @dataclass(slots=True)
 class _Checking:
-    """The checks of a batch.
-
-    Attributes:
-        pictures: the images of the batch that are not rejected.
-        later: files that could not be checked now.
-        rejected: how many files were rejected, by check.
-    """
+    """The checks of a batch."""
 
     ledger: Ledger
     settings: BatchSettings
@@ -93,9 +87,9 @@ class _Checking:
     judge: Judge | None
     note: Callable[[str], None]
     tell: Callable[[RejectedFile], None]
-    pictures: Pictures = field(default_factory=Pictures)
-    later: set[FileKey] = field(default_factory=set)
-    rejected: Counter[str] = field(default_factory=Counter)
+    pictures: Pictures = field(default_factory=Pictures)  # those that are not rejected
+    later: set[FileKey] = field(default_factory=set)  # files that could not be checked now
+    rejected: Counter[str] = field(default_factory=Counter)  # how many files, by check
 
     async def keep(self, over: asyncio.Event | None, may_leave: Callable[[int], bool]) -> None:
         while over and not over.is_set():
@@ -108,10 +102,7 @@ class _Checking:
             self.note(f"{counted(left, 'file')} not checked yet: callsheet report CONFIG checks them")
 
     async def _look(self, may_leave: Callable[[int], bool], but_of: Sequence[str] = ()) -> int:
-        """Checks the stored files that are not checked yet; returns how many `may_leave` has left.
-
-        `but_of`: not the files of these runs.
-        """
+        """Checks what is not checked yet, but of these runs; returns how many files `may_leave` has left."""
         files = await self.ledger.read(marks.unchecked)
         files = files.filter(~pl.col("run_id").fill_null("").is_in(but_of))
         if files.height <= len(self.later):

@@ -271,10 +271,14 @@ def _app(ledger: Ledger, settings: BatchSettings, pages: _Pages) -> Starlette:
         return FileResponse(path, media_type=mime_type, headers=_FILE_ONLY)
 
     async def newer(request: Request) -> Response:
-        since = request.query_params.get("since", "0")
-        if not since.isdecimal() or len(since) > 18:
+        text = request.query_params.get("since", "0")
+        if not text.isdecimal() or len(text) > 18:
             raise HTTPException(400, "since is the number of a mark")
-        return JSONResponse(await ledger.read(_newer_than(int(since))), headers=_NEVER_KEEP)
+        since = int(text)
+        found = await ledger.read(lambda connection, batch: marks.decisions(connection, batch, since))
+        number = found["number"].max() if found.height else since
+        newest = {"number": number, "marks": found.drop("decided_at").to_dicts()}
+        return JSONResponse(newest, headers=_NEVER_KEEP)
 
     async def mark(request: Request) -> Response:
         try:
@@ -331,19 +335,6 @@ async def _body(request: Request) -> bytes:
     return content
 
 
-def _newer_than(since: int) -> Callable[[sa.Connection, str], dict[str, Any]]:
-    """The newest marks with a higher number, and the highest of them."""
-
-    def read(connection: sa.Connection, batch: str) -> dict[str, Any]:
-        found = marks.decisions(connection, batch, since).drop("decided_at")
-        return {
-            "number": found["number"].max() if found.height else since,
-            "marks": found.to_dicts(),
-        }
-
-    return read
-
-
 def _with_cards(settings: BatchSettings) -> BatchSettings:
     """The config, also where it says that no contact sheet is made: it is asked for now."""
     report = settings.report
@@ -352,17 +343,11 @@ def _with_cards(settings: BatchSettings) -> BatchSettings:
 
 
 class _Now(NamedTuple):
-    """What the page shows of the ledger, but for marks, which it reads by itself.
-
-    Attributes:
-        totals: the batch so far.
-        at_work: the runs that are.
-        checked: how many files.
-    """
+    """What the page shows of the ledger, but for marks, which it reads by itself."""
 
     totals: Totals
-    at_work: frozenset[str]
-    checked: int
+    at_work: frozenset[str]  # the runs that are
+    checked: int  # how many files
 
 
 def _now(connection: sa.Connection, batch: str) -> _Now:
