@@ -103,7 +103,7 @@ def refused_in_words(made: Project) -> None:
 # ---- an image folder
 
 
-def test_an_image_folder_has_every_image_and_a_line_for_each(project: Make) -> None:
+def test_an_image_folder_has_every_image_and_a_line_for_each_and_follows_the_batch(project: Make) -> None:
     made = project([*(row | {"name": f"the {row['id']}"} for row in ROWS), VIDEO])
     made.run()
     words = ["export", str(made.config), "--to", "out/set", "--as", "imagefolder"]
@@ -125,18 +125,11 @@ def test_an_image_folder_has_every_image_and_a_line_for_each(project: Make) -> N
     assert [line["name"] for line in lines] == ["the a.b", "the مصباح", "the c"]
     assert lines[1]["prompt"] == "苹果"
     assert lines[0]["label_column"] == "@one", "a loader makes a column `label` of its own"
-
-
-def test_an_export_copies_nothing_twice_and_follows_the_batch(project: Make) -> None:
-    made = project(ROWS)
-    made.run()
-    exported(made, "out/set", "imagefolder")
     before = {path: path.stat().st_mtime_ns for path in (made.folder / "out/set").rglob("*.jpeg")}
-    assert exported(made, "out/set", "imagefolder").copied == 0
     made.rows(*ROWS[1:], {"id": "d", "prompt": "four", "model": "sketch-1"})
     made.run()
-    done = exported(made, "out/set", "imagefolder")
-    assert (done.copied, done.removed, done.files) == (1, 1, 4)
+    changed = exported(made, "out/set", "imagefolder")
+    assert (changed.copied, changed.removed, changed.files) == (1, 1, 4)
     assert sorted(line["row_id"] for line in described(made.folder / "out/set")) == ["c", "d", "مصباح"]
     after = {path: path.stat().st_mtime_ns for path in (made.folder / "out/set").rglob("*.jpeg")}
     assert len(after.items() & before.items()) == 2, "what was there is not written again"
@@ -165,7 +158,7 @@ def test_an_export_that_broke_off_goes_on_and_is_as_if_it_had_not(
 # ---- shards
 
 
-def test_shards_have_each_file_with_its_description_for_the_library_that_loads_them(
+def test_shards_have_each_file_with_its_description_and_those_that_are_full_are_not_written_again(
     project: Make, small_shards: None
 ) -> None:
     made = project([*ROWS, VIDEO])
@@ -183,30 +176,24 @@ def test_shards_have_each_file_with_its_description_for_the_library_that_loads_t
         assert hashlib.sha256(content).hexdigest() == json.loads(sample["json"])["sha256"] == stored[row_id]
     assert json.loads(loaded["مصباح"]["json"])["prompt"] == "苹果"
 
-
-def test_shards_that_are_full_are_not_written_again(project: Make, small_shards: None) -> None:
-    made = project(ROWS)
-    made.run()
-    exported(made, "out/shards", "webdataset")
-    first = made.folder / "out/shards/test-000000.tar"
-    before = first.stat().st_mtime_ns
+    tars = [made.folder / f"out/shards/test-{number:06d}.tar" for number in range(3)]
+    before = [tar.stat().st_mtime_ns for tar in tars[:2]]
     assert exported(made, "out/shards", "webdataset").copied == 0
-    made.rows({"id": "new", "prompt": "new", "model": "sketch-1"}, *ROWS)
+    new = {"id": "new", "prompt": "new", "model": "sketch-1"}
+    made.rows(new, *ROWS, VIDEO)
     made.run()
-    assert exported(made, "out/shards", "webdataset").copied == 2, "the last shard, which was not full"
-    assert first.stat().st_mtime_ns == before
-    made.rows({"id": "new", "prompt": "new", "model": "sketch-1"}, *ROWS[1:], ROWS[0] | {"prompt": "another"})
+    assert exported(made, "out/shards", "webdataset").copied == 1, "a shard of its own"
+    assert [tar.stat().st_mtime_ns for tar in tars[:2]] == before
+    made.rows(new, ROWS[0] | {"prompt": "another"}, *ROWS[1:], VIDEO)
     made.run()
     exported(made, "out/shards", "webdataset")
-    found = [members(tar) for tar in sorted((made.folder / "out/shards").glob("*.tar"))]
-    prompts = {
-        json.loads(data)["prompt"] for tar in found for name, data in tar.items() if name.endswith(".json")
-    }
-    assert prompts == {"new", "苹果", "three", "another"}, "as many files, and of about the same size"
+    found = [json.loads(data) for tar in tars for name, data in members(tar).items() if name[-5:] == ".json"]
+    prompts = {each["prompt"] for each in found}
+    assert prompts == {"new", "苹果", "three", "another", "waves"}, "as many files, of about the same size"
     made.rows(ROWS[1])
     made.run()
-    assert exported(made, "out/shards", "webdataset").removed == 1
-    assert not (made.folder / "out/shards/test-000001.tar").exists()
+    assert exported(made, "out/shards", "webdataset").removed == 2
+    assert not tars[1].exists()
 
 
 # ---- places

@@ -200,16 +200,22 @@ def test_each_file_is_checked_once_and_decoded_once_for_its_thumbnail_and_for_eq
     assert len(looked) == 3
 
 
-def test_without_a_check_nothing_is_looked_at_and_collect_checks_it_later_and_keeps_what_a_person_decided(
+def test_what_was_not_checked_or_cannot_be_read_is_checked_later_and_what_a_person_decided_stays(
     project: Make,
 ) -> None:
-    made = project(images("nothing", "nothing to keep"), faults=FAULTS)
+    made = project(images("nothing", "nothing to keep", "narrow"), faults=FAULTS)
     run(made)
-    assert found(made) == {"nothing": ([], None), "nothing to keep": ([], None)}
+    assert all(each == ([], None) for each in found(made).values())
     assert callsheet("review", "batch.yaml", "--keep", "nothing to keep").returncode == 0
-    made.collect("checks.blank=reject")
-    assert found(made) == {"nothing": (["blank"], "check:blank"), "nothing to keep": (["blank"], None)}
-    assert made.manifest()["decision"].to_list() == ["rejected", "kept"]
+    [url] = made.manifest().filter(pl.col("row_id") == "narrow")["url"]
+    Path(url).rename("elsewhere")
+    made.collect("checks.blank=reject", "checks.size=flag")
+    known = {"nothing": (["blank"], "check:blank"), "nothing to keep": (["blank"], None)}
+    assert found(made) == known | {"narrow": ([], None)}
+    assert made.manifest()["decision"].to_list() == ["rejected", "kept", None]
+    Path("elsewhere").rename(url)
+    run(made, blank="reject", size="flag")
+    assert found(made) == known | {"narrow": (["size: 256 \u00d7 512, not 1:1"], None)}
 
 
 def test_a_run_waits_for_very_many_files_only_where_it_buys_again_what_a_check_rejects(project: Make) -> None:
@@ -251,18 +257,6 @@ def test_files_are_checked_while_the_run_goes_on(project: Make) -> None:
     finish_videos(made.backlot.service)
     going.join()
     assert found(made) == {"nothing": (["blank"], "check:blank"), "video": ([], None)}
-
-
-def test_a_file_that_cannot_be_read_is_checked_by_the_run_that_can(project: Make) -> None:
-    made = project(images("nothing"), faults=FAULTS)
-    run(made)
-    [url] = made.manifest()["url"]
-    Path(url).rename("kept")
-    run(made, blank="reject")
-    assert found(made) == {"nothing": ([], None)}
-    Path("kept").rename(url)
-    run(made, blank="reject")
-    assert found(made) == {"nothing": (["blank"], "check:blank")}
 
 
 def test_a_file_of_another_batch_that_stands_for_a_row_is_checked_for_this_batch_too(project: Make) -> None:
@@ -322,30 +316,28 @@ answer |= {{"reject": True}} if asked["row"] == "bad" else {{}}
     }
 
 
-FAILING = {
-    "dies": ('sys.exit("no model here")', "it ended", "; it wrote: no model here"),
-    "hangs": ("time.sleep(10_000)", "it took longer than 0.5 s for a file", ""),
-    "rubbish": (
-        "print('{\"score\": NaN}', flush=True)",
-        'its answer is no JSON object with score, flags and reject ({"score": NaN})',
-        "",
-    ),
-}
-
-
-@pytest.mark.parametrize("how", FAILING)
 def test_a_program_that_fails_is_named_once_and_the_run_goes_on_and_a_mended_one_judges_the_rest(
-    project: Make, how: str
+    project: Make,
 ) -> None:
-    body, why, wrote = FAILING[how]
     made = project(images("one", "two", "nothing"), faults=FAULTS)
-    made.bounds = Bounds(judging=0.5 if how == "hangs" else 600)
-    [note] = run(made, blank="flag", command=program(made.folder, body)).notes
-    assert note.startswith(f"the program of checks.command judges no more files: {why}")
-    assert note.endswith(wrote)
-    assert "judge.py" in note
-    assert found(made) == {"one": ([], None), "two": ([], None), "nothing": (["blank"], None)}
-    made.bounds = Bounds()
+    for body, why, wrote in (
+        ('sys.exit("no model here")', "it ended", "; it wrote: no model here"),
+        ("time.sleep(10_000)", "it took longer than 0.5 s for a file", ""),
+        (
+            "print('{\"score\": NaN}', flush=True)",
+            'its answer is no JSON object with score, flags and reject ({"score": NaN})',
+            "",
+        ),
+    ):
+        made.bounds = Bounds(judging=0.5 if "sleep" in body else 600)
+        [note] = run(made, blank="flag", command=program(made.folder, body)).notes
+        assert note.startswith(f"the program of checks.command judges no more files: {why}")
+        assert note.endswith(wrote)
+        assert "judge.py" in note
+        assert found(made) == {"one": ([], None), "two": ([], None), "nothing": (["blank"], None)}
+    [note] = run(made, command="no-such-program --fast").notes
+    assert "it cannot be started: [Errno 2] No such file or directory" in note
+    assert note.endswith(": no-such-program --fast")
     mended = program(made.folder, f'answer = {{"flags": ["seen"], "reject": True}}\n{SAY}')
     assert run(made, blank="flag", command=mended).notes == ["2 files rejected by checks: command 2"]
     assert found(made)["one"] == (["seen"], "check:command")
@@ -365,13 +357,6 @@ def test_an_interrupted_run_does_not_wait_for_the_program(project: Make) -> None
     pressing.join()
     assert (summary.stored, found(made)) == (1, {"one": ([], None)})
     assert run(made, blank="flag").notes == []
-
-
-def test_a_program_that_cannot_be_started_is_named(project: Make) -> None:
-    made = project(images("one"))
-    [note] = run(made, command="no-such-program --fast").notes
-    assert "it cannot be started: [Errno 2] No such file or directory" in note
-    assert note.endswith(": no-such-program --fast")
 
 
 def test_a_command_that_is_none_is_an_error_of_the_config(project: Make) -> None:
